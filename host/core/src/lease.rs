@@ -1,0 +1,11 @@
+//! What a lease is: the KCL 2.x row, its checkpoint, and when it has expired.
+
+mod checkpoint;
+mod conflict;
+mod expiry;
+mod row;
+
+pub use checkpoint::Checkpoint;
+pub use conflict::{ConflictVerdict, LossReason, judge_conflict};
+pub use expiry::{LeaseObserver, Standing};
+pub use row::{Lease, LeaseCounter, LeaseToken, WorkerId};

@@ -1,0 +1,61 @@
+//! What a failed condition means: a lost lease, or our own write whose answer got lost.
+
+use std::fmt;
+
+use super::{Lease, LeaseToken, WorkerId};
+
+/// Why a lease is no longer ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LossReason {
+    /// Another worker took it.
+    TakenBy(WorkerId),
+    /// Nobody owns it: it was released, by hand or by an earlier write of ours.
+    Unowned,
+    /// The row is gone.
+    RowDeleted,
+    /// The row is ours by name but its counter moved without us: another process uses the same worker id.
+    CounterMoved,
+    /// The holder's own deadline passed before a renewal went through.
+    DeadlinePassed,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TakenBy(owner) => write!(f, "taken by {owner}"),
+            Self::Unowned => f.write_str("the row shows no owner"),
+            Self::RowDeleted => f.write_str("the row was deleted"),
+            Self::CounterMoved => f.write_str("another process writes with this worker id"),
+            Self::DeadlinePassed => f.write_str("no renewal went through in time"),
+        }
+    }
+}
+
+/// The meaning of a row that did not meet a write's condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConflictVerdict {
+    /// The write had been applied; only its answer was lost (or the SDK sent it twice).
+    AppliedEarlier,
+    /// The write was not applied and the row has not changed: it may be sent again.
+    NotApplied,
+    /// The lease is gone.
+    Lost(LossReason),
+}
+
+/// Judges the row found after a write with `token` failed its condition or got no answer.
+///
+/// Sound because a counter value is only ever written once by one owner: `counter + 1` under our name is our write.
+pub fn judge_conflict(token: &LeaseToken, row: Option<&Lease>) -> ConflictVerdict {
+    let Some(row) = row else {
+        return ConflictVerdict::Lost(LossReason::RowDeleted);
+    };
+    match &row.owner {
+        Some(owner) if *owner == token.owner => match row.counter {
+            counter if counter == token.counter.next() => ConflictVerdict::AppliedEarlier,
+            counter if counter == token.counter => ConflictVerdict::NotApplied,
+            _ => ConflictVerdict::Lost(LossReason::CounterMoved),
+        },
+        Some(owner) => ConflictVerdict::Lost(LossReason::TakenBy(owner.clone())),
+        None => ConflictVerdict::Lost(LossReason::Unowned),
+    }
+}

@@ -1,0 +1,127 @@
+//! One row of the lease table, as a value.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Checkpoint;
+use crate::plugin::PluginDigest;
+use crate::stream::{HashKeyRange, LeaseKey, Shard, ShardId};
+
+/// The id of one running host within an application; stored as `leaseOwner`. Never empty (it may be an index key).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(Arc<str>);
+
+impl WorkerId {
+    /// `None` for an empty id.
+    pub fn new(id: &str) -> Option<Self> {
+        (!id.is_empty()).then(|| Self(id.into()))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The fencing value: raised by one with every write to the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseCounter(pub u64);
+
+impl LeaseCounter {
+    /// The value after one more write.
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for LeaseCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A lease row: KCL 2.x attributes, and the two that shardmill adds (which the KCL ignores and keeps).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The row's key.
+    pub key: LeaseKey,
+    /// Who holds it; `None` if nobody does.
+    pub owner: Option<WorkerId>,
+    /// The fencing counter.
+    pub counter: LeaseCounter,
+    /// Owner changes since the last checkpoint.
+    pub owner_switches: u64,
+    /// How far the shard is settled.
+    pub checkpoint: Checkpoint,
+    /// The shards that must end before this one starts.
+    pub parents: Vec<ShardId>,
+    /// The shards that follow; known once this one has ended.
+    pub children: Vec<ShardId>,
+    /// The shard's hash keys, where known.
+    pub hash_range: Option<HashKeyRange>,
+    /// shardmill: the plugin version that settled what the checkpoint covers.
+    pub plugin_digest: Option<PluginDigest>,
+    /// shardmill: how far behind the tip the holder was at its last write, in milliseconds.
+    pub millis_behind_latest: Option<u64>,
+    /// Present while a KCL 3.x hand-off is under way; always removed by a take.
+    pub checkpoint_owner: Option<WorkerId>,
+}
+
+impl Lease {
+    /// A fresh, unowned lease on `shard`.
+    pub fn fresh(shard: &Shard, checkpoint: Checkpoint) -> Self {
+        Self {
+            key: LeaseKey::of_shard(&shard.id),
+            owner: None,
+            counter: LeaseCounter(0),
+            owner_switches: 0,
+            checkpoint,
+            parents: shard.parents.clone(),
+            children: Vec::new(),
+            hash_range: Some(shard.hash_range),
+            plugin_digest: None,
+            millis_behind_latest: None,
+            checkpoint_owner: None,
+        }
+    }
+
+    /// A finished lease is never read again.
+    pub fn is_finished(&self) -> bool {
+        self.checkpoint == Checkpoint::ShardEnd
+    }
+
+    /// The right to write to this row as `owner`, as of this state of it.
+    pub fn token(&self, owner: WorkerId) -> LeaseToken {
+        LeaseToken { key: self.key.clone(), owner, counter: self.counter }
+    }
+}
+
+/// The right to write to one row: valid as long as the row still shows this owner and this counter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseToken {
+    /// The row.
+    pub key: LeaseKey,
+    /// The holder.
+    pub owner: WorkerId,
+    /// The counter after the holder's last write.
+    pub counter: LeaseCounter,
+}
+
+impl LeaseToken {
+    /// The token after one applied write.
+    pub fn advanced(&self) -> Self {
+        Self { counter: self.counter.next(), ..self.clone() }
+    }
+}

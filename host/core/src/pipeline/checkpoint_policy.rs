@@ -1,0 +1,90 @@
+//! When settled progress is written to the lease table.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::time::Moment;
+
+/// Write when any of these is reached. They bound what is repeated after a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckpointPolicy {
+    /// Settled records since the last write.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Time since the first of them was settled.
+    pub age: Duration,
+}
+
+impl Default for CheckpointPolicy {
+    /// 10,000 records or 16 MiB: one large `GetRecords` reply. 3 s: as long as the renewal interval, so that a busy
+    /// shard's checkpoints are its renewals and cost nothing more.
+    fn default() -> Self {
+        Self { records: 10_000, bytes: 16 << 20, age: Duration::from_secs(3) }
+    }
+}
+
+/// Which limit was reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckpointReason {
+    /// Enough records.
+    Records,
+    /// Enough bytes.
+    Bytes,
+    /// Old enough.
+    Age,
+}
+
+impl fmt::Display for CheckpointReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Records => "record count reached",
+            Self::Bytes => "byte count reached",
+            Self::Age => "age reached",
+        })
+    }
+}
+
+/// Settled progress that is not written yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unwritten {
+    records: u64,
+    bytes: u64,
+    since: Option<Moment>,
+}
+
+impl Unwritten {
+    /// Counts settled records.
+    pub fn add(&mut self, records: u64, bytes: u64, now: Moment) {
+        self.records += records;
+        self.bytes += bytes;
+        self.since.get_or_insert(now);
+    }
+
+    /// Forgets what was written.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether there is anything to write.
+    pub fn is_empty(self) -> bool {
+        self.since.is_none()
+    }
+
+    /// Whether, and why, to write now.
+    pub fn due(self, policy: &CheckpointPolicy, now: Moment) -> Option<CheckpointReason> {
+        let since = self.since?;
+        if self.records >= policy.records {
+            return Some(CheckpointReason::Records);
+        }
+        if self.bytes >= policy.bytes {
+            return Some(CheckpointReason::Bytes);
+        }
+        (now.since(since) >= policy.age).then_some(CheckpointReason::Age)
+    }
+
+    /// How long until age alone makes it due; `None` if there is nothing to write.
+    pub fn due_in(self, policy: &CheckpointPolicy, now: Moment) -> Option<Duration> {
+        Some(policy.age.saturating_sub(now.since(self.since?)))
+    }
+}

@@ -1,0 +1,47 @@
+//! What one instance of a plugin may use.
+
+use std::time::Duration;
+
+/// Limits of one instance. Every field is enforced by the engine or by a host function; none is advice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuestLimits {
+    /// Linear memory, summed over all memories of the instance. 64 MiB: what Python and JavaScript guests need to
+    /// start, and 256 shards of a Rust guest use a fraction of.
+    pub memory_bytes: usize,
+    /// Elements in all tables. 100,000: far above what compilers emit for function tables.
+    pub table_elements: usize,
+    /// Wall time of one call of `process`. 5 s: half the default lease duration, so that a stuck guest is stopped
+    /// before anything else goes wrong.
+    pub process_deadline: Duration,
+    /// Wall time of instantiation together with `init`, and of `close`. 5 s: Python guests need about one.
+    pub init_deadline: Duration,
+    /// Bytes that may cross from guest to host in one call. 16 MiB: one 10 MiB record and room.
+    pub hostcall_bytes: usize,
+    /// Bytes emitted in one batch. 32 MiB: three of the largest records.
+    pub emit_bytes: usize,
+    /// Pieces emitted in one batch. 100,000: ten for each record of the largest `GetRecords` reply.
+    pub emit_count: usize,
+    /// Bytes of one log line; the rest is cut. 8 KiB.
+    pub log_line_bytes: usize,
+    /// Log lines a second, sustained, over all of a plugin's instances; the rest is dropped and counted. 200.
+    pub log_lines_per_second: u32,
+    /// Log lines that may come at once before that rate applies. 1,000.
+    pub log_burst: u32,
+}
+
+impl Default for GuestLimits {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 64 << 20,
+            table_elements: 100_000,
+            process_deadline: Duration::from_secs(5),
+            init_deadline: Duration::from_secs(5),
+            hostcall_bytes: 16 << 20,
+            emit_bytes: 32 << 20,
+            emit_count: 100_000,
+            log_line_bytes: 8 << 10,
+            log_lines_per_second: 200,
+            log_burst: 1_000,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! How a call into a processor can fail.
+
+use std::time::Duration;
+
+/// Whether an instance can be called again after a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstanceFate {
+    /// The guest returned an error in good order.
+    Usable,
+    /// The instance must be replaced (a trapped component cannot be entered again).
+    Dead,
+}
+
+/// A failed `init`, `process` or `close`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProcessorError {
+    /// The guest returned an error.
+    #[error("the plugin reported an error: {message}")]
+    Reported {
+        /// What it said, cut to a sane length.
+        message: String,
+    },
+    /// The guest trapped or panicked.
+    #[error("the plugin trapped: {message}")]
+    Trapped {
+        /// The trap and, where known, the frames.
+        message: String,
+    },
+    /// The guest did not return in time.
+    #[error("the plugin did not return from {call} within {limit:?}")]
+    DeadlineExceeded {
+        /// Which call.
+        call: &'static str,
+        /// The limit that it exceeded.
+        limit: Duration,
+    },
+    /// The guest asked for more than it may have.
+    #[error("the plugin exceeded its limit of {limit} on {what}")]
+    LimitExceeded {
+        /// Such as "memory bytes".
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+    },
+    /// The guest returned something that makes no sense, such as a failure index beyond the batch.
+    #[error("the plugin returned an invalid outcome: {message}")]
+    InvalidOutcome {
+        /// What was wrong with it.
+        message: String,
+    },
+    /// The host could not run the call at all.
+    #[error("the host could not run the plugin: {message}")]
+    Host {
+        /// What went wrong.
+        message: String,
+    },
+}
+
+impl ProcessorError {
+    /// Whether the instance survived.
+    pub fn fate(&self) -> InstanceFate {
+        match self {
+            Self::Reported { .. } | Self::InvalidOutcome { .. } => InstanceFate::Usable,
+            Self::Trapped { .. } | Self::DeadlineExceeded { .. } | Self::LimitExceeded { .. } | Self::Host { .. } => {
+                InstanceFate::Dead
+            }
+        }
+    }
+
+    /// A short, stable word for metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Reported { .. } => "reported",
+            Self::Trapped { .. } => "trapped",
+            Self::DeadlineExceeded { .. } => "deadline",
+            Self::LimitExceeded { .. } => "limit",
+            Self::InvalidOutcome { .. } => "invalid_outcome",
+            Self::Host { .. } => "host",
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! What the core needs of the world. `aws`, `wasm` and `app` implement these; `worker` calls them; nothing else does.
+
+mod clock;
+mod lease_store;
+mod processor;
+mod sink;
+mod stream_reader;
+
+use std::pin::Pin;
+
+pub use clock::Clock;
+pub use lease_store::{
+    BadRow, CheckpointWrite, Created, LeaseListing, LeaseStore, Progress, ShardEndWrite, StoreError, WriteResult,
+    Written,
+};
+pub use processor::{
+    CloseReason, Commit, FailureKind, InstanceContext, Outcome, Processed, ProcessorFactory, RecordFailure,
+    RecordProcessor,
+};
+pub use sink::{Origin, Sink, SinkError};
+pub use stream_reader::{Fetched, ReadError, ShardIterator, StreamReader};
+
+/// A port's answer, boxed so that ports can be used behind `dyn`.
+pub type PortFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

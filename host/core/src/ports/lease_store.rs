@@ -1,0 +1,143 @@
+use super::PortFuture;
+use crate::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
+use crate::plugin::PluginDigest;
+use crate::stream::{LeaseKey, Position, ShardId};
+
+/// The lease table of one application.
+///
+/// **Every write is conditional** on the counter that the writer last saw, and raises it by one; a lost race comes back
+/// as [`Written::Conflict`] with the row as it now stands, never as an error. Implementations decide nothing.
+pub trait LeaseStore: Send + Sync {
+    /// Makes sure that the table exists, with the right key, and can be used.
+    fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>>;
+
+    /// All rows; eventually consistent, all pages.
+    fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>>;
+
+    /// One row, strongly consistent.
+    fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>>;
+
+    /// Writes a fresh row, if there is none.
+    fn create<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, Result<Created, StoreError>>;
+
+    /// Makes `by` the owner, if the counter still is what `seen` shows. Always clears `checkpointOwner` (KCL 3.x).
+    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult>;
+
+    /// Raises the counter.
+    fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult>;
+
+    /// Moves the checkpoint; counts as a renewal.
+    fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult>;
+
+    /// Marks the shard as finished, with its children.
+    fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult>;
+
+    /// Gives the lease up: removes the owner.
+    fn release<'a>(&'a self, token: &'a LeaseToken) -> PortFuture<'a, WriteResult>;
+}
+
+/// What a conditional write answers.
+pub type WriteResult = Result<Written, StoreError>;
+
+/// A conditional write that reached the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// Applied; the row as written where the store returns it, else what the writer may rely on.
+    Applied(LeaseToken),
+    /// Not applied: the row did not meet the condition. `None` if there is no row.
+    Conflict(Option<Box<Lease>>),
+}
+
+/// The answer of [`LeaseStore::create`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Created {
+    /// The row is new.
+    New,
+    /// There was one already; it was left alone.
+    Existed,
+}
+
+/// All rows of the table that could be read, and those that could not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LeaseListing {
+    /// Lease rows.
+    pub leases: Vec<Lease>,
+    /// Rows that look like leases but cannot be read; reported, never touched.
+    pub bad_rows: Vec<BadRow>,
+    /// Rows that are not leases at all (KCL 3.5 keeps some in the same table); skipped.
+    pub foreign_rows: usize,
+}
+
+/// A row that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadRow {
+    /// Its key, if it has one.
+    pub key: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// Facts about a held shard that ride along with a write, for people.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The plugin version at work.
+    pub plugin_digest: Option<PluginDigest>,
+    /// How far behind the tip the last fetched record was, in milliseconds.
+    pub millis_behind_latest: Option<u64>,
+}
+
+/// A checkpoint to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointWrite {
+    /// Everything up to and including this is settled.
+    pub position: Position,
+    /// By which version, and how far behind.
+    pub progress: Progress,
+}
+
+impl CheckpointWrite {
+    /// The checkpoint as the row will show it.
+    pub fn checkpoint(&self) -> Checkpoint {
+        Checkpoint::At(self.position.clone())
+    }
+}
+
+/// The end of a shard to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardEndWrite {
+    /// The shards that follow; their rows exist already.
+    pub children: Vec<ShardId>,
+    /// By which version.
+    pub progress: Progress,
+}
+
+/// Why the table did not answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Too many requests; nothing was applied.
+    #[error("the lease table throttled the request: {message}")]
+    Throttled {
+        /// What DynamoDB said.
+        message: String,
+    },
+    /// The request may or may not have been applied: a timeout, a cut connection, a 5xx.
+    #[error("no answer from the lease table: {message}")]
+    Unknown {
+        /// What happened.
+        message: String,
+    },
+    /// The table exists but cannot be used, for instance because its key is another.
+    #[error("table {table} cannot be used: {problem}")]
+    WrongTable {
+        /// Its name.
+        table: String,
+        /// What is wrong and how to mend it.
+        problem: String,
+    },
+    /// Refused in a way that trying again will not change soon (rights, validation).
+    #[error("the lease table refused the request: {message}")]
+    Refused {
+        /// What DynamoDB said.
+        message: String,
+    },
+}

@@ -1,0 +1,126 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::PortFuture;
+use crate::lease::{LeaseCounter, WorkerId};
+use crate::plugin::{PluginDigest, PluginName, ProcessorError};
+use crate::stream::{Batch, Emitted, ShardId, StreamName};
+
+/// One version of a plugin, validated and compiled: makes instances.
+pub trait ProcessorFactory: Send + Sync {
+    /// The version's identity.
+    fn digest(&self) -> &PluginDigest;
+
+    /// Makes an instance for one shard and runs its `init`.
+    fn instantiate(
+        &self,
+        context: Arc<InstanceContext>,
+    ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>>;
+}
+
+/// One instance, serving one shard under one grant. Called by one task, one call at a time.
+pub trait RecordProcessor: Send {
+    /// Delivers a batch. After an error whose fate is dead, the instance must be dropped.
+    ///
+    /// Not cancel-safe: dropping the future before it is ready leaves the instance unusable.
+    fn process<'a>(&'a mut self, batch: Batch) -> PortFuture<'a, Result<Processed, ProcessorError>>;
+
+    /// Tells the instance that it is over; returns what it emitted last.
+    fn close(self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>>;
+}
+
+/// Who an instance is, for the imports `context` and `wasi:config/store`.
+#[derive(Debug, Clone)]
+pub struct InstanceContext {
+    /// The plugin.
+    pub plugin: PluginName,
+    /// The application: the name that leases and checkpoints are kept under.
+    pub application: String,
+    /// The stream.
+    pub stream: StreamName,
+    /// The shard.
+    pub shard: ShardId,
+    /// This host.
+    pub worker: WorkerId,
+    /// The grant's epoch: the lease counter at the take. Rises with every change of hands.
+    pub epoch: LeaseCounter,
+    /// Names of the sinks that `emit` may use.
+    pub destinations: Vec<String>,
+    /// The plugin's own configuration values.
+    pub config: Vec<(String, String)>,
+}
+
+/// What a successful call of `process` gives back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Processed {
+    /// What the guest reported.
+    pub outcome: Outcome,
+    /// What it emitted during the call, in order.
+    pub emitted: Vec<Emitted>,
+}
+
+/// What the guest reports of a batch; to be checked, since it comes from untrusted code.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Records that failed; normally empty. Indexes must rise strictly.
+    pub failures: Vec<RecordFailure>,
+    /// How far the batch may be committed; `None` means all of it. Records after it have not failed: the guest holds
+    /// them back (a window still open, say).
+    pub commit: Option<Commit>,
+    /// How long to wait before the failed records are delivered again; `None` leaves it to the host.
+    pub retry_after: Option<Duration>,
+}
+
+/// How far a batch may be committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commit {
+    /// None of it yet.
+    Nothing,
+    /// Up to and including this index.
+    Through(u32),
+}
+
+/// One failed record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordFailure {
+    /// Its index in the batch, from 0.
+    pub index: u32,
+    /// Whether trying again may help.
+    pub kind: FailureKind,
+    /// Why it failed.
+    pub message: String,
+}
+
+/// Whether a failed record is worth another try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Transient: deliver it again.
+    Retry,
+    /// It will never work.
+    Reject,
+}
+
+/// Why an instance is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseReason {
+    /// Another host has the shard now; nothing the instance emits is kept.
+    LeaseLost,
+    /// The shard has ended and all its records were delivered.
+    ShardEnded,
+    /// The host is going down.
+    Shutdown,
+    /// A new version of the plugin takes over, or the plugin was removed.
+    Reload,
+}
+
+impl CloseReason {
+    /// The word used in the contract.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::LeaseLost => "lease-lost",
+            Self::ShardEnded => "shard-ended",
+            Self::Shutdown => "shutdown",
+            Self::Reload => "reload",
+        }
+    }
+}

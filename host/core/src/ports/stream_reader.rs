@@ -1,0 +1,68 @@
+use super::PortFuture;
+use crate::stream::{ReadFrom, Record, Shard, ShardId};
+
+/// One stream: its shards and their records.
+pub trait StreamReader: Send + Sync {
+    /// Every shard, open and closed, all pages. Never a partial list: a page that fails fails the call.
+    fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>>;
+
+    /// A fresh iterator.
+    fn iterator<'a>(
+        &'a self,
+        shard: &'a ShardId,
+        from: &'a ReadFrom,
+    ) -> PortFuture<'a, Result<ShardIterator, ReadError>>;
+
+    /// One `GetRecords` call, at most `limit` records. Pacing is the caller's.
+    fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>>;
+}
+
+/// An opaque place to read on from; expires after five minutes (AWS limit).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardIterator(pub String);
+
+/// One reply of `GetRecords`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fetched {
+    /// The records, in the order of the reply.
+    pub records: Vec<Record>,
+    /// Where to read on; `None` is Kinesis' word that the shard has ended.
+    pub next: Option<ShardIterator>,
+    /// How far the tip is ahead, in milliseconds, if Kinesis said.
+    pub millis_behind_latest: Option<u64>,
+    /// The shards that follow, given with the last reply of a closed shard.
+    pub children: Vec<Shard>,
+}
+
+/// Why a read failed. What is not [`ReadError::ExpiredIterator`] is tried again with back-off, for ever: a read error is
+/// never the end of a shard.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The iterator is older than five minutes; ask for a new one after the last record held.
+    #[error("the shard iterator expired")]
+    ExpiredIterator,
+    /// The shard's or the account's rate was exceeded.
+    #[error("kinesis throttled the request: {message}")]
+    Throttled {
+        /// What Kinesis said.
+        message: String,
+    },
+    /// Stream or shard is unknown; possibly only for a moment.
+    #[error("kinesis does not know the stream or shard: {message}")]
+    NotFound {
+        /// What Kinesis said.
+        message: String,
+    },
+    /// Rights or keys are missing; an operator must act.
+    #[error("kinesis refused the request: {message}")]
+    Refused {
+        /// What Kinesis said.
+        message: String,
+    },
+    /// Anything else: timeouts, 5xx, replies that cannot be read.
+    #[error("kinesis is unavailable: {message}")]
+    Unavailable {
+        /// What happened.
+        message: String,
+    },
+}

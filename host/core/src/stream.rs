@@ -1,0 +1,13 @@
+//! What Kinesis is: streams, shards, positions, records.
+
+mod ids;
+mod position;
+mod record;
+mod sequence_number;
+mod shard;
+
+pub use ids::{InvalidName, LeaseKey, ShardId, StreamName};
+pub use position::{InitialPosition, Position, ReadFrom};
+pub use record::{Batch, Emitted, Record};
+pub use sequence_number::{InvalidSequenceNumber, SequenceNumber};
+pub use shard::{HashKeyRange, InvalidHashKeyRange, Shard};

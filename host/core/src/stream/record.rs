@@ -1,0 +1,53 @@
+//! Records, and the batches they are delivered in.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Position;
+
+/// One user record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// What the producer put; opaque bytes, possibly empty, at most 10 MiB (AWS limit).
+    pub data: Bytes,
+    /// What the producer chose the shard by.
+    pub partition_key: String,
+    /// The producer's explicit hash key, where it is known (only inside KPL aggregates).
+    pub explicit_hash_key: Option<String>,
+    /// Its place in the shard.
+    pub position: Position,
+    /// When Kinesis received it, in milliseconds since the Unix epoch; 0 if Kinesis did not say.
+    pub arrival_ms: u64,
+}
+
+impl Record {
+    /// What it costs a byte budget: data and key, and a little for the rest.
+    pub fn cost_bytes(&self) -> usize {
+        /// Two small strings and the struct itself, measured roughly; keeps empty records from being free.
+        const OVERHEAD_BYTES: usize = 128;
+        self.data.len() + self.partition_key.len() + OVERHEAD_BYTES
+    }
+}
+
+/// Records delivered to a processor in one call, in shard order, never empty.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// The records; shared, since a failing batch is delivered again.
+    pub records: Arc<Vec<Record>>,
+    /// 1 for the first delivery, one more for each delivery after a failure.
+    pub attempt: u32,
+    /// How far the shard's tip was ahead when the last of these records was fetched.
+    pub millis_behind_latest: u64,
+}
+
+/// Something a processor put out through `emit`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Emitted {
+    /// The name of a sink.
+    pub destination: String,
+    /// For sinks that order or partition by key; may be empty.
+    pub key: String,
+    /// The payload, opaque.
+    pub data: Bytes,
+}

@@ -1,0 +1,76 @@
+//! A shard, its parents, and its part of the hash key space.
+
+use std::fmt;
+
+use super::{SequenceNumber, ShardId};
+
+/// A shard as `ListShards` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shard {
+    /// Its id.
+    pub id: ShardId,
+    /// The one or two shards it was split or merged from; empty for a stream's first shards.
+    pub parents: Vec<ShardId>,
+    /// Its part of the hash key space.
+    pub hash_range: HashKeyRange,
+    /// The last sequence number it can hold, once it is closed.
+    pub ending_sequence: Option<SequenceNumber>,
+}
+
+impl Shard {
+    /// An open shard still takes records.
+    pub fn is_open(&self) -> bool {
+        self.ending_sequence.is_none()
+    }
+}
+
+/// A part of the 128-bit hash key space; both bounds inclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HashKeyRange {
+    start: u128,
+    end: u128,
+}
+
+/// Bounds that are not decimal 128-bit numbers, or the wrong way round.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{start:?} to {end:?} is not a hash key range: expected two decimal 128-bit numbers, the first not above the second"
+)]
+pub struct InvalidHashKeyRange {
+    start: String,
+    end: String,
+}
+
+impl HashKeyRange {
+    /// The whole space, as one shard has it.
+    pub const FULL: Self = Self { start: 0, end: u128::MAX };
+
+    /// Both bounds inclusive.
+    pub fn new(start: u128, end: u128) -> Option<Self> {
+        (start <= end).then_some(Self { start, end })
+    }
+
+    /// Parses the decimal text that Kinesis and the KCL's lease rows use.
+    pub fn parse(start: &str, end: &str) -> Result<Self, InvalidHashKeyRange> {
+        let parsed = start.parse().ok().zip(end.parse().ok());
+        parsed
+            .and_then(|(start, end)| Self::new(start, end))
+            .ok_or_else(|| InvalidHashKeyRange { start: start.to_owned(), end: end.to_owned() })
+    }
+
+    /// The lowest hash key, inclusive.
+    pub fn start(self) -> u128 {
+        self.start
+    }
+
+    /// The highest hash key, inclusive.
+    pub fn end(self) -> u128 {
+        self.end
+    }
+}
+
+impl fmt::Display for HashKeyRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}..{}]", self.start, self.end)
+    }
+}
