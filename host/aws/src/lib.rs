@@ -1,1 +1,14 @@
-//! shardmill aws.
+//! Adapters over the AWS SDK: Kinesis as a `StreamReader`, DynamoDB as a `LeaseStore`. They decide nothing.
+//!
+//! Clients are built once, by [`connect`], and passed in to the adapters, so that a simulator can put its own transport
+//! underneath. What an error means is decided in one file for each service (`kinesis/errors.rs`, `dynamodb/errors.rs`).
+
+pub mod client;
+pub mod dynamodb;
+pub mod kinesis;
+
+pub use client::{AwsClients, AwsOptions, ConnectError, StaticCredentials, connect};
+pub use dynamodb::LeaseTable;
+pub use kinesis::{
+    AdminError, KinesisReader, PutEntry, PutError, PutReport, StreamAdmin, StreamDescription, StreamWriter,
+};

@@ -1,0 +1,136 @@
+//! SDK clients from the ordinary AWS chain, with our transport, time limits and optional endpoints.
+//!
+//! The only place that builds clients. TLS is rustls over ring: the SDK's default would bring a C library that needs
+//! cmake to build.
+
+use std::fmt;
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::Credentials;
+use aws_smithy_http_client::{Builder, tls};
+use aws_smithy_types::retry::RetryConfig;
+use aws_smithy_types::timeout::TimeoutConfig;
+
+/// Longer than any healthy TCP and TLS handshake, much shorter than a lease.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// A lease write that takes longer is as good as lost: the default lease duration is 10 s.
+const DYNAMODB_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bounds all attempts and the waits between them; the caller settles an unknown outcome with a consistent read.
+const DYNAMODB_OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
+/// A full reply is 10 MiB (AWS limit): half a minute allows for a link of 3 Mbit/s. The KCL uses the same.
+const KINESIS_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Two attempts and the wait between them.
+const KINESIS_OPERATION_TIMEOUT: Duration = Duration::from_secs(65);
+/// One retry hides a cut connection; more would hide trouble from the caller, who paces and backs off.
+const KINESIS_ATTEMPTS_MAX: u32 = 2;
+/// Lease writes are few and precious; the operation's time limit ends the attempts anyway.
+const DYNAMODB_ATTEMPTS_MAX: u32 = 3;
+
+/// What differs from the ordinary AWS chain.
+#[derive(Debug, Clone, Default)]
+pub struct AwsOptions {
+    /// Instead of the chain's region.
+    pub region: Option<String>,
+    /// Where Kinesis is, instead of the region's endpoint.
+    pub kinesis_endpoint: Option<String>,
+    /// Where DynamoDB is, instead of the region's endpoint.
+    pub dynamodb_endpoint: Option<String>,
+    /// Instead of the chain's credentials; the embedded stack takes any.
+    pub credentials: Option<StaticCredentials>,
+}
+
+/// Credentials that never change.
+#[derive(Clone)]
+pub struct StaticCredentials {
+    /// The access key id.
+    pub access_key_id: String,
+    /// The secret.
+    pub secret_access_key: String,
+}
+
+impl fmt::Debug for StaticCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StaticCredentials").field("access_key_id", &self.access_key_id).finish_non_exhaustive()
+    }
+}
+
+impl StaticCredentials {
+    /// For the embedded stack, which asks for a signature but checks none.
+    pub fn dummy() -> Self {
+        Self { access_key_id: "shardmill".to_owned(), secret_access_key: "shardmill".to_owned() }
+    }
+}
+
+/// One client for each service, cheap to clone.
+#[derive(Debug, Clone)]
+pub struct AwsClients {
+    /// Kinesis Data Streams.
+    pub kinesis: aws_sdk_kinesis::Client,
+    /// DynamoDB.
+    pub dynamodb: aws_sdk_dynamodb::Client,
+    /// The region in use.
+    pub region: String,
+}
+
+/// Why no clients could be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// Neither the options nor the AWS chain name a region.
+    #[error("no AWS region: set one in the configuration, in AWS_REGION or in the AWS profile")]
+    NoRegion,
+}
+
+/// Reads the AWS chain (environment, profile, role) and makes the clients. No request is sent to either service.
+pub async fn connect(options: &AwsOptions) -> Result<AwsClients, ConnectError> {
+    let http_client =
+        Builder::new().tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring)).build_https();
+    let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(http_client);
+    if let Some(region) = &options.region {
+        loader = loader.region(Region::new(region.clone()));
+    }
+    if let Some(credentials) = &options.credentials {
+        let StaticCredentials { access_key_id, secret_access_key } = credentials;
+        loader = loader.credentials_provider(Credentials::from_keys(access_key_id, secret_access_key, None));
+    }
+    let shared = loader.load().await;
+    let region = shared.region().ok_or(ConnectError::NoRegion)?.to_string();
+    Ok(AwsClients { kinesis: kinesis_client(&shared, options), dynamodb: dynamodb_client(&shared, options), region })
+}
+
+fn kinesis_client(shared: &SdkConfig, options: &AwsOptions) -> aws_sdk_kinesis::Client {
+    let mut config = aws_sdk_kinesis::config::Builder::from(shared)
+        .retry_config(RetryConfig::standard().with_max_attempts(KINESIS_ATTEMPTS_MAX))
+        .timeout_config(timeouts(KINESIS_ATTEMPT_TIMEOUT, KINESIS_OPERATION_TIMEOUT));
+    config.set_endpoint_url(options.kinesis_endpoint.clone().or_else(|| shared.endpoint_url().map(str::to_owned)));
+    aws_sdk_kinesis::Client::from_conf(config.build())
+}
+
+fn dynamodb_client(shared: &SdkConfig, options: &AwsOptions) -> aws_sdk_dynamodb::Client {
+    let mut config = aws_sdk_dynamodb::config::Builder::from(shared)
+        .retry_config(RetryConfig::standard().with_max_attempts(DYNAMODB_ATTEMPTS_MAX))
+        .timeout_config(timeouts(DYNAMODB_ATTEMPT_TIMEOUT, DYNAMODB_OPERATION_TIMEOUT));
+    config.set_endpoint_url(options.dynamodb_endpoint.clone().or_else(|| shared.endpoint_url().map(str::to_owned)));
+    aws_sdk_dynamodb::Client::from_conf(config.build())
+}
+
+fn timeouts(attempt: Duration, operation: Duration) -> TimeoutConfig {
+    TimeoutConfig::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .operation_attempt_timeout(attempt)
+        .operation_timeout(operation)
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_never_shows_in_debug_output() {
+        let credentials =
+            StaticCredentials { access_key_id: "AKID".to_owned(), secret_access_key: "hush-hush".to_owned() };
+        let shown = format!("{:?}", AwsOptions { credentials: Some(credentials), ..AwsOptions::default() });
+        assert!(shown.contains("AKID") && !shown.contains("hush"), "{shown}");
+    }
+}

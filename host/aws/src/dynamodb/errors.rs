@@ -1,0 +1,83 @@
+//! What a DynamoDB error means for a lease write: the one table of it.
+//!
+//! The question is always "was it applied?". Throttled and refused requests were not. Where nobody can know, the answer
+//! is [`StoreError::Unknown`], which the worker settles with a consistent read before more records go out.
+
+use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use shardmill_core::ports::StoreError;
+
+/// By the name that DynamoDB gave the error; see `kinesis/errors.rs` for why names.
+pub(super) fn store_error<E, R>(table: &str, error: &SdkError<E, R>) -> StoreError
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: std::fmt::Debug + 'static,
+{
+    let Some(service) = error.as_service_error() else {
+        let message = DisplayErrorContext(error).to_string();
+        return match error {
+            // Nothing was sent.
+            SdkError::ConstructionFailure(_) => StoreError::Refused { message: format!("table {table}: {message}") },
+            _ => StoreError::Unknown { message },
+        };
+    };
+    let code = service.code().unwrap_or_default();
+    let message = format!("table {table}: {code}: {}", service.message().unwrap_or_default());
+    by_code(code, message)
+}
+
+fn by_code(code: &str, message: String) -> StoreError {
+    match code {
+        "ProvisionedThroughputExceededException"
+        | "ThrottlingException"
+        | "Throttling"
+        | "RequestLimitExceeded"
+        | "LimitExceededException"
+        | "TooManyRequestsException" => StoreError::Throttled { message },
+        "ValidationException"
+        | "AccessDeniedException"
+        | "AccessDenied"
+        | "ResourceNotFoundException"
+        | "UnrecognizedClientException"
+        | "InvalidSignatureException"
+        | "IncompleteSignature"
+        | "IncompleteSignatureException"
+        | "MissingAuthenticationToken"
+        | "MissingAuthenticationTokenException"
+        | "InvalidClientTokenId"
+        | "ExpiredTokenException"
+        | "SerializationException"
+        | "ItemCollectionSizeLimitExceededException" => StoreError::Refused { message },
+        // InternalServerError, ServiceUnavailable, TransactionConflict, ReplicatedWriteConflict, and what comes next.
+        _ => StoreError::Unknown { message },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_error_that_proves_it_counts_as_not_applied() {
+        let kind = |code: &str| match by_code(code, String::new()) {
+            StoreError::Throttled { .. } => "throttled",
+            StoreError::Refused { .. } => "refused",
+            StoreError::Unknown { .. } => "unknown",
+            StoreError::WrongTable { .. } => "wrong table",
+        };
+        for (code, expected) in [
+            ("ProvisionedThroughputExceededException", "throttled"),
+            ("ThrottlingException", "throttled"),
+            ("RequestLimitExceeded", "throttled"),
+            ("ValidationException", "refused"),
+            ("AccessDeniedException", "refused"),
+            ("ResourceNotFoundException", "refused"),
+            ("InternalServerError", "unknown"),
+            ("TransactionConflictException", "unknown"),
+            ("ReplicatedWriteConflictException", "unknown"),
+            ("ServiceUnavailable", "unknown"),
+            ("SomethingNew", "unknown"),
+        ] {
+            assert_eq!(kind(code), expected, "{code}");
+        }
+    }
+}

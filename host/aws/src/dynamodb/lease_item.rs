@@ -1,0 +1,173 @@
+//! A lease row as a DynamoDB item, in the words of the KCL 2.x (`DynamoDBLeaseSerializer`).
+//!
+//! Rows are only ever made whole by a create; every other write names the attributes it changes. So attributes that
+//! other programs keep on a row survive us.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use shardmill_core::lease::{Checkpoint, Lease, LeaseCounter, WorkerId};
+use shardmill_core::plugin::PluginDigest;
+use shardmill_core::ports::BadRow;
+use shardmill_core::stream::{HashKeyRange, LeaseKey, ShardId};
+
+pub(super) const LEASE_KEY: &str = "leaseKey";
+const LEASE_OWNER: &str = "leaseOwner";
+const LEASE_COUNTER: &str = "leaseCounter";
+const OWNER_SWITCHES: &str = "ownerSwitchesSinceCheckpoint";
+const CHECKPOINT: &str = "checkpoint";
+const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
+/// A string set in spite of its name.
+const PARENTS: &str = "parentShardId";
+const CHILDREN: &str = "childShardIds";
+const HASH_KEY_START: &str = "startingHashKey";
+const HASH_KEY_END: &str = "endingHashKey";
+/// KCL 3.x, during a hand-off.
+const CHECKPOINT_OWNER: &str = "checkpointOwner";
+/// KCL 3.5; absent means lease.
+const ENTITY_TYPE: &str = "entityType";
+const ENTITY_TYPE_LEASE: &str = "LEASE";
+/// shardmill's own; the KCL ignores and keeps it.
+const PLUGIN_DIGEST: &str = "pluginDigest";
+/// shardmill's own; the KCL ignores and keeps it.
+const MILLIS_BEHIND_LATEST: &str = "millisBehindLatest";
+
+/// A DynamoDB item.
+pub(super) type Item = HashMap<String, AttributeValue>;
+
+/// What an item of the lease table is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    Lease(Box<Lease>),
+    Bad(BadRow),
+    /// Another kind of row, which KCL 3.5 keeps in the same table.
+    Foreign,
+}
+
+/// A fresh row, with every attribute that the KCL gives one and none that is empty.
+pub(super) fn encode(lease: &Lease) -> Item {
+    let mut item = Item::from([
+        (LEASE_KEY.to_owned(), text(lease.key.as_str())),
+        (LEASE_COUNTER.to_owned(), number(lease.counter.0)),
+        (OWNER_SWITCHES.to_owned(), number(lease.owner_switches)),
+        (CHECKPOINT.to_owned(), text(lease.checkpoint.text())),
+        (SUB_SEQUENCE.to_owned(), number(lease.checkpoint.sub_sequence())),
+    ]);
+    let mut put = |name: &str, value: Option<AttributeValue>| {
+        if let Some(value) = value {
+            item.insert(name.to_owned(), value);
+        }
+    };
+    put(LEASE_OWNER, lease.owner.as_ref().map(|owner| text(owner.as_str())));
+    put(PARENTS, shard_set(&lease.parents));
+    put(CHILDREN, shard_set(&lease.children));
+    put(HASH_KEY_START, lease.hash_range.map(|range| text(&range.start().to_string())));
+    put(HASH_KEY_END, lease.hash_range.map(|range| text(&range.end().to_string())));
+    put(PLUGIN_DIGEST, lease.plugin_digest.as_ref().map(|digest| text(digest.as_str())));
+    put(MILLIS_BEHIND_LATEST, lease.millis_behind_latest.map(number));
+    item
+}
+
+/// Sorts an item of a scan.
+pub(super) fn classify(item: &Item) -> Row {
+    let entity_type = item.get(ENTITY_TYPE).and_then(|value| value.as_s().ok());
+    if entity_type.is_some_and(|kind| kind != ENTITY_TYPE_LEASE) {
+        return Row::Foreign;
+    }
+    match decode(item) {
+        Ok(lease) => Row::Lease(Box::new(lease)),
+        Err(problem) => {
+            let key = item.get(LEASE_KEY).and_then(|value| value.as_s().ok()).cloned().unwrap_or_default();
+            Row::Bad(BadRow { key, problem })
+        }
+    }
+}
+
+/// Reads a lease, or says what is wrong with it.
+pub(super) fn decode(item: &Item) -> Result<Lease, String> {
+    let key = require(string(item, LEASE_KEY)?, LEASE_KEY)?;
+    let checkpoint = require(string(item, CHECKPOINT)?, CHECKPOINT)?;
+    let sub_sequence = unsigned(item, SUB_SEQUENCE)?.unwrap_or(0);
+    Ok(Lease {
+        key: LeaseKey::new(key).map_err(|error| error.to_string())?,
+        owner: worker(item, LEASE_OWNER)?,
+        counter: LeaseCounter(require(unsigned(item, LEASE_COUNTER)?, LEASE_COUNTER)?),
+        owner_switches: unsigned(item, OWNER_SWITCHES)?.unwrap_or(0),
+        checkpoint: Checkpoint::parse(checkpoint, sub_sequence)
+            .ok_or_else(|| format!("{CHECKPOINT} {checkpoint:?} is neither a sequence number nor a sentinel"))?,
+        parents: shards(item, PARENTS)?,
+        children: shards(item, CHILDREN)?,
+        hash_range: hash_range(item)?,
+        // For people only: what cannot be read is as good as absent.
+        plugin_digest: string(item, PLUGIN_DIGEST).ok().flatten().and_then(PluginDigest::from_hex),
+        millis_behind_latest: unsigned(item, MILLIS_BEHIND_LATEST).ok().flatten(),
+        checkpoint_owner: worker(item, CHECKPOINT_OWNER)?,
+    })
+}
+
+pub(super) fn text(value: &str) -> AttributeValue {
+    AttributeValue::S(value.to_owned())
+}
+
+pub(super) fn number(value: u64) -> AttributeValue {
+    AttributeValue::N(value.to_string())
+}
+
+/// `None` instead of an empty set, which DynamoDB does not have.
+pub(super) fn shard_set(shards: &[ShardId]) -> Option<AttributeValue> {
+    let names: Vec<String> = shards.iter().map(|shard| shard.as_str().to_owned()).collect();
+    (!names.is_empty()).then_some(AttributeValue::Ss(names))
+}
+
+fn require<T>(value: Option<T>, name: &str) -> Result<T, String> {
+    value.ok_or_else(|| format!("{name} is missing"))
+}
+
+fn string<'a>(item: &'a Item, name: &str) -> Result<Option<&'a str>, String> {
+    match item.get(name) {
+        None | Some(AttributeValue::Null(_)) => Ok(None),
+        Some(AttributeValue::S(text)) => Ok(Some(text)),
+        Some(_) => Err(format!("{name} is not a string")),
+    }
+}
+
+/// DynamoDB numbers are decimal text; a counter at 2^53 and beyond stays exact.
+fn unsigned(item: &Item, name: &str) -> Result<Option<u64>, String> {
+    match item.get(name) {
+        None | Some(AttributeValue::Null(_)) => Ok(None),
+        Some(AttributeValue::N(text)) => {
+            text.parse().map(Some).map_err(|_| format!("{name} {text} is not a whole number from 0 to 2^64-1"))
+        }
+        Some(_) => Err(format!("{name} is not a number")),
+    }
+}
+
+fn worker(item: &Item, name: &str) -> Result<Option<WorkerId>, String> {
+    let Some(id) = string(item, name)? else { return Ok(None) };
+    WorkerId::new(id).map(Some).ok_or_else(|| format!("{name} is an empty string"))
+}
+
+fn shards(item: &Item, name: &str) -> Result<Vec<ShardId>, String> {
+    let mut names = match item.get(name) {
+        None | Some(AttributeValue::Null(_)) => return Ok(Vec::new()),
+        Some(AttributeValue::Ss(names)) => {
+            names.iter().map(ShardId::new).collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?
+        }
+        Some(_) => return Err(format!("{name} is not a string set")),
+    };
+    // A set comes in any order.
+    names.sort();
+    Ok(names)
+}
+
+fn hash_range(item: &Item) -> Result<Option<HashKeyRange>, String> {
+    match (string(item, HASH_KEY_START)?, string(item, HASH_KEY_END)?) {
+        (None, None) => Ok(None),
+        (Some(start), Some(end)) => HashKeyRange::parse(start, end).map(Some).map_err(|error| error.to_string()),
+        _ => Err(format!("{HASH_KEY_START} and {HASH_KEY_END} must come together")),
+    }
+}
+
+#[cfg(test)]
+#[path = "lease_item_tests.rs"]
+mod tests;

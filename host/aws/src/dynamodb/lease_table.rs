@@ -1,0 +1,163 @@
+//! The lease table of one application, through `Scan`, `GetItem`, `PutItem` and `UpdateItem`.
+//!
+//! A failed condition comes back with the row as it stands (`ALL_OLD`), so that a lost race needs no second read.
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
+use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
+use shardmill_core::ports::{
+    CheckpointWrite, Created, LeaseListing, LeaseStore, PortFuture, Progress, ShardEndWrite, StoreError, WriteResult,
+    Written,
+};
+use shardmill_core::stream::LeaseKey;
+
+use super::conditions::{self, ConditionalUpdate, IS_NEW};
+use super::errors::store_error;
+use super::lease_item::{self, Item, LEASE_KEY, Row, text};
+use super::table;
+
+/// A page is up to 1 MiB, about 2,000 rows: this bounds a scan at far more rows than any stream has shards.
+const PAGES_MAX: usize = 10_000;
+
+/// The adapter.
+#[derive(Debug, Clone)]
+pub struct LeaseTable {
+    client: Client,
+    table: String,
+    page_rows: Option<i32>,
+}
+
+impl LeaseTable {
+    /// The leases kept in `table`, through `client`.
+    pub fn new(client: Client, table: impl Into<String>) -> Self {
+        Self { client, table: table.into(), page_rows: None }
+    }
+
+    /// Scans in pages of at most this many rows. For tests of the paging.
+    #[must_use]
+    pub fn with_page_rows(self, rows: u16) -> Self {
+        Self { page_rows: Some(i32::from(rows).max(1)), ..self }
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.table
+    }
+
+    async fn scan(&self) -> Result<LeaseListing, StoreError> {
+        let mut listing = LeaseListing::default();
+        let mut start = None;
+        for _ in 0..PAGES_MAX {
+            let request = self.client.scan().table_name(&self.table).set_limit(self.page_rows);
+            let page = request.set_exclusive_start_key(start).send().await.map_err(|error| self.error(&error))?;
+            for item in page.items.unwrap_or_default() {
+                match lease_item::classify(&item) {
+                    Row::Lease(lease) => listing.leases.push(*lease),
+                    Row::Bad(row) => listing.bad_rows.push(row),
+                    Row::Foreign => listing.foreign_rows += 1,
+                }
+            }
+            match page.last_evaluated_key.filter(|key| !key.is_empty()) {
+                Some(next) => start = Some(next),
+                None => return Ok(listing),
+            }
+        }
+        Err(StoreError::Refused { message: format!("table {} has more than {PAGES_MAX} pages", self.table) })
+    }
+
+    async fn get_row(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        let request = self.client.get_item().table_name(&self.table).key(LEASE_KEY, text(key.as_str()));
+        let reply = request.consistent_read(true).send().await.map_err(|error| self.error(&error))?;
+        reply.item.map(|item| self.decode(key, &item)).transpose()
+    }
+
+    async fn put_new(&self, lease: &Lease) -> Result<Created, StoreError> {
+        let item = lease_item::encode(lease);
+        let request = self.client.put_item().table_name(&self.table).set_item(Some(item)).condition_expression(IS_NEW);
+        match request.send().await {
+            Ok(_) => Ok(Created::New),
+            Err(error) if error.as_service_error().is_some_and(|e| e.is_conditional_check_failed_exception()) => {
+                Ok(Created::Existed)
+            }
+            Err(error) => Err(self.error(&error)),
+        }
+    }
+
+    /// Sends `update`; `then` is what the writer holds if it is applied.
+    async fn write(&self, update: ConditionalUpdate, then: LeaseToken) -> WriteResult {
+        let request = self
+            .client
+            .update_item()
+            .table_name(&self.table)
+            .key(LEASE_KEY, text(then.key.as_str()))
+            .condition_expression(update.condition)
+            .update_expression(update.update)
+            .set_expression_attribute_values(Some(update.values))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let error = match request.send().await {
+            Ok(_) => return Ok(Written::Applied(then)),
+            Err(error) => error,
+        };
+        match error.as_service_error() {
+            Some(UpdateItemError::ConditionalCheckFailedException(failed)) => match &failed.item {
+                Some(row) => Ok(Written::Conflict(Some(Box::new(self.decode(&then.key, row)?)))),
+                None => Ok(Written::Conflict(None)),
+            },
+            Some(_) | None => Err(self.error(&error)),
+        }
+    }
+
+    fn decode(&self, key: &LeaseKey, row: &Item) -> Result<Lease, StoreError> {
+        lease_item::decode(row).map_err(|problem| StoreError::Refused {
+            message: format!("table {}: row {key} cannot be read: {problem}", self.table),
+        })
+    }
+
+    fn error<E, R>(&self, error: &aws_sdk_dynamodb::error::SdkError<E, R>) -> StoreError
+    where
+        E: aws_sdk_dynamodb::error::ProvideErrorMetadata + std::error::Error + 'static,
+        R: std::fmt::Debug + 'static,
+    {
+        store_error(&self.table, error)
+    }
+}
+
+impl LeaseStore for LeaseTable {
+    fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        Box::pin(table::ensure(&self.client, &self.table))
+    }
+
+    fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
+        Box::pin(self.scan())
+    }
+
+    fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>> {
+        Box::pin(self.get_row(key))
+    }
+
+    fn create<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, Result<Created, StoreError>> {
+        Box::pin(self.put_new(lease))
+    }
+
+    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
+        let then = seen.token(by.clone()).advanced();
+        Box::pin(self.write(conditions::take(seen, by), then))
+    }
+
+    fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(conditions::renew(token, progress), token.advanced()))
+    }
+
+    fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(conditions::checkpoint(token, write), token.advanced()))
+    }
+
+    fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(conditions::end(token, write), token.advanced()))
+    }
+
+    fn release<'a>(&'a self, token: &'a LeaseToken) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(conditions::release(token), token.advanced()))
+    }
+}

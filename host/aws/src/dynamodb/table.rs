@@ -1,0 +1,100 @@
+//! Making sure that the lease table is there and has the right key.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TableDescription, TableStatus,
+};
+use shardmill_core::ports::StoreError;
+
+use super::errors::store_error;
+use super::lease_item::LEASE_KEY;
+
+/// Real DynamoDB takes 5 to 20 s to make a table.
+const ACTIVE_WAIT_MAX: Duration = Duration::from_secs(120);
+/// The embedded stack is ready at once and should not be waited for long.
+const POLL_FIRST: Duration = Duration::from_millis(20);
+/// DescribeTable allows ten calls a second and more (AWS limit).
+const POLL_MAX: Duration = Duration::from_secs(2);
+
+/// Creates the table if there is none, checks its key, and waits until it can be used.
+pub(super) async fn ensure(client: &Client, table: &str) -> Result<(), StoreError> {
+    let (mut poll, mut waited) = (POLL_FIRST, Duration::ZERO);
+    loop {
+        let found = describe(client, table).await?;
+        let state = match &found {
+            None => {
+                create(client, table).await?;
+                "not there"
+            }
+            Some(found) => {
+                check_key(table, found)?;
+                match found.table_status() {
+                    Some(TableStatus::Active | TableStatus::Updating) => return Ok(()),
+                    other => other.map_or("of unknown status", TableStatus::as_str),
+                }
+            }
+        };
+        if waited >= ACTIVE_WAIT_MAX {
+            let message = format!("table {table} is still {state} after {waited:?}");
+            return Err(StoreError::Refused { message });
+        }
+        tokio::time::sleep(poll).await;
+        waited += poll;
+        poll = (poll * 2).min(POLL_MAX);
+    }
+}
+
+async fn describe(client: &Client, table: &str) -> Result<Option<TableDescription>, StoreError> {
+    match client.describe_table().table_name(table).send().await {
+        Ok(reply) => Ok(reply.table),
+        Err(error) if error.as_service_error().is_some_and(|e| e.is_resource_not_found_exception()) => Ok(None),
+        Err(error) => Err(store_error(table, &error)),
+    }
+}
+
+async fn create(client: &Client, table: &str) -> Result<(), StoreError> {
+    let refused = |error: aws_sdk_dynamodb::error::BuildError| StoreError::Refused { message: error.to_string() };
+    let key = KeySchemaElement::builder().attribute_name(LEASE_KEY).key_type(KeyType::Hash).build().map_err(refused)?;
+    let attribute = AttributeDefinition::builder()
+        .attribute_name(LEASE_KEY)
+        .attribute_type(ScalarAttributeType::S)
+        .build()
+        .map_err(refused)?;
+    let request = client.create_table().table_name(table).key_schema(key).attribute_definitions(attribute);
+    // On demand, as the KCL makes it: lease traffic follows the number of shards, which nobody sizes a table for.
+    match request.billing_mode(BillingMode::PayPerRequest).send().await {
+        Ok(_) => Ok(()),
+        // Another host was faster.
+        Err(error) if error.as_service_error().is_some_and(|e| e.is_resource_in_use_exception()) => Ok(()),
+        Err(error) => Err(store_error(table, &error)),
+    }
+}
+
+fn check_key(table: &str, found: &TableDescription) -> Result<(), StoreError> {
+    let type_of = |name: &str| {
+        let attribute = found.attribute_definitions().iter().find(|attribute| attribute.attribute_name() == name);
+        attribute.map_or("?", |attribute| attribute.attribute_type().as_str())
+    };
+    let key: Vec<String> = found
+        .key_schema()
+        .iter()
+        .map(|part| {
+            let name = part.attribute_name();
+            format!("{} {name} {}", part.key_type().as_str(), type_of(name))
+        })
+        .collect();
+    let expected = format!("HASH {LEASE_KEY} S");
+    if key == [expected.as_str()] {
+        return Ok(());
+    }
+    Err(StoreError::WrongTable {
+        table: table.to_owned(),
+        problem: format!(
+            "its key is [{}], a lease table's is [{expected}]: name another application, or delete the table if \
+             nothing needs it",
+            key.join(", ")
+        ),
+    })
+}

@@ -1,0 +1,121 @@
+//! Making and describing a stream; only the commands that people type use it, never a worker.
+
+use std::time::Duration;
+
+use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::types::StreamStatus;
+use shardmill_core::ports::ReadError;
+use shardmill_core::stream::StreamName;
+
+use super::errors::read_error;
+
+/// Real Kinesis takes 10 to 30 s to make a stream; ten times that means that it will not.
+const ACTIVE_WAIT_MAX: Duration = Duration::from_secs(300);
+/// The embedded stack is ready at once and should not be waited for long.
+const POLL_FIRST: Duration = Duration::from_millis(20);
+/// DescribeStreamSummary allows 20 calls a second for the whole account (AWS limit).
+const POLL_MAX: Duration = Duration::from_secs(2);
+
+/// Stream administration through one client.
+#[derive(Debug, Clone)]
+pub struct StreamAdmin {
+    client: Client,
+}
+
+/// What `DescribeStreamSummary` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamDescription {
+    /// `ACTIVE`, `CREATING`, `UPDATING` or `DELETING`.
+    pub status: String,
+    /// Shards that take records.
+    pub open_shards: u32,
+    /// Seconds since the Unix epoch. Another time under the same name is another stream.
+    pub created_at: i64,
+    /// How long records are kept.
+    pub retention_hours: u32,
+}
+
+/// Why a stream could not be made or described.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AdminError {
+    /// Kinesis refused or did not answer.
+    #[error(transparent)]
+    Kinesis(#[from] ReadError),
+    /// It was made, but did not become usable.
+    #[error("stream {stream} is still {status} after {waited:?}")]
+    NotActive {
+        /// The stream.
+        stream: StreamName,
+        /// The last status seen.
+        status: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+}
+
+impl StreamAdmin {
+    /// Administers through `client`.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// Makes the stream if there is none, and waits until it can be used. An existing stream keeps its shards.
+    pub async fn ensure_stream(&self, stream: &StreamName, shards: u32) -> Result<StreamDescription, AdminError> {
+        if self.describe(stream).await?.is_none() {
+            self.create(stream, shards).await?;
+        }
+        self.wait_until_active(stream).await
+    }
+
+    /// `None` if there is no such stream.
+    pub async fn describe(&self, stream: &StreamName) -> Result<Option<StreamDescription>, AdminError> {
+        let reply = self.client.describe_stream_summary().stream_name(stream.as_str()).send().await;
+        let summary = match reply {
+            Ok(reply) => reply.stream_description_summary,
+            Err(error) => match read_error(&error) {
+                ReadError::NotFound { .. } => return Ok(None),
+                other => return Err(other.into()),
+            },
+        };
+        Ok(summary.map(|summary| StreamDescription {
+            status: summary.stream_status.as_str().to_owned(),
+            open_shards: u32::try_from(summary.open_shard_count).unwrap_or(0),
+            created_at: summary.stream_creation_timestamp.secs(),
+            retention_hours: u32::try_from(summary.retention_period_hours).unwrap_or(0),
+        }))
+    }
+
+    async fn create(&self, stream: &StreamName, shards: u32) -> Result<(), AdminError> {
+        let shard_count = i32::try_from(shards).unwrap_or(i32::MAX);
+        let reply = self.client.create_stream().stream_name(stream.as_str()).shard_count(shard_count).send().await;
+        match reply {
+            Ok(_) => Ok(()),
+            // Somebody else was faster.
+            Err(error) if error.as_service_error().is_some_and(|e| e.is_resource_in_use_exception()) => Ok(()),
+            Err(error) => Err(read_error(&error).into()),
+        }
+    }
+
+    async fn wait_until_active(&self, stream: &StreamName) -> Result<StreamDescription, AdminError> {
+        let (mut poll, mut waited) = (POLL_FIRST, Duration::ZERO);
+        loop {
+            let description = self.describe(stream).await?;
+            let status = match description {
+                Some(found) if is_usable(&found.status) => return Ok(found),
+                Some(found) => found.status,
+                None => "not there".to_owned(),
+            };
+            if waited >= ACTIVE_WAIT_MAX {
+                return Err(AdminError::NotActive { stream: stream.clone(), status, waited });
+            }
+            tokio::time::sleep(poll).await;
+            waited += poll;
+            poll = (poll * 2).min(POLL_MAX);
+        }
+    }
+}
+
+/// A stream that is being resharded can be read and written.
+fn is_usable(status: &str) -> bool {
+    status == StreamStatus::Active.as_str() || status == StreamStatus::Updating.as_str()
+}

@@ -1,0 +1,106 @@
+//! What a Kinesis error means for a reader: the one table of it.
+
+use aws_sdk_kinesis::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use shardmill_core::ports::ReadError;
+
+/// By the name that Kinesis gave the error. Names and not Rust types, because the same name comes from every operation
+/// and some (`ThrottlingException`, `InvalidSignatureException`) are in no operation's model.
+pub(super) fn read_error<E, R>(error: &SdkError<E, R>) -> ReadError
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: std::fmt::Debug + 'static,
+{
+    let message = describe(error);
+    match error.as_service_error().and_then(ProvideErrorMetadata::code) {
+        Some(code) => by_code(code, message),
+        // A timeout, a cut connection, or a reply that cannot be read.
+        None => ReadError::Unavailable { message },
+    }
+}
+
+fn by_code(code: &str, message: String) -> ReadError {
+    match code {
+        "ExpiredIteratorException" => ReadError::ExpiredIterator,
+        "ProvisionedThroughputExceededException"
+        | "LimitExceededException"
+        | "KMSThrottlingException"
+        | "ThrottlingException"
+        | "Throttling"
+        | "RequestLimitExceeded"
+        | "TooManyRequestsException" => ReadError::Throttled { message },
+        "ResourceNotFoundException" => ReadError::NotFound { message },
+        "AccessDeniedException"
+        | "AccessDenied"
+        | "KMSAccessDeniedException"
+        | "KMSDisabledException"
+        | "KMSInvalidStateException"
+        | "KMSNotFoundException"
+        | "KMSOptInRequired"
+        | "InvalidSignatureException"
+        | "SignatureDoesNotMatch"
+        | "IncompleteSignature"
+        | "IncompleteSignatureException"
+        | "MissingAuthenticationTokenException"
+        | "MissingAuthenticationToken"
+        | "UnrecognizedClientException"
+        | "InvalidClientTokenId"
+        | "ExpiredTokenException"
+        | "ExpiredToken"
+        | "OptInRequired"
+        // The request itself is wrong, for instance a sequence number of another stream of this name.
+        | "InvalidArgumentException"
+        | "ValidationException" => ReadError::Refused { message },
+        _ => ReadError::Unavailable { message },
+    }
+}
+
+/// The whole chain of causes: a bare SDK error says only "service error" or "dispatch failure".
+pub(super) fn describe<E, R>(error: &SdkError<E, R>) -> String
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: std::fmt::Debug + 'static,
+{
+    match error.as_service_error() {
+        Some(service) => match (service.code(), service.message()) {
+            (Some(code), Some(message)) => format!("{code}: {message}"),
+            (Some(code), None) => code.to_owned(),
+            (None, _) => DisplayErrorContext(service).to_string(),
+        },
+        None => DisplayErrorContext(error).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_name_has_the_meaning_the_reader_acts_on() {
+        let kind = |code: &str| match by_code(code, String::new()) {
+            ReadError::ExpiredIterator => "expired",
+            ReadError::Throttled { .. } => "throttled",
+            ReadError::NotFound { .. } => "not found",
+            ReadError::Refused { .. } => "refused",
+            ReadError::Unavailable { .. } => "unavailable",
+        };
+        for (code, expected) in [
+            ("ExpiredIteratorException", "expired"),
+            ("ProvisionedThroughputExceededException", "throttled"),
+            ("LimitExceededException", "throttled"),
+            ("KMSThrottlingException", "throttled"),
+            ("ResourceNotFoundException", "not found"),
+            ("AccessDeniedException", "refused"),
+            ("KMSAccessDeniedException", "refused"),
+            ("KMSDisabledException", "refused"),
+            ("KMSInvalidStateException", "refused"),
+            ("KMSNotFoundException", "refused"),
+            ("KMSOptInRequired", "refused"),
+            ("InvalidSignatureException", "refused"),
+            ("InternalFailureException", "unavailable"),
+            ("ServiceUnavailable", "unavailable"),
+            ("SomethingNew", "unavailable"),
+        ] {
+            assert_eq!(kind(code), expected, "{code}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! `ListShards`, whole or not at all: a partial list would make shards look deleted.
+
+use std::collections::{HashMap, HashSet};
+
+use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::error::SdkError;
+use aws_sdk_kinesis::operation::list_shards::ListShardsError;
+use shardmill_core::ports::ReadError;
+use shardmill_core::stream::{Shard, ShardId, StreamName};
+
+use super::convert;
+use super::errors::read_error;
+
+/// Shards of one page; also the API's own default and maximum for streams of that size.
+pub(super) const PAGE_SHARDS_MAX: i32 = 1_000;
+/// A thousand pages are a million shards, far above any account's quota: more means that the paging goes in circles.
+const PAGES_MAX: usize = 1_000;
+/// A token lives 300 s (AWS limit). A listing that outlives it three times over will not end soon.
+const LISTINGS_MAX: usize = 3;
+
+enum PageError {
+    /// The listing took too long and has to start over.
+    ExpiredToken,
+    Other(ReadError),
+}
+
+/// All shards, `page_shards` a page.
+pub(super) async fn list_shards(
+    client: &Client,
+    stream: &StreamName,
+    page_shards: i32,
+) -> Result<Vec<Shard>, ReadError> {
+    for _ in 0..LISTINGS_MAX {
+        match list_once(client, stream, page_shards).await {
+            Ok(shards) => return check(shards),
+            Err(PageError::ExpiredToken) => tracing::debug!(%stream, "the shard listing expired half-way; restarting"),
+            Err(PageError::Other(error)) => return Err(error),
+        }
+    }
+    Err(ReadError::Unavailable { message: format!("the shard listing expired {LISTINGS_MAX} times in a row") })
+}
+
+async fn list_once(client: &Client, stream: &StreamName, page_shards: i32) -> Result<Vec<Shard>, PageError> {
+    let mut shards = Vec::new();
+    let mut token = None;
+    for _ in 0..PAGES_MAX {
+        let request = client.list_shards().max_results(page_shards);
+        let request = match token.take() {
+            Some(token) => request.next_token(token),
+            None => request.stream_name(stream.as_str()),
+        };
+        let page = request.send().await.map_err(|error| page_error(&error))?;
+        for shard in page.shards.unwrap_or_default() {
+            shards.push(convert::shard(shard).map_err(PageError::Other)?);
+        }
+        match page.next_token.filter(|token| !token.is_empty()) {
+            Some(next) => token = Some(next),
+            None => return Ok(shards),
+        }
+    }
+    let message = format!("the shard listing has more than {PAGES_MAX} pages");
+    Err(PageError::Other(ReadError::Unavailable { message }))
+}
+
+fn page_error<R: std::fmt::Debug + 'static>(error: &SdkError<ListShardsError, R>) -> PageError {
+    match error.as_service_error() {
+        Some(ListShardsError::ExpiredNextTokenException(_)) => PageError::ExpiredToken,
+        Some(_) | None => PageError::Other(read_error(error)),
+    }
+}
+
+/// Refuses a list that contradicts itself; the caller keeps the last good one.
+fn check(shards: Vec<Shard>) -> Result<Vec<Shard>, ReadError> {
+    let mut seen = HashSet::with_capacity(shards.len());
+    if let Some(twice) = shards.iter().find(|shard| !seen.insert(&shard.id)) {
+        return Err(convert::unreadable(format_args!("shard {} is listed twice", twice.id)));
+    }
+    if let Some(shard) = find_cycle(&shards) {
+        return Err(convert::unreadable(format_args!("shard {shard} is its own ancestor")));
+    }
+    Ok(shards)
+}
+
+/// Removes shards whose parents are gone or removed (Kahn); what remains is a cycle or descends from one.
+fn find_cycle(shards: &[Shard]) -> Option<&ShardId> {
+    let listed: HashSet<&ShardId> = shards.iter().map(|shard| &shard.id).collect();
+    let listed_parents = |shard: &'_ Shard| shard.parents.iter().filter(|id| listed.contains(id)).count();
+    let mut waiting: HashMap<&ShardId, usize> =
+        shards.iter().map(|shard| (&shard.id, listed_parents(shard))).collect();
+    let mut children: HashMap<&ShardId, Vec<&ShardId>> = HashMap::new();
+    for shard in shards {
+        for parent in &shard.parents {
+            children.entry(parent).or_default().push(&shard.id);
+        }
+    }
+    let mut ready: Vec<&ShardId> = waiting.iter().filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
+    while let Some(done) = ready.pop() {
+        waiting.remove(done);
+        for child in children.get(done).into_iter().flatten() {
+            if let Some(count) = waiting.get_mut(child) {
+                *count -= 1;
+                if *count == 0 {
+                    ready.push(child);
+                }
+            }
+        }
+    }
+    waiting.into_keys().min()
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_core::stream::HashKeyRange;
+
+    use super::*;
+
+    fn shard(id: &str, parents: &[&str]) -> Shard {
+        let parents = parents.iter().map(|id| ShardId::new(id).unwrap()).collect();
+        Shard { id: ShardId::new(id).unwrap(), parents, hash_range: HashKeyRange::FULL, ending_sequence: None }
+    }
+
+    #[test]
+    fn a_lineage_with_trimmed_ancestors_is_accepted() {
+        let shards = vec![shard("c", &["a", "b"]), shard("b", &["gone"]), shard("a", &[]), shard("d", &["c"])];
+        assert_eq!(check(shards.clone()), Ok(shards));
+    }
+
+    #[test]
+    fn a_shard_listed_twice_is_refused() {
+        let error = check(vec![shard("a", &[]), shard("a", &[])]).unwrap_err();
+        assert!(error.to_string().contains("listed twice"), "{error}");
+    }
+
+    #[test]
+    fn a_cycle_of_parents_is_refused() {
+        let error = check(vec![shard("a", &["b"]), shard("b", &["a"]), shard("c", &[])]).unwrap_err();
+        assert!(error.to_string().contains("own ancestor"), "{error}");
+        assert!(check(vec![shard("a", &["a"])]).is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! One stream through `ListShards`, `GetShardIterator` and `GetRecords`.
+
+use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::primitives::DateTime;
+use aws_sdk_kinesis::types::ShardIteratorType;
+use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, StreamReader};
+use shardmill_core::stream::{ReadFrom, Shard, ShardId, StreamName};
+
+use super::convert;
+use super::errors::read_error;
+use super::listing::{self, PAGE_SHARDS_MAX};
+
+/// Records of one reply (AWS limit); a larger limit would be refused.
+const FETCH_RECORDS_MAX: u32 = 10_000;
+
+/// The adapter.
+#[derive(Debug, Clone)]
+pub struct KinesisReader {
+    client: Client,
+    stream: StreamName,
+    page_shards: i32,
+}
+
+impl KinesisReader {
+    /// Reads `stream` through `client`.
+    pub fn new(client: Client, stream: StreamName) -> Self {
+        Self { client, stream, page_shards: PAGE_SHARDS_MAX }
+    }
+
+    /// Lists shards in pages of this many, at most 1,000. For tests of the paging.
+    #[must_use]
+    pub fn with_page_shards(self, page_shards: u16) -> Self {
+        Self { page_shards: i32::from(page_shards).clamp(1, PAGE_SHARDS_MAX), ..self }
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> &StreamName {
+        &self.stream
+    }
+
+    async fn request_iterator(&self, shard: &ShardId, from: &ReadFrom) -> Result<ShardIterator, ReadError> {
+        let request =
+            self.client.get_shard_iterator().stream_name(self.stream.as_str()).shard_id(shard.as_str().to_owned());
+        let request = match from {
+            ReadFrom::TrimHorizon => request.shard_iterator_type(ShardIteratorType::TrimHorizon),
+            ReadFrom::Latest => request.shard_iterator_type(ShardIteratorType::Latest),
+            ReadFrom::AtTimestamp(ms) => request
+                .shard_iterator_type(ShardIteratorType::AtTimestamp)
+                .timestamp(DateTime::from_millis(i64::try_from(*ms).unwrap_or(i64::MAX))),
+            ReadFrom::AtSequenceNumber(sequence) => request
+                .shard_iterator_type(ShardIteratorType::AtSequenceNumber)
+                .starting_sequence_number(sequence.as_str()),
+            ReadFrom::AfterSequenceNumber(sequence) => request
+                .shard_iterator_type(ShardIteratorType::AfterSequenceNumber)
+                .starting_sequence_number(sequence.as_str()),
+        };
+        let reply = request.send().await.map_err(|error| read_error(&error))?;
+        reply.shard_iterator.map(ShardIterator).ok_or_else(|| convert::unreadable("no shard iterator"))
+    }
+
+    async fn get_records(&self, iterator: &ShardIterator, limit: u32) -> Result<Fetched, ReadError> {
+        let limit = i32::try_from(limit.clamp(1, FETCH_RECORDS_MAX)).unwrap_or(i32::MAX);
+        let request = self.client.get_records().shard_iterator(&iterator.0).limit(limit);
+        let reply = request.send().await.map_err(|error| read_error(&error))?;
+        Ok(Fetched {
+            records: reply.records.into_iter().map(convert::record).collect::<Result<_, _>>()?,
+            next: reply.next_shard_iterator.map(ShardIterator),
+            millis_behind_latest: reply.millis_behind_latest.and_then(|ms| u64::try_from(ms).ok()),
+            children: reply
+                .child_shards
+                .unwrap_or_default()
+                .into_iter()
+                .map(convert::child_shard)
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl StreamReader for KinesisReader {
+    fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
+        Box::pin(listing::list_shards(&self.client, &self.stream, self.page_shards))
+    }
+
+    fn iterator<'a>(
+        &'a self,
+        shard: &'a ShardId,
+        from: &'a ReadFrom,
+    ) -> PortFuture<'a, Result<ShardIterator, ReadError>> {
+        Box::pin(self.request_iterator(shard, from))
+    }
+
+    fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>> {
+        Box::pin(self.get_records(iterator, limit))
+    }
+}

@@ -1,0 +1,219 @@
+//! `PutRecords` in batches, for commands that feed a stream.
+//!
+//! Order: records are sent in the order given, one batch at a time, and what Kinesis refused of a batch is sent again
+//! before anything newer. So a record is never overtaken by one of a later batch. Within one batch Kinesis itself gives
+//! no order once it refuses a part of it: a later record of the same key may be stored before the refused one.
+//! Stored at least once: a batch without an answer is sent again whole.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::primitives::Blob;
+use aws_sdk_kinesis::types::PutRecordsRequestEntry;
+use bytes::Bytes;
+use shardmill_core::backoff::Backoff;
+use shardmill_core::ports::ReadError;
+use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
+
+use super::convert;
+use super::errors::read_error;
+
+/// Records of one request (AWS limit).
+const BATCH_RECORDS_MAX: usize = 500;
+/// Data and keys of one request. AWS takes 10 MiB since 2025, emulators 5; a single larger record goes alone.
+const BATCH_BYTES_MAX: usize = 5 * 1024 * 1024;
+/// Attempts in a row of which none stored anything, before the caller is told: about three minutes.
+const FRUITLESS_ATTEMPTS_MAX: u32 = 20;
+/// A shard's budget is counted by the second, so a first wait near a tenth of that and a cap of some seconds fit.
+const BACKOFF: Backoff = match Backoff::new(Duration::from_millis(100), Duration::from_secs(10)) {
+    Some(backoff) => backoff,
+    None => Backoff::standard(),
+};
+
+/// A record to be put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutEntry {
+    /// What the shard is chosen by.
+    pub partition_key: String,
+    /// Instead of the key's hash.
+    pub explicit_hash_key: Option<u128>,
+    /// The payload.
+    pub data: Bytes,
+}
+
+/// What was stored.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PutReport {
+    /// Records stored.
+    pub records: u64,
+    /// Their data and keys, in bytes.
+    pub bytes: u64,
+    /// Records sent again.
+    pub retries: u64,
+    /// The last sequence number given out in each shard.
+    pub last_sequence: BTreeMap<ShardId, SequenceNumber>,
+}
+
+/// Why not everything was stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("stored {} records, then gave up after {attempts} attempts that stored nothing: {cause}", stored.records)]
+pub struct PutError {
+    /// What was stored before.
+    pub stored: PutReport,
+    /// Attempts in a row that stored nothing.
+    pub attempts: u32,
+    /// What the last of them ran into.
+    pub cause: ReadError,
+}
+
+/// The adapter.
+#[derive(Debug, Clone)]
+pub struct StreamWriter {
+    client: Client,
+    stream: StreamName,
+}
+
+impl StreamWriter {
+    /// Writes to `stream` through `client`.
+    pub fn new(client: Client, stream: StreamName) -> Self {
+        Self { client, stream }
+    }
+
+    /// Stores everything, in order; calls `progress` with the totals after every request.
+    pub async fn put_all(
+        &self,
+        entries: impl IntoIterator<Item = PutEntry>,
+        progress: impl Fn(u64, u64),
+    ) -> Result<PutReport, PutError> {
+        let mut report = PutReport::default();
+        let mut entries = entries.into_iter().peekable();
+        while let Some(batch) = next_batch(&mut entries) {
+            self.put_batch(batch, &mut report, &progress).await?;
+        }
+        Ok(report)
+    }
+
+    async fn put_batch(
+        &self,
+        mut batch: Vec<PutEntry>,
+        report: &mut PutReport,
+        progress: &impl Fn(u64, u64),
+    ) -> Result<(), PutError> {
+        let mut fruitless = 0;
+        loop {
+            let sent = batch.len();
+            let cause = match self.put_once(batch.clone(), report).await {
+                Ok(refused) if refused.entries.is_empty() => {
+                    progress(report.records, report.bytes);
+                    return Ok(());
+                }
+                Ok(refused) => {
+                    batch = refused.entries;
+                    refused.cause
+                }
+                Err(cause) => cause,
+            };
+            progress(report.records, report.bytes);
+            fruitless = if batch.len() < sent { 0 } else { fruitless + 1 };
+            if fruitless >= FRUITLESS_ATTEMPTS_MAX || matches!(cause, ReadError::Refused { .. }) {
+                return Err(PutError { stored: report.clone(), attempts: fruitless, cause });
+            }
+            report.retries += batch.len() as u64;
+            tokio::time::sleep(BACKOFF.delay(fruitless.max(1), fastrand::f64())).await;
+        }
+    }
+
+    /// One request; books what was stored and returns the rest, in order.
+    async fn put_once(&self, batch: Vec<PutEntry>, report: &mut PutReport) -> Result<RefusedPart, ReadError> {
+        let entries = batch.iter().map(sdk_entry).collect::<Result<Vec<_>, _>>()?;
+        let request = self.client.put_records().stream_name(self.stream.as_str()).set_records(Some(entries));
+        let reply = request.send().await.map_err(|error| read_error(&error))?;
+        if reply.records.len() != batch.len() {
+            let problem = format_args!("{} results for {} records", reply.records.len(), batch.len());
+            return Err(convert::unreadable(problem));
+        }
+        let mut refused = RefusedPart { entries: Vec::new(), cause: throttled("refused without a reason") };
+        for (entry, result) in batch.into_iter().zip(reply.records) {
+            match (result.shard_id, result.sequence_number) {
+                (Some(shard), Some(sequence)) if result.error_code.is_none() => {
+                    let sequence = SequenceNumber::parse(&sequence).map_err(convert::unreadable)?;
+                    report.records += 1;
+                    report.bytes += cost(&entry) as u64;
+                    report.last_sequence.insert(convert::shard_id(shard)?, sequence);
+                }
+                _ => {
+                    let code = result.error_code.unwrap_or_default();
+                    refused.cause = throttled(&format!("{code}: {}", result.error_message.unwrap_or_default()));
+                    refused.entries.push(entry);
+                }
+            }
+        }
+        Ok(refused)
+    }
+}
+
+struct RefusedPart {
+    entries: Vec<PutEntry>,
+    cause: ReadError,
+}
+
+fn throttled(message: &str) -> ReadError {
+    ReadError::Throttled { message: message.to_owned() }
+}
+
+fn cost(entry: &PutEntry) -> usize {
+    entry.data.len() + entry.partition_key.len()
+}
+
+/// As much as fits in one request; at least one record, which Kinesis then judges; `None` at the end.
+fn next_batch(entries: &mut std::iter::Peekable<impl Iterator<Item = PutEntry>>) -> Option<Vec<PutEntry>> {
+    let first = entries.next()?;
+    let mut bytes = cost(&first);
+    let mut batch = vec![first];
+    while batch.len() < BATCH_RECORDS_MAX {
+        match entries.next_if(|entry| bytes + cost(entry) <= BATCH_BYTES_MAX) {
+            Some(entry) => {
+                bytes += cost(&entry);
+                batch.push(entry);
+            }
+            None => break,
+        }
+    }
+    Some(batch)
+}
+
+fn sdk_entry(entry: &PutEntry) -> Result<PutRecordsRequestEntry, ReadError> {
+    PutRecordsRequestEntry::builder()
+        .partition_key(&entry.partition_key)
+        .set_explicit_hash_key(entry.explicit_hash_key.map(|key| key.to_string()))
+        .data(Blob::new(entry.data.as_ref()))
+        .build()
+        .map_err(|error| ReadError::Refused { message: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(bytes: usize) -> PutEntry {
+        PutEntry { partition_key: String::new(), explicit_hash_key: None, data: vec![0; bytes].into() }
+    }
+
+    fn batch_sizes(entries: Vec<PutEntry>) -> Vec<usize> {
+        let mut entries = entries.into_iter().peekable();
+        std::iter::from_fn(|| next_batch(&mut entries).map(|batch| batch.len())).collect()
+    }
+
+    #[test]
+    fn a_batch_has_at_most_500_records_and_5_mib() {
+        assert_eq!(batch_sizes(vec![entry(1); 1_001]), [500, 500, 1]);
+        assert_eq!(batch_sizes(vec![entry(2 * 1024 * 1024); 5]), [2, 2, 1]);
+    }
+
+    #[test]
+    fn a_record_larger_than_a_batch_goes_alone() {
+        assert_eq!(batch_sizes(vec![entry(1), entry(BATCH_BYTES_MAX + 1), entry(1)]), [1, 1, 1]);
+        assert_eq!(batch_sizes(Vec::new()), [0; 0]);
+    }
+}

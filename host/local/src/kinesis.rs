@@ -1,0 +1,21 @@
+//! The embedded Kinesis: ferrokinesis in memory, behind a front that keeps what the real service promises.
+//!
+//! | ferrokinesis 0.7 alone | with the front |
+//! |---|---|
+//! | two puts at once may show a later record before an earlier one, which a reader then never sees | puts go one at a time |
+//! | its durable mode writes the whole state at every put | an append-only journal of what is new |
+//! | `GetRecords` has no `ChildShards`, no lag, no 10 MiB limit, and may end a shard early over expired records | answered by the front |
+//! | `ListShards` forgets the stream on its second page | the token names it |
+//! | AT_TIMESTAMP past the last record starts at the first one | starts at the tip |
+//! | `UpdateShardCount` makes shards without parents | refused |
+
+mod entry;
+mod front;
+mod get_records;
+mod journal;
+mod keeper;
+mod replies;
+mod requests;
+mod restore;
+
+pub(crate) use front::{Front, serve};

@@ -1,0 +1,210 @@
+//! Stands in front of the emulator: orders requests, journals what they changed, mends what the emulator gets wrong.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::serve::ListenerExt;
+use ferrokinesis::store::{Store, StoreOptions};
+use serde_json::{Map, Value};
+use tokio::net::TcpListener;
+use tokio::sync::RwLock;
+use tokio_util::sync::CancellationToken;
+
+use super::keeper::Keeper;
+use super::replies::{self, JSON_1_1};
+use super::requests::{self, Target};
+use super::{get_records, restore};
+use crate::error::StartError;
+use crate::stack::{LOCAL_ACCOUNT, LOCAL_REGION};
+
+/// 10 MiB of data (AWS limit) in base64, and room for keys.
+const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Long enough that other clients see the intermediate states, short enough that nobody waits for them.
+const TRANSITION_MS: u64 = 5;
+/// Open shards in all streams together; the emulator's own limit is 10.
+const SHARDS_MAX: u32 = 1_000;
+
+/// The emulator's state, and who may touch it when.
+pub(crate) struct Front {
+    store: Store,
+    keeper: RwLock<Keeper>,
+}
+
+impl std::fmt::Debug for Front {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Front").finish_non_exhaustive()
+    }
+}
+
+impl Front {
+    /// An emulator with what the journal in `data_dir` holds; empty and not kept without one.
+    pub(crate) async fn restore(data_dir: Option<&Path>) -> Result<Arc<Self>, StartError> {
+        let store = Store::new(StoreOptions {
+            create_stream_ms: TRANSITION_MS,
+            delete_stream_ms: TRANSITION_MS,
+            update_stream_ms: TRANSITION_MS,
+            shard_limit: SHARDS_MAX,
+            aws_account_id: LOCAL_ACCOUNT.to_owned(),
+            aws_region: LOCAL_REGION.to_owned(),
+            ..StoreOptions::default()
+        });
+        let keeper = restore::restore(&store, data_dir).await?;
+        Ok(Arc::new(Self { store, keeper: RwLock::new(keeper) }))
+    }
+
+    /// Writes down what is left and waits for the disk.
+    pub(crate) async fn close(&self) {
+        let mut keeper = self.keeper.write().await;
+        let kept = match keeper.keep_streams(&self.store).await {
+            Ok(()) => keeper.keep_records(&self.store).await,
+            failed => failed,
+        };
+        let synced = kept.and_then(|()| keeper.journal.as_ref().map_or(Ok(()), super::journal::Journal::sync));
+        if let Err(error) = synced {
+            tracing::error!(%error, "cannot finish the embedded kinesis' journal");
+        }
+    }
+
+    async fn answer(&self, request: Request, next: Next) -> Response {
+        let target = request.headers().get("x-amz-target").and_then(|value| value.to_str().ok()).map(Target::of);
+        match target {
+            Some(Target::Put) => {
+                let mut keeper = self.keeper.write().await;
+                let response = next.run(request).await;
+                unless_failed(keeper.keep_records(&self.store).await, response)
+            }
+            Some(Target::Admin) => {
+                let mut keeper = self.keeper.write().await;
+                let response = next.run(request).await;
+                unless_failed(keeper.keep_streams(&self.store).await, response)
+            }
+            Some(Target::UpdateShardCount) => replies::invalid_argument(
+                "the embedded Kinesis has no UpdateShardCount, because it would lose which shard follows which: \
+                 use SplitShard and MergeShards",
+            ),
+            Some(Target::GetRecords) => self.get_records(request, next).await,
+            Some(Target::GetShardIterator) => {
+                let _shared = self.keeper.read().await;
+                let mended = mend(request, async |body| {
+                    requests::mend_iterator_request(&self.store, body).await;
+                });
+                match mended.await {
+                    Ok((request, _)) => next.run(request).await,
+                    Err(response) => response,
+                }
+            }
+            Some(Target::ListShards) => list_shards(request, next).await,
+            Some(Target::Describe) | None => next.run(request).await,
+        }
+    }
+
+    async fn get_records(&self, request: Request, next: Next) -> Response {
+        let _shared = self.keeper.read().await;
+        let is_plain = is_json(request.headers()) && request.headers().contains_key(header::AUTHORIZATION);
+        let (parts, body) = match split(request).await {
+            Ok(split) => split,
+            Err(response) => return response,
+        };
+        if is_plain && let Some(response) = get_records::answer(&self.store, &body).await {
+            return response;
+        }
+        next.run(Request::from_parts(parts, Body::from(body))).await
+    }
+}
+
+/// Serves until `stop`.
+pub(crate) async fn serve(listener: TcpListener, front: Arc<Front>, stop: CancellationToken) {
+    let router: Router = ferrokinesis::create_router(front.store.clone())
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn_with_state(front, answer));
+    // Small replies must not wait for a full packet.
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
+        }
+    });
+    if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
+        tracing::error!(%error, "the embedded kinesis ended");
+    }
+}
+
+async fn answer(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
+    front.answer(request, next).await
+}
+
+async fn list_shards(request: Request, next: Next) -> Response {
+    let mended = mend(request, async |body| {
+        requests::mend_list_request(body);
+    });
+    let (request, body) = match mended.await {
+        Ok(mended) => mended,
+        Err(response) => return response,
+    };
+    let response = next.run(request).await;
+    let stream = body.as_ref().and_then(|body| body.get("StreamName")).and_then(Value::as_str);
+    match stream {
+        Some(stream) if response.status().is_success() => mend_reply(stream, response).await,
+        Some(_) | None => response,
+    }
+}
+
+async fn mend_reply(stream: &str, response: Response) -> Response {
+    let (mut parts, body) = response.into_parts();
+    let Ok(bytes) = to_bytes(body, BODY_BYTES_MAX).await else {
+        return replies::internal_failure("the listing is too large");
+    };
+    let mut reply = serde_json::from_slice::<Map<String, Value>>(&bytes).unwrap_or_default();
+    match requests::mend_list_reply(stream, &mut reply).and_then(|()| serde_json::to_vec(&reply).ok()) {
+        Some(mended) => {
+            parts.headers.remove(header::CONTENT_LENGTH);
+            Response::from_parts(parts, Body::from(mended))
+        }
+        None => Response::from_parts(parts, Body::from(bytes)),
+    }
+}
+
+/// Lets `change` work on a JSON request; anything else passes untouched, without its content.
+async fn mend(
+    request: Request,
+    change: impl AsyncFnOnce(&mut Map<String, Value>),
+) -> Result<(Request, Option<Map<String, Value>>), Response> {
+    if !is_json(request.headers()) {
+        return Ok((request, None));
+    }
+    let (mut parts, bytes) = split(request).await?;
+    let Ok(mut body) = serde_json::from_slice::<Map<String, Value>>(&bytes) else {
+        return Ok((Request::from_parts(parts, Body::from(bytes)), None));
+    };
+    change(&mut body).await;
+    let mended = serde_json::to_vec(&body).map_err(|error| replies::internal_failure(&error.to_string()))?;
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Ok((Request::from_parts(parts, Body::from(mended)), Some(body)))
+}
+
+async fn split(request: Request) -> Result<(axum::http::request::Parts, Bytes), Response> {
+    let (parts, body) = request.into_parts();
+    match to_bytes(body, BODY_BYTES_MAX).await {
+        Ok(bytes) => Ok((parts, bytes)),
+        Err(_) => Err(StatusCode::PAYLOAD_TOO_LARGE.into_response()),
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(JSON_1_1.as_bytes()))
+}
+
+fn unless_failed(kept: std::io::Result<()>, response: Response) -> Response {
+    match kept {
+        Ok(()) => response,
+        Err(error) => {
+            tracing::error!(%error, "cannot write the embedded kinesis' journal");
+            replies::internal_failure(&format!("the journal cannot be written: {error}"))
+        }
+    }
+}

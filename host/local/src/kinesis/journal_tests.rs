@@ -1,0 +1,77 @@
+use super::*;
+
+fn write(path: &Path, names: &[&str]) {
+    let mut journal = Journal::open(path, |_, _| {}).unwrap();
+    for name in names {
+        journal.append(&[Entry::StreamDeleted((*name).to_owned())]).unwrap();
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<String>, StartError> {
+    let mut names = Vec::new();
+    Journal::open(path, |entry, _| {
+        if let Entry::StreamDeleted(name) = entry {
+            names.push(name);
+        }
+    })?;
+    Ok(names)
+}
+
+#[test]
+fn what_was_written_is_read_back_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    write(&path, &["a", "b"]);
+    write(&path, &["c"]);
+    assert_eq!(read(&path).unwrap(), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_torn_tail_of_any_length_is_cut_off_and_the_journal_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    write(&path, &["a", "b"]);
+    let whole = fs::read(&path).unwrap();
+    let one = whole.len() - (whole.len() - MAGIC.len()) / 2;
+    for cut in one..whole.len() {
+        fs::write(&path, &whole[..cut]).unwrap();
+        write(&path, &["c"]);
+        assert_eq!(read(&path).unwrap(), ["a", "c"], "cut at {cut}");
+    }
+}
+
+#[test]
+fn zeros_after_a_power_cut_count_as_torn() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    write(&path, &["a"]);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes.extend_from_slice(&[0; 100]);
+    fs::write(&path, bytes).unwrap();
+    assert_eq!(read(&path).unwrap(), ["a"]);
+}
+
+#[test]
+fn damage_in_the_middle_is_reported_and_nothing_is_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    write(&path, &["a", "b"]);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[MAGIC.len() + HEADER_BYTES] ^= 0xff;
+    fs::write(&path, &bytes).unwrap();
+    let error = read(&path).unwrap_err();
+    assert!(matches!(error, StartError::Journal { at: 8, .. }), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn a_rewrite_replaces_everything_and_can_be_appended_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    write(&path, &["a", "b"]);
+    let mut journal = Journal::open(&path, |_, _| {}).unwrap();
+    journal.rewrite(std::iter::once(Entry::StreamDeleted("c".to_owned()))).unwrap();
+    journal.append(&[Entry::StreamDeleted("d".to_owned())]).unwrap();
+    assert_eq!(journal.len(), fs::metadata(&path).unwrap().len());
+    assert_eq!(read(&path).unwrap(), ["c", "d"]);
+}

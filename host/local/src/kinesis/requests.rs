@@ -1,0 +1,114 @@
+//! Requests that the emulator would misunderstand, put in words that it understands.
+
+use ferrokinesis::sequence::resolve_shard_id;
+use ferrokinesis::store::Store;
+use ferrokinesis::util::current_time_ms;
+use serde_json::{Map, Value, json};
+
+use super::keeper::shard_keys;
+
+/// What a request asks for, by its `x-amz-target`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    /// Adds records.
+    Put,
+    GetRecords,
+    GetShardIterator,
+    ListShards,
+    UpdateShardCount,
+    /// Changes no stream and reads no records.
+    Describe,
+    /// May change streams; also anything unknown.
+    Admin,
+}
+
+impl Target {
+    pub(super) fn of(header: &str) -> Self {
+        let operation = header.rsplit('.').next().unwrap_or_default();
+        match operation {
+            "PutRecord" | "PutRecords" => Self::Put,
+            "GetRecords" => Self::GetRecords,
+            "GetShardIterator" => Self::GetShardIterator,
+            "ListShards" => Self::ListShards,
+            "UpdateShardCount" => Self::UpdateShardCount,
+            // Streams for minutes: it must not hold anybody up, and sees records in order because puts are exclusive.
+            "SubscribeToShard" => Self::Describe,
+            other if other.starts_with("Describe") || other.starts_with("List") || other.starts_with("Get") => {
+                Self::Describe
+            }
+            _ => Self::Admin,
+        }
+    }
+}
+
+/// `AT_TIMESTAMP` and `LATEST`, where the emulator would start at another record than Kinesis.
+///
+/// * Arrival times are whole seconds here, so a timestamp is rounded down: repeating is allowed, losing is not.
+/// * Past the last record Kinesis starts at the tip, the emulator at the first record.
+/// * On a closed shard the tip is its end; the emulator counts from a counter that a restart has reset.
+pub(super) async fn mend_iterator_request(store: &Store, request: &mut Map<String, Value>) -> Option<()> {
+    let stream_name = request.get("StreamName")?.as_str()?.to_owned();
+    let (_, index) = resolve_shard_id(request.get("ShardId")?.as_str()?).ok()?;
+    let index = usize::try_from(index).ok()?;
+    let stream = store.get_stream(&stream_name).await.ok()?;
+    let ending = stream.shards.get(index)?.sequence_number_range.ending_sequence_number.clone();
+    if request.get("ShardIteratorType")?.as_str()? == "AT_TIMESTAMP" {
+        let from = request.get("Timestamp")?.as_f64()?.floor();
+        if from * 1_000.0 > current_time_ms() as f64 {
+            return None;
+        }
+        let (first, end) = shard_keys(index);
+        if store.find_first_record_at_timestamp(&stream_name, &first, &end, from).await.is_some() {
+            request.insert("Timestamp".to_owned(), json!(from));
+            return Some(());
+        }
+        request.remove("Timestamp");
+        request.insert("ShardIteratorType".to_owned(), json!("LATEST"));
+    }
+    if request.get("ShardIteratorType")?.as_str()? == "LATEST" {
+        request.insert("ShardIteratorType".to_owned(), json!("AFTER_SEQUENCE_NUMBER"));
+        request.insert("StartingSequenceNumber".to_owned(), json!(ending?));
+    }
+    Some(())
+}
+
+/// Between the stream and the shard in a listing's token; in neither's alphabet.
+const TOKEN_SEPARATOR: char = '/';
+
+/// A listing's second page: our token says stream and shard, where the emulator's only says shard.
+pub(super) fn mend_list_request(request: &mut Map<String, Value>) -> Option<()> {
+    let token = request.get("NextToken")?.as_str()?.to_owned();
+    let (stream, shard) = token.split_once(TOKEN_SEPARATOR)?;
+    request.remove("NextToken");
+    request.insert("StreamName".to_owned(), json!(stream));
+    request.insert("ExclusiveStartShardId".to_owned(), json!(shard));
+    Some(())
+}
+
+/// The token of a page that is not the last.
+pub(super) fn mend_list_reply(stream: &str, reply: &mut Map<String, Value>) -> Option<()> {
+    let shard = reply.get("NextToken")?.as_str()?;
+    let token = format!("{stream}{TOKEN_SEPARATOR}{shard}");
+    reply.insert("NextToken".to_owned(), json!(token));
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_may_change_a_stream_is_treated_as_a_change() {
+        for (header, expected) in [
+            ("Kinesis_20131202.PutRecords", Target::Put),
+            ("Kinesis_20131202.GetRecords", Target::GetRecords),
+            ("Kinesis_20131202.DescribeStreamSummary", Target::Describe),
+            ("Kinesis_20131202.ListTagsForStream", Target::Describe),
+            ("Kinesis_20131202.SplitShard", Target::Admin),
+            ("Kinesis_20131202.SomethingNew", Target::Admin),
+            ("", Target::Admin),
+        ] {
+            assert_eq!(Target::of(header), expected, "{header}");
+        }
+    }
+}

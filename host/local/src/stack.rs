@@ -1,0 +1,120 @@
+//! Starting and stopping both services together.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::data_dir::{DataDir, Endpoints};
+use crate::error::StartError;
+use crate::kinesis::Front;
+use crate::{dynamodb, kinesis};
+
+/// Where Kinesis emulators are usually found.
+pub const KINESIS_PORT_DEFAULT: u16 = 4567;
+/// Where DynamoDB Local is usually found.
+pub const DYNAMODB_PORT_DEFAULT: u16 = 8000;
+/// The region that the stack says it is in.
+pub const LOCAL_REGION: &str = "us-east-1";
+/// The account that the stack's names are in.
+pub const LOCAL_ACCOUNT: &str = "000000000000";
+
+/// Requests in flight get this long at a stop; none takes more than milliseconds, so that more means a stuck client.
+const DRAIN_MAX: Duration = Duration::from_secs(3);
+
+/// How to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalOptions {
+    /// Where everything is kept; `None` keeps it in memory.
+    pub data_dir: Option<PathBuf>,
+    /// The loopback port for Kinesis; 0 takes any.
+    pub kinesis_port: u16,
+    /// The loopback port for DynamoDB; 0 takes any.
+    pub dynamodb_port: u16,
+}
+
+impl LocalOptions {
+    /// Nothing kept, any ports: for tests.
+    pub fn in_memory() -> Self {
+        Self { data_dir: None, kinesis_port: 0, dynamodb_port: 0 }
+    }
+
+    /// Kept in `data_dir`, any ports.
+    pub fn kept_in(data_dir: impl Into<PathBuf>) -> Self {
+        Self { data_dir: Some(data_dir.into()), ..Self::in_memory() }
+    }
+}
+
+/// Both services, running. Dropping it ends them at once, as a killed process would; [`Self::stop`] ends them properly.
+#[derive(Debug)]
+pub struct LocalStack {
+    kinesis_endpoint: String,
+    dynamodb_endpoint: String,
+    front: Arc<Front>,
+    data_dir: Option<DataDir>,
+    servers: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+impl LocalStack {
+    /// Takes the data directory, restores what it holds, and serves.
+    pub async fn start(options: LocalOptions) -> Result<Self, StartError> {
+        let data_dir = options.data_dir.as_deref().map(DataDir::hold).transpose()?;
+        let kinesis_listener = bind("kinesis", options.kinesis_port).await?;
+        let dynamodb_listener = bind("dynamodb", options.dynamodb_port).await?;
+        let path = data_dir.as_ref().map(DataDir::path);
+        let database = dynamodb::open(path)?;
+        let front = Front::restore(path).await?;
+        let kinesis_endpoint = endpoint(&kinesis_listener)?;
+        let dynamodb_endpoint = endpoint(&dynamodb_listener)?;
+        if let Some(dir) = &data_dir {
+            let pid = std::process::id();
+            dir.write_endpoints(&Endpoints { kinesis: &kinesis_endpoint, dynamodb: &dynamodb_endpoint, pid })?;
+        }
+        let (mut servers, stop) = (JoinSet::new(), CancellationToken::new());
+        servers.spawn(kinesis::serve(kinesis_listener, front.clone(), stop.clone()));
+        servers.spawn(dynamodb::serve(dynamodb_listener, database, stop.clone()));
+        Ok(Self { kinesis_endpoint, dynamodb_endpoint, front, data_dir, servers, stop })
+    }
+
+    /// For instance `http://127.0.0.1:4567`.
+    pub fn kinesis_endpoint(&self) -> &str {
+        &self.kinesis_endpoint
+    }
+
+    /// For instance `http://127.0.0.1:8000`.
+    pub fn dynamodb_endpoint(&self) -> &str {
+        &self.dynamodb_endpoint
+    }
+
+    /// Lets requests in flight finish, and makes sure that everything is on disk.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        let drained = async { while self.servers.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN_MAX, drained).await.is_err() {
+            tracing::warn!("the embedded stack ends with requests in flight");
+            self.servers.shutdown().await;
+        }
+        self.front.close().await;
+        if let Some(dir) = &self.data_dir {
+            dir.remove_endpoints();
+        }
+    }
+}
+
+async fn bind(service: &'static str, port: u16) -> Result<TcpListener, StartError> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => StartError::PortTaken { service, port },
+        _ => StartError::Io { what: format!("listen on port {port} for {service}"), source: error },
+    })
+}
+
+fn endpoint(listener: &TcpListener) -> Result<String, StartError> {
+    let address = listener.local_addr().map_err(StartError::io("read a listener's address"))?;
+    Ok(format!("http://{address}"))
+}
