@@ -10,6 +10,4 @@ pub mod kinesis;
 mod stack;
 
 pub use error::StartError;
-pub use stack::{
-    DYNAMODB_PORT_DEFAULT, KINESIS_PORT_DEFAULT, LOCAL_ACCOUNT, LOCAL_REGION, LocalOptions, LocalStack,
-};
+pub use stack::{DYNAMODB_PORT_DEFAULT, KINESIS_PORT_DEFAULT, LOCAL_ACCOUNT, LOCAL_REGION, LocalOptions, LocalStack};

@@ -85,11 +85,8 @@ fn checkpoint_values(checkpoint: &Checkpoint) -> (Item, Vec<&'static str>) {
         (":sub".to_owned(), number(checkpoint.sub_sequence())),
         (":zero".to_owned(), number(0)),
     ]);
-    let sets = vec![
-        "checkpoint = :checkpoint",
-        "checkpointSubSequenceNumber = :sub",
-        "ownerSwitchesSinceCheckpoint = :zero",
-    ];
+    let sets =
+        vec!["checkpoint = :checkpoint", "checkpointSubSequenceNumber = :sub", "ownerSwitchesSinceCheckpoint = :zero"];
     (values, sets)
 }
 

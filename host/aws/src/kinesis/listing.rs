@@ -85,8 +85,7 @@ fn check(shards: Vec<Shard>) -> Result<Vec<Shard>, ReadError> {
 fn find_cycle(shards: &[Shard]) -> Option<&ShardId> {
     let listed: HashSet<&ShardId> = shards.iter().map(|shard| &shard.id).collect();
     let listed_parents = |shard: &'_ Shard| shard.parents.iter().filter(|id| listed.contains(id)).count();
-    let mut waiting: HashMap<&ShardId, usize> =
-        shards.iter().map(|shard| (&shard.id, listed_parents(shard))).collect();
+    let mut waiting: HashMap<&ShardId, usize> = shards.iter().map(|shard| (&shard.id, listed_parents(shard))).collect();
     let mut children: HashMap<&ShardId, Vec<&ShardId>> = HashMap::new();
     for shard in shards {
         for parent in &shard.parents {

@@ -65,9 +65,9 @@ pub(super) async fn mend_iterator_request(store: &Store, request: &mut Map<Strin
         request.remove("Timestamp");
         request.insert("ShardIteratorType".to_owned(), json!("LATEST"));
     }
-    if request.get("ShardIteratorType")?.as_str()? == "LATEST" {
+    if let Some(ending) = ending.filter(|_| request["ShardIteratorType"] == "LATEST") {
         request.insert("ShardIteratorType".to_owned(), json!("AFTER_SEQUENCE_NUMBER"));
-        request.insert("StartingSequenceNumber".to_owned(), json!(ending?));
+        request.insert("StartingSequenceNumber".to_owned(), json!(ending));
     }
     Some(())
 }

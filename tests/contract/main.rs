@@ -1,0 +1,36 @@
+//! The contract of the ports, against the fakes and against the real adapters over the embedded stack.
+
+use harness::embedded::Embedded;
+use harness::fake_lease_store::FakeLeaseStore;
+use harness::fake_stream::FakeStream;
+use harness::{lease_store_contract, stream_contract};
+use shardmill_core::ports::LeaseStore;
+use shardmill_local::LocalOptions;
+
+mod fake_lease_store {
+    use super::*;
+    lease_store_contract!(async { (FakeLeaseStore::new(), ()) });
+}
+
+mod dynamodb {
+    use super::*;
+    lease_store_contract!(async {
+        let embedded = Embedded::start(LocalOptions::in_memory()).await;
+        let table = embedded.lease_table("leases");
+        table.ensure_table().await.expect("a table");
+        (table, embedded)
+    });
+}
+
+mod fake_stream {
+    use super::*;
+    stream_contract!(async { (FakeStream::new(2), ()) });
+}
+
+mod kinesis {
+    use super::*;
+    stream_contract!(async {
+        let embedded = Embedded::start(LocalOptions::in_memory()).await;
+        (embedded.stream("orders", 2).await, embedded)
+    });
+}

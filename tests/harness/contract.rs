@@ -1,0 +1,62 @@
+//! What every lease store and every stream must do, fake or real. One function a promise; the macros make each a test.
+
+pub mod lease_store;
+pub mod stream;
+
+/// Makes a test of every promise of a lease store. `$make` is an async block that gives an empty store and whatever must
+/// live as long.
+#[macro_export]
+macro_rules! lease_store_contract {
+    ($make:expr) => {
+        $crate::promises! { lease_store, $make;
+            a_row_is_read_back_as_it_was_created,
+            creating_a_row_that_exists_leaves_it_alone,
+            taking_a_free_lease_makes_an_owner_and_raises_the_counter,
+            taking_from_another_owner_counts_the_switch,
+            of_two_takes_on_the_same_sight_one_wins_and_the_other_sees_the_winner,
+            a_renewal_raises_the_counter_and_notes_progress,
+            a_stale_holder_can_write_nothing,
+            a_checkpoint_moves_the_position_and_resets_the_switches,
+            the_end_of_a_shard_is_written_with_its_children,
+            a_released_lease_is_free_and_the_token_is_void,
+            a_write_to_a_row_that_is_not_there_is_a_conflict_without_a_row,
+            all_rows_are_listed,
+            a_lost_answer_is_settled_by_the_row_itself,
+        }
+    };
+}
+
+/// Makes a test of every promise of a stream. `$make` is an async block that gives a stream of two shards and whatever
+/// must live as long.
+#[macro_export]
+macro_rules! stream_contract {
+    ($make:expr) => {
+        $crate::promises! { stream, $make;
+            shards_cover_the_hash_key_space,
+            records_come_back_in_order_with_all_they_were_put_with,
+            an_empty_shard_is_not_at_its_end,
+            reading_on_after_an_empty_reply_finds_what_was_put_since,
+            every_initial_position_starts_where_it_says,
+            a_sequence_number_starts_at_it_or_after_it,
+            limited_replies_lose_and_repeat_nothing,
+            a_closed_shard_gives_all_its_records_then_its_children_and_no_iterator,
+            the_child_of_a_merge_has_both_parents,
+            what_is_put_after_a_split_is_read_from_the_children,
+            an_unknown_shard_is_not_found,
+        }
+    };
+}
+
+/// See [`lease_store_contract`] and [`stream_contract`].
+#[macro_export]
+macro_rules! promises {
+    ($suite:ident, $make:expr; $($promise:ident),* $(,)?) => {
+        $(
+            #[tokio::test]
+            async fn $promise() {
+                let (subject, _alive) = $make.await;
+                $crate::contract::$suite::$promise(&subject).await;
+            }
+        )*
+    };
+}

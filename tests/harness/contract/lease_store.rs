@@ -1,0 +1,203 @@
+//! The promises of a lease store.
+
+use shardmill_core::lease::{Checkpoint, ConflictVerdict, Lease, LeaseCounter, LeaseToken, WorkerId, judge_conflict};
+use shardmill_core::plugin::PluginDigest;
+use shardmill_core::ports::{CheckpointWrite, Created, LeaseStore, Progress, ShardEndWrite, Written};
+use shardmill_core::stream::{HashKeyRange, LeaseKey, Position, SequenceNumber, Shard, ShardId};
+
+fn shard_id(index: usize) -> ShardId {
+    ShardId::new(format!("shardId-{index:012}")).expect("a valid id")
+}
+
+fn fresh(index: usize) -> Lease {
+    let parents = if index == 0 { Vec::new() } else { vec![shard_id(0)] };
+    let shard = Shard { id: shard_id(index), parents, hash_range: HashKeyRange::FULL, ending_sequence: None };
+    Lease::fresh(&shard, Checkpoint::TrimHorizon)
+}
+
+fn worker(name: &str) -> WorkerId {
+    WorkerId::new(name).expect("not empty")
+}
+
+fn applied(written: Written) -> LeaseToken {
+    match written {
+        Written::Applied(token) => token,
+        Written::Conflict(row) => panic!("conflict with {row:?}"),
+    }
+}
+
+fn conflict(written: Written) -> Option<Lease> {
+    match written {
+        Written::Applied(token) => panic!("applied {token:?}"),
+        Written::Conflict(row) => row.map(|row| *row),
+    }
+}
+
+async fn row(store: &dyn LeaseStore, key: &LeaseKey) -> Lease {
+    store.get(key).await.expect("an answer").expect("a row")
+}
+
+async fn held(store: &dyn LeaseStore, by: &str) -> LeaseToken {
+    let lease = fresh(0);
+    store.create(&lease).await.expect("an answer");
+    applied(store.take(&lease, &worker(by)).await.expect("an answer"))
+}
+
+fn at(sequence: &str, sub_sequence: u64) -> CheckpointWrite {
+    let position = Position { sequence: SequenceNumber::parse(sequence).expect("digits"), sub_sequence };
+    CheckpointWrite { position, progress: Progress::default() }
+}
+
+/// All attributes survive, parents and hash keys included; what is not there is `None`.
+pub async fn a_row_is_read_back_as_it_was_created(store: &dyn LeaseStore) {
+    for index in [0, 1] {
+        let lease = fresh(index);
+        assert_eq!(store.create(&lease).await, Ok(Created::New));
+        assert_eq!(store.get(&lease.key).await, Ok(Some(lease)));
+    }
+    assert_eq!(store.get(&fresh(2).key).await, Ok(None));
+}
+
+/// Create is idempotent and never overwrites.
+pub async fn creating_a_row_that_exists_leaves_it_alone(store: &dyn LeaseStore) {
+    let token = held(store, "a").await;
+    assert_eq!(store.create(&fresh(0)).await, Ok(Created::Existed));
+    assert_eq!(row(store, &token.key).await.owner, Some(worker("a")));
+}
+
+/// The token continues the counter; an owner where there was none is no switch.
+pub async fn taking_a_free_lease_makes_an_owner_and_raises_the_counter(store: &dyn LeaseStore) {
+    let token = held(store, "a").await;
+    assert_eq!(token.counter, LeaseCounter(1));
+    let row = row(store, &token.key).await;
+    assert_eq!((row.owner, row.counter, row.owner_switches), (Some(worker("a")), LeaseCounter(1), 0));
+}
+
+/// A switch is a change from one owner to another, not a retake.
+pub async fn taking_from_another_owner_counts_the_switch(store: &dyn LeaseStore) {
+    let token = held(store, "a").await;
+    let seen = row(store, &token.key).await;
+    applied(store.take(&seen, &worker("b")).await.expect("an answer"));
+    let seen = row(store, &token.key).await;
+    assert_eq!((seen.owner.clone(), seen.owner_switches), (Some(worker("b")), 1));
+    applied(store.take(&seen, &worker("b")).await.expect("an answer"));
+    assert_eq!(row(store, &token.key).await.owner_switches, 1);
+}
+
+/// L1: at most one write succeeds per counter.
+pub async fn of_two_takes_on_the_same_sight_one_wins_and_the_other_sees_the_winner(store: &dyn LeaseStore) {
+    let lease = fresh(0);
+    store.create(&lease).await.expect("an answer");
+    let (a, b) = (worker("a"), worker("b"));
+    let (by_a, by_b) = tokio::join!(store.take(&lease, &a), store.take(&lease, &b));
+    let written = [by_a.expect("an answer"), by_b.expect("an answer")];
+    let winners: Vec<_> = written.iter().filter_map(|w| matches!(w, Written::Applied(_)).then_some(w)).collect();
+    assert_eq!(winners.len(), 1, "{written:?}");
+    let [Written::Applied(winner)] = winners[..] else { return };
+    for lost in written.iter().filter(|w| matches!(w, Written::Conflict(_))) {
+        let Written::Conflict(Some(row)) = lost else { panic!("a conflict without the row") };
+        assert_eq!(row.owner.as_ref(), Some(&winner.owner));
+    }
+}
+
+/// A renewal changes nothing but the counter and the notes for people.
+pub async fn a_renewal_raises_the_counter_and_notes_progress(store: &dyn LeaseStore) {
+    let token = held(store, "a").await;
+    let digest = PluginDigest::from_hex(&"ab".repeat(32));
+    let progress = Progress { plugin_digest: digest.clone(), millis_behind_latest: Some(1_500) };
+    let token = applied(store.renew(&token, &progress).await.expect("an answer"));
+    assert_eq!(token.counter, LeaseCounter(2));
+    let token = applied(store.renew(&token, &Progress::default()).await.expect("an answer"));
+    let row = row(store, &token.key).await;
+    assert_eq!((row.counter, row.checkpoint), (LeaseCounter(3), Checkpoint::TrimHorizon));
+    assert_eq!((row.plugin_digest, row.millis_behind_latest), (digest, Some(1_500)));
+}
+
+/// S: a worker that lost its lease changes nothing, whichever write it tries.
+pub async fn a_stale_holder_can_write_nothing(store: &dyn LeaseStore) {
+    let stale = held(store, "a").await;
+    let seen = row(store, &stale.key).await;
+    applied(store.take(&seen, &worker("b")).await.expect("an answer"));
+    let before = row(store, &stale.key).await;
+    let progress = Progress::default();
+    let ended = ShardEndWrite { children: vec![shard_id(1)], progress: progress.clone() };
+    for written in [
+        store.renew(&stale, &progress).await,
+        store.checkpoint(&stale, &at("9", 0)).await,
+        store.end(&stale, &ended).await,
+        store.release(&stale).await,
+        store.take(&seen, &worker("a")).await,
+    ] {
+        assert_eq!(conflict(written.expect("an answer")), Some(before.clone()));
+    }
+    assert_eq!(row(store, &stale.key).await, before);
+}
+
+/// Positions are kept to the last digit, sub-sequence included.
+pub async fn a_checkpoint_moves_the_position_and_resets_the_switches(store: &dyn LeaseStore) {
+    let token = held(store, "a").await;
+    let seen = row(store, &token.key).await;
+    let token = applied(store.take(&seen, &worker("b")).await.expect("an answer"));
+    let write = at("49640871423056104321897561048329857382957382957382957382", 7);
+    let token = applied(store.checkpoint(&token, &write).await.expect("an answer"));
+    let row = row(store, &token.key).await;
+    assert_eq!((row.checkpoint, row.counter), (write.checkpoint(), token.counter));
+    assert_eq!((row.owner, row.owner_switches), (Some(worker("b")), 0));
+}
+
+/// `SHARD_END` and the children come in one write; a shard that was trimmed away has none.
+pub async fn the_end_of_a_shard_is_written_with_its_children(store: &dyn LeaseStore) {
+    let token = held(store, "a").await;
+    let token = applied(store.checkpoint(&token, &at("9", 3)).await.expect("an answer"));
+    let write = ShardEndWrite { children: vec![shard_id(1), shard_id(2)], progress: Progress::default() };
+    let token = applied(store.end(&token, &write).await.expect("an answer"));
+    let ended = row(store, &token.key).await;
+    assert!(ended.is_finished());
+    assert_eq!(ended.children, write.children);
+    let none = ShardEndWrite { children: Vec::new(), progress: Progress::default() };
+    applied(store.end(&token, &none).await.expect("an answer"));
+}
+
+/// The counter moves with a release too, so that the old token is fenced.
+pub async fn a_released_lease_is_free_and_the_token_is_void(store: &dyn LeaseStore) {
+    let token = held(store, "a").await;
+    applied(store.release(&token).await.expect("an answer"));
+    let free = row(store, &token.key).await;
+    assert_eq!((free.owner.clone(), free.counter), (None, token.counter.next()));
+    let written = store.renew(&token, &Progress::default()).await.expect("an answer");
+    assert_eq!(conflict(written), Some(free.clone()));
+    applied(store.take(&free, &worker("b")).await.expect("an answer"));
+}
+
+/// And makes no row.
+pub async fn a_write_to_a_row_that_is_not_there_is_a_conflict_without_a_row(store: &dyn LeaseStore) {
+    let lease = fresh(0);
+    let token = lease.token(worker("a"));
+    assert_eq!(conflict(store.take(&lease, &worker("a")).await.expect("an answer")), None);
+    assert_eq!(conflict(store.renew(&token, &Progress::default()).await.expect("an answer")), None);
+    assert_eq!(conflict(store.release(&token).await.expect("an answer")), None);
+    assert_eq!(store.get(&lease.key).await, Ok(None));
+}
+
+/// More rows than a page of the adapter under test holds.
+pub async fn all_rows_are_listed(store: &dyn LeaseStore) {
+    const ROWS: usize = 23;
+    assert!(store.list().await.expect("an answer").leases.is_empty());
+    for index in 0..ROWS {
+        store.create(&fresh(index)).await.expect("an answer");
+    }
+    let listing = store.list().await.expect("an answer");
+    let mut keys: Vec<_> = listing.leases.iter().map(|lease| lease.key.clone()).collect();
+    keys.sort();
+    let expected: Vec<_> = (0..ROWS).map(|index| LeaseKey::of_shard(&shard_id(index))).collect();
+    assert_eq!((keys, listing.bad_rows.len(), listing.foreign_rows), (expected, 0, 0));
+}
+
+/// A write that was applied although its answer got lost is recognised when it is sent again.
+pub async fn a_lost_answer_is_settled_by_the_row_itself(store: &dyn LeaseStore) {
+    let token = held(store, "a").await;
+    applied(store.checkpoint(&token, &at("9", 0)).await.expect("an answer"));
+    let again = store.checkpoint(&token, &at("9", 0)).await.expect("an answer");
+    let row = conflict(again);
+    assert_eq!(judge_conflict(&token, row.as_ref()), ConflictVerdict::AppliedEarlier);
+}
