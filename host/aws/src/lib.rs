@@ -6,6 +6,10 @@
 pub mod client;
 pub mod dynamodb;
 pub mod kinesis;
+#[cfg(test)]
+mod replay;
+#[cfg(test)]
+mod replay_tests;
 
 pub use client::{AwsClients, AwsOptions, ConnectError, StaticCredentials, connect};
 pub use dynamodb::LeaseTable;

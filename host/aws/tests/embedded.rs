@@ -1,5 +1,7 @@
 //! The adapters over the embedded stack: what survives a restart, and what concurrency must not lose.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test binary")]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -16,6 +18,28 @@ use shardmill_core::ports::{CheckpointWrite, LeaseStore, Progress, StoreError, S
 use shardmill_core::stream::{LeaseKey, Position, ReadFrom, Record, SequenceNumber, ShardId, StreamName};
 use shardmill_local::{LOCAL_REGION, LocalOptions, LocalStack, StartError};
 
+const CHILD_DATA_DIR: &str = "SHARDMILL_TEST_CHILD_DATA_DIR";
+
+/// What another process would do to find the stack.
+async fn wait_for_endpoints(data_dir: &Path) -> BTreeMap<String, String> {
+    loop {
+        if let Ok(text) = std::fs::read_to_string(data_dir.join("endpoints.json")) {
+            let quoted: Vec<&str> = text.split('"').collect();
+            let value = |name: &str| {
+                let at = quoted.iter().position(|word| *word == name).unwrap();
+                (name.to_owned(), quoted[at + 2].to_owned())
+            };
+            return ["kinesis", "dynamodb"].map(value).into();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+async fn take_fresh(table: &LeaseTable, lease: &Lease) -> Written {
+    table.create(lease).await.unwrap();
+    table.take(lease, &WorkerId::new("a").unwrap()).await.unwrap()
+}
+
 async fn start(data_dir: &Path) -> (LocalStack, AwsClients) {
     let stack = LocalStack::start(LocalOptions::kept_in(data_dir)).await.unwrap();
     let clients = clients(&stack).await;
@@ -29,10 +53,14 @@ async fn in_memory() -> (LocalStack, AwsClients) {
 }
 
 async fn clients(stack: &LocalStack) -> AwsClients {
+    clients_at(stack.kinesis_endpoint(), stack.dynamodb_endpoint()).await
+}
+
+async fn clients_at(kinesis: &str, dynamodb: &str) -> AwsClients {
     let options = AwsOptions {
         region: Some(LOCAL_REGION.to_owned()),
-        kinesis_endpoint: Some(stack.kinesis_endpoint().to_owned()),
-        dynamodb_endpoint: Some(stack.dynamodb_endpoint().to_owned()),
+        kinesis_endpoint: Some(kinesis.to_owned()),
+        dynamodb_endpoint: Some(dynamodb.to_owned()),
         credentials: Some(StaticCredentials::dummy()),
     };
     connect(&options).await.unwrap()
@@ -110,6 +138,67 @@ async fn records_shards_and_sequence_numbers_survive_a_killed_process() {
     stack.stop().await;
 }
 
+/// Not a test of its own but the process that the next one kills.
+#[tokio::test]
+#[ignore = "started by a_process_killed_by_sigkill_loses_nothing_it_answered"]
+async fn child_process() {
+    let Ok(dir) = std::env::var(CHILD_DATA_DIR) else { return };
+    let (_stack, _) = start(Path::new(&dir)).await;
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test]
+async fn a_process_killed_by_sigkill_loses_nothing_it_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_process", "--ignored"])
+        .env(CHILD_DATA_DIR, dir.path())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let endpoints = wait_for_endpoints(dir.path()).await;
+    let clients = clients_at(&endpoints["kinesis"], &endpoints["dynamodb"]).await;
+    StreamAdmin::new(clients.kinesis.clone()).ensure_stream(&orders(), 2).await.unwrap();
+    put(&clients, 0..900).await;
+    let table = LeaseTable::new(clients.dynamodb.clone(), "app");
+    table.ensure_table().await.unwrap();
+    let lease = lease("shardId-000000000000");
+    let Written::Applied(token) = take_fresh(&table, &lease).await else { panic!("a conflict") };
+    let before = read_all(&clients).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let (_stack, clients) = start(dir.path()).await;
+    assert_eq!(before.values().map(Vec::len).sum::<usize>(), 900);
+    assert_eq!(read_all(&clients).await, before);
+    let table = LeaseTable::new(clients.dynamodb.clone(), "app");
+    assert_eq!(table.get(&lease.key).await.unwrap().map(|row| row.token(token.owner.clone())), Some(token));
+}
+
+#[tokio::test]
+async fn a_journal_that_is_mostly_dead_shrinks_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (stack, clients) = start(dir.path()).await;
+    let admin = StreamAdmin::new(clients.kinesis.clone());
+    let large = |_| PutEntry { partition_key: "k".to_owned(), explicit_hash_key: None, data: vec![0; 300_000].into() };
+    let old = StreamName::new("old").unwrap();
+    admin.ensure_stream(&old, 1).await.unwrap();
+    StreamWriter::new(clients.kinesis.clone(), old).put_all((0..20).map(large), |_, _| {}).await.unwrap();
+    clients.kinesis.delete_stream().stream_name("old").send().await.unwrap();
+    admin.ensure_stream(&orders(), 2).await.unwrap();
+    put(&clients, 0..100).await;
+    let before = read_all(&clients).await;
+    drop(stack);
+    let journal = dir.path().join("kinesis.journal");
+    assert!(std::fs::metadata(&journal).unwrap().len() > 6_000_000);
+    for _ in 0..2 {
+        let (stack, clients) = start(dir.path()).await;
+        assert!(std::fs::metadata(&journal).unwrap().len() < 100_000);
+        assert_eq!(read_all(&clients).await, before);
+        drop(stack);
+    }
+}
+
 #[tokio::test]
 async fn a_closed_shard_has_ended_for_its_readers_after_a_restart_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -150,15 +239,14 @@ async fn leases_survive_a_killed_process() {
     let (stack, clients) = start(dir.path()).await;
     let table = LeaseTable::new(clients.dynamodb.clone(), "app");
     table.ensure_table().await.unwrap();
-    let (lease, worker) = (lease("shardId-000000000000"), WorkerId::new("a").unwrap());
-    table.create(&lease).await.unwrap();
-    let Written::Applied(token) = table.take(&lease, &worker).await.unwrap() else { panic!("a conflict") };
+    let lease = lease("shardId-000000000000");
+    let Written::Applied(token) = take_fresh(&table, &lease).await else { panic!("a conflict") };
     drop(stack);
     let (_stack, clients) = start(dir.path()).await;
     let table = LeaseTable::new(clients.dynamodb.clone(), "app");
     table.ensure_table().await.unwrap();
     let row = table.get(&lease.key).await.unwrap().unwrap();
-    assert_eq!(row.token(worker), token);
+    assert_eq!(row.token(token.owner.clone()), token);
 }
 
 #[tokio::test]

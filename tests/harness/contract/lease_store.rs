@@ -91,7 +91,7 @@ pub async fn of_two_takes_on_the_same_sight_one_wins_and_the_other_sees_the_winn
     let (a, b) = (worker("a"), worker("b"));
     let (by_a, by_b) = tokio::join!(store.take(&lease, &a), store.take(&lease, &b));
     let written = [by_a.expect("an answer"), by_b.expect("an answer")];
-    let winners: Vec<_> = written.iter().filter_map(|w| matches!(w, Written::Applied(_)).then_some(w)).collect();
+    let winners: Vec<_> = written.iter().filter(|w| matches!(w, Written::Applied(_))).collect();
     assert_eq!(winners.len(), 1, "{written:?}");
     let [Written::Applied(winner)] = winners[..] else { return };
     for lost in written.iter().filter(|w| matches!(w, Written::Conflict(_))) {

@@ -102,7 +102,9 @@ fn held_write(
         update.push_str(", ");
         update.push_str(assignment);
     };
-    sets.iter().for_each(|assignment| set(assignment));
+    for assignment in sets {
+        set(assignment);
+    }
     if let Some(digest) = &progress.plugin_digest {
         values.insert(":digest".to_owned(), text(digest.as_str()));
         set("pluginDigest = :digest");

@@ -3,6 +3,7 @@
 //! A failed condition comes back with the row as it stands (`ALL_OLD`), so that a lost race needs no second read.
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
@@ -77,7 +78,7 @@ impl LeaseTable {
         let request = self.client.put_item().table_name(&self.table).set_item(Some(item)).condition_expression(IS_NEW);
         match request.send().await {
             Ok(_) => Ok(Created::New),
-            Err(error) if error.as_service_error().is_some_and(|e| e.is_conditional_check_failed_exception()) => {
+            Err(error) if error.as_service_error().is_some_and(PutItemError::is_conditional_check_failed_exception) => {
                 Ok(Created::Existed)
             }
             Err(error) => Err(self.error(&error)),
@@ -95,10 +96,7 @@ impl LeaseTable {
             .update_expression(update.update)
             .set_expression_attribute_values(Some(update.values))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        let error = match request.send().await {
-            Ok(_) => return Ok(Written::Applied(then)),
-            Err(error) => error,
-        };
+        let Err(error) = request.send().await else { return Ok(Written::Applied(then)) };
         match error.as_service_error() {
             Some(UpdateItemError::ConditionalCheckFailedException(failed)) => match &failed.item {
                 Some(row) => Ok(Written::Conflict(Some(Box::new(self.decode(&then.key, row)?)))),

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::create_table::CreateTableError;
+use aws_sdk_dynamodb::operation::describe_table::DescribeTableError;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TableDescription, TableStatus,
 };
@@ -12,7 +14,7 @@ use super::errors::store_error;
 use super::lease_item::LEASE_KEY;
 
 /// Real DynamoDB takes 5 to 20 s to make a table.
-const ACTIVE_WAIT_MAX: Duration = Duration::from_secs(120);
+const ACTIVE_WAIT_MAX: Duration = Duration::from_mins(2);
 /// The embedded stack is ready at once and should not be waited for long.
 const POLL_FIRST: Duration = Duration::from_millis(20);
 /// DescribeTable allows ten calls a second and more (AWS limit).
@@ -49,7 +51,9 @@ pub(super) async fn ensure(client: &Client, table: &str) -> Result<(), StoreErro
 async fn describe(client: &Client, table: &str) -> Result<Option<TableDescription>, StoreError> {
     match client.describe_table().table_name(table).send().await {
         Ok(reply) => Ok(reply.table),
-        Err(error) if error.as_service_error().is_some_and(|e| e.is_resource_not_found_exception()) => Ok(None),
+        Err(error) if error.as_service_error().is_some_and(DescribeTableError::is_resource_not_found_exception) => {
+            Ok(None)
+        }
         Err(error) => Err(store_error(table, &error)),
     }
 }
@@ -67,7 +71,7 @@ async fn create(client: &Client, table: &str) -> Result<(), StoreError> {
     match request.billing_mode(BillingMode::PayPerRequest).send().await {
         Ok(_) => Ok(()),
         // Another host was faster.
-        Err(error) if error.as_service_error().is_some_and(|e| e.is_resource_in_use_exception()) => Ok(()),
+        Err(error) if error.as_service_error().is_some_and(CreateTableError::is_resource_in_use_exception) => Ok(()),
         Err(error) => Err(store_error(table, &error)),
     }
 }

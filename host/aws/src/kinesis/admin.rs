@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::operation::create_stream::CreateStreamError;
 use aws_sdk_kinesis::types::StreamStatus;
 use shardmill_core::ports::ReadError;
 use shardmill_core::stream::StreamName;
@@ -10,7 +11,7 @@ use shardmill_core::stream::StreamName;
 use super::errors::read_error;
 
 /// Real Kinesis takes 10 to 30 s to make a stream; ten times that means that it will not.
-const ACTIVE_WAIT_MAX: Duration = Duration::from_secs(300);
+const ACTIVE_WAIT_MAX: Duration = Duration::from_mins(5);
 /// The embedded stack is ready at once and should not be waited for long.
 const POLL_FIRST: Duration = Duration::from_millis(20);
 /// DescribeStreamSummary allows 20 calls a second for the whole account (AWS limit).
@@ -91,7 +92,9 @@ impl StreamAdmin {
         match reply {
             Ok(_) => Ok(()),
             // Somebody else was faster.
-            Err(error) if error.as_service_error().is_some_and(|e| e.is_resource_in_use_exception()) => Ok(()),
+            Err(error) if error.as_service_error().is_some_and(CreateStreamError::is_resource_in_use_exception) => {
+                Ok(())
+            }
             Err(error) => Err(read_error(&error).into()),
         }
     }

@@ -72,12 +72,19 @@ pub struct PutError {
 pub struct StreamWriter {
     client: Client,
     stream: StreamName,
+    backoff: Backoff,
 }
 
 impl StreamWriter {
     /// Writes to `stream` through `client`.
     pub fn new(client: Client, stream: StreamName) -> Self {
-        Self { client, stream }
+        Self { client, stream, backoff: BACKOFF }
+    }
+
+    /// Waits otherwise between attempts.
+    #[must_use]
+    pub fn with_backoff(self, backoff: Backoff) -> Self {
+        Self { backoff, ..self }
     }
 
     /// Stores everything, in order; calls `progress` with the totals after every request.
@@ -120,7 +127,7 @@ impl StreamWriter {
                 return Err(PutError { stored: report.clone(), attempts: fruitless, cause });
             }
             report.retries += batch.len() as u64;
-            tokio::time::sleep(BACKOFF.delay(fruitless.max(1), fastrand::f64())).await;
+            tokio::time::sleep(self.backoff.delay(fruitless.max(1), fastrand::f64())).await;
         }
     }
 

@@ -92,7 +92,7 @@ impl Front {
             Some(Target::GetShardIterator) => {
                 let _shared = self.keeper.read().await;
                 let mended = mend(request, async |body| {
-                    requests::mend_iterator_request(&self.store, body).await;
+                    let _was_needed = requests::mend_iterator_request(&self.store, body).await;
                 });
                 match mended.await {
                     Ok((request, _)) => next.run(request).await,
@@ -140,7 +140,7 @@ async fn answer(State(front): State<Arc<Front>>, request: Request, next: Next) -
 
 async fn list_shards(request: Request, next: Next) -> Response {
     let mended = mend(request, async |body| {
-        requests::mend_list_request(body);
+        let _was_needed = requests::mend_list_request(body);
     });
     let (request, body) = match mended.await {
         Ok(mended) => mended,

@@ -69,7 +69,9 @@ pub(super) async fn restore(store: &Store, data_dir: Option<&Path>) -> Result<Ke
         dead_bytes += drop_expired(&stream, &mut records);
         put_stream(store, &saved, stream).await?;
         let mut kept = KeptStream::new(saved);
-        records.keys().for_each(|key| note_key(&mut kept, key));
+        for key in records.keys() {
+            note_key(&mut kept, key);
+        }
         let records: Vec<_> = records.into_iter().collect();
         for chunk in records.chunks(CHUNK_RECORDS) {
             store.put_records_batch(&name, chunk).await.map_err(|error| emulator(&name, &message(&error)))?;
