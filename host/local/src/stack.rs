@@ -107,6 +107,13 @@ impl LocalStack {
     }
 }
 
+impl Drop for LocalStack {
+    fn drop(&mut self) {
+        // Connections are served by tasks of their own, which end by this.
+        self.stop.cancel();
+    }
+}
+
 async fn bind(service: &'static str, port: u16) -> Result<TcpListener, StartError> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => StartError::PortTaken { service, port },

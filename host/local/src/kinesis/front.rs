@@ -1,5 +1,6 @@
 //! Stands in front of the emulator: orders requests, journals what they changed, mends what the emulator gets wrong.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use axum::serve::ListenerExt;
 use ferrokinesis::store::{Store, StoreOptions};
 use serde_json::{Map, Value};
 use tokio::net::TcpListener;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, RwLockReadGuard};
 use tokio_util::sync::CancellationToken;
 
 use super::keeper::Keeper;
@@ -58,15 +59,10 @@ impl Front {
         Ok(Arc::new(Self { store, keeper: RwLock::new(keeper) }))
     }
 
-    /// Writes down what is left and waits for the disk.
+    /// Writes down what is left, waits for the disk, and takes no more changes.
     pub(crate) async fn close(&self) {
         let mut keeper = self.keeper.write().await;
-        let kept = match keeper.keep_streams(&self.store).await {
-            Ok(()) => keeper.keep_records(&self.store).await,
-            failed => failed,
-        };
-        let synced = kept.and_then(|()| keeper.journal.as_ref().map_or(Ok(()), super::journal::Journal::sync));
-        if let Err(error) = synced {
+        if let Err(error) = keeper.close(&self.store).await {
             tracing::error!(%error, "cannot finish the embedded kinesis' journal");
         }
     }
@@ -74,23 +70,20 @@ impl Front {
     async fn answer(&self, request: Request, next: Next) -> Response {
         let target = request.headers().get("x-amz-target").and_then(|value| value.to_str().ok()).map(Target::of);
         match target {
-            Some(Target::Put) => {
-                let mut keeper = self.keeper.write().await;
-                let response = next.run(request).await;
-                unless_failed(keeper.keep_records(&self.store).await, response)
-            }
-            Some(Target::Admin) => {
-                let mut keeper = self.keeper.write().await;
-                let response = next.run(request).await;
-                unless_failed(keeper.keep_streams(&self.store).await, response)
-            }
+            Some(target @ (Target::Put | Target::Admin)) => match self.change(target, request, next).await {
+                Ok(response) => response,
+                Err(error) => {
+                    tracing::error!(%error, "cannot write the embedded kinesis' journal");
+                    replies::internal_failure(&format!("the journal cannot be written: {error}"))
+                }
+            },
             Some(Target::UpdateShardCount) => replies::invalid_argument(
                 "the embedded Kinesis has no UpdateShardCount, because it would lose which shard follows which: \
                  use SplitShard and MergeShards",
             ),
             Some(Target::GetRecords) => self.get_records(request, next).await,
             Some(Target::GetShardIterator) => {
-                let _shared = self.keeper.read().await;
+                let _shared = self.share().await;
                 let mended = mend(request, async |body| {
                     let _was_needed = requests::mend_iterator_request(&self.store, body).await;
                 });
@@ -104,8 +97,36 @@ impl Front {
         }
     }
 
+    /// Answers only once the journal holds what changed.
+    async fn change(&self, target: Target, request: Request, next: Next) -> io::Result<Response> {
+        let mut keeper = self.keeper.write().await;
+        keeper.expect_change(&self.store).await?;
+        let response = next.run(request).await;
+        if target == Target::Admin {
+            keeper.keep_streams(&self.store).await?;
+        }
+        keeper.keep_records(&self.store).await?;
+        keeper.change_is_kept();
+        Ok(response)
+    }
+
+    /// Shares the state with other readers, once the journal holds all of it.
+    async fn share(&self) -> RwLockReadGuard<'_, Keeper> {
+        let shared = self.keeper.read().await;
+        if !shared.is_behind() {
+            return shared;
+        }
+        drop(shared);
+        let mut keeper = self.keeper.write().await;
+        if let Err(error) = keeper.catch_up(&self.store).await {
+            // Reading goes on: only puts promise anything about the journal.
+            tracing::error!(%error, "cannot write the embedded kinesis' journal");
+        }
+        keeper.downgrade()
+    }
+
     async fn get_records(&self, request: Request, next: Next) -> Response {
-        let _shared = self.keeper.read().await;
+        let _shared = self.share().await;
         let is_plain = is_json(request.headers()) && request.headers().contains_key(header::AUTHORIZATION);
         let (parts, body) = match split(request).await {
             Ok(split) => split,
@@ -197,14 +218,4 @@ async fn split(request: Request) -> Result<(axum::http::request::Parts, Bytes), 
 
 fn is_json(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(JSON_1_1.as_bytes()))
-}
-
-fn unless_failed(kept: std::io::Result<()>, response: Response) -> Response {
-    match kept {
-        Ok(()) => response,
-        Err(error) => {
-            tracing::error!(%error, "cannot write the embedded kinesis' journal");
-            replies::internal_failure(&format!("the journal cannot be written: {error}"))
-        }
-    }
 }

@@ -20,8 +20,13 @@ const SETTLE_POLLS_MAX: usize = 2_000;
 /// what the journal holds, and records of a shard appear in order.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    pub(super) journal: Option<Journal>,
-    pub(super) streams: BTreeMap<String, KeptStream>,
+    journal: Option<Journal>,
+    streams: BTreeMap<String, KeptStream>,
+    /// The emulator may have changed since the journal was last written: set before every change, so that a request
+    /// whose client went away half-way, or whose journal write failed, is made up for by the next one.
+    is_behind: bool,
+    /// A connection that outlives the stack must not write to a journal that another process may hold by now.
+    is_closed: bool,
 }
 
 /// What the journal holds of one stream.
@@ -40,29 +45,65 @@ impl KeptStream {
 }
 
 impl Keeper {
+    pub(super) fn new(journal: Option<Journal>, streams: BTreeMap<String, KeptStream>) -> Self {
+        Self { journal, streams, is_behind: false, is_closed: false }
+    }
+
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// To be called before the emulator is asked to change anything.
+    pub(super) async fn expect_change(&mut self, store: &Store) -> io::Result<()> {
+        if self.is_closed {
+            return Err(io::Error::other("the embedded stack has stopped"));
+        }
+        self.catch_up(store).await?;
+        self.is_behind = true;
+        Ok(())
+    }
+
+    /// To be called once the change is kept.
+    pub(super) fn change_is_kept(&mut self) {
+        self.is_behind = false;
+    }
+
+    /// Makes sure that everything is on disk, and takes no more changes.
+    pub(super) async fn close(&mut self, store: &Store) -> io::Result<()> {
+        self.is_closed = true;
+        self.catch_up(store).await?;
+        self.journal.as_ref().map_or(Ok(()), Journal::sync)
+    }
+
+    /// Keeps what an earlier request left behind.
+    pub(super) async fn catch_up(&mut self, store: &Store) -> io::Result<()> {
+        if self.is_behind {
+            self.keep_streams(store).await?;
+            self.keep_records(store).await?;
+            self.is_behind = false;
+        }
+        Ok(())
+    }
+
     /// Appends the records that the journal lacks. Complete, because puts are exclusive and keys only rise.
     pub(super) async fn keep_records(&mut self, store: &Store) -> io::Result<()> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
-        for kept in self.streams.values_mut() {
+        let mut entries = Vec::new();
+        for kept in self.streams.values() {
             let mut fresh = Vec::new();
             for (index, last) in kept.last_keys.iter().enumerate() {
                 let (first, end) = shard_keys(index);
                 let from = last.as_ref().map_or(first, |last| format!("{last}\0"));
                 fresh.append(&mut store.get_records_range_limited(&kept.saved.name, &from, &end, usize::MAX).await);
             }
-            if fresh.is_empty() {
-                continue;
-            }
-            let entry = Entry::Records(SavedRecords { stream: kept.saved.name.clone(), records: fresh });
-            journal.append(std::slice::from_ref(&entry))?;
-            if let Entry::Records(saved) = entry {
-                for (key, _) in saved.records {
-                    if let Some(last) = shard_index(&key).and_then(|index| kept.last_keys.get_mut(index)) {
-                        *last = Some(key);
-                    }
-                }
+            if !fresh.is_empty() {
+                entries.push(Entry::Records(SavedRecords { stream: kept.saved.name.clone(), records: fresh }));
             }
         }
+        if !entries.is_empty() {
+            journal.append(&entries)?;
+        }
+        entries.into_iter().for_each(|entry| self.note(entry));
         Ok(())
     }
 
@@ -70,32 +111,43 @@ impl Keeper {
     pub(super) async fn keep_streams(&mut self, store: &Store) -> io::Result<()> {
         settle(store).await;
         let names = store.list_stream_names().await;
-        let mut entries = Vec::new();
-        self.streams.retain(|name, _| {
-            let is_there = names.contains(name);
-            if !is_there {
-                entries.push(Entry::StreamDeleted(name.clone()));
-            }
-            is_there
-        });
-        for name in names {
-            let Some(saved) = SavedStream::capture(store, &name).await else { continue };
-            match self.streams.get_mut(&name) {
-                Some(kept) if kept.saved.is_same_but_for_counters(&saved) => {}
-                Some(kept) => {
-                    kept.last_keys.resize(saved.counters.len(), None);
-                    entries.push(Entry::Stream(saved.clone()));
-                    kept.saved = saved;
-                }
-                None => {
-                    entries.push(Entry::Stream(saved.clone()));
-                    self.streams.insert(name, KeptStream::new(saved));
-                }
+        let gone = self.streams.keys().filter(|name| !names.contains(name));
+        let mut entries: Vec<Entry> = gone.cloned().map(Entry::StreamDeleted).collect();
+        for name in &names {
+            let Some(saved) = SavedStream::capture(store, name).await else { continue };
+            let known = self.streams.get(name);
+            if !known.is_some_and(|kept| kept.saved.is_same_but_for_counters(&saved)) {
+                entries.push(Entry::Stream(saved));
             }
         }
-        match &mut self.journal {
-            Some(journal) if !entries.is_empty() => journal.append(&entries),
-            Some(_) | None => Ok(()),
+        if let Some(journal) = &mut self.journal
+            && !entries.is_empty()
+        {
+            journal.append(&entries)?;
+        }
+        entries.into_iter().for_each(|entry| self.note(entry));
+        Ok(())
+    }
+
+    /// Takes in what the journal now holds.
+    fn note(&mut self, entry: Entry) {
+        match entry {
+            Entry::StreamDeleted(name) => drop(self.streams.remove(&name)),
+            Entry::Stream(saved) => match self.streams.get_mut(&saved.name) {
+                Some(kept) => {
+                    kept.last_keys.resize(saved.counters.len(), None);
+                    kept.saved = saved;
+                }
+                None => drop(self.streams.insert(saved.name.clone(), KeptStream::new(saved))),
+            },
+            Entry::Records(saved) => {
+                let Some(kept) = self.streams.get_mut(&saved.stream) else { return };
+                for (key, _) in saved.records {
+                    if let Some(last) = shard_index(&key).and_then(|index| kept.last_keys.get_mut(index)) {
+                        *last = Some(key);
+                    }
+                }
+            }
         }
     }
 }
@@ -131,4 +183,61 @@ async fn is_changing(store: &Store) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrokinesis::actions::{Operation, dispatch};
+    use ferrokinesis::store::StoreOptions;
+    use serde_json::{Value, json};
+
+    use super::super::restore::restore;
+    use super::*;
+
+    fn store() -> Store {
+        let quick = StoreOptions { create_stream_ms: 1, update_stream_ms: 1, ..StoreOptions::default() };
+        Store::new(quick)
+    }
+
+    async fn send(store: &Store, operation: Operation, request: Value) {
+        dispatch(store, operation, request).await.unwrap();
+    }
+
+    async fn shards_and_records(dir: &std::path::Path) -> (usize, usize) {
+        let store = store();
+        restore(&store, Some(dir)).await.unwrap();
+        let shards = store.get_stream("s").await.map_or(0, |stream| stream.shards.len());
+        (shards, store.get_record_store("s").await.len())
+    }
+
+    #[tokio::test]
+    async fn what_a_request_cut_off_half_way_changed_is_kept_by_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store();
+        let mut keeper = restore(&store, Some(dir.path())).await.unwrap();
+        // The client of each goes away before the journal is written.
+        keeper.expect_change(&store).await.unwrap();
+        send(&store, Operation::CreateStream, json!({"StreamName": "s", "ShardCount": 1})).await;
+        keeper.expect_change(&store).await.unwrap();
+        assert_eq!(shards_and_records(dir.path()).await, (1, 0));
+
+        let split = json!({
+            "StreamName": "s", "ShardToSplit": "shardId-000000000000", "NewStartingHashKey": "1000",
+        });
+        send(&store, Operation::SplitShard, split).await;
+        keeper.expect_change(&store).await.unwrap();
+        send(&store, Operation::PutRecord, json!({"StreamName": "s", "PartitionKey": "k", "Data": "YQ=="})).await;
+        assert!(keeper.is_behind());
+        keeper.catch_up(&store).await.unwrap();
+        assert_eq!(shards_and_records(dir.path()).await, (3, 1));
+    }
+
+    #[tokio::test]
+    async fn a_closed_keeper_takes_no_more_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store();
+        let mut keeper = restore(&store, Some(dir.path())).await.unwrap();
+        keeper.close(&store).await.unwrap();
+        assert!(keeper.expect_change(&store).await.is_err());
+    }
 }

@@ -57,10 +57,10 @@ impl Journaled {
 
 /// Fills `store` from the journal in `data_dir`; without one nothing is kept.
 pub(super) async fn restore(store: &Store, data_dir: Option<&Path>) -> Result<Keeper, StartError> {
-    let Some(dir) = data_dir else { return Ok(Keeper { journal: None, streams: BTreeMap::new() }) };
+    let Some(dir) = data_dir else { return Ok(Keeper::new(None, BTreeMap::new())) };
     let mut journaled = Journaled::default();
     let mut journal = Journal::open(&dir.join(FILE), |entry, bytes| journaled.visit(entry, bytes))?;
-    let mut keeper = Keeper { journal: None, streams: BTreeMap::new() };
+    let mut streams = BTreeMap::new();
     let mut dead_bytes = journaled.dead_bytes;
     let mut records_left = Vec::new();
     for (name, (mut saved, mut records)) in journaled.streams {
@@ -77,7 +77,7 @@ pub(super) async fn restore(store: &Store, data_dir: Option<&Path>) -> Result<Ke
             store.put_records_batch(&name, chunk).await.map_err(|error| emulator(&name, &message(&error)))?;
         }
         records_left.push((kept.saved.clone(), records));
-        keeper.streams.insert(name, kept);
+        streams.insert(name, kept);
     }
     if journal.len() >= COMPACT_BYTES_MIN && dead_bytes > journal.len() / 2 {
         let before = journal.len();
@@ -85,8 +85,7 @@ pub(super) async fn restore(store: &Store, data_dir: Option<&Path>) -> Result<Ke
         rewritten.map_err(StartError::io("rewrite the journal"))?;
         tracing::info!(before, after = journal.len(), "rewrote the embedded kinesis' journal");
     }
-    keeper.journal = Some(journal);
-    Ok(keeper)
+    Ok(Keeper::new(Some(journal), streams))
 }
 
 /// The stream in a state it can stay in: what was being made was never answered for, what was being deleted was.
