@@ -103,7 +103,9 @@ impl Keeper {
         if !entries.is_empty() {
             journal.append(&entries)?;
         }
-        entries.into_iter().for_each(|entry| self.note(entry));
+        for entry in entries {
+            self.note(entry);
+        }
         Ok(())
     }
 
@@ -125,7 +127,9 @@ impl Keeper {
         {
             journal.append(&entries)?;
         }
-        entries.into_iter().for_each(|entry| self.note(entry));
+        for entry in entries {
+            self.note(entry);
+        }
         Ok(())
     }
 
