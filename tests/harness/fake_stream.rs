@@ -166,11 +166,12 @@ impl FakeStream {
         match self.faults.next(op) {
             None => act(&mut self.state()),
             Some(Fault::Throttle) => Err(ReadError::Throttled { message }),
-            Some(Fault::UnknownApplied | Fault::UnknownNotApplied) => Err(ReadError::Unavailable { message }),
             Some(Fault::Refuse) => Err(ReadError::Refused { message }),
             Some(Fault::NotFound) => Err(ReadError::NotFound { message }),
             Some(Fault::ExpiredIterator) if op == ReadOp::Fetch => Err(ReadError::ExpiredIterator),
-            Some(Fault::ExpiredIterator) => Err(ReadError::Unavailable { message }),
+            Some(Fault::ExpiredIterator | Fault::UnknownApplied | Fault::UnknownNotApplied) => {
+                Err(ReadError::Unavailable { message })
+            }
             Some(Fault::Hang) => std::future::pending().await,
         }
     }
