@@ -1,1 +1,3 @@
-//! harness
+//! What the tests of several packages share.
+
+pub mod guests;
