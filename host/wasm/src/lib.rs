@@ -23,6 +23,7 @@ mod load_error;
 mod outcome;
 mod plugin;
 mod runtime;
+mod signatures;
 mod world;
 
 pub use bytes_kind::BytesKind;

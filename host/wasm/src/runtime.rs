@@ -17,7 +17,7 @@ use crate::engine::{Ticker, new_engine};
 use crate::host_functions::{PluginOutput, add_to_linker};
 use crate::instance_state::InstanceState;
 use crate::world::World;
-use crate::{EngineError, Inspection, LoadError, Plugin};
+use crate::{EngineError, Inspection, LoadError, Plugin, signatures};
 
 /// What the engine is started with.
 #[derive(Debug, Clone)]
@@ -89,6 +89,7 @@ impl Runtime {
         let started = Instant::now();
         let component = Component::new(&self.shared.engine, bytes).map_err(|error| refused_by_compiler(&error))?;
         let compile_time = started.elapsed();
+        signatures::check(&self.shared.engine, &component)?;
         let mismatch = |error: wasmtime::Error| LoadError::Mismatch { message: format!("{error:#}") };
         let pre = self.shared.linker.instantiate_pre(&component).map_err(mismatch)?;
         Ok(Compiled { pre: PluginPre::new(pre).map_err(mismatch)?, compile_time })

@@ -88,11 +88,20 @@ impl World {
 
     /// The version of the contract that it was built against; empty if it names none.
     pub(crate) fn processor_version(&self) -> Option<&str> {
-        let rest = self.exports.iter().find_map(|name| name.strip_prefix(PROCESSOR_UNVERSIONED))?;
-        match rest.strip_prefix('@') {
-            Some(version) => Some(version),
-            None => rest.is_empty().then_some(""),
-        }
+        self.exports.iter().find_map(|name| version_of_processor(name))
+    }
+}
+
+/// Whether an export of this name is the record processor.
+pub(crate) fn is_processor(export: &str) -> bool {
+    version_of_processor(export).is_some()
+}
+
+fn version_of_processor(export: &str) -> Option<&str> {
+    let rest = export.strip_prefix(PROCESSOR_UNVERSIONED)?;
+    match rest.strip_prefix('@') {
+        Some(version) => Some(version),
+        None => rest.is_empty().then_some(""),
     }
 }
 
