@@ -71,7 +71,7 @@ impl Instance {
 }
 
 impl RecordProcessor for Instance {
-    fn process<'a>(&'a mut self, batch: Batch) -> PortFuture<'a, Result<Processed, ProcessorError>> {
+    fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>> {
         Box::pin(async move {
             let running = self.take_running()?;
             let entry = self.version.entry("process", self.version.limits.process_deadline);
@@ -111,7 +111,7 @@ impl Running {
         ((!is_dead).then_some(self), result)
     }
 
-    fn close(mut self: Box<Self>, reason: CloseReason, entry: Entry) -> Result<Vec<Emitted>, ProcessorError> {
+    fn close(mut self, reason: CloseReason, entry: Entry) -> Result<Vec<Emitted>, ProcessorError> {
         self.store.data_mut().emit.open();
         let exports = &self.exports;
         let reason = wit_reason(reason);

@@ -10,7 +10,7 @@ use crate::failure::MESSAGE_BYTES_MAX;
 use crate::host_functions::clean;
 
 /// Longest wait that a guest may ask for. An hour is a long outage of what it depends on; more is a mistake in units.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+const RETRY_AFTER_MAX: Duration = Duration::from_hours(1);
 
 /// Checks an outcome against the batch that it is about.
 pub(crate) fn checked(outcome: &wit::Outcome, records: usize) -> Result<Outcome, ProcessorError> {

@@ -1,5 +1,7 @@
 //! Which bytes become a plugin, and what is said of those that do not.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use proptest::prelude::*;

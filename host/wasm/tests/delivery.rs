@@ -1,5 +1,7 @@
 //! What a well-behaved plugin gets and gives.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use shardmill_core::plugin::{GuestLimits, ProcessorError};

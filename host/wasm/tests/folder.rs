@@ -1,5 +1,7 @@
 //! The plugin folder: what appears in it is loaded once, when it is complete; what is wrong with it is said.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::io::Write;
@@ -52,7 +54,7 @@ impl Fixture {
 
     async fn next(&mut self) -> FolderEvent {
         // Far more than needed: a limit for a broken watcher, not a measurement.
-        tokio::time::timeout(Duration::from_secs(60), self.events.recv()).await.expect("an event").expect("open")
+        tokio::time::timeout(Duration::from_mins(1), self.events.recv()).await.expect("an event").expect("open")
     }
 
     async fn next_refusal(&mut self) -> (String, Refusal) {

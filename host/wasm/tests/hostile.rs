@@ -1,6 +1,8 @@
 //! Hostile plugins: each is stopped within its limit, by the error that names the limit, while a well-behaved instance
 //! goes on.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::time::Duration;
@@ -84,7 +86,7 @@ async fn an_endless_loop_at_instantiation_is_stopped_at_the_deadline() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_memory_bomb_is_stopped_at_the_memory_limit() {
-    let limits = GuestLimits { memory_bytes: 32 << 20, process_deadline: Duration::from_secs(60), ..tight_limits() };
+    let limits = GuestLimits { memory_bytes: 32 << 20, process_deadline: Duration::from_mins(1), ..tight_limits() };
     let error = misbehave("memory", limits).await.unwrap_err();
     assert_eq!(error, ProcessorError::LimitExceeded { what: "memory bytes", limit: 32 << 20 });
 }
@@ -94,6 +96,23 @@ async fn deep_recursion_is_stopped() {
     let error = misbehave("recursion", patient()).await.unwrap_err();
     // Rust guests keep their stack in linear memory, before its start: they run out of bounds before the host's stack.
     assert!(matches!(error, ProcessorError::Trapped { .. } | ProcessorError::LimitExceeded { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_big_from_the_start_is_refused_by_its_limit() {
+    let cases = [
+        ("(func $start (call $start)) (start $start)", "stack bytes", 512 << 10),
+        ("(memory 600) (memory 600)", "memory bytes", 64 << 20),
+        ("(table 60000 funcref) (table 60000 funcref)", "table elements", 100_000),
+    ];
+    let runtime = runtime(patient());
+    let good = plugin(&runtime, "evil").await;
+    for (fields, what, limit) in cases {
+        let bomb = runtime.load(name("bomb"), support::starting_with(fields).into()).await.unwrap();
+        let attack = bomb.instantiate(context(&[]));
+        let error = while_others_work(&good, attack).await.err().unwrap();
+        assert_eq!(error, ProcessorError::LimitExceeded { what, limit });
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,6 +182,6 @@ async fn the_world_behind_wasi_is_empty() {
 
 /// For guests that are not stopped by time.
 fn patient() -> GuestLimits {
-    let long = Duration::from_secs(120);
+    let long = Duration::from_mins(2);
     GuestLimits { process_deadline: long, init_deadline: long, ..GuestLimits::default() }
 }

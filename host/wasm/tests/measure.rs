@@ -1,5 +1,7 @@
 //! Prints what the host costs: `cargo test --release -p shardmill-wasm --test measure -- --ignored --nocapture`.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::sync::Arc;

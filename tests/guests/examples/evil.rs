@@ -27,7 +27,7 @@ impl Processor for Evil {
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
         match self.misbehave.as_str() {
             "loop" => loop_for_ever(),
-            "sleep" => std::thread::sleep(std::time::Duration::from_secs(3600)),
+            "sleep" => sleep_for_long(),
             "memory" => allocate_for_ever(),
             "recursion" => drop(black_box(recurse(1))),
             "log-flood" => (0..100_000).for_each(|line| log::info(format!("line {line}"))),
@@ -72,6 +72,11 @@ fn loop_for_ever() {
 #[expect(clippy::print_stdout, reason = "the host must withstand it")]
 fn print_for_long() {
     (0..100_000).for_each(|line| println!("line {line}"));
+}
+
+#[expect(clippy::disallowed_methods, reason = "the host must withstand it")]
+fn sleep_for_long() {
+    std::thread::sleep(std::time::Duration::from_hours(1));
 }
 
 fn allocate_for_ever() {

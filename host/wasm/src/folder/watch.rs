@@ -135,8 +135,14 @@ impl PluginFolder {
         let listing = match tokio::task::spawn_blocking(move || scan(&path, size_max)).await {
             Ok(Ok(listing)) => listing,
             // Nothing is known, so nothing is removed: a folder that is unmounted for a moment stops no plugin.
-            Ok(Err(error)) => return Ok(self.report_trouble(&error.to_string())),
-            Err(error) => return Ok(self.report_trouble(&error.to_string())),
+            Ok(Err(error)) => {
+                self.report_trouble(&error.to_string());
+                return Ok(());
+            }
+            Err(error) => {
+                self.report_trouble(&error.to_string());
+                return Ok(());
+            }
         };
         self.trouble = None;
         self.check_directory(&listing);

@@ -1,6 +1,6 @@
 //! What these tests share: a runtime with tight limits, instances, batches.
 
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses a part of it")]
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs, reason = "each test uses a part of it")]
 
 #[path = "../../../../tests/harness/guests.rs"]
 pub mod guests;
@@ -70,7 +70,12 @@ pub async fn instance(plugin: &Plugin, config: &[(&str, &str)]) -> Result<Box<dy
 
 /// A component that fits the contract and never gets through its start function.
 pub fn looping_at_start() -> Vec<u8> {
-    wat::parse_str(CONTRACT_IN_TEXT.replace("(;start;)", "(func $start (loop br 0)) (start $start)")).unwrap()
+    starting_with("(func $start (loop br 0)) (start $start)")
+}
+
+/// A component that fits the contract, with these fields in its module.
+pub fn starting_with(fields: &str) -> Vec<u8> {
+    wat::parse_str(CONTRACT_IN_TEXT.replace("(;start;)", fields)).unwrap()
 }
 
 /// The contract's export, by hand: what the host compares types with. Its functions are never reached.
