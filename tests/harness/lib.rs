@@ -1,4 +1,5 @@
-//! What tests share: fakes of the ports, the contract that fakes and real adapters both keep, and the embedded stack.
+//! What tests share: fakes of the ports, the contract that fakes and real adapters both keep, the embedded stack, and
+//! compiled guests.
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
@@ -7,3 +8,4 @@ pub mod embedded;
 pub mod fake_lease_store;
 pub mod fake_stream;
 pub mod faults;
+pub mod guests;

@@ -1,0 +1,17 @@
+//! A directory of plugins, as a stream of versions: `NAME.wasm` in, [`FolderEvent`]s out.
+//!
+//! ```text
+//!   file events, or a rescan ──> scan ──> Tracker (pure) ──> read once ──> hash ──> compile ──> FolderEvent
+//! ```
+//!
+//! A version is announced when it is compiled. A file that does not become one leaves the last good version alone.
+
+mod event;
+mod reading;
+mod scan;
+mod tracker;
+mod watch;
+mod watched;
+
+pub use event::{FolderEvent, Refusal};
+pub use watch::{FolderOptions, PluginFolder};

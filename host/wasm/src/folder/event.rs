@@ -1,0 +1,78 @@
+//! What the folder tells.
+
+use shardmill_core::plugin::{PluginDigest, PluginName};
+
+use crate::{LoadError, Plugin};
+
+/// Something that happened in the folder.
+#[derive(Debug)]
+pub enum FolderEvent {
+    /// A plugin that was not there before.
+    Loaded {
+        /// Its name.
+        name: PluginName,
+        /// Its first version.
+        plugin: Plugin,
+    },
+    /// A new version of a plugin.
+    Changed {
+        /// Its name.
+        name: PluginName,
+        /// The new version.
+        plugin: Plugin,
+        /// The version that was announced before.
+        previous: PluginDigest,
+    },
+    /// A plugin's file is gone.
+    Removed {
+        /// Its name.
+        name: PluginName,
+    },
+    /// Something in the folder is not loaded. Told once for each reason, or each version.
+    Refused {
+        /// The file's name, made printable.
+        file: String,
+        /// Why, and how to mend it.
+        reason: Refusal,
+        /// The version that stays in use, if there is one.
+        keeps: Option<PluginDigest>,
+    },
+    /// Everything that lay in the folder at the start has been told of. Sent once.
+    FirstScanDone,
+}
+
+/// Why something in the folder is not loaded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The name cannot name a plugin.
+    #[error("its name cannot name a plugin: use 3 to 100 letters, digits, '_' or '-', starting with a letter or digit")]
+    Name,
+    /// Not a regular file.
+    #[error("it is {what}; put a regular file in its place")]
+    NotAFile {
+        /// What it is.
+        what: &'static str,
+    },
+    /// Bigger than a plugin's file may be.
+    #[error("it has {size} bytes, more than the {limit} allowed")]
+    TooBig {
+        /// Its size.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// It cannot be read.
+    #[error("it cannot be read: {message}")]
+    Unreadable {
+        /// What the system says.
+        message: String,
+    },
+    /// Its bytes are no plugin.
+    #[error("{error}")]
+    Bytes {
+        /// Their digest: it is not tried again.
+        digest: PluginDigest,
+        /// What is wrong.
+        error: LoadError,
+    },
+}

@@ -1,0 +1,104 @@
+//! Looks at the folder: which names there are, and what each is. Opens nothing, so nothing can block it.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
+use shardmill_core::plugin::PluginName;
+
+use super::Refusal;
+
+/// Names looked at. A folder with more is not a plugin folder, and each costs a system call at every scan.
+const NAMES_MAX: usize = 10_000;
+const SUFFIX: &str = ".wasm";
+
+/// Tells two versions of a file apart without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    pub(crate) modified: (i64, u64),
+    /// Set by the system at any change, also where a copy sets `modified` back to the original's.
+    pub(crate) changed: (i64, u64),
+}
+
+/// What a name in the folder stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Seen {
+    File(PluginName, Stamp),
+    Refused(Refusal),
+}
+
+/// What the folder holds.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub(crate) seen: BTreeMap<String, Seen>,
+    /// Tells whether the directory itself was replaced.
+    pub(crate) directory: (u64, u64),
+}
+
+impl Stamp {
+    #[expect(clippy::unnecessary_cast, reason = "the types of these fields differ between platforms")]
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self {
+            inode: stat.st_ino as u64,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as u64),
+            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as u64),
+        }
+    }
+}
+
+/// Lists the folder. An error means that nothing is known, not that nothing is there.
+pub(crate) fn scan(folder: &Path, size_max: u64) -> std::io::Result<Listing> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = openat(rustix::fs::CWD, folder, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&directory)?;
+    let mut listing = Listing { seen: BTreeMap::new(), directory: (stat.st_dev, stat.st_ino) };
+    for entry in Dir::read_from(&directory)?.take(NAMES_MAX) {
+        let entry = entry?;
+        let Some((file, name)) = candidate(entry.file_name()) else { continue };
+        let stat = match statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            // Removed since it was listed.
+            Err(rustix::io::Errno::NOENT) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        listing.seen.insert(file, judge(name, &stat, size_max));
+    }
+    Ok(listing)
+}
+
+/// The printable file name and the plugin's name, for names that are meant as plugins.
+fn candidate(name: &CStr) -> Option<(String, Option<PluginName>)> {
+    let bytes = name.to_bytes();
+    // Editors and copy tools write under dot names first.
+    if bytes.starts_with(b".") || !bytes.ends_with(SUFFIX.as_bytes()) {
+        return None;
+    }
+    let text = OsStr::from_bytes(bytes).to_str();
+    let plugin = text.and_then(|text| PluginName::new(text.strip_suffix(SUFFIX)?).ok());
+    let printable = String::from_utf8_lossy(bytes).escape_debug().to_string();
+    Some((printable, plugin))
+}
+
+fn judge(name: Option<PluginName>, stat: &Stat, size_max: u64) -> Seen {
+    let Some(name) = name else { return Seen::Refused(Refusal::Name) };
+    let not_a_file = |what| Seen::Refused(Refusal::NotAFile { what });
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Symlink => return not_a_file("a symbolic link"),
+        FileType::Directory => return not_a_file("a directory"),
+        FileType::Fifo => return not_a_file("a named pipe"),
+        FileType::Socket => return not_a_file("a socket"),
+        FileType::CharacterDevice | FileType::BlockDevice => return not_a_file("a device"),
+        FileType::Unknown => return not_a_file("of an unknown type"),
+    }
+    let stamp = Stamp::of(stat);
+    if stamp.size > size_max {
+        return Seen::Refused(Refusal::TooBig { size: stamp.size, limit: size_max });
+    }
+    Seen::File(name, stamp)
+}

@@ -1,0 +1,207 @@
+//! Decides, from what was known and what is seen, which files to load, which to refuse, which are gone. Pure: time and
+//! listings are arguments, and reading and compiling are someone else's.
+//!
+//! ```text
+//!   appears or changes ──> settling ──(unchanged for `settle`)──> loading ──> known: loaded, or refused
+//!                             ^                                      │
+//!                             └──────────(moved while read)──────────┘
+//! ```
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
+
+use shardmill_core::plugin::{PluginDigest, PluginName};
+
+use super::Refusal;
+use super::scan::{Seen, Stamp};
+
+/// Failed versions remembered for one file; more are tried again, which costs a compilation and nothing else.
+const FAILED_MAX: usize = 32;
+
+/// All files, as far as they are known.
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    settle: Duration,
+    /// How long a file that looks cut off may take to be completed before it is refused.
+    incomplete_grace: Duration,
+    files: BTreeMap<String, Tracked>,
+}
+
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Load { file: String, name: PluginName, stamp: Stamp },
+    Refuse { file: String, reason: Refusal, keeps: Option<PluginDigest> },
+    Remove { name: PluginName },
+}
+
+/// How a load ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// Hashed to a version that is loaded or has failed before; nothing was compiled.
+    Known,
+    Loaded(PluginDigest),
+    Failed(Refusal),
+    /// The file was not the one seen any more.
+    Moved,
+}
+
+/// What a load's end means.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    Nothing,
+    First,
+    Changed { previous: PluginDigest },
+    Refused { reason: Refusal, keeps: Option<PluginDigest> },
+}
+
+#[derive(Debug)]
+struct Tracked {
+    seen: Option<Seen>,
+    since: Instant,
+    is_loading: bool,
+    /// The stamp or refusal that has been dealt with.
+    dealt_with: Option<Seen>,
+    loaded: Option<(PluginName, PluginDigest)>,
+    failed: HashSet<PluginDigest>,
+    /// When a file that looked cut off is tried for the last time.
+    retry_at: Option<Instant>,
+}
+
+impl Tracker {
+    pub(crate) fn new(settle: Duration, incomplete_grace: Duration) -> Self {
+        Self { settle, incomplete_grace, files: BTreeMap::new() }
+    }
+
+    /// Takes in a listing of the folder.
+    pub(crate) fn observe(&mut self, now: Instant, listing: &BTreeMap<String, Seen>) -> Vec<Action> {
+        for (file, seen) in listing {
+            let tracked = self.files.entry(file.clone()).or_insert_with(|| Tracked::new(now));
+            tracked.see(now, Some(seen));
+        }
+        for (file, tracked) in &mut self.files {
+            if !listing.contains_key(file) {
+                tracked.see(now, None);
+            }
+        }
+        let mut actions = Vec::new();
+        for (file, tracked) in &mut self.files {
+            actions.extend(tracked.act(now, self.settle, file));
+        }
+        self.files.retain(|_, tracked| tracked.seen.is_some() || tracked.loaded.is_some() || tracked.is_loading);
+        actions
+    }
+
+    /// When to look again although nothing has happened.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        let look = |tracked: &Tracked| match tracked.retry_at {
+            _ if tracked.is_loading => None,
+            Some(at) => Some(at.max(tracked.since + self.settle)),
+            None => tracked.is_pending().then(|| tracked.since + self.settle),
+        };
+        self.files.values().filter_map(look).min()
+    }
+
+    /// Whether everything seen has been dealt with.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.files.values().all(|tracked| !tracked.is_loading && !tracked.is_pending() && tracked.retry_at.is_none())
+    }
+
+    /// Whether loading this version would change nothing: it is loaded already, or has failed already.
+    pub(crate) fn known_digests(&self, file: &str) -> HashSet<PluginDigest> {
+        let Some(tracked) = self.files.get(file) else { return HashSet::new() };
+        tracked.failed.iter().cloned().chain(tracked.loaded.iter().map(|(_, digest)| digest.clone())).collect()
+    }
+
+    /// Takes in how a load ended.
+    pub(crate) fn ended(&mut self, now: Instant, file: &str, name: &PluginName, stamp: Stamp, ended: Ended) -> News {
+        let grace = self.incomplete_grace;
+        let Some(tracked) = self.files.get_mut(file) else { return News::Nothing };
+        tracked.is_loading = false;
+        tracked.dealt_with = Some(Seen::File(name.clone(), stamp));
+        let is_last_try = tracked.retry_at.take().is_some();
+        match ended {
+            Ended::Known => News::Nothing,
+            Ended::Moved => {
+                tracked.dealt_with = None;
+                tracked.since = now;
+                News::Nothing
+            }
+            Ended::Loaded(digest) => match tracked.loaded.replace((name.clone(), digest)) {
+                None => News::First,
+                Some((_, previous)) => News::Changed { previous },
+            },
+            Ended::Failed(reason) if may_be_incomplete(&reason) && !is_last_try => {
+                tracked.retry_at = Some(now + grace);
+                News::Nothing
+            }
+            Ended::Failed(reason) => {
+                if let Refusal::Bytes { digest, .. } = &reason
+                    && tracked.failed.len() < FAILED_MAX
+                {
+                    tracked.failed.insert(digest.clone());
+                }
+                News::Refused { reason, keeps: tracked.kept() }
+            }
+        }
+    }
+}
+
+impl Tracked {
+    fn new(now: Instant) -> Self {
+        Self {
+            seen: None,
+            since: now,
+            is_loading: false,
+            dealt_with: None,
+            loaded: None,
+            failed: HashSet::new(),
+            retry_at: None,
+        }
+    }
+
+    fn see(&mut self, now: Instant, seen: Option<&Seen>) {
+        if self.seen.as_ref() != seen {
+            self.seen = seen.cloned();
+            self.since = now;
+            self.retry_at = None;
+        }
+    }
+
+    fn is_pending(&self) -> bool {
+        match &self.seen {
+            Some(_) => self.seen != self.dealt_with,
+            None => self.loaded.is_some(),
+        }
+    }
+
+    fn act(&mut self, now: Instant, settle: Duration, file: &str) -> Option<Action> {
+        let is_retry_due = self.retry_at.is_some_and(|at| now >= at);
+        let has_settled = now.saturating_duration_since(self.since) >= settle;
+        if self.is_loading || !has_settled || !(self.is_pending() || is_retry_due) {
+            return None;
+        }
+        match self.seen.clone() {
+            Some(Seen::File(name, stamp)) => {
+                self.is_loading = true;
+                Some(Action::Load { file: file.to_owned(), name, stamp })
+            }
+            Some(Seen::Refused(reason)) => {
+                self.dealt_with = self.seen.clone();
+                Some(Action::Refuse { file: file.to_owned(), reason, keeps: self.kept() })
+            }
+            None => self.loaded.take().map(|(name, _)| Action::Remove { name }),
+        }
+    }
+
+    fn kept(&self) -> Option<PluginDigest> {
+        self.loaded.as_ref().map(|(_, digest)| digest.clone())
+    }
+}
+
+fn may_be_incomplete(reason: &Refusal) -> bool {
+    matches!(reason, Refusal::Bytes { error, .. } if error.may_be_incomplete())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+use super::*;
+use crate::{BytesKind, LoadError};
+
+const SETTLE: Duration = Duration::from_millis(40);
+const GRACE: Duration = Duration::from_secs(1);
+
+struct Clock(Instant);
+
+impl Clock {
+    fn after(&mut self, time: Duration) -> Instant {
+        self.0 += time;
+        self.0
+    }
+}
+
+fn fixture() -> (Tracker, Clock) {
+    (Tracker::new(SETTLE, GRACE), Clock(Instant::now()))
+}
+
+fn name() -> PluginName {
+    PluginName::new("orders").unwrap()
+}
+
+fn stamp(size: u64) -> Stamp {
+    Stamp { inode: 1, size, modified: (0, size), changed: (0, size) }
+}
+
+fn listing(seen: Seen) -> BTreeMap<String, Seen> {
+    BTreeMap::from([("orders.wasm".to_owned(), seen)])
+}
+
+fn file(size: u64) -> BTreeMap<String, Seen> {
+    listing(Seen::File(name(), stamp(size)))
+}
+
+fn digest(digit: char) -> PluginDigest {
+    PluginDigest::from_hex(&digit.to_string().repeat(64)).unwrap()
+}
+
+fn load(size: u64) -> Vec<Action> {
+    vec![Action::Load { file: "orders.wasm".to_owned(), name: name(), stamp: stamp(size) }]
+}
+
+fn broken(digit: char) -> Refusal {
+    Refusal::Bytes { digest: digest(digit), error: LoadError::NotAComponent { kind: BytesKind::CoreModule } }
+}
+
+fn cut_off(digit: char) -> Refusal {
+    Refusal::Bytes { digest: digest(digit), error: LoadError::Truncated { size: 5 } }
+}
+
+/// Lets a file of this size settle, and its load end.
+fn settle_and_end(tracker: &mut Tracker, clock: &mut Clock, size: u64, ended: Ended) -> News {
+    tracker.observe(clock.0, &file(size));
+    assert_eq!(tracker.observe(clock.after(SETTLE), &file(size)), load(size));
+    tracker.ended(clock.0, "orders.wasm", &name(), stamp(size), ended)
+}
+
+#[test]
+fn a_file_that_keeps_changing_is_loaded_once_when_it_stops() {
+    let (mut tracker, mut clock) = fixture();
+    for size in 1..=1_000 {
+        assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(size)), []);
+    }
+    assert_eq!(tracker.next_look(), Some(clock.0 + SETTLE));
+    assert_eq!(tracker.observe(clock.after(SETTLE), &file(1_000)), load(1_000));
+    assert_eq!(tracker.observe(clock.after(SETTLE), &file(1_000)), [], "it is being loaded");
+    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamp(1_000), Ended::Loaded(digest('a')));
+    assert_eq!(news, News::First);
+    assert_eq!(tracker.observe(clock.after(SETTLE), &file(1_000)), []);
+    assert!(tracker.is_settled() && tracker.next_look().is_none());
+}
+
+#[test]
+fn a_failing_version_keeps_the_last_good_one_and_is_told_once() {
+    let (mut tracker, mut clock) = fixture();
+    settle_and_end(&mut tracker, &mut clock, 1, Ended::Loaded(digest('a')));
+    let news = settle_and_end(&mut tracker, &mut clock, 2, Ended::Failed(broken('b')));
+    assert_eq!(news, News::Refused { reason: broken('b'), keeps: Some(digest('a')) });
+    // Touched: read again, and known by its digest.
+    assert!(tracker.known_digests("orders.wasm").contains(&digest('b')));
+    assert_eq!(settle_and_end(&mut tracker, &mut clock, 3, Ended::Known), News::Nothing);
+    let news = settle_and_end(&mut tracker, &mut clock, 4, Ended::Loaded(digest('c')));
+    assert_eq!(news, News::Changed { previous: digest('a') });
+}
+
+#[test]
+fn a_file_that_looks_cut_off_gets_time_before_it_is_refused() {
+    let (mut tracker, mut clock) = fixture();
+    assert_eq!(settle_and_end(&mut tracker, &mut clock, 1, Ended::Failed(cut_off('a'))), News::Nothing);
+    assert!(!tracker.is_settled());
+    assert_eq!(tracker.observe(clock.after(SETTLE), &file(1)), []);
+    assert_eq!(tracker.observe(clock.after(GRACE), &file(1)), load(1));
+    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamp(1), Ended::Failed(cut_off('a')));
+    assert_eq!(news, News::Refused { reason: cut_off('a'), keeps: None });
+    assert_eq!(tracker.observe(clock.after(GRACE), &file(1)), []);
+    assert!(tracker.is_settled());
+}
+
+#[test]
+fn a_file_that_moved_while_it_was_read_is_read_again() {
+    let (mut tracker, mut clock) = fixture();
+    assert_eq!(settle_and_end(&mut tracker, &mut clock, 1, Ended::Moved), News::Nothing);
+    assert_eq!(tracker.observe(clock.after(SETTLE), &file(1)), load(1));
+}
+
+#[test]
+fn a_change_during_a_load_is_loaded_after_it() {
+    let (mut tracker, mut clock) = fixture();
+    tracker.observe(clock.0, &file(1));
+    assert_eq!(tracker.observe(clock.after(SETTLE), &file(1)), load(1));
+    assert_eq!(tracker.observe(clock.after(SETTLE), &file(2)), []);
+    tracker.ended(clock.0, "orders.wasm", &name(), stamp(1), Ended::Loaded(digest('a')));
+    assert_eq!(tracker.observe(clock.after(SETTLE), &file(2)), load(2));
+}
+
+#[test]
+fn a_removed_file_is_told_once_and_a_short_gap_is_not_a_removal() {
+    let (mut tracker, mut clock) = fixture();
+    settle_and_end(&mut tracker, &mut clock, 1, Ended::Loaded(digest('a')));
+    let nothing = BTreeMap::new();
+    assert_eq!(tracker.observe(clock.after(SETTLE), &nothing), []);
+    assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(1)), [], "it came back");
+    assert_eq!(tracker.observe(clock.after(SETTLE), &file(1)), []);
+    tracker.observe(clock.after(SETTLE), &nothing);
+    assert_eq!(tracker.observe(clock.after(SETTLE), &nothing), [Action::Remove { name: name() }]);
+    assert_eq!(tracker.observe(clock.after(SETTLE), &nothing), []);
+    // Restored: a plugin like any new one.
+    assert_eq!(settle_and_end(&mut tracker, &mut clock, 1, Ended::Loaded(digest('a'))), News::First);
+}
+
+#[test]
+fn a_link_in_place_of_a_plugin_is_refused_once_and_the_plugin_stays() {
+    let (mut tracker, mut clock) = fixture();
+    settle_and_end(&mut tracker, &mut clock, 1, Ended::Loaded(digest('a')));
+    let reason = Refusal::NotAFile { what: "a symbolic link" };
+    let link = listing(Seen::Refused(reason.clone()));
+    tracker.observe(clock.0, &link);
+    let refused = Action::Refuse { file: "orders.wasm".to_owned(), reason, keeps: Some(digest('a')) };
+    assert_eq!(tracker.observe(clock.after(SETTLE), &link), [refused]);
+    assert_eq!(tracker.observe(clock.after(SETTLE), &link), []);
+}

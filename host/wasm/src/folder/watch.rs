@@ -1,0 +1,244 @@
+//! The loop: waits for a reason to look, looks, and has the tracker's decisions carried out.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_core::plugin::PluginName;
+use shardmill_core::ports::ProcessorFactory;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::reading::{Reading, read};
+use super::scan::{Listing, Stamp, scan};
+use super::tracker::{Action, Ended, News, Tracker};
+use super::watched::Watched;
+use super::{FolderEvent, Refusal};
+use crate::runtime::digest_of;
+use crate::{Plugin, Runtime};
+
+/// How the folder is watched.
+#[derive(Debug, Clone)]
+pub struct FolderOptions {
+    /// The directory.
+    pub path: PathBuf,
+    /// Largest file that is read. 32 MiB: twice the largest Python component seen.
+    pub file_bytes_max: u64,
+    /// How long a file must be unchanged before it is read. 40 ms: tools that write in place pause less.
+    pub settle: Duration,
+    /// How long file events are gathered. 10 ms, so that a thousand small writes are some looks, not a thousand.
+    pub debounce: Duration,
+    /// How long a file that looks cut off may take to be completed before it is refused. 1 s.
+    pub incomplete_grace: Duration,
+    /// How often to look without an event: some file systems send none, and queues overflow. 5 s.
+    pub rescan: Duration,
+    /// How often to look when there are no file events at all. 500 ms: cheap, and still feels immediate.
+    pub poll: Duration,
+}
+
+impl FolderOptions {
+    /// The defaults, for this directory.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            file_bytes_max: 32 << 20,
+            settle: Duration::from_millis(40),
+            debounce: Duration::from_millis(10),
+            incomplete_grace: Duration::from_secs(1),
+            rescan: Duration::from_secs(5),
+            poll: Duration::from_millis(500),
+        }
+    }
+}
+
+/// A watched folder, to be run by a task of the caller's.
+pub struct PluginFolder {
+    runtime: Runtime,
+    options: FolderOptions,
+    events: mpsc::Sender<FolderEvent>,
+    tracker: Tracker,
+    loads: JoinSet<Load>,
+    changed: Arc<Notify>,
+    watched: Option<(Watched, (u64, u64))>,
+    /// So that a lasting trouble is logged once.
+    trouble: Option<String>,
+    is_first_scan_told: bool,
+}
+
+struct Load {
+    file: String,
+    name: PluginName,
+    stamp: Stamp,
+    ended: Ended,
+    plugin: Option<Plugin>,
+}
+
+/// The receiver of events is gone, so there is no one to watch for.
+struct NobodyListens;
+
+impl PluginFolder {
+    /// Prepares to watch. Events wait in the channel, and the folder with them, until they are received.
+    pub fn new(runtime: Runtime, options: FolderOptions) -> (Self, mpsc::Receiver<FolderEvent>) {
+        /// Each event holds at most one plugin; more would only hide a consumer that is stuck.
+        const EVENTS_MAX: usize = 64;
+        let (events, received) = mpsc::channel(EVENTS_MAX);
+        let folder = Self {
+            tracker: Tracker::new(options.settle, options.incomplete_grace),
+            runtime,
+            options,
+            events,
+            loads: JoinSet::new(),
+            changed: Arc::new(Notify::new()),
+            watched: None,
+            trouble: None,
+            is_first_scan_told: false,
+        };
+        (folder, received)
+    }
+
+    /// Watches until cancelled, or until nobody receives the events any more.
+    pub async fn run(mut self, cancel: CancellationToken) {
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            NobodyListens = self.watch() => {}
+        }
+    }
+
+    async fn watch(&mut self) -> NobodyListens {
+        loop {
+            if let Err(nobody) = self.look().await {
+                return nobody;
+            }
+            let interval = if self.watched.is_some() { self.options.rescan } else { self.options.poll };
+            let floor = Instant::now() + interval;
+            let next = self.tracker.next_look().map_or(floor, |at| floor.min(at.into()));
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = tokio::time::sleep_until(next) => {}
+                Some(load) = self.loads.join_next() => {
+                    if let Err(nobody) = self.finish(load).await {
+                        return nobody;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Result<(), NobodyListens> {
+        // Watch before the first scan: what changes between the two is an event.
+        if self.watched.is_none() {
+            self.start_watching();
+        }
+        let (path, size_max) = (self.options.path.clone(), self.options.file_bytes_max);
+        let listing = match tokio::task::spawn_blocking(move || scan(&path, size_max)).await {
+            Ok(Ok(listing)) => listing,
+            // Nothing is known, so nothing is removed: a folder that is unmounted for a moment stops no plugin.
+            Ok(Err(error)) => {
+                self.report_trouble(&error.to_string());
+                return Ok(());
+            }
+            Err(error) => {
+                self.report_trouble(&error.to_string());
+                return Ok(());
+            }
+        };
+        self.trouble = None;
+        self.check_directory(&listing);
+        for action in self.tracker.observe(std::time::Instant::now(), &listing.seen) {
+            self.act(action).await?;
+        }
+        if !self.is_first_scan_told && self.tracker.is_settled() {
+            self.is_first_scan_told = true;
+            self.tell(FolderEvent::FirstScanDone).await?;
+        }
+        Ok(())
+    }
+
+    fn start_watching(&mut self) {
+        let directory = rustix::fs::stat(&self.options.path).map(|stat| (stat.st_dev, stat.st_ino));
+        let watched = Watched::start(&self.options.path, self.options.debounce, Arc::clone(&self.changed));
+        match (watched, directory) {
+            (Ok(watched), Ok(directory)) => self.watched = Some((watched, directory)),
+            (Err(error), _) => self.report_trouble(&format!("no file events, looking regularly instead: {error}")),
+            (_, Err(error)) => self.report_trouble(&error.to_string()),
+        }
+    }
+
+    /// A watch stays with the directory that it was made on; a directory put in its place needs a new one.
+    fn check_directory(&mut self, listing: &Listing) {
+        if self.watched.as_ref().is_some_and(|(_, directory)| *directory != listing.directory) {
+            self.watched = None;
+            self.changed.notify_one();
+        }
+    }
+
+    async fn act(&mut self, action: Action) -> Result<(), NobodyListens> {
+        match action {
+            Action::Load { file, name, stamp } => {
+                let known = self.tracker.known_digests(&file);
+                let (runtime, path) = (self.runtime.clone(), self.options.path.clone());
+                self.loads.spawn(async move {
+                    let read = tokio::task::spawn_blocking({
+                        let file = file.clone();
+                        move || read(&path, &file, stamp)
+                    });
+                    let reading = match read.await {
+                        Ok(reading) => reading,
+                        Err(error) => Err(std::io::Error::other(error)),
+                    };
+                    let (ended, plugin) = load(&runtime, &name, reading, |digest| known.contains(digest)).await;
+                    Load { file, name, stamp, ended, plugin }
+                });
+                Ok(())
+            }
+            Action::Refuse { file, reason, keeps } => self.tell(FolderEvent::Refused { file, reason, keeps }).await,
+            Action::Remove { name } => self.tell(FolderEvent::Removed { name }).await,
+        }
+    }
+
+    async fn finish(&mut self, load: Result<Load, tokio::task::JoinError>) -> Result<(), NobodyListens> {
+        let Ok(Load { file, name, stamp, ended, plugin }) = load else { return Ok(()) };
+        let news = self.tracker.ended(std::time::Instant::now(), &file, &name, stamp, ended);
+        let event = match (news, plugin) {
+            (News::First, Some(plugin)) => FolderEvent::Loaded { name, plugin },
+            (News::Changed { previous }, Some(plugin)) => FolderEvent::Changed { name, plugin, previous },
+            (News::Refused { reason, keeps }, _) => FolderEvent::Refused { file, reason, keeps },
+            (News::Nothing | News::First | News::Changed { .. }, _) => return Ok(()),
+        };
+        self.tell(event).await
+    }
+
+    async fn tell(&self, event: FolderEvent) -> Result<(), NobodyListens> {
+        self.events.send(event).await.map_err(|_| NobodyListens)
+    }
+
+    fn report_trouble(&mut self, message: &str) {
+        if self.trouble.as_deref() != Some(message) {
+            tracing::warn!(folder = %self.options.path.display(), reason = message, "trouble with the plugin folder");
+            self.trouble = Some(message.to_owned());
+        }
+    }
+}
+
+async fn load(
+    runtime: &Runtime,
+    name: &PluginName,
+    reading: std::io::Result<Reading>,
+    is_known: impl Fn(&shardmill_core::plugin::PluginDigest) -> bool,
+) -> (Ended, Option<Plugin>) {
+    let bytes = match reading {
+        Ok(Reading::Bytes(bytes)) => bytes,
+        Ok(Reading::Moved) => return (Ended::Moved, None),
+        Err(error) => return (Ended::Failed(Refusal::Unreadable { message: error.to_string() }), None),
+    };
+    let digest = digest_of(&bytes);
+    if is_known(&digest) {
+        return (Ended::Known, None);
+    }
+    match runtime.load(name.clone(), bytes).await {
+        Ok(plugin) => (Ended::Loaded(plugin.digest().clone()), Some(plugin)),
+        Err(error) => (Ended::Failed(Refusal::Bytes { digest, error }), None),
+    }
+}

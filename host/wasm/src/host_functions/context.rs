@@ -1,0 +1,20 @@
+//! `shardmill:processor/context`: who the instance is.
+
+use crate::bindings::shardmill::processor::{context, types};
+use crate::instance_state::InstanceState;
+
+impl types::Host for InstanceState {}
+
+impl context::Host for InstanceState {
+    fn get(&mut self) -> context::Context {
+        let identity = &self.identity;
+        context::Context {
+            plugin: identity.plugin.to_string(),
+            application: identity.application.clone(),
+            stream: identity.stream.to_string(),
+            shard: identity.shard.to_string(),
+            worker: identity.worker.to_string(),
+            grant_epoch: identity.epoch.0,
+        }
+    }
+}

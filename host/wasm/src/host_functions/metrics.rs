@@ -1,0 +1,40 @@
+//! `shardmill:processor/metrics`: measurements, labelled with the plugin only. A shard label would multiply every name
+//! by the number of shards, and shards come and go.
+
+use crate::bindings::shardmill::processor::metrics::Host;
+use crate::host_functions::plugin_output::MeasurementKind;
+use crate::instance_state::InstanceState;
+
+impl Host for InstanceState {
+    fn counter(&mut self, name: String, add: u64) {
+        if let Some(name) = self.admitted(&name, MeasurementKind::Counter) {
+            metrics::counter!(name, "plugin" => self.plugin()).increment(add);
+        }
+    }
+
+    fn gauge(&mut self, name: String, value: f64) {
+        if let Some(name) = self.admitted(&name, MeasurementKind::Gauge).filter(|_| value.is_finite()) {
+            metrics::gauge!(name, "plugin" => self.plugin()).set(value);
+        }
+    }
+
+    fn histogram(&mut self, name: String, value: f64) {
+        if let Some(name) = self.admitted(&name, MeasurementKind::Histogram).filter(|_| value.is_finite()) {
+            metrics::histogram!(name, "plugin" => self.plugin()).record(value);
+        }
+    }
+}
+
+impl InstanceState {
+    fn admitted(&self, name: &str, kind: MeasurementKind) -> Option<String> {
+        let is_admitted = self.output.admit_measurement(name, kind);
+        if !is_admitted {
+            metrics::counter!("shardmill_guest_measurements_dropped_total", "plugin" => self.plugin()).increment(1);
+        }
+        is_admitted.then(|| format!("shardmill_guest_{name}"))
+    }
+
+    fn plugin(&self) -> String {
+        self.identity.plugin.to_string()
+    }
+}

@@ -1,0 +1,66 @@
+//! What `shardmill check` shows: everything about some bytes, without running them.
+
+use std::time::Duration;
+
+use shardmill_core::plugin::PluginDigest;
+
+use crate::runtime::digest_of;
+use crate::world::{World, is_granted};
+use crate::{BytesKind, LoadError, Runtime};
+
+/// A report on some bytes.
+#[derive(Debug, Clone)]
+pub struct Inspection {
+    /// What they are.
+    pub kind: BytesKind,
+    /// How many.
+    pub size: usize,
+    /// Their SHA-256: the version's identity.
+    pub digest: PluginDigest,
+    /// The version of the contract that it was built against, if it is a record processor.
+    pub contract: Option<String>,
+    /// What it imports.
+    pub imports: Vec<InspectedImport>,
+    /// What it exports.
+    pub exports: Vec<String>,
+    /// How long compiling took, if it came to that.
+    pub compile_time: Option<Duration>,
+    /// Why the host would refuse it, if it would.
+    pub refusal: Option<LoadError>,
+}
+
+/// One import.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InspectedImport {
+    /// Its name, with its version.
+    pub name: String,
+    /// Whether plugins are given it.
+    pub is_granted: bool,
+}
+
+impl Inspection {
+    pub(crate) fn of(runtime: &Runtime, bytes: &[u8]) -> Self {
+        let (world, unreadable) = match World::read(bytes) {
+            Ok(world) => (world, None),
+            Err(error) => (World::default(), Some(error)),
+        };
+        let (compile_time, refusal) = match unreadable {
+            Some(error) => (None, Some(error)),
+            None => match runtime.compile(bytes) {
+                Ok(compiled) => (Some(compiled.compile_time), None),
+                Err(error) => (None, Some(error)),
+            },
+        };
+        let import = |name: &String| InspectedImport { is_granted: is_granted(name), name: name.clone() };
+        Self {
+            kind: BytesKind::of(bytes),
+            size: bytes.len(),
+            digest: digest_of(bytes),
+            contract: world.processor_version().map(str::to_owned),
+            imports: world.imports.iter().map(import).collect(),
+            exports: world.exports,
+            compile_time,
+            refusal,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! One instance: a Store of its own, serving one shard. Guest code runs on tokio's blocking threads, never on those
+//! that renew leases, and every entry has a deadline. After a trap or a deadline the Store is gone: a component that was
+//! interrupted cannot be entered again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_core::plugin::{InstanceFate, ProcessorError};
+use shardmill_core::ports::{CloseReason, InstanceContext, PortFuture, Processed, RecordProcessor};
+use shardmill_core::stream::{Batch, Emitted};
+use tokio::runtime::Handle;
+use wasmtime::Store;
+
+use crate::bindings::Plugin as Exports;
+use crate::bindings::shardmill::processor::types as wit;
+use crate::delivery::{wit_batch, wit_context, wit_reason, wit_records};
+use crate::engine::EPOCH_TICK;
+use crate::failure::{explain, reported};
+use crate::instance_state::InstanceState;
+use crate::outcome::checked;
+use crate::plugin::Version;
+
+/// How much later than the epoch the outer timeout comes. It is for guests that wait inside a host function, where
+/// epochs do not count; guest code itself must always be stopped by the epoch, so that no running future is dropped.
+const TIMEOUT_GRACE: Duration = Duration::from_millis(100);
+
+/// One instance of a plugin.
+pub(crate) struct Instance {
+    version: Arc<Version>,
+    /// Empty while a call runs, and for ever once one has failed for good.
+    running: Option<Box<Running>>,
+}
+
+struct Running {
+    store: Store<InstanceState>,
+    exports: Exports,
+}
+
+/// What `entered` calls a call, and how long it may take.
+#[derive(Clone, Copy)]
+struct Entry {
+    call: &'static str,
+    deadline: Duration,
+    hostcall_bytes: usize,
+}
+
+impl Instance {
+    /// Instantiates and runs `init`, both within the deadline for `init`.
+    pub(crate) async fn start(version: Arc<Version>, context: Arc<InstanceContext>) -> Result<Self, ProcessorError> {
+        let entry = version.entry("init", version.limits.init_deadline);
+        let shared = Arc::clone(&version);
+        let running = on_blocking_thread(move || {
+            let engine = shared.runtime.engine();
+            let mut store = InstanceState::new_store(engine, context, &shared.limits, Arc::clone(&shared.output));
+            let exports = entered(&mut store, entry, async |store| {
+                let exports = shared.pre.instantiate_async(&mut *store).await?;
+                let context = Arc::clone(&store.data().identity);
+                let answer = exports.shardmill_processor_processor().call_init(store, wit_context(&context)).await?;
+                Ok(answer.map(|()| exports))
+            })?;
+            Ok(Box::new(Running { store, exports }))
+        })
+        .await?;
+        Ok(Self { version, running: Some(running) })
+    }
+
+    fn take_running(&mut self) -> Result<Box<Running>, ProcessorError> {
+        let message = "the instance has failed or was abandoned during a call; make a new one";
+        self.running.take().ok_or_else(|| ProcessorError::Host { message: message.to_owned() })
+    }
+}
+
+impl RecordProcessor for Instance {
+    fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>> {
+        Box::pin(async move {
+            let running = self.take_running()?;
+            let entry = self.version.entry("process", self.version.limits.process_deadline);
+            let (running, result) = on_blocking_thread(move || Ok(running.process(&batch, entry))).await?;
+            self.running = running;
+            result
+        })
+    }
+
+    fn close(mut self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+        Box::pin(async move {
+            let running = self.take_running()?;
+            let entry = self.version.entry("close", self.version.limits.init_deadline);
+            on_blocking_thread(move || running.close(reason, entry)).await
+        })
+    }
+}
+
+impl Running {
+    /// Gives itself back if it can be called again.
+    fn process(
+        mut self: Box<Self>,
+        batch: &Batch,
+        entry: Entry,
+    ) -> (Option<Box<Self>>, Result<Processed, ProcessorError>) {
+        self.store.data_mut().emit.open();
+        let exports = &self.exports;
+        let records = wit_records(batch);
+        let result = entered(&mut self.store, entry, async |store| {
+            exports.shardmill_processor_processor().call_process(store, wit_batch(batch, &records)).await
+        });
+        let emitted = self.store.data_mut().emit.take();
+        let result = result
+            .and_then(|outcome| checked(&outcome, batch.records.len()))
+            .map(|outcome| Processed { outcome, emitted });
+        let is_dead = result.as_ref().is_err_and(|error| error.fate() == InstanceFate::Dead);
+        ((!is_dead).then_some(self), result)
+    }
+
+    fn close(mut self, reason: CloseReason, entry: Entry) -> Result<Vec<Emitted>, ProcessorError> {
+        self.store.data_mut().emit.open();
+        let exports = &self.exports;
+        let reason = wit_reason(reason);
+        entered(&mut self.store, entry, async |store| {
+            exports.shardmill_processor_processor().call_close(store, reason).await
+        })?;
+        Ok(self.store.data_mut().emit.take())
+    }
+}
+
+impl Version {
+    fn entry(&self, call: &'static str, deadline: Duration) -> Entry {
+        Entry { call, deadline, hostcall_bytes: self.limits.hostcall_bytes }
+    }
+}
+
+/// The one door into guest code: sets the deadline, runs the call to its end, and names what went wrong.
+fn entered<T>(
+    store: &mut Store<InstanceState>,
+    entry: Entry,
+    call: impl AsyncFnOnce(&mut Store<InstanceState>) -> wasmtime::Result<Result<T, wit::Error>>,
+) -> Result<T, ProcessorError> {
+    let Entry { call: name, deadline, hostcall_bytes } = entry;
+    store.data_mut().limiter.forget_denial();
+    store.set_epoch_deadline(epochs(deadline));
+    let answer = Handle::current().block_on(tokio::time::timeout(deadline + TIMEOUT_GRACE, call(store)));
+    store.data().end_lines();
+    match answer {
+        Err(_elapsed) => Err(ProcessorError::DeadlineExceeded { call: name, limit: deadline }),
+        Ok(Err(error)) => Err(explain(&error, store.data(), name, deadline, hostcall_bytes)),
+        Ok(Ok(Err(error))) => Err(reported(&error)),
+        Ok(Ok(Ok(answer))) => Ok(answer),
+    }
+}
+
+/// A deadline in epochs. One more, because the current one is already running out.
+fn epochs(deadline: Duration) -> u64 {
+    u64::try_from(deadline.as_millis() / EPOCH_TICK.as_millis()).unwrap_or(u64::MAX - 1).saturating_add(1)
+}
+
+async fn on_blocking_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ProcessorError> + Send + 'static,
+) -> Result<T, ProcessorError> {
+    let host = |error: tokio::task::JoinError| ProcessorError::Host { message: error.to_string() };
+    tokio::task::spawn_blocking(work).await.map_err(host)?
+}

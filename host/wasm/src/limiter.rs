@@ -1,0 +1,123 @@
+//! Memory and tables of one instance, summed over all of its modules. What it denies it remembers, because the guest
+//! sees only a failed allocation and traps for another reason.
+
+use shardmill_core::plugin::{GuestLimits, ProcessorError};
+use wasmtime::ResourceLimiter;
+
+/// Core instances in one component. Rust has four, CPython with its libraries about thirty.
+const INSTANCES_MAX: usize = 64;
+/// Linear memories. One is normal; composed components have one each.
+const MEMORIES_MAX: usize = 8;
+/// Tables. Two are normal; libraries linked at run time share one. Their elements are limited too.
+const TABLES_MAX: usize = 32;
+
+/// Counts what an instance holds.
+#[derive(Debug)]
+pub(crate) struct GuestLimiter {
+    memory: Allowance,
+    table: Allowance,
+    denied: Option<(&'static str, usize)>,
+}
+
+#[derive(Debug)]
+struct Allowance {
+    what: &'static str,
+    used: usize,
+    /// What the last growth added, to be given back if it fails after all.
+    last: usize,
+    max: usize,
+}
+
+impl GuestLimiter {
+    pub(crate) fn new(limits: &GuestLimits) -> Self {
+        Self {
+            memory: Allowance { what: "memory bytes", used: 0, last: 0, max: limits.memory_bytes },
+            table: Allowance { what: "table elements", used: 0, last: 0, max: limits.table_elements },
+            denied: None,
+        }
+    }
+
+    /// Forgets what was denied: a guest that lives with a failed allocation is doing well.
+    pub(crate) fn forget_denial(&mut self) {
+        self.denied = None;
+    }
+
+    /// What was denied last, as an error.
+    pub(crate) fn denial(&self) -> Option<ProcessorError> {
+        self.denied.map(|(what, limit)| ProcessorError::LimitExceeded { what, limit: limit as u64 })
+    }
+}
+
+impl Allowance {
+    fn grow(&mut self, current: usize, desired: usize) -> bool {
+        let more = desired.saturating_sub(current);
+        let fits = self.used.saturating_add(more) <= self.max;
+        if fits {
+            self.used += more;
+            self.last = more;
+        }
+        fits
+    }
+
+    fn undo(&mut self) {
+        self.used -= std::mem::take(&mut self.last);
+    }
+}
+
+impl ResourceLimiter for GuestLimiter {
+    fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        let fits = self.memory.grow(current, desired);
+        if !fits {
+            self.denied = Some((self.memory.what, self.memory.max));
+        }
+        Ok(fits)
+    }
+
+    fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        self.memory.undo();
+        Ok(())
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        let fits = self.table.grow(current, desired);
+        if !fits {
+            self.denied = Some((self.table.what, self.table.max));
+        }
+        Ok(fits)
+    }
+
+    fn table_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        self.table.undo();
+        Ok(())
+    }
+
+    fn instances(&self) -> usize {
+        INSTANCES_MAX
+    }
+
+    fn tables(&self) -> usize {
+        TABLES_MAX
+    }
+
+    fn memories(&self) -> usize {
+        MEMORIES_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memories_share_one_limit_and_a_failed_growth_is_given_back() {
+        let limits = GuestLimits { memory_bytes: 100, ..GuestLimits::default() };
+        let mut limiter = GuestLimiter::new(&limits);
+        assert!(limiter.memory_growing(0, 60, None).unwrap());
+        assert!(!limiter.memory_growing(0, 41, None).unwrap());
+        assert_eq!(limiter.denial(), Some(ProcessorError::LimitExceeded { what: "memory bytes", limit: 100 }));
+        assert!(limiter.memory_growing(60, 100, None).unwrap());
+        // A refusal of ours is reported back as a failed growth; only a granted one is undone, and once.
+        limiter.memory_grow_failed(wasmtime::Error::msg("out of memory")).unwrap();
+        assert_eq!(limiter.memory.used, 60);
+    }
+}

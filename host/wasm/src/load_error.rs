@@ -1,0 +1,112 @@
+//! Why some bytes did not become a plugin: what it is, what is wrong with it, and how to mend it.
+
+use crate::BytesKind;
+
+/// Why a version of a plugin was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// Not a component at all.
+    #[error("it is {kind}; {}", kind.mend())]
+    NotAComponent {
+        /// What it is.
+        kind: BytesKind,
+    },
+    /// A component whose bytes end early.
+    #[error("it ends after {size} bytes, in the middle of a section; copy it again")]
+    Truncated {
+        /// How many bytes there are.
+        size: usize,
+    },
+    /// A component whose bytes make no sense.
+    #[error("it is not a valid component: {message}; build it again, or copy it again")]
+    Malformed {
+        /// What the parser or the validator says.
+        message: String,
+    },
+    /// Bigger in some way than a plugin may be.
+    #[error("it has {actual} {what}, more than the {limit} allowed; build it smaller")]
+    TooBig {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many there are.
+        actual: u64,
+        /// How many there may be.
+        limit: u64,
+    },
+    /// A component that is no record processor.
+    #[error(
+        "it does not export {expected}, so it is no record processor; build it against the world \
+         shardmill:processor/plugin. it exports: {}",
+        listed(exports)
+    )]
+    NoProcessor {
+        /// The export that makes a record processor.
+        expected: &'static str,
+        /// What it exports instead.
+        exports: Vec<String>,
+    },
+    /// A record processor for a contract that this host does not know.
+    #[error(
+        "it exports {found}, but this host knows {expected}; build it against that version, or run a host that knows it"
+    )]
+    WrongVersion {
+        /// What it exports.
+        found: String,
+        /// What this host knows.
+        expected: &'static str,
+    },
+    /// It wants what the host does not give.
+    #[error("it imports what plugins are not given: {}; build it without them", listed(imports))]
+    UnknownImports {
+        /// The imports, by name.
+        imports: Vec<String>,
+    },
+    /// It uses the component model's async features.
+    #[error(
+        "it uses async features of the component model, which this host does not run; build it with synchronous exports ({message})"
+    )]
+    Async {
+        /// What the validator says.
+        message: String,
+    },
+    /// Its imports or exports have the right names and the wrong types.
+    #[error("its imports or exports do not match the contract: {message}; build it against the WIT of this host")]
+    Mismatch {
+        /// The first one that does not match.
+        message: String,
+    },
+    /// The compiler gave up.
+    #[error("it does not compile: {message}")]
+    Compile {
+        /// What the compiler says.
+        message: String,
+    },
+    /// The host could not do its part.
+    #[error("the host could not load it: {message}")]
+    Host {
+        /// What went wrong.
+        message: String,
+    },
+}
+
+impl LoadError {
+    /// Whether a file that is still being written may look like this.
+    pub fn may_be_incomplete(&self) -> bool {
+        match self {
+            Self::NotAComponent { kind } => matches!(kind, BytesKind::Empty | BytesKind::Truncated),
+            Self::Truncated { .. } | Self::NoProcessor { .. } | Self::Malformed { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// A list for people; a hostile component can have a million names.
+fn listed(names: &[String]) -> String {
+    const SHOWN_MAX: usize = 20;
+    let shown: Vec<String> = names.iter().take(SHOWN_MAX).map(|name| name.chars().take(200).collect()).collect();
+    match names.len() {
+        0 => "nothing".to_owned(),
+        count if count > SHOWN_MAX => format!("{} and {} more", shown.join(", "), count - SHOWN_MAX),
+        _ => shown.join(", "),
+    }
+}

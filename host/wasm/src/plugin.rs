@@ -1,0 +1,88 @@
+//! One version of a plugin: compiled, linked, and ready to be instantiated for any number of shards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_core::plugin::{GuestLimits, PluginDigest, PluginName, ProcessorError};
+use shardmill_core::ports::{InstanceContext, PortFuture, ProcessorFactory, RecordProcessor};
+
+use crate::Runtime;
+use crate::bindings::PluginPre;
+use crate::host_functions::PluginOutput;
+use crate::instance::Instance;
+use crate::instance_state::InstanceState;
+use crate::runtime::Compiled;
+
+/// One version of a plugin. Cheap to clone; instances keep what they need of it.
+#[derive(Clone)]
+pub struct Plugin {
+    version: Arc<Version>,
+}
+
+/// What every instance of a version shares.
+pub(crate) struct Version {
+    pub(crate) pre: PluginPre<InstanceState>,
+    pub(crate) limits: GuestLimits,
+    pub(crate) output: Arc<PluginOutput>,
+    /// Keeps the epoch moving for as long as an instance may run.
+    pub(crate) runtime: Runtime,
+    name: PluginName,
+    digest: PluginDigest,
+    size: usize,
+    compile_time: Duration,
+}
+
+impl Plugin {
+    pub(crate) fn new(
+        runtime: Runtime,
+        name: PluginName,
+        digest: PluginDigest,
+        size: usize,
+        compiled: Compiled,
+    ) -> Self {
+        let limits = runtime.limits_of(&name);
+        let output = runtime.output_of(&name, &limits);
+        let Compiled { pre, compile_time } = compiled;
+        Self { version: Arc::new(Version { pre, limits, output, runtime, name, digest, size, compile_time }) }
+    }
+
+    /// The plugin's name.
+    pub fn name(&self) -> &PluginName {
+        &self.version.name
+    }
+
+    /// The component's size in bytes.
+    pub fn size(&self) -> usize {
+        self.version.size
+    }
+
+    /// How long compiling took; next to nothing when it came from the cache.
+    pub fn compile_time(&self) -> Duration {
+        self.version.compile_time
+    }
+
+    /// What each instance may use.
+    pub fn limits(&self) -> &GuestLimits {
+        &self.version.limits
+    }
+}
+
+impl ProcessorFactory for Plugin {
+    fn digest(&self) -> &PluginDigest {
+        &self.version.digest
+    }
+
+    fn instantiate(
+        &self,
+        context: Arc<InstanceContext>,
+    ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>> {
+        let version = Arc::clone(&self.version);
+        Box::pin(async move { Ok(Box::new(Instance::start(version, context).await?) as Box<dyn RecordProcessor>) })
+    }
+}
+
+impl std::fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{}", self.version.name, self.version.digest)
+    }
+}

@@ -1,0 +1,49 @@
+//! Checks the types of the exported functions at load. The generated bindings check them only when an instance is made,
+//! which would be after a plugin was announced as fit to run.
+
+use wasmtime::Engine;
+use wasmtime::component::types::{self, ComponentItem};
+use wasmtime::component::{Component, ComponentNamedList, Lift, Lower};
+
+use crate::LoadError;
+use crate::bindings::shardmill::processor::types as wit;
+use crate::world::is_processor;
+
+/// Refuses a component whose `processor` has other functions than the contract's.
+pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), LoadError> {
+    let outside = component.component_type();
+    let processor = outside.exports(engine).find_map(|(name, export)| match export.ty {
+        ComponentItem::ComponentInstance(instance) if is_processor(name) => Some(instance),
+        _ => None,
+    });
+    let Some(processor) = processor else {
+        return Err(LoadError::Mismatch { message: "the export processor is no interface".to_owned() });
+    };
+    let exports = Exports { engine, outside: &outside, processor: &processor };
+    exports.check::<(wit::ContextParam<'_>,), (Result<(), wit::Error>,)>("init")?;
+    exports.check::<(wit::Batch<'_>,), (Result<wit::Outcome, wit::Error>,)>("process")?;
+    exports.check::<(wit::CloseReason<'_>,), (Result<(), wit::Error>,)>("close")
+}
+
+struct Exports<'a> {
+    engine: &'a Engine,
+    outside: &'a types::Component,
+    processor: &'a types::ComponentInstance,
+}
+
+impl Exports<'_> {
+    fn check<Params, Return>(&self, function: &str) -> Result<(), LoadError>
+    where
+        Params: ComponentNamedList + Lower,
+        Return: ComponentNamedList + Lift,
+    {
+        let mismatch = |message: String| Err(LoadError::Mismatch { message });
+        match self.processor.get_export(self.engine, function).map(|export| export.ty) {
+            Some(ComponentItem::ComponentFunc(found)) => found
+                .typecheck::<Params, Return>(&self.outside.instance_type())
+                .or_else(|error| mismatch(format!("function {function}: {error:#}"))),
+            Some(_) => mismatch(format!("the export {function} is no function")),
+            None => mismatch(format!("the function {function} is missing")),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What a component imports and exports, read before compiling, and compared with the contract.
+
+use wasmparser::{BinaryReaderError, Parser, Payload};
+
+use crate::{BytesKind, LoadError};
+
+/// The export that makes a component a record processor, and the version that this host knows.
+pub(crate) const PROCESSOR: &str = "shardmill:processor/processor@0.1.0";
+const PROCESSOR_UNVERSIONED: &str = "shardmill:processor/processor";
+/// Versions that are compatible with ours: same major and minor, as semver has it below 1.0.
+const COMPATIBLE: &str = "0.1.";
+
+/// Functions in all modules. CPython and its libraries have some 30,000; compile time grows with the number.
+const FUNCTIONS_MAX: u64 = 200_000;
+/// Bytes of one function. CPython's interpreter loop is near 200 KB; compile time grows faster than the size.
+const FUNCTION_BYTES_MAX: u64 = 2 << 20;
+
+/// Imports that the host links, by prefix; what follows is the rest of a compatible version.
+const GRANTED: [&str; 4] = [
+    "shardmill:processor/types@0.1.",
+    "shardmill:processor/context@0.1.",
+    "shardmill:processor/emit@0.1.",
+    "shardmill:processor/metrics@0.1.",
+];
+/// Drafts match in full only.
+const GRANTED_DRAFTS: [&str; 2] = ["wasi:logging/logging@0.1.0-draft", "wasi:config/store@0.2.0-rc.1"];
+/// Packages of WASI 0.2. Files and sockets are there in name only, with nothing behind them but denials: most toolchains
+/// import them unasked.
+const GRANTED_WASI: [&str; 6] =
+    ["wasi:io/", "wasi:clocks/", "wasi:random/", "wasi:cli/", "wasi:filesystem/", "wasi:sockets/"];
+
+/// The outside of a component.
+#[derive(Debug, Default)]
+pub(crate) struct World {
+    pub(crate) imports: Vec<String>,
+    pub(crate) exports: Vec<String>,
+}
+
+impl World {
+    /// Reads the whole file without compiling; refuses what is not a component or far too big.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, LoadError> {
+        match BytesKind::of(bytes) {
+            BytesKind::Component => {}
+            kind => return Err(LoadError::NotAComponent { kind }),
+        }
+        let explain = |error: BinaryReaderError| malformed(&error, bytes.len());
+        let (mut world, mut depth, mut functions) = (Self::default(), 0_usize, 0_u64);
+        for payload in Parser::new(0).parse_all(bytes) {
+            match payload.map_err(explain)? {
+                Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+                Payload::End(_) => depth = depth.saturating_sub(1),
+                Payload::ComponentImportSection(section) if depth == 0 => {
+                    for import in section {
+                        world.imports.push(import.map_err(explain)?.name.name.to_owned());
+                    }
+                }
+                Payload::ComponentExportSection(section) if depth == 0 => {
+                    for export in section {
+                        world.exports.push(export.map_err(explain)?.name.name.to_owned());
+                    }
+                }
+                Payload::CodeSectionStart { count, .. } => {
+                    functions += u64::from(count);
+                    check("functions", functions, FUNCTIONS_MAX)?;
+                }
+                Payload::CodeSectionEntry(body) => {
+                    check("bytes in one function", body.range().len() as u64, FUNCTION_BYTES_MAX)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(world)
+    }
+
+    /// Compares with the contract, by name.
+    pub(crate) fn check(&self) -> Result<(), LoadError> {
+        match self.processor_version() {
+            Some(version) if version.starts_with(COMPATIBLE) => {}
+            Some(version) => {
+                let found = format!("{PROCESSOR_UNVERSIONED}@{version}");
+                return Err(LoadError::WrongVersion { found, expected: PROCESSOR });
+            }
+            None => return Err(LoadError::NoProcessor { expected: PROCESSOR, exports: self.exports.clone() }),
+        }
+        let imports: Vec<String> = self.imports.iter().filter(|name| !is_granted(name)).cloned().collect();
+        if imports.is_empty() { Ok(()) } else { Err(LoadError::UnknownImports { imports }) }
+    }
+
+    /// The version of the contract that it was built against; empty if it names none.
+    pub(crate) fn processor_version(&self) -> Option<&str> {
+        self.exports.iter().find_map(|name| version_of_processor(name))
+    }
+}
+
+/// Whether an export of this name is the record processor.
+pub(crate) fn is_processor(export: &str) -> bool {
+    version_of_processor(export).is_some()
+}
+
+fn version_of_processor(export: &str) -> Option<&str> {
+    let rest = export.strip_prefix(PROCESSOR_UNVERSIONED)?;
+    match rest.strip_prefix('@') {
+        Some(version) => Some(version),
+        None => rest.is_empty().then_some(""),
+    }
+}
+
+/// Whether the host links this import.
+pub(crate) fn is_granted(import: &str) -> bool {
+    let is_wasi_p2 = || GRANTED_WASI.iter().any(|package| import.starts_with(package)) && import.contains("@0.2.");
+    GRANTED.iter().any(|granted| import.starts_with(granted)) || GRANTED_DRAFTS.contains(&import) || is_wasi_p2()
+}
+
+fn check(what: &'static str, actual: u64, limit: u64) -> Result<(), LoadError> {
+    if actual > limit { Err(LoadError::TooBig { what, actual, limit }) } else { Ok(()) }
+}
+
+fn malformed(error: &BinaryReaderError, size: usize) -> LoadError {
+    let message = error.to_string();
+    if message.contains("unexpected end") || message.contains("out of bounds") {
+        return LoadError::Truncated { size };
+    }
+    LoadError::Malformed { message }
+}

@@ -1,0 +1,81 @@
+//! What a well-behaved plugin gets and gives.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use shardmill_core::plugin::{GuestLimits, ProcessorError};
+use shardmill_core::ports::{CloseReason, Outcome, ProcessorFactory};
+use support::{batch, context, guest, instance, name, plugin, record, runtime};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_record_arrives_whole_and_in_order() {
+    let runtime = runtime(GuestLimits::default());
+    let mut echo = instance(&plugin(&runtime, "echo").await, &[]).await.unwrap();
+    let mut batch = batch(3);
+    std::sync::Arc::make_mut(&mut batch.records).push(record(3, vec![0_u8, 255, 10, 13]));
+    std::sync::Arc::make_mut(&mut batch.records).push(record(4, Vec::new()));
+
+    let processed = echo.process(batch.clone()).await.unwrap();
+    assert_eq!(processed.outcome, Outcome::default());
+    assert_eq!(processed.emitted.len(), 5);
+    for (emitted, record) in processed.emitted.iter().zip(batch.records.iter()) {
+        assert_eq!(emitted.data, record.data);
+        assert_eq!(emitted.key, format!("shardId-000000000000/{}/0", record.position.sequence));
+        assert_eq!(emitted.destination, "stdout");
+    }
+    let last = echo.close(CloseReason::ShardEnded).await.unwrap();
+    assert_eq!(last.len(), 1, "what is emitted in close comes back too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ten_mebibyte_record_and_a_batch_of_ten_thousand_pass() {
+    let runtime = runtime(GuestLimits::default());
+    let plugin = plugin(&runtime, "echo").await;
+    let mut echo = instance(&plugin, &[]).await.unwrap();
+    let big = shardmill_core::stream::Batch {
+        records: std::sync::Arc::new(vec![record(1, vec![7_u8; 10 << 20])]),
+        attempt: 1,
+        millis_behind_latest: 0,
+    };
+    assert_eq!(echo.process(big).await.unwrap().emitted[0].data.len(), 10 << 20);
+    assert_eq!(echo.process(batch(10_000)).await.unwrap().emitted.len(), 10_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_keeps_the_instance_and_drops_what_it_emitted() {
+    let runtime = runtime(GuestLimits::default());
+    let plugin = plugin(&runtime, "evil").await;
+    let mut evil = instance(&plugin, &[("misbehave", "fail-times"), ("times", "2")]).await.unwrap();
+    for left in [1, 0] {
+        let error = evil.process(batch(1)).await.unwrap_err();
+        let message = format!("unavailable: {left} more failures to come");
+        assert_eq!(error, ProcessorError::Reported { message });
+    }
+    assert!(evil.process(batch(1)).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_example_filters_real_input_and_rejects_what_it_cannot_read() {
+    let runtime = runtime(GuestLimits::default());
+    let earthquakes = runtime.load(name("earthquakes"), guest("earthquakes").into()).await.unwrap();
+    let mut earthquakes = earthquakes.instantiate(context(&[("min-magnitude", "5")])).await.unwrap();
+    let sample = include_str!("../../../examples/earthquakes/sample.ndjson");
+    let mut records: Vec<_> = sample.lines().enumerate().map(|(n, line)| record(n, line)).collect();
+    records.push(record(records.len(), "not json"));
+    let batch =
+        shardmill_core::stream::Batch { records: std::sync::Arc::new(records), attempt: 1, millis_behind_latest: 0 };
+    let processed = earthquakes.process(batch.clone()).await.unwrap();
+    assert!(!processed.emitted.is_empty());
+    assert!(processed.emitted.len() < 20, "only the strong ones");
+    assert_eq!(processed.outcome.failures.len(), 1);
+    assert_eq!(processed.outcome.failures[0].index as usize, batch.records.len() - 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configuration_that_makes_no_sense_is_refused_at_init() {
+    let runtime = runtime(GuestLimits::default());
+    let earthquakes = runtime.load(name("earthquakes"), guest("earthquakes").into()).await.unwrap();
+    let error = earthquakes.instantiate(context(&[("min-magnitude", "strong")])).await.err().unwrap();
+    assert!(matches!(&error, ProcessorError::Reported { message } if message.starts_with("misconfigured:")), "{error}");
+}

@@ -1,0 +1,228 @@
+//! The plugin folder: what appears in it is loaded once, when it is complete; what is wrong with it is said.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use shardmill_core::plugin::GuestLimits;
+use shardmill_core::ports::ProcessorFactory;
+use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder, Refusal};
+use shardmill_wasm::{BytesKind, LoadError};
+use support::{guest, instance, runtime};
+use tokio::sync::mpsc::Receiver;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+struct Fixture {
+    folder: tempfile::TempDir,
+    events: Receiver<FolderEvent>,
+    cancel: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Fixture {
+    fn watch(folder: tempfile::TempDir, change: impl FnOnce(&mut FolderOptions)) -> Self {
+        let mut options = FolderOptions::new(folder.path());
+        change(&mut options);
+        let (watcher, events) = PluginFolder::new(runtime(GuestLimits::default()), options);
+        let (cancel, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        tasks.spawn(watcher.run(cancel.clone()));
+        Self { folder, events, cancel, tasks }
+    }
+
+    /// An empty folder whose first scan is over.
+    async fn empty() -> Self {
+        let mut fixture = Self::watch(tempfile::tempdir().unwrap(), |_| ());
+        assert!(matches!(fixture.next().await, FolderEvent::FirstScanDone));
+        fixture
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    /// Writes under a temporary name and renames: how a file should be put here.
+    fn put(&self, file: &str, bytes: &[u8]) {
+        let temporary = self.path(".being-written");
+        std::fs::write(&temporary, bytes).unwrap();
+        std::fs::rename(temporary, self.path(file)).unwrap();
+    }
+
+    async fn next(&mut self) -> FolderEvent {
+        // Far more than needed: a limit for a broken watcher, not a measurement.
+        tokio::time::timeout(Duration::from_mins(1), self.events.recv()).await.expect("an event").expect("open")
+    }
+
+    async fn next_refusal(&mut self) -> (String, Refusal) {
+        match self.next().await {
+            FolderEvent::Refused { file, reason, .. } => (file, reason),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// That nothing more was told: puts a new plugin, whose event must be the next.
+    async fn expect_silence(&mut self) {
+        self.put("the-next.wasm", &guest("noop"));
+        match self.next().await {
+            FolderEvent::Loaded { name, .. } => assert_eq!(name.as_str(), "the-next"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lies_there_at_the_start_is_loaded_and_works() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("noop-one.wasm"), guest("noop")).unwrap();
+    std::fs::write(folder.path().join(".hidden.wasm"), "junk").unwrap();
+    std::fs::write(folder.path().join("README.md"), "junk").unwrap();
+    std::fs::write(folder.path().join("noop-one.wasm.tmp"), "junk").unwrap();
+    let mut fixture = Fixture::watch(folder, |_| ());
+    let FolderEvent::Loaded { name, plugin } = fixture.next().await else { panic!("not loaded") };
+    assert_eq!(name.as_str(), "noop-one");
+    assert!(instance(&plugin, &[]).await.is_ok());
+    assert!(matches!(fixture.next().await, FolderEvent::FirstScanDone));
+    fixture.expect_silence().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_renamed_over_is_a_new_version_and_the_same_bytes_are_none() {
+    let mut fixture = Fixture::empty().await;
+    fixture.put("orders.wasm", &guest("noop"));
+    let FolderEvent::Loaded { plugin: first, .. } = fixture.next().await else { panic!("not loaded") };
+    fixture.put("orders.wasm", &guest("noop"));
+    fixture.put("orders.wasm", &guest("echo"));
+    let FolderEvent::Changed { plugin, previous, .. } = fixture.next().await else { panic!("not changed") };
+    assert_eq!(&previous, first.digest());
+    assert_ne!(plugin.digest(), first.digest());
+    fixture.put("orders.wasm", &guest("echo"));
+    fixture.expect_silence().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_written_in_a_thousand_pieces_is_loaded_once_and_whole() {
+    let mut fixture = Fixture::empty().await;
+    let bytes = guest("echo");
+    let mut file = std::fs::File::create(fixture.path("orders.wasm")).unwrap();
+    for piece in bytes.chunks(bytes.len() / 1_000) {
+        file.write_all(piece).unwrap();
+        file.sync_data().unwrap();
+    }
+    let FolderEvent::Loaded { plugin, .. } = fixture.next().await else { panic!("not loaded") };
+    assert_eq!(plugin.size(), bytes.len());
+    fixture.expect_silence().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_version_is_told_once_and_the_good_one_stays_until_a_better_comes() {
+    let mut fixture = Fixture::empty().await;
+    fixture.put("orders.wasm", &guest("noop"));
+    let FolderEvent::Loaded { plugin, .. } = fixture.next().await else { panic!("not loaded") };
+    let module = wat::parse_str("(module)").unwrap();
+    fixture.put("orders.wasm", &module);
+    let FolderEvent::Refused { reason, keeps, .. } = fixture.next().await else { panic!("not refused") };
+    let expected = LoadError::NotAComponent { kind: BytesKind::CoreModule };
+    assert!(matches!(&reason, Refusal::Bytes { error, .. } if *error == expected), "{reason}");
+    assert_eq!(keeps.as_ref(), Some(plugin.digest()));
+    // The same bad bytes again, then the good ones again: nothing to tell of either.
+    fixture.put("orders.wasm", &module);
+    fixture.expect_silence().await;
+    fixture.put("orders.wasm", &guest("echo"));
+    assert!(matches!(fixture.next().await, FolderEvent::Changed { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_off_file_is_refused_in_the_end() {
+    let mut fixture = Fixture::empty().await;
+    fixture.put("orders.wasm", &guest("noop")[..30_000]);
+    let (_, reason) = fixture.next_refusal().await;
+    assert!(matches!(&reason, Refusal::Bytes { error: LoadError::Truncated { size: 30_000 }, .. }), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_file_is_told_and_a_restored_one_is_loaded() {
+    let mut fixture = Fixture::empty().await;
+    for _ in 0..2 {
+        fixture.put("orders.wasm", &guest("noop"));
+        assert!(matches!(fixture.next().await, FolderEvent::Loaded { .. }));
+        std::fs::remove_file(fixture.path("orders.wasm")).unwrap();
+        assert!(matches!(fixture.next().await, FolderEvent::Removed { name } if name.as_str() == "orders"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_regular_file_is_refused_and_blocks_nothing() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |file: &str| folder.path().join(file);
+    std::fs::write(path("target"), guest("noop")).unwrap();
+    std::os::unix::fs::symlink(path("target"), path("a-link.wasm")).unwrap();
+    std::fs::create_dir(path("b-directory.wasm")).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, path("c-pipe.wasm"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    std::fs::File::create(path("d-huge.wasm")).unwrap().set_len(33 << 20).unwrap();
+    std::fs::write(path("e bad name.wasm"), guest("noop")).unwrap();
+    std::fs::write(folder.path().join(std::ffi::OsStr::from_bytes(b"f\xff.wasm")), guest("noop")).unwrap();
+
+    let mut fixture = Fixture::watch(folder, |_| ());
+    let mut refused = Vec::new();
+    for _ in 0..6 {
+        refused.push(fixture.next_refusal().await.1.to_string());
+    }
+    for (reason, expected) in
+        refused.iter().zip(["symbolic link", "directory", "named pipe", "33554432", "name", "name"])
+    {
+        assert!(reason.contains(expected), "{reason}");
+    }
+    assert!(matches!(fixture.next().await, FolderEvent::FirstScanDone));
+    fixture.expect_silence().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_put_in_the_place_of_the_old_one_is_followed() {
+    let parent = tempfile::tempdir().unwrap();
+    let plugins = parent.path().join("plugins");
+    let mut fixture = Fixture::watch(parent, |options| {
+        options.path = plugins.clone();
+        options.poll = Duration::from_millis(20);
+        options.rescan = Duration::from_millis(20);
+    });
+    // It does not exist yet; that is trouble, but not the end.
+    std::fs::create_dir(&plugins).unwrap();
+    std::fs::write(plugins.join("one.wasm"), guest("noop")).unwrap();
+    loop {
+        match fixture.next().await {
+            FolderEvent::Loaded { name, .. } => break assert_eq!(name.as_str(), "one"),
+            FolderEvent::FirstScanDone => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let next = fixture.path("plugins-next");
+    std::fs::create_dir(&next).unwrap();
+    std::fs::write(next.join("one.wasm"), guest("echo")).unwrap();
+    std::fs::rename(&plugins, fixture.path("plugins-old")).unwrap();
+    std::fs::rename(&next, &plugins).unwrap();
+    loop {
+        match fixture.next().await {
+            FolderEvent::Changed { .. } => break,
+            FolderEvent::FirstScanDone => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watching_ends_when_cancelled_and_when_nobody_listens() {
+    let mut fixture = Fixture::empty().await;
+    fixture.cancel.cancel();
+    assert!(fixture.tasks.join_next().await.unwrap().is_ok());
+
+    let Fixture { events, mut tasks, folder, .. } = Fixture::empty().await;
+    drop(events);
+    std::fs::write(folder.path().join("orders.wasm"), guest("noop")).unwrap();
+    assert!(tasks.join_next().await.unwrap().is_ok());
+}

@@ -1,0 +1,187 @@
+//! Hostile plugins: each is stopped within its limit, by the error that names the limit, while a well-behaved instance
+//! goes on.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::Duration;
+
+use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
+use shardmill_core::ports::{CloseReason, Processed, ProcessorFactory};
+use shardmill_wasm::Plugin;
+use support::{DEADLINE, batch, context, instance, name, plugin, runtime, tight_limits};
+
+/// Runs one misbehaviour, and meanwhile a well-behaved instance of the same version; both share the runtime, so a
+/// hostile guest that held anything shared would show.
+async fn misbehave(how: &str, limits: GuestLimits) -> Result<Processed, ProcessorError> {
+    let runtime = runtime(limits);
+    let plugin = plugin(&runtime, "evil").await;
+    let mut evil = instance(&plugin, &[("misbehave", how)]).await?;
+    let attack = evil.process(batch(2));
+    let result = while_others_work(&plugin, attack).await;
+    if result.as_ref().is_err_and(|error| error.fate() == InstanceFate::Dead) {
+        let again = evil.process(batch(1)).await;
+        assert!(matches!(again, Err(ProcessorError::Host { .. })), "a dead instance is never entered again");
+    }
+    assert!(instance(&plugin, &[]).await.is_ok(), "a new instance can be made");
+    result
+}
+
+async fn while_others_work<T>(plugin: &Plugin, attack: impl Future<Output = T>) -> T {
+    let mut good = instance(plugin, &[]).await.unwrap();
+    let mut batches = 0_u32;
+    let mut attack = std::pin::pin!(attack);
+    let result = loop {
+        tokio::select! {
+            biased;
+            processed = good.process(batch(10)) => { processed.unwrap(); batches += 1; }
+            result = &mut attack, if batches > 0 => break result,
+        }
+    };
+    assert!(batches > 0);
+    result
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_loop_in_process_is_stopped_at_the_deadline() {
+    let error = misbehave("loop", tight_limits()).await.unwrap_err();
+    assert_eq!(error, ProcessorError::DeadlineExceeded { call: "process", limit: DEADLINE });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_sleeps_inside_the_host_is_stopped_at_the_deadline() {
+    let error = misbehave("sleep", tight_limits()).await.unwrap_err();
+    assert_eq!(error, ProcessorError::DeadlineExceeded { call: "process", limit: DEADLINE });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_loop_in_init_is_stopped_at_the_deadline() {
+    let runtime = runtime(tight_limits());
+    let plugin = plugin(&runtime, "evil").await;
+    let config = [("misbehave", "loop-in-init")];
+    let attack = instance(&plugin, &config);
+    let error = while_others_work(&plugin, attack).await.err().unwrap();
+    assert_eq!(error, ProcessorError::DeadlineExceeded { call: "init", limit: DEADLINE });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_loop_in_close_is_stopped_at_the_deadline() {
+    let runtime = runtime(tight_limits());
+    let plugin = plugin(&runtime, "evil").await;
+    let evil = instance(&plugin, &[("misbehave", "loop-in-close")]).await.unwrap();
+    let error = while_others_work(&plugin, evil.close(CloseReason::Shutdown)).await.unwrap_err();
+    assert_eq!(error, ProcessorError::DeadlineExceeded { call: "close", limit: DEADLINE });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_loop_at_instantiation_is_stopped_at_the_deadline() {
+    let runtime = runtime(tight_limits());
+    let loops = runtime.load(name("loops-at-start"), support::looping_at_start().into()).await.unwrap();
+    let good = plugin(&runtime, "evil").await;
+    let attack = loops.instantiate(context(&[]));
+    let error = while_others_work(&good, attack).await.err().unwrap();
+    assert_eq!(error, ProcessorError::DeadlineExceeded { call: "init", limit: DEADLINE });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_memory_bomb_is_stopped_at_the_memory_limit() {
+    let limits = GuestLimits { memory_bytes: 32 << 20, process_deadline: Duration::from_mins(1), ..tight_limits() };
+    let error = misbehave("memory", limits).await.unwrap_err();
+    assert_eq!(error, ProcessorError::LimitExceeded { what: "memory bytes", limit: 32 << 20 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deep_recursion_is_stopped() {
+    let error = misbehave("recursion", patient()).await.unwrap_err();
+    // Rust guests keep their stack in linear memory, before its start: they run out of bounds before the host's stack.
+    assert!(matches!(error, ProcessorError::Trapped { .. } | ProcessorError::LimitExceeded { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_big_from_the_start_is_refused_by_its_limit() {
+    let cases = [
+        ("(func $start (call $start)) (start $start)", "stack bytes", 512 << 10),
+        ("(memory 600) (memory 600)", "memory bytes", 64 << 20),
+        ("(table 60000 funcref) (table 60000 funcref)", "table elements", 100_000),
+    ];
+    let runtime = runtime(patient());
+    let good = plugin(&runtime, "evil").await;
+    for (fields, what, limit) in cases {
+        let bomb = runtime.load(name("bomb"), support::starting_with(fields).into()).await.unwrap();
+        let attack = bomb.instantiate(context(&[]));
+        let error = while_others_work(&good, attack).await.err().unwrap();
+        assert_eq!(error, ProcessorError::LimitExceeded { what, limit });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_is_told_with_its_message() {
+    let error = misbehave("trap", patient()).await.unwrap_err();
+    let ProcessorError::Trapped { message } = error else { panic!("{error}") };
+    assert!(message.contains("process panics as asked"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trap_in_init_makes_no_instance() {
+    let runtime = runtime(patient());
+    let plugin = plugin(&runtime, "evil").await;
+    let error = instance(&plugin, &[("misbehave", "trap-in-init")]).await.err().unwrap();
+    assert!(matches!(error, ProcessorError::Trapped { .. }), "{error}");
+    let error = instance(&plugin, &[("misbehave", "error-in-init")]).await.err().unwrap();
+    assert!(matches!(error, ProcessorError::Reported { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_giant_emit_is_stopped_at_the_limit_on_one_call() {
+    let error = misbehave("giant-emit", patient()).await.unwrap_err();
+    let what = "bytes passed to the host in one call";
+    assert_eq!(error, ProcessorError::LimitExceeded { what, limit: 16 << 20 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn emitting_more_than_a_batch_may_is_an_error_of_the_call_and_the_guest_lives() {
+    let error = misbehave("many-emits", patient()).await.unwrap_err();
+    assert!(matches!(&error, ProcessorError::Reported { message } if message.contains("too much")), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn emitting_to_an_unknown_destination_names_the_known_ones() {
+    let error = misbehave("emit-nowhere", patient()).await.unwrap_err();
+    assert!(matches!(&error, ProcessorError::Reported { message } if message.contains("known: stdout")), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn giant_results_are_stopped_or_cut() {
+    let error = misbehave("many-failures", patient()).await.unwrap_err();
+    assert_eq!(error.fate(), InstanceFate::Dead, "{error}");
+    let processed = misbehave("giant-message", patient()).await.unwrap();
+    assert!(processed.outcome.failures[0].message.len() <= 1_030);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outcomes_that_make_no_sense_are_refused() {
+    for how in ["bad-index", "unsorted", "commit-beyond"] {
+        let error = misbehave(how, patient()).await.unwrap_err();
+        assert!(matches!(error, ProcessorError::InvalidOutcome { .. }), "{how}: {error}");
+        assert_eq!(error.fate(), InstanceFate::Usable);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_metric_flood_harms_nobody() {
+    misbehave("metric-flood", patient()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_world_behind_wasi_is_empty() {
+    let error = misbehave("probe-world", patient()).await.unwrap_err();
+    let message = "env=0 args=0 file=false folder=false written=false denied=true bound=false name=false".to_owned();
+    assert_eq!(error, ProcessorError::Reported { message });
+}
+
+/// For guests that are not stopped by time.
+fn patient() -> GuestLimits {
+    let long = Duration::from_mins(2);
+    GuestLimits { process_deadline: long, init_deadline: long, ..GuestLimits::default() }
+}

@@ -1,0 +1,60 @@
+//! Compiled guests: builds them once with the cargo that runs the tests, and reads what came out.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+const TARGET: &str = "wasm32-wasip2";
+const PACKAGES: [&str; 3] = ["shardmill-guests", "earthquakes", "flights"];
+const EXAMPLES: [&str; 3] = ["noop", "echo", "evil"];
+
+/// The bytes of a guest: `noop`, `echo`, `evil`, `earthquakes` or `flights`.
+///
+/// # Panics
+///
+/// When the guests do not build: there is nothing to test then.
+pub fn guest(name: &str) -> Vec<u8> {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let mut path = FOLDER.get_or_init(build).clone();
+    if EXAMPLES.contains(&name) {
+        path.push("examples");
+    }
+    path.push(format!("{name}.wasm"));
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn build() -> PathBuf {
+    let first = cargo_build();
+    let is_built = first.is_ok() || (add_target() && cargo_build().is_ok());
+    assert!(is_built, "the guests do not build: {}", first.err().unwrap_or_default());
+    target_folder().join(TARGET).join("guest")
+}
+
+fn cargo_build() -> Result<(), String> {
+    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
+    cargo.current_dir(workspace()).args(["build", "--target", TARGET, "--profile", "guest", "--lib", "--examples"]);
+    // The tests' own flags (coverage, sanitizers) are for this machine.
+    cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS").env("CARGO_TARGET_DIR", target_folder());
+    for package in PACKAGES {
+        cargo.args(["-p", package]);
+    }
+    let output = cargo.output().map_err(|error| error.to_string())?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+fn add_target() -> bool {
+    Command::new("rustup").args(["target", "add", TARGET]).status().is_ok_and(|status| status.success())
+}
+
+fn workspace() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let is_workspace = |folder: &&Path| folder.join("Cargo.lock").exists();
+    package.ancestors().find(is_workspace).unwrap_or(package).to_owned()
+}
+
+/// The folder that the running test was built in: beside it, the guests share what is already compiled.
+fn target_folder() -> PathBuf {
+    let test = std::env::current_exe().expect("a running test has a file");
+    let target = test.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
+    target.map_or_else(|| workspace().join("target"), Path::to_owned)
+}

@@ -1,0 +1,56 @@
+//! Write a shardmill record processor in Rust: implement [`Processor`], name the type in [`plugin!`], and build a
+//! `cdylib` with `--target wasm32-wasip2`. The result is a component to drop into the host's `plugins/` folder.
+//!
+//! ```
+//! use shardmill_processor::{Batch, Context, Error, Outcome, Processor, emit};
+//!
+//! struct Copy;
+//!
+//! impl Processor for Copy {
+//!     fn init(_context: Context) -> Result<Self, Error> {
+//!         Ok(Self)
+//!     }
+//!
+//!     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
+//!         for record in &batch.records {
+//!             emit("stdout", &record.partition_key, &record.data)?;
+//!         }
+//!         Ok(Outcome::default())
+//!     }
+//! }
+//!
+//! shardmill_processor::plugin!(Copy);
+//! ```
+
+#[doc(hidden)]
+pub mod bindings;
+pub mod config;
+mod emit;
+pub mod log;
+pub mod metrics;
+mod plugin;
+pub mod testing;
+mod values;
+
+pub use bindings::shardmill::processor::emit::EmitError;
+pub use bindings::shardmill::processor::types::{
+    Batch, CloseReason, Commit, Context, Error, Failure, FailureKind, Outcome, Record,
+};
+pub use emit::emit;
+
+/// A record processor: serves one shard, under one holding of that shard's lease, called by one caller at a time.
+pub trait Processor: Sized {
+    /// Makes the processor for one shard. Check the configuration here: a new version whose `init` fails never
+    /// replaces one that works.
+    fn init(context: Context) -> Result<Self, Error>;
+
+    /// Processes one batch, in order. `Ok(Outcome::default())` means that all of it was processed. An error, or a
+    /// panic, means that none of it was: what was emitted is dropped and the batch is delivered again.
+    fn process(&mut self, batch: Batch) -> Result<Outcome, Error>;
+
+    /// The instance is over. For [`CloseReason::ShardEnded`], emit what is still held back.
+    fn close(&mut self, reason: CloseReason) -> Result<(), Error> {
+        let _ = reason;
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+//! The one macro: from a [`Processor`](crate::Processor) to the exports of a component.
+
+/// Makes the type, which implements [`Processor`](crate::Processor), this component's record processor.
+///
+/// Outside WebAssembly it only checks the type: the exports' names are not symbols that native linkers accept.
+#[macro_export]
+macro_rules! plugin {
+    ($processor:ty) => {
+        const _: fn() = || {
+            fn is_processor<T: $crate::Processor>() {}
+            is_processor::<$processor>();
+        };
+
+        #[cfg(target_arch = "wasm32")]
+        const _: () = {
+            struct Component;
+
+            thread_local! {
+                // The host calls one instance from one caller at a time, so a cell is enough.
+                static PROCESSOR: ::core::cell::RefCell<::core::option::Option<$processor>> =
+                    const { ::core::cell::RefCell::new(::core::option::Option::None) };
+            }
+
+            fn with<T>(
+                call: impl FnOnce(&mut $processor) -> ::core::result::Result<T, $crate::Error>,
+            ) -> ::core::result::Result<T, $crate::Error> {
+                PROCESSOR.with_borrow_mut(|processor| match processor {
+                    ::core::option::Option::Some(processor) => call(processor),
+                    ::core::option::Option::None => ::core::result::Result::Err("called before init".into()),
+                })
+            }
+
+            impl $crate::bindings::exports::shardmill::processor::processor::Guest for Component {
+                fn init(context: $crate::Context) -> ::core::result::Result<(), $crate::Error> {
+                    let made = <$processor as $crate::Processor>::init(context)?;
+                    PROCESSOR.set(::core::option::Option::Some(made));
+                    ::core::result::Result::Ok(())
+                }
+
+                fn process(batch: $crate::Batch) -> ::core::result::Result<$crate::Outcome, $crate::Error> {
+                    with(|processor| $crate::Processor::process(processor, batch))
+                }
+
+                fn close(reason: $crate::CloseReason) -> ::core::result::Result<(), $crate::Error> {
+                    with(|processor| $crate::Processor::close(processor, reason))
+                }
+            }
+
+    $crate::bindings::export!(Component with_types_in $crate::bindings);
+        };
+    };
+}
