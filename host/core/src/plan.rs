@@ -9,3 +9,6 @@ mod take;
 pub use fleet::{FleetView, ObservedLease, Phase, PlanLimits};
 pub use planner::plan;
 pub use step::{Plan, Reason, Step};
+
+#[cfg(test)]
+mod tests;

@@ -59,3 +59,32 @@ pub fn judge_conflict(token: &LeaseToken, row: Option<&Lease>) -> ConflictVerdic
         None => ConflictVerdict::Lost(LossReason::Unowned),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::{Checkpoint, LeaseCounter};
+    use crate::stream::{HashKeyRange, Shard, ShardId};
+
+    fn row(owner: Option<&str>, counter: u64) -> Lease {
+        let id = ShardId::new("shardId-000000000000").unwrap();
+        let shard = Shard { id, parents: Vec::new(), hash_range: HashKeyRange::FULL, ending_sequence: None };
+        let mut lease = Lease::fresh(&shard, Checkpoint::TrimHorizon);
+        lease.owner = owner.and_then(WorkerId::new);
+        lease.counter = LeaseCounter(counter);
+        lease
+    }
+
+    #[test]
+    fn a_row_tells_a_lost_answer_from_a_lost_lease() {
+        let token = row(Some("me"), 7).token(WorkerId::new("me").unwrap());
+        let verdict = |owner, counter| judge_conflict(&token, Some(&row(owner, counter)));
+        let lost = ConflictVerdict::Lost;
+        assert_eq!(verdict(Some("me"), 8), ConflictVerdict::AppliedEarlier);
+        assert_eq!(verdict(Some("me"), 7), ConflictVerdict::NotApplied);
+        assert_eq!(verdict(Some("me"), 9), lost(LossReason::CounterMoved));
+        assert_eq!(verdict(Some("other"), 8), lost(LossReason::TakenBy(WorkerId::new("other").unwrap())));
+        assert_eq!(verdict(None, 8), lost(LossReason::Unowned));
+        assert_eq!(judge_conflict(&token, None), lost(LossReason::RowDeleted));
+    }
+}

@@ -88,3 +88,25 @@ impl Unwritten {
         Some(policy.age.saturating_sub(now.since(self.since?)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_due_by_count_by_bytes_or_by_age_whichever_comes_first() {
+        let policy = CheckpointPolicy { records: 10, bytes: 100, age: Duration::from_secs(3) };
+        let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
+        let mut unwritten = Unwritten::default();
+        assert_eq!((unwritten.due(&policy, at(99)), unwritten.due_in(&policy, at(99))), (None, None));
+        unwritten.add(9, 10, at(1));
+        assert_eq!(unwritten.due(&policy, at(3)), None);
+        assert_eq!(unwritten.due_in(&policy, at(3)), Some(Duration::from_secs(1)));
+        assert_eq!(unwritten.due(&policy, at(4)), Some(CheckpointReason::Age));
+        unwritten.add(1, 0, at(2));
+        assert_eq!(unwritten.due(&policy, at(2)), Some(CheckpointReason::Records));
+        unwritten.clear();
+        unwritten.add(1, 100, at(5));
+        assert_eq!(unwritten.due(&policy, at(5)), Some(CheckpointReason::Bytes));
+    }
+}

@@ -59,3 +59,58 @@ fn check(batch_len: usize, outcome: &Outcome) -> Result<(), ProcessorError> {
         Some(Commit::Through(_) | Commit::Nothing) | None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::ports::FailureKind;
+    use crate::stream::SequenceNumber;
+
+    fn records(count: u64) -> Vec<Record> {
+        let position = |n: u64| Position::plain(SequenceNumber::parse(&n.to_string()).unwrap());
+        let record = |n| Record {
+            data: Bytes::new(),
+            partition_key: String::new(),
+            explicit_hash_key: None,
+            position: position(n),
+            arrival_ms: 0,
+        };
+        (0..count).map(record).collect()
+    }
+
+    fn outcome(failures: &[u32], commit: Option<Commit>) -> Outcome {
+        let failure = |index: &u32| RecordFailure { index: *index, kind: FailureKind::Retry, message: String::new() };
+        Outcome { failures: failures.iter().map(failure).collect(), commit, retry_after: None }
+    }
+
+    fn settled(failures: &[u32], commit: Option<Commit>) -> Option<String> {
+        let settlement = settle(&records(5), &outcome(failures, commit)).unwrap();
+        assert_eq!(settlement.deliver_again.len(), failures.len());
+        settlement.settled_through.map(|position| position.to_string())
+    }
+
+    #[test]
+    fn progress_stops_below_the_first_record_that_is_not_settled() {
+        assert_eq!(settled(&[], None).as_deref(), Some("4"));
+        assert_eq!(settled(&[2, 4], None).as_deref(), Some("1"));
+        assert_eq!(settled(&[0], None), None);
+        assert_eq!(settled(&[], Some(Commit::Through(3))).as_deref(), Some("3"));
+        assert_eq!(settled(&[2], Some(Commit::Through(3))).as_deref(), Some("1"));
+        assert_eq!(settled(&[], Some(Commit::Nothing)), None);
+    }
+
+    #[test]
+    fn what_a_guest_cannot_know_settles_nothing() {
+        for bad in [
+            outcome(&[5], None),
+            outcome(&[1, 1], None),
+            outcome(&[3, 1], None),
+            outcome(&[u32::MAX], None),
+            outcome(&[], Some(Commit::Through(5))),
+        ] {
+            assert!(matches!(settle(&records(5), &bad), Err(ProcessorError::InvalidOutcome { .. })), "{bad:?}");
+        }
+    }
+}

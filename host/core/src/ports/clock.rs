@@ -4,4 +4,7 @@ use crate::time::Moment;
 pub trait Clock: Send + Sync {
     /// Monotonic time that also counts while the machine is suspended: a lease runs out during a suspend as well.
     fn now(&self) -> Moment;
+
+    /// Wall time, in milliseconds since the Unix epoch. Never used to judge a lease; only to tell Kinesis a time.
+    fn wall_ms(&self) -> u64;
 }

@@ -23,7 +23,7 @@ pub trait RecordProcessor: Send {
     /// Delivers a batch. After an error whose fate is dead, the instance must be dropped.
     ///
     /// Not cancel-safe: dropping the future before it is ready leaves the instance unusable.
-    fn process<'a>(&'a mut self, batch: Batch) -> PortFuture<'a, Result<Processed, ProcessorError>>;
+    fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>>;
 
     /// Tells the instance that it is over; returns what it emitted last.
     fn close(self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>>;

@@ -16,7 +16,7 @@ pub struct InvalidName {
 }
 
 macro_rules! name {
-    ($(#[$doc:meta])* $type:ident, $what:literal, $max:literal, $rule:literal) => {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $signs:literal, $max:literal, $rule:literal) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $type(Arc<str>);
@@ -25,7 +25,7 @@ macro_rules! name {
             /// Checks the characters and the length.
             pub fn new(name: impl AsRef<str>) -> Result<Self, InvalidName> {
                 let name = name.as_ref();
-                let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_.-:".contains(c);
+                let is_allowed = |c: char| c.is_ascii_alphanumeric() || $signs.contains(c);
                 if name.is_empty() || name.len() > $max || !name.chars().all(is_allowed) {
                     return Err(InvalidName { what: $what, name: name.to_owned(), rule: $rule });
                 }
@@ -56,6 +56,7 @@ name!(
     /// A stream's name (AWS limit: 128 characters).
     StreamName,
     "stream name",
+    "_.-",
     128,
     "use 1 to 128 letters, digits, '_', '.' or '-'"
 );
@@ -63,6 +64,7 @@ name!(
     /// A shard's id, such as `shardId-000000000003` (AWS limit: 128 characters).
     ShardId,
     "shard id",
+    "_.-",
     128,
     "use 1 to 128 letters, digits, '_', '.' or '-'"
 );
@@ -71,6 +73,7 @@ name!(
     /// `account:stream:epoch:` before it (KCL FAQ).
     LeaseKey,
     "lease key",
+    "_.-:",
     2048,
     "use 1 to 2048 letters, digits, '_', '.', '-' or ':'"
 );

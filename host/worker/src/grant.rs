@@ -1,0 +1,9 @@
+//! One held lease: its keeper and its pipeline, from take to release, end or loss.
+
+mod keeper;
+mod standing;
+mod supervisor;
+
+pub(crate) use keeper::KeeperHandle;
+pub(crate) use standing::{Gate, Stopped};
+pub(crate) use supervisor::{Grant, GrantEnd};

@@ -1,0 +1,95 @@
+//! What a pipeline may assume of its lease, published by the keeper.
+
+use std::sync::Arc;
+
+use shardmill_core::lease::LossReason;
+use shardmill_core::ports::Clock;
+use shardmill_core::time::Moment;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// The keeper's word on the lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LeaseState {
+    /// Ours until the deadline, on our own clock.
+    Held { until: Moment },
+    /// A write has no answer yet: ours until the deadline, but no new records go out before it is settled (S11).
+    InDoubt { until: Moment },
+    /// Gone.
+    Lost(LossReason),
+}
+
+/// Why a pipeline must stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// The lease is gone: nothing may be written or emitted any more.
+    Lost(LossReason),
+    /// The host or the plugin is going down: finish, checkpoint, release.
+    Draining,
+}
+
+/// A pipeline's view of its lease and of the wish to stop.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    pub(super) state: watch::Receiver<LeaseState>,
+    pub(super) drain: CancellationToken,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl Gate {
+    /// Returns once new records may go out; fails if they never may again.
+    pub(crate) async fn pass(&mut self) -> Result<(), Stopped> {
+        loop {
+            if self.drain.is_cancelled() {
+                return Err(Stopped::Draining);
+            }
+            self.check_held()?;
+            if matches!(*self.state.borrow_and_update(), LeaseState::Held { .. }) {
+                return Ok(());
+            }
+            tokio::select! {
+                changed = self.state.changed() => if changed.is_err() { return Err(keeper_gone()) },
+                () = self.drain.cancelled() => {}
+            }
+        }
+    }
+
+    /// Fails if the lease is gone or its deadline has passed; says nothing about draining.
+    pub(crate) fn check_held(&self) -> Result<(), Stopped> {
+        match &*self.state.borrow() {
+            LeaseState::Lost(reason) => Err(Stopped::Lost(reason.clone())),
+            // The host may have been paused between two renewals; then the keeper could not say so yet.
+            LeaseState::Held { until } | LeaseState::InDoubt { until } if self.clock.now() >= *until => {
+                Err(Stopped::Lost(LossReason::DeadlinePassed))
+            }
+            LeaseState::Held { .. } | LeaseState::InDoubt { .. } => Ok(()),
+        }
+    }
+
+    /// Returns when the lease is lost; never otherwise.
+    pub(crate) async fn lost(&mut self) -> Stopped {
+        loop {
+            if let LeaseState::Lost(reason) = &*self.state.borrow_and_update() {
+                return Stopped::Lost(reason.clone());
+            }
+            if self.state.changed().await.is_err() {
+                return keeper_gone();
+            }
+        }
+    }
+
+    /// Returns when the pipeline is asked to drain or its lease is lost.
+    pub(crate) async fn stopped(&mut self) -> Stopped {
+        let drain = self.drain.clone();
+        tokio::select! {
+            biased;
+            lost = self.lost() => lost,
+            () = drain.cancelled() => Stopped::Draining,
+        }
+    }
+}
+
+/// A keeper that ended without a word was aborted; then nothing may be assumed of the lease.
+fn keeper_gone() -> Stopped {
+    Stopped::Lost(LossReason::DeadlinePassed)
+}

@@ -1,0 +1,50 @@
+//! Every metric of the worker: name, unit, labels, help. Registered by [`describe`].
+
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+
+/// Records settled. Labels: plugin.
+pub const RECORDS: &str = "shardmill_records_settled_total";
+/// Bytes of data settled. Labels: plugin.
+pub const BYTES: &str = "shardmill_bytes_settled_total";
+/// Batches delivered with success. Labels: plugin.
+pub const BATCHES: &str = "shardmill_batches_total";
+/// Failed deliveries. Labels: plugin, kind.
+pub const FAILURES: &str = "shardmill_delivery_failures_total";
+/// Seconds in the guest, a batch. Labels: plugin.
+pub const PROCESS_SECONDS: &str = "shardmill_process_seconds";
+/// Checkpoints written. Labels: plugin.
+pub const CHECKPOINTS: &str = "shardmill_checkpoints_total";
+/// Leases held. Labels: plugin.
+pub const LEASES: &str = "shardmill_leases_held";
+/// Leases taken. Labels: plugin.
+pub const TAKES: &str = "shardmill_leases_taken_total";
+/// Leases lost to others or to the deadline. Labels: plugin.
+pub const LOSSES: &str = "shardmill_leases_lost_total";
+/// Milliseconds behind the tip. Labels: plugin, shard.
+pub const BEHIND: &str = "shardmill_millis_behind_latest";
+/// Shards whose batch fails again and again. Labels: plugin, shard; 1 while blocked.
+pub const BLOCKED: &str = "shardmill_shard_blocked";
+/// `GetRecords` calls. Labels: plugin, outcome.
+pub const READS: &str = "shardmill_reads_total";
+/// Records dropped from replies because they were fetched before. Labels: plugin.
+pub const REPEATS: &str = "shardmill_read_repeats_total";
+/// Swaps to another version of the plugin. Labels: plugin, outcome.
+pub const SWAPS: &str = "shardmill_plugin_swaps_total";
+
+/// Gives each metric its unit and help text.
+pub fn describe() {
+    describe_counter!(RECORDS, Unit::Count, "records settled");
+    describe_counter!(BYTES, Unit::Bytes, "bytes of record data settled");
+    describe_counter!(BATCHES, Unit::Count, "batches delivered with success");
+    describe_counter!(FAILURES, Unit::Count, "failed deliveries, by kind");
+    describe_histogram!(PROCESS_SECONDS, Unit::Seconds, "time in the plugin, a batch");
+    describe_counter!(CHECKPOINTS, Unit::Count, "checkpoints written");
+    describe_gauge!(LEASES, Unit::Count, "leases held");
+    describe_counter!(TAKES, Unit::Count, "leases taken");
+    describe_counter!(LOSSES, Unit::Count, "leases lost");
+    describe_gauge!(BEHIND, Unit::Milliseconds, "how far the last fetched record is behind the tip");
+    describe_gauge!(BLOCKED, Unit::Count, "1 while a shard's batch fails again and again");
+    describe_counter!(READS, Unit::Count, "GetRecords calls, by outcome");
+    describe_counter!(REPEATS, Unit::Count, "records dropped because they were fetched before");
+    describe_counter!(SWAPS, Unit::Count, "swaps to another version of the plugin, by outcome");
+}

@@ -1,0 +1,166 @@
+//! A worker's settings, checked once.
+
+use std::time::Duration;
+
+use shardmill_core::backoff::Backoff;
+use shardmill_core::lease::WorkerId;
+use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_core::plugin::PluginName;
+use shardmill_core::stream::{InitialPosition, StreamName};
+
+/// Everything a worker needs to know, apart from its ports.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    /// The plugin it serves.
+    pub plugin: PluginName,
+    /// The application: what leases and checkpoints are kept under.
+    pub application: String,
+    /// The stream it reads.
+    pub stream: StreamName,
+    /// This host.
+    pub worker: WorkerId,
+    /// Where shards start that were never checkpointed.
+    pub initial_position: InitialPosition,
+    /// Leases.
+    pub leases: LeaseOptions,
+    /// Reads.
+    pub reads: ReadLimits,
+    /// Batches.
+    pub batches: BatchLimits,
+    /// Checkpoints.
+    pub checkpoints: CheckpointPolicy,
+    /// Waits after failures of reads, deliveries and sinks.
+    pub backoff: Backoff,
+    /// Names of the sinks that the plugin may emit to.
+    pub destinations: Vec<String>,
+    /// The plugin's own configuration values.
+    pub config: Vec<(String, String)>,
+}
+
+/// How leases are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct LeaseOptions {
+    /// How long an owner may be silent before others take its lease (KCL `failoverTimeMillis`).
+    pub duration: Duration,
+    /// Time between renewals of an idle lease; a checkpoint counts as one.
+    pub renew_every: Duration,
+    /// Time between looks at the table. 1 s: how soon a released lease is noticed.
+    pub scan_every: Duration,
+    /// Time between listings of the stream's shards.
+    pub shard_sync_every: Duration,
+    /// Most leases held at once.
+    pub max_leases: usize,
+}
+
+/// What AWS allows on one shard, or less.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadLimits {
+    /// `GetRecords` calls a second (AWS limit: 5, shared by all polling consumers).
+    pub calls_per_second: f64,
+    /// Bytes a second (AWS limit: 2 MB).
+    pub bytes_per_second: f64,
+    /// Records asked for in one call, at most 10,000 (AWS limit).
+    pub records_per_call: u32,
+    /// Wait after a reply without records.
+    pub idle_every: Duration,
+}
+
+/// What one batch holds at most.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchLimits {
+    /// Records.
+    pub records: usize,
+    /// Bytes; a single larger record still goes, alone.
+    pub bytes: usize,
+    /// How long to wait for a batch to fill; zero delivers what there is.
+    pub window: Duration,
+}
+
+/// Settings that contradict each other.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{setting}: {problem}")]
+pub struct InvalidOptions {
+    /// Which setting.
+    pub setting: &'static str,
+    /// What is wrong and what would be right.
+    pub problem: String,
+}
+
+impl Default for LeaseOptions {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(10),
+            renew_every: Duration::from_secs(3),
+            scan_every: Duration::from_secs(1),
+            shard_sync_every: Duration::from_mins(1),
+            max_leases: usize::MAX,
+        }
+    }
+}
+
+impl LeaseOptions {
+    /// How long after *sending* its last successful write a holder may still deliver. A tenth less than the duration:
+    /// covers clocks that run 5 % apart (twice the rate error, see the invariant on holder deadlines).
+    pub fn hold_for(&self) -> Duration {
+        self.duration.saturating_sub(self.duration / 10)
+    }
+}
+
+impl Default for ReadLimits {
+    fn default() -> Self {
+        Self {
+            calls_per_second: 5.0,
+            bytes_per_second: 2.0 * 1024.0 * 1024.0,
+            records_per_call: 10_000,
+            idle_every: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Default for BatchLimits {
+    /// 1,000 records or 4 MiB: enough to make the cost of a call vanish, small enough to retry and to swap between.
+    fn default() -> Self {
+        Self { records: 1_000, bytes: 4 << 20, window: Duration::ZERO }
+    }
+}
+
+impl WorkerOptions {
+    /// Refuses settings that cannot work together.
+    pub fn validate(&self) -> Result<(), InvalidOptions> {
+        let refuse = |setting, problem: String| Err(InvalidOptions { setting, problem });
+        let leases = &self.leases;
+        if leases.duration < Duration::from_secs(1) {
+            return refuse("leases.duration", format!("{:?} is too short; use at least 1s", leases.duration));
+        }
+        if leases.renew_every.is_zero() || leases.renew_every > leases.duration / 3 {
+            let third = leases.duration / 3;
+            return refuse(
+                "leases.renew-every",
+                format!("must be above zero and at most a third of the lease duration, {third:?}"),
+            );
+        }
+        if leases.scan_every.is_zero() || leases.shard_sync_every.is_zero() {
+            return refuse("leases.scan-every", "scan and shard sync intervals must be above zero".to_owned());
+        }
+        if leases.max_leases == 0 {
+            return refuse("leases.max", "must be at least 1".to_owned());
+        }
+        let reads = &self.reads;
+        if !(reads.calls_per_second > 0.0 && reads.bytes_per_second > 0.0) {
+            return refuse("reads", "calls and bytes per second must be above zero".to_owned());
+        }
+        if !(1..=10_000).contains(&reads.records_per_call) {
+            return refuse("reads.records-per-call", format!("{} is not between 1 and 10000", reads.records_per_call));
+        }
+        if self.batches.records == 0 || self.batches.bytes == 0 {
+            return refuse("batch", "records and bytes must be above zero".to_owned());
+        }
+        if self.batches.window > Duration::from_mins(5) {
+            return refuse(
+                "batch.window",
+                "must be at most 300s, since a shard iterator lives for five minutes".to_owned(),
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,12 @@
+//! One shard's pipeline: fetch, batch, deliver, flush, settle, checkpoint, until the shard ends or the lease goes.
+
+mod buffer;
+mod consumer;
+mod deliver;
+mod fetch;
+mod instance;
+mod output;
+mod shard_end;
+mod swap;
+
+pub(crate) use consumer::{Consumer, ConsumerPorts, PipelineEnd};

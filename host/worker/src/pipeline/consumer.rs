@@ -1,0 +1,262 @@
+//! The consumer of one shard: the task that owns its instance, its position and its progress.
+
+use std::sync::Arc;
+
+use shardmill_core::lease::{Checkpoint, LossReason};
+use shardmill_core::pipeline::Unwritten;
+use shardmill_core::ports::{
+    CheckpointWrite, Clock, CloseReason, InstanceContext, LeaseStore, ProcessorFactory, Progress, Sink, StreamReader,
+};
+use shardmill_core::stream::{Position, ShardId};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::buffer::Buffer;
+use super::fetch::{CHUNKS_MAX, Chunk, ShardReader, Start};
+use super::instance::Instance;
+use super::output::Output;
+use crate::budget::ByteBudget;
+use crate::grant::{Gate, KeeperHandle, Stopped};
+use crate::metrics;
+use crate::options::WorkerOptions;
+use crate::status::{ShardState, StatusBoard};
+
+/// What a consumer needs of the world.
+#[derive(Clone)]
+pub(crate) struct ConsumerPorts {
+    pub(crate) reader: Arc<dyn StreamReader>,
+    pub(crate) store: Arc<dyn LeaseStore>,
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) budget: ByteBudget,
+    pub(crate) versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
+}
+
+/// How a pipeline ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PipelineEnd {
+    /// The shard's end is checkpointed and its children have leases.
+    Ended,
+    /// Checkpointed and given back.
+    Released,
+    /// The lease is gone.
+    Lost(LossReason),
+}
+
+/// Serves one shard under one grant.
+pub(crate) struct Consumer {
+    pub(super) ports: ConsumerPorts,
+    pub(super) options: Arc<WorkerOptions>,
+    pub(super) status: StatusBoard,
+    pub(super) shard: ShardId,
+    pub(super) gate: Gate,
+    pub(super) keeper: KeeperHandle,
+    pub(super) instance: Instance,
+    pub(super) output: Output,
+    pub(super) buffer: Buffer,
+    pub(super) place: Place,
+    chunks: mpsc::Receiver<Chunk>,
+    // Aborts the reader when the consumer is gone.
+    reader_task: JoinSet<()>,
+}
+
+/// How far this grant has come.
+pub(super) struct Place {
+    /// The checkpoint in the row.
+    pub(super) written: Checkpoint,
+    /// The last record delivered with success.
+    pub(super) delivered: Option<Position>,
+    /// The last record that may be checkpointed once outputs are flushed; behind `delivered` while the guest holds
+    /// records back.
+    pub(super) settled: Option<Position>,
+    pub(super) unwritten: Unwritten,
+}
+
+impl Consumer {
+    pub(crate) fn new(
+        ports: ConsumerPorts,
+        options: Arc<WorkerOptions>,
+        status: StatusBoard,
+        context: Arc<InstanceContext>,
+        (gate, keeper): (Gate, KeeperHandle),
+        checkpoint: Checkpoint,
+    ) -> Self {
+        let shard = context.shard.clone();
+        let output = Output {
+            sink: Arc::clone(&ports.sink),
+            backoff: options.backoff,
+            status: status.clone(),
+            plugin: options.plugin.clone(),
+            shard: shard.clone(),
+        };
+        let mut ports = ports;
+        let version = Arc::clone(&ports.versions.borrow_and_update());
+        let place = Place { written: checkpoint, delivered: None, settled: None, unwritten: Unwritten::default() };
+        let (_, chunks) = mpsc::channel(CHUNKS_MAX);
+        let mut consumer = Self {
+            instance: Instance::new(version, context),
+            buffer: Buffer::default(),
+            reader_task: JoinSet::new(),
+            ports,
+            options,
+            status,
+            shard,
+            gate,
+            keeper,
+            output,
+            place,
+            chunks,
+        };
+        consumer.rewind();
+        consumer
+    }
+
+    /// Runs until the shard ends, the lease is lost, or the pipeline is told to drain.
+    pub(crate) async fn run(mut self) -> PipelineEnd {
+        match self.consume().await {
+            Ok(()) => PipelineEnd::Ended,
+            Err(Stopped::Draining) => self.drain().await,
+            Err(Stopped::Lost(reason)) => {
+                // A courtesy to the guest; its output is dropped, since the shard is somebody else's.
+                let _ = self.instance.close(CloseReason::LeaseLost).await;
+                PipelineEnd::Lost(reason)
+            }
+        }
+    }
+
+    async fn consume(&mut self) -> Result<(), Stopped> {
+        self.make_instance().await?;
+        self.status.update_shard(&self.shard, |status| status.state = ShardState::Processing);
+        loop {
+            self.take_up_version().await?;
+            if self.buffer.is_batch_due(&self.options.batches) {
+                let batch = self.buffer.take_batch(&self.options.batches);
+                self.deliver(batch).await?;
+                self.checkpoint_if_due().await?;
+            } else if self.buffer.is_empty() && self.buffer.ended.is_some() {
+                if self.finish_shard().await? {
+                    return Ok(());
+                }
+            } else {
+                self.wait().await?;
+            }
+        }
+    }
+
+    /// Waits for records, a full window, a due checkpoint, a new version, or the end.
+    async fn wait(&mut self) -> Result<(), Stopped> {
+        let now = self.ports.clock.now();
+        let checkpoint_in = self.place.unwritten.due_in(&self.options.checkpoints, now);
+        let window_in = self.buffer.due_in(&self.options.batches);
+        tokio::select! {
+            biased;
+            stopped = self.gate.stopped() => return Err(stopped),
+            Ok(()) = self.ports.versions.changed() => self.ports.versions.mark_changed(),
+            chunk = self.chunks.recv() => match chunk {
+                Some(chunk) => self.buffer.push(chunk),
+                // The reader never ends before the shard does, unless it panicked: never own a shard and not read it.
+                None if self.buffer.ended.is_none() => self.rewind(),
+                None => {}
+            },
+            () = tokio::time::sleep(window_in.unwrap_or_default()), if window_in.is_some() => {}
+            () = tokio::time::sleep(checkpoint_in.unwrap_or_default()), if checkpoint_in.is_some() => {
+                self.write_checkpoint().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts reading again right after what is settled, and forgets what was fetched since.
+    pub(super) fn rewind(&mut self) {
+        let checkpoint = self.place.settled.clone().map_or_else(|| self.place.written.clone(), Checkpoint::At);
+        self.place.delivered.clone_from(&self.place.settled);
+        self.buffer = Buffer::default();
+        self.reader_task = JoinSet::new();
+        // A finished lease is never granted; should it happen all the same, there is nothing to read.
+        let Some(from) = checkpoint.read_from(self.options.initial_position) else { return };
+        let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
+        let reader = ShardReader {
+            reader: Arc::clone(&self.ports.reader),
+            clock: Arc::clone(&self.ports.clock),
+            budget: self.ports.budget.clone(),
+            options: Arc::clone(&self.options),
+            status: self.status.clone(),
+            shard: self.shard.clone(),
+            chunks: sender,
+        };
+        self.chunks = chunks;
+        self.reader_task.spawn(reader.run(Start { from, settled: checkpoint.position().cloned() }));
+    }
+
+    async fn checkpoint_if_due(&mut self) -> Result<(), Stopped> {
+        match self.place.unwritten.due(&self.options.checkpoints, self.ports.clock.now()) {
+            Some(reason) => {
+                tracing::trace!(shard = %self.shard, %reason, "checkpoint due");
+                self.write_checkpoint().await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Stores outputs, then writes what is settled, if that is news.
+    pub(super) async fn write_checkpoint(&mut self) -> Result<(), Stopped> {
+        let Some(position) = self.place.settled.clone() else { return Ok(()) };
+        let checkpoint = Checkpoint::At(position.clone());
+        if checkpoint <= self.place.written {
+            self.place.unwritten.clear();
+            return Ok(());
+        }
+        self.output.flush(&mut self.gate).await?;
+        self.gate.check_held()?;
+        let write = CheckpointWrite { position, progress: self.progress() };
+        if self.keeper.checkpoint(write).await.is_err() {
+            return Err(self.why_refused());
+        }
+        self.place.written = checkpoint.clone();
+        self.place.unwritten.clear();
+        ::metrics::counter!(metrics::CHECKPOINTS, "plugin" => self.options.plugin.to_string()).increment(1);
+        self.status.update_shard(&self.shard, |status| status.checkpoint = checkpoint);
+        Ok(())
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        Progress {
+            plugin_digest: Some(self.instance.digest().clone()),
+            millis_behind_latest: Some(self.buffer.millis_behind_latest),
+        }
+    }
+
+    /// The keeper refuses only once the lease is gone.
+    pub(super) fn why_refused(&self) -> Stopped {
+        self.gate.check_held().err().unwrap_or(Stopped::Lost(LossReason::DeadlinePassed))
+    }
+
+    /// Whether the guest holds back delivered records, so that a new instance must get them again.
+    pub(super) fn holds_back(&self) -> bool {
+        self.place.delivered > self.place.settled
+    }
+
+    /// Closes the instance, stores its outputs, checkpoints, gives the lease back.
+    async fn drain(mut self) -> PipelineEnd {
+        self.status.update_shard(&self.shard, |status| status.state = ShardState::Draining);
+        self.reader_task.abort_all();
+        match self.instance.close(CloseReason::Shutdown).await {
+            Ok(emitted) => {
+                // If the sink cannot take it, the records behind it are not checkpointed either.
+                let stored = self.output.write(emitted, self.place.delivered.clone(), &mut self.gate).await;
+                if stored.is_ok() && self.write_checkpoint().await.is_err() {
+                    tracing::warn!(shard = %self.shard, "the last checkpoint could not be written, records will repeat");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(shard = %self.shard, %error, "the plugin failed in close");
+                let _ = self.write_checkpoint().await;
+            }
+        }
+        if self.keeper.release().await.is_err() {
+            let Stopped::Lost(reason) = self.why_refused() else { return PipelineEnd::Released };
+            return PipelineEnd::Lost(reason);
+        }
+        PipelineEnd::Released
+    }
+}

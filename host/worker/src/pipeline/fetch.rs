@@ -1,0 +1,223 @@
+//! Reads one shard ahead of the consumer, within the shard's rates and the host's byte budget.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_core::ports::{Clock, Fetched, ReadError, ShardIterator, StreamReader};
+use shardmill_core::stream::{Position, ReadFrom, Record, SequenceNumber, Shard, ShardId};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::budget::{ByteBudget, REPLY_BYTES_MAX, Reservation};
+use crate::metrics;
+use crate::options::WorkerOptions;
+use crate::status::StatusBoard;
+
+/// Replies waiting for the consumer: one, so that reading and processing overlap, and no more is held than needed.
+pub(super) const CHUNKS_MAX: usize = 1;
+/// A read that takes longer is given up and tried again: `GetRecords` answers within seconds or not at all.
+const READ_TIMEOUT: Duration = Duration::from_secs(40);
+
+/// One reply, in order, without what was fetched before.
+pub(super) struct Chunk {
+    pub(super) records: Vec<Record>,
+    pub(super) millis_behind_latest: Option<u64>,
+    /// Holds the records' bytes in the host's budget.
+    pub(super) reservation: Reservation,
+    /// Set on the last chunk of a shard: Kinesis' word that it has ended, with the children if it named them.
+    pub(super) ended: Option<Vec<Shard>>,
+}
+
+/// Where a reader starts.
+#[derive(Debug, Clone)]
+pub(super) struct Start {
+    pub(super) from: ReadFrom,
+    /// Records up to and including this one are settled and are dropped.
+    pub(super) settled: Option<Position>,
+}
+
+/// Reads one shard.
+pub(super) struct ShardReader {
+    pub(super) reader: Arc<dyn StreamReader>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) budget: ByteBudget,
+    pub(super) options: Arc<WorkerOptions>,
+    pub(super) status: StatusBoard,
+    pub(super) shard: ShardId,
+    pub(super) chunks: mpsc::Sender<Chunk>,
+}
+
+impl ShardReader {
+    /// Reads until the shard ends or nobody listens. Every wait ends when the consumer is gone, since the task is
+    /// aborted with it.
+    pub(super) async fn run(self, start: Start) {
+        let mut place = Place { from: start.from, iterator: None, last: None, settled: start.settled };
+        let mut pace = Pace::new(&self.options);
+        let mut failures = 0_u32;
+        loop {
+            // In this order: a shard that waits for its turn must not keep bytes from those whose turn it is.
+            pace.wait().await;
+            let mut reservation = self.budget.reserve(REPLY_BYTES_MAX).await;
+            let reply = tokio::time::timeout(READ_TIMEOUT, self.read(&mut place)).await;
+            let reply = reply.unwrap_or_else(|_| Err(ReadError::Unavailable { message: "no answer".to_owned() }));
+            match reply.and_then(|fetched| place.accept(fetched)) {
+                Ok((fetched, repeats)) => {
+                    if repeats > 0 {
+                        let plugin = self.options.plugin.to_string();
+                        ::metrics::counter!(metrics::REPEATS, "plugin" => plugin).increment(repeats);
+                    }
+                    if failures > 0 {
+                        failures = 0;
+                        self.status.update_shard(&self.shard, |status| status.read_error = None);
+                    }
+                    let bytes: usize = fetched.records.iter().map(Record::cost_bytes).sum();
+                    reservation.shrink_to(bytes);
+                    pace.replied(bytes, fetched.records.is_empty());
+                    if self.hand_over(fetched, reservation).await.is_err() {
+                        return;
+                    }
+                }
+                Err(ReadError::ExpiredIterator) => place.iterator = None,
+                Err(error) => {
+                    failures += 1;
+                    drop(reservation);
+                    // A throttled or unanswered call changed nothing: its iterator still stands.
+                    if !matches!(error, ReadError::Throttled { .. } | ReadError::Unavailable { .. }) {
+                        place.iterator = None;
+                    }
+                    self.failed(&error, failures).await;
+                }
+            }
+        }
+    }
+
+    async fn read(&self, place: &mut Place) -> Result<Fetched, ReadError> {
+        if place.iterator.is_none() {
+            let asked_at_ms = self.clock.wall_ms();
+            place.iterator = Some(self.reader.iterator(&self.shard, &place.read_from()).await?);
+            place.pin_latest(asked_at_ms);
+        }
+        let Some(iterator) = &place.iterator else { return Err(ReadError::ExpiredIterator) };
+        let fetched = self.reader.fetch(iterator, self.options.reads.records_per_call).await;
+        let outcome = if fetched.is_ok() { "ok" } else { "failed" };
+        ::metrics::counter!(metrics::READS, "plugin" => self.options.plugin.to_string(), "outcome" => outcome)
+            .increment(1);
+        fetched
+    }
+
+    /// `Err` when reading is over: nobody listens, or the shard has ended.
+    async fn hand_over(&self, fetched: Fetched, reservation: Reservation) -> Result<(), ()> {
+        let Fetched { records, next, millis_behind_latest, children } = fetched;
+        if let Some(behind) = millis_behind_latest {
+            let labels = [("plugin", self.options.plugin.to_string()), ("shard", self.shard.to_string())];
+            ::metrics::gauge!(metrics::BEHIND, &labels).set(behind as f64);
+        }
+        self.status.update_shard(&self.shard, |status| {
+            status.millis_behind_latest = millis_behind_latest;
+            status.is_at_tip = records.is_empty() && millis_behind_latest.unwrap_or(0) == 0;
+            if let Some(last) = records.last() {
+                status.fetched = Some(last.position.clone());
+            }
+        });
+        let ended = next.is_none().then_some(children);
+        let is_last = ended.is_some();
+        if records.is_empty() && !is_last {
+            return Ok(());
+        }
+        let sent = self.chunks.send(Chunk { records, millis_behind_latest, reservation, ended }).await;
+        if is_last || sent.is_err() { Err(()) } else { Ok(()) }
+    }
+
+    async fn failed(&self, error: &ReadError, failures: u32) {
+        // The first failure of a row is shown; a throttle is ordinary on a shared shard and is shown only if it lasts.
+        let is_ordinary = matches!(error, ReadError::Throttled { .. }) && failures < 8;
+        if is_ordinary {
+            tracing::debug!(shard = %self.shard, %error, failures, "read throttled");
+        } else if failures.is_power_of_two() {
+            tracing::warn!(shard = %self.shard, %error, failures, "cannot read, trying again");
+        }
+        self.status.update_shard(&self.shard, |status| status.read_error = Some(error.to_string()));
+        tokio::time::sleep(self.options.backoff.delay(failures, fastrand::f64())).await;
+    }
+}
+
+/// Where the reader is in its shard.
+struct Place {
+    from: ReadFrom,
+    iterator: Option<ShardIterator>,
+    /// The last record taken from a reply.
+    last: Option<SequenceNumber>,
+    settled: Option<Position>,
+}
+
+impl Place {
+    fn read_from(&self) -> ReadFrom {
+        match &self.last {
+            Some(last) => ReadFrom::AfterSequenceNumber(last.clone()),
+            None => self.from.clone(),
+        }
+    }
+
+    /// Once a LATEST iterator was made, "latest" is that moment: asking for LATEST again after a failure would skip what
+    /// arrived in between. Some seconds early, since this host's clock may be ahead; nothing was delivered before.
+    fn pin_latest(&mut self, asked_at_ms: u64) {
+        const CLOCK_ERROR_MS: u64 = 5_000;
+        if self.from == ReadFrom::Latest {
+            self.from = ReadFrom::AtTimestamp(asked_at_ms.saturating_sub(CLOCK_ERROR_MS));
+        }
+    }
+
+    /// Drops what was fetched or settled before; refuses a reply whose records are out of order, which is then read
+    /// again from the last good record. Also gives how many were dropped.
+    fn accept(&mut self, mut fetched: Fetched) -> Result<(Fetched, u64), ReadError> {
+        if !fetched.records.is_sorted_by(|a, b| a.position <= b.position) {
+            self.iterator = None;
+            let message = "a reply's records are out of order".to_owned();
+            return Err(ReadError::Unavailable { message });
+        }
+        let received = fetched.records.len();
+        fetched.records.dedup_by(|later, earlier| later.position == earlier.position);
+        let (last, settled) = (self.last.take(), &self.settled);
+        fetched.records.retain(|record| {
+            last.as_ref().is_none_or(|last| record.position.sequence > *last)
+                && settled.as_ref().is_none_or(|settled| record.position > *settled)
+        });
+        self.last = fetched.records.last().map(|record| record.position.sequence.clone()).or(last);
+        self.iterator.clone_from(&fetched.next);
+        let repeats = (received - fetched.records.len()) as u64;
+        Ok((fetched, repeats))
+    }
+}
+
+/// Keeps calls and bytes within the shard's rates.
+struct Pace {
+    call_interval: Duration,
+    bytes_per_second: f64,
+    idle_every: Duration,
+    next_call: Instant,
+}
+
+impl Pace {
+    fn new(options: &WorkerOptions) -> Self {
+        let reads = &options.reads;
+        Self {
+            call_interval: Duration::from_secs_f64(1.0 / reads.calls_per_second),
+            bytes_per_second: reads.bytes_per_second,
+            idle_every: reads.idle_every,
+            next_call: Instant::now(),
+        }
+    }
+
+    async fn wait(&mut self) {
+        tokio::time::sleep_until(self.next_call).await;
+        // Until a reply says otherwise: a failed call counts against the rate too.
+        self.next_call = Instant::now() + self.call_interval;
+    }
+
+    fn replied(&mut self, bytes: usize, is_empty: bool) {
+        let called_at = self.next_call - self.call_interval;
+        let for_bytes = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second);
+        let for_idle = if is_empty { self.idle_every } else { Duration::ZERO };
+        self.next_call = called_at + self.call_interval.max(for_bytes).max(for_idle);
+    }
+}

@@ -1,0 +1,68 @@
+//! The instance that serves a shard: made when needed, dropped when dead.
+
+use std::sync::Arc;
+
+use shardmill_core::plugin::{InstanceFate, PluginDigest, ProcessorError};
+use shardmill_core::ports::{CloseReason, InstanceContext, Processed, ProcessorFactory, RecordProcessor};
+use shardmill_core::stream::{Batch, Emitted};
+
+/// The active version, and its instance if one is alive.
+pub(super) struct Instance {
+    version: Arc<dyn ProcessorFactory>,
+    processor: Option<Box<dyn RecordProcessor>>,
+    context: Arc<InstanceContext>,
+}
+
+impl Instance {
+    pub(super) fn new(version: Arc<dyn ProcessorFactory>, context: Arc<InstanceContext>) -> Self {
+        Self { version, processor: None, context }
+    }
+
+    pub(super) fn digest(&self) -> &PluginDigest {
+        self.version.digest()
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.processor.is_some()
+    }
+
+    /// Makes an instance of the active version, if there is none.
+    pub(super) async fn ensure(&mut self) -> Result<(), ProcessorError> {
+        if self.processor.is_none() {
+            self.processor = Some(self.version.instantiate(Arc::clone(&self.context)).await?);
+        }
+        Ok(())
+    }
+
+    /// The same place in the world for another version; the one at work is not touched.
+    pub(super) fn with_version(&self, version: Arc<dyn ProcessorFactory>) -> Self {
+        Self::new(version, Arc::clone(&self.context))
+    }
+
+    /// Delivers to the live instance; a dead one is dropped, since a trapped component cannot be entered again.
+    pub(super) async fn process(&mut self, batch: Batch) -> Result<Processed, ProcessorError> {
+        self.ensure().await?;
+        let Some(processor) = &mut self.processor else {
+            return Err(ProcessorError::Host { message: "no instance".to_owned() });
+        };
+        let result = processor.process(batch).await;
+        if result.as_ref().is_err_and(|error| error.fate() == InstanceFate::Dead) {
+            self.processor = None;
+        }
+        result
+    }
+
+    /// Closes the live instance, if there is one; returns what it emitted last.
+    pub(super) async fn close(&mut self, reason: CloseReason) -> Result<Vec<Emitted>, ProcessorError> {
+        match self.processor.take() {
+            Some(processor) => processor.close(reason).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Switches to another version without an instance; only when none is alive.
+    pub(super) fn set_version(&mut self, version: Arc<dyn ProcessorFactory>) {
+        self.version = version;
+        self.processor = None;
+    }
+}

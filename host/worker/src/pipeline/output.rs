@@ -1,0 +1,80 @@
+//! Hands a batch's output to the sink and waits for it to be stored, for as long as it takes.
+
+use std::sync::Arc;
+
+use shardmill_core::backoff::Backoff;
+use shardmill_core::plugin::PluginName;
+use shardmill_core::ports::{Origin, Sink, SinkError};
+use shardmill_core::stream::{Emitted, Position, ShardId};
+
+use crate::grant::{Gate, Stopped};
+use crate::status::{BlockedStatus, StatusBoard};
+
+/// The pipeline's side of the sink. A sink that fails blocks its shard, visibly; it loses nothing.
+pub(super) struct Output {
+    pub(super) sink: Arc<dyn Sink>,
+    pub(super) backoff: Backoff,
+    pub(super) status: StatusBoard,
+    pub(super) plugin: PluginName,
+    pub(super) shard: ShardId,
+}
+
+impl Output {
+    /// Writes `emitted`, trying again until it works or the lease is lost.
+    pub(super) async fn write(
+        &self,
+        emitted: Vec<Emitted>,
+        through: Option<Position>,
+        gate: &mut Gate,
+    ) -> Result<(), Stopped> {
+        if emitted.is_empty() {
+            return Ok(());
+        }
+        let emitted = Arc::new(emitted);
+        let origin = Arc::new(Origin { plugin: self.plugin.clone(), shard: self.shard.clone(), through });
+        let mut failures = 0;
+        loop {
+            match self.sink.write(Arc::clone(&origin), Arc::clone(&emitted)).await {
+                Ok(()) => {
+                    self.recovered(failures);
+                    return Ok(());
+                }
+                Err(error) => self.failed(&error, &mut failures, gate).await?,
+            }
+        }
+    }
+
+    /// Returns once all that was written is stored.
+    pub(super) async fn flush(&self, gate: &mut Gate) -> Result<(), Stopped> {
+        let mut failures = 0;
+        loop {
+            match self.sink.flush().await {
+                Ok(()) => {
+                    self.recovered(failures);
+                    return Ok(());
+                }
+                Err(error) => self.failed(&error, &mut failures, gate).await?,
+            }
+        }
+    }
+
+    fn recovered(&self, failures: u32) {
+        if failures > 0 {
+            self.status.update_shard(&self.shard, |status| status.blocked = None);
+        }
+    }
+
+    async fn failed(&self, error: &SinkError, failures: &mut u32, gate: &mut Gate) -> Result<(), Stopped> {
+        *failures += 1;
+        if failures.is_power_of_two() {
+            tracing::warn!(shard = %self.shard, %error, failures, "output cannot be stored, trying again");
+        }
+        let blocked = BlockedStatus { attempts: *failures, reason: error.to_string() };
+        self.status.update_shard(&self.shard, |status| status.blocked = Some(blocked));
+        let wait = self.backoff.delay(*failures, fastrand::f64());
+        tokio::select! {
+            () = tokio::time::sleep(wait) => Ok(()),
+            stopped = gate.stopped() => Err(stopped),
+        }
+    }
+}

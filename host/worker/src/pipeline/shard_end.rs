@@ -1,0 +1,97 @@
+//! The end of a shard: everything settled, children leased, `SHARD_END` written, in that order.
+
+use shardmill_core::lease::{Checkpoint, Lease};
+use shardmill_core::ports::{CloseReason, ShardEndWrite};
+use shardmill_core::stream::Shard;
+
+use super::consumer::Consumer;
+use crate::grant::Stopped;
+use crate::status::ShardState;
+
+/// Listings that must agree that a closed shard has no children, before that is believed: `ListShards` may lag.
+const CHILDLESS_LISTINGS: u32 = 5;
+
+impl Consumer {
+    /// Finishes a shard whose records are all delivered. Returns false if records must be read again first.
+    pub(super) async fn finish_shard(&mut self) -> Result<bool, Stopped> {
+        let mut failures = 0;
+        loop {
+            self.gate.pass().await?;
+            self.make_instance().await?;
+            match self.instance.close(CloseReason::ShardEnded).await {
+                Ok(emitted) => {
+                    self.gate.check_held()?;
+                    self.output.write(emitted, self.place.delivered.clone(), &mut self.gate).await?;
+                    break;
+                }
+                Err(error) => {
+                    failures += 1;
+                    self.blocked(failures, error.kind(), format!("close at the shard's end: {error}"));
+                    self.wait_to_retry(failures, None).await?;
+                    if self.holds_back() {
+                        self.rewind();
+                        return Ok(false);
+                    }
+                    self.take_up_version().await?;
+                }
+            }
+        }
+        let named = self.buffer.ended.take().unwrap_or_default();
+        let children = self.children(named).await?;
+        self.lease_children(&children).await?;
+        self.output.flush(&mut self.gate).await?;
+        self.gate.check_held()?;
+        let children = children.into_iter().map(|child| child.id).collect();
+        let write = ShardEndWrite { children, progress: self.progress() };
+        if self.keeper.end(write).await.is_err() {
+            return Err(self.why_refused());
+        }
+        self.status.update_shard(&self.shard, |status| {
+            status.state = ShardState::Ended;
+            status.checkpoint = Checkpoint::ShardEnd;
+            status.blocked = None;
+        });
+        Ok(true)
+    }
+
+    /// The shards that follow this one: as named in the last reply, or else as listed.
+    async fn children(&mut self, named: Vec<Shard>) -> Result<Vec<Shard>, Stopped> {
+        if !named.is_empty() {
+            return Ok(named);
+        }
+        let mut failures = 0;
+        loop {
+            self.gate.check_held()?;
+            let problem = match self.ports.reader.list_shards().await {
+                Ok(shards) => {
+                    let is_closed = shards.iter().any(|shard| shard.id == self.shard && !shard.is_open());
+                    let children: Vec<_> =
+                        shards.into_iter().filter(|shard| shard.parents.contains(&self.shard)).collect();
+                    if !children.is_empty() || (is_closed && failures >= CHILDLESS_LISTINGS) {
+                        return Ok(children);
+                    }
+                    "the shard has ended but its children are not listed yet".to_owned()
+                }
+                Err(error) => error.to_string(),
+            };
+            failures += 1;
+            self.blocked(failures, "shard_end", problem);
+            self.wait_to_retry(failures, None).await?;
+        }
+    }
+
+    /// Children start at the oldest record whatever is configured, or what arrived since the reshard would be lost.
+    async fn lease_children(&mut self, children: &[Shard]) -> Result<(), Stopped> {
+        for child in children {
+            let lease = Lease::fresh(child, Checkpoint::TrimHorizon);
+            let mut failures = 0;
+            while let Err(error) = self.ports.store.create(&lease).await {
+                failures += 1;
+                self.blocked(failures, "shard_end", format!("cannot create the lease of child {}: {error}", child.id));
+                self.wait_to_retry(failures, None).await?;
+                self.gate.check_held()?;
+            }
+        }
+        Ok(())
+    }
+}

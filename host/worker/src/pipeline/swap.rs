@@ -1,0 +1,95 @@
+//! Takes up a new version of the plugin between batches; the old one stays if the new one does not start.
+
+use std::sync::Arc;
+
+use shardmill_core::plugin::ProcessorError;
+use shardmill_core::ports::{CloseReason, ProcessorFactory};
+
+use super::consumer::Consumer;
+use crate::grant::Stopped;
+use crate::metrics;
+use crate::status::SwapRefusal;
+
+impl Consumer {
+    /// Makes the first instance, trying again until it works.
+    pub(super) async fn make_instance(&mut self) -> Result<(), Stopped> {
+        let mut failures = 0;
+        while let Err(error) = self.instance.ensure().await {
+            failures += 1;
+            self.blocked(failures, error.kind(), format!("cannot make an instance: {error}"));
+            self.wait_to_retry(failures, None).await?;
+            self.take_up_version().await?;
+        }
+        let digest = self.instance.digest().as_str().to_owned();
+        self.status.update_shard(&self.shard, |status| {
+            status.plugin_digest = Some(digest);
+            if failures > 0 {
+                status.blocked = None;
+            }
+        });
+        Ok(())
+    }
+
+    /// Swaps to the version on offer, if it is new and starts. Returns whether records must be read again, because the
+    /// old instance held some back.
+    ///
+    /// Only called between batches, or between two attempts at a failing one: no attempt sees two versions. What the
+    /// old version settled is checkpointed first, so that each written range belongs to one digest.
+    pub(super) async fn take_up_version(&mut self) -> Result<bool, Stopped> {
+        if !self.ports.versions.has_changed().unwrap_or(false) {
+            return Ok(false);
+        }
+        let offered = Arc::clone(&self.ports.versions.borrow_and_update());
+        if offered.digest() == self.instance.digest() {
+            return Ok(false);
+        }
+        if !self.instance.is_alive() {
+            self.write_checkpoint().await?;
+            self.swapped(&offered);
+            self.instance.set_version(offered);
+            return Ok(false);
+        }
+        let mut candidate = self.instance.with_version(Arc::clone(&offered));
+        match candidate.ensure().await {
+            Ok(()) => {
+                self.write_checkpoint().await?;
+                let mut old = std::mem::replace(&mut self.instance, candidate);
+                match old.close(CloseReason::Reload).await {
+                    Ok(emitted) => self.output.write(emitted, self.place.delivered.clone(), &mut self.gate).await?,
+                    Err(error) => tracing::warn!(shard = %self.shard, %error, "the old version failed in close"),
+                }
+                self.swapped(&offered);
+                let must_rewind = self.holds_back();
+                if must_rewind {
+                    self.rewind();
+                }
+                Ok(must_rewind)
+            }
+            Err(error) => {
+                self.refused(&offered, &error);
+                Ok(false)
+            }
+        }
+    }
+
+    fn swapped(&self, version: &Arc<dyn ProcessorFactory>) {
+        let digest = version.digest();
+        tracing::info!(shard = %self.shard, from = %self.instance.digest(), to = %digest, "plugin version taken up");
+        self.count("swapped");
+        let digest = digest.as_str().to_owned();
+        self.status.update_shard(&self.shard, |status| status.plugin_digest = Some(digest));
+    }
+
+    fn refused(&self, version: &Arc<dyn ProcessorFactory>, error: &ProcessorError) {
+        let (kept, digest) = (self.instance.digest(), version.digest());
+        tracing::warn!(shard = %self.shard, %digest, %kept, %error, "new plugin version does not start, keeping the old one");
+        self.count("refused");
+        let refusal = SwapRefusal { digest: Some(digest.as_str().to_owned()), reason: error.to_string() };
+        self.status.set_refused(Some(refusal));
+    }
+
+    fn count(&self, outcome: &'static str) {
+        let plugin = self.options.plugin.to_string();
+        ::metrics::counter!(metrics::SWAPS, "plugin" => plugin, "outcome" => outcome).increment(1);
+    }
+}

@@ -1,0 +1,175 @@
+//! What a worker is doing, for people: read by the status page, the summary and `--until-idle`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use shardmill_core::lease::Checkpoint;
+use shardmill_core::stream::{Position, ShardId};
+
+/// The shared view of one worker. Cheap to clone.
+///
+/// A mutex, since each pipeline writes its own entry and readers want all of them at one moment; never held across an
+/// await.
+#[derive(Debug, Clone, Default)]
+pub struct StatusBoard {
+    inner: Arc<Mutex<WorkerStatus>>,
+}
+
+/// One worker.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct WorkerStatus {
+    /// The version offered to the pipelines.
+    pub plugin_digest: Option<String>,
+    /// The last version that was refused, and why.
+    pub refused: Option<SwapRefusal>,
+    /// Completed passes over the lease table.
+    pub passes: u64,
+    /// Rows in the table, finished ones included, as of the last pass.
+    pub lease_rows: usize,
+    /// Rows whose shard has not ended, as of the last pass.
+    pub unfinished_leases: usize,
+    /// Why the last pass failed, if it did.
+    pub pass_error: Option<String>,
+    /// Shards served by this worker, now or earlier in this run.
+    pub shards: BTreeMap<String, ShardStatus>,
+}
+
+/// A version that did not take over.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SwapRefusal {
+    /// Its digest, where it got that far.
+    pub digest: Option<String>,
+    /// Why.
+    pub reason: String,
+}
+
+/// One shard.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ShardStatus {
+    /// What its pipeline does.
+    pub state: ShardState,
+    /// The grant's epoch.
+    pub epoch: u64,
+    /// The version at work.
+    pub plugin_digest: Option<String>,
+    /// The last settled position of this run.
+    pub settled: Option<String>,
+    /// The checkpoint in the table, as far as this host knows.
+    #[serde(serialize_with = "as_text")]
+    pub checkpoint: Checkpoint,
+    /// The last record fetched in this run.
+    #[serde(skip)]
+    pub fetched: Option<Position>,
+    /// Whether the last reply was empty and at the shard's tip.
+    pub is_at_tip: bool,
+    /// Milliseconds behind the tip at the last reply.
+    pub millis_behind_latest: Option<u64>,
+    /// Records settled in this run.
+    pub records: u64,
+    /// Batches settled in this run.
+    pub batches: u64,
+    /// Why it does not get on, if it does not.
+    pub blocked: Option<BlockedStatus>,
+    /// Why it cannot read, if it cannot.
+    pub read_error: Option<String>,
+}
+
+/// What a pipeline does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShardState {
+    /// Makes its first instance.
+    Starting,
+    /// Reads and delivers.
+    Processing,
+    /// Delivers what it has, then stops.
+    Draining,
+    /// The shard's end is checkpointed.
+    Ended,
+    /// The lease was given back.
+    Released,
+    /// The lease is somebody else's.
+    Lost,
+}
+
+/// A batch, a sink or an instance that fails again and again.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct BlockedStatus {
+    /// Failures in a row.
+    pub attempts: u32,
+    /// The last one.
+    pub reason: String,
+}
+
+impl WorkerStatus {
+    /// Whether the worker has looked at its leases, and every shard it serves is idle.
+    pub fn is_idle(&self) -> bool {
+        let mut held =
+            self.shards.values().filter(|shard| !matches!(shard.state, ShardState::Lost | ShardState::Released));
+        self.passes > 0 && self.lease_rows > 0 && held.all(ShardStatus::is_idle)
+    }
+}
+
+impl StatusBoard {
+    /// A copy of everything, at one moment.
+    pub fn snapshot(&self) -> WorkerStatus {
+        self.lock().clone()
+    }
+
+    /// Records that a version was refused, or that one was accepted.
+    pub fn set_refused(&self, refused: Option<SwapRefusal>) {
+        self.lock().refused = refused;
+    }
+
+    pub(crate) fn update(&self, change: impl FnOnce(&mut WorkerStatus)) {
+        change(&mut self.lock());
+    }
+
+    pub(crate) fn update_shard(&self, shard: &ShardId, change: impl FnOnce(&mut ShardStatus)) {
+        if let Some(status) = self.lock().shards.get_mut(shard.as_str()) {
+            change(status);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WorkerStatus> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ShardStatus {
+    /// Whether everything fetched is checkpointed, and there is no more to fetch for now.
+    pub fn is_idle(&self) -> bool {
+        let is_covered = match (&self.fetched, &self.checkpoint) {
+            (None, _) | (Some(_), Checkpoint::ShardEnd) => true,
+            (Some(fetched), Checkpoint::At(position)) => position >= fetched,
+            (Some(_), Checkpoint::TrimHorizon | Checkpoint::Latest | Checkpoint::AtTimestamp) => false,
+        };
+        is_covered && (self.is_at_tip || self.state == ShardState::Ended)
+    }
+
+    pub(crate) fn starting(epoch: u64, checkpoint: Checkpoint) -> Self {
+        Self {
+            state: ShardState::Starting,
+            epoch,
+            plugin_digest: None,
+            settled: None,
+            checkpoint,
+            fetched: None,
+            is_at_tip: false,
+            millis_behind_latest: None,
+            records: 0,
+            batches: 0,
+            blocked: None,
+            read_error: None,
+        }
+    }
+}
+
+fn as_text<S: serde::Serializer>(checkpoint: &Checkpoint, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(checkpoint)
+}
