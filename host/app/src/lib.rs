@@ -1,1 +1,21 @@
-//! app
+//! The application: command line, configuration, assembly, shutdown, telemetry. The only package that knows all others.
+//!
+//! A library beside the binary, so that scenarios and benchmarks run the same assembly in their own process.
+
+pub mod admin;
+pub mod assembly;
+pub mod aws;
+pub mod cli;
+pub mod clock;
+pub mod commands;
+pub mod config;
+pub mod feed;
+mod host_status;
+pub mod pump;
+pub mod shutdown;
+pub mod sinks;
+pub mod summary;
+mod supervisor;
+pub mod telemetry;
+
+pub use host_status::{HostSnapshot, HostStatus, PluginSnapshot};

@@ -1,1 +1,38 @@
-fn main() {}
+//! The binary: parse, run, exit.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use shardmill::cli::Cli;
+use shardmill::{commands, config::ConfigError, telemetry};
+
+/// `EX_USAGE` of sysexits: the command line or the configuration is wrong, and trying again will not help.
+const EXIT_USAGE: u8 = 64;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    telemetry::start_logging(cli.log_format);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "cannot start");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = runtime.block_on(commands::execute(cli));
+    // A guest that never returns holds a blocking thread until its deadline; do not wait for it.
+    runtime.shutdown_background();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let is_usage = error.is::<ConfigError>();
+            report(&error);
+            if is_usage { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the last word of a failed command, for people, not for logs")]
+fn report(error: &anyhow::Error) {
+    eprintln!("error: {error:#}");
+}

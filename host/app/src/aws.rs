@@ -1,0 +1,71 @@
+//! From settings and flags to AWS clients.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use shardmill_aws::{AwsClients, AwsOptions, StaticCredentials};
+
+use crate::cli::AwsArgs;
+use crate::config::AwsConfig;
+
+/// The region that the embedded stack says it is in.
+const LOCAL_REGION: &str = "us-east-1";
+
+/// What a running embedded stack writes into its data directory.
+#[derive(Debug, Deserialize)]
+struct Endpoints {
+    kinesis: String,
+    dynamodb: String,
+}
+
+/// Flags win over the file.
+pub fn merge(file: &AwsConfig, args: &AwsArgs) -> anyhow::Result<AwsConfig> {
+    if let Some(data) = &args.local {
+        return local_stack(data);
+    }
+    let flag_or = |flag: &Option<String>, file: &Option<String>| {
+        flag.clone().or_else(|| args.endpoint.clone()).or_else(|| file.clone())
+    };
+    Ok(AwsConfig {
+        region: args.region.clone().or_else(|| file.region.clone()),
+        kinesis_endpoint: flag_or(&args.kinesis_endpoint, &file.kinesis_endpoint),
+        dynamodb_endpoint: flag_or(&args.dynamodb_endpoint, &file.dynamodb_endpoint),
+        is_local: file.is_local,
+    })
+}
+
+/// Finds the embedded stack that runs with this data directory.
+fn local_stack(data: &Path) -> anyhow::Result<AwsConfig> {
+    let path = data.join("endpoints.json");
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        bail!(
+            "no embedded stack runs with data directory {}: start `shardmill dev` first, or name its --data",
+            data.display()
+        );
+    };
+    let endpoints: Endpoints =
+        serde_json::from_str(&text).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(at_endpoints(endpoints.kinesis, endpoints.dynamodb))
+}
+
+/// An embedded stack at these addresses.
+pub fn at_endpoints(kinesis: String, dynamodb: String) -> AwsConfig {
+    AwsConfig {
+        region: Some(LOCAL_REGION.to_owned()),
+        kinesis_endpoint: Some(kinesis),
+        dynamodb_endpoint: Some(dynamodb),
+        is_local: true,
+    }
+}
+
+/// Makes the clients.
+pub async fn connect(config: &AwsConfig) -> anyhow::Result<AwsClients> {
+    let options = AwsOptions {
+        region: config.region.clone(),
+        kinesis_endpoint: config.kinesis_endpoint.clone(),
+        dynamodb_endpoint: config.dynamodb_endpoint.clone(),
+        credentials: config.is_local.then(StaticCredentials::dummy),
+    };
+    Ok(shardmill_aws::connect(&options).await?)
+}

@@ -1,0 +1,168 @@
+//! The command line: clap types and nothing else.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::telemetry::LogFormat;
+
+/// Runs WebAssembly record processors on Amazon Kinesis Data Streams.
+///
+/// Drop a component in the plugins folder and run the host: it leases shards, reads, delivers, checkpoints, and swaps the
+/// code in place when the file changes. Start with `shardmill dev`, which needs no AWS account.
+#[derive(Debug, Parser)]
+#[command(name = "shardmill", version, max_term_width = 110)]
+pub struct Cli {
+    /// How logs look on standard error; SHARDMILL_LOG sets what is logged, as in `SHARDMILL_LOG=debug`.
+    #[arg(long, global = true, value_enum, default_value_t)]
+    pub log_format: LogFormat,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run plugins on an embedded Kinesis and DynamoDB: no account, no network, kept in a data directory.
+    #[cfg(feature = "local")]
+    Dev(DevArgs),
+    /// Run plugins against AWS, or any endpoint.
+    Run(RunArgs),
+    /// Put the lines of a file, or of standard input, into a stream.
+    Put(PutArgs),
+    /// Tell what a component is, what it imports, and whether the host would run it.
+    Check(CheckArgs),
+    /// Show the leases of an application: who holds which shard, and how far it is.
+    Leases(LeasesArgs),
+}
+
+/// Arguments of `dev`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shardmill dev\n  \
+    shardmill dev --feed flights.ndjson.gz --key-field carrier --until-idle")]
+pub struct DevArgs {
+    /// The folder that plugins are dropped in.
+    #[arg(long, default_value = "plugins")]
+    pub plugins: PathBuf,
+    /// Where the embedded stack keeps streams, leases and checkpoints.
+    #[arg(long, default_value = "data")]
+    pub data: PathBuf,
+    /// The stream; made if missing.
+    #[arg(long, default_value = "dev")]
+    pub stream: String,
+    /// Shards of a stream that is made.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub shards: u32,
+    /// A file of lines to put into the stream at start, plain or gzip; `-` is standard input.
+    #[arg(long, value_name = "FILE")]
+    pub feed: Option<PathBuf>,
+    /// The field of each line that becomes the partition key, such as `carrier` or `properties.net`.
+    #[arg(long, value_name = "FIELD", requires = "feed")]
+    pub key_field: Option<String>,
+    /// End, with a summary, when all that was fed is processed and checkpointed.
+    #[arg(long)]
+    pub until_idle: bool,
+    /// Print the summary as JSON.
+    #[arg(long, requires = "until_idle")]
+    pub json: bool,
+    /// Settings beyond these, as for `run`; stream, plugins folder and endpoints in it are not used.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Loopback port of the embedded Kinesis; 0 takes a free one.
+    #[arg(long, default_value_t = 0)]
+    pub kinesis_port: u16,
+    /// Loopback port of the embedded DynamoDB; 0 takes a free one.
+    #[arg(long, default_value_t = 0)]
+    pub dynamodb_port: u16,
+    /// Where to serve /status and /metrics.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub admin: SocketAddr,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The configuration file; docs/configuration.md lists its keys.
+    #[arg(long, value_name = "FILE", default_value = "shardmill.toml")]
+    pub config: PathBuf,
+    /// Only check the configuration: exit 0 if it is good, 64 if not.
+    #[arg(long)]
+    pub check: bool,
+    /// How to reach AWS.
+    #[command(flatten)]
+    pub aws: AwsArgs,
+}
+
+/// Arguments of `put`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shardmill put --local --stream dev --key-field carrier flights.ndjson.gz\n  \
+    tail -f events.ndjson | shardmill put --stream events -")]
+pub struct PutArgs {
+    /// Lines to put, plain or gzip; `-` is standard input.
+    pub file: PathBuf,
+    /// The stream.
+    #[arg(long, default_value = "dev")]
+    pub stream: String,
+    /// The field of each line that becomes the partition key; without it, keys spread evenly and no order is kept.
+    #[arg(long, value_name = "FIELD")]
+    pub key_field: Option<String>,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// How to reach AWS.
+    #[command(flatten)]
+    pub aws: AwsArgs,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The component.
+    pub file: PathBuf,
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `leases`.
+#[derive(Debug, Args)]
+pub struct LeasesArgs {
+    /// The application: the plugin's name, unless the configuration says otherwise.
+    pub application: String,
+    /// Print rows as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Print again at this interval until ctrl-c.
+    #[arg(long, value_name = "INTERVAL", value_parser = humantime::parse_duration)]
+    pub watch: Option<Duration>,
+    /// How to reach AWS.
+    #[command(flatten)]
+    pub aws: AwsArgs,
+}
+
+/// How to reach AWS; what is not given comes from the configuration file or the ordinary AWS chain.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "AWS")]
+pub struct AwsArgs {
+    /// The region.
+    #[arg(long)]
+    pub region: Option<String>,
+    /// Another address for both services, such as an emulator's.
+    #[arg(long, value_name = "URL")]
+    pub endpoint: Option<String>,
+    /// Another address for Kinesis.
+    #[arg(long, value_name = "URL")]
+    pub kinesis_endpoint: Option<String>,
+    /// Another address for DynamoDB.
+    #[arg(long, value_name = "URL")]
+    pub dynamodb_endpoint: Option<String>,
+    /// Use the embedded stack of a running `shardmill dev`, by its data directory.
+    #[arg(long, value_name = "DATA", num_args = 0..=1, default_missing_value = "data",
+          conflicts_with_all = ["endpoint", "kinesis_endpoint", "dynamodb_endpoint"])]
+    pub local: Option<PathBuf>,
+}

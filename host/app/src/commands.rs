@@ -1,0 +1,36 @@
+//! One file for each subcommand.
+
+pub mod check;
+#[cfg(feature = "local")]
+pub mod dev;
+pub mod leases;
+pub mod put;
+pub mod run;
+
+use std::io::Write;
+
+use crate::cli::Cli;
+use crate::cli::Command;
+
+/// Runs the command. The runtime is there; the exit code is the caller's.
+pub async fn execute(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        #[cfg(feature = "local")]
+        Command::Dev(args) => Box::pin(dev::execute(args)).await,
+        Command::Run(args) => Box::pin(run::execute(args)).await,
+        Command::Put(args) => Box::pin(put::execute(args)).await,
+        Command::Check(args) => check::execute(&args).await,
+        Command::Leases(args) => Box::pin(leases::execute(&args)).await,
+    }
+}
+
+/// Prints to standard output; a closed pipe is not an error worth a message.
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+}
+
+fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    print(&serde_json::to_string(value)?);
+    Ok(())
+}

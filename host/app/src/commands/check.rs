@@ -1,0 +1,66 @@
+//! `shardmill check`.
+
+use std::fmt::Write;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use indicatif::HumanBytes;
+use serde_json::json;
+use shardmill_wasm::{Inspection, Runtime, RuntimeOptions};
+
+use super::{print, print_json};
+use crate::cli::CheckArgs;
+
+pub(super) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
+    let bytes = std::fs::read(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
+    let runtime = Runtime::new(RuntimeOptions::default()).context("cannot start the Wasm engine")?;
+    let inspection = runtime.inspect(Bytes::from(bytes)).await?;
+    if args.json {
+        print_json(&as_json(&inspection))?;
+    } else {
+        print(as_text(&inspection).trim_end());
+    }
+    match inspection.refusal {
+        Some(refusal) => bail!("the host would refuse {}: {refusal}", args.file.display()),
+        None => Ok(()),
+    }
+}
+
+fn as_json(inspection: &Inspection) -> serde_json::Value {
+    let import =
+        |import: &shardmill_wasm::InspectedImport| json!({ "name": import.name, "granted": import.is_granted });
+    json!({
+        "kind": inspection.kind.to_string(),
+        "contract": inspection.contract,
+        "size": inspection.size,
+        "digest": inspection.digest.as_str(),
+        "compile-ms": inspection.compile_time.map(|time| time.as_secs_f64() * 1e3),
+        "imports": inspection.imports.iter().map(import).collect::<Vec<_>>(),
+        "exports": inspection.exports,
+        "refusal": inspection.refusal.as_ref().map(ToString::to_string),
+    })
+}
+
+fn as_text(inspection: &Inspection) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "what      {}", inspection.kind);
+    if let Some(contract) = &inspection.contract {
+        let _ = writeln!(text, "contract  shardmill:processor@{contract}");
+    }
+    let _ = writeln!(text, "size      {}", HumanBytes(inspection.size as u64));
+    let _ = writeln!(text, "digest    {}", inspection.digest.as_str());
+    if let Some(time) = inspection.compile_time {
+        let _ = writeln!(text, "compiled  in {:.1} ms", time.as_secs_f64() * 1e3);
+    }
+    for import in &inspection.imports {
+        let granted = if import.is_granted { "granted" } else { "NOT GRANTED" };
+        let _ = writeln!(text, "imports   {:48} {granted}", import.name);
+    }
+    for export in &inspection.exports {
+        let _ = writeln!(text, "exports   {export}");
+    }
+    let verdict = if inspection.refusal.is_none() { "would be run" } else { "would be refused" };
+    let _ = writeln!(text, "verdict   {verdict}");
+    text
+}

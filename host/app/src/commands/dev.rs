@@ -1,0 +1,172 @@
+//! `shardmill dev`: the embedded stack, the plugins folder, and an optional feed, in one process.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use shardmill_aws::{AwsClients, LeaseTable, StreamAdmin, StreamWriter};
+use shardmill_core::lease::WorkerId;
+use shardmill_core::ports::LeaseStore;
+use shardmill_core::stream::StreamName;
+use shardmill_local::{LocalOptions, LocalStack};
+use shardmill_worker::ReadLimits;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{print, print_json};
+use crate::assembly::Host;
+use crate::cli::DevArgs;
+use crate::config::Config;
+use crate::feed::KeySource;
+use crate::host_status::HostStatus;
+use crate::pump::{PumpSummary, pump};
+use crate::shutdown::Signals;
+use crate::summary::{Summary, is_fed_checkpointed};
+use crate::telemetry;
+
+/// How often `--until-idle` looks.
+const IDLE_LOOK_EVERY: Duration = Duration::from_millis(100);
+
+pub(super) async fn execute(args: DevArgs) -> anyhow::Result<()> {
+    let signals = Signals::listen()?;
+    let stream = StreamName::new(&args.stream)?;
+    let mut config = configure(&args, stream.clone())?;
+    let folder = &args.plugins;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make the plugins folder {}", folder.display()))?;
+    let stack = LocalStack::start(LocalOptions {
+        data_dir: Some(args.data.clone()),
+        kinesis_port: args.kinesis_port,
+        dynamodb_port: args.dynamodb_port,
+    })
+    .await
+    .context("cannot start the embedded stack")?;
+    config.aws = crate::aws::at_endpoints(stack.kinesis_endpoint().to_owned(), stack.dynamodb_endpoint().to_owned());
+    let clients = crate::aws::connect(&config.aws).await?;
+    StreamAdmin::new(clients.kinesis.clone()).ensure_stream(&stream, args.shards).await?;
+    let result = serve(&args, config, clients, stream, signals.stop()).await;
+    stack.stop().await;
+    result
+}
+
+/// Settings that suit one machine: the embedded stack has none of AWS' read limits, and nobody pays for a request.
+fn configure(args: &DevArgs, stream: StreamName) -> anyhow::Result<Config> {
+    let mut config = if let Some(path) = &args.config {
+        Config::load(path)?
+    } else {
+        let mut config = Config::for_stream(&stream).map_err(anyhow::Error::msg)?;
+        config.reads = ReadLimits {
+            calls_per_second: 20.0,
+            bytes_per_second: f64::from(1 << 30),
+            idle_every: Duration::from_millis(200),
+            ..ReadLimits::default()
+        };
+        config.checkpoints.age = Duration::from_secs(1);
+        config
+    };
+    config.stream = stream;
+    config.plugins.clone_from(&args.plugins);
+    config.host.admin = Some(args.admin);
+    // A restart with the same plugins need not compile them again.
+    config.host.cache.get_or_insert_with(|| args.data.join("compiled"));
+    // The data directory is held by one process, so a fixed id never meets a twin, and a restart resumes at once.
+    if let Some(worker_id) = WorkerId::new("dev") {
+        config.worker_id = worker_id;
+    }
+    Ok(config)
+}
+
+async fn serve(
+    args: &DevArgs,
+    config: Config,
+    clients: AwsClients,
+    stream: StreamName,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let endpoints = config.aws.clone();
+    let applications = |name: &str| config.plugin.get(name).and_then(|plugin| plugin.application.clone());
+    let applications = |name: &str| applications(name).unwrap_or_else(|| name.to_owned());
+    let host = Host::build(config.clone(), clients.clone(), telemetry::start_metrics()).await?;
+    let status = host.status();
+    let admin = host.admin_address().map(|address| format!("http://{address}/status"));
+    tracing::info!(
+        %stream,
+        plugins = %args.plugins.display(),
+        kinesis = endpoints.kinesis_endpoint,
+        dynamodb = endpoints.dynamodb_endpoint,
+        admin,
+        "embedded stack and host started; drop a component in the plugins folder"
+    );
+    let started = Instant::now();
+    let host_stop = CancellationToken::new();
+    let work = async {
+        let fed = feed(args, &clients, &stream, stop).await;
+        let fed = match fed {
+            Ok(fed) => fed,
+            Err(error) => {
+                host_stop.cancel();
+                return Err(error);
+            }
+        };
+        if args.until_idle {
+            let idle = wait_until_idle(&status, &clients, fed.as_ref(), &applications, &args.plugins);
+            let waited = stop.run_until_cancelled(idle).await;
+            let summary = Summary::new(&status.snapshot(), fed.as_ref(), started.elapsed());
+            host_stop.cancel();
+            waited.transpose()?;
+            return Ok(Some(summary));
+        }
+        stop.cancelled().await;
+        host_stop.cancel();
+        Ok(None)
+    };
+    let ((), summary) = tokio::join!(host.run(host_stop.clone()), work);
+    match summary? {
+        Some(summary) if args.json => print_json(&summary)?,
+        Some(summary) => print(&summary.to_string()),
+        None => {}
+    }
+    Ok(())
+}
+
+async fn feed(
+    args: &DevArgs,
+    clients: &AwsClients,
+    stream: &StreamName,
+    stop: &CancellationToken,
+) -> anyhow::Result<Option<PumpSummary>> {
+    let Some(path) = &args.feed else { return Ok(None) };
+    let key = args.key_field.clone().map_or(KeySource::LineNumber, KeySource::Field);
+    let writer = StreamWriter::new(clients.kinesis.clone(), stream.clone());
+    let summary = pump(&writer, path, key, stop).await.context("cannot feed the stream")?;
+    tracing::info!(records = summary.records, seconds = summary.seconds, "feed done");
+    Ok(Some(summary))
+}
+
+/// Idle: what was fed is checkpointed by every plugin, and every shard held here is at its tip.
+async fn wait_until_idle(
+    status: &HostStatus,
+    clients: &AwsClients,
+    fed: Option<&PumpSummary>,
+    application_of: &impl Fn(&str) -> String,
+    folder: &Path,
+) -> anyhow::Result<()> {
+    loop {
+        let snapshot = status.snapshot();
+        let has_plugin = snapshot.plugins.values().any(|plugin| plugin.worker.plugin_digest.is_some());
+        if !snapshot.is_folder_read {
+            // Still compiling what lies there.
+        } else if !has_plugin {
+            bail!("there is no working plugin in {}; drop a component there", folder.display());
+        } else if snapshot.plugins.values().all(|plugin| plugin.worker.is_idle()) {
+            let mut is_done = true;
+            for name in snapshot.plugins.keys() {
+                let table = LeaseTable::new(clients.dynamodb.clone(), application_of(name).as_str());
+                is_done &= is_fed_checkpointed(&table.list().await?.leases, fed);
+            }
+            if is_done {
+                return Ok(());
+            }
+        }
+        tokio::time::sleep(IDLE_LOOK_EVERY).await;
+    }
+}

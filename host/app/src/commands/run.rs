@@ -1,0 +1,29 @@
+//! `shardmill run`.
+
+use anyhow::Context;
+
+use super::print;
+use crate::assembly::Host;
+use crate::cli::RunArgs;
+use crate::config::Config;
+use crate::shutdown::Signals;
+use crate::telemetry;
+
+pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
+    let mut config = Config::load(&args.config)?;
+    if args.check {
+        print(&format!("{} is good", args.config.display()));
+        return Ok(());
+    }
+    let signals = Signals::listen()?;
+    config.aws = crate::aws::merge(&config.aws, &args.aws)?;
+    let clients = crate::aws::connect(&config.aws).await?;
+    let (stream, worker_id) = (config.stream.clone(), config.worker_id.clone());
+    let plugins = config.plugins.clone();
+    let host = Host::build(config, clients, telemetry::start_metrics()).await.context("cannot start")?;
+    let admin = host.admin_address().map(|address| format!("http://{address}/status"));
+    tracing::info!(%stream, worker = %worker_id, plugins = %plugins.display(), admin, "host started");
+    host.run(signals.stop().clone()).await;
+    tracing::info!("host stopped");
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! Signals: the first asks for a drain, the second exits at once.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// The exit code after a second signal: 128 and SIGINT, as shells count it.
+const EXIT_SECOND_SIGNAL: i32 = 130;
+
+/// Cancels the token on SIGTERM or ctrl-c; exits the process on the next one. Stops listening when dropped.
+pub struct Signals {
+    stop: CancellationToken,
+    _listener: JoinSet<()>,
+}
+
+impl Signals {
+    /// Starts listening; must run inside the runtime.
+    pub fn listen() -> std::io::Result<Self> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let stop = CancellationToken::new();
+        let asked = stop.clone();
+        let mut listener = JoinSet::new();
+        listener.spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                if asked.is_cancelled() {
+                    tracing::warn!("second signal, exiting at once; leases will expire and records repeat");
+                    std::process::exit(EXIT_SECOND_SIGNAL);
+                }
+                tracing::info!("signal received, draining; a second one exits at once");
+                asked.cancel();
+            }
+        });
+        Ok(Self { stop, _listener: listener })
+    }
+
+    /// Cancelled by the first signal.
+    pub fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+}

@@ -1,0 +1,250 @@
+//! An NDJSON file, rotated by size.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use shardmill_core::ports::{Origin, PortFuture, Sink, SinkError};
+use shardmill_core::stream::Emitted;
+
+use super::LineFormat;
+
+/// Where and how to write.
+#[derive(Debug, Clone)]
+pub struct FileSinkOptions {
+    /// The sink's name, for messages.
+    pub name: String,
+    /// The file; rotated files get `.1`, `.2` and so on behind the name, rising with time.
+    pub path: PathBuf,
+    /// Rotate before a write that would make the file larger than this, in bytes.
+    pub rotate_bytes: u64,
+    /// How lines look.
+    pub format: LineFormat,
+}
+
+/// Why a file sink cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum FileSinkError {
+    /// The file or its folder cannot be used.
+    #[error("cannot open {path} for output: {source}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process writes to it.
+    #[error("{path} is written to by another process; give each host a file of its own")]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Appends lines to a file. Blocking calls run on the blocking pool.
+pub struct FileSink {
+    options: Arc<FileSinkOptions>,
+    // Locked only on the blocking pool, never across an await.
+    file: Arc<Mutex<OpenFile>>,
+}
+
+struct OpenFile {
+    file: File,
+    bytes: u64,
+    /// Whether something was written since the last sync.
+    is_dirty: bool,
+}
+
+// === impl FileSink ===
+
+impl FileSink {
+    /// Opens the file for appending and locks it against other processes.
+    ///
+    /// A last line without an end is cut off: it was torn by a crash, was never acknowledged, and its records will be
+    /// delivered again.
+    pub fn open(options: FileSinkOptions) -> Result<Self, FileSinkError> {
+        let file = OpenFile::open(&options.path)?;
+        Ok(Self { options: Arc::new(options), file: Arc::new(Mutex::new(file)) })
+    }
+
+    async fn blocking(
+        &self,
+        work: impl FnOnce(&mut OpenFile, &FileSinkOptions) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), SinkError> {
+        let (file, options) = (Arc::clone(&self.file), Arc::clone(&self.options));
+        let done = tokio::task::spawn_blocking(move || {
+            work(&mut file.lock().unwrap_or_else(PoisonError::into_inner), &options)
+        });
+        let result = done.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        result.map_err(|error| {
+            let message = format!("{}: {error}", self.options.path.display());
+            SinkError { sink: self.options.name.clone(), message }
+        })
+    }
+}
+
+impl Sink for FileSink {
+    fn write(&self, origin: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+        Box::pin(self.blocking(move |file, options| {
+            let mut lines = Vec::new();
+            for piece in emitted.iter() {
+                options.format.append(&mut lines, &origin, piece);
+            }
+            if file.bytes > 0 && file.bytes + lines.len() as u64 > options.rotate_bytes {
+                file.rotate(&options.path)?;
+            }
+            file.append(&lines)
+        }))
+    }
+
+    fn flush(&self) -> PortFuture<'_, Result<(), SinkError>> {
+        Box::pin(self.blocking(|file, _| file.sync()))
+    }
+}
+
+// === impl OpenFile ===
+
+impl OpenFile {
+    fn open(path: &Path) -> Result<Self, FileSinkError> {
+        let failed = |source| FileSinkError::Open { path: path.to_owned(), source };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let mut file = OpenOptions::new().create(true).append(true).read(true).open(path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(FileSinkError::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        let bytes = cut_torn_line(&mut file).map_err(failed)?;
+        Ok(Self { file, bytes, is_dirty: false })
+    }
+
+    /// All of `lines` or nothing: what a full disk let through is cut off again.
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        match self.file.write_all(lines) {
+            Ok(()) => {
+                self.bytes += lines.len() as u64;
+                self.is_dirty = true;
+                Ok(())
+            }
+            Err(error) => {
+                self.file.set_len(self.bytes)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if self.is_dirty {
+            self.file.sync_data()?;
+            self.is_dirty = false;
+        }
+        Ok(())
+    }
+
+    fn rotate(&mut self, path: &Path) -> io::Result<()> {
+        self.sync()?;
+        std::fs::rename(path, next_rotated(path))?;
+        *self = Self::open(path).map_err(io::Error::other)?;
+        Ok(())
+    }
+}
+
+fn next_rotated(path: &Path) -> PathBuf {
+    let numbered = |n: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{n}"));
+        PathBuf::from(name)
+    };
+    let mut n = 1;
+    while numbered(n).try_exists().unwrap_or(true) && n < u32::MAX {
+        n += 1;
+    }
+    numbered(n)
+}
+
+/// Cuts what follows the last line end; returns the length left.
+fn cut_torn_line(file: &mut File) -> io::Result<u64> {
+    const BLOCK_BYTES: u64 = 64 << 10;
+    let length = file.seek(SeekFrom::End(0))?;
+    let mut end = length;
+    let mut block = Vec::new();
+    while end > 0 {
+        let start = end.saturating_sub(BLOCK_BYTES);
+        file.seek(SeekFrom::Start(start))?;
+        block.clear();
+        Read::by_ref(file).take(end - start).read_to_end(&mut block)?;
+        if let Some(newline) = block.iter().rposition(|byte| *byte == b'\n') {
+            end = start + newline as u64 + 1;
+            break;
+        }
+        end = start;
+    }
+    if end < length {
+        tracing::warn!(bytes = length - end, "cut off a torn last line, its records will be delivered again");
+        file.set_len(end)?;
+    }
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use shardmill_core::plugin::PluginName;
+    use shardmill_core::stream::ShardId;
+
+    use super::*;
+
+    fn options(path: &Path, rotate_bytes: u64) -> FileSinkOptions {
+        FileSinkOptions { name: "out".into(), path: path.to_owned(), rotate_bytes, format: LineFormat::Data }
+    }
+
+    fn origin() -> Arc<Origin> {
+        let plugin = PluginName::new("alerts").unwrap();
+        Arc::new(Origin { plugin, shard: ShardId::new("shardId-000000000000").unwrap(), through: None })
+    }
+
+    fn line(text: &'static str) -> Arc<Vec<Emitted>> {
+        Arc::new(vec![Emitted {
+            destination: "out".into(),
+            key: String::new(),
+            data: Bytes::from_static(text.as_bytes()),
+        }])
+    }
+
+    #[tokio::test]
+    async fn a_torn_last_line_is_cut_and_whole_lines_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.ndjson");
+        std::fs::write(&path, "whole\nto").unwrap();
+        let sink = FileSink::open(options(&path, 1 << 20)).unwrap();
+        sink.write(origin(), line("next")).await.unwrap();
+        sink.flush().await.unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "whole\nnext\n");
+    }
+
+    #[tokio::test]
+    async fn rotation_keeps_every_line_and_rising_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.ndjson");
+        let sink = FileSink::open(options(&path, 10)).unwrap();
+        for text in ["first1", "second", "third3"] {
+            sink.write(origin(), line(text)).await.unwrap();
+        }
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!(
+            (read("out.ndjson.1"), read("out.ndjson.2"), read("out.ndjson")),
+            ("first1\n".into(), "second\n".into(), "third3\n".into())
+        );
+    }
+
+    #[test]
+    fn two_hosts_cannot_write_to_one_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.ndjson");
+        let _first = FileSink::open(options(&path, 10)).unwrap();
+        assert!(matches!(FileSink::open(options(&path, 10)), Err(FileSinkError::InUse { .. })));
+    }
+}

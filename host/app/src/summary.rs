@@ -1,0 +1,83 @@
+//! What a finished `dev` run tells.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use indicatif::HumanCount;
+use serde::Serialize;
+use shardmill_core::lease::{Checkpoint, Lease};
+
+use crate::host_status::HostSnapshot;
+use crate::pump::PumpSummary;
+
+/// One run.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Summary {
+    /// Seconds from start to idle.
+    pub seconds: f64,
+    /// Records fed.
+    pub fed: u64,
+    /// By plugin.
+    pub plugins: BTreeMap<String, PluginSummary>,
+}
+
+/// One plugin's part.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PluginSummary {
+    /// The version on offer at the end.
+    pub plugin_digest: Option<String>,
+    /// Shards served.
+    pub shards: usize,
+    /// Records settled in this run.
+    pub records: u64,
+    /// Batches they came in.
+    pub batches: u64,
+    /// Records settled, by shard.
+    pub records_by_shard: BTreeMap<String, u64>,
+}
+
+impl Summary {
+    pub(crate) fn new(snapshot: &HostSnapshot, fed: Option<&PumpSummary>, elapsed: Duration) -> Self {
+        let plugins = snapshot.plugins.iter().map(|(name, plugin)| {
+            let shards = &plugin.worker.shards;
+            let part = PluginSummary {
+                plugin_digest: plugin.worker.plugin_digest.clone(),
+                shards: shards.len(),
+                records: shards.values().map(|shard| shard.records).sum(),
+                batches: shards.values().map(|shard| shard.batches).sum(),
+                records_by_shard: shards.iter().map(|(id, shard)| (id.clone(), shard.records)).collect(),
+            };
+            (name.clone(), part)
+        });
+        Self { seconds: elapsed.as_secs_f64(), fed: fed.map_or(0, |fed| fed.records), plugins: plugins.collect() }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fed {} records; idle after {:.1} s", HumanCount(self.fed), self.seconds)?;
+        for (name, plugin) in &self.plugins {
+            let digest = plugin.plugin_digest.as_deref().map_or("?", |digest| &digest[..12]);
+            let (records, batches) = (HumanCount(plugin.records), HumanCount(plugin.batches));
+            write!(f, "\n{name} ({digest}): {records} records in {batches} batches on {} shards", plugin.shards)?;
+            write!(f, ", all checkpointed")?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the table shows every fed record as settled.
+pub(crate) fn is_fed_checkpointed(leases: &[Lease], fed: Option<&PumpSummary>) -> bool {
+    let Some(fed) = fed else { return true };
+    fed.report.last_sequence.iter().all(|(shard, last)| {
+        let lease = leases.iter().find(|lease| lease.key.shard_id() == *shard);
+        lease.is_some_and(|lease| match &lease.checkpoint {
+            Checkpoint::ShardEnd => true,
+            Checkpoint::At(position) => position.sequence >= *last,
+            Checkpoint::TrimHorizon | Checkpoint::Latest | Checkpoint::AtTimestamp => false,
+        })
+    })
+}

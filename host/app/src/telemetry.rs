@@ -1,0 +1,40 @@
+//! Logs to standard error, metrics to be scraped.
+
+use std::io::IsTerminal;
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tracing_subscriber::EnvFilter;
+
+/// How logs look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What is logged unless `SHARDMILL_LOG` or `RUST_LOG` says otherwise: our own state changes, others' warnings.
+const DEFAULT_FILTER: &str = "warn,dynoxide=error,ferrokinesis=error,shardmill=info,shardmill_worker=info,shardmill_aws=info,shardmill_wasm=info,\
+                              shardmill_local=info,plugin=info";
+
+/// Starts logging; standard output is left to records. Called once, by `main`.
+pub fn start_logging(format: LogFormat) {
+    let directives = std::env::var("SHARDMILL_LOG").or_else(|_| std::env::var("RUST_LOG"));
+    let filter = directives.ok().and_then(|directives| EnvFilter::try_new(directives).ok());
+    let filter = filter.unwrap_or_else(|| EnvFilter::new(DEFAULT_FILTER));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A second call, in a test that runs a command in-process, changes nothing.
+    let _ = match format {
+        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+}
+
+/// Installs the process's metrics recorder; `None` if there is one already.
+pub fn start_metrics() -> Option<PrometheusHandle> {
+    let handle = PrometheusBuilder::new().install_recorder().ok()?;
+    shardmill_worker::metrics::describe();
+    Some(handle)
+}
