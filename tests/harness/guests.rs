@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 const TARGET: &str = "wasm32-wasip2";
 const PACKAGES: [&str; 3] = ["shardmill-guests", "earthquakes", "flights"];
-const EXAMPLES: [&str; 3] = ["noop", "echo", "evil"];
+const EXAMPLES: [&str; 4] = ["noop", "echo", "evil", "versioned"];
 
 /// The bytes of a guest: `noop`, `echo`, `evil`, `earthquakes` or `flights`.
 ///
@@ -21,6 +21,23 @@ pub fn guest(name: &str) -> Vec<u8> {
     }
     path.push(format!("{name}.wasm"));
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The guest `versioned` with its version set: the same code under another digest.
+///
+/// # Panics
+///
+/// If the compiled file does not hold the constant that is overwritten.
+pub fn versioned(version: usize) -> Vec<u8> {
+    const MARK: &[u8] = b"VERSION-000000";
+    let mut bytes = guest("versioned");
+    let places: Vec<_> =
+        bytes.windows(MARK.len()).enumerate().filter(|(_, at)| *at == MARK).map(|(at, _)| at).collect();
+    assert!(!places.is_empty(), "the guest holds no {MARK:?}");
+    for at in places {
+        bytes[at..at + MARK.len()].copy_from_slice(format!("VERSION-{version:06}").as_bytes());
+    }
+    bytes
 }
 
 fn build() -> PathBuf {

@@ -1,5 +1,5 @@
-//! What tests share: fakes of the ports, the contract that fakes and real adapters both keep, the embedded stack, and
-//! compiled guests.
+//! What tests share: fakes of the ports, the contract that fakes and real adapters both keep, the embedded stack,
+//! compiled guests, and the real binary as a child process.
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
@@ -8,4 +8,9 @@ pub mod embedded;
 pub mod fake_lease_store;
 pub mod fake_stream;
 pub mod faults;
+pub mod fleet;
+pub mod flights;
 pub mod guests;
+pub mod native;
+pub mod process;
+pub mod setting;

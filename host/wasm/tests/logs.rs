@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "plugins/support.rs"]
 mod support;
 
 use std::io::Write;

@@ -4,7 +4,6 @@
 
 mod lease_rows;
 mod restart;
-mod speed;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -28,9 +28,8 @@ async fn records_shards_and_sequence_numbers_survive_a_killed_process() {
     stack.stop().await;
 }
 
-/// Not a test of its own but the process that the next one kills.
+/// Not a test of its own but, where its variable is set, the process that the next one kills.
 #[tokio::test]
-#[ignore = "started by a_process_killed_by_sigkill_loses_nothing_it_answered"]
 async fn child_process() {
     let Ok(dir) = std::env::var(CHILD_DATA_DIR) else { return };
     let (_stack, _) = start(Path::new(&dir)).await;
@@ -41,7 +40,7 @@ async fn child_process() {
 async fn a_process_killed_by_sigkill_loses_nothing_it_answered() {
     let dir = tempfile::tempdir().unwrap();
     let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "restart::child_process", "--ignored"])
+        .args(["--exact", "restart::child_process"])
         .env(CHILD_DATA_DIR, dir.path())
         .stdout(std::process::Stdio::null())
         .spawn()

@@ -1,14 +1,10 @@
 //! Which bytes become a plugin, and what is said of those that do not.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
+use crate::support::{CONTRACT_IN_TEXT, guest, name, runtime};
 use proptest::prelude::*;
 use shardmill_core::plugin::GuestLimits;
 use shardmill_core::ports::ProcessorFactory;
 use shardmill_wasm::{BytesKind, LoadError, Runtime};
-use support::{CONTRACT_IN_TEXT, guest, name, runtime};
 
 async fn refusal(runtime: &Runtime, bytes: &[u8]) -> LoadError {
     runtime.load(name("plugin"), bytes.to_vec().into()).await.unwrap_err()
@@ -131,7 +127,7 @@ async fn the_cache_serves_a_second_runtime() {
     for _ in 0..2 {
         let runtime = Runtime::new(options()).unwrap();
         let plugin = runtime.load(name("plugin"), guest("noop").into()).await.unwrap();
-        assert!(support::instance(&plugin, &[]).await.is_ok());
+        assert!(crate::support::instance(&plugin, &[]).await.is_ok());
     }
 }
 

@@ -1,18 +1,14 @@
 //! The plugin folder: what appears in it is loaded once, when it is complete; what is wrong with it is said.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::support::{guest, instance, runtime};
 use shardmill_core::plugin::GuestLimits;
 use shardmill_core::ports::ProcessorFactory;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder, Refusal};
 use shardmill_wasm::{BytesKind, LoadError};
-use support::{guest, instance, runtime};
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

@@ -1,16 +1,12 @@
 //! Hostile plugins: each is stopped within its limit, by the error that names the limit, while a well-behaved instance
 //! goes on.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{DEADLINE, batch, context, instance, name, plugin, runtime, tight_limits};
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::{CloseReason, Processed, ProcessorFactory};
 use shardmill_wasm::Plugin;
-use support::{DEADLINE, batch, context, instance, name, plugin, runtime, tight_limits};
 
 /// Runs one misbehaviour, and meanwhile a well-behaved instance of the same version; both share the runtime, so a
 /// hostile guest that held anything shared would show.
@@ -77,7 +73,7 @@ async fn an_endless_loop_in_close_is_stopped_at_the_deadline() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endless_loop_at_instantiation_is_stopped_at_the_deadline() {
     let runtime = runtime(tight_limits());
-    let loops = runtime.load(name("loops-at-start"), support::looping_at_start().into()).await.unwrap();
+    let loops = runtime.load(name("loops-at-start"), crate::support::looping_at_start().into()).await.unwrap();
     let good = plugin(&runtime, "evil").await;
     let attack = loops.instantiate(context(&[]));
     let error = while_others_work(&good, attack).await.err().unwrap();
@@ -108,7 +104,7 @@ async fn what_is_too_big_from_the_start_is_refused_by_its_limit() {
     let runtime = runtime(patient());
     let good = plugin(&runtime, "evil").await;
     for (fields, what, limit) in cases {
-        let bomb = runtime.load(name("bomb"), support::starting_with(fields).into()).await.unwrap();
+        let bomb = runtime.load(name("bomb"), crate::support::starting_with(fields).into()).await.unwrap();
         let attack = bomb.instantiate(context(&[]));
         let error = while_others_work(&good, attack).await.err().unwrap();
         assert_eq!(error, ProcessorError::LimitExceeded { what, limit });

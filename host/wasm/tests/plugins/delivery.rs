@@ -1,12 +1,8 @@
 //! What a well-behaved plugin gets and gives.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
+use crate::support::{batch, context, guest, instance, name, plugin, record, runtime};
 use shardmill_core::plugin::{GuestLimits, ProcessorError};
 use shardmill_core::ports::{CloseReason, Outcome, ProcessorFactory};
-use support::{batch, context, guest, instance, name, plugin, record, runtime};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_record_arrives_whole_and_in_order() {
@@ -60,7 +56,7 @@ async fn an_example_filters_real_input_and_rejects_what_it_cannot_read() {
     let runtime = runtime(GuestLimits::default());
     let earthquakes = runtime.load(name("earthquakes"), guest("earthquakes").into()).await.unwrap();
     let mut earthquakes = earthquakes.instantiate(context(&[("min-magnitude", "5")])).await.unwrap();
-    let sample = include_str!("../../../examples/earthquakes/sample.ndjson");
+    let sample = include_str!("../../../../examples/earthquakes/sample.ndjson");
     let mut records: Vec<_> = sample.lines().enumerate().map(|(n, line)| record(n, line)).collect();
     records.push(record(records.len(), "not json"));
     let batch =

@@ -1,0 +1,70 @@
+//! What a call into a component costs, beside the same call to native code.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use harness::guests::guest;
+use harness::native::NativePlugin;
+use shardmill_core::lease::{LeaseCounter, WorkerId};
+use shardmill_core::plugin::PluginName;
+use shardmill_core::ports::{InstanceContext, ProcessorFactory, RecordProcessor};
+use shardmill_core::stream::{Batch, Position, Record, SequenceNumber, ShardId, StreamName};
+use shardmill_wasm::{Runtime, RuntimeOptions};
+use tokio::runtime;
+
+fn context() -> Arc<InstanceContext> {
+    Arc::new(InstanceContext {
+        plugin: PluginName::new("noop").expect("valid"),
+        application: "noop".to_owned(),
+        stream: StreamName::new("stream").expect("valid"),
+        shard: ShardId::new("shardId-000000000000").expect("valid"),
+        worker: WorkerId::new("worker").expect("not empty"),
+        epoch: LeaseCounter(1),
+        destinations: vec!["stdout".to_owned()],
+        config: Vec::new(),
+    })
+}
+
+fn batch(records: usize, bytes: usize) -> Batch {
+    let record = |n: usize| Record {
+        data: Bytes::from(vec![b'x'; bytes]),
+        partition_key: format!("key-{n}"),
+        explicit_hash_key: None,
+        position: Position::plain(
+            SequenceNumber::parse(&format!("49640871423056104321897561048329857382957382957{n:09}")).expect("digits"),
+        ),
+        arrival_ms: 1,
+    };
+    Batch { records: Arc::new((0..records).map(record).collect()), attempt: 1, millis_behind_latest: 0 }
+}
+
+fn calls(c: &mut Criterion) {
+    let tokio = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let engine = Runtime::new(RuntimeOptions::default()).expect("an engine");
+    let name = PluginName::new("noop").expect("valid");
+    let plugin = tokio.block_on(engine.load(name, Bytes::from(guest("noop")))).expect("loads");
+    let mut wasm: Box<dyn RecordProcessor> = tokio.block_on(plugin.instantiate(context())).expect("an instance");
+    let native = NativePlugin::no_op(1).unwatched();
+    let mut native: Box<dyn RecordProcessor> = tokio.block_on(native.instantiate(context())).expect("an instance");
+
+    let mut group = c.benchmark_group("process");
+    for (records, bytes) in [(1, 1024), (100, 1024), (1000, 100), (1000, 1024), (1000, 10 * 1024)] {
+        let batch = batch(records, bytes);
+        let label = format!("{records}x{bytes}B");
+        group.throughput(Throughput::Elements(records as u64));
+        group.bench_with_input(BenchmarkId::new("wasm", &label), &batch, |b, batch| {
+            b.iter(|| tokio.block_on(wasm.process(batch.clone())).expect("handled"));
+        });
+        group.bench_with_input(BenchmarkId::new("native", &label), &batch, |b, batch| {
+            b.iter(|| tokio.block_on(native.process(batch.clone())).expect("handled"));
+        });
+    }
+    group.finish();
+    c.bench_function("instantiate and init", |b| {
+        b.iter(|| tokio.block_on(plugin.instantiate(context())).expect("an instance"));
+    });
+}
+
+criterion_group!(benches, calls);
+criterion_main!(benches);

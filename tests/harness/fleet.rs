@@ -1,0 +1,222 @@
+//! Hosts on fakes and the paused clock: the real worker, with everything around it in memory.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use shardmill_core::backoff::Backoff;
+use shardmill_core::lease::{Checkpoint, Lease, WorkerId};
+use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_core::plugin::PluginName;
+use shardmill_core::ports::{Clock, LeaseStore, Origin, PortFuture, ProcessorFactory, Sink, SinkError, StreamReader};
+use shardmill_core::stream::{Emitted, InitialPosition, LeaseKey, ShardId, StreamName};
+use shardmill_core::time::Moment;
+use shardmill_worker::{BatchLimits, ByteBudget, LeaseOptions, Ports, ReadLimits, StatusBoard, Worker, WorkerOptions};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::fake_lease_store::FakeLeaseStore;
+use crate::fake_stream::FakeStream;
+
+/// Tokio's clock, paused or not, as the host's clock.
+pub struct TokioClock {
+    origin: Instant,
+}
+
+/// Keeps what is flushed; can be broken.
+#[derive(Default)]
+pub struct CollectingSink {
+    /// While true, every write and flush fails.
+    pub is_broken: AtomicBool,
+    /// Flushes so far.
+    pub flushes: AtomicUsize,
+    kept: Mutex<Vec<Emitted>>,
+}
+
+/// A stream, a table and a sink that hosts share.
+pub struct TestFleet {
+    /// The stream.
+    pub stream: Arc<FakeStream>,
+    /// The table.
+    pub store: Arc<FakeLeaseStore>,
+    /// The sink.
+    pub sink: Arc<CollectingSink>,
+    /// Settings of hosts started from now on.
+    pub options: WorkerOptions,
+}
+
+/// One running host. Dropping it is a crash.
+pub struct TestHost {
+    /// What it says of itself.
+    pub status: StatusBoard,
+    versions: watch::Sender<Arc<dyn ProcessorFactory>>,
+    stop: CancellationToken,
+    task: JoinSet<()>,
+}
+
+impl Default for TokioClock {
+    fn default() -> Self {
+        // A minute in the past, so that subtracting from the first moments works as on a real host.
+        Self { origin: Instant::now() }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Moment {
+        Moment::from_origin(Duration::from_mins(1) + self.origin.elapsed())
+    }
+
+    fn wall_ms(&self) -> u64 {
+        1
+    }
+}
+
+impl CollectingSink {
+    /// The data of everything written so far, in order.
+    pub fn lines(&self) -> Vec<String> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().map(|emitted| String::from_utf8_lossy(&emitted.data).into_owned()).collect()
+    }
+
+    fn check(&self) -> Result<(), SinkError> {
+        if self.is_broken.load(Ordering::Relaxed) {
+            return Err(SinkError { sink: "out".to_owned(), message: "broken by the test".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+impl Sink for CollectingSink {
+    fn write(&self, _: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+        Box::pin(async move {
+            self.check()?;
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).extend(emitted.iter().cloned());
+            Ok(())
+        })
+    }
+
+    fn flush(&self) -> PortFuture<'_, Result<(), SinkError>> {
+        Box::pin(async move {
+            self.check()?;
+            self.flushes.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        })
+    }
+}
+
+impl TestFleet {
+    /// A fleet without hosts on a stream of `shards`.
+    ///
+    /// # Panics
+    ///
+    /// Never: its names are valid.
+    pub fn new(shards: u32) -> Self {
+        let options = WorkerOptions {
+            plugin: PluginName::new("plugin").expect("valid"),
+            application: "plugin".to_owned(),
+            stream: StreamName::new("stream").expect("valid"),
+            worker: WorkerId::new("unnamed").expect("valid"),
+            initial_position: InitialPosition::TrimHorizon,
+            leases: LeaseOptions::default(),
+            reads: ReadLimits::default(),
+            batches: BatchLimits { records: 10, ..BatchLimits::default() },
+            checkpoints: CheckpointPolicy { records: 50, bytes: 1 << 20, age: Duration::from_secs(2) },
+            backoff: Backoff::standard(),
+            destinations: vec!["out".to_owned()],
+            config: Vec::new(),
+        };
+        Self {
+            stream: Arc::new(FakeStream::new(shards)),
+            store: Arc::new(FakeLeaseStore::new()),
+            sink: Arc::new(CollectingSink::default()),
+            options,
+        }
+    }
+
+    /// Starts a host.
+    ///
+    /// # Panics
+    ///
+    /// If the options contradict each other.
+    pub fn start(&self, id: &str, plugin: impl ProcessorFactory + 'static) -> TestHost {
+        let version: Arc<dyn ProcessorFactory> = Arc::new(plugin);
+        let (versions, offered) = watch::channel(version);
+        let ports = Ports {
+            reader: Arc::clone(&self.stream) as Arc<dyn StreamReader>,
+            store: Arc::clone(&self.store) as Arc<dyn LeaseStore>,
+            sink: Arc::clone(&self.sink) as Arc<dyn Sink>,
+            clock: Arc::new(TokioClock::default()),
+            budget: ByteBudget::new(64 << 20).expect("large enough"),
+            versions: offered,
+        };
+        let options = WorkerOptions { worker: WorkerId::new(id).expect("not empty"), ..self.options.clone() };
+        let status = StatusBoard::default();
+        let worker = Worker::new(ports, options, status.clone()).expect("valid options");
+        let stop = CancellationToken::new();
+        let mut task = JoinSet::new();
+        let stopped = stop.clone();
+        task.spawn(async move { worker.run(stopped, Duration::from_secs(20)).await.expect("the fake table is right") });
+        TestHost { status, versions, stop, task }
+    }
+
+    /// Puts `count` records, each saying its number, spread over the shards.
+    pub fn put(&self, numbers: std::ops::Range<u32>) {
+        for number in numbers {
+            // Steps of the golden ratio spread any run of numbers evenly.
+            let hash_key = u128::from(number).wrapping_mul(u128::MAX / 1_618_034 * 1_000_000);
+            self.stream.put_at(hash_key, &format!("key-{number}"), number.to_string());
+        }
+    }
+
+    /// The row of a shard.
+    pub fn row(&self, shard: &ShardId) -> Option<Lease> {
+        self.store.row(&LeaseKey::of_shard(shard))
+    }
+
+    /// Whether every record put so far is checkpointed.
+    pub fn is_all_checkpointed(&self) -> bool {
+        self.stream.shards().iter().all(|shard| {
+            let Some(last) = self.stream.records(&shard.id).last().cloned() else { return true };
+            self.row(&shard.id).is_some_and(|row| match row.checkpoint {
+                Checkpoint::ShardEnd => true,
+                Checkpoint::At(position) => position >= last.position,
+                Checkpoint::TrimHorizon | Checkpoint::Latest | Checkpoint::AtTimestamp => false,
+            })
+        })
+    }
+
+    /// Whether the output holds exactly the numbers of `numbers`, each once, in any order.
+    pub fn has_exactly(&self, numbers: std::ops::Range<u32>) -> bool {
+        let mut found: Vec<u32> = self.sink.lines().iter().filter_map(|line| line.parse().ok()).collect();
+        found.sort_unstable();
+        found == numbers.collect::<Vec<_>>()
+    }
+}
+
+impl TestHost {
+    /// Offers another version of the plugin.
+    pub fn offer(&self, plugin: impl ProcessorFactory + 'static) {
+        self.versions.send_replace(Arc::new(plugin));
+    }
+
+    /// Stops as on SIGTERM, and waits for the end.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        while self.task.join_next().await.is_some() {}
+    }
+}
+
+/// Waits, on the paused clock, until `is_so`.
+///
+/// # Panics
+///
+/// After an hour of simulated time.
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_hours(1);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never happened: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,153 @@
+//! A plugin written in plain Rust, behind the same ports as a component: for the worker's tests, and as the yardstick
+//! that the price of Wasm is measured against.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use shardmill_core::plugin::{PluginDigest, ProcessorError};
+use shardmill_core::ports::{CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor};
+use shardmill_core::stream::{Batch, Emitted, Position, ShardId};
+
+/// What a native plugin does with a batch.
+pub type Behaviour = dyn Fn(&ShardId, &Batch) -> Result<Processed, ProcessorError> + Send + Sync;
+
+/// Something that happened to an instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// It was made.
+    Init,
+    /// It got a batch.
+    Delivered {
+        /// The batch's records.
+        positions: Vec<Position>,
+        /// The delivery.
+        attempt: u32,
+        /// Whether it handled the batch.
+        is_ok: bool,
+    },
+    /// It was closed.
+    Closed(CloseReason),
+}
+
+/// Everything that happened, in order: shard, digest, event.
+pub type History = Arc<Mutex<Vec<(ShardId, PluginDigest, Event)>>>;
+
+/// One version of a native plugin.
+pub struct NativePlugin {
+    digest: PluginDigest,
+    behaviour: Arc<Behaviour>,
+    fails_init: bool,
+    /// `None` notes nothing: for measurements.
+    history: Option<History>,
+}
+
+struct NativeInstance {
+    digest: PluginDigest,
+    behaviour: Arc<Behaviour>,
+    history: Option<History>,
+    shard: ShardId,
+}
+
+impl NativePlugin {
+    /// A version told apart by `version`, with a history of its own.
+    ///
+    /// # Panics
+    ///
+    /// Never: sixteen hex digits, four times, are a digest.
+    pub fn new(
+        version: u64,
+        behaviour: impl Fn(&ShardId, &Batch) -> Result<Processed, ProcessorError> + Send + Sync + 'static,
+    ) -> Self {
+        let digest = PluginDigest::from_hex(&format!("{version:016x}").repeat(4)).expect("64 hex digits");
+        Self { digest, behaviour: Arc::new(behaviour), fails_init: false, history: Some(History::default()) }
+    }
+
+    /// Handles everything, emits nothing.
+    pub fn no_op(version: u64) -> Self {
+        Self::new(version, |_, _| Ok(Processed::default()))
+    }
+
+    /// Emits each record's data to `out`.
+    pub fn echo(version: u64) -> Self {
+        Self::new(version, |shard, batch| {
+            let emit = |record: &shardmill_core::stream::Record| Emitted {
+                destination: "out".to_owned(),
+                key: shard.to_string(),
+                data: record.data.clone(),
+            };
+            Ok(Processed { emitted: batch.records.iter().map(emit).collect(), ..Processed::default() })
+        })
+    }
+
+    /// Notes nothing that happens, which costs nothing.
+    #[must_use]
+    pub fn unwatched(self) -> Self {
+        Self { history: None, ..self }
+    }
+
+    /// Makes `init` fail.
+    #[must_use]
+    pub fn failing_init(self) -> Self {
+        Self { fails_init: true, ..self }
+    }
+
+    /// Writes into another version's history.
+    #[must_use]
+    pub fn sharing(self, history: &History) -> Self {
+        Self { history: Some(Arc::clone(history)), ..self }
+    }
+
+    /// What happened.
+    pub fn history(&self) -> History {
+        self.history.clone().unwrap_or_default()
+    }
+}
+
+fn note(history: Option<&History>, shard: &ShardId, digest: &PluginDigest, event: impl FnOnce() -> Event) {
+    if let Some(history) = history {
+        history.lock().unwrap_or_else(PoisonError::into_inner).push((shard.clone(), digest.clone(), event()));
+    }
+}
+
+impl ProcessorFactory for NativePlugin {
+    fn digest(&self) -> &PluginDigest {
+        &self.digest
+    }
+
+    fn instantiate(
+        &self,
+        context: Arc<InstanceContext>,
+    ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>> {
+        Box::pin(async move {
+            if self.fails_init {
+                return Err(ProcessorError::Reported { message: "init fails".to_owned() });
+            }
+            note(self.history.as_ref(), &context.shard, &self.digest, || Event::Init);
+            let instance: Box<dyn RecordProcessor> = Box::new(NativeInstance {
+                digest: self.digest.clone(),
+                behaviour: Arc::clone(&self.behaviour),
+                history: self.history.clone(),
+                shard: context.shard.clone(),
+            });
+            Ok(instance)
+        })
+    }
+}
+
+impl RecordProcessor for NativeInstance {
+    fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>> {
+        Box::pin(async move {
+            let result = (self.behaviour)(&self.shard, &batch);
+            note(self.history.as_ref(), &self.shard, &self.digest, || Event::Delivered {
+                positions: batch.records.iter().map(|record| record.position.clone()).collect(),
+                attempt: batch.attempt,
+                is_ok: result.is_ok(),
+            });
+            result
+        })
+    }
+
+    fn close(self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+        note(self.history.as_ref(), &self.shard, &self.digest, || Event::Closed(reason));
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}

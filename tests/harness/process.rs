@@ -1,0 +1,176 @@
+//! The real binary as child processes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a condition may take before a test gives up. Far more than any takes: machines are shared.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// A running `shardmill`. Killed when dropped.
+pub struct Host {
+    child: Child,
+    log: PathBuf,
+}
+
+/// The root of the repository.
+///
+/// # Panics
+///
+/// Never: this package lies in a folder of it.
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder above")
+}
+
+/// The binary, built by the same cargo that built this test.
+///
+/// # Panics
+///
+/// If it cannot be built.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        // The packages of the whole workspace, as the test's own build had, so that nothing is built twice.
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let test = std::env::current_exe().expect("this test has a path");
+        let profile = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
+        build.current_dir(repository()).args(["build", "--quiet", "--bin", "shardmill"]);
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().expect("cargo runs").success(), "the binary does not build");
+        profile.join("shardmill")
+    })
+}
+
+/// Runs a command that ends by itself.
+///
+/// # Panics
+///
+/// If it cannot be run.
+pub async fn shardmill(args: &[&str], folder: &Path) -> std::process::Output {
+    let mut command = tokio::process::Command::new(binary());
+    command.args(args).current_dir(folder).output().await.expect("shardmill runs")
+}
+
+impl Host {
+    /// Starts `shardmill` with `args` in `folder`; its log goes to `folder/NAME.log`.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn start(name: &str, args: &[&str], folder: &Path) -> Self {
+        let log = folder.join(format!("{name}.log"));
+        let stderr = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log file");
+        let stdout = stderr.try_clone().expect("a log file");
+        let mut command = Command::new(binary());
+        command.args(args).current_dir(folder).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        Self { child: command.spawn().expect("shardmill starts"), log }
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Panics
+    ///
+    /// If the process is gone already.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("the process lives");
+    }
+
+    /// Kills it at once, as a crash would.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be waited for.
+    pub fn kill(mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("reaped");
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    pub async fn terminate(self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.ended().await
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Panics
+    ///
+    /// If it does not end.
+    pub async fn ended(mut self) -> ExitStatus {
+        let mut status = None;
+        let log = self.log.clone();
+        until_log("the process ends", &log, || {
+            status = self.child.try_wait().expect("waitable");
+            status.is_some()
+        })
+        .await;
+        status.expect("ended")
+    }
+
+    /// Memory of it that is in RAM, in KiB; 0 where the system does not tell.
+    pub fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok()).unwrap_or_default()
+    }
+
+    /// Processor time it has used, in hundredths of a second; 0 where the system does not tell.
+    pub fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        // The command's name, in parentheses, may hold spaces; utime and stime are the 12th and 13th field after it.
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+        fields.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+    }
+
+    /// Its status page; needs `admin` in its configuration.
+    pub async fn status(&self) -> serde_json::Value {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let log = self.log();
+        let address = log.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("the log names it");
+        let mut stream = tokio::net::TcpStream::connect(address).await.expect("the admin pages answer");
+        let request = format!("GET /status HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("written");
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.expect("read");
+        let body = reply.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
+        // The body may come in chunks: the object is what lies between the outermost braces.
+        let object = body.find('{').zip(body.rfind('}')).map(|(from, to)| &body[from..=to]).unwrap_or_default();
+        serde_json::from_str(object).expect("JSON")
+    }
+
+    /// What it logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until `is_so`, looking every few milliseconds.
+///
+/// # Panics
+///
+/// If it takes too long.
+pub async fn eventually(what: &str, is_so: impl FnMut() -> bool) {
+    until_log(what, Path::new(""), is_so).await;
+}
+
+async fn until_log(what: &str, log: &Path, mut is_so: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !is_so() {
+        let log = || std::fs::read_to_string(log).unwrap_or_default();
+        assert!(tokio::time::Instant::now() < deadline, "never happened: {what}\n{}", log());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,154 @@
+//! The setting of a scenario: a folder with plugins and configuration, the embedded stack, a stream with flights in it.
+
+use std::path::{Path, PathBuf};
+
+use shardmill_aws::{AwsClients, LeaseTable, StreamAdmin};
+use shardmill_core::lease::{Checkpoint, Lease};
+use shardmill_core::ports::LeaseStore;
+use shardmill_core::stream::StreamName;
+use shardmill_local::{LocalOptions, LocalStack};
+use tempfile::TempDir;
+
+use crate::embedded::clients;
+use crate::process::{Host, shardmill};
+
+/// The stream's name.
+pub const STREAM: &str = "flights";
+
+/// A scenario's setting.
+pub struct Setting {
+    folder: TempDir,
+    stack: LocalStack,
+    /// Clients for the stack.
+    pub clients: AwsClients,
+}
+
+impl Setting {
+    /// A stack in this process with an empty stream of `shards`, and an empty plugins folder.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be set up.
+    pub async fn new(shards: u32) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("plugins")).expect("a plugins folder");
+        let stack = LocalStack::start(LocalOptions::kept_in(folder.path().join("data"))).await.expect("the stack");
+        let clients = clients(&stack).await;
+        let stream = StreamName::new(STREAM).expect("valid");
+        StreamAdmin::new(clients.kinesis.clone()).ensure_stream(&stream, shards).await.expect("the stream");
+        Self { folder, stack, clients }
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Puts a component into the plugins folder under `name`, in one step.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be written.
+    pub fn drop_plugin(&self, name: &str, bytes: &[u8]) {
+        let fresh = self.path().join("plugins").join(format!(".{name}.new"));
+        std::fs::write(&fresh, bytes).expect("written");
+        std::fs::rename(fresh, self.path().join("plugins").join(format!("{name}.wasm"))).expect("renamed");
+    }
+
+    /// Starts a host whose output goes to `ID.ndjson`.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn host(&self, id: &str) -> Host {
+        self.host_with(id, "[reads]\ncalls-per-second = 50.0\nbytes-per-second = \"1GiB\"\nidle-every = \"50ms\"")
+    }
+
+    /// The same with settings of its own for reads and batches.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn host_with(&self, id: &str, reads_and_batches: &str) -> Host {
+        let config = format!(
+            r#"
+stream = "{STREAM}"
+worker-id = "{id}"
+[leases]
+duration = "3s"
+scan-every = "200ms"
+{reads_and_batches}
+[checkpoint]
+age = "300ms"
+[sinks.out]
+type = "file"
+path = "{id}.ndjson"
+[plugin.flights.config]
+destination = "out"
+[plugin.versioned.config]
+destination = "out"
+"#
+        );
+        let file = format!("{id}.toml");
+        std::fs::write(self.path().join(&file), config).expect("written");
+        Host::start(id, &["run", "--config", &file, "--local"], self.path())
+    }
+
+    /// The output of a host.
+    pub fn output_of(&self, id: &str) -> PathBuf {
+        self.path().join(format!("{id}.ndjson"))
+    }
+
+    /// Puts the lines of `file` into the stream with the real command; gives the last sequence number of each shard.
+    ///
+    /// # Panics
+    ///
+    /// If the command fails.
+    pub async fn put(&self, file: &Path) -> Vec<(String, String)> {
+        let file = file.to_str().expect("utf-8");
+        let args = ["put", "--local", "--stream", STREAM, "--key-field", "flight", "--json", file];
+        let output = shardmill(&args, self.path()).await;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a summary");
+        let last = summary["last-sequence-numbers"].as_object().expect("positions");
+        last.iter().map(|(shard, last)| (shard.clone(), last.as_str().expect("text").to_owned())).collect()
+    }
+
+    /// The rows of an application.
+    pub async fn leases(&self, application: &str) -> Vec<Lease> {
+        let table = LeaseTable::new(self.clients.dynamodb.clone(), application);
+        table.list().await.map(|listing| listing.leases).unwrap_or_default()
+    }
+
+    /// Waits until every shard's checkpoint has reached its last record.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long.
+    pub async fn until_checkpointed(&self, application: &str, last: &[(String, String)]) {
+        let deadline = tokio::time::Instant::now() + std::time::Duration::from_mins(5);
+        loop {
+            let leases = self.leases(application).await;
+            let is_done = last.iter().all(|(shard, sequence)| {
+                leases.iter().any(|lease| {
+                    lease.key.as_str() == shard
+                        && match &lease.checkpoint {
+                            Checkpoint::ShardEnd => true,
+                            Checkpoint::At(position) => position.sequence.as_str() >= sequence.as_str(),
+                            Checkpoint::TrimHorizon | Checkpoint::Latest | Checkpoint::AtTimestamp => false,
+                        }
+                })
+            });
+            if is_done {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "not all checkpointed: {leases:#?}");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Ends the stack properly.
+    pub async fn stop(self) {
+        self.stack.stop().await;
+    }
+}

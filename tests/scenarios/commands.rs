@@ -1,0 +1,121 @@
+//! The commands as a newcomer types them.
+
+use harness::guests::guest;
+use harness::process::{Host, eventually, repository, shardmill};
+use harness::setting::Setting;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn folder_with_earthquakes() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("plugins")).unwrap();
+    std::fs::write(folder.path().join("plugins/earthquakes.wasm"), guest("earthquakes")).unwrap();
+    folder
+}
+
+fn sample() -> String {
+    repository().join("examples/earthquakes/sample.ndjson").display().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dev_feeds_prints_alerts_ends_when_idle_and_resumes_without_repeats() {
+    let folder = folder_with_earthquakes();
+    let sample = sample();
+    let args = ["dev", "--feed", &sample, "--key-field", "properties.net", "--until-idle"];
+    let first = shardmill(&args, folder.path()).await;
+    let (out, log) = (text(&first.stdout), text(&first.stderr));
+    assert!(first.status.success(), "{log}");
+    let alerts = out.lines().filter(|line| line.contains("\"magnitude\"")).count();
+    assert!(alerts > 2, "{out}");
+    assert!(out.contains("earthquakes (") && out.contains("all checkpointed"), "{out}");
+
+    // The data directory remembers stream and checkpoints: nothing is left to do, nothing comes again.
+    let again = shardmill(&["dev", "--until-idle", "--json"], folder.path()).await;
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    let summary: serde_json::Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(summary["plugins"]["earthquakes"]["records"], 0, "{summary}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dev_without_a_plugin_says_so_instead_of_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let ended = shardmill(&["dev", "--until-idle"], folder.path()).await;
+    assert!(!ended.status.success());
+    assert!(text(&ended.stderr).contains("no working plugin"), "{}", text(&ended.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_tells_what_a_file_is_and_refuses_what_is_not_a_plugin() {
+    let folder = folder_with_earthquakes();
+    let good = shardmill(&["check", "plugins/earthquakes.wasm", "--json"], folder.path()).await;
+    assert!(good.status.success(), "{}", text(&good.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&good.stdout).unwrap();
+    assert_eq!(report["contract"], "0.1.0");
+    assert!(report["refusal"].is_null() && report["compile-ms"].as_f64().unwrap() > 0.0);
+    std::fs::write(folder.path().join("text.wasm"), "(module)").unwrap();
+    let bad = shardmill(&["check", "text.wasm"], folder.path()).await;
+    assert!(!bad.status.success());
+    assert!(text(&bad.stderr).contains("refuse"), "{}", text(&bad.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_configuration_is_refused_with_its_line_and_exit_code_64() {
+    let folder = tempfile::tempdir().unwrap();
+    for (config, expected) in [
+        ("stream = \"s\"\nstraem = 1\n", "line 2"),
+        ("stream = \"s\"\n[leases]\nduration = \"10s\"\nrenew-every = \"9s\"\n", "line 4: leases.renew-every"),
+        ("stream = \"s\"\ninitial-position = \"yesterday\"\n", "line 2: initial-position"),
+        ("stream = \"s\"\n[limits]\nmemory = \"many\"\n", "line 3"),
+        ("stream = 7\n", "line 1"),
+        ("[batch]\nrecords = -1\n", "line 2"),
+        ("", "missing field `stream`"),
+    ] {
+        std::fs::write(folder.path().join("shardmill.toml"), config).unwrap();
+        let ended = shardmill(&["run"], folder.path()).await;
+        assert_eq!(ended.status.code(), Some(64), "{config}");
+        assert!(text(&ended.stderr).contains(expected), "{config}: {}", text(&ended.stderr));
+    }
+    std::fs::write(folder.path().join("shardmill.toml"), [0xff, 0xfe]).unwrap();
+    assert_eq!(shardmill(&["run"], folder.path()).await.status.code(), Some(64));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn put_names_the_bad_line_and_what_was_stored_before() {
+    let setting = Setting::new(1).await;
+    std::fs::write(setting.path().join("bad.ndjson"), "{\"flight\":1}\n{\"flight\":2}\nnonsense\n").unwrap();
+    let args = ["put", "--local", "--stream", "flights", "--key-field", "flight", "bad.ndjson"];
+    let ended = shardmill(&args, setting.path()).await;
+    assert!(!ended.status.success());
+    let log = text(&ended.stderr);
+    assert!(log.contains("stored 2 records") && log.contains("line 3"), "{log}");
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_shows_a_row_for_each_shard() {
+    let setting = Setting::new(3).await;
+    setting.drop_plugin("flights", &guest("flights"));
+    let host = setting.host("a");
+    while setting.leases("flights").await.iter().filter(|lease| lease.owner.is_some()).count() < 3 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let shown = shardmill(&["leases", "flights", "--local"], setting.path()).await;
+    let table = text(&shown.stdout);
+    assert_eq!(table.lines().filter(|line| line.contains("shardId-")).count(), 3, "{table}");
+    assert!(table.contains("TRIM_HORIZON"), "{table}");
+    assert!(host.terminate().await.success());
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_stack_on_the_same_data_directory_is_refused_by_name() {
+    let folder = folder_with_earthquakes();
+    let first = Host::start("first", &["dev"], folder.path());
+    eventually("started", || first.log().contains("embedded stack and host started")).await;
+    let second = shardmill(&["dev"], folder.path()).await;
+    assert!(!second.status.success());
+    assert!(text(&second.stderr).contains("data"), "{}", text(&second.stderr));
+    assert!(first.terminate().await.success());
+}

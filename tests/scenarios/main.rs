@@ -1,0 +1,19 @@
+//! The real binary on the embedded stack and real input: one file for each situation of an operator.
+//!
+//! `SHARDMILL_FLIGHTS=flights.ndjson.gz` runs them on another file than the slice in the repository;
+//! `SHARDMILL_KILLS` and `SHARDMILL_SWAPS` set how often hosts are killed and files replaced.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stderr, reason = "figures for whoever runs these on the whole input")]
+
+mod commands;
+mod crashes;
+mod fleet;
+mod hostile;
+mod known_answer;
+mod swaps;
+
+/// A number from the environment.
+fn setting(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}

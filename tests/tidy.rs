@@ -1,0 +1,175 @@
+//! House rules that a program can check: what may depend on what, how large things are, which words are used.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Lines of a file before its tests: more does not fit in a head.
+const FILE_LINES_MAX: usize = 400;
+/// Names that say nothing, or that mean something else in this field.
+const BANNED_WORDS: [&str; 9] =
+    ["manager", "helper", "utils", "proxy", "assigned_to", "depleted", "consumer_group", "uppificator", "handler2"];
+/// What each package of the host may use of the others. A wrong import does not compile; this keeps the manifests right.
+const MAY_USE: [(&str, &[&str]); 6] = [
+    ("core", &[]),
+    ("worker", &["shardmill-core"]),
+    ("aws", &["shardmill-core"]),
+    ("wasm", &["shardmill-core"]),
+    ("local", &[]),
+    ("app", &["shardmill-core", "shardmill-worker", "shardmill-aws", "shardmill-wasm", "shardmill-local"]),
+];
+/// What a package must never see, by the start of the name.
+const NEVER: [(&str, &[&str]); 5] = [
+    ("core", &["tokio", "aws-", "wasmtime", "tracing", "rand", "fastrand", "serde", "futures"]),
+    ("worker", &["aws-", "wasmtime", "notify", "axum", "clap"]),
+    ("aws", &["wasmtime", "notify", "axum", "clap"]),
+    ("wasm", &["aws-", "axum", "clap"]),
+    ("local", &["wasmtime", "clap"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn files_with(extension: &str) -> Vec<PathBuf> {
+    fn visit(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if name.starts_with('.') || name == "target" || name == "data" {
+                continue;
+            }
+            if path.is_dir() {
+                visit(&path, extension, found);
+            } else if path.extension().is_some_and(|found| found == extension) {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    visit(&root(), extension, &mut found);
+    assert!(!found.is_empty(), "no .{extension} files found");
+    found
+}
+
+fn own_path(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap().display().to_string()
+}
+
+/// Names under `[dependencies]` of a package of the host.
+fn dependencies(package: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join("host").join(package).join("Cargo.toml")).unwrap();
+    let section = text.split("\n[").find(|section| section.starts_with("dependencies]")).unwrap();
+    let name = |line: &str| line.split(['.', ' ', '=']).next().unwrap_or_default().to_owned();
+    section.lines().skip(1).map(name).filter(|name| !name.is_empty() && !name.starts_with('#')).collect()
+}
+
+#[test]
+fn packages_know_each_other_in_one_direction_only() {
+    for (package, allowed) in MAY_USE {
+        let ours = dependencies(package).into_iter().filter(|name| name.starts_with("shardmill"));
+        let wrong: Vec<_> = ours.filter(|name| !allowed.contains(&name.as_str())).collect();
+        assert!(wrong.is_empty(), "host/{package} must not use {wrong:?}");
+    }
+    for (package, never) in NEVER {
+        let found = dependencies(package);
+        let wrong: Vec<_> = found.iter().filter(|name| never.iter().any(|start| name.starts_with(start))).collect();
+        assert!(wrong.is_empty(), "host/{package} must never see {wrong:?}");
+    }
+}
+
+#[test]
+fn files_fit_in_a_head() {
+    let mut long = Vec::new();
+    for path in files_with("rs") {
+        let text = fs::read_to_string(&path).unwrap();
+        let lines = text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count();
+        if lines > FILE_LINES_MAX {
+            long.push(format!("{} has {lines} lines", own_path(&path)));
+        }
+    }
+    assert!(long.is_empty(), "cut these: {long:#?}");
+}
+
+#[test]
+fn functions_are_bounded_by_the_lint() {
+    let clippy = fs::read_to_string(root().join(".clippy.toml")).unwrap();
+    assert!(clippy.contains("too-many-lines-threshold = 70"));
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    for lint in ["too_many_lines = \"warn\"", "unwrap_used = \"warn\"", "missing_docs = \"warn\""] {
+        assert!(manifest.contains(lint), "{lint} is gone from the lint table");
+    }
+}
+
+#[test]
+fn names_use_the_fields_words() {
+    let mut wrong = Vec::new();
+    for path in files_with("rs").into_iter().filter(|path| !path.ends_with("tests/tidy.rs")) {
+        let text = fs::read_to_string(&path).unwrap();
+        let name = path.file_stem().unwrap().to_string_lossy().to_lowercase();
+        let declares = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let keyword = words.iter().position(|word| ["struct", "enum", "trait", "mod", "fn", "type"].contains(word));
+            keyword.and_then(|at| words.get(at + 1)).map(|word| word.to_lowercase())
+        };
+        let declared = text.lines().filter_map(declares).chain([name]);
+        for word in declared {
+            wrong.extend(
+                BANNED_WORDS.iter().filter(|banned| word.contains(*banned)).map(|banned| (own_path(&path), *banned)),
+            );
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let markers =
+        [concat!("to", "do!("), concat!("unimpl", "emented!("), concat!("FIX", "ME"), concat!("#[ign", "ore")];
+    let mut found = Vec::new();
+    for path in files_with("rs") {
+        let text = fs::read_to_string(&path).unwrap();
+        found.extend(markers.iter().filter(|marker| text.contains(*marker)).map(|marker| (own_path(&path), *marker)));
+    }
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn every_metric_is_in_the_operators_table() {
+    let table = fs::read_to_string(root().join("docs/operations.md")).unwrap();
+    let mut metrics = Vec::new();
+    for path in files_with("rs").into_iter().filter(|path| path.ends_with("metrics.rs")) {
+        let text = fs::read_to_string(path).unwrap();
+        let quoted = text.split('"').filter(|piece| piece.starts_with("shardmill_") && !piece.contains(' '));
+        // A name that a guest chooses the end of is documented with `*`.
+        metrics.extend(quoted.map(|name| name.split('{').next().unwrap_or_default().to_owned()));
+    }
+    assert!(metrics.len() > 10);
+    let missing: Vec<_> = metrics.iter().filter(|metric| !table.contains(metric.as_str())).collect();
+    assert!(missing.is_empty(), "not in docs/operations.md: {missing:?}");
+}
+
+#[test]
+fn every_configuration_key_is_documented() {
+    let docs = fs::read_to_string(root().join("docs/configuration.md")).unwrap();
+    let file = fs::read_to_string(root().join("host/app/src/config/file.rs")).unwrap();
+    let declared = file.split("// === impl").next().unwrap();
+    let is_field = |line: &&str| line.starts_with("    ") && line.trim_end().ends_with(',') && line.contains(": ");
+    let fields = declared.lines().filter(is_field).map(|line| line.trim().split(':').next().unwrap().replace('_', "-"));
+    // A key that opens a section is documented by its heading.
+    let is_documented = |key: &String| docs.contains(&format!("`{key}`")) || docs.contains(&format!("`[{key}"));
+    let missing: Vec<_> = fields.filter(|key| key != "key" && key != "message" && !is_documented(key)).collect();
+    assert!(missing.is_empty(), "not in docs/configuration.md: {missing:?}");
+}
+
+#[test]
+fn every_decision_has_context_decision_and_consequences() {
+    for path in files_with("md").into_iter().filter(|path| own_path(path).starts_with("docs/decisions/")) {
+        let text = fs::read_to_string(&path).unwrap();
+        for heading in ["## Context", "## Decision", "## Consequences"] {
+            assert!(text.contains(heading), "{} has no {heading}", own_path(&path));
+        }
+    }
+}

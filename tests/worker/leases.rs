@@ -1,0 +1,216 @@
+//! Leases are shared, kept, lost and given back; a host that lost one changes nothing.
+
+use std::time::Duration;
+
+use harness::fake_lease_store::StoreOp;
+use harness::faults::Fault;
+use harness::fleet::{TestFleet, until};
+use harness::native::NativePlugin;
+use shardmill_core::lease::{Checkpoint, WorkerId};
+use shardmill_worker::ShardState;
+
+fn owners(fleet: &TestFleet) -> Vec<Option<String>> {
+    fleet.store.rows().iter().map(|row| row.owner.as_ref().map(ToString::to_string)).collect()
+}
+
+fn count(fleet: &TestFleet, id: &str) -> usize {
+    owners(fleet).iter().filter(|owner| owner.as_deref() == Some(id)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lone_host_holds_every_lease_within_a_second() {
+    let fleet = TestFleet::new(9);
+    let started = tokio::time::Instant::now();
+    let _host = fleet.start("a", NativePlugin::no_op(1));
+    until("all held", || count(&fleet, "a") == 9).await;
+    assert!(started.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hosts_started_together_share_and_the_rest_go_on_when_one_stops() {
+    let fleet = TestFleet::new(4);
+    let a = fleet.start("a", NativePlugin::echo(1));
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    until("shared", || count(&fleet, "a") == 2 && count(&fleet, "b") == 2).await;
+    fleet.put(0..100);
+    until("all out", || fleet.is_all_checkpointed()).await;
+    let stopped_at = tokio::time::Instant::now();
+    a.stop().await;
+    until("b has them all", || count(&fleet, "b") == 4).await;
+    assert!(stopped_at.elapsed() < Duration::from_secs(3), "released leases need not expire");
+    fleet.put(100..200);
+    until("all out", || fleet.is_all_checkpointed()).await;
+    assert!(fleet.has_exactly(0..200), "nothing lost, and nothing repeated after a planned exit");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crashed_hosts_leases_are_taken_after_the_lease_duration_and_resume_at_the_checkpoint() {
+    let fleet = TestFleet::new(3);
+    let a = fleet.start("a", NativePlugin::echo(1));
+    fleet.put(0..60);
+    until("all out", || fleet.is_all_checkpointed()).await;
+    drop(a);
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    let crashed_at = tokio::time::Instant::now();
+    fleet.put(60..90);
+    until("all out", || fleet.is_all_checkpointed()).await;
+    let took = crashed_at.elapsed();
+    assert!(took > fleet.options.leases.duration, "a live lease is never taken");
+    assert!(took < fleet.options.leases.duration + Duration::from_secs(6), "{took:?}");
+    assert!(fleet.has_exactly(0..90));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_under_the_same_id_resumes_at_once() {
+    let fleet = TestFleet::new(3);
+    drop({
+        let host = fleet.start("a", NativePlugin::echo(1));
+        until("held", || count(&fleet, "a") == 3).await;
+        host
+    });
+    let restarted_at = tokio::time::Instant::now();
+    fleet.put(0..30);
+    let _again = fleet.start("a", NativePlugin::echo(1));
+    until("all out", || fleet.has_exactly(0..30)).await;
+    assert!(restarted_at.elapsed() < Duration::from_secs(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_planned_exit_checkpoints_and_releases_everything() {
+    let fleet = TestFleet::new(2);
+    let host = fleet.start("a", NativePlugin::echo(1));
+    fleet.put(0..33);
+    until("delivered", || fleet.sink.lines().len() == 33).await;
+    host.stop().await;
+    assert_eq!(owners(&fleet), [None, None]);
+    assert!(fleet.is_all_checkpointed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_whose_lease_was_taken_writes_nothing_more() {
+    let fleet = TestFleet::new(1);
+    let host = fleet.start("a", NativePlugin::echo(1));
+    let shard = fleet.stream.shards()[0].id.clone();
+    until("held", || count(&fleet, "a") == 1).await;
+    let mut row = fleet.row(&shard).unwrap();
+    row.owner = WorkerId::new("thief");
+    row.counter = row.counter.next();
+    fleet.store.put_row(row.clone());
+    fleet.put(0..20);
+    until("noticed", || host.status.snapshot().shards[shard.as_str()].state == ShardState::Lost).await;
+    // The thief never renews, so that the lease may be taken back later; until then the row stays as it was.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(fleet.row(&shard).unwrap(), row);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_answer_was_lost_is_recognised_as_applied() {
+    for op in [StoreOp::Renew, StoreOp::Checkpoint, StoreOp::Take, StoreOp::Release] {
+        let fleet = TestFleet::new(1);
+        fleet.store.faults.queue(op, Fault::UnknownApplied);
+        fleet.store.faults.queue(op, Fault::UnknownApplied);
+        let host = fleet.start("a", NativePlugin::echo(1));
+        fleet.put(0..20);
+        until("all out", || fleet.is_all_checkpointed()).await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        host.stop().await;
+        assert!(fleet.has_exactly(0..20), "{op:?}: {:?}", fleet.sink.lines().len());
+        assert_eq!(owners(&fleet), [None], "{op:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_never_arrived_is_sent_again() {
+    for fault in [Fault::UnknownNotApplied, Fault::Throttle, Fault::Refuse] {
+        let fleet = TestFleet::new(1);
+        for op in [
+            StoreOp::EnsureTable,
+            StoreOp::List,
+            StoreOp::Create,
+            StoreOp::Take,
+            StoreOp::Checkpoint,
+            StoreOp::Renew,
+            StoreOp::Get,
+        ] {
+            fleet.store.faults.queue(op, fault);
+        }
+        let _host = fleet.start("a", NativePlugin::echo(1));
+        fleet.put(0..20);
+        until("all out", || fleet.is_all_checkpointed()).await;
+        assert!(fleet.has_exactly(0..20), "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_that_is_gone_for_hours_stops_delivery_at_the_deadline_and_loses_nothing() {
+    let fleet = TestFleet::new(2);
+    let host = fleet.start("a", NativePlugin::echo(1));
+    fleet.put(0..20);
+    until("all out", || fleet.is_all_checkpointed()).await;
+    fleet.store.faults.draw_from(|_| Some(Fault::UnknownNotApplied));
+    tokio::time::sleep(fleet.options.leases.duration * 2).await;
+    assert!(host.status.snapshot().shards.values().all(|shard| shard.state == ShardState::Lost));
+    let lines = fleet.sink.lines().len();
+    fleet.put(20..40);
+    tokio::time::sleep(Duration::from_hours(3)).await;
+    assert_eq!(fleet.sink.lines().len(), lines, "nothing is delivered without a lease");
+    fleet.store.faults.clear();
+    until("all out", || fleet.is_all_checkpointed()).await;
+    assert!(fleet.has_exactly(0..40));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_hangs_costs_the_lease_at_the_deadline_and_not_later() {
+    let fleet = TestFleet::new(1);
+    let host = fleet.start("a", NativePlugin::echo(1));
+    let shard = fleet.stream.shards()[0].id.clone();
+    until("held", || count(&fleet, "a") == 1).await;
+    fleet.store.faults.draw_from(|op| matches!(op, StoreOp::Renew | StoreOp::Get).then_some(Fault::Hang));
+    let hung_at = tokio::time::Instant::now();
+    until("given up", || host.status.snapshot().shards[shard.as_str()].state == ShardState::Lost).await;
+    assert!(hung_at.elapsed() < fleet.options.leases.duration);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_deleted_by_hand_is_noticed_and_made_again() {
+    let fleet = TestFleet::new(2);
+    let _host = fleet.start("a", NativePlugin::echo(1));
+    fleet.put(0..20);
+    until("all out", || fleet.is_all_checkpointed()).await;
+    let shard = fleet.stream.shards()[0].id.clone();
+    fleet.store.delete_row(&shardmill_core::stream::LeaseKey::of_shard(&shard));
+    until("made again and checkpointed", || fleet.is_all_checkpointed()).await;
+    assert!(fleet.sink.lines().len() >= 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_that_cannot_be_read_or_are_foreign_are_left_alone() {
+    let fleet = TestFleet::new(1);
+    fleet.store.add_bad_row("shardId-000000000007", "leaseCounter is missing");
+    fleet.store.set_foreign_rows(3);
+    let _host = fleet.start("a", NativePlugin::echo(1));
+    fleet.put(0..5);
+    until("all out", || fleet.is_all_checkpointed()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_rise_by_one_and_checkpoints_never_go_back() {
+    let fleet = TestFleet::new(3);
+    let a = fleet.start("a", NativePlugin::echo(1));
+    for round in 0..10 {
+        fleet.put(round * 30..round * 30 + 30);
+        tokio::time::sleep(Duration::from_secs(4)).await;
+    }
+    a.stop().await;
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    until("all out", || fleet.is_all_checkpointed()).await;
+    for row in fleet.store.rows() {
+        let writes: Vec<_> = fleet.store.history().into_iter().filter(|write| write.row.key == row.key).collect();
+        assert!(writes.len() > 3);
+        for pair in writes.windows(2) {
+            assert_eq!(pair[1].row.counter, pair[0].row.counter.next());
+            assert!(pair[1].row.checkpoint >= pair[0].row.checkpoint);
+        }
+        assert!(row.checkpoint > Checkpoint::TrimHorizon);
+    }
+}

@@ -1,0 +1,8 @@
+//! The worker on fakes and the paused clock: one file for each kind of promise.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod delivery;
+mod leases;
+mod resharding;
+mod swaps;

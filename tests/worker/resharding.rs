@@ -1,0 +1,107 @@
+//! Splits and merges: parents are drained first, children have rows before `SHARD_END`.
+
+use std::time::Duration;
+
+use harness::fake_lease_store::StoreOp;
+use harness::fake_stream::ReadOp;
+use harness::faults::Fault;
+use harness::fleet::{TestFleet, until};
+use harness::native::{Event, NativePlugin};
+use shardmill_core::lease::Checkpoint;
+use shardmill_core::ports::CloseReason;
+use shardmill_core::stream::{InitialPosition, ShardId};
+
+/// Index of the first write of `op` to `shard`'s row.
+fn first_write(fleet: &TestFleet, op: StoreOp, shard: &ShardId) -> usize {
+    let of = |write: &harness::fake_lease_store::AppliedWrite| write.op == op && write.row.key.shard_id() == *shard;
+    fleet.store.history().iter().position(of).unwrap_or_else(|| panic!("no {op:?} of {shard}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_split_drains_the_parent_before_its_children_start_and_leases_them_before_shard_end() {
+    let mut fleet = TestFleet::new(1);
+    fleet.options.initial_position = InitialPosition::Latest;
+    let parent = fleet.stream.shards()[0].id.clone();
+    let plugin = NativePlugin::echo(1);
+    let history = plugin.history();
+    let _host = fleet.start("a", plugin);
+    until("reading", || fleet.stream.calls(ReadOp::Fetch) > 0).await;
+    fleet.put(0..50);
+    let children = fleet.stream.split(&parent, u128::MAX / 2);
+    fleet.put(50..100);
+    until("all out", || fleet.has_exactly(0..100)).await;
+    let end = first_write(&fleet, StoreOp::End, &parent);
+    for child in &children {
+        assert!(first_write(&fleet, StoreOp::Create, child) < end);
+        assert!(first_write(&fleet, StoreOp::Take, child) > end);
+    }
+    let row = fleet.row(&parent).unwrap();
+    assert_eq!((row.checkpoint, row.children, row.owner), (Checkpoint::ShardEnd, children.to_vec(), None));
+    let history = history.lock().unwrap();
+    let closed = (parent, history[0].1.clone(), Event::Closed(CloseReason::ShardEnded));
+    assert!(history.contains(&closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_merged_shard_waits_for_both_parents() {
+    let fleet = TestFleet::new(2);
+    let [left, right] = [0, 1].map(|n| fleet.stream.shards()[n].id.clone());
+    fleet.put(0..60);
+    let child = fleet.stream.merge(&left, &right);
+    fleet.put(60..90);
+    let _a = fleet.start("a", NativePlugin::echo(1));
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    until("all out", || fleet.has_exactly(0..90)).await;
+    let take = first_write(&fleet, StoreOp::Take, &child);
+    assert!(first_write(&fleet, StoreOp::End, &left) < take);
+    assert!(first_write(&fleet, StoreOp::End, &right) < take);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_between_creating_children_and_shard_end_is_made_good() {
+    let fleet = TestFleet::new(1);
+    let parent = fleet.stream.shards()[0].id.clone();
+    fleet.put(0..30);
+    fleet.stream.split(&parent, u128::MAX / 2);
+    fleet.put(30..60);
+    fleet.store.faults.draw_from(|op| (op == StoreOp::End).then_some(Fault::UnknownNotApplied));
+    let host = fleet.start("a", NativePlugin::echo(1));
+    until("children have rows", || fleet.store.rows().len() == 3).await;
+    drop(host);
+    fleet.store.faults.clear();
+    let _again = fleet.start("a", NativePlugin::echo(1));
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    assert_eq!(fleet.row(&parent).unwrap().checkpoint, Checkpoint::ShardEnd);
+    let mut lines = fleet.sink.lines();
+    lines.sort();
+    lines.dedup();
+    assert_eq!(lines.len(), 60, "nothing lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storm_of_splits_and_merges_loses_nothing_and_repeats_nothing() {
+    let fleet = TestFleet::new(1);
+    let _a = fleet.start("a", NativePlugin::echo(1));
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    let mut put = 0;
+    for _ in 0..4 {
+        let open: Vec<_> = fleet.stream.shards().into_iter().filter(shardmill_core::stream::Shard::is_open).collect();
+        for shard in &open {
+            let middle = shard.hash_range.start() + (shard.hash_range.end() - shard.hash_range.start()) / 2;
+            fleet.stream.split(&shard.id, middle + 1);
+            fleet.put(put..put + 10);
+            put += 10;
+        }
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let mut open: Vec<_> =
+            fleet.stream.shards().into_iter().filter(shardmill_core::stream::Shard::is_open).collect();
+        open.sort_by_key(|shard| shard.hash_range.start());
+        if let [left, right, ..] = &open[..] {
+            fleet.stream.merge(&left.id, &right.id);
+        }
+        fleet.put(put..put + 50);
+        put += 50;
+    }
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    assert!(fleet.has_exactly(0..put));
+}
