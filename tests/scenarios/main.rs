@@ -11,6 +11,7 @@ mod crashes;
 mod fleet;
 mod hostile;
 mod known_answer;
+mod removal;
 mod swaps;
 
 /// A number from the environment.

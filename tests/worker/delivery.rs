@@ -259,3 +259,31 @@ async fn idle_shards_keep_no_bytes_from_each_other() {
     let calls = fleet.stream.calls(ReadOp::Fetch) - before;
     assert!(calls >= 64 * 9, "{calls} reads in ten idle seconds");
 }
+
+#[tokio::test(start_paused = true)]
+async fn bytes_stay_within_the_shards_rate() {
+    let mut fleet = TestFleet::new(1);
+    fleet.options.reads.records_per_call = 4;
+    for number in 0..40 {
+        fleet.stream.put_at(0, &number.to_string(), vec![b'x'; 512 << 10]);
+    }
+    let started = tokio::time::Instant::now();
+    let _host = fleet.start("a", NativePlugin::no_op(1));
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    // Ten replies of 2 MiB at 2 MiB a second; the last one need not be waited for.
+    assert!(started.elapsed() > Duration::from_secs(8), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_whose_batch_fails_for_ever_fetches_no_more_than_it_may_hold() {
+    let mut fleet = TestFleet::new(1);
+    fleet.options.reads.records_per_call = 10;
+    let host = fleet.start("a", NativePlugin::new(1, |_, _| Err(trapped())));
+    fleet.put(0..500);
+    let shard = fleet.stream.shards()[0].id.clone();
+    let is_blocked = || host.status.snapshot().shards.get(shard.as_str()).is_some_and(|shard| shard.blocked.is_some());
+    until("blocked", is_blocked).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let calls = fleet.stream.calls(ReadOp::Fetch);
+    assert!(calls <= 4, "one batch in delivery, one reply waiting, one on its way: {calls} calls");
+}

@@ -64,7 +64,11 @@ impl Grant {
         let end = match pipeline_task.join_next().await {
             Some(Ok(end)) => end,
             // A panic in the pipeline: the row is left to expire, as after a crash, and another take starts afresh.
-            Some(Err(_)) | None => PipelineEnd::Lost(LossReason::DeadlinePassed),
+            Some(Err(error)) => {
+                tracing::error!(%shard, %error, "a pipeline panicked; its lease will expire and be taken again");
+                PipelineEnd::Lost(LossReason::DeadlinePassed)
+            }
+            None => PipelineEnd::Lost(LossReason::DeadlinePassed),
         };
         let state = match end {
             PipelineEnd::Ended => ShardState::Ended,
