@@ -9,7 +9,7 @@ if command -v rustup >/dev/null && ! rustup target list --installed | grep -qx w
 fi
 cargo build --profile guest --target wasm32-wasip2 -p earthquakes
 # Copied beside and renamed, so that a running host never sees half a file.
-cp target/wasm32-wasip2/guest/earthquakes.wasm plugins/.earthquakes.new
+cp "${CARGO_TARGET_DIR:-target}/wasm32-wasip2/guest/earthquakes.wasm" plugins/.earthquakes.new
 mv plugins/.earthquakes.new plugins/earthquakes.wasm
 
 exec cargo run -- dev --feed examples/earthquakes/sample.ndjson --key-field properties.net --until-idle "$@"

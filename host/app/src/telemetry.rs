@@ -27,7 +27,7 @@ pub fn start_logging(format: LogFormat) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second call, in a test that runs a command in-process, changes nothing.
     let _ = match format {
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
 }

@@ -1,6 +1,6 @@
 //! `shardmill leases`.
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
 use shardmill_aws::LeaseTable;
@@ -67,7 +67,7 @@ fn row(lease: &Lease) -> Row {
 
 fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["shard", "owner", "counter", "checkpoint", "lag", "plugin"]);
     for row in rows {
         let is_ended = row.checkpoint == Checkpoint::ShardEnd.text();
