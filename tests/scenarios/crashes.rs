@@ -16,7 +16,7 @@ async fn killed_again_and_again_nothing_is_lost() {
     let last = setting_.put(&flights::input()).await;
     // Slow enough that every life ends in the middle.
     let config =
-        "[batch]\nrecords = 50\n[reads]\ncalls-per-second = 20.0\nrecords-per-call = 400\nidle-every = \"50ms\"";
+        "[batch]\nrecords = 50\n[reads]\ncalls-per-second = 20.0\nrecords-per-call = 40\nidle-every = \"50ms\"";
     let output = setting_.output_of("a");
     let written = || output.metadata().map_or(0, |metadata| metadata.len());
     let mut random = fastrand::Rng::new();

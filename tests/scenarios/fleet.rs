@@ -1,22 +1,16 @@
 //! Two hosts on one table share; one goes, the other goes on.
 
+use std::time::Duration;
+
 use harness::flights::{self, Output};
 use harness::guests::guest;
-use harness::process::eventually;
+use harness::process::{Host, eventually};
 use harness::setting::Setting;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hosts_share_and_one_goes_on_alone_at_once_without_loss_or_repeat() {
     let setting = Setting::new(4).await;
-    setting.drop_plugin("flights", &guest("flights"));
-    let (a, b) = (setting.host("a"), setting.host("b"));
-    let owners = async |id: &str| {
-        let leases = setting.leases("flights").await;
-        leases.iter().filter(|lease| lease.owner.as_ref().is_some_and(|owner| owner.as_str() == id)).count()
-    };
-    while (owners("a").await, owners("b").await) != (2, 2) {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    let (a, b) = started_together(&setting).await;
     let input = flights::input();
     let put = setting.put(&input);
     let leave = async {
@@ -31,4 +25,31 @@ async fn two_hosts_share_and_one_goes_on_alone_at_once_without_loss_or_repeat() 
     assert_eq!(output.carriers, flights::expected());
     assert_eq!((output.repeats, output.disorder), (0, 0), "a planned exit repeats nothing");
     setting.stop().await;
+}
+
+/// Two hosts that share the shards. They look at the table within the same 300 ms unless the machine is very busy; then
+/// the first has them all, and another try is made.
+async fn started_together(setting: &Setting) -> (Host, Host) {
+    for attempt in 1..=10 {
+        let (a, b) = (setting.host("a"), setting.host("b"));
+        eventually("both run", || [&a, &b].iter().all(|host| host.log().matches("host started").count() >= attempt))
+            .await;
+        setting.drop_plugin("flights", &guest("flights"));
+        let (mut of_a, mut of_b) = (0, 0);
+        while of_a + of_b < 4 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            (of_a, of_b) = (count(setting, "a").await, count(setting, "b").await);
+        }
+        if (of_a, of_b) == (2, 2) {
+            return (a, b);
+        }
+        std::fs::remove_file(setting.path().join("plugins/flights.wasm")).unwrap();
+        assert!(a.terminate().await.success() && b.terminate().await.success());
+    }
+    panic!("two hosts started together never share");
+}
+
+async fn count(setting: &Setting, id: &str) -> usize {
+    let leases = setting.leases("flights").await;
+    leases.iter().filter(|lease| lease.owner.as_ref().is_some_and(|owner| owner.as_str() == id)).count()
 }

@@ -1,5 +1,7 @@
 //! The processor's file is replaced while records flow.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use harness::flights::{self, Output};
@@ -18,7 +20,16 @@ async fn swapped_again_and_again_under_load_nothing_is_lost_or_repeated_and_no_l
         "[batch]\nrecords = 100\n[reads]\ncalls-per-second = 50.0\nrecords-per-call = 200\nidle-every = \"20ms\"";
     let host = setting_.host_with("a", config);
     let input = flights::input();
-    let put = setting_.put(&input);
+    let is_swapped = AtomicBool::new(false);
+    // Again and again, so that records flow for as long as files are replaced.
+    let put = async {
+        let (mut rounds, mut last) = (0, BTreeMap::new());
+        while rounds == 0 || !is_swapped.load(Ordering::Relaxed) {
+            last.extend(setting_.put(&input).await);
+            rounds += 1;
+        }
+        (rounds, last.into_iter().collect::<Vec<_>>())
+    };
     let output = setting_.output_of("a");
     let swap = async {
         let mut took = Vec::new();
@@ -35,9 +46,10 @@ async fn swapped_again_and_again_under_load_nothing_is_lost_or_repeated_and_no_l
             eventually("output of the new version", || tail_contains(&output, &name)).await;
             took.push(dropped_at.elapsed());
         }
+        is_swapped.store(true, Ordering::Relaxed);
         took
     };
-    let (last, mut took) = tokio::join!(put, swap);
+    let ((rounds, last), mut took) = tokio::join!(put, swap);
     setting_.until_checkpointed("versioned", &last).await;
     assert!(host.log().contains("plugin file refused, the version before it runs on"));
     assert!(host.terminate().await.success());
@@ -46,7 +58,7 @@ async fn swapped_again_and_again_under_load_nothing_is_lost_or_repeated_and_no_l
     eprintln!("file in place to first output of the new version: median {median:?}, longest {longest:?}");
 
     let output = Output::read(&[&output]);
-    let total: u64 = flights::expected().values().sum();
+    let total = rounds * flights::expected().values().sum::<u64>();
     assert_eq!((output.lines, output.repeats, output.disorder), (total, 0, 0));
     assert_eq!(output.versions.len(), swaps + 1, "every version handled some records");
     for lease in setting_.leases("versioned").await {
