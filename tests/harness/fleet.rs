@@ -201,6 +201,12 @@ impl TestHost {
         self.versions.send_replace(Arc::new(plugin));
     }
 
+    /// Stops once `is_so`.
+    pub async fn stop_when(self, is_so: impl FnMut() -> bool) {
+        until("the host has done its part", is_so).await;
+        self.stop().await;
+    }
+
     /// Stops as on SIGTERM, and waits for the end.
     pub async fn stop(mut self) {
         self.stop.cancel();

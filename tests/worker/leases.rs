@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use harness::fake_lease_store::StoreOp;
+use harness::fake_stream::ReadOp;
 use harness::faults::Fault;
 use harness::fleet::{TestFleet, until};
 use harness::native::NativePlugin;
@@ -213,4 +214,15 @@ async fn counters_rise_by_one_and_checkpoints_never_go_back() {
         }
         assert!(row.checkpoint > Checkpoint::TrimHorizon);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_that_have_leases_are_served_while_shards_cannot_be_listed() {
+    let fleet = TestFleet::new(3);
+    fleet.start("a", NativePlugin::echo(1)).stop_when(|| count(&fleet, "a") == 3).await;
+    fleet.stream.faults.draw_from(|op| (op == ReadOp::ListShards).then_some(Fault::Throttle));
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    fleet.put(0..30);
+    until("all out", || fleet.is_all_checkpointed()).await;
+    assert!(fleet.has_exactly(0..30));
 }

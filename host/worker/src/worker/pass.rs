@@ -29,6 +29,7 @@ pub(super) struct Observed {
     observer: LeaseObserver,
     passes: u64,
     listed_shards_at: Option<Moment>,
+    listing_failures: u32,
 }
 
 impl Observed {
@@ -93,7 +94,20 @@ impl Worker {
         if !listing.leases.is_empty() && self.observed.listed_shards_at.is_some_and(is_fresh) {
             return Ok(None);
         }
-        let shards = self.ports.reader.list_shards().await?;
+        let shards = match self.ports.reader.list_shards().await {
+            Ok(shards) => shards,
+            // What has rows already is served all the same; only new shards wait for a listing.
+            Err(error) if !listing.leases.is_empty() => {
+                self.observed.listing_failures += 1;
+                let failures = self.observed.listing_failures;
+                if failures.is_power_of_two() {
+                    tracing::warn!(%error, failures, "cannot list shards, going on with those that have leases");
+                }
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.observed.listing_failures = 0;
         self.observed.listed_shards_at = Some(now);
         Ok(Some(shards))
     }
