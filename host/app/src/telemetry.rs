@@ -17,7 +17,7 @@ pub enum LogFormat {
 
 /// What is logged unless `SHARDMILL_LOG` or `RUST_LOG` says otherwise: our own state changes, others' warnings.
 const DEFAULT_FILTER: &str = "warn,dynoxide=error,ferrokinesis=error,shardmill=info,shardmill_worker=info,shardmill_aws=info,shardmill_wasm=info,\
-                              shardmill_local=info,plugin=info";
+                              shardmill_local=info";
 
 /// Starts logging; standard output is left to records. Called once, by `main`.
 pub fn start_logging(format: LogFormat) {
