@@ -54,14 +54,14 @@ pub(crate) struct Consumer {
     pub(super) instance: Instance,
     pub(super) output: Output,
     pub(super) buffer: Buffer,
-    pub(super) place: Place,
+    pub(super) headway: Headway,
     chunks: mpsc::Receiver<Chunk>,
     // Aborts the reader when the consumer is gone.
     reader_task: JoinSet<()>,
 }
 
 /// How far this grant has come.
-pub(super) struct Place {
+pub(super) struct Headway {
     /// The checkpoint in the row.
     pub(super) written: Checkpoint,
     /// The last record delivered with success.
@@ -91,7 +91,7 @@ impl Consumer {
         };
         let mut ports = ports;
         let version = Arc::clone(&ports.versions.borrow_and_update());
-        let place = Place { written: checkpoint, delivered: None, settled: None, unwritten: Unwritten::default() };
+        let headway = Headway { written: checkpoint, delivered: None, settled: None, unwritten: Unwritten::default() };
         let (_, chunks) = mpsc::channel(CHUNKS_MAX);
         let mut consumer = Self {
             instance: Instance::new(version, context),
@@ -104,7 +104,7 @@ impl Consumer {
             gate,
             keeper,
             output,
-            place,
+            headway,
             chunks,
         };
         consumer.rewind();
@@ -146,7 +146,7 @@ impl Consumer {
     /// Waits for records, a full window, a due checkpoint, a new version, or the end.
     async fn wait(&mut self) -> Result<(), Stopped> {
         let now = self.ports.clock.now();
-        let checkpoint_in = self.place.unwritten.due_in(&self.options.checkpoints, now);
+        let checkpoint_in = self.headway.unwritten.due_in(&self.options.checkpoints, now);
         let window_in = self.buffer.due_in(&self.options.batches);
         tokio::select! {
             biased;
@@ -168,8 +168,8 @@ impl Consumer {
 
     /// Starts reading again right after what is settled, and forgets what was fetched since.
     pub(super) fn rewind(&mut self) {
-        let checkpoint = self.place.settled.clone().map_or_else(|| self.place.written.clone(), Checkpoint::At);
-        self.place.delivered.clone_from(&self.place.settled);
+        let checkpoint = self.headway.settled.clone().map_or_else(|| self.headway.written.clone(), Checkpoint::At);
+        self.headway.delivered.clone_from(&self.headway.settled);
         self.buffer = Buffer::default();
         self.reader_task = JoinSet::new();
         // A finished lease is never granted; should it happen all the same, there is nothing to read.
@@ -189,7 +189,7 @@ impl Consumer {
     }
 
     async fn checkpoint_if_due(&mut self) -> Result<(), Stopped> {
-        match self.place.unwritten.due(&self.options.checkpoints, self.ports.clock.now()) {
+        match self.headway.unwritten.due(&self.options.checkpoints, self.ports.clock.now()) {
             Some(reason) => {
                 tracing::trace!(shard = %self.shard, %reason, "checkpoint due");
                 self.write_checkpoint().await
@@ -200,10 +200,10 @@ impl Consumer {
 
     /// Stores outputs, then writes what is settled, if that is news.
     pub(super) async fn write_checkpoint(&mut self) -> Result<(), Stopped> {
-        let Some(position) = self.place.settled.clone() else { return Ok(()) };
+        let Some(position) = self.headway.settled.clone() else { return Ok(()) };
         let checkpoint = Checkpoint::At(position.clone());
-        if checkpoint <= self.place.written {
-            self.place.unwritten.clear();
+        if checkpoint <= self.headway.written {
+            self.headway.unwritten.clear();
             return Ok(());
         }
         self.output.flush(&mut self.gate).await?;
@@ -212,8 +212,8 @@ impl Consumer {
         if self.keeper.checkpoint(write).await.is_err() {
             return Err(self.why_refused());
         }
-        self.place.written = checkpoint.clone();
-        self.place.unwritten.clear();
+        self.headway.written = checkpoint.clone();
+        self.headway.unwritten.clear();
         ::metrics::counter!(metrics::CHECKPOINTS, "plugin" => self.options.plugin.to_string()).increment(1);
         self.status.update_shard(&self.shard, |status| status.checkpoint = checkpoint);
         Ok(())
@@ -233,7 +233,7 @@ impl Consumer {
 
     /// Whether the guest holds back delivered records, so that a new instance must get them again.
     pub(super) fn holds_back(&self) -> bool {
-        self.place.delivered > self.place.settled
+        self.headway.delivered > self.headway.settled
     }
 
     /// Closes the instance, stores its outputs, checkpoints, gives the lease back.
@@ -243,7 +243,7 @@ impl Consumer {
         match self.instance.close(CloseReason::Shutdown).await {
             Ok(emitted) => {
                 // If the sink cannot take it, the records behind it are not checkpointed either.
-                let stored = self.output.write(emitted, self.place.delivered.clone(), &mut self.gate).await;
+                let stored = self.output.write(emitted, self.headway.delivered.clone(), &mut self.gate).await;
                 if stored.is_ok() && self.write_checkpoint().await.is_err() {
                     tracing::warn!(shard = %self.shard, "the last checkpoint could not be written, records will repeat");
                 }

@@ -128,8 +128,8 @@ impl Consumer {
         ::metrics::counter!(metrics::BYTES, "plugin" => plugin.clone()).increment(bytes);
         ::metrics::counter!(metrics::BATCHES, "plugin" => plugin).increment(1);
         self.buffer.settled(&delivery.records);
-        self.place.delivered = delivery.records.last().map(|record| record.position.clone());
-        self.place.unwritten.add(count, bytes, self.ports.clock.now());
+        self.headway.delivered = delivery.records.last().map(|record| record.position.clone());
+        self.headway.unwritten.add(count, bytes, self.ports.clock.now());
         self.settle_through(delivery.ceiling.clone());
         self.keeper.note(self.progress());
         let was_blocked = delivery.failures > 0;
@@ -148,12 +148,12 @@ impl Consumer {
 
     fn settle_through(&mut self, position: Option<Position>) {
         // A guest that commits less than before settles nothing; progress never goes back.
-        if position <= self.place.settled {
+        if position <= self.headway.settled {
             return;
         }
         let text = position.as_ref().map(ToString::to_string);
-        self.place.settled = position;
-        self.place.unwritten.add(0, 0, self.ports.clock.now());
+        self.headway.settled = position;
+        self.headway.unwritten.add(0, 0, self.ports.clock.now());
         self.status.update_shard(&self.shard, |status| status.settled = text);
     }
 
@@ -175,7 +175,7 @@ impl Consumer {
         const RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
         let wait = asked
             .map_or_else(|| self.options.backoff.delay(failures, fastrand::f64()), |asked| asked.min(RETRY_AFTER_MAX));
-        let checkpoint_in = self.place.unwritten.due_in(&self.options.checkpoints, self.ports.clock.now());
+        let checkpoint_in = self.headway.unwritten.due_in(&self.options.checkpoints, self.ports.clock.now());
         let deadline = Instant::now() + wait;
         tokio::select! {
             biased;

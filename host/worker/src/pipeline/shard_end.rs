@@ -21,7 +21,7 @@ impl Consumer {
             match self.instance.close(CloseReason::ShardEnded).await {
                 Ok(emitted) => {
                     self.gate.check_held()?;
-                    self.output.write(emitted, self.place.delivered.clone(), &mut self.gate).await?;
+                    self.output.write(emitted, self.headway.delivered.clone(), &mut self.gate).await?;
                     break;
                 }
                 Err(error) => {

@@ -55,7 +55,7 @@ impl Consumer {
                 self.write_checkpoint().await?;
                 let mut old = std::mem::replace(&mut self.instance, candidate);
                 match old.close(CloseReason::Reload).await {
-                    Ok(emitted) => self.output.write(emitted, self.place.delivered.clone(), &mut self.gate).await?,
+                    Ok(emitted) => self.output.write(emitted, self.headway.delivered.clone(), &mut self.gate).await?,
                     Err(error) => tracing::warn!(shard = %self.shard, %error, "the old version failed in close"),
                 }
                 self.swapped(&offered);
