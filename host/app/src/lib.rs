@@ -14,6 +14,7 @@ mod host_status;
 pub mod pump;
 pub mod shutdown;
 pub mod sinks;
+#[cfg(feature = "local")]
 pub mod summary;
 mod supervisor;
 pub mod telemetry;

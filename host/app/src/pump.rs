@@ -39,8 +39,9 @@ pub struct PumpSummary {
     pub records_per_second: f64,
     /// The last sequence number given out, by shard.
     pub last_sequence_numbers: BTreeMap<String, String>,
+    /// What the writer reported, with positions as values.
     #[serde(skip)]
-    pub(crate) report: PutReport,
+    pub report: PutReport,
     /// Whether it was stopped before the end.
     pub was_stopped: bool,
 }
