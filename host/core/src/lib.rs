@@ -14,5 +14,6 @@ pub mod pipeline;
 pub mod plan;
 pub mod plugin;
 pub mod ports;
+pub mod seeded_bug;
 pub mod stream;
 pub mod time;

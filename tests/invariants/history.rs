@@ -1,0 +1,317 @@
+//! The vocabulary of a history. The store's word is the truth; a host's word is its belief.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Microseconds since the run began, by the one true clock of the run.
+pub type Micros = u64;
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// When, by the true clock.
+    pub at: Micros,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// A record is in the stream (whether or not its producer got the answer).
+    Produced {
+        /// The shard it went to.
+        shard: String,
+        /// Where in it.
+        at: Place,
+        /// Its partition key.
+        key: String,
+    },
+    /// The stream's shards changed.
+    Topology(Topology),
+    /// A write to the lease table was applied; in the order of application.
+    Written(Write),
+    /// A host got, or gave up waiting for, the answer to a call on one lease row.
+    Called(Call),
+    /// Kinesis told a host that a shard has no more records: a reply without a next iterator.
+    SaidEnd {
+        /// To whom.
+        host: String,
+        /// Which.
+        shard: String,
+    },
+    /// A batch was handed to a plugin.
+    DeliveryStarted(Delivery),
+    /// The plugin came back, or never will.
+    DeliveryEnded {
+        /// The `id` of its start.
+        id: u64,
+        /// How.
+        outcome: Outcome,
+        /// Which records it reported as failed; they are not settled.
+        failed: Vec<Place>,
+    },
+    /// Something happened to a host.
+    Host {
+        /// Which.
+        host: String,
+        /// What.
+        change: HostChange,
+    },
+    /// A new version of the plugin was offered to a host.
+    Offered {
+        /// To whom.
+        host: String,
+        /// The version.
+        digest: String,
+        /// Whether it can start; a version that cannot must never get a record.
+        is_good: bool,
+    },
+}
+
+/// A change of the stream's shards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Topology {
+    /// Shards at creation, all without parents; also those of a stream recreated under the same name.
+    Created {
+        /// The stream's creation time, its identity.
+        identity: u64,
+        /// Its shards.
+        shards: Vec<ShardInfo>,
+    },
+    /// One parent closed, two children opened.
+    Split {
+        /// The closed shard.
+        parent: String,
+        /// The new ones.
+        children: Vec<ShardInfo>,
+    },
+    /// Two parents closed, one child opened.
+    Merged {
+        /// The closed shards.
+        parents: Vec<String>,
+        /// The new one.
+        child: ShardInfo,
+    },
+    /// Records up to and including `through` are gone from the shard; all of them if `None`, and the shard is not
+    /// listed any more.
+    Trimmed {
+        /// Which.
+        shard: String,
+        /// Through where.
+        through: Option<Place>,
+    },
+    /// The stream is gone.
+    Deleted,
+}
+
+/// A shard and its part of the hash key space, both bounds inclusive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardInfo {
+    /// Its id.
+    pub id: String,
+    /// Lowest and highest hash key.
+    pub range: (u128, u128),
+}
+
+/// A place in a shard.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The Kinesis record.
+    pub sequence: Sequence,
+    /// The user record inside an aggregate; 0 for a plain record.
+    pub sub: u64,
+}
+
+/// A sequence number, ordered as a number of any length, never as text.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Sequence(String);
+
+/// How far a lease row says that its shard is settled, in order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Checkpoint {
+    /// One of the sentinels `TRIM_HORIZON`, `LATEST`, `AT_TIMESTAMP`.
+    Initial,
+    /// Up to and including.
+    At(Place),
+    /// `SHARD_END`.
+    End,
+}
+
+/// A lease row, as far as invariants speak of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// `leaseOwner`.
+    pub owner: Option<String>,
+    /// `leaseCounter`.
+    pub counter: u64,
+    /// `checkpoint`.
+    pub checkpoint: Checkpoint,
+    /// `parentShardId`.
+    pub parents: BTreeSet<String>,
+    /// `childShardIds`.
+    pub children: BTreeSet<String>,
+    /// `startingHashKey`, `endingHashKey`.
+    pub range: Option<(u128, u128)>,
+    /// Who asked the owner to hand the lease over.
+    pub claimant: Option<String>,
+}
+
+/// An applied write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// The row's key: the shard's id.
+    pub key: String,
+    /// The writing host; `None` for an operator.
+    pub by: Option<String>,
+    /// What it was meant to be.
+    pub kind: WriteKind,
+    /// The row before; `None` if there was none.
+    pub before: Option<Row>,
+    /// The row after; `None` if it was deleted.
+    pub after: Option<Row>,
+    /// When the host sent it, by the true clock.
+    pub sent_at: Micros,
+}
+
+/// What a write to a lease row is meant to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WriteKind {
+    /// A fresh row.
+    Create,
+    /// Becoming the owner.
+    Take {
+        /// The counter that the taker saw.
+        seen: u64,
+    },
+    /// Raising the counter.
+    Renew,
+    /// Moving the checkpoint.
+    Checkpoint,
+    /// Writing `SHARD_END`.
+    End,
+    /// Giving the lease up.
+    Release,
+    /// Asking the owner for the lease; does not raise the counter, changes nothing but the claimant.
+    Claim,
+    /// Removing the row.
+    Delete,
+    /// Anything an operator does.
+    Admin,
+}
+
+/// A call of a host on one lease row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Who.
+    pub host: String,
+    /// The row's key.
+    pub key: String,
+    /// What; `None` for a consistent read.
+    pub kind: Option<WriteKind>,
+    /// How it went, as the host sees it.
+    pub result: CallResult,
+    /// When it was sent, by the true clock.
+    pub sent_at: Micros,
+    /// When it was sent, by the host's own suspend-aware clock.
+    pub local_sent_at: Micros,
+    /// When the host got the answer, by its own clock.
+    pub local_at: Micros,
+}
+
+/// How a call went, as its host sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallResult {
+    /// Applied, or read.
+    Ok,
+    /// The condition did not hold.
+    Conflict,
+    /// Refused before it was applied.
+    NotApplied,
+    /// No answer, or one that says nothing.
+    Unknown,
+}
+
+/// A batch on its way into a plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// Unique in the history.
+    pub id: u64,
+    /// Who.
+    pub host: String,
+    /// Of which shard.
+    pub shard: String,
+    /// The lease counter of the take that began the grant.
+    pub epoch: u64,
+    /// The records, as delivered.
+    pub places: Vec<Place>,
+    /// The plugin's version.
+    pub digest: String,
+    /// 1 for the first.
+    pub attempt: u32,
+    /// When, by the host's own suspend-aware clock.
+    pub local_at: Micros,
+}
+
+/// How a delivery ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The plugin returned an outcome; records not reported as failed are settled.
+    Ok,
+    /// It returned an error; nothing is settled.
+    Error,
+    /// It trapped; nothing is settled and the instance is dead.
+    Trap,
+    /// The host dropped the call.
+    Cancelled,
+}
+
+/// What happened to a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostChange {
+    /// A process started.
+    Started,
+    /// It was asked to stop.
+    Stopping,
+    /// It ended by itself.
+    Stopped,
+    /// It was killed.
+    Crashed,
+    /// It runs no code from here on.
+    Paused,
+    /// It runs again.
+    Resumed,
+}
+
+impl Sequence {
+    /// Decimal digits; leading zeros do not matter.
+    pub fn new(digits: &str) -> Self {
+        Self(digits.trim_start_matches('0').to_owned())
+    }
+}
+
+impl PartialOrd for Sequence {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Sequence {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.0.len(), &self.0).cmp(&(other.0.len(), &other.0))
+    }
+}
+
+impl fmt::Debug for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "0" } else { &self.0 })
+    }
+}
+
+impl Place {
+    /// A plain record.
+    pub fn plain(digits: &str) -> Self {
+        Self { sequence: Sequence::new(digits), sub: 0 }
+    }
+}
