@@ -14,8 +14,10 @@ pub(super) const IS_NEW: &str = "attribute_not_exists(leaseKey)";
 /// hand-off changes the owner without moving the counter.
 const UNCHANGED_AND_OWNED: &str = "leaseCounter = :seen AND leaseOwner = :seenOwner";
 
-/// Take a lease that had no owner.
-const UNCHANGED_AND_UNOWNED: &str = "leaseCounter = :seen AND attribute_not_exists(leaseOwner)";
+/// Take a lease that had no owner. A `leaseOwner` of type NULL is none, for the KCL too (`DynamoUtils`): asked for by its
+/// absence alone, such a row could never be taken.
+const UNCHANGED_AND_UNOWNED: &str =
+    "leaseCounter = :seen AND (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null))";
 
 /// Renew, checkpoint, end, release: the row still is as this holder left it. KCL asks for the counter alone.
 const STILL_MINE: &str = "leaseCounter = :seen AND leaseOwner = :me";
@@ -48,7 +50,10 @@ pub(super) fn take(seen: &Lease, by: &WorkerId) -> ConditionalUpdate {
             }
             UNCHANGED_AND_OWNED
         }
-        None => UNCHANGED_AND_UNOWNED,
+        None => {
+            values.insert(":null".to_owned(), text("NULL"));
+            UNCHANGED_AND_UNOWNED
+        }
     };
     ConditionalUpdate { condition, update, values }
 }

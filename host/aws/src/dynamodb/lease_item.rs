@@ -32,6 +32,9 @@ const PLUGIN_DIGEST: &str = "pluginDigest";
 /// shardmill's own; the KCL ignores and keeps it.
 const MILLIS_BEHIND_LATEST: &str = "millisBehindLatest";
 
+/// The highest counter that can still be raised: the KCL reads it into a signed 64-bit integer.
+const COUNTER_MAX: u64 = i64::MAX.cast_unsigned() - 1;
+
 /// A DynamoDB item.
 pub(super) type Item = HashMap<String, AttributeValue>;
 
@@ -91,7 +94,7 @@ pub(super) fn decode(item: &Item) -> Result<Lease, String> {
     Ok(Lease {
         key: LeaseKey::new(key).map_err(|error| error.to_string())?,
         owner: worker(item, LEASE_OWNER)?,
-        counter: LeaseCounter(require(unsigned(item, LEASE_COUNTER)?, LEASE_COUNTER)?),
+        counter: counter(item)?,
         owner_switches: unsigned(item, OWNER_SWITCHES)?.unwrap_or(0),
         checkpoint: Checkpoint::parse(checkpoint, sub_sequence)
             .ok_or_else(|| format!("{CHECKPOINT} {checkpoint:?} is neither a sequence number nor a sentinel"))?,
@@ -140,6 +143,15 @@ fn unsigned(item: &Item, name: &str) -> Result<Option<u64>, String> {
         }
         Some(_) => Err(format!("{name} is not a number")),
     }
+}
+
+fn counter(item: &Item) -> Result<LeaseCounter, String> {
+    let counter = require(unsigned(item, LEASE_COUNTER)?, LEASE_COUNTER)?;
+    // A counter that cannot rise cannot fence.
+    if counter > COUNTER_MAX {
+        return Err(format!("{LEASE_COUNTER} {counter} is above 2^63-2 and cannot be raised"));
+    }
+    Ok(LeaseCounter(counter))
 }
 
 fn worker(item: &Item, name: &str) -> Result<Option<WorkerId>, String> {
