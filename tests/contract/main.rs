@@ -1,5 +1,7 @@
 //! The contract of the ports, against the fakes and against the real adapters over the embedded stack.
 
+mod kcl_rows;
+
 use harness::embedded::Embedded;
 use harness::fake_lease_store::FakeLeaseStore;
 use harness::fake_stream::FakeStream;
