@@ -1,5 +1,7 @@
 //! The contract of the ports, against the fakes and against the real adapters over the embedded stack.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod kcl_rows;
 
 use harness::embedded::Embedded;

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
     AttributeAction, AttributeDefinition, AttributeValue, AttributeValueUpdate, BillingMode, ExpectedAttributeValue,
     KeySchemaElement, KeyType, ScalarAttributeType,
@@ -18,7 +19,7 @@ pub fn text(value: &str) -> AttributeValue {
 }
 
 /// A number attribute; DynamoDB numbers are text.
-pub fn number(value: impl ToString) -> AttributeValue {
+pub fn number(value: impl ToString + Copy) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
@@ -129,7 +130,7 @@ impl KclPeer {
             Ok(_) => true,
             Err(error) => {
                 let is_conflict =
-                    error.as_service_error().is_some_and(|error| error.is_conditional_check_failed_exception());
+                    error.as_service_error().is_some_and(UpdateItemError::is_conditional_check_failed_exception);
                 assert!(is_conflict, "{error:?}");
                 false
             }

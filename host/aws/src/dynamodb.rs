@@ -2,8 +2,11 @@
 
 mod conditions;
 mod errors;
+mod inspection;
 mod lease_item;
 mod lease_table;
+mod scan;
 mod table;
 
+pub use inspection::TableInspector;
 pub use lease_table::LeaseTable;

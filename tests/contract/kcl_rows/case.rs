@@ -70,17 +70,17 @@ impl Case {
     }
 
     pub(super) fn steps<const N: usize>(self, steps: [Step; N]) -> Self {
-        Self { steps: steps.to_vec(), ..self }
+        Self { steps: Vec::from(steps), ..self }
     }
 
     /// These writes of ours, all applied.
     pub(super) fn writes<const N: usize>(self, writes: [Write; N]) -> Self {
-        Self { steps: writes.map(Step::Ours).to_vec(), ..self }
+        Self { steps: Vec::from(writes.map(Step::Ours)), ..self }
     }
 
     /// How the row differs in the end. All else must be as it was, but for the counter, which is checked by itself.
     pub(super) fn leaves<const N: usize>(self, changes: [Change; N]) -> Self {
-        Self { changes: changes.to_vec(), ..self }
+        Self { changes: Vec::from(changes), ..self }
     }
 
     /// Runs it in a table of its own.

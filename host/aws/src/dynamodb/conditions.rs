@@ -41,19 +41,16 @@ pub(super) fn take(seen: &Lease, by: &WorkerId) -> ConditionalUpdate {
         (":me".to_owned(), text(by.as_str())),
     ]);
     let mut update = "SET leaseCounter = :next, leaseOwner = :me REMOVE checkpointOwner".to_owned();
-    let condition = match &seen.owner {
-        Some(owner) => {
-            values.insert(":seenOwner".to_owned(), text(owner.as_str()));
-            if owner != by {
-                values.insert(":one".to_owned(), number(1));
-                update.push_str(" ADD ownerSwitchesSinceCheckpoint :one");
-            }
-            UNCHANGED_AND_OWNED
+    let condition = if let Some(owner) = &seen.owner {
+        values.insert(":seenOwner".to_owned(), text(owner.as_str()));
+        if owner != by {
+            values.insert(":one".to_owned(), number(1));
+            update.push_str(" ADD ownerSwitchesSinceCheckpoint :one");
         }
-        None => {
-            values.insert(":null".to_owned(), text("NULL"));
-            UNCHANGED_AND_UNOWNED
-        }
+        UNCHANGED_AND_OWNED
+    } else {
+        values.insert(":null".to_owned(), text("NULL"));
+        UNCHANGED_AND_UNOWNED
     };
     ConditionalUpdate { condition, update, values }
 }

@@ -25,7 +25,7 @@ const HASH_KEY_END: &str = "endingHashKey";
 /// KCL 3.x, during a hand-off.
 const CHECKPOINT_OWNER: &str = "checkpointOwner";
 /// KCL 3.5; absent means lease.
-const ENTITY_TYPE: &str = "entityType";
+pub(super) const ENTITY_TYPE: &str = "entityType";
 const ENTITY_TYPE_LEASE: &str = "LEASE";
 /// shardmill's own; the KCL ignores and keeps it.
 const PLUGIN_DIGEST: &str = "pluginDigest";

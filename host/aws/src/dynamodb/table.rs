@@ -48,7 +48,7 @@ pub(super) async fn ensure(client: &Client, table: &str) -> Result<(), StoreErro
     }
 }
 
-async fn describe(client: &Client, table: &str) -> Result<Option<TableDescription>, StoreError> {
+pub(super) async fn describe(client: &Client, table: &str) -> Result<Option<TableDescription>, StoreError> {
     match client.describe_table().table_name(table).send().await {
         Ok(reply) => Ok(reply.table),
         Err(error) if error.as_service_error().is_some_and(DescribeTableError::is_resource_not_found_exception) => {
@@ -76,7 +76,7 @@ async fn create(client: &Client, table: &str) -> Result<(), StoreError> {
     }
 }
 
-fn check_key(table: &str, found: &TableDescription) -> Result<(), StoreError> {
+pub(super) fn check_key(table: &str, found: &TableDescription) -> Result<(), StoreError> {
     let type_of = |name: &str| {
         let attribute = found.attribute_definitions().iter().find(|attribute| attribute.attribute_name() == name);
         attribute.map_or("?", |attribute| attribute.attribute_type().as_str())
