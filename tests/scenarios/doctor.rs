@@ -1,5 +1,6 @@
 //! An operator asks what a table holds before pointing a host at it.
 
+use harness::flights;
 use harness::guests::guest;
 use harness::kcl_peer::{Item, KclPeer, fresh_row, item, number, text};
 use harness::process::shardmill;
@@ -57,9 +58,8 @@ async fn our_own_table_is_ours_and_its_host_is_seen_to_live() {
     let setting = Setting::new(3).await;
     setting.drop_plugin("flights", &guest("flights"));
     let host = setting.host("a");
-    while setting.leases("flights").await.iter().filter(|lease| lease.plugin_digest.is_some()).count() < 3 {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    let last = setting.put(&flights::input()).await;
+    setting.until_checkpointed("flights", &last).await;
     let (is_usable, report) = doctor(&setting, &["flights", "--stream", "flights", "--watch-for", "3s"]).await;
     assert!(is_usable, "{report}");
     assert_eq!((&report["mode"], topics(&report)), (&Value::from("own"), vec![]));

@@ -31,7 +31,7 @@ pub struct OwnerCensus {
     /// Whether it was seen to write.
     pub life: Life,
     /// Whether one of its rows has the attributes that shardmill adds. The KCL keeps them, so they tell that shardmill
-    /// held the lease, not for certain that it still does.
+    /// settled records of the lease, not for certain that it still holds it; a host that settled nothing has none.
     pub has_shardmill_marks: bool,
 }
 

@@ -88,8 +88,8 @@ fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
             Severity::Warning,
             Topic::PendingCheckpoints,
             format!(
-                "{} with a prepared two-phase checkpoint, which shardmill does not use: it goes on from `checkpoint`, and \
-                 its first own checkpoint removes the prepared one with its state",
+                "{} with a prepared two-phase checkpoint, which shardmill does not use: it goes on from `checkpoint`, \
+                 and its first checkpoint removes the prepared one with its state",
                 some_of("lease", pending)
             ),
             "if the application needs the prepared state, let the KCL complete those checkpoints first",
@@ -174,8 +174,11 @@ fn judge_workers(table: &LeaseTableFacts, census: &Census, mode: Mode, findings:
             _ => findings.add(
                 Severity::Note,
                 Topic::OtherWorkers,
-                format!("{} live that shardmill did not start", names(Life::Live)),
-                "set leases.duration to the fleet's failoverTimeMillis, and renew at a third of it or faster",
+                format!(
+                    "{} live without marks of shardmill: of a KCL fleet, or a host of ours that settled nothing yet",
+                    names(Life::Live)
+                ),
+                "beside a KCL, set leases.duration to its failoverTimeMillis, and renew at a third of it or faster",
             ),
         }
     }

@@ -28,8 +28,8 @@ pub(super) fn judge(table: &LeaseTableFacts, findings: &mut Findings) {
             Severity::Warning,
             Topic::MultiStreamKeys,
             format!(
-                "the keys are those of the KCL's multi-stream mode ({stream}:SHARD); shardmill goes on with these rows but \
-                 makes new ones under the bare shard id, which a multi-stream KCL does not see"
+                "the keys are those of the KCL's multi-stream mode ({stream}:SHARD); shardmill goes on with these rows \
+                 but makes new ones under the bare shard id, which a multi-stream KCL does not see"
             ),
             "to be able to go back, copy the rows under bare shard ids, and go back to a single-stream KCL",
         );

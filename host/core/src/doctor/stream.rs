@@ -62,8 +62,8 @@ fn is_of_stream(
     } else {
         return true;
     };
-    let mend = "name the stream that the application reads; if the stream was deleted and made again, delete the table, \
-                and hosts start at initial-position";
+    let mend = "name the stream that the application reads; if the stream was deleted and made again, delete the \
+                table, and hosts start at initial-position";
     findings.add(Severity::MendFirst, Topic::OtherStream, what, mend);
     false
 }
