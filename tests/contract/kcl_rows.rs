@@ -15,7 +15,7 @@ use shardmill_local::LocalOptions;
 
 use self::case::Step::{AnswerLost, KclDeletes, KclRenews, KclStartsHandOff, KclTakes, KclTakesTooLate, Ours, Refused};
 use self::case::Write::{End, Release, Renew, Save, Take};
-use self::case::{Case, Change, KCL, ME, case, check_all, lost_to_kcl};
+use self::case::{Case, Change, KCL, ME, WALL_MS, case, check_all, lost_to_kcl};
 
 const KEY: &str = "shardId-000000000003";
 const MULTI_KEY: &str = "123456789012:orders.eu-west:1700000000:shardId-000000000003";
@@ -348,7 +348,7 @@ async fn of_our_take_and_a_kcls_renewal_at_the_same_time_one_is_applied() {
     let (key, me) = (LeaseKey::new(KEY).unwrap(), WorkerId::new(ME).unwrap());
     for _ in 0..20 {
         let seen = table.get(&key).await.unwrap().unwrap();
-        let (ours, theirs) = tokio::join!(table.take(&seen, &me), kcl.renew(KEY, seen.counter.0));
+        let (ours, theirs) = tokio::join!(table.take(&seen, &me, WALL_MS), kcl.renew(KEY, seen.counter.0));
         let is_ours = matches!(ours.unwrap(), Written::Applied(_));
         assert_ne!(is_ours, theirs);
         let now = table.get(&key).await.unwrap().unwrap();

@@ -42,11 +42,10 @@ async fn read(args: &DoctorArgs, clients: &AwsClients, stream: Option<StreamName
 
 async fn read_stream(clients: &AwsClients, name: StreamName) -> anyhow::Result<StreamFacts> {
     let found = StreamAdmin::new(clients.kinesis.clone()).describe(&name).await?;
-    let shards = match &found {
-        Some(_) => KinesisReader::new(clients.kinesis.clone(), name.clone()).list_shards().await?,
-        None => Vec::new(),
-    };
-    Ok(StreamFacts { name, status: found.map(|found| found.status), shards })
+    let Some(found) = found else { return Ok(StreamFacts { name, status: None, identity: None, shards: Vec::new() }) };
+    let reader = KinesisReader::new(clients.kinesis.clone(), name.clone());
+    let (identity, shards) = (reader.identity().await?, reader.list_shards().await?);
+    Ok(StreamFacts { name, status: Some(found.status), identity, shards })
 }
 
 fn life_of(owner: &OwnerCensus) -> &'static str {
@@ -64,7 +63,7 @@ fn as_json(args: &DoctorArgs, facts: &Facts, diagnosis: &Diagnosis) -> serde_jso
             "worker": owner.worker.as_str(),
             "leases": owner.leases,
             "life": life_of(owner),
-            "shardmill-marks": owner.has_shardmill_marks,
+            "shardmill": owner.is_shardmill,
         })
     };
     let findings = diagnosis.findings.iter().map(|finding| {
@@ -154,8 +153,8 @@ fn write_census(text: &mut String, diagnosis: &Diagnosis) {
     let (rows, finished, unowned) = (census.leases, census.finished, census.unowned);
     let _ = writeln!(text, "leases    {rows}: {finished} finished, {unowned} unfinished without an owner");
     for owner in &census.owners {
-        let marks = if owner.has_shardmill_marks { ", with shardmill's marks" } else { "" };
-        let _ = writeln!(text, "owner     {}: {} leases, {}{marks}", owner.worker, owner.leases, life_of(owner));
+        let whose = if owner.is_shardmill { ", of shardmill" } else { "" };
+        let _ = writeln!(text, "owner     {}: {} leases, {}{whose}", owner.worker, owner.leases, life_of(owner));
     }
     if let Some(leader) = &census.kcl2_leader {
         let _ = writeln!(text, "leader    {leader}, by the rule of KCL 2.x");

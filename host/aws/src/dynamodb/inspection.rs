@@ -1,13 +1,15 @@
-//! Reading all that a lease table and the tables beside it tell, for `doctor`: `DescribeTable` and `Scan`, no write.
+//! Reading all that a lease table and the tables beside it tell, for `doctor`: `DescribeTable`, `Scan` and `Query`, no write.
 
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use shardmill_core::doctor::{Companions, LeaseFacts, LeaseTableFacts, SecondLook, TableFacts};
-use shardmill_core::ports::{LeaseStore, StoreError};
+use shardmill_core::fleet::FleetRows;
+use shardmill_core::ports::{Coordinator, LeaseStore, StoreError};
 
 use super::lease_item::{self, ENTITY_TYPE, Item, LEASE_KEY, Row};
-use super::{LeaseTable, scan, table};
+use super::table::{self, Key};
+use super::{CoordinatorTable, LeaseTable, scan};
 
 /// The index that KCL 3.x adds.
 const OWNER_INDEX: &str = "LeaseOwnerToLeaseKeyIndex";
@@ -40,7 +42,7 @@ impl TableInspector {
         let Some(found) = table::describe(&self.client, &self.application).await? else {
             return Ok(TableFacts::Missing);
         };
-        match table::check_key(&self.application, &found) {
+        match table::check_key(&self.application, &found, &[Key::Hash(LEASE_KEY)]) {
             Ok(()) => {}
             Err(StoreError::WrongTable { problem, .. }) => return Ok(TableFacts::OtherKey { problem }),
             Err(error) => return Err(error),
@@ -55,13 +57,22 @@ impl TableInspector {
             if companions.coordinator_state {
                 self.read_state_table(&mut facts).await?;
             }
+            facts.fleet = self.fleet(companions).await?;
             if !watch_for.is_zero() && !facts.leases.is_empty() {
                 tokio::time::sleep(watch_for).await;
-                let later = LeaseTable::new(self.client.clone(), self.application.as_str()).list().await?;
-                facts.second_look = Some(SecondLook { after: watch_for, leases: later.leases });
+                let leases = LeaseTable::new(self.client.clone(), self.application.as_str()).list().await?.leases;
+                let fleet = self.fleet(companions).await?;
+                facts.second_look = Some(SecondLook { after: watch_for, leases, fleet });
             }
         }
         Ok(TableFacts::Leases(Box::new(facts)))
+    }
+
+    async fn fleet(&self, companions: Companions) -> Result<FleetRows, StoreError> {
+        if !companions.own_coordinator {
+            return Ok(FleetRows::default());
+        }
+        CoordinatorTable::new(self.client.clone(), &self.application).fleet().await
     }
 
     /// Which tables lie beside it.
@@ -101,7 +112,7 @@ fn note(item: &Item, facts: &mut LeaseTableFacts) {
         Row::Lease(lease) => facts.leases.push(LeaseFacts {
             lease: *lease,
             has_pending_checkpoint: item.contains_key("pendingCheckpoint"),
-            has_kcl3_attributes: item.contains_key(ENTITY_TYPE) || item.contains_key("throughputKBps"),
+            has_entity_type: item.contains_key(ENTITY_TYPE),
         }),
         Row::Bad(row) => facts.bad_rows.push(row),
         Row::Foreign => {

@@ -175,10 +175,10 @@ fn judge_workers(table: &LeaseTableFacts, census: &Census, mode: Mode, findings:
                 Severity::Note,
                 Topic::OtherWorkers,
                 format!(
-                    "{} live without marks of shardmill: of a KCL fleet, or a host of ours that settled nothing yet",
+                    "{} live that no host of shardmill registered: a KCL fleet's",
                     names(Life::Live)
                 ),
-                "beside a KCL, set leases.duration to its failoverTimeMillis, and renew at a third of it or faster",
+                "set leases.shared-with-kcl, leases.duration to its failoverTimeMillis, and renew at a third of it or faster",
             ),
         }
     }

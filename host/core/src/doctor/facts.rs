@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::fleet::{FleetRows, StreamIdentity};
 use crate::lease::Lease;
 use crate::ports::BadRow;
 use crate::stream::{Shard, StreamName};
@@ -49,6 +50,8 @@ pub struct LeaseTableFacts {
     pub client_version: Option<String>,
     /// `tm` of the row `TableMigration3.5`: how far KCL 3.5 is with moving its other tables into this one.
     pub table_migration: Option<String>,
+    /// Hosts of shardmill that registered, and the stream they wrote down; empty without a coordinator table.
+    pub fleet: FleetRows,
     /// The leases some time later, if that was waited for.
     pub second_look: Option<SecondLook>,
 }
@@ -60,8 +63,8 @@ pub struct LeaseFacts {
     pub lease: Lease,
     /// Whether a two-phase checkpoint of the KCL is prepared in it.
     pub has_pending_checkpoint: bool,
-    /// Whether it has `entityType` or `throughputKBps`, which only KCL 3.x writes.
-    pub has_kcl3_attributes: bool,
+    /// Whether it has `entityType`, which only KCL 3.5 writes.
+    pub has_entity_type: bool,
 }
 
 /// The leases as they were some time later: who lives has moved a counter.
@@ -71,6 +74,8 @@ pub struct SecondLook {
     pub after: Duration,
     /// The leases then.
     pub leases: Vec<Lease>,
+    /// The registered hosts then.
+    pub fleet: FleetRows,
 }
 
 /// Tables that go with a lease table; `true` if there is one.
@@ -91,6 +96,8 @@ pub struct StreamFacts {
     pub name: StreamName,
     /// Kinesis' word: `ACTIVE`, `CREATING`, `UPDATING` or `DELETING`; `None` if there is no such stream.
     pub status: Option<String>,
+    /// What tells it from an earlier stream of the same name, if Kinesis says.
+    pub identity: Option<StreamIdentity>,
     /// All its shards, open and closed.
     pub shards: Vec<Shard>,
 }

@@ -34,7 +34,7 @@ impl Mode {
     pub(super) fn of(table: &LeaseTableFacts, companions: Companions, census: &Census) -> Self {
         // Whoever cannot be told dead counts as alive.
         let has_others = census.other_workers(Life::Live).chain(census.other_workers(Life::Unwatched)).next().is_some();
-        let is_ours = census.owners.iter().any(|owner| owner.has_shardmill_marks && owner.life != Life::Silent);
+        let is_ours = census.owners.iter().any(|owner| owner.is_shardmill && owner.life != Life::Silent);
         match rules_of(table, companions) {
             Rules::Kcl2 | Rules::Kcl3InKcl2Mode if has_others => Self::Kcl2Shared,
             Rules::Kcl2 => Self::Own,
@@ -86,7 +86,7 @@ pub(super) fn traces_of_kcl3(table: &LeaseTableFacts, companions: Companions) ->
     add(table.has_owner_index, "index LeaseOwnerToLeaseKeyIndex");
     add(companions.worker_metrics, "a WorkerMetricStats table");
     add(companions.coordinator_state, "a CoordinatorState table");
-    add(table.leases.iter().any(|facts| facts.has_kcl3_attributes), "entityType or throughputKBps on leases");
+    add(table.leases.iter().any(|facts| facts.has_entity_type), "entityType on leases");
     add(table.leases.iter().any(|facts| facts.lease.checkpoint_owner.is_some()), "checkpointOwner on leases");
     traces.extend(table.other_rows.iter().map(|(kind, count)| format!("{count} {kind}")));
     traces

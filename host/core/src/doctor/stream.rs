@@ -4,8 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::finding::{Findings, some_of};
 use super::{LeaseTableFacts, Severity, StreamFacts, TableFacts, Topic};
+use crate::fleet::{StreamRow, StreamVerdict};
 use crate::lease::Lease;
 use crate::stream::{HashKeyRange, Shard, ShardId, holes};
+
+/// The mend of [`Topic::OtherStream`].
+const OTHER_STREAM: &str = "name the stream that the application reads; if the stream was deleted and made again, delete \
+                            the application's tables, and hosts start at initial-position";
 
 pub(super) fn judge(table: &TableFacts, stream: Option<&StreamFacts>, findings: &mut Findings) {
     let is_readable = stream.is_none_or(|stream| judge_status(stream, findings));
@@ -16,6 +21,7 @@ pub(super) fn judge(table: &TableFacts, stream: Option<&StreamFacts>, findings: 
     let shards: Option<BTreeMap<&ShardId, &Shard>> =
         stream.filter(|_| is_readable).map(|stream| stream.shards.iter().map(|shard| (&shard.id, shard)).collect());
     if let (Some(stream), Some(shards)) = (stream, &shards)
+        && is_as_written_down(table, stream, findings)
         && is_of_stream(table, stream, shards, findings)
     {
         judge_gone(table, shards, findings);
@@ -41,6 +47,18 @@ fn judge_status(stream: &StreamFacts, findings: &mut Findings) -> bool {
     false
 }
 
+/// Hosts of shardmill write down which stream the checkpoints belong to.
+fn is_as_written_down(table: &LeaseTableFacts, stream: &StreamFacts, findings: &mut Findings) -> bool {
+    let (Some(row), Some(identity)) = (&table.fleet.stream, stream.identity) else { return true };
+    let what = match StreamRow::judge(Some(row), &stream.name, identity) {
+        StreamVerdict::Same | StreamVerdict::Unknown => return true,
+        StreamVerdict::OtherName => format!("the checkpoints are those of stream {}", row.name),
+        StreamVerdict::Recreated => format!("stream {} was deleted and made again since", row.name),
+    };
+    findings.add(Severity::MendFirst, Topic::OtherStream, what, OTHER_STREAM);
+    false
+}
+
 /// Shard ids are the same in all streams; hash keys and sequence numbers are not.
 fn is_of_stream(
     table: &LeaseTableFacts,
@@ -62,9 +80,7 @@ fn is_of_stream(
     } else {
         return true;
     };
-    let mend = "name the stream that the application reads; if the stream was deleted and made again, delete the \
-                table, and hosts start at initial-position";
-    findings.add(Severity::MendFirst, Topic::OtherStream, what, mend);
+    findings.add(Severity::MendFirst, Topic::OtherStream, what, OTHER_STREAM);
     false
 }
 

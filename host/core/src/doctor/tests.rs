@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::Severity::{MendFirst, Note, Warning};
 use super::*;
+use crate::fleet::{Incarnation, StreamIdentity, StreamRow, WorkerRow};
 use crate::lease::{Checkpoint, Lease, LeaseCounter, WorkerId};
 use crate::plugin::PluginDigest;
 use crate::ports::BadRow;
@@ -40,7 +41,7 @@ fn lease(shard: &Shard, owner: Option<&str>) -> LeaseFacts {
     let mut lease = Lease::fresh(shard, Checkpoint::TrimHorizon);
     lease.owner = owner.and_then(WorkerId::new);
     lease.counter = LeaseCounter(7);
-    LeaseFacts { lease, has_pending_checkpoint: false, has_kcl3_attributes: false }
+    LeaseFacts { lease, has_pending_checkpoint: false, has_entity_type: false }
 }
 
 /// A shardmill host's lease.
@@ -65,18 +66,36 @@ fn of_kcl() -> LeaseTableFacts {
 }
 
 fn of_shardmill() -> LeaseTableFacts {
-    table(vec![marked(&low(), "a"), marked(&high(), "b")])
+    registered(table(vec![marked(&low(), "a"), marked(&high(), "b")]), &["a", "b"])
 }
 
-/// 12 s later, with these owners alive.
+/// With these hosts in the coordinator table.
+fn registered(mut table: LeaseTableFacts, workers: &[&str]) -> LeaseTableFacts {
+    let row = |worker: &&str| WorkerRow {
+        worker: WorkerId::new(worker).unwrap(),
+        incarnation: Incarnation::new("run").unwrap(),
+        beat: 7,
+        lease_duration: Duration::from_secs(10),
+        is_draining: false,
+        max_leases: usize::MAX,
+    };
+    table.fleet.workers = workers.iter().map(row).collect();
+    table
+}
+
+/// 12 s later: these wrote to their rows, or, if they are ours, sent a heartbeat.
 fn watched(mut table: LeaseTableFacts, live: &[&str]) -> LeaseTableFacts {
-    let mut leases: Vec<Lease> = table.leases.iter().map(|facts| facts.lease.clone()).collect();
-    for lease in &mut leases {
-        if lease.owner.as_ref().is_some_and(|owner| live.contains(&owner.as_str())) {
-            lease.counter = lease.counter.next();
-        }
+    let mut fleet = table.fleet.clone();
+    for row in &mut fleet.workers {
+        row.beat += u64::from(live.contains(&row.worker.as_str()));
     }
-    table.second_look = Some(SecondLook { after: Duration::from_secs(12), leases });
+    let is_live =
+        |owner: &WorkerId| live.contains(&owner.as_str()) && fleet.workers.iter().all(|row| row.worker != *owner);
+    let mut leases: Vec<Lease> = table.leases.iter().map(|facts| facts.lease.clone()).collect();
+    for lease in leases.iter_mut().filter(|lease| lease.owner.as_ref().is_some_and(is_live)) {
+        lease.counter = lease.counter.next();
+    }
+    table.second_look = Some(SecondLook { after: Duration::from_secs(12), leases, fleet });
     table
 }
 
@@ -91,7 +110,12 @@ fn facts(table: LeaseTableFacts) -> Facts {
 }
 
 fn with_stream(table: LeaseTableFacts, shards: Vec<Shard>) -> Facts {
-    let stream = StreamFacts { name: StreamName::new("s").unwrap(), status: Some("ACTIVE".to_owned()), shards };
+    let stream = StreamFacts {
+        name: StreamName::new("s").unwrap(),
+        status: Some("ACTIVE".to_owned()),
+        identity: Some(StreamIdentity { created_at_ms: 5_000 }),
+        shards,
+    };
     Facts { stream: Some(stream), ..facts(table) }
 }
 
@@ -124,8 +148,8 @@ fn the_census_counts_leases_and_owners_and_names_the_leader() {
     assert_eq!((census.leases, census.finished, census.unowned, census.owners.len()), (12, 1, 1, 10));
     assert_eq!(census.kcl2_leader, WorkerId::new("w8"));
     let of = |name: &str| census.owners.iter().find(|owner| owner.worker.as_str() == name).unwrap();
-    assert_eq!((of("w0").leases, of("w0").life, of("w0").has_shardmill_marks), (0, Life::Silent, false));
-    assert_eq!((of("w3").leases, of("w3").life, of("w3").has_shardmill_marks), (2, Life::Live, true));
+    assert_eq!((of("w0").leases, of("w0").life, of("w0").is_shardmill), (0, Life::Silent, false));
+    assert_eq!((of("w3").leases, of("w3").life, of("w3").is_shardmill), (2, Life::Live, false));
 }
 
 #[test]

@@ -17,6 +17,19 @@ fn without_traces_of_kcl_3_owners_that_may_live_decide_the_mode() {
             vec![(Note, Topic::Kcl3Traces), (Note, Topic::ClientVersion)],
         ),
         ("ours, live", facts(watched(of_shardmill(), &["a", "b"])), Mode::Own, vec![]),
+        ("ours, idle from the start", facts(watched(registered(of_kcl(), &["kcl"]), &["kcl"])), Mode::Own, vec![]),
+        (
+            "ours once, now in the hands of a KCL, which keeps our marks",
+            facts(watched(table(vec![marked(&low(), "kcl"), marked(&high(), "kcl")]), &["kcl"])),
+            Mode::Kcl2Shared,
+            vec![(Note, Topic::OtherWorkers)],
+        ),
+        (
+            "ours, crashed and forgotten",
+            facts(watched(table(vec![marked(&low(), "a"), marked(&high(), "b")]), &[])),
+            Mode::Own,
+            vec![],
+        ),
         ("ours, not watched", facts(of_shardmill()), Mode::Own, vec![]),
         (
             "ours, released",
@@ -29,7 +42,10 @@ fn without_traces_of_kcl_3_owners_that_may_live_decide_the_mode() {
         ("KCL 2, not watched", facts(of_kcl()), Mode::Kcl2Shared, vec![(Warning, Topic::NotWatched)]),
         (
             "KCL 2 beside us",
-            facts(watched(table(vec![marked(&low(), "a"), lease(&high(), Some("kcl"))]), &["a", "kcl"])),
+            facts(watched(
+                registered(table(vec![marked(&low(), "a"), lease(&high(), Some("kcl"))]), &["a"]),
+                &["a", "kcl"],
+            )),
             Mode::Kcl2Shared,
             vec![(Note, Topic::OtherWorkers)],
         ),

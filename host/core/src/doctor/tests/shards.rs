@@ -60,8 +60,12 @@ fn a_table_of_another_stream_is_refused() {
     let at = |facts, sequence: &str| change(facts, |lease| lease.checkpoint = Checkpoint::parse(sequence, 0).unwrap());
     let both = || vec![lease(&left, None), lease(&right, None)];
     let status = |status: Option<&str>| {
-        let stream =
-            StreamFacts { name: StreamName::new("s").unwrap(), status: status.map(str::to_owned), shards: vec![] };
+        let stream = StreamFacts {
+            name: StreamName::new("s").unwrap(),
+            status: status.map(str::to_owned),
+            identity: None,
+            shards: vec![],
+        };
         Facts { stream: Some(stream), ..facts(table(vec![])) }
     };
     check(vec![
@@ -96,5 +100,21 @@ fn a_table_of_another_stream_is_refused() {
         ("a stream being deleted", status(Some("DELETING")), Mode::Own, vec![(MendFirst, Topic::StreamNotActive)]),
         ("a stream being made", status(Some("CREATING")), Mode::Own, vec![(Warning, Topic::StreamNotActive)]),
         ("a stream being resharded", status(Some("UPDATING")), Mode::Own, vec![]),
+    ]);
+}
+
+#[test]
+fn the_stream_that_hosts_wrote_down_is_believed() {
+    let written_down = |name: &str, created_at_ms| {
+        let mut table = table(vec![lease(&low(), None), lease(&high(), None)]);
+        let (name, identity) = (StreamName::new(name).unwrap(), StreamIdentity { created_at_ms });
+        table.fleet.stream = Some(StreamRow { name, identity, is_bootstrapped: true });
+        with_stream(table, vec![low(), high()])
+    };
+    let other = || vec![(MendFirst, Topic::OtherStream)];
+    check(vec![
+        ("the same", written_down("s", 5_000), Mode::Own, vec![]),
+        ("another", written_down("t", 5_000), Mode::Own, other()),
+        ("deleted and made again", written_down("s", 1_000), Mode::Own, other()),
     ]);
 }
