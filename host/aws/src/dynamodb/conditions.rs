@@ -4,6 +4,7 @@
 
 use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{CheckpointWrite, Progress, ShardEndWrite};
+use shardmill_core::seeded_bug::SeededBug;
 
 use super::lease_item::{Item, number, shard_set, text};
 
@@ -19,6 +20,9 @@ const UNCHANGED_AND_UNOWNED: &str = "leaseCounter = :seen AND attribute_not_exis
 
 /// Renew, checkpoint, end, release: the row still is as this holder left it. KCL asks for the counter alone.
 const STILL_MINE: &str = "leaseCounter = :seen AND leaseOwner = :me";
+
+/// No condition at all, in an expression that names the same values: only for [`SeededBug::CheckpointWithoutCondition`].
+const ALWAYS: &str = "attribute_exists(leaseKey) OR leaseCounter = :seen OR leaseOwner = :me";
 
 /// What a checkpoint clears: a KCL two-phase checkpoint that somebody prepared is void once a newer one is written.
 const PENDING_CHECKPOINT: &str = "pendingCheckpoint, pendingCheckpointSubSequenceNumber, pendingCheckpointState";
@@ -61,7 +65,11 @@ pub(super) fn renew(token: &LeaseToken, progress: &Progress) -> ConditionalUpdat
 /// KCL `updateLease` with a checkpoint.
 pub(super) fn checkpoint(token: &LeaseToken, write: &CheckpointWrite) -> ConditionalUpdate {
     let (values, sets) = checkpoint_values(&write.checkpoint());
-    held_write(token, &write.progress, values, &sets, PENDING_CHECKPOINT)
+    let update = held_write(token, &write.progress, values, &sets, PENDING_CHECKPOINT);
+    if SeededBug::CheckpointWithoutCondition.is_on() {
+        return ConditionalUpdate { condition: ALWAYS, ..update };
+    }
+    update
 }
 
 /// KCL `updateLease` with `SHARD_END`, and the children in the same write.
