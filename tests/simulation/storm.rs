@@ -183,15 +183,23 @@ impl Driver {
     }
 
     fn offer(&mut self) {
-        let can_start = self.dice.u32(0..4) != 0;
-        let version = if can_start {
-            self.versions_made += 1;
-            self.versions_made
-        } else {
-            // Far from the good ones, which every later process starts with.
-            1_000_000 + self.dice.u64(..1_000)
-        };
-        self.world.count(if can_start { "fault: new version" } else { "fault: version that does not start" });
+        if self.dice.u32(0..4) != 0 {
+            self.world.count("fault: new version");
+            return self.offer_good();
+        }
+        self.world.count("fault: version that does not start");
+        // Far from the good ones, which every later process starts with.
+        let version = 1_000_000 + self.dice.u64(..1_000);
+        self.offer_to_all(version, false);
+    }
+
+    /// Offers a fresh version that works.
+    pub(crate) fn offer_good(&mut self) {
+        self.versions_made += 1;
+        self.offer_to_all(self.versions_made, true);
+    }
+
+    fn offer_to_all(&self, version: u64, can_start: bool) {
         for slot in &self.slots {
             if let Some(host) = &slot.host {
                 host.offer(version, can_start);
