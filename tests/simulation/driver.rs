@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
-use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use crate::host::{Host, Machine};
 use crate::report::SeedReport;
 use crate::schedule::Schedule;
 use crate::storm::Event;
+use crate::trace_file::TraceFile;
 use crate::verdict;
 use crate::weather::Weather;
 use crate::world::World;
@@ -49,7 +49,7 @@ pub(crate) struct Slot {
 }
 
 impl Driver {
-    async fn new(seed: u64, schedule: Schedule, file: Option<Box<dyn Write + Send>>) -> Self {
+    async fn new(seed: u64, schedule: Schedule, file: Option<TraceFile>) -> Self {
         let world = World::new(seed, Weather::default(), file).await;
         Self {
             world,
@@ -167,7 +167,7 @@ impl Driver {
 }
 
 /// Runs `seed` to its end, inside of a paused runtime on a thread that has entered the simulation.
-pub async fn run(seed: u64, file: Option<Box<dyn Write + Send>>) -> SeedReport {
+pub async fn run(seed: u64, file: Option<TraceFile>) -> SeedReport {
     let schedule = Schedule::draw(seed);
     let weather = schedule.weather.clone();
     let mut driver = Driver::new(seed, schedule, file).await;
@@ -179,6 +179,7 @@ pub async fn run(seed: u64, file: Option<Box<dyn Write + Send>>) -> SeedReport {
     }
     driver.storm().await;
     driver.heal().await;
+    let healed_at = driver.world.now();
     let converged = driver.converge().await;
     let mut violations = Vec::new();
     let mut converged_ms = None;
@@ -186,11 +187,10 @@ pub async fn run(seed: u64, file: Option<Box<dyn Write + Send>>) -> SeedReport {
         Ok(took) => {
             converged_ms = u64::try_from(took.as_millis()).ok();
             violations.extend(driver.stop_all().await);
-            violations.extend(verdict::lost(&driver.world));
         }
         Err(missing) => violations.extend(missing.into_iter().map(|what| format!("does not converge: {what}"))),
     }
-    violations.extend(verdict::unsafe_writes(&driver.world));
+    violations.extend(verdict::broken(&driver.world, &driver.schedule, healed_at));
     let records = driver.world.stream.shards().values().map(|truth| truth.places.len() as u64).sum();
     SeedReport {
         seed,
@@ -198,6 +198,7 @@ pub async fn run(seed: u64, file: Option<Box<dyn Write + Send>>) -> SeedReport {
         simulated_ms: u64::try_from(driver.world.elapsed().as_millis()).unwrap_or(u64::MAX),
         converged_ms,
         records,
+        requests: driver.world.requests(),
         counts: driver.world.counts(),
         violations,
     }

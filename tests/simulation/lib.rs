@@ -25,6 +25,7 @@ pub mod storm;
 pub mod stream;
 pub mod system;
 pub mod tables;
+pub mod trace_file;
 pub mod verdict;
 pub mod weather;
 pub mod wire;

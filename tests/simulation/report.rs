@@ -18,6 +18,8 @@ pub struct SeedReport {
     pub converged_ms: Option<u64>,
     /// Records put.
     pub records: u64,
+    /// SDK requests, each attempt counted.
+    pub requests: u64,
     /// Faults that happened and rare states that were reached.
     pub counts: BTreeMap<String, u64>,
     /// What was wrong; normally empty.
@@ -35,6 +37,8 @@ pub struct Summary {
     pub slowest: (u64, u64),
     /// Records put.
     pub records: u64,
+    /// SDK requests, each attempt counted.
+    pub requests: u64,
     /// Sums of the counters.
     pub counts: BTreeMap<String, u64>,
     /// Runs that were wrong.
@@ -47,6 +51,7 @@ impl Summary {
         self.seeds += 1;
         self.simulated_ms += report.simulated_ms;
         self.records += report.records;
+        self.requests += report.requests;
         self.slowest = self.slowest.max((report.converged_ms.unwrap_or(0), report.seed));
         for (what, count) in &report.counts {
             *self.counts.entry(what.clone()).or_default() += count;
@@ -61,7 +66,8 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hours = self.simulated_ms as f64 / 3_600_000.0;
         let (slowest_ms, seed) = self.slowest;
-        writeln!(f, "seeds {}, simulated hours {hours:.1}, records {}", self.seeds, self.records)?;
+        let Self { seeds, records, requests, .. } = self;
+        writeln!(f, "seeds {seeds}, simulated hours {hours:.1}, records {records}, SDK requests {requests}")?;
         writeln!(f, "slowest to settle once healed: {:.1} s (seed {seed})", slowest_ms as f64 / 1_000.0)?;
         for (what, count) in &self.counts {
             writeln!(f, "  {what:<45} {count:>10}")?;

@@ -1,9 +1,12 @@
-//! Whether a run was right: nothing lost, no checkpoint moved back, everything settled in the end.
+//! Whether a run was right: every invariant holds of its history, and everything is settled in the end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
-use shardmill_invariants::history::{Checkpoint, Outcome, Place, What, WriteKind};
+use shardmill_invariants::history::{Checkpoint, Micros};
+use shardmill_invariants::{Bounds, Limits, check};
 
+use crate::schedule::Schedule;
 use crate::world::World;
 
 /// What keeps the fleet from being settled: a line for each shard that is not.
@@ -32,36 +35,20 @@ pub fn unsettled(world: &World, alive: &BTreeSet<String>) -> Vec<String> {
     missing
 }
 
-/// Records that no delivery handled.
-pub fn lost(world: &World) -> Vec<String> {
-    let mut deliveries = BTreeMap::new();
-    let mut settled: BTreeSet<(String, Place)> = BTreeSet::new();
-    let mut produced = Vec::new();
-    for event in world.history() {
-        match event.what {
-            What::Produced { shard, at, key } => produced.push((shard, at, key)),
-            What::DeliveryStarted(delivery) => drop(deliveries.insert(delivery.id, delivery)),
-            What::DeliveryEnded { id, outcome: Outcome::Ok, failed } => {
-                let Some(delivery) = deliveries.remove(&id) else { continue };
-                let handled = delivery.places.into_iter().filter(|place| !failed.contains(place));
-                settled.extend(handled.map(|place| (delivery.shard.clone(), place)));
-            }
-            _ => {}
-        }
-    }
-    let is_lost = |(shard, at, _): &(String, Place, String)| !settled.contains(&(shard.clone(), at.clone()));
-    produced.into_iter().filter(is_lost).map(|(shard, at, key)| format!("lost: {key} at {at:?} of {shard}")).collect()
+/// What the invariants say of the whole run.
+pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros) -> Vec<String> {
+    let options = &schedule.options;
+    let batch = options.batches.records as u64;
+    let limits = Limits {
+        healed_at: Some(healed_at),
+        // What makes a checkpoint due, the batch that overshoots it, and the batch in flight.
+        repeats_max: options.checkpoints.records + 2 * batch,
+        bounds: Bounds::default(),
+        ..Limits::new(micros(options.leases.duration), world.now())
+    };
+    check(&world.history(), &limits).iter().map(ToString::to_string).collect()
 }
 
-/// Writes that moved a checkpoint back.
-pub fn unsafe_writes(world: &World) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for event in world.history() {
-        let What::Written(write) = event.what else { continue };
-        let (Some(before), Some(after)) = (&write.before, &write.after) else { continue };
-        if after.checkpoint < before.checkpoint && write.kind != WriteKind::Admin {
-            wrong.push(format!("S3 checkpoint moved back at {}: {write:?}", event.at));
-        }
-    }
-    wrong
+fn micros(duration: Duration) -> Micros {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

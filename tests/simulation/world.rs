@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::stream::Stream;
 use crate::tables::Tables;
+use crate::trace_file::TraceFile;
 use crate::weather::Weather;
 
 /// Shared by hosts, cloud and driver of one run, all on one thread.
@@ -32,15 +32,22 @@ struct Record {
     history: Vec<Event>,
     counts: BTreeMap<String, u64>,
     trace: DefaultHasher,
-    file: Option<Box<dyn Write + Send>>,
+    file: Option<TraceFile>,
     deliveries: u64,
+    requests: u64,
 }
 
 impl World {
     /// A world at its beginning, to be made inside of the runtime. What happens is also written to `file`, if given.
-    pub async fn new(seed: u64, weather: Weather, file: Option<Box<dyn Write + Send>>) -> Arc<Self> {
-        let record =
-            Record { history: Vec::new(), counts: BTreeMap::new(), trace: DefaultHasher::new(), file, deliveries: 0 };
+    pub async fn new(seed: u64, weather: Weather, file: Option<TraceFile>) -> Arc<Self> {
+        let record = Record {
+            history: Vec::new(),
+            counts: BTreeMap::new(),
+            trace: DefaultHasher::new(),
+            file,
+            deliveries: 0,
+            requests: 0,
+        };
         Arc::new(Self {
             origin: Instant::now(),
             dice: Mutex::new(fastrand::Rng::with_seed(seed)),
@@ -81,9 +88,8 @@ impl World {
     pub fn note(&self, what: What) {
         let at = self.now();
         let mut record = lock(&self.record);
-        if let Some(file) = &mut record.file {
-            let written = writeln!(file, "{at:>12} {what:?}");
-            written.expect("the trace file can be written");
+        if let Some(file) = &record.file {
+            file.line(format_args!("{at:>12} {what:?}"));
         }
         record.history.push(Event { at, what });
     }
@@ -109,15 +115,20 @@ impl World {
         let at = self.now();
         let mut record = lock(&self.record);
         (at, host, operation, body).hash(&mut record.trace);
-        if let Some(file) = &mut record.file {
-            let written = writeln!(file, "{at:>12} {host} {operation} {}", String::from_utf8_lossy(body));
-            written.expect("the trace file can be written");
+        record.requests += 1;
+        if let Some(file) = &record.file {
+            file.line(format_args!("{at:>12} {host} {operation} {}", String::from_utf8_lossy(body)));
         }
     }
 
     /// The hash of every request so far: simulated time, host, operation, body.
     pub fn trace_hash(&self) -> u64 {
         lock(&self.record).trace.finish()
+    }
+
+    /// Requests of hosts so far, each attempt counted.
+    pub fn requests(&self) -> u64 {
+        lock(&self.record).requests
     }
 
     /// The history so far.

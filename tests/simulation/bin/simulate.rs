@@ -1,7 +1,6 @@
 //! Runs seeds and says what happened; replays one with everything written down.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,6 +11,7 @@ use shardmill_core::seeded_bug::SeededBug;
 use shardmill_simulation::lanes::run_all;
 use shardmill_simulation::report::{SeedReport, Summary};
 use shardmill_simulation::run::run;
+use shardmill_simulation::trace_file::TraceFile;
 
 /// Schedules tried for each bug with `--bugs`.
 const BUG_SCHEDULES_MAX: u64 = 1_000;
@@ -30,7 +30,7 @@ struct Arguments {
     /// Runs every bug until it is found.
     #[arg(long)]
     bugs: bool,
-    /// Writes requests and history of a single seed to a file; `RUST_LOG` shows the hosts' own log on stderr.
+    /// Writes requests, history and the hosts' log of a single seed to a file.
     #[arg(long)]
     trace: Option<PathBuf>,
     /// Prints each seed's trace hash.
@@ -72,13 +72,7 @@ fn main() -> io::Result<ExitCode> {
 }
 
 fn one(arguments: &Arguments, seed: u64) -> SeedReport {
-    let file = arguments.trace.as_ref().map(|path| {
-        let _ = tracing_subscriber::fmt()
-            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-            .with_writer(io::stderr)
-            .try_init();
-        Box::new(BufWriter::new(File::create(path).expect("the trace file can be made"))) as Box<dyn Write + Send>
-    });
+    let file = arguments.trace.as_ref().map(|path| TraceFile::create(path).expect("the trace file can be made"));
     run(seed, arguments.bug, file)
 }
 
@@ -114,7 +108,7 @@ fn tell(
 
 fn replay(arguments: &Arguments, seed: u64) -> String {
     let bug = arguments.bug.map(|bug| format!(" --bug {bug:?}")).unwrap_or_default();
-    format!("RUST_LOG=info cargo run --bin simulate -- --seeds {seed}{bug} --trace seed-{seed}.trace")
+    format!("cargo run --bin simulate -- --seeds {seed}{bug} --trace seed-{seed}.trace")
 }
 
 fn table_of_bugs(arguments: &Arguments, out: &mut impl Write) -> io::Result<ExitCode> {
