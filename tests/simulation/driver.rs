@@ -116,6 +116,7 @@ impl Driver {
         }
         for slot in 0..self.slots.len() {
             self.restart(slot);
+            self.resume(slot);
         }
         if self.slots.iter().all(|slot| slot.host.is_none()) {
             self.add_host();

@@ -9,17 +9,17 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_smithy_async::rt::sleep::TokioSleep;
 use aws_smithy_async::time::SystemTimeSource;
-use shardmill_aws::{AwsClients, AwsOptions, KinesisReader, LeaseTable, clients_from};
+use shardmill_aws::{AwsClients, AwsOptions, CoordinatorTable, KinesisReader, LeaseTable, clients_from};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::ports::{Clock, ProcessorFactory};
 use shardmill_core::time::Moment;
 use shardmill_invariants::history::{HostChange, Micros, What};
-use shardmill_worker::{ByteBudget, Ports, StatusBoard, Worker, WorkerOptions};
+use shardmill_worker::{ByteBudget, Freezer, Ports, StatusBoard, Worker, WorkerOptions};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::observed::ObservedStore;
+use crate::observed::{ObservedCoordinator, ObservedStore};
 use crate::options::APPLICATION;
 use crate::plugin::{HostPlace, SimulatedPlugin, SimulatedSink};
 use crate::system::EPOCH;
@@ -51,6 +51,7 @@ pub struct Host {
     pub status: StatusBoard,
     machine: Arc<Machine>,
     versions: watch::Sender<Arc<dyn ProcessorFactory>>,
+    freeze: watch::Sender<bool>,
     stop: CancellationToken,
     process: JoinSet<()>,
 }
@@ -104,7 +105,8 @@ impl Host {
         let (versions, offered) = watch::channel(plugin);
         let options = WorkerOptions { worker: WorkerId::new(name).expect("not empty"), ..options.clone() };
         let status = StatusBoard::default();
-        let ports = ports(world, machine, &options, offered);
+        let (freeze, is_frozen) = watch::channel(false);
+        let ports = ports(world, machine, &options, offered, is_frozen);
         let worker = Worker::new(ports, options, status.clone()).expect("valid options");
         world.note(What::Host { host: name.to_owned(), change: HostChange::Started });
         world.note(What::Offered { host: name.to_owned(), digest, is_good: true });
@@ -112,7 +114,7 @@ impl Host {
         let (stop, mut process) = (CancellationToken::new(), JoinSet::new());
         let stopped = stop.clone();
         process.spawn(async move { worker.run(stopped, DRAIN_LIMIT).await.expect("the table is right") });
-        Self { name: name.to_owned(), status, machine: Arc::clone(machine), versions, stop, process }
+        Self { name: name.to_owned(), status, machine: Arc::clone(machine), versions, freeze, stop, process }
     }
 
     /// Offers another version of the plugin.
@@ -125,9 +127,11 @@ impl Host {
         self.versions.send_replace(Arc::new(plugin));
     }
 
-    /// The machine it runs on.
-    pub fn machine(&self) -> &Arc<Machine> {
-        &self.machine
+    /// Stops it as SIGSTOP does, or lets it go on.
+    pub fn pause(&self, is_paused: bool) {
+        if self.freeze.send_replace(is_paused) != is_paused {
+            self.change(if is_paused { HostChange::Paused } else { HostChange::Resumed });
+        }
     }
 
     /// Kills it: no task of it runs again. What it sent may still arrive.
@@ -140,6 +144,7 @@ impl Host {
 
     /// Stops it as SIGTERM does, and waits for its end.
     pub async fn stop(mut self) {
+        self.pause(false);
         self.change(HostChange::Stopping);
         self.stop.cancel();
         while let Some(ended) = self.process.join_next().await {
@@ -168,6 +173,7 @@ fn ports(
     machine: &Arc<Machine>,
     options: &WorkerOptions,
     versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
+    is_frozen: watch::Receiver<bool>,
 ) -> Ports {
     let host = options.worker.as_str();
     let clients = clients(world, host);
@@ -175,6 +181,12 @@ fn ports(
     // Pages so small that a listing's token is used; in other runs as the product has them.
     let pages_small = world.weather().chance(Fault::ExpiredNextToken) > 0.0;
     let reader = if pages_small { reader.with_page_shards(2) } else { reader };
+    let coordinator = ObservedCoordinator {
+        table: CoordinatorTable::new(clients.dynamodb.clone(), APPLICATION),
+        world: Arc::clone(world),
+        machine: Arc::clone(machine),
+        host: host.to_owned(),
+    };
     let store = ObservedStore {
         table: LeaseTable::new(clients.dynamodb, APPLICATION),
         world: Arc::clone(world),
@@ -184,10 +196,12 @@ fn ports(
     Ports {
         reader: Arc::new(reader),
         store: Arc::new(store),
+        coordinator: Arc::new(coordinator),
         sink: Arc::new(SimulatedSink { world: Arc::clone(world) }),
         clock: Arc::clone(machine) as Arc<dyn Clock>,
         budget: ByteBudget::new(64 << 20).expect("large enough"),
         versions,
+        freezer: Freezer::by(is_frozen),
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use shardmill_aws::LeaseTable;
+use shardmill_aws::{CoordinatorTable, LeaseTable};
+use shardmill_core::fleet::{FleetRows, LeaderRow, StreamRow, WorkerRow};
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    CheckpointWrite, Created, LeaseListing, LeaseStore, PortFuture, Progress, ShardEndWrite, StoreError, WriteResult,
-    Written,
+    CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, Raced, ShardEndWrite, StoreError, WriteResult, Written,
 };
 use shardmill_core::stream::LeaseKey;
-use shardmill_invariants::history::{Call, CallResult, Micros, What, WriteKind};
+use shardmill_invariants::history::{Call, CallResult, Heartbeat, Micros, What, WriteKind};
 
 use crate::host::Machine;
 use crate::world::World;
@@ -124,9 +124,26 @@ impl LeaseStore for ObservedStore {
         })
     }
 
-    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
+    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
         let kind = WriteKind::Take { seen: seen.counter.0 };
-        Box::pin(self.write(&seen.key, kind, self.table.take(seen, by)))
+        Box::pin(self.write(&seen.key, kind, self.table.take(seen, by, wall_ms)))
+    }
+
+    fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(&seen.key, WriteKind::Claim, self.table.claim(seen, by)))
+    }
+
+    fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
+        Box::pin(async move {
+            let mut waiting = self.waiting(&seen.key, Some(WriteKind::Delete));
+            let result = self.table.delete(seen).await;
+            waiting.result = match &result {
+                Ok(Deleted::Gone) => CallResult::Ok,
+                Ok(Deleted::Changed) => CallResult::Conflict,
+                Err(error) => of_error(error),
+            };
+            result
+        })
     }
 
     fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
@@ -141,7 +158,118 @@ impl LeaseStore for ObservedStore {
         Box::pin(self.write(&token.key, WriteKind::End, self.table.end(token, write)))
     }
 
-    fn release<'a>(&'a self, token: &'a LeaseToken) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.write(&token.key, WriteKind::Release, self.table.release(token)))
+    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(&token.key, WriteKind::Release, self.table.release(token, progress)))
+    }
+}
+
+/// The coordinator as a host sees it: its heartbeats go into the history, since they hold its leases.
+pub struct ObservedCoordinator {
+    /// The real one.
+    pub table: CoordinatorTable,
+    /// Where it is written down.
+    pub world: Arc<World>,
+    /// Whose clock it is.
+    pub machine: Arc<Machine>,
+    /// The host's name.
+    pub host: String,
+}
+
+/// A heartbeat without an answer so far.
+struct Beating<'a> {
+    store: &'a ObservedCoordinator,
+    sent_at: Micros,
+    local_sent_at: Micros,
+    result: CallResult,
+}
+
+impl ObservedCoordinator {
+    fn beating(&self) -> Beating<'_> {
+        let (sent_at, local_sent_at) = (self.world.now(), self.machine.local_micros());
+        Beating { store: self, sent_at, local_sent_at, result: CallResult::Unknown }
+    }
+}
+
+impl Drop for Beating<'_> {
+    fn drop(&mut self) {
+        let store = self.store;
+        if store.machine.is_running(&store.host) {
+            store.world.note(What::Heartbeat(Heartbeat {
+                host: store.host.clone(),
+                result: self.result,
+                sent_at: self.sent_at,
+                local_sent_at: self.local_sent_at,
+                local_at: store.machine.local_micros(),
+            }));
+        }
+    }
+}
+
+impl Coordinator for ObservedCoordinator {
+    fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        self.table.ensure_table()
+    }
+
+    fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
+        self.table.fleet()
+    }
+
+    fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
+        self.table.worker(id)
+    }
+
+    fn register<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let mut beating = self.beating();
+            let result = self.table.register(row).await;
+            beating.result = result.as_ref().map_or_else(of_error, |()| CallResult::Ok);
+            result
+        })
+    }
+
+    fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+        Box::pin(async move {
+            let mut beating = self.beating();
+            let result = self.table.heartbeat(row).await;
+            beating.result = match &result {
+                Ok(Raced::Applied) => CallResult::Ok,
+                Ok(Raced::Lost) => CallResult::Conflict,
+                Err(error) => of_error(error),
+            };
+            result
+        })
+    }
+
+    fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.table.remove_worker(row)
+    }
+
+    fn write_leader<'a>(
+        &'a self,
+        seen: Option<&'a LeaderRow>,
+        next: &'a LeaderRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.world.count(if seen.is_some() { "reached: leader written" } else { "reached: first leader" });
+        self.table.write_leader(seen, next)
+    }
+
+    fn write_stream<'a>(
+        &'a self,
+        seen: Option<&'a StreamRow>,
+        next: &'a StreamRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.table.write_stream(seen, next)
+    }
+
+    fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        self.table.announce()
+    }
+
+    fn shards(&self) -> PortFuture<'_, Result<Option<CachedShards>, StoreError>> {
+        self.table.shards()
+    }
+
+    fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>> {
+        self.table.write_shards(shards)
     }
 }

@@ -45,6 +45,8 @@ pub struct Storms {
     pub reshards: Option<Duration>,
     /// Another version of the plugin is offered.
     pub versions: Option<Duration>,
+    /// A host stops running code, as on SIGSTOP, and goes on later.
+    pub pauses: Option<Duration>,
     /// How long an outage lasts.
     pub outage_lasts: Duration,
 }
@@ -71,6 +73,7 @@ impl Schedule {
             outages: every(0.15, 20..60),
             reshards: every(0.5, 4..30),
             versions: every(0.4, 5..20),
+            pauses: every(0.3, 6..30),
             outage_lasts: Duration::ZERO,
         };
         // Hours cost little: hosts without leases only knock now and then.

@@ -25,6 +25,8 @@ pub(crate) enum Event {
     Reshard,
     Version,
     WallClock,
+    Pause,
+    Resume(usize),
 }
 
 impl Driver {
@@ -49,7 +51,8 @@ impl Driver {
             Event::Outage => storms.outages,
             Event::Reshard => storms.reshards,
             Event::Version => storms.versions,
-            Event::Put | Event::Restart(_) | Event::Mend(_) | Event::WallClock => None,
+            Event::Pause => storms.pauses,
+            Event::Put | Event::Restart(_) | Event::Mend(_) | Event::WallClock | Event::Resume(_) => None,
         };
         let Some(mean) = mean else { return };
         let after = mean.mul_f64(0.2 + 1.6 * self.dice.f64());
@@ -75,6 +78,8 @@ impl Driver {
             Event::Reshard => self.reshard().await,
             Event::Version => self.offer(),
             Event::WallClock => self.move_wall_clock(),
+            Event::Pause => self.pause(),
+            Event::Resume(slot) => self.resume(slot),
         }
         self.plan_next(event);
     }
@@ -204,6 +209,23 @@ impl Driver {
             if let Some(host) = &slot.host {
                 host.offer(version, can_start);
             }
+        }
+    }
+
+    fn pause(&mut self) {
+        let Some(slot) = self.any_host() else { return };
+        self.world.count("fault: pause");
+        if let Some(host) = &self.slots[slot].host {
+            host.pause(true);
+        }
+        // Often longer than a lease, which is 5 to 12 s.
+        let lasts = Duration::from_millis(self.dice.u64(200..30_000));
+        self.plan(lasts, Event::Resume(slot));
+    }
+
+    pub(crate) fn resume(&mut self, slot: usize) {
+        if let Some(host) = &self.slots[slot].host {
+            host.pause(false);
         }
     }
 

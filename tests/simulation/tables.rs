@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
+use dynoxide::actions::delete_item::DeleteItemRequest;
 use dynoxide::actions::put_item::PutItemRequest;
 use dynoxide::actions::update_item::UpdateItemRequest;
 use dynoxide::{AttributeValue, Database, DynoxideError};
@@ -87,6 +88,7 @@ impl Tables {
             },
             "PutItem" => self.put(world, sent),
             "UpdateItem" => self.update(world, sent),
+            "DeleteItem" => self.delete(world, sent),
             other => Err(DynoxideError::ValidationException(format!("{other} is not simulated"))),
         }
     }
@@ -97,6 +99,14 @@ impl Tables {
         let key = key_of(&table, &item);
         let reply = self.database.put_item(request)?;
         self.applied(world, sent, Asked { table, key, kind: WriteKind::Create }, Some(item));
+        to_json(&reply)
+    }
+
+    fn delete(&self, world: &World, sent: &Sent) -> Result<Bytes, DynoxideError> {
+        let request: DeleteItemRequest = parse(&sent.body)?;
+        let (table, key) = (request.table_name.clone(), request.key.clone());
+        let reply = self.database.delete_item(request)?;
+        self.applied(world, sent, Asked { table, key, kind: WriteKind::Delete }, None);
         to_json(&reply)
     }
 
@@ -119,7 +129,12 @@ impl Tables {
         let versions = tables.entry(asked.table.clone()).or_default().entry(key.clone()).or_default();
         let before = versions.last().and_then(|version| version.item.as_ref()).map(read_row);
         let now = world.now();
-        versions.retain(|version| version.since + 60_000_000 > now);
+        let was_there = before.is_some();
+        forget_old(versions, now);
+        if asked.kind == WriteKind::Delete && !was_there {
+            // Nothing to delete: nothing happened.
+            return;
+        }
         if asked.table == APPLICATION {
             let after = after.as_ref().map(read_row);
             note_rare(world, asked.kind, before.as_ref(), sent);
@@ -152,6 +167,14 @@ impl Tables {
         }
         to_json(&json!({"Items": items, "Count": items.len(), "ScannedCount": items.len()})).ok()
     }
+}
+
+/// Keeps the newest version that is older than any stale read goes back, and all that are newer.
+fn forget_old(versions: &mut Vec<Version>, now: Micros) {
+    const KEPT: Micros = 10_000_000;
+    let is_old = |version: &Version| version.since + KEPT < now;
+    let old = versions.iter().take_while(|version| is_old(version)).count();
+    versions.drain(..old.saturating_sub(1));
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -201,7 +224,7 @@ fn kind_of(request: &UpdateItemRequest) -> WriteKind {
     match (removes_owner, set.contains("leaseCounter = ")) {
         (true, _) => WriteKind::Release,
         (false, true) => WriteKind::Renew,
-        (false, false) if set.contains("checkpointOwner = ") => WriteKind::Claim,
+        (false, false) if set.contains("claimedBy = ") => WriteKind::Claim,
         (false, false) => WriteKind::Admin,
     }
 }
@@ -218,7 +241,8 @@ fn note_rare(world: &World, kind: WriteKind, before: Option<&Row>, sent: &Sent) 
         WriteKind::Release => world.count("reached: release"),
         WriteKind::Claim => world.count("reached: claim"),
         WriteKind::Checkpoint => world.count("reached: checkpoint"),
-        WriteKind::Create | WriteKind::Renew | WriteKind::Delete | WriteKind::Admin => {}
+        WriteKind::Delete => world.count("reached: finished row removed"),
+        WriteKind::Create | WriteKind::Renew | WriteKind::Admin => {}
     }
 }
 
@@ -258,6 +282,6 @@ fn read_row(item: &Item) -> Row {
         parents: names(item.get("parentShardId")),
         children: names(item.get("childShardIds")),
         range: bound("startingHashKey").zip(bound("endingHashKey")),
-        claimant: get("checkpointOwner"),
+        claimant: get("claimedBy"),
     }
 }

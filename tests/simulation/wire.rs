@@ -1,7 +1,8 @@
 //! The network under the SDK clients: every request of every host goes through here, and may meet any fault on its way.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
@@ -17,13 +18,15 @@ use shardmill_invariants::history::{Micros, What};
 use tokio::sync::oneshot;
 
 use crate::weather::{Direction, Fault, Service};
-use crate::world::World;
+use crate::world::{World, lock};
 
 /// The transport of one host's clients.
 #[derive(Clone)]
 pub struct Wire {
     world: Arc<World>,
     host: Arc<str>,
+    /// When each call's first attempt was sent, by the SDK's id of the call.
+    first_sent: Arc<Mutex<BTreeMap<String, Micros>>>,
 }
 
 /// A request on its way.
@@ -37,7 +40,7 @@ pub struct Sent {
     pub operation: String,
     /// The JSON.
     pub body: Bytes,
-    /// When, by the true clock.
+    /// When its host sent it, by the true clock: the first attempt, if the SDK tries again by itself.
     pub at: Micros,
 }
 
@@ -76,7 +79,7 @@ impl Reply {
 impl Wire {
     /// The transport of `host`.
     pub fn new(world: Arc<World>, host: &str) -> Self {
-        Self { world, host: host.into() }
+        Self { world, host: host.into(), first_sent: Arc::default() }
     }
 
     fn read(&self, request: &HttpRequest) -> Sent {
@@ -84,13 +87,13 @@ impl Wire {
         let (service, operation) = target.split_once('.').expect("Service_Version.Operation");
         let service = if service.starts_with("Kinesis") { Service::Kinesis } else { Service::Dynamodb };
         let body = request.body().bytes().expect("requests are held in memory");
-        Sent {
-            host: Arc::clone(&self.host),
-            service,
-            operation: operation.to_owned(),
-            body: Bytes::copy_from_slice(body),
-            at: self.world.now(),
-        }
+        let now = self.world.now();
+        let at = match request.headers().get("amz-sdk-invocation-id") {
+            Some(call) => *lock(&self.first_sent).entry(call.to_owned()).or_insert(now),
+            None => now,
+        };
+        let body = Bytes::copy_from_slice(body);
+        Sent { host: Arc::clone(&self.host), service, operation: operation.to_owned(), body, at }
     }
 }
 

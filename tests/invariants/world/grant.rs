@@ -136,7 +136,7 @@ impl Grant {
         }
         let Some(through) = through else { return };
         let held = self.handled.range_mut::<Place, _>(..=through).rev();
-        held.take_while(|(_, committed)| committed.is_none()).for_each(|(_, committed)| *committed = Some(at));
+        held.filter(|(_, committed)| committed.is_none()).for_each(|(_, committed)| *committed = Some(at));
     }
 
     /// Moves the frontier over what is committed without a gap.
