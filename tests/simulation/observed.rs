@@ -6,7 +6,8 @@ use shardmill_aws::{CoordinatorTable, LeaseTable};
 use shardmill_core::fleet::{FleetRows, LeaderRow, StreamRow, WorkerRow};
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, Raced, ShardEndWrite, StoreError, WriteResult, Written,
+    CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress,
+    Raced, ShardEndWrite, StoreError, WriteResult, Written,
 };
 use shardmill_core::stream::LeaseKey;
 use shardmill_invariants::history::{Call, CallResult, Heartbeat, Micros, What, WriteKind};

@@ -34,8 +34,16 @@ impl Driver {
     pub(crate) fn plan_storms(&mut self) {
         self.plan(Duration::from_millis(1), Event::Put);
         self.plan(Duration::from_secs(10), Event::WallClock);
-        let events =
-            [Event::Crash, Event::Stop, Event::Scale, Event::Partition, Event::Outage, Event::Reshard, Event::Version];
+        let events = [
+            Event::Crash,
+            Event::Stop,
+            Event::Scale,
+            Event::Partition,
+            Event::Outage,
+            Event::Reshard,
+            Event::Version,
+            Event::Pause,
+        ];
         for event in events {
             self.plan_next(event);
         }
