@@ -137,6 +137,8 @@ impl Host {
     /// Kills it: no task of it runs again. What it sent may still arrive.
     pub async fn crash(mut self) {
         self.change(HostChange::Crashed);
+        // Aborting reaches nested tasks one by one, and some of them may be due already: none may run any more.
+        self.freeze.send_replace(true);
         lock(&self.machine.running).remove(&self.name);
         self.process.abort_all();
         while self.process.join_next().await.is_some() {}
