@@ -18,4 +18,13 @@ mod replies;
 mod requests;
 mod restore;
 
+use axum::Router;
+
+use crate::error::StartError;
+
 pub(crate) use front::{Front, serve};
+
+/// The service, empty and kept in memory only, to be called without a socket: for simulations.
+pub async fn in_process() -> Result<Router, StartError> {
+    Ok(front::router(Front::restore(None).await?))
+}

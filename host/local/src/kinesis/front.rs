@@ -139,11 +139,16 @@ impl Front {
     }
 }
 
+/// The service as a function from requests to replies.
+pub(crate) fn router(front: Arc<Front>) -> Router {
+    ferrokinesis::create_router(front.store.clone())
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn_with_state(front, answer))
+}
+
 /// Serves until `stop`.
 pub(crate) async fn serve(listener: TcpListener, front: Arc<Front>, stop: CancellationToken) {
-    let router: Router = ferrokinesis::create_router(front.store.clone())
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(from_fn_with_state(front, answer));
+    let router = router(front);
     // Small replies must not wait for a full packet.
     let listener = listener.tap_io(|stream| {
         if let Err(error) = stream.set_nodelay(true) {
