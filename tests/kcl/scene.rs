@@ -41,6 +41,8 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn new(kcl: Kcl, shards: u32) -> Self {
+        // Built before the clock starts.
+        let _ = harness::process::binary();
         let setting = Setting::new(shards).await;
         setting.drop_plugin(APPLICATION, &guest(APPLICATION));
         let feed = Feed::new(setting.clients.kinesis.clone());
@@ -154,6 +156,12 @@ impl Scene {
         let middle = range.start() + (range.end() - range.start()) / 2;
         let request = self.setting.clients.kinesis.split_shard().stream_name(STREAM).shard_to_split(shard);
         request.new_starting_hash_key(middle.to_string()).send().await.expect("the shard is split");
+    }
+
+    /// Merges two neighbours.
+    pub(crate) async fn merge(&self, left: &str, right: &str) {
+        let request = self.setting.clients.kinesis.merge_shards().stream_name(STREAM).shard_to_merge(left);
+        request.adjacent_shard_to_merge(right).send().await.expect("the shards are merged");
     }
 
     pub(crate) async fn lease(&self, shard: &str) -> Lease {

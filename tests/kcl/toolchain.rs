@@ -67,17 +67,19 @@ impl Kcl {
             format!("failover-ms={FAILOVER_MS}"),
             format!("records-per-call={RECORDS_PER_CALL}"),
             format!("checkpoint-batches={checkpoint_batches}"),
+            "stop-ms=5000".to_owned(),
         ]);
         Host::run(id, command, setting.path())
     }
 }
 
-/// Ends a worker of the KCL as an operator would: each processor checkpoints, no lease is released.
-pub(crate) async fn stop(worker: Host) {
+/// Ends a worker of the KCL as an operator would: each processor checkpoints, no lease is released. False if it did not
+/// end by itself after that, as happens while it holds the lease of a finished shard.
+pub(crate) async fn stop(worker: Host) -> bool {
     let log = worker.log_path().to_owned();
+    // By a signal, so its code says nothing.
     let _status = worker.terminate().await;
-    let log = std::fs::read_to_string(log).expect("a log");
-    assert!(log.contains("stopped cleanly"), "{log}");
+    std::fs::read_to_string(log).expect("a log").contains("stopped cleanly")
 }
 
 /// Maven itself knows what is up to date. Once everything is downloaded it needs no network.

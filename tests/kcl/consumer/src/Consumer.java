@@ -34,13 +34,18 @@ public final class Consumer {
         System.setProperty("aws.cborEnabled", "false");
         Settings settings = new Settings(args);
         Scheduler scheduler = scheduler(settings);
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> stop(scheduler), "stop"));
+        long limitMillis = settings.number("stop-ms", 10_000);
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> stop(scheduler, limitMillis), "stop"));
         scheduler.run();
     }
 
-    private static void stop(Scheduler scheduler) {
+    /**
+     * Every processor checkpoints at once. After that the KCL waits for the processor of each lease it holds, and if one
+     * of these is of a shard that has ended long ago (it keeps them for minutes), it waits for ever.
+     */
+    private static void stop(Scheduler scheduler, long limitMillis) {
         try {
-            boolean isClean = scheduler.startGracefulShutdown().get(30, TimeUnit.SECONDS);
+            boolean isClean = scheduler.startGracefulShutdown().get(limitMillis, TimeUnit.MILLISECONDS);
             System.err.println(isClean ? "stopped cleanly" : "stopped, not cleanly");
         } catch (Exception e) {
             System.err.println("cannot stop: " + e);
