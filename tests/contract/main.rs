@@ -1,15 +1,32 @@
 //! The contract of the ports, against the fakes and against the real adapters over the embedded stack.
 
 use harness::embedded::Embedded;
+use harness::fake_coordinator::FakeCoordinator;
 use harness::fake_lease_store::FakeLeaseStore;
 use harness::fake_stream::FakeStream;
-use harness::{lease_store_contract, stream_contract};
-use shardmill_core::ports::LeaseStore;
+use harness::{coordinator_contract, lease_store_contract, stream_contract};
+use shardmill_aws::CoordinatorTable;
+use shardmill_core::ports::{Coordinator, LeaseStore};
 use shardmill_local::LocalOptions;
 
 mod fake_lease_store {
     use super::*;
     lease_store_contract!(async { (FakeLeaseStore::new(), ()) });
+}
+
+mod fake_coordinator {
+    use super::*;
+    coordinator_contract!(async { (FakeCoordinator::new(), ()) });
+}
+
+mod coordinator_table {
+    use super::*;
+    coordinator_contract!(async {
+        let embedded = Embedded::start(LocalOptions::in_memory()).await;
+        let table = CoordinatorTable::new(embedded.clients.dynamodb.clone(), "orders");
+        table.ensure_table().await.expect("a table");
+        (table, embedded)
+    });
 }
 
 mod dynamodb {

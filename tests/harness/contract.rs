@@ -1,5 +1,6 @@
-//! What every lease store and every stream must do, fake or real. One function a promise; the macros make each a test.
+//! What every lease store, coordinator and stream must do, fake or real. One function a promise; the macros make each a test.
 
+pub mod coordinator;
 pub mod lease_store;
 pub mod stream;
 
@@ -19,9 +20,32 @@ macro_rules! lease_store_contract {
             a_checkpoint_moves_the_position_and_resets_the_switches,
             the_end_of_a_shard_is_written_with_its_children,
             a_released_lease_is_free_and_the_token_is_void,
+            a_claim_asks_the_owner_and_fences_nobody,
+            a_claim_in_vain_is_replaced,
+            a_row_is_deleted_only_if_nothing_changed,
+            trouble_and_throughput_are_noted_for_people,
             a_write_to_a_row_that_is_not_there_is_a_conflict_without_a_row,
             all_rows_are_listed,
             a_lost_answer_is_settled_by_the_row_itself,
+        }
+    };
+}
+
+/// Makes a test of every promise of a coordinator. `$make` is an async block that gives an empty one and whatever must
+/// live as long.
+#[macro_export]
+macro_rules! coordinator_contract {
+    ($make:expr) => {
+        $crate::promises! { coordinator, $make;
+            an_empty_table_knows_nobody,
+            a_worker_beats_until_another_run_of_it_registers,
+            a_late_heartbeat_does_not_turn_the_beat_back,
+            a_worker_is_removed_only_as_it_was_seen,
+            of_two_candidates_on_the_same_sight_one_leads,
+            the_office_is_given_back_and_taken_again,
+            the_stream_is_written_down_once,
+            the_bulletin_rises_with_every_announcement,
+            the_shard_list_is_read_back_whole,
         }
     };
 }

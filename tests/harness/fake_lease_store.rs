@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    BadRow, CheckpointWrite, Created, LeaseListing, LeaseStore, PortFuture, Progress, ShardEndWrite, StoreError,
-    WriteResult, Written,
+    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, ShardEndWrite,
+    StoreError, WriteResult, Written,
 };
 use shardmill_core::stream::LeaseKey;
 
@@ -27,6 +27,10 @@ pub enum StoreOp {
     Create,
     /// `take`
     Take,
+    /// `claim`
+    Claim,
+    /// `delete`
+    Delete,
     /// `renew`
     Renew,
     /// `checkpoint`
@@ -165,6 +169,10 @@ fn note(row: &mut Lease, progress: &Progress) {
     if let Some(millis) = progress.millis_behind_latest {
         row.millis_behind_latest = Some(millis);
     }
+    if let Some(rate) = progress.bytes_per_second {
+        row.bytes_per_second = Some(rate);
+    }
+    row.stuck.clone_from(&progress.stuck);
 }
 
 impl LeaseStore for FakeLeaseStore {
@@ -195,7 +203,7 @@ impl LeaseStore for FakeLeaseStore {
         }))
     }
 
-    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
+    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
         let unchanged = |row: &Lease| row.counter == seen.counter && row.owner == seen.owner;
         let change = move |row: &mut Lease| {
             if row.owner.as_ref().is_some_and(|owner| owner != by) {
@@ -203,8 +211,36 @@ impl LeaseStore for FakeLeaseStore {
             }
             row.owner = Some(by.clone());
             row.checkpoint_owner = None;
+            row.claimant = None;
+            row.held_since_ms = Some(wall_ms);
         };
         Box::pin(self.call(StoreOp::Take, move |table| table.write(StoreOp::Take, &seen.key, by, unchanged, change)))
+    }
+
+    fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.call(StoreOp::Claim, move |table| {
+            let Some(row) = table.rows.get_mut(&seen.key) else { return Written::Conflict(None) };
+            if row.owner.is_none() || row.owner != seen.owner || row.claimant != seen.claimant {
+                return Written::Conflict(Some(Box::new(row.clone())));
+            }
+            row.claimant = Some(by.clone());
+            let row = row.clone();
+            table.history.push(AppliedWrite { op: StoreOp::Claim, row: row.clone() });
+            Written::Applied(row.token(row.owner.clone().unwrap_or_else(|| by.clone())))
+        }))
+    }
+
+    fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
+        Box::pin(self.call(StoreOp::Delete, move |table| match table.rows.get(&seen.key) {
+            Some(row) if row.counter != seen.counter || row.owner != seen.owner => Deleted::Changed,
+            Some(_) => {
+                if let Some(row) = table.rows.remove(&seen.key) {
+                    table.history.push(AppliedWrite { op: StoreOp::Delete, row });
+                }
+                Deleted::Gone
+            }
+            None => Deleted::Gone,
+        }))
     }
 
     fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
@@ -229,7 +265,10 @@ impl LeaseStore for FakeLeaseStore {
         }))
     }
 
-    fn release<'a>(&'a self, token: &'a LeaseToken) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.held_write(StoreOp::Release, token, |row| row.owner = None))
+    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.held_write(StoreOp::Release, token, |row| {
+            row.owner = None;
+            note(row, progress);
+        }))
     }
 }

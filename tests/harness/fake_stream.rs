@@ -5,6 +5,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, StreamReader};
 use shardmill_core::stream::{HashKeyRange, Position, ReadFrom, Record, SequenceNumber, Shard, ShardId};
 
@@ -13,6 +14,8 @@ use crate::faults::{Fault, Faults};
 /// An operation of the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReadOp {
+    /// `identity`
+    Identity,
     /// `list_shards`
     ListShards,
     /// `iterator`
@@ -33,6 +36,8 @@ struct State {
     shards_made: usize,
     last_sequence: u64,
     now_ms: u64,
+    /// The stream's creation time; `None` while there is no stream.
+    created_at_ms: Option<u64>,
     /// Iterators of an earlier generation have expired.
     generation: u64,
     calls: Vec<ReadOp>,
@@ -49,8 +54,15 @@ impl FakeStream {
     /// A stream of `shards` open shards of equal ranges.
     pub fn new(shards: u32) -> Self {
         let width = u128::MAX / u128::from(shards.max(1));
-        let mut state =
-            State { shards: Vec::new(), shards_made: 0, last_sequence: 0, now_ms: 1, generation: 0, calls: Vec::new() };
+        let mut state = State {
+            shards: Vec::new(),
+            shards_made: 0,
+            last_sequence: 0,
+            now_ms: 1,
+            created_at_ms: Some(1_000_000),
+            generation: 0,
+            calls: Vec::new(),
+        };
         for index in 0..u128::from(shards) {
             let end = if index + 1 == u128::from(shards) { u128::MAX } else { (index + 1) * width - 1 };
             state.add_shard(Vec::new(), index * width, end);
@@ -132,6 +144,13 @@ impl FakeStream {
     /// Forgets a shard and all about it, as Kinesis does once a closed shard's records have expired.
     pub fn forget_shard(&self, shard: &ShardId) {
         self.state().shards.retain(|kept| kept.shard.id != *shard);
+    }
+
+    /// Deletes the stream, or creates it again at this time: shards and records stay, for what a reader must not do.
+    pub fn set_created_at(&self, created_at_ms: Option<u64>) {
+        let mut state = self.state();
+        state.created_at_ms = created_at_ms;
+        state.generation += 1;
     }
 
     /// Every iterator given out so far has expired.
@@ -264,6 +283,12 @@ impl State {
 }
 
 impl StreamReader for FakeStream {
+    fn identity(&self) -> PortFuture<'_, Result<Option<StreamIdentity>, ReadError>> {
+        Box::pin(self.call(ReadOp::Identity, |state| {
+            Ok(state.created_at_ms.map(|created_at_ms| StreamIdentity { created_at_ms }))
+        }))
+    }
+
     fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
         Box::pin(
             self.call(ReadOp::ListShards, |state| Ok(state.shards.iter().map(|kept| kept.shard.clone()).collect())),

@@ -8,15 +8,20 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{Checkpoint, Lease, WorkerId};
 use shardmill_core::pipeline::CheckpointPolicy;
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{Clock, LeaseStore, Origin, PortFuture, ProcessorFactory, Sink, SinkError, StreamReader};
+use shardmill_core::ports::{
+    Clock, Coordinator, LeaseStore, Origin, PortFuture, ProcessorFactory, Sink, SinkError, StreamReader,
+};
 use shardmill_core::stream::{Emitted, InitialPosition, LeaseKey, ShardId, StreamName};
 use shardmill_core::time::Moment;
-use shardmill_worker::{BatchLimits, ByteBudget, LeaseOptions, Ports, ReadLimits, StatusBoard, Worker, WorkerOptions};
+use shardmill_worker::{
+    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, StatusBoard, Worker, WorkerOptions,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::fake_coordinator::FakeCoordinator;
 use crate::fake_lease_store::FakeLeaseStore;
 use crate::fake_stream::FakeStream;
 
@@ -41,6 +46,8 @@ pub struct TestFleet {
     pub stream: Arc<FakeStream>,
     /// The table.
     pub store: Arc<FakeLeaseStore>,
+    /// The table beside it.
+    pub coordinator: Arc<FakeCoordinator>,
     /// The sink.
     pub sink: Arc<CollectingSink>,
     /// Settings of hosts started from now on.
@@ -130,6 +137,7 @@ impl TestFleet {
         Self {
             stream: Arc::new(FakeStream::new(shards)),
             store: Arc::new(FakeLeaseStore::new()),
+            coordinator: Arc::new(FakeCoordinator::new()),
             sink: Arc::new(CollectingSink::default()),
             options,
         }
@@ -146,10 +154,12 @@ impl TestFleet {
         let ports = Ports {
             reader: Arc::clone(&self.stream) as Arc<dyn StreamReader>,
             store: Arc::clone(&self.store) as Arc<dyn LeaseStore>,
+            coordinator: Arc::clone(&self.coordinator) as Arc<dyn Coordinator>,
             sink: Arc::clone(&self.sink) as Arc<dyn Sink>,
             clock: Arc::new(TokioClock::default()),
             budget: ByteBudget::new(64 << 20).expect("large enough"),
             versions: offered,
+            freezer: Freezer::never(),
         };
         let options = WorkerOptions { worker: WorkerId::new(id).expect("not empty"), ..self.options.clone() };
         let status = StatusBoard::default();

@@ -18,6 +18,7 @@ pub struct Event {
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "a history is short-lived, and events are easier to write without boxes")]
 pub enum What {
     /// A record is in the stream (whether or not its producer got the answer).
     Produced {
@@ -34,6 +35,8 @@ pub enum What {
     Written(Write),
     /// A host got, or gave up waiting for, the answer to a call on one lease row.
     Called(Call),
+    /// A host got, or gave up waiting for, the answer to its heartbeat: one write that holds all its leases.
+    Heartbeat(Heartbeat),
     /// Kinesis told a host that a shard has no more records: a reply without a next iterator.
     SaidEnd {
         /// To whom.
@@ -51,6 +54,15 @@ pub enum What {
         outcome: Outcome,
         /// Which records it reported as failed; they are not settled.
         failed: Vec<Place>,
+    },
+    /// The plugin's outcome lets the host commit less than all of a batch: the records after `through` are handled but
+    /// not settled, until a later outcome of the grant commits them. Comes right before the delivery's `DeliveryEnded`;
+    /// without it an outcome commits everything. Also what a host says of an outcome whose outputs it could not store.
+    HeldBack {
+        /// The `id` of the delivery.
+        id: u64,
+        /// The furthest place that may be committed; `None` for nothing of the batch.
+        through: Option<Place>,
     },
     /// Something happened to a host.
     Host {
@@ -211,6 +223,21 @@ pub struct Call {
     /// What; `None` for a consistent read.
     pub kind: Option<WriteKind>,
     /// How it went, as the host sees it.
+    pub result: CallResult,
+    /// When it was sent, by the true clock.
+    pub sent_at: Micros,
+    /// When it was sent, by the host's own suspend-aware clock.
+    pub local_sent_at: Micros,
+    /// When the host got the answer, by its own clock.
+    pub local_at: Micros,
+}
+
+/// A heartbeat of a host, as the host sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Who.
+    pub host: String,
+    /// How it went.
     pub result: CallResult,
     /// When it was sent, by the true clock.
     pub sent_at: Micros,

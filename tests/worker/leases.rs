@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use harness::fake_coordinator::CoordinatorOp;
 use harness::fake_lease_store::StoreOp;
 use harness::fake_stream::ReadOp;
 use harness::faults::Fault;
@@ -149,6 +150,7 @@ async fn a_table_that_is_gone_for_hours_stops_delivery_at_the_deadline_and_loses
     fleet.put(0..20);
     until("all out", || fleet.is_all_checkpointed()).await;
     fleet.store.faults.draw_from(|_| Some(Fault::UnknownNotApplied));
+    fleet.coordinator.faults.draw_from(|_| Some(Fault::UnknownNotApplied));
     tokio::time::sleep(fleet.options.leases.duration * 2).await;
     assert!(host.status.snapshot().shards.values().all(|shard| shard.state == ShardState::Lost));
     let lines = fleet.sink.lines().len();
@@ -156,20 +158,41 @@ async fn a_table_that_is_gone_for_hours_stops_delivery_at_the_deadline_and_loses
     tokio::time::sleep(Duration::from_hours(3)).await;
     assert_eq!(fleet.sink.lines().len(), lines, "nothing is delivered without a lease");
     fleet.store.faults.clear();
+    fleet.coordinator.faults.clear();
     until("all out", || fleet.is_all_checkpointed()).await;
     assert!(fleet.has_exactly(0..40));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_hangs_costs_the_lease_at_the_deadline_and_not_later() {
+async fn writes_that_hang_cost_the_leases_at_the_deadline_and_not_later() {
     let fleet = TestFleet::new(1);
     let host = fleet.start("a", NativePlugin::echo(1));
     let shard = fleet.stream.shards()[0].id.clone();
     until("held", || count(&fleet, "a") == 1).await;
-    fleet.store.faults.draw_from(|op| matches!(op, StoreOp::Renew | StoreOp::Get).then_some(Fault::Hang));
+    fleet.coordinator.faults.draw_from(|_| Some(Fault::Hang));
+    fleet.store.faults.draw_from(|_| Some(Fault::Hang));
     let hung_at = tokio::time::Instant::now();
     until("given up", || host.status.snapshot().shards[shard.as_str()].state == ShardState::Lost).await;
     assert!(hung_at.elapsed() < fleet.options.leases.duration);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_heartbeats_fail_each_row_is_renewed_and_work_goes_on() {
+    let fleet = TestFleet::new(2);
+    let host = fleet.start("a", NativePlugin::echo(1));
+    until("held", || count(&fleet, "a") == 2).await;
+    let renewals = fleet.store.calls(StoreOp::Renew);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(fleet.store.calls(StoreOp::Renew), renewals, "one heartbeat holds all leases");
+    fleet.coordinator.faults.draw_from(|op| (op == CoordinatorOp::Heartbeat).then_some(Fault::Refuse));
+    let taken = fleet.store.calls(StoreOp::Take);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    fleet.put(0..20);
+    until("all out", || fleet.is_all_checkpointed()).await;
+    assert!(fleet.store.calls(StoreOp::Renew) > renewals);
+    assert_eq!(fleet.store.calls(StoreOp::Take), taken, "no lease was lost on the way");
+    host.stop().await;
+    assert!(fleet.has_exactly(0..20));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use metrics_exporter_prometheus::PrometheusHandle;
-use shardmill_aws::{AwsClients, KinesisReader, LeaseTable};
+use shardmill_aws::{AwsClients, CoordinatorTable, KinesisReader, LeaseTable};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, ProcessorFactory, Sink, StreamReader};
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
 use shardmill_wasm::{Runtime, RuntimeOptions};
-use shardmill_worker::{ByteBudget, Ports, WorkerOptions};
+use shardmill_worker::{ByteBudget, Freezer, Ports, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -145,10 +145,12 @@ impl Parts {
         let ports = Ports {
             reader: Arc::clone(&self.reader),
             store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application.as_str())),
+            coordinator: Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), &application)),
             sink: Arc::clone(&self.sink),
             clock: Arc::clone(&self.clock),
             budget: self.budget.clone(),
             versions,
+            freezer: Freezer::never(),
         };
         let options = WorkerOptions {
             plugin: name.clone(),

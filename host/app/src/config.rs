@@ -1,6 +1,7 @@
 //! The configuration file: parsed once, into values that cannot be wrong.
 
 mod file;
+mod leases;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,9 +1,13 @@
-//! DynamoDB as the lease table: the KCL 2.x schema, attribute for attribute.
+//! DynamoDB as the lease table (the KCL 2.x schema, attribute for attribute) and as the coordinator table beside it.
 
 mod conditions;
+mod coordinator_item;
+mod coordinator_table;
 mod errors;
 mod lease_item;
 mod lease_table;
+mod shard_cache;
 mod table;
 
+pub use coordinator_table::CoordinatorTable;
 pub use lease_table::LeaseTable;

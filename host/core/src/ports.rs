@@ -1,6 +1,7 @@
 //! What the core needs of the world. `aws`, `wasm` and `app` implement these; `worker` calls them; nothing else does.
 
 mod clock;
+mod coordinator;
 mod lease_store;
 mod processor;
 mod sink;
@@ -9,9 +10,10 @@ mod stream_reader;
 use std::pin::Pin;
 
 pub use clock::Clock;
+pub use coordinator::{CachedShards, Coordinator, Raced};
 pub use lease_store::{
-    BadRow, CheckpointWrite, Created, LeaseListing, LeaseStore, Progress, ShardEndWrite, StoreError, WriteResult,
-    Written,
+    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, Progress, ShardEndWrite, StoreError,
+    WriteResult, Written,
 };
 pub use processor::{
     CloseReason, Commit, FailureKind, InstanceContext, Outcome, Processed, ProcessorFactory, RecordFailure,

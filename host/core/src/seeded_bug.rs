@@ -8,11 +8,109 @@
 pub enum SeededBug {
     /// A checkpoint is written whatever the row shows.
     CheckpointWithoutCondition,
+    /// A lease seen for the first time counts as expired.
+    ExpiredAtFirstSight,
+    /// A row that is this worker's by name is left alone, so that a take whose answer got lost orphans it.
+    OwnRowsLeftAlone,
+    /// Leases of live workers are taken (kcl-rb has its lease test inverted).
+    TakesLiveLeases,
+    /// A child is taken before its parents have ended (kinsumer knows no order).
+    ChildBeforeParent,
+    /// Leases of live, registered workers are taken without a hand-over.
+    StealsWithoutAsking,
+    /// A lead of one lease is evened out, for ever.
+    RestlessBalance,
+    /// A finished row is removed while its parents have rows.
+    DeletesBeforeParents,
+    /// A finished row is removed before its children have started.
+    DeletesBeforeChildrenStart,
+    /// A removed, finished shard gets a fresh row while it is still listed.
+    ResurrectsFinishedShards,
+    /// Children start at what comes next (lifion-kinesis, K10).
+    ChildFromLatest,
+    /// Renewals, checkpoints, ends and releases are written whatever the row shows (vmware-go-kcl's `PutItem`).
+    HeldWritesWithoutCondition,
+    /// Held writes ask for the owner and not for the counter (ruststream).
+    ConditionOnOwnerOnly,
+    /// A take asks for nothing.
+    TakeWithoutCondition,
+    /// A take does not raise the counter.
+    TakeKeepsCounter,
+    /// A checkpoint does not raise the counter.
+    CheckpointKeepsCounter,
+    /// A take writes the checkpoint back as it was once seen (vmware-go-kcl's `GetLease`).
+    TakeWritesBackOldCheckpoint,
+    /// A heartbeat answered after the deadline revives the leases that were held before it.
+    LateHeartbeatRevives,
+    /// The holder counts its deadline from the reply of a write and not from its sending (KCL).
+    DeadlineFromReply,
+    /// The holder goes on until a write tells it that the lease is gone.
+    NoHolderDeadline,
+    /// Records go out while nobody knows whether the last lease write was applied.
+    DeliversInDoubt,
+    /// A lease write without an answer counts as applied.
+    UnknownCountsAsApplied,
+    /// Records go out after the lease was lost (kinsumer, kcl-rb).
+    DeliversAfterLoss,
+    /// `ResourceNotFound` is taken as the end of a shard (KCL, K3).
+    NotFoundEndsShard,
+    /// A stream created again under its name is read on from the old checkpoints.
+    IgnoresStreamIdentity,
+    /// After an expired iterator, reading goes on at what comes next (K7).
+    ExpiredIteratorGoesToLatest,
+    /// The record that the checkpoint names, and records fetched before, are delivered again.
+    DeliversSettledAgain,
+    /// A batch that fails is skipped (KCL, K1).
+    SkipsFailedBatch,
+    /// `SHARD_END` is written without making the children's rows.
+    EndsWithoutChildren,
+    /// A batch is checkpointed before it is delivered (lifion-kinesis).
+    CheckpointsBeforeDelivery,
+    /// A lease is given up without checkpointing what was settled (KCL at shutdown).
+    HandsOverWithoutCheckpoint,
+    /// A leader on its way out keeps the office.
+    NeverResigns,
+    /// An expired lease is taken without a consistent look at its owner's heart.
+    TakesWithoutSecondLook,
 }
 
 impl SeededBug {
     /// Every bug.
-    pub const ALL: &[Self] = &[Self::CheckpointWithoutCondition];
+    pub const ALL: &[Self] = &[
+        Self::CheckpointWithoutCondition,
+        Self::ExpiredAtFirstSight,
+        Self::OwnRowsLeftAlone,
+        Self::TakesLiveLeases,
+        Self::ChildBeforeParent,
+        Self::StealsWithoutAsking,
+        Self::RestlessBalance,
+        Self::DeletesBeforeParents,
+        Self::DeletesBeforeChildrenStart,
+        Self::ResurrectsFinishedShards,
+        Self::ChildFromLatest,
+        Self::HeldWritesWithoutCondition,
+        Self::ConditionOnOwnerOnly,
+        Self::TakeWithoutCondition,
+        Self::TakeKeepsCounter,
+        Self::CheckpointKeepsCounter,
+        Self::TakeWritesBackOldCheckpoint,
+        Self::LateHeartbeatRevives,
+        Self::DeadlineFromReply,
+        Self::NoHolderDeadline,
+        Self::DeliversInDoubt,
+        Self::UnknownCountsAsApplied,
+        Self::DeliversAfterLoss,
+        Self::NotFoundEndsShard,
+        Self::IgnoresStreamIdentity,
+        Self::ExpiredIteratorGoesToLatest,
+        Self::DeliversSettledAgain,
+        Self::SkipsFailedBatch,
+        Self::EndsWithoutChildren,
+        Self::CheckpointsBeforeDelivery,
+        Self::HandsOverWithoutCheckpoint,
+        Self::NeverResigns,
+        Self::TakesWithoutSecondLook,
+    ];
 
     /// Whether this bug is switched on for this thread.
     #[inline]

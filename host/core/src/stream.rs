@@ -1,11 +1,13 @@
 //! What Kinesis is: streams, shards, positions, records.
 
+mod coverage;
 mod ids;
 mod position;
 mod record;
 mod sequence_number;
 mod shard;
 
+pub use coverage::holes;
 pub use ids::{InvalidName, LeaseKey, ShardId, StreamName};
 pub use position::{InitialPosition, Position, ReadFrom};
 pub use record::{Batch, Emitted, Record};

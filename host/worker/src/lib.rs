@@ -1,7 +1,8 @@
 //! The shell around the core's decisions: owns leases, runs one pipeline a shard, knows only ports.
 //!
 //! ```text
-//! Worker ── pass: list, plan, create, take ──> Grant (one a held lease)
+//! Heart  ── one heartbeat that holds all leases of the host
+//! Worker ── pass: look, lead, plan, act ──────> Grant (one a held lease)
 //!                                               ├─ Keeper    renew, checkpoint, end, release: the only writer
 //!                                               └─ Pipeline  fetch ─> batch ─> deliver ─> flush ─> settle ─> checkpoint
 //! ```
@@ -9,7 +10,9 @@
 //! A worker serves one application: one plugin on one stream, with a lease table of its own.
 
 mod budget;
+mod freezer;
 mod grant;
+mod heart;
 pub mod metrics;
 mod options;
 mod pipeline;
@@ -17,6 +20,7 @@ mod status;
 mod worker;
 
 pub use budget::{ByteBudget, Reservation};
+pub use freezer::Freezer;
 pub use options::{BatchLimits, InvalidOptions, LeaseOptions, ReadLimits, WorkerOptions};
 pub use status::{BlockedStatus, ShardState, ShardStatus, StatusBoard, SwapRefusal, WorkerStatus};
 pub use worker::{Ports, Worker, WorkerError};

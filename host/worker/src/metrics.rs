@@ -20,6 +20,12 @@ pub const LEASES: &str = "shardmill_leases_held";
 pub const TAKES: &str = "shardmill_leases_taken_total";
 /// Leases lost to others or to the deadline. Labels: plugin.
 pub const LOSSES: &str = "shardmill_leases_lost_total";
+/// Leases given up because the shard did not get on here. Labels: plugin.
+pub const GIVEN_UP: &str = "shardmill_leases_given_up_total";
+/// Shards that were trimmed away before they were read to their end. Labels: plugin.
+pub const SHARDS_GONE: &str = "shardmill_shards_gone_total";
+/// Parts of the hash key space that no lease covers, audit after audit. Labels: plugin.
+pub const HOLES: &str = "shardmill_coverage_holes";
 /// Milliseconds behind the tip. Labels: plugin, shard.
 pub const BEHIND: &str = "shardmill_millis_behind_latest";
 /// Shards whose batch fails again and again. Labels: plugin, shard; 1 while blocked.
@@ -42,6 +48,9 @@ pub fn describe() {
     describe_gauge!(LEASES, Unit::Count, "leases held");
     describe_counter!(TAKES, Unit::Count, "leases taken");
     describe_counter!(LOSSES, Unit::Count, "leases lost");
+    describe_counter!(GIVEN_UP, Unit::Count, "leases given up because the shard did not get on here");
+    describe_counter!(SHARDS_GONE, Unit::Count, "shards trimmed away before they were read to their end");
+    describe_gauge!(HOLES, Unit::Count, "parts of the hash key space that no lease covers");
     describe_gauge!(BEHIND, Unit::Milliseconds, "how far the last fetched record is behind the tip");
     describe_gauge!(BLOCKED, Unit::Count, "1 while a shard's batch fails again and again");
     describe_counter!(READS, Unit::Count, "GetRecords calls, by outcome");

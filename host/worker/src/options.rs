@@ -5,6 +5,7 @@ use std::time::Duration;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_core::plan::Balance;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::{InitialPosition, StreamName};
 
@@ -44,12 +45,25 @@ pub struct LeaseOptions {
     pub duration: Duration,
     /// Time between renewals of an idle lease; a checkpoint counts as one.
     pub renew_every: Duration,
-    /// Time between looks at the table. 1 s: how soon a released lease is noticed.
+    /// Time between looks at the coordinator table's small rows, which say whether to look at the leases. 1 s: how soon a
+    /// released lease is noticed.
     pub scan_every: Duration,
     /// Time between listings of the stream's shards.
     pub shard_sync_every: Duration,
     /// Most leases held at once.
     pub max_leases: usize,
+    /// What hosts share out evenly.
+    pub balance: Balance,
+    /// Whether KCL 2.x workers share the table: then each row is renewed as they do it, and one host's heartbeat holds
+    /// nothing. Found out by itself too, once a lease has an owner that is not registered.
+    pub shared_with_kcl: bool,
+    /// How long reading may fail before the reader is made anew, and after as long again the lease is given up.
+    pub read_deadline: Duration,
+    /// How long one call of the plugin may take before the instance is made anew, and after as long again the lease is
+    /// given up. Far above what a component may take, which has limits of its own.
+    pub plugin_deadline: Duration,
+    /// How long outputs may fail to be stored before the lease is given up.
+    pub checkpoint_deadline: Duration,
 }
 
 /// What AWS allows on one shard, or less.
@@ -94,6 +108,11 @@ impl Default for LeaseOptions {
             scan_every: Duration::from_secs(1),
             shard_sync_every: Duration::from_mins(1),
             max_leases: usize::MAX,
+            balance: Balance::Count,
+            shared_with_kcl: false,
+            read_deadline: Duration::from_mins(2),
+            plugin_deadline: Duration::from_mins(15),
+            checkpoint_deadline: Duration::from_mins(5),
         }
     }
 }
@@ -141,6 +160,18 @@ impl WorkerOptions {
         }
         if leases.scan_every.is_zero() || leases.shard_sync_every.is_zero() {
             return refuse("leases.scan-every", "scan and shard sync intervals must be above zero".to_owned());
+        }
+        for (setting, deadline) in [
+            ("leases.read-deadline", leases.read_deadline),
+            ("leases.plugin-deadline", leases.plugin_deadline),
+            ("leases.checkpoint-deadline", leases.checkpoint_deadline),
+        ] {
+            if deadline < leases.duration {
+                return refuse(
+                    setting,
+                    format!("{deadline:?} is shorter than the lease duration, {:?}", leases.duration),
+                );
+            }
         }
         if leases.max_leases == 0 {
             return refuse("leases.max", "must be at least 1".to_owned());

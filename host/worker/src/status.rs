@@ -32,6 +32,14 @@ pub struct WorkerStatus {
     pub unfinished_leases: usize,
     /// Why the last pass failed, if it did.
     pub pass_error: Option<String>,
+    /// The worker that leads: lists shards, makes and removes leases.
+    pub leader: Option<String>,
+    /// Workers that share the leases, this one included, as of the last pass.
+    pub workers: usize,
+    /// Leases that this host could take and did not, each with the reason, as of the last pass.
+    pub held_back: BTreeMap<String, String>,
+    /// Parts of the hash key space that no lease covers, as of the last audit by this host.
+    pub coverage_holes: Vec<String>,
     /// Shards served by this worker, now or earlier in this run.
     pub shards: BTreeMap<String, ShardStatus>,
 }
@@ -94,6 +102,8 @@ pub enum ShardState {
     Released,
     /// The lease is somebody else's.
     Lost,
+    /// The lease was given up because the shard did not get on here.
+    GaveUp,
 }
 
 /// A batch, a sink or an instance that fails again and again.
@@ -109,8 +119,10 @@ pub struct BlockedStatus {
 impl WorkerStatus {
     /// Whether the worker has looked at its leases, and every shard it serves is idle.
     pub fn is_idle(&self) -> bool {
-        let mut held =
-            self.shards.values().filter(|shard| !matches!(shard.state, ShardState::Lost | ShardState::Released));
+        let mut held = self
+            .shards
+            .values()
+            .filter(|shard| !matches!(shard.state, ShardState::Lost | ShardState::Released | ShardState::GaveUp));
         self.passes > 0 && self.lease_rows > 0 && held.all(ShardStatus::is_idle)
     }
 }

@@ -1,26 +1,39 @@
-//! The worker: looks at the table, plans, takes, and owns the grants that follow.
+//! The worker: looks at the fleet, leads it if it falls to it, plans, takes, and owns the grants that follow.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use shardmill_core::ports::{Clock, LeaseStore, ProcessorFactory, ReadError, Sink, StoreError, StreamReader};
-use shardmill_core::stream::LeaseKey;
-use tokio::sync::watch;
+use shardmill_core::fleet::{Incarnation, StreamIdentity};
+use shardmill_core::ports::{
+    Clock, Coordinator, LeaseStore, ProcessorFactory, ReadError, Sink, StoreError, StreamReader,
+};
+use shardmill_core::stream::{LeaseKey, StreamName};
+use shardmill_core::time::Moment;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::budget::ByteBudget;
-use crate::grant::GrantEnd;
+use crate::freezer::Freezer;
+use crate::grant::{GrantEnd, KeeperHandle};
+use crate::heart::{HeartWatch, Replaced};
 use crate::metrics;
 use crate::options::{InvalidOptions, WorkerOptions};
 use crate::pipeline::PipelineEnd;
 use crate::status::StatusBoard;
 
+mod act;
+mod lead;
+mod leave;
+mod look;
 mod pass;
+mod start;
 
-use pass::Observed;
+use lead::Duties;
+use look::Observed;
 
 /// What a worker needs of the world.
 #[derive(Clone)]
@@ -29,6 +42,8 @@ pub struct Ports {
     pub reader: Arc<dyn StreamReader>,
     /// The application's lease table.
     pub store: Arc<dyn LeaseStore>,
+    /// The application's coordinator table.
+    pub coordinator: Arc<dyn Coordinator>,
     /// Where outputs go.
     pub sink: Arc<dyn Sink>,
     /// Time.
@@ -37,9 +52,11 @@ pub struct Ports {
     pub budget: ByteBudget,
     /// The version of the plugin to run; each new value is taken up between batches.
     pub versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
+    /// Stops all tasks of this host in a simulation.
+    pub freezer: Freezer,
 }
 
-/// Why a worker could not start.
+/// Why a worker could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// Its settings contradict each other.
@@ -48,6 +65,37 @@ pub enum WorkerError {
     /// The lease table cannot be used; an operator must act.
     #[error(transparent)]
     Table(StoreError),
+    /// The application's checkpoints belong to another stream.
+    #[error(
+        "application {application} has checkpoints of stream {theirs}, but is configured to read {ours}: name another \
+         application, or delete the tables {application} and {application}-coordinator if nothing needs them"
+    )]
+    OtherStream {
+        /// The application.
+        application: String,
+        /// The configured stream.
+        ours: StreamName,
+        /// The stream that the checkpoints belong to.
+        theirs: StreamName,
+    },
+    /// The stream was deleted and created again.
+    #[error(
+        "stream {stream} was deleted and created again: the checkpoints of application {application} belong to the old \
+         one and mean nothing now; name another application, or delete the tables {application} and \
+         {application}-coordinator to start anew"
+    )]
+    StreamRecreated {
+        /// The application.
+        application: String,
+        /// The stream.
+        stream: StreamName,
+    },
+    /// Another process runs under this worker's id.
+    #[error("another process registered as worker {worker}: give each host its own worker-id, this one stops")]
+    Replaced {
+        /// The id.
+        worker: String,
+    },
 }
 
 /// Why a pass failed; the next one comes soon.
@@ -57,6 +105,8 @@ pub(crate) enum PassError {
     Store(#[from] StoreError),
     #[error("cannot list shards: {0}")]
     Listing(#[from] ReadError),
+    #[error("there is no stream {0}; its leases are kept, and work goes on when it is back")]
+    NoStream(StreamName),
 }
 
 /// Serves one application on one host.
@@ -64,9 +114,31 @@ pub struct Worker {
     ports: Ports,
     options: Arc<WorkerOptions>,
     status: StatusBoard,
+    /// This run of the worker.
+    run: Incarnation,
+    identity: StreamIdentity,
     observed: Observed,
-    drains: HashMap<LeaseKey, CancellationToken>,
+    duties: Duties,
+    held: HashMap<LeaseKey, HeldLease>,
+    /// Leases this host gave up, and until when it leaves them to others.
+    avoided: HashMap<LeaseKey, Moment>,
     grants: JoinSet<GrantEnd>,
+    heart: Option<HeartWatch>,
+    heart_task: JoinSet<Replaced>,
+    is_draining: watch::Sender<bool>,
+    /// Whether each row is renewed, as a KCL that shares the table needs it.
+    renews_rows: Arc<AtomicBool>,
+    /// Something was changed that others should look at soon.
+    has_news: bool,
+    /// Told by readers when the stream may be another one.
+    doubts: Arc<Notify>,
+}
+
+/// A lease that this host holds.
+struct HeldLease {
+    /// Asks its pipeline to drain.
+    drain: CancellationToken,
+    keeper: KeeperHandle,
 }
 
 impl Worker {
@@ -75,13 +147,24 @@ impl Worker {
         options.validate()?;
         let digest = ports.versions.borrow().digest().as_str().to_owned();
         status.update(|status| status.plugin_digest = Some(digest));
+        let renews_rows = Arc::new(AtomicBool::new(options.leases.shared_with_kcl));
         Ok(Self {
             ports,
             options: Arc::new(options),
             status,
+            run: Incarnation::from_random(fastrand::u64(..)),
+            identity: StreamIdentity { created_at_ms: 0 },
             observed: Observed::default(),
-            drains: HashMap::new(),
+            duties: Duties::default(),
+            held: HashMap::new(),
+            avoided: HashMap::new(),
             grants: JoinSet::new(),
+            heart: None,
+            heart_task: JoinSet::new(),
+            is_draining: watch::channel(false).0,
+            renews_rows,
+            has_news: false,
+            doubts: Arc::new(Notify::new()),
         })
     }
 
@@ -89,49 +172,34 @@ impl Worker {
     ///
     /// Dropping the future stops everything at once, as a crash would.
     pub async fn run(mut self, stop: CancellationToken, drain_limit: Duration) -> Result<(), WorkerError> {
-        if self.prepare_table(&stop).await? {
-            self.serve(&stop).await;
+        let served = match self.start(&stop).await {
+            Ok(true) => self.serve(&stop).await,
+            Ok(false) => Ok(()),
+            Err(error) => Err(error),
+        };
+        // Whoever took this worker's name owns its leases too: nothing is left to drain.
+        if !matches!(served, Err(WorkerError::Replaced { .. })) {
+            self.leave(drain_limit).await;
         }
-        self.drain(drain_limit).await;
-        Ok(())
+        served
     }
 
-    /// Whether the table is ready; false if `stop` came first.
-    async fn prepare_table(&self, stop: &CancellationToken) -> Result<bool, WorkerError> {
-        let mut failures = 0;
-        loop {
-            let ensured = tokio::select! {
-                () = stop.cancelled() => return Ok(false),
-                ensured = self.ports.store.ensure_table() => ensured,
-            };
-            match ensured {
-                Ok(()) => return Ok(true),
-                Err(error @ StoreError::WrongTable { .. }) => return Err(WorkerError::Table(error)),
-                Err(error) => {
-                    failures += 1;
-                    tracing::warn!(application = self.options.application, %error, failures, "lease table is not ready");
-                    self.status.update(|status| status.pass_error = Some(error.to_string()));
-                    let wait = self.options.backoff.delay(failures, fastrand::f64());
-                    if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
-                        return Ok(false);
-                    }
-                }
-            }
-        }
-    }
-
-    async fn serve(&mut self, stop: &CancellationToken) {
+    async fn serve(&mut self, stop: &CancellationToken) -> Result<(), WorkerError> {
         let mut next_pass = Instant::now();
         let mut failures = 0;
+        let doubts = Arc::clone(&self.doubts);
         loop {
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return,
-                Some(ended) = self.grants.join_next() => {
-                    if self.grant_ended(ended) {
-                        next_pass = Instant::now();
-                    }
+                () = stop.cancelled() => return Ok(()),
+                Some(Ok(Replaced)) = self.heart_task.join_next() => {
+                    return Err(WorkerError::Replaced { worker: self.options.worker.to_string() });
                 }
+                Some(ended) = self.grants.join_next() => {
+                    self.grant_ended(ended);
+                    next_pass = Instant::now();
+                }
+                () = doubts.notified() => self.check_stream().await?,
                 () = tokio::time::sleep_until(next_pass) => {
                     let wait = match self.pass(stop).await {
                         Ok(wait) => {
@@ -158,51 +226,41 @@ impl Worker {
         self.status.update(|status| status.pass_error = Some(error.to_string()));
     }
 
-    /// Whether a new pass is called for at once.
-    fn grant_ended(&mut self, ended: Result<GrantEnd, tokio::task::JoinError>) -> bool {
+    fn grant_ended(&mut self, ended: Result<GrantEnd, tokio::task::JoinError>) {
         let Ok(GrantEnd { key, end }) = ended else {
             // Only this worker aborts grants, and then it does not wait for them.
-            return false;
+            return;
         };
-        self.drains.remove(&key);
+        self.held.remove(&key);
         self.count_leases();
+        self.observed.look_soon();
+        // A free lease, or children to be taken: for this host or for another.
+        self.has_news = true;
         let plugin = self.options.plugin.to_string();
         match end {
-            PipelineEnd::Ended => {
-                tracing::info!(lease = %key, "shard ended, its children are leased");
-                self.observed.expect_children();
-                true
-            }
-            PipelineEnd::Released => {
-                tracing::info!(lease = %key, "lease released");
-                false
-            }
+            PipelineEnd::Ended => tracing::info!(lease = %key, "shard ended, its children are leased"),
+            PipelineEnd::Released => tracing::info!(lease = %key, "lease released"),
             PipelineEnd::Lost(reason) => {
                 tracing::warn!(lease = %key, %reason, "lease lost");
                 ::metrics::counter!(metrics::LOSSES, "plugin" => plugin).increment(1);
-                false
+            }
+            PipelineEnd::GaveUp(reason) => {
+                /// Others get this many lease durations to try before this host tries again.
+                const LEAVE_TO_OTHERS_LEASES: u32 = 3;
+                tracing::warn!(lease = %key, reason, "lease given up");
+                ::metrics::counter!(metrics::GIVEN_UP, "plugin" => plugin).increment(1);
+                let until = self.ports.clock.now() + self.options.leases.duration * LEAVE_TO_OTHERS_LEASES;
+                self.avoided.insert(key, until);
             }
         }
     }
 
     fn count_leases(&self) {
         let plugin = self.options.plugin.to_string();
-        ::metrics::gauge!(metrics::LEASES, "plugin" => plugin).set(self.drains.len() as f64);
+        ::metrics::gauge!(metrics::LEASES, "plugin" => plugin).set(self.held.len() as f64);
     }
 
-    async fn drain(mut self, limit: Duration) {
-        for drain in self.drains.values() {
-            drain.cancel();
-        }
-        let all_ended = async {
-            while let Some(ended) = self.grants.join_next().await {
-                let _ = ended.map(|ended| tracing::info!(lease = %ended.key, end = ?ended.end, "drained"));
-            }
-        };
-        if tokio::time::timeout(limit, all_ended).await.is_err() {
-            let left = self.grants.len();
-            tracing::warn!(left, ?limit, "not all shards drained in time; their leases will expire and records repeat");
-        }
-        self.grants.abort_all();
+    fn renews_rows(&self) -> bool {
+        self.renews_rows.load(Ordering::Relaxed)
     }
 }

@@ -2,7 +2,7 @@
 
 use shardmill_core::lease::{Checkpoint, ConflictVerdict, Lease, LeaseCounter, LeaseToken, WorkerId, judge_conflict};
 use shardmill_core::plugin::PluginDigest;
-use shardmill_core::ports::{CheckpointWrite, Created, LeaseStore, Progress, ShardEndWrite, Written};
+use shardmill_core::ports::{CheckpointWrite, Created, Deleted, LeaseStore, Progress, ShardEndWrite, Written};
 use shardmill_core::stream::{HashKeyRange, LeaseKey, Position, SequenceNumber, Shard, ShardId};
 
 fn shard_id(index: usize) -> ShardId {
@@ -40,7 +40,7 @@ async fn row(store: &dyn LeaseStore, key: &LeaseKey) -> Lease {
 async fn held(store: &dyn LeaseStore, by: &str) -> LeaseToken {
     let lease = fresh(0);
     store.create(&lease).await.expect("an answer");
-    applied(store.take(&lease, &worker(by)).await.expect("an answer"))
+    applied(store.take(&lease, &worker(by), 7).await.expect("an answer"))
 }
 
 fn at(sequence: &str, sub_sequence: u64) -> CheckpointWrite {
@@ -77,10 +77,10 @@ pub async fn taking_a_free_lease_makes_an_owner_and_raises_the_counter(store: &d
 pub async fn taking_from_another_owner_counts_the_switch(store: &dyn LeaseStore) {
     let token = held(store, "a").await;
     let seen = row(store, &token.key).await;
-    applied(store.take(&seen, &worker("b")).await.expect("an answer"));
+    applied(store.take(&seen, &worker("b"), 7).await.expect("an answer"));
     let seen = row(store, &token.key).await;
     assert_eq!((seen.owner.clone(), seen.owner_switches), (Some(worker("b")), 1));
-    applied(store.take(&seen, &worker("b")).await.expect("an answer"));
+    applied(store.take(&seen, &worker("b"), 7).await.expect("an answer"));
     assert_eq!(row(store, &token.key).await.owner_switches, 1);
 }
 
@@ -89,7 +89,7 @@ pub async fn of_two_takes_on_the_same_sight_one_wins_and_the_other_sees_the_winn
     let lease = fresh(0);
     store.create(&lease).await.expect("an answer");
     let (a, b) = (worker("a"), worker("b"));
-    let (by_a, by_b) = tokio::join!(store.take(&lease, &a), store.take(&lease, &b));
+    let (by_a, by_b) = tokio::join!(store.take(&lease, &a, 7), store.take(&lease, &b, 7));
     let written = [by_a.expect("an answer"), by_b.expect("an answer")];
     let winners: Vec<_> = written.iter().filter(|w| matches!(w, Written::Applied(_))).collect();
     assert_eq!(winners.len(), 1, "{written:?}");
@@ -104,7 +104,7 @@ pub async fn of_two_takes_on_the_same_sight_one_wins_and_the_other_sees_the_winn
 pub async fn a_renewal_raises_the_counter_and_notes_progress(store: &dyn LeaseStore) {
     let token = held(store, "a").await;
     let digest = PluginDigest::from_hex(&"ab".repeat(32));
-    let progress = Progress { plugin_digest: digest.clone(), millis_behind_latest: Some(1_500) };
+    let progress = Progress { plugin_digest: digest.clone(), millis_behind_latest: Some(1_500), ..Progress::default() };
     let token = applied(store.renew(&token, &progress).await.expect("an answer"));
     assert_eq!(token.counter, LeaseCounter(2));
     let token = applied(store.renew(&token, &Progress::default()).await.expect("an answer"));
@@ -117,7 +117,7 @@ pub async fn a_renewal_raises_the_counter_and_notes_progress(store: &dyn LeaseSt
 pub async fn a_stale_holder_can_write_nothing(store: &dyn LeaseStore) {
     let stale = held(store, "a").await;
     let seen = row(store, &stale.key).await;
-    applied(store.take(&seen, &worker("b")).await.expect("an answer"));
+    applied(store.take(&seen, &worker("b"), 7).await.expect("an answer"));
     let before = row(store, &stale.key).await;
     let progress = Progress::default();
     let ended = ShardEndWrite { children: vec![shard_id(1)], progress: progress.clone() };
@@ -125,8 +125,8 @@ pub async fn a_stale_holder_can_write_nothing(store: &dyn LeaseStore) {
         store.renew(&stale, &progress).await,
         store.checkpoint(&stale, &at("9", 0)).await,
         store.end(&stale, &ended).await,
-        store.release(&stale).await,
-        store.take(&seen, &worker("a")).await,
+        store.release(&stale, &Progress::default()).await,
+        store.take(&seen, &worker("a"), 7).await,
     ] {
         assert_eq!(conflict(written.expect("an answer")), Some(before.clone()));
     }
@@ -137,7 +137,7 @@ pub async fn a_stale_holder_can_write_nothing(store: &dyn LeaseStore) {
 pub async fn a_checkpoint_moves_the_position_and_resets_the_switches(store: &dyn LeaseStore) {
     let token = held(store, "a").await;
     let seen = row(store, &token.key).await;
-    let token = applied(store.take(&seen, &worker("b")).await.expect("an answer"));
+    let token = applied(store.take(&seen, &worker("b"), 7).await.expect("an answer"));
     let write = at("49640871423056104321897561048329857382957382957382957382", 7);
     let token = applied(store.checkpoint(&token, &write).await.expect("an answer"));
     let row = row(store, &token.key).await;
@@ -161,21 +161,75 @@ pub async fn the_end_of_a_shard_is_written_with_its_children(store: &dyn LeaseSt
 /// The counter moves with a release too, so that the old token is fenced.
 pub async fn a_released_lease_is_free_and_the_token_is_void(store: &dyn LeaseStore) {
     let token = held(store, "a").await;
-    applied(store.release(&token).await.expect("an answer"));
+    applied(store.release(&token, &Progress::default()).await.expect("an answer"));
     let free = row(store, &token.key).await;
     assert_eq!((free.owner.clone(), free.counter), (None, token.counter.next()));
     let written = store.renew(&token, &Progress::default()).await.expect("an answer");
     assert_eq!(conflict(written), Some(free.clone()));
-    applied(store.take(&free, &worker("b")).await.expect("an answer"));
+    applied(store.take(&free, &worker("b"), 7).await.expect("an answer"));
+}
+
+/// A claim names the claimant and moves nothing else; the owner goes on as before, and its release keeps the claim.
+pub async fn a_claim_asks_the_owner_and_fences_nobody(store: &dyn LeaseStore) {
+    let token = held(store, "a").await;
+    let seen = row(store, &token.key).await;
+    applied(store.claim(&seen, &worker("b")).await.expect("an answer"));
+    let claimed = row(store, &token.key).await;
+    assert_eq!(claimed, Lease { claimant: Some(worker("b")), ..seen.clone() });
+    // On the same sight, nobody else gets it.
+    assert_eq!(conflict(store.claim(&seen, &worker("c")).await.expect("an answer")), Some(claimed.clone()));
+    let token = applied(store.checkpoint(&token, &at("9", 0)).await.expect("an answer"));
+    applied(store.release(&token, &Progress::default()).await.expect("an answer"));
+    let free = row(store, &token.key).await;
+    assert_eq!((&free.owner, &free.claimant), (&None, &Some(worker("b"))));
+    applied(store.take(&free, &worker("b"), 9).await.expect("an answer"));
+    let taken = row(store, &token.key).await;
+    assert_eq!((taken.owner, taken.claimant, taken.held_since_ms), (Some(worker("b")), None, Some(9)));
+}
+
+/// A claim in vain may be replaced by whoever saw it; a free lease cannot be claimed, since it can be taken.
+pub async fn a_claim_in_vain_is_replaced(store: &dyn LeaseStore) {
+    let token = held(store, "a").await;
+    applied(store.claim(&row(store, &token.key).await, &worker("b")).await.expect("an answer"));
+    let seen = row(store, &token.key).await;
+    applied(store.claim(&seen, &worker("c")).await.expect("an answer"));
+    assert_eq!(row(store, &token.key).await.claimant, Some(worker("c")));
+    applied(store.release(&token, &Progress::default()).await.expect("an answer"));
+    let free = row(store, &token.key).await;
+    conflict(store.claim(&free, &worker("b")).await.expect("an answer"));
+}
+
+/// A row is removed only as it was seen; one that is gone already is no trouble.
+pub async fn a_row_is_deleted_only_if_nothing_changed(store: &dyn LeaseStore) {
+    let token = held(store, "a").await;
+    let seen = row(store, &token.key).await;
+    applied(store.renew(&token, &Progress::default()).await.expect("an answer"));
+    assert_eq!(store.delete(&seen).await, Ok(Deleted::Changed));
+    let now = row(store, &token.key).await;
+    assert_eq!(store.delete(&now).await, Ok(Deleted::Gone));
+    assert_eq!(store.get(&token.key).await, Ok(None));
+    assert_eq!(store.delete(&now).await, Ok(Deleted::Gone));
+}
+
+/// Trouble is noted with a renewal and cleared by the next write that knows of none.
+pub async fn trouble_and_throughput_are_noted_for_people(store: &dyn LeaseStore) {
+    let token = held(store, "a").await;
+    let stuck = Some("attempt 3 failed".to_owned());
+    let progress = Progress { stuck: stuck.clone(), bytes_per_second: Some(12_345), ..Progress::default() };
+    let token = applied(store.renew(&token, &progress).await.expect("an answer"));
+    let noted = row(store, &token.key).await;
+    assert_eq!((noted.stuck, noted.bytes_per_second), (stuck, Some(12_345)));
+    let token = applied(store.checkpoint(&token, &at("9", 0)).await.expect("an answer"));
+    assert_eq!(row(store, &token.key).await.stuck, None);
 }
 
 /// And makes no row.
 pub async fn a_write_to_a_row_that_is_not_there_is_a_conflict_without_a_row(store: &dyn LeaseStore) {
     let lease = fresh(0);
     let token = lease.token(worker("a"));
-    assert_eq!(conflict(store.take(&lease, &worker("a")).await.expect("an answer")), None);
+    assert_eq!(conflict(store.take(&lease, &worker("a"), 7).await.expect("an answer")), None);
     assert_eq!(conflict(store.renew(&token, &Progress::default()).await.expect("an answer")), None);
-    assert_eq!(conflict(store.release(&token).await.expect("an answer")), None);
+    assert_eq!(conflict(store.release(&token, &Progress::default()).await.expect("an answer")), None);
     assert_eq!(store.get(&lease.key).await, Ok(None));
 }
 

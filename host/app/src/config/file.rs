@@ -12,8 +12,9 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::CheckpointPolicy;
 use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_core::stream::{InitialPosition, StreamName};
-use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
+use shardmill_worker::{BatchLimits, ReadLimits};
 
+use super::leases::LeasesFile;
 use super::{AwsConfig, Config, HostConfig, OnRemove, PluginConfig, SinkConfig};
 use crate::sinks::LineFormat;
 
@@ -61,20 +62,6 @@ struct AwsFile {
     endpoint: Option<String>,
     kinesis_endpoint: Option<String>,
     dynamodb_endpoint: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct LeasesFile {
-    #[serde(default, with = "humantime_serde")]
-    duration: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
-    renew_every: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
-    scan_every: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
-    shard_sync_every: Option<Duration>,
-    max: Option<usize>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -172,7 +159,7 @@ fn default_plugins() -> PathBuf {
 // === impl Problem ===
 
 impl Problem {
-    fn new(key: &'static str, message: impl Into<String>) -> Self {
+    pub(super) fn new(key: &'static str, message: impl Into<String>) -> Self {
         Self { key, message: message.into() }
     }
 
@@ -261,31 +248,6 @@ impl AwsFile {
             dynamodb_endpoint: self.dynamodb_endpoint.or(self.endpoint),
             is_local: false,
         }
-    }
-}
-
-impl LeasesFile {
-    fn check(self) -> Result<LeaseOptions, Problem> {
-        let defaults = LeaseOptions::default();
-        let duration = self.duration.unwrap_or(defaults.duration);
-        if duration < Duration::from_secs(1) {
-            return Err(Problem::new("leases.duration", "must be at least 1s"));
-        }
-        let renew_every = self.renew_every.unwrap_or(duration.mul_f64(0.3));
-        if renew_every.is_zero() || renew_every > duration / 3 {
-            let third = humantime::format_duration(duration / 3);
-            return Err(Problem::new(
-                "leases.renew-every",
-                format!("must be above zero and at most a third of leases.duration, {third}"),
-            ));
-        }
-        Ok(LeaseOptions {
-            duration,
-            renew_every,
-            scan_every: self.scan_every.unwrap_or(defaults.scan_every),
-            shard_sync_every: self.shard_sync_every.unwrap_or(defaults.shard_sync_every),
-            max_leases: self.max.unwrap_or(defaults.max_leases),
-        })
     }
 }
 

@@ -4,8 +4,9 @@
 
 use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{CheckpointWrite, Progress, ShardEndWrite};
+use shardmill_core::seeded_bug::SeededBug;
 
-use super::lease_item::{Item, number, shard_set, text};
+use super::lease_item::{Item, number, shard_set, text, throughput};
 
 /// Create: the row does not exist. KCL: the same (`createLeaseIfNotExists`).
 pub(super) const IS_NEW: &str = "attribute_not_exists(leaseKey)";
@@ -20,6 +21,12 @@ const UNCHANGED_AND_UNOWNED: &str = "leaseCounter = :seen AND attribute_not_exis
 /// Renew, checkpoint, end, release: the row still is as this holder left it. KCL asks for the counter alone.
 const STILL_MINE: &str = "leaseCounter = :seen AND leaseOwner = :me";
 
+/// Claim: the lease still is the owner's, and nobody else asked for it. Not the counter: that moves with the owner's work.
+const UNCLAIMED: &str = "leaseOwner = :seenOwner AND attribute_not_exists(claimedBy)";
+
+/// Claim what somebody asked for and did not get.
+const CLAIMED_IN_VAIN: &str = "leaseOwner = :seenOwner AND claimedBy = :seenClaimant";
+
 /// What a checkpoint clears: a KCL two-phase checkpoint that somebody prepared is void once a newer one is written.
 const PENDING_CHECKPOINT: &str = "pendingCheckpoint, pendingCheckpointSubSequenceNumber, pendingCheckpointState";
 
@@ -31,14 +38,21 @@ pub(super) struct ConditionalUpdate {
     pub(super) values: Item,
 }
 
-/// Becomes the owner; clears a KCL 3.x hand-off, which would leave the shard silent (KCL PR 1743).
-pub(super) fn take(seen: &Lease, by: &WorkerId) -> ConditionalUpdate {
+/// Becomes the owner; clears a claim, and a KCL 3.x hand-off, which would leave the shard silent (KCL PR 1743).
+pub(super) fn take(seen: &Lease, by: &WorkerId, wall_ms: u64) -> ConditionalUpdate {
+    let next = if SeededBug::TakeKeepsCounter.is_on() { seen.counter } else { seen.counter.next() };
     let mut values = Item::from([
         (":seen".to_owned(), number(seen.counter.0)),
-        (":next".to_owned(), number(seen.counter.next().0)),
+        (":next".to_owned(), number(next.0)),
         (":me".to_owned(), text(by.as_str())),
+        (":now".to_owned(), number(wall_ms)),
     ]);
-    let mut update = "SET leaseCounter = :next, leaseOwner = :me REMOVE checkpointOwner".to_owned();
+    let mut update = "SET leaseCounter = :next, leaseOwner = :me, heldSinceMillis = :now".to_owned();
+    if SeededBug::TakeWritesBackOldCheckpoint.is_on() {
+        values.insert(":old".to_owned(), text("TRIM_HORIZON"));
+        update.push_str(", checkpoint = :old");
+    }
+    update.push_str(" REMOVE checkpointOwner, claimedBy");
     let condition = match &seen.owner {
         Some(owner) => {
             values.insert(":seenOwner".to_owned(), text(owner.as_str()));
@@ -50,18 +64,49 @@ pub(super) fn take(seen: &Lease, by: &WorkerId) -> ConditionalUpdate {
         }
         None => UNCHANGED_AND_UNOWNED,
     };
+    if SeededBug::TakeWithoutCondition.is_on() {
+        values.remove(":seenOwner");
+        values.remove(":seen");
+        return ConditionalUpdate { condition: "attribute_exists(leaseKey)", update, values };
+    }
     ConditionalUpdate { condition, update, values }
+}
+
+/// Asks the owner for the lease. The only write that leaves the counter alone: it is the owner's.
+pub(super) fn claim(seen: &Lease, owner: &WorkerId, by: &WorkerId) -> ConditionalUpdate {
+    let mut values =
+        Item::from([(":seenOwner".to_owned(), text(owner.as_str())), (":me".to_owned(), text(by.as_str()))]);
+    let condition = match &seen.claimant {
+        Some(claimant) => {
+            values.insert(":seenClaimant".to_owned(), text(claimant.as_str()));
+            CLAIMED_IN_VAIN
+        }
+        None => UNCLAIMED,
+    };
+    ConditionalUpdate { condition, update: "SET claimedBy = :me".to_owned(), values }
+}
+
+/// The condition of a delete, with its values: the row still is as seen. The KCL deletes unconditionally.
+pub(super) fn delete(seen: &Lease) -> (&'static str, Item) {
+    let mut values = Item::from([(":seen".to_owned(), number(seen.counter.0))]);
+    match &seen.owner {
+        Some(owner) => {
+            values.insert(":seenOwner".to_owned(), text(owner.as_str()));
+            (UNCHANGED_AND_OWNED, values)
+        }
+        None => (UNCHANGED_AND_UNOWNED, values),
+    }
 }
 
 /// KCL `renewLease`.
 pub(super) fn renew(token: &LeaseToken, progress: &Progress) -> ConditionalUpdate {
-    held_write(token, progress, Item::new(), &[], "")
+    with_bugs(held_write(token, progress, Item::new(), &[], ""), false)
 }
 
 /// KCL `updateLease` with a checkpoint.
 pub(super) fn checkpoint(token: &LeaseToken, write: &CheckpointWrite) -> ConditionalUpdate {
     let (values, sets) = checkpoint_values(&write.checkpoint());
-    held_write(token, &write.progress, values, &sets, PENDING_CHECKPOINT)
+    with_bugs(held_write(token, &write.progress, values, &sets, PENDING_CHECKPOINT), true)
 }
 
 /// KCL `updateLease` with `SHARD_END`, and the children in the same write.
@@ -71,12 +116,14 @@ pub(super) fn end(token: &LeaseToken, write: &ShardEndWrite) -> ConditionalUpdat
         values.insert(":children".to_owned(), children);
         sets.push("childShardIds = :children");
     }
-    held_write(token, &write.progress, values, &sets, PENDING_CHECKPOINT)
+    with_bugs(held_write(token, &write.progress, values, &sets, PENDING_CHECKPOINT), true)
 }
 
 /// KCL 2.x `evictLease`, with the counter asked for as well; its peers see the lease as free at once.
-pub(super) fn release(token: &LeaseToken) -> ConditionalUpdate {
-    held_write(token, &Progress::default(), Item::new(), &[], "leaseOwner")
+///
+/// Leaves the claim in place: it says whom the lease is given up for. `stuck` says why it is given up, if for a trouble.
+pub(super) fn release(token: &LeaseToken, progress: &Progress) -> ConditionalUpdate {
+    with_bugs(held_write(token, progress, Item::new(), &[], "leaseOwner"), false)
 }
 
 fn checkpoint_values(checkpoint: &Checkpoint) -> (Item, Vec<&'static str>) {
@@ -113,12 +160,44 @@ fn held_write(
         values.insert(":behind".to_owned(), number(millis));
         set("millisBehindLatest = :behind");
     }
-    if !remove.is_empty() {
+    if let Some(rate) = progress.bytes_per_second {
+        values.insert(":rate".to_owned(), throughput(rate));
+        set("throughputKBps = :rate");
+    }
+    let mut removed: Vec<&str> = if remove.is_empty() { Vec::new() } else { vec![remove] };
+    match &progress.stuck {
+        Some(why) => {
+            values.insert(":stuck".to_owned(), text(why));
+            set("stuckBecause = :stuck");
+        }
+        None => removed.push("stuckBecause"),
+    }
+    if !removed.is_empty() {
         update.push_str(" REMOVE ");
-        update.push_str(remove);
+        update.push_str(&removed.join(", "));
     }
     values.insert(":seen".to_owned(), number(token.counter.0));
     values.insert(":next".to_owned(), number(token.counter.next().0));
     values.insert(":me".to_owned(), text(token.owner.as_str()));
     ConditionalUpdate { condition: STILL_MINE, update, values }
+}
+
+/// Leaves a condition out, or half of it, where a seeded bug says so.
+fn with_bugs(mut write: ConditionalUpdate, is_checkpoint: bool) -> ConditionalUpdate {
+    let is_unconditional =
+        SeededBug::HeldWritesWithoutCondition.is_on() || is_checkpoint && SeededBug::CheckpointWithoutCondition.is_on();
+    if is_unconditional {
+        write.condition = "attribute_exists(leaseKey)";
+        write.values.remove(":me");
+        write.values.remove(":seen");
+    } else if SeededBug::ConditionOnOwnerOnly.is_on() {
+        write.condition = "leaseOwner = :me";
+        write.values.remove(":seen");
+    }
+    if is_checkpoint && SeededBug::CheckpointKeepsCounter.is_on() {
+        if let Some(seen) = write.values.get(":seen").cloned() {
+            write.values.insert(":next".to_owned(), seen);
+        }
+    }
+    write
 }

@@ -31,6 +31,14 @@ const ENTITY_TYPE_LEASE: &str = "LEASE";
 const PLUGIN_DIGEST: &str = "pluginDigest";
 /// shardmill's own; the KCL ignores and keeps it.
 const MILLIS_BEHIND_LATEST: &str = "millisBehindLatest";
+/// shardmill's own: who asked the owner for the lease.
+const CLAIMED_BY: &str = "claimedBy";
+/// shardmill's own, for people.
+const HELD_SINCE: &str = "heldSinceMillis";
+/// shardmill's own, for people.
+const STUCK: &str = "stuckBecause";
+/// KCL 3.x: KB a second with a fraction; the KCL 2.x ignores and keeps it.
+const THROUGHPUT: &str = "throughputKBps";
 
 /// A DynamoDB item.
 pub(super) type Item = HashMap<String, AttributeValue>;
@@ -65,6 +73,10 @@ pub(super) fn encode(lease: &Lease) -> Item {
     put(HASH_KEY_END, lease.hash_range.map(|range| text(&range.end().to_string())));
     put(PLUGIN_DIGEST, lease.plugin_digest.as_ref().map(|digest| text(digest.as_str())));
     put(MILLIS_BEHIND_LATEST, lease.millis_behind_latest.map(number));
+    put(CLAIMED_BY, lease.claimant.as_ref().map(|claimant| text(claimant.as_str())));
+    put(HELD_SINCE, lease.held_since_ms.map(number));
+    put(THROUGHPUT, lease.bytes_per_second.map(throughput));
+    put(STUCK, lease.stuck.as_deref().map(text));
     item
 }
 
@@ -102,7 +114,23 @@ pub(super) fn decode(item: &Item) -> Result<Lease, String> {
         plugin_digest: string(item, PLUGIN_DIGEST).ok().flatten().and_then(PluginDigest::from_hex),
         millis_behind_latest: unsigned(item, MILLIS_BEHIND_LATEST).ok().flatten(),
         checkpoint_owner: worker(item, CHECKPOINT_OWNER)?,
+        claimant: worker(item, CLAIMED_BY)?,
+        held_since_ms: unsigned(item, HELD_SINCE).ok().flatten(),
+        bytes_per_second: read_throughput(item),
+        stuck: string(item, STUCK).ok().flatten().map(str::to_owned),
     })
+}
+
+/// Kilobytes of 1,000 bytes; the KCL writes six decimals, three are exact here.
+pub(super) fn throughput(bytes_per_second: u64) -> AttributeValue {
+    AttributeValue::N(format!("{}.{:03}", bytes_per_second / 1_000, bytes_per_second % 1_000))
+}
+
+/// For balancing only: what cannot be read is as good as absent.
+fn read_throughput(item: &Item) -> Option<u64> {
+    let kilobytes: f64 = item.get(THROUGHPUT)?.as_n().ok()?.parse().ok()?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate; the cast saturates")]
+    (kilobytes.is_finite() && kilobytes >= 0.0).then_some((kilobytes * 1_000.0).round() as u64)
 }
 
 pub(super) fn text(value: &str) -> AttributeValue {

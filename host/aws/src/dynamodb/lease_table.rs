@@ -3,20 +3,21 @@
 //! A failed condition comes back with the row as it stands (`ALL_OLD`), so that a lost race needs no second read.
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    CheckpointWrite, Created, LeaseListing, LeaseStore, PortFuture, Progress, ShardEndWrite, StoreError, WriteResult,
-    Written,
+    CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, ShardEndWrite, StoreError,
+    WriteResult, Written,
 };
 use shardmill_core::stream::LeaseKey;
 
 use super::conditions::{self, ConditionalUpdate, IS_NEW};
 use super::errors::store_error;
 use super::lease_item::{self, Item, LEASE_KEY, Row, text};
-use super::table;
+use super::table::{self, Key};
 
 /// A page is up to 1 MiB, about 2,000 rows: this bounds a scan at far more rows than any stream has shards.
 const PAGES_MAX: usize = 10_000;
@@ -106,6 +107,25 @@ impl LeaseTable {
         }
     }
 
+    async fn delete_row(&self, seen: &Lease) -> Result<Deleted, StoreError> {
+        let (condition, values) = conditions::delete(seen);
+        let request = self
+            .client
+            .delete_item()
+            .table_name(&self.table)
+            .key(LEASE_KEY, text(seen.key.as_str()))
+            .condition_expression(condition)
+            .set_expression_attribute_values(Some(values))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let Err(error) = request.send().await else { return Ok(Deleted::Gone) };
+        match error.as_service_error() {
+            Some(DeleteItemError::ConditionalCheckFailedException(failed)) => {
+                Ok(if failed.item.is_some() { Deleted::Changed } else { Deleted::Gone })
+            }
+            Some(_) | None => Err(self.error(&error)),
+        }
+    }
+
     fn decode(&self, key: &LeaseKey, row: &Item) -> Result<Lease, StoreError> {
         lease_item::decode(row).map_err(|problem| StoreError::Refused {
             message: format!("table {}: row {key} cannot be read: {problem}", self.table),
@@ -123,7 +143,7 @@ impl LeaseTable {
 
 impl LeaseStore for LeaseTable {
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
-        Box::pin(table::ensure(&self.client, &self.table))
+        Box::pin(table::ensure(&self.client, &self.table, &[Key::Hash(LEASE_KEY)]))
     }
 
     fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
@@ -138,9 +158,20 @@ impl LeaseStore for LeaseTable {
         Box::pin(self.put_new(lease))
     }
 
-    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
+    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
         let then = seen.token(by.clone()).advanced();
-        Box::pin(self.write(conditions::take(seen, by), then))
+        Box::pin(self.write(conditions::take(seen, by, wall_ms), then))
+    }
+
+    fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
+        let Some(owner) = &seen.owner else {
+            return Box::pin(std::future::ready(Ok(Written::Conflict(Some(Box::new(seen.clone()))))));
+        };
+        Box::pin(self.write(conditions::claim(seen, owner, by), seen.token(owner.clone())))
+    }
+
+    fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
+        Box::pin(self.delete_row(seen))
     }
 
     fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
@@ -155,7 +186,7 @@ impl LeaseStore for LeaseTable {
         Box::pin(self.write(conditions::end(token, write), token.advanced()))
     }
 
-    fn release<'a>(&'a self, token: &'a LeaseToken) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.write(conditions::release(token), token.advanced()))
+    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(conditions::release(token, progress), token.advanced()))
     }
 }

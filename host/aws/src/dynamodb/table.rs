@@ -11,7 +11,6 @@ use aws_sdk_dynamodb::types::{
 use shardmill_core::ports::StoreError;
 
 use super::errors::store_error;
-use super::lease_item::LEASE_KEY;
 
 /// Real DynamoDB takes 5 to 20 s to make a table.
 const ACTIVE_WAIT_MAX: Duration = Duration::from_mins(2);
@@ -20,18 +19,25 @@ const POLL_FIRST: Duration = Duration::from_millis(20);
 /// DescribeTable allows ten calls a second and more (AWS limit).
 const POLL_MAX: Duration = Duration::from_secs(2);
 
+/// One part of a table's key; all are strings.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Key {
+    Hash(&'static str),
+    Range(&'static str),
+}
+
 /// Creates the table if there is none, checks its key, and waits until it can be used.
-pub(super) async fn ensure(client: &Client, table: &str) -> Result<(), StoreError> {
+pub(super) async fn ensure(client: &Client, table: &str, keys: &[Key]) -> Result<(), StoreError> {
     let (mut poll, mut waited) = (POLL_FIRST, Duration::ZERO);
     loop {
         let found = describe(client, table).await?;
         let state = match &found {
             None => {
-                create(client, table).await?;
+                create(client, table, keys).await?;
                 "not there"
             }
             Some(found) => {
-                check_key(table, found)?;
+                check_key(table, found, keys)?;
                 match found.table_status() {
                     Some(TableStatus::Active | TableStatus::Updating) => return Ok(()),
                     other => other.map_or("of unknown status", TableStatus::as_str),
@@ -58,17 +64,21 @@ async fn describe(client: &Client, table: &str) -> Result<Option<TableDescriptio
     }
 }
 
-async fn create(client: &Client, table: &str) -> Result<(), StoreError> {
+async fn create(client: &Client, table: &str, keys: &[Key]) -> Result<(), StoreError> {
     let refused = |error: aws_sdk_dynamodb::error::BuildError| StoreError::Refused { message: error.to_string() };
-    let key = KeySchemaElement::builder().attribute_name(LEASE_KEY).key_type(KeyType::Hash).build().map_err(refused)?;
-    let attribute = AttributeDefinition::builder()
-        .attribute_name(LEASE_KEY)
-        .attribute_type(ScalarAttributeType::S)
-        .build()
-        .map_err(refused)?;
-    let request = client.create_table().table_name(table).key_schema(key).attribute_definitions(attribute);
     // On demand, as the KCL makes it: lease traffic follows the number of shards, which nobody sizes a table for.
-    match request.billing_mode(BillingMode::PayPerRequest).send().await {
+    let mut request = client.create_table().table_name(table).billing_mode(BillingMode::PayPerRequest);
+    for key in keys {
+        let (name, kind) = key.parts();
+        let schema = KeySchemaElement::builder().attribute_name(name).key_type(kind).build().map_err(refused)?;
+        let attribute = AttributeDefinition::builder()
+            .attribute_name(name)
+            .attribute_type(ScalarAttributeType::S)
+            .build()
+            .map_err(refused)?;
+        request = request.key_schema(schema).attribute_definitions(attribute);
+    }
+    match request.send().await {
         Ok(_) => Ok(()),
         // Another host was faster.
         Err(error) if error.as_service_error().is_some_and(CreateTableError::is_resource_in_use_exception) => Ok(()),
@@ -76,12 +86,12 @@ async fn create(client: &Client, table: &str) -> Result<(), StoreError> {
     }
 }
 
-fn check_key(table: &str, found: &TableDescription) -> Result<(), StoreError> {
+fn check_key(table: &str, found: &TableDescription, keys: &[Key]) -> Result<(), StoreError> {
     let type_of = |name: &str| {
         let attribute = found.attribute_definitions().iter().find(|attribute| attribute.attribute_name() == name);
         attribute.map_or("?", |attribute| attribute.attribute_type().as_str())
     };
-    let key: Vec<String> = found
+    let mut key: Vec<String> = found
         .key_schema()
         .iter()
         .map(|part| {
@@ -89,16 +99,27 @@ fn check_key(table: &str, found: &TableDescription) -> Result<(), StoreError> {
             format!("{} {name} {}", part.key_type().as_str(), type_of(name))
         })
         .collect();
-    let expected = format!("HASH {LEASE_KEY} S");
-    if key == [expected.as_str()] {
+    key.sort();
+    let expected: Vec<String> =
+        keys.iter().map(|key| key.parts()).map(|(name, kind)| format!("{} {name} S", kind.as_str())).collect();
+    if key == expected {
         return Ok(());
     }
     Err(StoreError::WrongTable {
         table: table.to_owned(),
         problem: format!(
-            "its key is [{}], a lease table's is [{expected}]: name another application, or delete the table if \
-             nothing needs it",
-            key.join(", ")
+            "its key is [{}], and should be [{}]: name another application, or delete the table if nothing needs it",
+            key.join(", "),
+            expected.join(", ")
         ),
     })
+}
+
+impl Key {
+    fn parts(self) -> (&'static str, KeyType) {
+        match self {
+            Self::Hash(name) => (name, KeyType::Hash),
+            Self::Range(name) => (name, KeyType::Range),
+        }
+    }
 }

@@ -1,13 +1,15 @@
-//! Making and describing a stream; only the commands that people type use it, never a worker.
+//! Making and describing a stream; a worker only asks for its identity, the rest is for commands that people type.
 
 use std::time::Duration;
 
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::operation::create_stream::CreateStreamError;
 use aws_sdk_kinesis::types::StreamStatus;
+use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::ReadError;
 use shardmill_core::stream::StreamName;
 
+use super::convert;
 use super::errors::read_error;
 
 /// Real Kinesis takes 10 to 30 s to make a stream; ten times that means that it will not.
@@ -116,6 +118,25 @@ impl StreamAdmin {
             poll = (poll * 2).min(POLL_MAX);
         }
     }
+}
+
+/// What tells the stream from another of its name: its creation time. `None` if there is none, or it is on its way out.
+pub(super) async fn identity(client: &Client, stream: &StreamName) -> Result<Option<StreamIdentity>, ReadError> {
+    let reply = client.describe_stream_summary().stream_name(stream.as_str()).send().await;
+    let summary = match reply {
+        Ok(reply) => reply.stream_description_summary,
+        Err(error) => match read_error(&error) {
+            ReadError::NotFound { .. } => return Ok(None),
+            other => return Err(other),
+        },
+    };
+    let Some(summary) = summary.filter(|summary| summary.stream_status != StreamStatus::Deleting) else {
+        return Ok(None);
+    };
+    let created_at_ms = summary.stream_creation_timestamp.to_millis().ok().and_then(|ms| u64::try_from(ms).ok());
+    created_at_ms
+        .map(|created_at_ms| Some(StreamIdentity { created_at_ms }))
+        .ok_or_else(|| convert::unreadable("the stream's creation time is out of range"))
 }
 
 /// A stream that is being resharded can be read and written.

@@ -3,12 +3,13 @@
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::primitives::DateTime;
 use aws_sdk_kinesis::types::ShardIteratorType;
+use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, StreamReader};
 use shardmill_core::stream::{ReadFrom, Shard, ShardId, StreamName};
 
-use super::convert;
 use super::errors::read_error;
 use super::listing::{self, PAGE_SHARDS_MAX};
+use super::{admin, convert};
 
 /// Records of one reply (AWS limit); a larger limit would be refused.
 const FETCH_RECORDS_MAX: u32 = 10_000;
@@ -77,6 +78,10 @@ impl KinesisReader {
 }
 
 impl StreamReader for KinesisReader {
+    fn identity(&self) -> PortFuture<'_, Result<Option<StreamIdentity>, ReadError>> {
+        Box::pin(admin::identity(&self.client, &self.stream))
+    }
+
     fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
         Box::pin(listing::list_shards(&self.client, &self.stream, self.page_shards))
     }

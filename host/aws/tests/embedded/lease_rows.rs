@@ -61,11 +61,13 @@ async fn attributes_of_other_programs_survive_every_write_and_other_rows_are_cou
     let listing = table.list().await.unwrap();
     assert_eq!((listing.leases.len(), listing.bad_rows.len(), listing.foreign_rows), (1, 1, 1));
     let worker = WorkerId::new("a").unwrap();
-    let Written::Applied(token) = table.take(&listing.leases[0], &worker).await.unwrap() else { panic!("a conflict") };
+    let Written::Applied(token) = table.take(&listing.leases[0], &worker, 7).await.unwrap() else {
+        panic!("a conflict")
+    };
     let position = Position::plain(SequenceNumber::parse("7").unwrap());
     let write = CheckpointWrite { position, progress: Progress::default() };
     let Written::Applied(token) = table.checkpoint(&token, &write).await.unwrap() else { panic!("a conflict") };
-    table.release(&token).await.unwrap();
+    table.release(&token, &shardmill_core::ports::Progress::default()).await.unwrap();
     let get = clients.dynamodb.get_item().table_name("app").key("leaseKey", text(lease.key.as_str()));
     let item = get.send().await.unwrap().item.unwrap();
     assert_eq!(item["throughputKBps"], number("12.5"));

@@ -36,7 +36,7 @@ async fn wait_for_endpoints(data_dir: &Path) -> BTreeMap<String, String> {
 
 async fn take_fresh(table: &LeaseTable, lease: &Lease) -> Written {
     table.create(lease).await.unwrap();
-    table.take(lease, &WorkerId::new("a").unwrap()).await.unwrap()
+    table.take(lease, &WorkerId::new("a").unwrap(), 7).await.unwrap()
 }
 
 async fn start(data_dir: &Path) -> (LocalStack, AwsClients) {
@@ -124,5 +124,9 @@ fn lease(key: &str) -> Lease {
         plugin_digest: None,
         millis_behind_latest: None,
         checkpoint_owner: None,
+        claimant: None,
+        held_since_ms: None,
+        bytes_per_second: None,
+        stuck: None,
     }
 }

@@ -1,10 +1,12 @@
-//! Expiry without clocks in the table: a lease has expired when *this* host saw no counter movement for the lease
-//! duration on its own monotonic clock (KCL `DynamoDBLeaseTaker`).
+//! Expiry without clocks in the table: a lease has expired when *this* host saw neither its counter nor its owner's
+//! heartbeat move for the lease duration, on its own monotonic clock (KCL `DynamoDBLeaseTaker`, with the heartbeat added).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::{Lease, LeaseCounter, WorkerId};
+use crate::fleet::{Incarnation, WorkerRow};
+use crate::seeded_bug::SeededBug;
 use crate::stream::LeaseKey;
 use crate::time::Moment;
 
@@ -19,16 +21,27 @@ pub enum Standing {
     Expired,
 }
 
-/// One host's memory of when it last saw each lease's counter move.
+/// One host's memory of when it last saw each lease and each worker move.
 #[derive(Debug, Default)]
 pub struct LeaseObserver {
-    seen: HashMap<LeaseKey, Sighting>,
+    leases: HashMap<LeaseKey, Sighting>,
+    workers: BTreeMap<WorkerId, WorkerSighting>,
 }
 
 #[derive(Debug)]
 struct Sighting {
     owner: Option<WorkerId>,
     counter: LeaseCounter,
+    moved_at: Moment,
+    /// Whether it ever moved under the same owner.
+    has_moved: bool,
+    claimant: Option<WorkerId>,
+    claimed_at: Moment,
+}
+
+#[derive(Debug)]
+struct WorkerSighting {
+    row: WorkerRow,
     moved_at: Moment,
 }
 
@@ -40,25 +53,92 @@ impl LeaseObserver {
     pub fn observe(&mut self, leases: &[Lease], read_at: Moment) {
         let mut seen = HashMap::with_capacity(leases.len());
         for lease in leases {
-            let earlier = self.seen.remove(&lease.key);
-            let moved_at = match earlier {
+            let earlier = self.leases.remove(&lease.key);
+            let moved_at = match &earlier {
                 Some(earlier) if earlier.counter == lease.counter && earlier.owner == lease.owner => earlier.moved_at,
+                None if SeededBug::ExpiredAtFirstSight.is_on() => Moment::default(),
                 Some(_) | None => read_at,
             };
-            let sighting = Sighting { owner: lease.owner.clone(), counter: lease.counter, moved_at };
+            let has_moved = earlier.as_ref().is_some_and(|earlier| {
+                earlier.owner == lease.owner && (earlier.has_moved || earlier.counter != lease.counter)
+            });
+            let claimed_at = match earlier {
+                Some(earlier) if earlier.claimant == lease.claimant => earlier.claimed_at,
+                Some(_) | None => read_at,
+            };
+            let sighting = Sighting {
+                owner: lease.owner.clone(),
+                counter: lease.counter,
+                moved_at,
+                has_moved,
+                claimant: lease.claimant.clone(),
+                claimed_at,
+            };
             seen.insert(lease.key.clone(), sighting);
         }
-        self.seen = seen;
+        self.leases = seen;
+    }
+
+    /// Takes in the registered workers, read at `read_at`, and forgets those that are gone.
+    pub fn observe_workers(&mut self, workers: &[WorkerRow], read_at: Moment) {
+        let mut seen = BTreeMap::new();
+        for row in workers {
+            let moved_at = match self.workers.remove(&row.worker) {
+                Some(earlier) if earlier.row.beat == row.beat && earlier.row.incarnation == row.incarnation => {
+                    earlier.moved_at
+                }
+                Some(_) | None => read_at,
+            };
+            seen.insert(row.worker.clone(), WorkerSighting { row: row.clone(), moved_at });
+        }
+        self.workers = seen;
     }
 
     /// Judges `lease` at `now`. A lease never observed is held, if it has an owner.
+    ///
+    /// `lease_duration` is for owners that have not registered; others are judged by their own.
     pub fn standing(&self, lease: &Lease, now: Moment, lease_duration: Duration) -> Standing {
-        if lease.owner.is_none() {
-            return Standing::Free;
-        }
-        match self.seen.get(&lease.key) {
-            Some(sighting) if now.since(sighting.moved_at) > lease_duration => Standing::Expired,
-            Some(_) | None => Standing::Held,
+        let Some(owner) = &lease.owner else { return Standing::Free };
+        let Some(sighting) = self.leases.get(&lease.key) else { return Standing::Held };
+        let (moved_at, duration) = match self.workers.get(owner) {
+            Some(worker) => (sighting.moved_at.max(worker.moved_at), worker.row.lease_duration),
+            None => (sighting.moved_at, lease_duration),
+        };
+        if now.since(moved_at) > duration { Standing::Expired } else { Standing::Held }
+    }
+
+    /// How long neither `lease` nor its owner was seen to move.
+    pub fn idle_for(&self, lease: &Lease, now: Moment) -> Duration {
+        let by_row = self.leases.get(&lease.key).map_or(Duration::ZERO, |sighting| now.since(sighting.moved_at));
+        let owner = lease.owner.as_ref().and_then(|owner| self.workers.get(owner));
+        owner.map_or(by_row, |worker| by_row.min(now.since(worker.moved_at)))
+    }
+
+    /// Whether the lease's own counter was seen to move, not only seen for the first time, within `duration`.
+    pub fn has_counter_moved(&self, lease: &Lease, now: Moment, duration: Duration) -> bool {
+        let sighting = self.leases.get(&lease.key);
+        sighting.is_some_and(|sighting| sighting.has_moved && now.since(sighting.moved_at) <= duration)
+    }
+
+    /// How long `lease` has been claimed by the same worker, as far as this host saw.
+    pub fn claimed_for(&self, lease: &Lease, now: Moment) -> Duration {
+        self.leases.get(&lease.key).map_or(Duration::ZERO, |sighting| now.since(sighting.claimed_at))
+    }
+
+    /// Registered workers in order of id, each with how long its heart has been silent.
+    pub fn workers(&self, now: Moment) -> impl Iterator<Item = (&WorkerRow, Duration)> {
+        self.workers.values().map(move |worker| (&worker.row, now.since(worker.moved_at)))
+    }
+
+    /// Whether `row`, read just now, shows that the worker's heart moved since it was observed.
+    ///
+    /// Asked with a consistent read before an expired lease is taken: a heartbeat does not move the lease's counter, so
+    /// the take's condition would not notice it.
+    pub fn has_moved(&self, worker: &WorkerId, row: Option<(&Incarnation, u64)>) -> bool {
+        match (self.workers.get(worker), row) {
+            (Some(seen), Some((incarnation, beat))) => seen.row.beat != beat || seen.row.incarnation != *incarnation,
+            (None, Some(_)) => true,
+            (_, None) => false,
         }
     }
 }

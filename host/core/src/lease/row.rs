@@ -52,7 +52,7 @@ impl fmt::Display for LeaseCounter {
     }
 }
 
-/// A lease row: KCL 2.x attributes, and the two that shardmill adds (which the KCL ignores and keeps).
+/// A lease row: KCL 2.x attributes, and those that shardmill adds (which the KCL ignores and keeps).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// The row's key.
@@ -77,6 +77,14 @@ pub struct Lease {
     pub millis_behind_latest: Option<u64>,
     /// Present while a KCL 3.x hand-off is under way; always removed by a take.
     pub checkpoint_owner: Option<WorkerId>,
+    /// shardmill: who asked the owner for the lease; stays when the owner gives it up, is removed by a take.
+    pub claimant: Option<WorkerId>,
+    /// shardmill, for people only: wall time of the last take, in milliseconds since the Unix epoch.
+    pub held_since_ms: Option<u64>,
+    /// shardmill and KCL 3.x (`throughputKBps`): bytes of record data a second, as the holder measured.
+    pub bytes_per_second: Option<u64>,
+    /// shardmill, for people only: why the shard does not get on, if it does not.
+    pub stuck: Option<String>,
 }
 
 impl Lease {
@@ -94,6 +102,10 @@ impl Lease {
             plugin_digest: None,
             millis_behind_latest: None,
             checkpoint_owner: None,
+            claimant: None,
+            held_since_ms: None,
+            bytes_per_second: None,
+            stuck: None,
         }
     }
 

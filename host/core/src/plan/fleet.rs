@@ -1,9 +1,10 @@
 //! The world as the planner sees it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::lease::{Lease, Standing, WorkerId};
-use crate::stream::{InitialPosition, Shard};
+use crate::stream::{InitialPosition, Shard, ShardId};
 
 /// Everything a pass decides on; made afresh for each pass.
 #[derive(Debug)]
@@ -12,10 +13,21 @@ pub struct FleetView<'a> {
     pub me: &'a WorkerId,
     /// Every lease row.
     pub leases: &'a [ObservedLease],
-    /// A complete shard list, if this pass has one.
-    pub shards: Option<&'a [Shard]>,
-    /// Whether this is the first pass after start.
-    pub phase: Phase,
+    /// Every registered worker, this one included.
+    pub workers: &'a [ObservedWorker],
+    /// The stream's shards, if this host leads and has a complete list in this pass.
+    pub shards: Option<ShardList<'a>>,
+}
+
+/// A complete list of the stream's shards, and what is known besides.
+#[derive(Debug, Clone, Copy)]
+pub struct ShardList<'a> {
+    /// All of them.
+    pub shards: &'a [Shard],
+    /// Shards with rows that Kinesis does not know any more, on more evidence than one listing.
+    pub gone: &'a BTreeSet<ShardId>,
+    /// Whether an earlier sync was complete; until then, shards start at the configured position.
+    pub is_bootstrapped: bool,
 }
 
 /// A row, and what this host may assume of it.
@@ -25,17 +37,27 @@ pub struct ObservedLease {
     pub lease: Lease,
     /// What the observer says of it.
     pub standing: Standing,
+    /// How long neither the row nor its owner moved, as far as this host saw.
+    pub idle_for: Duration,
     /// Whether a pipeline of this process runs on it.
     pub is_mine: bool,
+    /// Whether its claim, if it has one, is to be respected: its claimant lives, and has not waited too long.
+    pub is_claim_fresh: bool,
+    /// Whether this host gave it up a short while ago, because it could not get on with it.
+    pub is_avoided: bool,
 }
 
-/// Where in its life a host is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// The first pass: rows under this worker's id are left from an earlier run, and others may be starting too.
-    Start,
-    /// Later passes.
-    Steady,
+/// A registered worker, and what this host may assume of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedWorker {
+    /// Who.
+    pub id: WorkerId,
+    /// Whether its heart was seen to beat within its lease duration.
+    pub is_alive: bool,
+    /// Whether it is on its way out.
+    pub is_draining: bool,
+    /// Most unfinished leases it will hold.
+    pub max_leases: usize,
 }
 
 /// What bounds a plan.
@@ -45,25 +67,113 @@ pub struct PlanLimits {
     pub initial_position: InitialPosition,
     /// Most unfinished leases this host holds at once.
     pub max_leases: usize,
+    /// What is shared out evenly.
+    pub balance: Balance,
+    /// Whether KCL workers share the table: only then is an owner without registration one of them, and not a host that
+    /// registered a moment ago.
+    pub shared_with_kcl: bool,
+    /// A free or expired lease that nobody takes for this long is taken even above the fair share (KCL: three lease
+    /// durations).
+    pub overdue_after: Duration,
 }
 
-impl FleetView<'_> {
-    /// Unfinished leases that this process holds.
-    pub(super) fn held_count(&self) -> usize {
-        self.leases.iter().filter(|observed| observed.is_mine && !observed.lease.is_finished()).count()
+/// What hosts share out evenly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Balance {
+    /// The number of leases.
+    #[default]
+    Count,
+    /// Measured bytes a second.
+    Throughput,
+}
+
+/// Who takes part in sharing, and with how much: made once a pass.
+pub(super) struct Roster<'a> {
+    /// Workers that may hold leases, in order of id, with the most they will hold.
+    pub(super) caps: BTreeMap<&'a WorkerId, usize>,
+    /// Workers that are seen through a lease only: a KCL's. They know nothing of claims.
+    pub(super) unregistered: BTreeSet<&'a WorkerId>,
+    /// Unfinished leases that each host should hold, at most.
+    pub(super) fair_share: usize,
+}
+
+impl ObservedLease {
+    /// Who has it, or will have it once a hand-over that is under way is done.
+    pub(super) fn holder(&self) -> Option<&WorkerId> {
+        if self.is_claim_fresh { self.lease.claimant.as_ref() } else { self.lease.owner.as_ref() }
     }
 
-    /// Unfinished leases.
-    pub(super) fn unfinished_count(&self) -> usize {
-        self.leases.iter().filter(|observed| !observed.lease.is_finished()).count()
+    /// Whether somebody but `me` has asked for it and should get it.
+    pub(super) fn claimed_by_other(&self, me: &WorkerId) -> Option<&WorkerId> {
+        self.lease.claimant.as_ref().filter(|claimant| self.is_claim_fresh && *claimant != me)
     }
 
-    /// Workers seen alive through a lease, and this one.
-    pub(super) fn worker_count(&self) -> usize {
-        let is_alive = |observed: &&ObservedLease| observed.standing == Standing::Held && !observed.lease.is_finished();
-        let mut workers: BTreeSet<&WorkerId> =
-            self.leases.iter().filter(is_alive).filter_map(|observed| observed.lease.owner.as_ref()).collect();
-        workers.insert(self.me);
-        workers.len()
+    pub(super) fn is_claimed_by(&self, me: &WorkerId) -> bool {
+        self.is_claim_fresh && self.lease.claimant.as_ref() == Some(me)
+    }
+}
+
+impl<'a> Roster<'a> {
+    pub(super) fn of(view: &FleetView<'a>, limits: &PlanLimits) -> Self {
+        let mut caps = BTreeMap::from([(view.me, limits.max_leases)]);
+        let registered: BTreeMap<&WorkerId, &ObservedWorker> =
+            view.workers.iter().map(|worker| (&worker.id, worker)).collect();
+        for worker in view.workers {
+            if worker.is_alive && !worker.is_draining && worker.id != *view.me {
+                caps.insert(&worker.id, worker.max_leases);
+            }
+        }
+        let mut unregistered = BTreeSet::new();
+        for observed in view.leases.iter().filter(|observed| observed.standing == Standing::Held) {
+            if let Some(owner) = observed.lease.owner.as_ref()
+                && !observed.lease.is_finished()
+                && !registered.contains_key(owner)
+                && owner != view.me
+            {
+                caps.insert(owner, usize::MAX);
+                unregistered.insert(owner);
+            }
+        }
+        let unfinished = view.leases.iter().filter(|observed| !observed.lease.is_finished()).count();
+        let fair_share = fair_share(unfinished, caps.values().copied());
+        Self { caps, unregistered, fair_share: fair_share.min(limits.max_leases) }
+    }
+}
+
+/// The smallest share at which all leases find a place, though some hosts take fewer than it. Rounded up, as the KCL
+/// does it: two fleets with different rounding would pull at the same lease for ever.
+fn fair_share(leases: usize, caps: impl Iterator<Item = usize>) -> usize {
+    let mut caps: Vec<usize> = caps.collect();
+    caps.sort_unstable();
+    let (mut left, mut hosts) = (leases, caps.len());
+    for cap in caps {
+        let share = left.div_ceil(hosts.max(1));
+        if cap >= share {
+            return share;
+        }
+        left -= cap;
+        hosts -= 1;
+    }
+    leases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fair_share_is_rounded_up_and_makes_up_for_hosts_that_take_less() {
+        let any = usize::MAX;
+        for (leases, caps, share) in [
+            (7, vec![any, any], 4),
+            (6, vec![any, any], 3),
+            (0, vec![any], 0),
+            (10, vec![2, any, any], 4),
+            (10, vec![2, 3, any], 5),
+            // More than all will take: everybody is asked for everything, and held by its own cap.
+            (10, vec![2, 3], 10),
+        ] {
+            assert_eq!(fair_share(leases, caps.iter().copied()), share, "{leases} {caps:?}");
+        }
     }
 }

@@ -1,13 +1,21 @@
 //! The phases of a pass, in order.
 
-use super::{FleetView, Plan, PlanLimits, shard_sync, take};
+use super::fleet::Roster;
+use super::{FleetView, Plan, PlanLimits, balance, cleanup, shard_sync, take};
 
 /// Decides one pass. Pure; on an unchanged view it decides the same again.
-///
-/// Stealing and hand-over will be a phase after `take`, which only runs when nothing is free.
 pub fn plan(view: &FleetView<'_>, limits: &PlanLimits) -> Plan {
     let mut plan = Plan::default();
-    shard_sync::plan_creates(view, limits, &mut plan);
-    take::plan_takes(view, limits, &mut plan);
+    let roster = Roster::of(view, limits);
+    if let Some(list) = &view.shards {
+        cleanup::plan_deletes(view, list, &mut plan);
+        shard_sync::plan_creates(view, list, limits, &mut plan);
+    }
+    take::plan_hand_overs(view, &mut plan);
+    let is_any_available = take::plan_takes(view, &roster, limits, &mut plan);
+    // What is free is shared out first: moving leases while others are unread would only add to the wait.
+    if !is_any_available {
+        balance::plan_moves(view, &roster, limits, &mut plan);
+    }
     plan
 }

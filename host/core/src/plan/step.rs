@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::lease::{Lease, WorkerId};
+use crate::lease::{Checkpoint, Lease, WorkerId};
 use crate::stream::{LeaseKey, ShardId};
 
 /// An ordered list of steps. Executing a stale one never does harm: every write is conditional on what was seen.
@@ -24,6 +24,13 @@ pub enum Step {
         /// Why.
         reason: Reason,
     },
+    /// Remove a row, if nothing changed since.
+    Delete {
+        /// The row as seen.
+        seen: Box<Lease>,
+        /// Why.
+        reason: Reason,
+    },
     /// Become the owner, if nothing changed since.
     Take {
         /// The row as seen.
@@ -31,6 +38,53 @@ pub enum Step {
         /// Why.
         reason: Reason,
     },
+    /// Ask a live owner for its lease.
+    Claim {
+        /// The row as seen.
+        seen: Box<Lease>,
+        /// Why.
+        reason: Reason,
+    },
+    /// Finish the batch, checkpoint, and give the lease up: somebody asked for it.
+    HandOver {
+        /// The row.
+        key: LeaseKey,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+impl Step {
+    /// The row that it is about.
+    pub fn key(&self) -> &LeaseKey {
+        match self {
+            Self::Create { lease, .. } => &lease.key,
+            Self::Delete { seen, .. } | Self::Take { seen, .. } | Self::Claim { seen, .. } => &seen.key,
+            Self::HandOver { key, .. } => key,
+        }
+    }
+
+    /// What is done, in a word.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create { .. } => "create",
+            Self::Delete { .. } => "delete",
+            Self::Take { .. } => "take",
+            Self::Claim { .. } => "claim",
+            Self::HandOver { .. } => "hand over",
+        }
+    }
+
+    /// Why.
+    pub fn reason(&self) -> &Reason {
+        match self {
+            Self::Create { reason, .. }
+            | Self::Delete { reason, .. }
+            | Self::Take { reason, .. }
+            | Self::Claim { reason, .. }
+            | Self::HandOver { reason, .. } => reason,
+        }
+    }
 }
 
 /// Why a step was chosen, or not. Its `Display` is the log line.
@@ -40,6 +94,17 @@ pub enum Reason {
     NewShard,
     /// The shard's parents have ended, but its lease is missing.
     ChildWithoutLease,
+    /// The shard has no parents and no lease, though the first sync was complete.
+    RowMissing,
+    /// The shards between this one and those that have leases are gone.
+    LineageTrimmed,
+    /// The shard is finished, its children have started, and its parents' rows are gone.
+    ChildrenStarted,
+    /// Kinesis does not know the shard any more; what was not read of it is lost.
+    ShardGone {
+        /// How far it was settled.
+        checkpoint: Checkpoint,
+    },
     /// Nobody owns it and this host is below its share.
     Free {
         /// How many leases each host should hold.
@@ -52,20 +117,50 @@ pub enum Reason {
         /// How many leases each host should hold.
         fair_share: usize,
     },
-    /// This worker held it before it restarted.
-    HeldBeforeRestart,
+    /// Nobody took it for long, whatever the shares are.
+    Overdue,
+    /// The row says that it is this worker's: held before a restart, or taken with an answer that got lost.
+    OwnByName,
+    /// This worker asked for it, and its owner gave it up.
+    HandedOver,
+    /// Another worker asked for it.
+    AskedFor {
+        /// Who.
+        by: WorkerId,
+    },
+    /// Its owner holds more than this host.
+    Uneven {
+        /// Who.
+        from: WorkerId,
+        /// By how much: leases, or KiB a second.
+        lead: u64,
+    },
     /// A parent has not ended yet.
     WaitsForParent {
         /// Which.
         parent: ShardId,
+    },
+    /// It was given up for another worker.
+    KeptFor {
+        /// Whom.
+        claimant: WorkerId,
     },
     /// This host has its share.
     HasFairShare {
         /// How many leases each host should hold.
         fair_share: usize,
     },
-    /// Left for hosts that start at the same time; taken in the next pass if there are none.
-    LeftForOthersAtStart,
+    /// This host may hold no more.
+    AtMaxLeases,
+    /// This host could not get on with it a short while ago; others may try first.
+    GaveUpLately,
+}
+
+impl Reason {
+    /// Whether the lease is this worker's already, in name or by promise, so that no share bounds it.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(self, Self::OwnByName | Self::HandedOver)
+    }
 }
 
 impl fmt::Display for Reason {
@@ -73,14 +168,26 @@ impl fmt::Display for Reason {
         match self {
             Self::NewShard => f.write_str("the shard has no lease yet"),
             Self::ChildWithoutLease => f.write_str("its parents have ended but it has no lease"),
+            Self::RowMissing => f.write_str("its row is missing, perhaps deleted by hand; starting as configured"),
+            Self::LineageTrimmed => f.write_str("its ancestors are gone before they were read"),
+            Self::ChildrenStarted => f.write_str("finished, and all its children have started"),
+            Self::ShardGone { checkpoint } => {
+                write!(f, "kinesis does not know the shard any more; it was settled through {checkpoint}")
+            }
             Self::Free { fair_share } => write!(f, "free, and below the fair share of {fair_share}"),
             Self::Expired { owner, fair_share } => {
                 write!(f, "{owner} stopped renewing it, and below the fair share of {fair_share}")
             }
-            Self::HeldBeforeRestart => f.write_str("held by this worker before it restarted"),
+            Self::Overdue => f.write_str("nobody took it for three lease durations"),
+            Self::OwnByName => f.write_str("the row says that it is this worker's already"),
+            Self::HandedOver => f.write_str("this worker asked for it and got it"),
+            Self::AskedFor { by } => write!(f, "{by} asked for it"),
+            Self::Uneven { from, lead } => write!(f, "{from} holds {lead} more than this host"),
             Self::WaitsForParent { parent } => write!(f, "waits for parent {parent} to end"),
+            Self::KeptFor { claimant } => write!(f, "kept for {claimant}, which asked for it"),
             Self::HasFairShare { fair_share } => write!(f, "this host has its fair share of {fair_share}"),
-            Self::LeftForOthersAtStart => f.write_str("left for hosts that start at the same time"),
+            Self::AtMaxLeases => f.write_str("this host holds as many leases as it may (leases.max)"),
+            Self::GaveUpLately => f.write_str("this host could not get on with it and leaves it to others for a while"),
         }
     }
 }

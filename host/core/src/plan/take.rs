@@ -1,77 +1,134 @@
-//! Phase: free and expired leases, up to the fair share.
+//! Phase: give what was asked for, take what is free.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::{FleetView, ObservedLease, Phase, Plan, PlanLimits, Reason, Step};
+use super::fleet::Roster;
+use super::{FleetView, ObservedLease, Plan, PlanLimits, Reason, Step};
 use crate::lease::{Standing, WorkerId};
+use crate::seeded_bug::SeededBug;
 use crate::stream::{LeaseKey, ShardId};
 
-/// Adds takes: first what this worker held before a restart, then free and expired leases up to the fair share.
-///
-/// In the first pass only half of what is free is taken, so that hosts that start together find each other; a lone
-/// host takes the rest in its next pass.
-pub(super) fn plan_takes(view: &FleetView<'_>, limits: &PlanLimits, plan: &mut Plan) {
-    let fair_share = view.unfinished_count().div_ceil(view.worker_count()).min(limits.max_leases);
-    let mut room = fair_share.saturating_sub(view.held_count());
-    let finished_or_absent = parent_index(view.leases);
+/// Adds a hand-over for each lease of ours that another live worker asked for.
+pub(super) fn plan_hand_overs(view: &FleetView<'_>, plan: &mut Plan) {
+    for observed in view.leases.iter().filter(|observed| observed.is_mine) {
+        if let Some(claimant) = observed.claimed_by_other(view.me) {
+            let reason = Reason::AskedFor { by: claimant.clone() };
+            plan.steps.push(Step::HandOver { key: observed.lease.key.clone(), reason });
+        }
+    }
+}
 
+/// Adds takes: what was handed over to this worker or is its own by name, then free and expired leases up to the fair
+/// share. Returns whether anything was there to be taken, by this host or another.
+pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &PlanLimits, plan: &mut Plan) -> bool {
+    let is_finished = parent_index(view.leases);
     let mut candidates = Vec::new();
     for observed in view.leases {
         let lease = &observed.lease;
         if observed.is_mine || lease.is_finished() {
             continue;
         }
-        let Some(reason) = why_available(observed, view, fair_share) else { continue };
-        match lease.parents.iter().find(|parent| !has_ended(parent, &finished_or_absent)) {
+        let Some(reason) = why_available(observed, view, roster, limits) else { continue };
+        match lease.parents.iter().find(|parent| !has_ended(parent, &is_finished)) {
             Some(parent) => {
                 plan.held_back.push((lease.key.clone(), Reason::WaitsForParent { parent: parent.clone() }));
             }
             None => candidates.push((observed, reason)),
         }
     }
+    let is_any_available = !candidates.is_empty();
     // Each host has its own order, so that hosts racing for the same leases rarely race for the same one.
-    candidates.sort_by_key(|(observed, reason)| {
-        (*reason != Reason::HeldBeforeRestart, own_rank(view.me, &observed.lease.key), observed.lease.key.clone())
+    candidates.sort_by_cached_key(|(observed, reason)| {
+        (!reason.is_own(), own_rank(view.me, &observed.lease.key), observed.lease.key.clone())
     });
-    let at_start = view.phase == Phase::Start;
-    let new_count = candidates.iter().filter(|(_, reason)| *reason != Reason::HeldBeforeRestart).count();
-    let mut new_room = if at_start { new_count.div_ceil(2) } else { new_count };
+    let held = held_count(view);
+    let mut room = roster.fair_share.saturating_sub(held + asked_for_count(view));
+    let mut capacity = limits.max_leases.saturating_sub(held);
     for (observed, reason) in candidates {
-        let is_new = reason != Reason::HeldBeforeRestart;
-        let held_back = match (room, is_new && new_room == 0) {
-            (0, _) => Some(Reason::HasFairShare { fair_share }),
-            (_, true) => Some(Reason::LeftForOthersAtStart),
-            (_, false) => None,
-        };
-        if let Some(held_back) = held_back {
-            plan.held_back.push((observed.lease.key.clone(), held_back));
+        if let Some(why_not) = why_not_now(observed, &reason, view, roster, (room, capacity)) {
+            plan.held_back.push((observed.lease.key.clone(), why_not));
             continue;
         }
-        room -= 1;
-        new_room -= usize::from(is_new);
+        capacity -= 1;
+        if !reason.is_own() {
+            room = room.saturating_sub(1);
+        }
         plan.steps.push(Step::Take { seen: Box::new(observed.lease.clone()), reason });
     }
+    is_any_available
 }
 
-fn why_available(observed: &ObservedLease, view: &FleetView<'_>, fair_share: usize) -> Option<Reason> {
+/// Unfinished leases that this process holds and will keep.
+fn held_count(view: &FleetView<'_>) -> usize {
+    let stays = |observed: &&ObservedLease| {
+        observed.is_mine && !observed.lease.is_finished() && observed.claimed_by_other(view.me).is_none()
+    };
+    view.leases.iter().filter(stays).count()
+}
+
+/// Leases that this host asked live owners for and will get.
+fn asked_for_count(view: &FleetView<'_>) -> usize {
+    let is_coming = |observed: &&ObservedLease| {
+        observed.standing == Standing::Held && !observed.is_mine && observed.is_claimed_by(view.me)
+    };
+    view.leases.iter().filter(is_coming).count()
+}
+
+fn why_available(
+    observed: &ObservedLease,
+    view: &FleetView<'_>,
+    roster: &Roster<'_>,
+    limits: &PlanLimits,
+) -> Option<Reason> {
+    let fair_share = roster.fair_share;
+    let is_overdue = observed.idle_for > limits.overdue_after;
     match (&observed.lease.owner, observed.standing) {
+        (None, _) if observed.is_claimed_by(view.me) => Some(Reason::HandedOver),
+        (None, _) if is_overdue => Some(Reason::Overdue),
         (None, _) => Some(Reason::Free { fair_share }),
-        // Only at start: later, a row under our name that we do not hold belongs to a twin with the same id.
-        (Some(owner), _) if owner == view.me && view.phase == Phase::Start => Some(Reason::HeldBeforeRestart),
+        // Held before a restart, or by a take whose answer was lost. It cannot be a twin's: a second process with this
+        // worker's id replaces this one's registration, and then this one stops.
+        (Some(owner), _) if owner == view.me => (!SeededBug::OwnRowsLeftAlone.is_on()).then_some(Reason::OwnByName),
+        // Its owner died before it could give up what this worker asked for.
+        (Some(_), Standing::Expired) if observed.is_claimed_by(view.me) => Some(Reason::HandedOver),
+        (Some(_), Standing::Expired) if is_overdue => Some(Reason::Overdue),
         (Some(owner), Standing::Expired) => Some(Reason::Expired { owner: owner.clone(), fair_share }),
+        (Some(owner), Standing::Held) if SeededBug::TakesLiveLeases.is_on() => {
+            Some(Reason::Expired { owner: owner.clone(), fair_share })
+        }
         (Some(_), Standing::Free | Standing::Held) => None,
     }
 }
 
+fn why_not_now(
+    observed: &ObservedLease,
+    reason: &Reason,
+    view: &FleetView<'_>,
+    roster: &Roster<'_>,
+    (room, capacity): (usize, usize),
+) -> Option<Reason> {
+    if let Some(claimant) = observed.claimed_by_other(view.me) {
+        return Some(Reason::KeptFor { claimant: claimant.clone() });
+    }
+    if observed.is_avoided {
+        return Some(Reason::GaveUpLately);
+    }
+    if capacity == 0 {
+        return Some(Reason::AtMaxLeases);
+    }
+    let is_above_share = room == 0 && !reason.is_own() && *reason != Reason::Overdue;
+    is_above_share.then_some(Reason::HasFairShare { fair_share: roster.fair_share })
+}
+
 /// Whether each shard's row is finished.
-fn parent_index(leases: &[ObservedLease]) -> BTreeMap<ShardId, bool> {
+pub(super) fn parent_index(leases: &[ObservedLease]) -> BTreeMap<ShardId, bool> {
     leases.iter().map(|observed| (observed.lease.key.shard_id(), observed.lease.is_finished())).collect()
 }
 
 /// A parent without a row does not block: it was finished and removed, or was never part of this application (KCL rule).
 fn has_ended(parent: &ShardId, is_finished: &BTreeMap<ShardId, bool>) -> bool {
-    is_finished.get(parent).copied().unwrap_or(true)
+    SeededBug::ChildBeforeParent.is_on() || is_finished.get(parent).copied().unwrap_or(true)
 }
 
 fn own_rank(me: &WorkerId, key: &LeaseKey) -> u64 {

@@ -1,11 +1,22 @@
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
+use crate::fleet::{Incarnation, WorkerRow};
 use crate::lease::{Checkpoint, Lease, LeaseCounter, LeaseObserver, Standing, WorkerId};
 use crate::stream::{HashKeyRange, InitialPosition, Position, SequenceNumber, Shard, ShardId};
 use crate::time::Moment;
 
-const LIMITS: PlanLimits = PlanLimits { initial_position: InitialPosition::TrimHorizon, max_leases: usize::MAX };
+mod balancing;
+mod syncing;
+
+const LIMITS: PlanLimits = PlanLimits {
+    initial_position: InitialPosition::TrimHorizon,
+    max_leases: usize::MAX,
+    balance: Balance::Count,
+    shared_with_kcl: false,
+    overdue_after: Duration::from_secs(30),
+};
 
 fn id(n: u32) -> ShardId {
     ShardId::new(format!("shardId-{n:012}")).unwrap()
@@ -13,6 +24,10 @@ fn id(n: u32) -> ShardId {
 
 fn worker(name: &str) -> WorkerId {
     WorkerId::new(name).unwrap()
+}
+
+fn registered(name: &str) -> ObservedWorker {
+    ObservedWorker { id: worker(name), is_alive: true, is_draining: false, max_leases: usize::MAX }
 }
 
 fn shard(n: u32, parents: &[u32]) -> Shard {
@@ -28,8 +43,13 @@ fn closed(n: u32, parents: &[u32]) -> Shard {
     Shard { ending_sequence: Some(SequenceNumber::parse("9").unwrap()), ..shard(n, parents) }
 }
 
+fn observed(lease: Lease, standing: Standing) -> ObservedLease {
+    let idle_for = Duration::ZERO;
+    ObservedLease { lease, standing, idle_for, is_mine: false, is_claim_fresh: false, is_avoided: false }
+}
+
 fn lease(shard: &Shard, checkpoint: Checkpoint) -> ObservedLease {
-    ObservedLease { lease: Lease::fresh(shard, checkpoint), standing: Standing::Free, is_mine: false }
+    observed(Lease::fresh(shard, checkpoint), Standing::Free)
 }
 
 fn owned(n: u32, owner: &str, standing: Standing) -> ObservedLease {
@@ -39,24 +59,38 @@ fn owned(n: u32, owner: &str, standing: Standing) -> ObservedLease {
     observed
 }
 
-fn plan_for(leases: &[ObservedLease], shards: Option<&[Shard]>, phase: Phase, limits: &PlanLimits) -> Plan {
-    plan(&FleetView { me: &worker("me"), leases, shards, phase }, limits)
+fn mine(n: u32) -> ObservedLease {
+    ObservedLease { is_mine: true, ..owned(n, "me", Standing::Held) }
 }
 
-fn created(plan: &Plan) -> Vec<(ShardId, Checkpoint)> {
-    let create = |step: &Step| match step {
-        Step::Create { lease, .. } => Some((lease.key.shard_id(), lease.checkpoint.clone())),
-        Step::Take { .. } => None,
-    };
-    plan.steps.iter().filter_map(create).collect()
+fn claimed(mut observed: ObservedLease, by: &str) -> ObservedLease {
+    observed.lease.claimant = Some(worker(by));
+    observed.is_claim_fresh = true;
+    observed
+}
+
+fn free(n: u32) -> ObservedLease {
+    lease(&shard(n, &[]), Checkpoint::TrimHorizon)
+}
+
+/// A pass of a host that does not lead.
+fn plan_of(leases: &[ObservedLease], others: &[&str], limits: &PlanLimits) -> Plan {
+    let mut workers: Vec<_> = others.iter().map(|name| registered(name)).collect();
+    workers.push(registered("me"));
+    plan(&FleetView { me: &worker("me"), leases, workers: &workers, shards: None }, limits)
 }
 
 fn taken(plan: &Plan) -> Vec<(ShardId, Reason)> {
-    let take = |step: &Step| match step {
-        Step::Take { seen, reason } => Some((seen.key.shard_id(), reason.clone())),
-        Step::Create { .. } => None,
-    };
-    plan.steps.iter().filter_map(take).collect()
+    of_kind(plan, "take")
+}
+
+fn of_kind(plan: &Plan, verb: &str) -> Vec<(ShardId, Reason)> {
+    let steps = plan.steps.iter().filter(|step| step.verb() == verb);
+    steps.map(|step| (step.key().shard_id(), step.reason().clone())).collect()
+}
+
+fn held_back(plan: &Plan, n: u32) -> Option<Reason> {
+    plan.held_back.iter().find(|(key, _)| key.shard_id() == id(n)).map(|(_, reason)| reason.clone())
 }
 
 fn numeric(text: &str) -> Checkpoint {
@@ -64,66 +98,29 @@ fn numeric(text: &str) -> Checkpoint {
 }
 
 #[test]
-fn an_empty_table_gets_a_row_for_every_shard_parents_first() {
-    let shards = [shard(3, &[1]), closed(1, &[]), shard(2, &[1])];
-    let plan = plan_for(&[], Some(&shards), Phase::Start, &LIMITS);
-    let all = [1, 2, 3].map(|n| (id(n), Checkpoint::TrimHorizon));
-    assert_eq!(created(&plan), all);
-}
-
-#[test]
-fn latest_starts_with_open_shards_only_and_timestamp_with_all() {
-    let shards = [closed(1, &[]), shard(2, &[1])];
-    let latest = PlanLimits { initial_position: InitialPosition::Latest, ..LIMITS };
-    assert_eq!(created(&plan_for(&[], Some(&shards), Phase::Start, &latest)), [(id(2), Checkpoint::Latest)]);
-    let time = PlanLimits { initial_position: InitialPosition::AtTimestamp(7), ..LIMITS };
-    assert_eq!(created(&plan_for(&[], Some(&shards), Phase::Start, &time)).len(), 2);
-}
-
-#[test]
-fn a_child_whose_parents_ended_starts_at_the_oldest_record_whatever_is_configured() {
-    let latest = PlanLimits { initial_position: InitialPosition::Latest, ..LIMITS };
-    let shards = [closed(1, &[]), shard(2, &[1])];
-    let ended = lease(&shards[0], Checkpoint::ShardEnd);
-    let plan = plan_for(&[ended], Some(&shards), Phase::Steady, &latest);
-    assert_eq!(created(&plan), [(id(2), Checkpoint::TrimHorizon)]);
-}
-
-#[test]
-fn a_child_of_an_unfinished_parent_is_left_to_whoever_ends_the_parent() {
-    let shards = [closed(1, &[]), closed(2, &[]), shard(3, &[1, 2])];
-    let leases = [lease(&shards[0], Checkpoint::ShardEnd), lease(&shards[1], numeric("5"))];
-    assert_eq!(created(&plan_for(&leases, Some(&shards), Phase::Steady, &LIMITS)), []);
-}
-
-#[test]
-fn a_listing_with_a_cycle_of_parents_ends_and_creates_no_duplicate() {
-    let shards = [shard(1, &[2]), shard(2, &[1])];
-    assert_eq!(created(&plan_for(&[], Some(&shards), Phase::Start, &LIMITS)).len(), 2);
-}
-
-#[test]
-fn a_row_deleted_by_hand_is_made_again_at_the_configured_start() {
-    let shards = [shard(1, &[]), shard(2, &[])];
-    let plan = plan_for(&[lease(&shards[0], numeric("5"))], Some(&shards), Phase::Steady, &LIMITS);
-    assert_eq!(created(&plan), [(id(2), Checkpoint::TrimHorizon)]);
-}
-
-#[test]
-fn without_a_listing_nothing_is_created() {
-    assert_eq!(plan_for(&[], None, Phase::Steady, &LIMITS), Plan::default());
-}
-
-#[test]
 fn all_free_leases_are_taken_in_one_pass_up_to_the_fair_share() {
-    let leases: Vec<_> = (0..7).map(|n| lease(&shard(n, &[]), Checkpoint::TrimHorizon)).collect();
-    assert_eq!(taken(&plan_for(&leases, None, Phase::Steady, &LIMITS)).len(), 7);
-    let mut with_other = leases.clone();
-    with_other[0] = owned(0, "other", Standing::Held);
-    // Seven leases for two hosts: four each.
-    assert_eq!(taken(&plan_for(&with_other, None, Phase::Steady, &LIMITS)).len(), 4);
+    let leases: Vec<_> = (0..7).map(free).collect();
+    assert_eq!(taken(&plan_of(&leases, &[], &LIMITS)).len(), 7);
+    // Seven leases for two hosts: four each. The other is seen by its registration, though it holds nothing yet.
+    assert_eq!(taken(&plan_of(&leases, &["other"], &LIMITS)).len(), 4);
     let few = PlanLimits { max_leases: 2, ..LIMITS };
-    assert_eq!(taken(&plan_for(&leases, None, Phase::Steady, &few)).len(), 2);
+    let limited = plan_of(&leases, &[], &few);
+    assert_eq!(taken(&limited).len(), 2);
+    assert_eq!(limited.held_back.iter().filter(|(_, reason)| *reason == Reason::AtMaxLeases).count(), 5);
+}
+
+#[test]
+fn a_host_on_its_way_out_and_a_dead_one_count_for_nobodys_share() {
+    let leases: Vec<_> = (0..6).map(free).collect();
+    let view = |other| {
+        let workers = [other, registered("me")];
+        let view = FleetView { me: &worker("me"), leases: &leases, workers: &workers, shards: None };
+        taken(&plan(&view, &LIMITS)).len()
+    };
+    assert_eq!(view(registered("other")), 3);
+    assert_eq!(view(ObservedWorker { is_draining: true, ..registered("other") }), 6);
+    assert_eq!(view(ObservedWorker { is_alive: false, ..registered("other") }), 6);
+    assert_eq!(view(ObservedWorker { max_leases: 1, ..registered("other") }), 5);
 }
 
 /// The truth table that one of our predecessors has the wrong way round.
@@ -132,31 +129,41 @@ fn only_free_and_expired_leases_of_others_are_taken() {
     for (observed, expected) in [
         (owned(0, "other", Standing::Held), false),
         (owned(0, "other", Standing::Expired), true),
-        (owned(0, "me", Standing::Held), false),
-        (lease(&shard(0, &[]), Checkpoint::TrimHorizon), true),
+        (mine(0), false),
+        (free(0), true),
         (lease(&shard(0, &[]), Checkpoint::ShardEnd), false),
     ] {
-        let plan = plan_for(std::slice::from_ref(&observed), None, Phase::Steady, &LIMITS);
+        let plan = plan_of(std::slice::from_ref(&observed), &[], &LIMITS);
         assert_eq!(!taken(&plan).is_empty(), expected, "{observed:?}");
     }
 }
 
 #[test]
-fn a_restart_with_the_same_id_resumes_its_leases_at_once_but_a_twin_does_not_fight() {
-    let leases = [owned(0, "me", Standing::Held), owned(1, "me", Standing::Held)];
-    let at_start = taken(&plan_for(&leases, None, Phase::Start, &LIMITS));
-    assert!(at_start.iter().all(|(_, reason)| *reason == Reason::HeldBeforeRestart));
-    assert_eq!(at_start.len(), 2);
-    assert_eq!(taken(&plan_for(&leases, None, Phase::Steady, &LIMITS)), []);
+fn what_is_this_workers_by_name_is_taken_at_once_whatever_its_share() {
+    let leases = [owned(0, "me", Standing::Held), owned(1, "me", Standing::Held), owned(2, "other", Standing::Held)];
+    let taken: BTreeSet<_> =
+        taken(&plan_of(&leases, &["other"], &LIMITS)).into_iter().map(|(shard, _)| shard).collect();
+    assert_eq!(taken, BTreeSet::from([id(0), id(1)]));
 }
 
 #[test]
-fn the_first_pass_leaves_half_to_hosts_that_start_at_the_same_time() {
-    let leases: Vec<_> = (0..5).map(|n| lease(&shard(n, &[]), Checkpoint::TrimHorizon)).collect();
-    let plan = plan_for(&leases, None, Phase::Start, &LIMITS);
-    assert_eq!(taken(&plan).len(), 3);
-    assert_eq!(plan.held_back.iter().filter(|(_, reason)| *reason == Reason::LeftForOthersAtStart).count(), 2);
-    assert_eq!(taken(&plan_for(&leases[..1], None, Phase::Start, &LIMITS)).len(), 1);
+fn a_lease_that_nobody_takes_for_long_is_taken_above_the_share() {
+    let mut leases = vec![mine(0), mine(1), free(2), owned(3, "dead", Standing::Expired)];
+    // Two live hosts and four leases: this one has its share.
+    assert_eq!(taken(&plan_of(&leases, &["other"], &LIMITS)), []);
+    for lease in &mut leases {
+        lease.idle_for = Duration::from_secs(31);
+    }
+    let plan = plan_of(&leases, &["other"], &LIMITS);
+    assert!(taken(&plan).iter().all(|(_, reason)| *reason == Reason::Overdue));
+    assert_eq!(taken(&plan).len(), 2);
+}
+
+#[test]
+fn a_lease_this_host_gave_up_lately_is_left_to_others() {
+    let avoided = ObservedLease { is_avoided: true, ..free(0) };
+    let plan = plan_of(&[avoided], &[], &LIMITS);
+    assert_eq!((taken(&plan), held_back(&plan, 0)), (vec![], Some(Reason::GaveUpLately)));
 }
 
 #[test]
@@ -164,9 +171,8 @@ fn a_child_waits_for_both_parents_of_a_merge() {
     let merged = shard(3, &[1, 2]);
     let child = lease(&merged, Checkpoint::TrimHorizon);
     let parents = |a, b| [lease(&closed(1, &[]), a), lease(&closed(2, &[]), b), child.clone()];
-    let takes_child = |leases: &[ObservedLease]| {
-        taken(&plan_for(leases, None, Phase::Steady, &LIMITS)).iter().any(|(shard, _)| *shard == id(3))
-    };
+    let takes_child =
+        |leases: &[ObservedLease]| taken(&plan_of(leases, &[], &LIMITS)).iter().any(|(shard, _)| *shard == id(3));
     assert!(!takes_child(&parents(Checkpoint::ShardEnd, numeric("5"))));
     assert!(!takes_child(&parents(numeric("5"), Checkpoint::ShardEnd)));
     assert!(takes_child(&parents(Checkpoint::ShardEnd, Checkpoint::ShardEnd)));
@@ -177,18 +183,18 @@ fn a_child_waits_for_both_parents_of_a_merge() {
 #[test]
 fn finished_leases_count_for_nobodys_share() {
     let mut leases: Vec<_> = (0..4).map(|n| lease(&closed(n, &[]), Checkpoint::ShardEnd)).collect();
-    leases.push(lease(&shard(4, &[]), Checkpoint::TrimHorizon));
+    leases.push(free(4));
     leases.push(owned(5, "other", Standing::Held));
-    assert_eq!(taken(&plan_for(&leases, None, Phase::Steady, &LIMITS)).len(), 1);
+    assert_eq!(taken(&plan_of(&leases, &["other"], &LIMITS)).len(), 1);
 }
 
 #[test]
 fn hosts_prefer_different_leases_and_each_decides_the_same_again() {
-    let leases: Vec<_> = (0..8).map(|n| lease(&shard(n, &[]), Checkpoint::TrimHorizon)).collect();
+    let leases: Vec<_> = (0..8).map(free).collect();
     let limits = PlanLimits { max_leases: 4, ..LIMITS };
     let order = |name: &str| {
         let me = worker(name);
-        let view = FleetView { me: &me, leases: &leases, shards: None, phase: Phase::Steady };
+        let view = FleetView { me: &me, leases: &leases, workers: &[], shards: None };
         assert_eq!(plan(&view, &limits), plan(&view, &limits));
         taken(&plan(&view, &limits)).into_iter().map(|(shard, _)| shard).collect::<Vec<_>>()
     };
@@ -211,4 +217,31 @@ fn a_lease_expires_by_our_own_clock_and_only_after_a_full_duration_unseen() {
     assert_eq!(observer.standing(&row, at(120), duration), Standing::Expired);
     row.owner = None;
     assert_eq!(observer.standing(&row, at(109), duration), Standing::Free);
+}
+
+#[test]
+fn a_lease_lives_as_long_as_its_owners_heart_beats_by_the_owners_own_lease_duration() {
+    let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
+    let row = owned(0, "other", Standing::Held).lease;
+    let beat = |beat| WorkerRow {
+        worker: worker("other"),
+        incarnation: Incarnation::new("run").unwrap(),
+        beat,
+        lease_duration: Duration::from_secs(20),
+        is_draining: false,
+        max_leases: usize::MAX,
+    };
+    let mut observer = LeaseObserver::default();
+    observer.observe(std::slice::from_ref(&row), at(100));
+    observer.observe_workers(&[beat(1)], at(100));
+    observer.observe_workers(&[beat(2)], at(110));
+    let standing = |observer: &LeaseObserver, seconds| observer.standing(&row, at(seconds), Duration::from_secs(10));
+    assert_eq!(standing(&observer, 130), Standing::Held);
+    assert_eq!(standing(&observer, 131), Standing::Expired);
+    let run = Incarnation::new("run").unwrap();
+    assert!(!observer.has_moved(&worker("other"), Some((&run, 2))));
+    assert!(observer.has_moved(&worker("other"), Some((&run, 3))));
+    // Without its row, the lease's own counter is all there is.
+    observer.observe_workers(&[], at(111));
+    assert_eq!(standing(&observer, 111), Standing::Expired);
 }

@@ -5,8 +5,8 @@ use crate::stream::{LeaseKey, Position, ShardId};
 
 /// The lease table of one application.
 ///
-/// **Every write is conditional** on the counter that the writer last saw, and raises it by one; a lost race comes back
-/// as [`Written::Conflict`] with the row as it now stands, never as an error. Implementations decide nothing.
+/// **Every write is conditional** on what the writer last saw, and raises the counter by one (but for a claim); a lost
+/// race comes back as [`Written::Conflict`] with the row as it now stands, never as an error. Implementations decide nothing.
 pub trait LeaseStore: Send + Sync {
     /// Makes sure that the table exists, with the right key, and can be used.
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>>;
@@ -20,8 +20,16 @@ pub trait LeaseStore: Send + Sync {
     /// Writes a fresh row, if there is none.
     fn create<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, Result<Created, StoreError>>;
 
-    /// Makes `by` the owner, if the counter still is what `seen` shows. Always clears `checkpointOwner` (KCL 3.x).
-    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult>;
+    /// Makes `by` the owner, if owner and counter still are what `seen` shows. Always clears the claim, and
+    /// `checkpointOwner` (KCL 3.x). `wall_ms` is noted for people.
+    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult>;
+
+    /// Asks the owner for the lease: notes `by` as the claimant, if owner and claimant still are what `seen` shows.
+    /// The only write that does not raise the counter, since the counter is the owner's until it gives the lease up.
+    fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult>;
+
+    /// Removes the row, if owner and counter still are what `seen` shows. A row that is gone already is no conflict.
+    fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>>;
 
     /// Raises the counter.
     fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult>;
@@ -32,8 +40,8 @@ pub trait LeaseStore: Send + Sync {
     /// Marks the shard as finished, with its children.
     fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult>;
 
-    /// Gives the lease up: removes the owner.
-    fn release<'a>(&'a self, token: &'a LeaseToken) -> PortFuture<'a, WriteResult>;
+    /// Gives the lease up: removes the owner; a claim stays.
+    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult>;
 }
 
 /// What a conditional write answers.
@@ -55,6 +63,15 @@ pub enum Created {
     New,
     /// There was one already; it was left alone.
     Existed,
+}
+
+/// The answer of [`LeaseStore::delete`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deleted {
+    /// The row is gone.
+    Gone,
+    /// It changed since it was seen, and was left alone.
+    Changed,
 }
 
 /// All rows of the table that could be read, and those that could not.
@@ -84,6 +101,10 @@ pub struct Progress {
     pub plugin_digest: Option<PluginDigest>,
     /// How far behind the tip the last fetched record was, in milliseconds.
     pub millis_behind_latest: Option<u64>,
+    /// Bytes of record data a second, a moving average.
+    pub bytes_per_second: Option<u64>,
+    /// Why the shard does not get on; `None` clears what was noted before.
+    pub stuck: Option<String>,
 }
 
 /// A checkpoint to be written.

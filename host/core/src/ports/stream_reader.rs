@@ -1,8 +1,12 @@
 use super::PortFuture;
+use crate::fleet::StreamIdentity;
 use crate::stream::{ReadFrom, Record, Shard, ShardId};
 
 /// One stream: its shards and their records.
 pub trait StreamReader: Send + Sync {
+    /// What tells this stream from another one of its name; `None` if there is no such stream.
+    fn identity(&self) -> PortFuture<'_, Result<Option<StreamIdentity>, ReadError>>;
+
     /// Every shard, open and closed, all pages. Never a partial list: a page that fails fails the call.
     fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>>;
 

@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use shardmill_core::lease::LossReason;
 use shardmill_core::ports::Clock;
+use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::time::Moment;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::heart::HeartWatch;
+
 /// The keeper's word on the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeaseState {
-    /// Ours until the deadline, on our own clock.
+    /// Ours, by the row's own writes, until the deadline on our own clock; the host's heart may hold it longer.
     Held { until: Moment },
-    /// A write has no answer yet: ours until the deadline, but no new records go out before it is settled (S11).
+    /// A write has no answer yet: no new records go out before it is settled (S11).
     InDoubt { until: Moment },
     /// Gone.
     Lost(LossReason),
@@ -24,16 +27,19 @@ pub(crate) enum LeaseState {
 pub(crate) enum Stopped {
     /// The lease is gone: nothing may be written or emitted any more.
     Lost(LossReason),
-    /// The host or the plugin is going down: finish, checkpoint, release.
+    /// The host or the plugin is going down, or another host asked for the lease: finish, checkpoint, release.
     Draining,
+    /// It does not get on, for this reason: give the lease up, so that another host may try.
+    Stuck(String),
 }
 
 /// A pipeline's view of its lease and of the wish to stop.
 #[derive(Clone)]
 pub(crate) struct Gate {
-    pub(super) state: watch::Receiver<LeaseState>,
-    pub(super) drain: CancellationToken,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(crate) state: watch::Receiver<LeaseState>,
+    pub(crate) heart: HeartWatch,
+    pub(crate) drain: CancellationToken,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Gate {
@@ -44,7 +50,8 @@ impl Gate {
                 return Err(Stopped::Draining);
             }
             self.check_held()?;
-            if matches!(*self.state.borrow_and_update(), LeaseState::Held { .. }) {
+            let is_settled = matches!(*self.state.borrow_and_update(), LeaseState::Held { .. });
+            if is_settled || SeededBug::DeliversInDoubt.is_on() {
                 return Ok(());
             }
             tokio::select! {
@@ -56,10 +63,15 @@ impl Gate {
 
     /// Fails if the lease is gone or its deadline has passed; says nothing about draining.
     pub(crate) fn check_held(&self) -> Result<(), Stopped> {
+        if SeededBug::DeliversAfterLoss.is_on() {
+            return Ok(());
+        }
         match &*self.state.borrow() {
             LeaseState::Lost(reason) => Err(Stopped::Lost(reason.clone())),
             // The host may have been paused between two renewals; then the keeper could not say so yet.
-            LeaseState::Held { until } | LeaseState::InDoubt { until } if self.clock.now() >= *until => {
+            LeaseState::Held { until } | LeaseState::InDoubt { until }
+                if self.clock.now() >= self.heart.extend(*until) && !SeededBug::NoHolderDeadline.is_on() =>
+            {
                 Err(Stopped::Lost(LossReason::DeadlinePassed))
             }
             LeaseState::Held { .. } | LeaseState::InDoubt { .. } => Ok(()),

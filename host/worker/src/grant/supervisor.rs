@@ -1,18 +1,12 @@
 //! Runs a grant's two tasks and says how it ended.
 
-use std::sync::Arc;
-
-use shardmill_core::lease::{Lease, LeaseToken, LossReason};
-use shardmill_core::ports::InstanceContext;
+use shardmill_core::lease::LossReason;
 use shardmill_core::stream::LeaseKey;
-use shardmill_core::time::Moment;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use super::keeper::Keeper;
-use super::standing::Gate;
-use crate::options::WorkerOptions;
-use crate::pipeline::{Consumer, ConsumerPorts, PipelineEnd};
+use crate::freezer::Freezer;
+use crate::pipeline::{Consumer, PipelineEnd};
 use crate::status::{ShardState, StatusBoard};
 
 /// How a grant ended.
@@ -24,58 +18,38 @@ pub(crate) struct GrantEnd {
 
 /// One worker's holding of one lease, from a successful take on.
 pub(crate) struct Grant {
-    pub(crate) ports: ConsumerPorts,
-    pub(crate) options: Arc<WorkerOptions>,
+    pub(crate) key: LeaseKey,
+    pub(crate) keeper: Keeper,
+    pub(crate) consumer: Consumer,
     pub(crate) status: StatusBoard,
-    /// The row as seen before the take.
-    pub(crate) lease: Lease,
-    /// The right to write, from the take.
-    pub(crate) token: LeaseToken,
-    /// When the take was sent.
-    pub(crate) sent_at: Moment,
-    /// Asks the pipeline to drain.
-    pub(crate) drain: CancellationToken,
+    pub(crate) freezer: Freezer,
 }
 
 impl Grant {
     /// Runs keeper and pipeline until the pipeline is over. Dropping the future aborts both, as a crash would.
     pub(crate) async fn run(self) -> GrantEnd {
-        let Self { ports, options, status, lease, token, sent_at, drain } = self;
-        let shard = lease.key.shard_id();
-        let context = Arc::new(InstanceContext {
-            plugin: options.plugin.clone(),
-            application: options.application.clone(),
-            stream: options.stream.clone(),
-            shard: shard.clone(),
-            worker: options.worker.clone(),
-            epoch: token.counter,
-            destinations: options.destinations.clone(),
-            config: options.config.clone(),
-        });
-        let (keeper, handle, state) =
-            Keeper::new(Arc::clone(&ports.store), Arc::clone(&ports.clock), options.leases, token, sent_at);
-        let gate = Gate { state, drain, clock: Arc::clone(&ports.clock) };
-        let consumer = Consumer::new(ports, options, status.clone(), context, (gate, handle), lease.checkpoint);
-
+        let Self { key, keeper, consumer, status, freezer } = self;
+        let shard = key.shard_id();
         let mut keeper_task = JoinSet::new();
-        keeper_task.spawn(keeper.run());
+        keeper_task.spawn(freezer.clone().guard(keeper.run()));
         let mut pipeline_task = JoinSet::new();
-        pipeline_task.spawn(consumer.run());
+        pipeline_task.spawn(freezer.guard(consumer.run()));
         let end = match pipeline_task.join_next().await {
             Some(Ok(end)) => end,
-            // A panic in the pipeline: the row is left to expire, as after a crash, and another take starts afresh.
+            // A panic in the pipeline: the row still says that it is ours, so the next pass takes it and starts afresh.
             Some(Err(error)) => {
-                tracing::error!(%shard, %error, "a pipeline panicked; its lease will expire and be taken again");
+                tracing::error!(%shard, %error, "a pipeline panicked; its lease is taken again");
                 PipelineEnd::Lost(LossReason::DeadlinePassed)
             }
             None => PipelineEnd::Lost(LossReason::DeadlinePassed),
         };
-        let state = match end {
+        let state = match &end {
             PipelineEnd::Ended => ShardState::Ended,
             PipelineEnd::Released => ShardState::Released,
             PipelineEnd::Lost(_) => ShardState::Lost,
+            PipelineEnd::GaveUp(_) => ShardState::GaveUp,
         };
         status.update_shard(&shard, |status| status.state = state);
-        GrantEnd { key: lease.key, end }
+        GrantEnd { key, end }
     }
 }

@@ -1,14 +1,19 @@
 //! The consumer of one shard: the task that owns its instance, its position and its progress.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::lease::{Checkpoint, LossReason};
 use shardmill_core::pipeline::Unwritten;
 use shardmill_core::ports::{
-    CheckpointWrite, Clock, CloseReason, InstanceContext, LeaseStore, ProcessorFactory, Progress, Sink, StreamReader,
+    CheckpointWrite, Clock, CloseReason, Coordinator, InstanceContext, LeaseStore, ProcessorFactory, Progress, Sink,
+    StreamReader,
 };
+use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Position, ShardId};
-use tokio::sync::{mpsc, watch};
+use shardmill_core::time::Moment;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::buffer::Buffer;
@@ -16,6 +21,7 @@ use super::fetch::{CHUNKS_MAX, Chunk, ShardReader, Start};
 use super::instance::Instance;
 use super::output::Output;
 use crate::budget::ByteBudget;
+use crate::freezer::Freezer;
 use crate::grant::{Gate, KeeperHandle, Stopped};
 use crate::metrics;
 use crate::options::WorkerOptions;
@@ -30,6 +36,12 @@ pub(crate) struct ConsumerPorts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) budget: ByteBudget,
     pub(crate) versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
+    pub(crate) coordinator: Arc<dyn Coordinator>,
+    pub(crate) freezer: Freezer,
+    /// The stream whose checkpoints these are.
+    pub(crate) identity: StreamIdentity,
+    /// Told when the stream may be another one.
+    pub(crate) doubts: Arc<Notify>,
 }
 
 /// How a pipeline ended.
@@ -41,6 +53,8 @@ pub(crate) enum PipelineEnd {
     Released,
     /// The lease is gone.
     Lost(LossReason),
+    /// Given back, because the shard did not get on here.
+    GaveUp(String),
 }
 
 /// Serves one shard under one grant.
@@ -55,6 +69,11 @@ pub(crate) struct Consumer {
     pub(super) output: Output,
     pub(super) buffer: Buffer,
     pub(super) headway: Headway,
+    /// Why it does not get on, as the row says.
+    pub(super) stuck: Option<String>,
+    /// Calls of the plugin in a row that did not come back.
+    pub(super) hangs: u32,
+    reading: Reading,
     chunks: mpsc::Receiver<Chunk>,
     // Aborts the reader when the consumer is gone.
     reader_task: JoinSet<()>,
@@ -70,6 +89,16 @@ pub(super) struct Headway {
     /// records back.
     pub(super) settled: Option<Position>,
     pub(super) unwritten: Unwritten,
+}
+
+/// Whether the reader gets anywhere.
+struct Reading {
+    /// When the last good reply came.
+    heard_at: Arc<watch::Sender<Moment>>,
+    /// When the reader last had nothing to wait for but Kinesis.
+    free_since: Moment,
+    /// When it was made anew because it did not get anywhere.
+    restarted_at: Option<Moment>,
 }
 
 impl Consumer {
@@ -88,11 +117,14 @@ impl Consumer {
             status: status.clone(),
             plugin: options.plugin.clone(),
             shard: shard.clone(),
+            deadline: options.leases.checkpoint_deadline,
         };
         let mut ports = ports;
         let version = Arc::clone(&ports.versions.borrow_and_update());
         let headway = Headway { written: checkpoint, delivered: None, settled: None, unwritten: Unwritten::default() };
         let (_, chunks) = mpsc::channel(CHUNKS_MAX);
+        let now = ports.clock.now();
+        let reading = Reading { heard_at: Arc::new(watch::channel(now).0), free_since: now, restarted_at: None };
         let mut consumer = Self {
             instance: Instance::new(version, context),
             buffer: Buffer::default(),
@@ -105,6 +137,9 @@ impl Consumer {
             keeper,
             output,
             headway,
+            stuck: None,
+            hangs: 0,
+            reading,
             chunks,
         };
         consumer.rewind();
@@ -116,6 +151,7 @@ impl Consumer {
         match self.consume().await {
             Ok(()) => PipelineEnd::Ended,
             Err(Stopped::Draining) => self.drain().await,
+            Err(Stopped::Stuck(reason)) => self.give_up(reason).await,
             Err(Stopped::Lost(reason)) => {
                 // A courtesy to the guest; its output is dropped, since the shard is somebody else's.
                 let _ = self.instance.close(CloseReason::LeaseLost).await;
@@ -131,8 +167,14 @@ impl Consumer {
             self.take_up_version().await?;
             if self.buffer.is_batch_due(&self.options.batches) {
                 let batch = self.buffer.take_batch(&self.options.batches);
+                if SeededBug::CheckpointsBeforeDelivery.is_on() {
+                    self.headway.settled = batch.last().map(|record| record.position.clone());
+                    self.write_checkpoint().await?;
+                }
                 self.deliver(batch).await?;
                 self.checkpoint_if_due().await?;
+                // While a batch was delivered, the reader may have waited for this consumer.
+                self.reading.free_since = self.ports.clock.now();
             } else if self.buffer.is_empty() && self.buffer.ended.is_some() {
                 if self.finish_shard().await? {
                     return Ok(());
@@ -148,12 +190,19 @@ impl Consumer {
         let now = self.ports.clock.now();
         let checkpoint_in = self.headway.unwritten.due_in(&self.options.checkpoints, now);
         let window_in = self.buffer.due_in(&self.options.batches);
+        let read_deadline = self.options.leases.read_deadline;
+        let heard_at = *self.reading.heard_at.borrow();
+        let is_reading = self.buffer.ended.is_none();
+        let stalled_in = (heard_at.max(self.reading.free_since) + read_deadline).since(now);
         tokio::select! {
             biased;
             stopped = self.gate.stopped() => return Err(stopped),
             Ok(()) = self.ports.versions.changed() => self.ports.versions.mark_changed(),
             chunk = self.chunks.recv() => match chunk {
-                Some(chunk) => self.buffer.push(chunk),
+                Some(chunk) => {
+                    self.reading.free_since = self.ports.clock.now();
+                    self.buffer.push(chunk);
+                }
                 // The reader never ends before the shard does, unless it panicked: never own a shard and not read it.
                 None if self.buffer.ended.is_none() => self.rewind(),
                 None => {}
@@ -162,7 +211,26 @@ impl Consumer {
             () = tokio::time::sleep(checkpoint_in.unwrap_or_default()), if checkpoint_in.is_some() => {
                 self.write_checkpoint().await?;
             }
+            () = tokio::time::sleep(stalled_in), if is_reading => self.reading_stalled()?,
         }
+        Ok(())
+    }
+
+    /// No good reply for a whole deadline: the reader is made anew once, which also makes a new iterator; if that does
+    /// not help either, another host may reach what this one cannot.
+    fn reading_stalled(&mut self) -> Result<(), Stopped> {
+        let deadline = self.options.leases.read_deadline;
+        let (now, heard_at) = (self.ports.clock.now(), *self.reading.heard_at.borrow());
+        if heard_at.max(self.reading.free_since) + deadline > now {
+            return Ok(());
+        }
+        if self.reading.restarted_at.is_some_and(|at| at >= heard_at) {
+            return Err(Stopped::Stuck(format!("nothing could be read for {:?}", deadline * 2)));
+        }
+        tracing::warn!(shard = %self.shard, ?deadline, "nothing could be read, making the reader anew");
+        self.reading.restarted_at = Some(now);
+        self.reading.free_since = now;
+        self.rewind();
         Ok(())
     }
 
@@ -183,9 +251,13 @@ impl Consumer {
             status: self.status.clone(),
             shard: self.shard.clone(),
             chunks: sender,
+            heard_at: Arc::clone(&self.reading.heard_at),
+            identity: self.ports.identity,
+            doubts: Arc::clone(&self.ports.doubts),
         };
         self.chunks = chunks;
-        self.reader_task.spawn(reader.run(Start { from, settled: checkpoint.position().cloned() }));
+        let reading = reader.run(Start { from, settled: checkpoint.position().cloned() });
+        self.reader_task.spawn(self.ports.freezer.clone().guard(reading));
     }
 
     async fn checkpoint_if_due(&mut self) -> Result<(), Stopped> {
@@ -223,6 +295,9 @@ impl Consumer {
         Progress {
             plugin_digest: Some(self.instance.digest().clone()),
             millis_behind_latest: Some(self.buffer.millis_behind_latest),
+            // The keeper measures it.
+            bytes_per_second: None,
+            stuck: self.stuck.clone(),
         }
     }
 
@@ -240,6 +315,9 @@ impl Consumer {
     async fn drain(mut self) -> PipelineEnd {
         self.status.update_shard(&self.shard, |status| status.state = ShardState::Draining);
         self.reader_task.abort_all();
+        if SeededBug::HandsOverWithoutCheckpoint.is_on() {
+            self.headway.settled = None;
+        }
         match self.instance.close(CloseReason::Shutdown).await {
             Ok(emitted) => {
                 // If the sink cannot take it, the records behind it are not checkpointed either.
@@ -253,10 +331,27 @@ impl Consumer {
                 let _ = self.write_checkpoint().await;
             }
         }
-        if self.keeper.release().await.is_err() {
+        if self.keeper.release(None).await.is_err() {
             let Stopped::Lost(reason) = self.why_refused() else { return PipelineEnd::Released };
             return PipelineEnd::Lost(reason);
         }
         PipelineEnd::Released
+    }
+
+    /// Gives the lease back without waiting for what does not come: what is settled is checkpointed if that can be done
+    /// at once.
+    async fn give_up(mut self, reason: String) -> PipelineEnd {
+        /// A sink that fails at once or answers at once is quick; one that hangs is why we are here.
+        const LAST_CHECKPOINT_MAX: Duration = Duration::from_secs(2);
+        tracing::warn!(shard = %self.shard, reason, "the shard does not get on here, giving its lease up");
+        self.reader_task.abort_all();
+        self.instance.kill();
+        let _ = tokio::time::timeout(LAST_CHECKPOINT_MAX, self.write_checkpoint()).await;
+        if self.keeper.release(Some(reason.clone())).await.is_err()
+            && let Stopped::Lost(loss) = self.why_refused()
+        {
+            return PipelineEnd::Lost(loss);
+        }
+        PipelineEnd::GaveUp(reason)
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use shardmill_core::pipeline::{Settlement, settle};
 use shardmill_core::plugin::ProcessorError;
-use shardmill_core::ports::{Commit, Outcome};
+use shardmill_core::ports::{Commit, Outcome, Processed};
+use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Batch, Position, Record};
 use tokio::time::Instant;
 
@@ -74,7 +75,7 @@ impl Consumer {
             millis_behind_latest: self.buffer.millis_behind_latest,
         };
         let started = Instant::now();
-        let result = self.instance.process(batch).await;
+        let result = self.call(batch).await?;
         ::metrics::histogram!(metrics::PROCESS_SECONDS, "plugin" => self.options.plugin.to_string())
             .record(started.elapsed().as_secs_f64());
         // The lease may have gone during the call: then nothing of it counts.
@@ -88,7 +89,28 @@ impl Consumer {
                 self.output.write(processed.emitted, settlement.settled_through.clone(), &mut self.gate).await?;
                 Ok(self.apply(delivery, &processed.outcome, settlement))
             }
+            Err(_) if SeededBug::SkipsFailedBatch.is_on() => Ok(Attempt::Handled),
             Err(error) => Ok(self.failed(&error)),
+        }
+    }
+
+    /// Calls the plugin, for at most its deadline: a call that never comes back must not keep the shard for ever.
+    async fn call(&mut self, batch: Batch) -> Result<Result<Processed, ProcessorError>, Stopped> {
+        let deadline = self.options.leases.plugin_deadline;
+        match tokio::time::timeout(deadline, self.instance.process(batch)).await {
+            Ok(result) => {
+                self.hangs = 0;
+                Ok(result)
+            }
+            Err(_) => {
+                self.instance.kill();
+                self.hangs += 1;
+                let message = format!("the plugin did not come back within {deadline:?}");
+                if self.hangs > 1 {
+                    return Err(Stopped::Stuck(format!("{message}, nor did a new instance of it")));
+                }
+                Ok(Err(ProcessorError::Host { message }))
+            }
         }
     }
 
@@ -131,8 +153,10 @@ impl Consumer {
         self.headway.delivered = delivery.records.last().map(|record| record.position.clone());
         self.headway.unwritten.add(count, bytes, self.ports.clock.now());
         self.settle_through(delivery.ceiling.clone());
-        self.keeper.note(self.progress());
         let was_blocked = delivery.failures > 0;
+        self.stuck = None;
+        self.keeper.count_bytes(bytes);
+        self.keeper.note(self.progress());
         if was_blocked {
             tracing::info!(shard = %self.shard, failures = delivery.failures, "the failing batch was handled");
             self.set_blocked_gauge(0.0);
@@ -157,7 +181,16 @@ impl Consumer {
         self.status.update_shard(&self.shard, |status| status.settled = text);
     }
 
-    pub(super) fn blocked(&self, attempts: u32, kind: &'static str, reason: String) {
+    pub(super) fn blocked(&mut self, attempts: u32, kind: &'static str, reason: String) {
+        /// From here on the row says it, for people; a single failure is not worth a write.
+        const NOTED_FROM: u32 = 3;
+        if attempts >= NOTED_FROM {
+            self.stuck = Some(format!("attempt {attempts} failed: {reason}"));
+            // Powers of two, as in the log: the row must not be written at every attempt.
+            if attempts == NOTED_FROM || attempts.is_power_of_two() {
+                self.keeper.note(self.progress());
+            }
+        }
         let plugin = self.options.plugin.to_string();
         ::metrics::counter!(metrics::FAILURES, "plugin" => plugin, "kind" => kind).increment(1);
         self.set_blocked_gauge(1.0);

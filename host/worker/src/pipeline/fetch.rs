@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::{Clock, Fetched, ReadError, ShardIterator, StreamReader};
+use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Position, ReadFrom, Record, SequenceNumber, Shard, ShardId};
-use tokio::sync::mpsc;
+use shardmill_core::time::Moment;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::budget::{ByteBudget, REPLY_BYTES_MAX, Reservation};
@@ -45,13 +48,20 @@ pub(super) struct ShardReader {
     pub(super) status: StatusBoard,
     pub(super) shard: ShardId,
     pub(super) chunks: mpsc::Sender<Chunk>,
+    /// When the last good reply came.
+    pub(super) heard_at: Arc<watch::Sender<Moment>>,
+    /// The stream whose checkpoints these are.
+    pub(super) identity: StreamIdentity,
+    /// Told when the stream may be another one.
+    pub(super) doubts: Arc<Notify>,
 }
 
 impl ShardReader {
     /// Reads until the shard ends or nobody listens. Every wait ends when the consumer is gone, since the task is
     /// aborted with it.
     pub(super) async fn run(self, start: Start) {
-        let mut place = Place { from: start.from, iterator: None, last: None, settled: start.settled };
+        let Start { from, settled } = start;
+        let mut place = Place { from, iterator: None, last: None, settled, is_stream_in_doubt: false };
         let mut pace = Pace::new(&self.options);
         let mut failures = 0_u32;
         loop {
@@ -62,6 +72,7 @@ impl ShardReader {
             let reply = reply.unwrap_or_else(|_| Err(ReadError::Unavailable { message: "no answer".to_owned() }));
             match reply.and_then(|fetched| place.accept(fetched)) {
                 Ok((fetched, repeats)) => {
+                    self.heard_at.send_replace(self.clock.now());
                     if repeats > 0 {
                         let plugin = self.options.plugin.to_string();
                         ::metrics::counter!(metrics::REPEATS, "plugin" => plugin).increment(repeats);
@@ -77,13 +88,20 @@ impl ShardReader {
                         return;
                     }
                 }
-                Err(ReadError::ExpiredIterator) => place.iterator = None,
+                Err(ReadError::ExpiredIterator) => place.expired(),
                 Err(error) => {
                     failures += 1;
                     drop(reservation);
+                    if SeededBug::NotFoundEndsShard.is_on() && matches!(error, ReadError::NotFound { .. }) {
+                        let reservation = self.budget.reserve(0).await;
+                        let _ = self.hand_over(Fetched::default(), reservation).await;
+                        return;
+                    }
                     // A throttled or unanswered call changed nothing: its iterator still stands.
                     if !matches!(error, ReadError::Throttled { .. } | ReadError::Unavailable { .. }) {
                         place.iterator = None;
+                        place.is_stream_in_doubt = true;
+                        self.doubts.notify_one();
                     }
                     self.failed(&error, failures).await;
                 }
@@ -92,6 +110,10 @@ impl ShardReader {
     }
 
     async fn read(&self, place: &mut Place) -> Result<Fetched, ReadError> {
+        if place.is_stream_in_doubt {
+            self.verify_stream().await?;
+            place.is_stream_in_doubt = false;
+        }
         if place.iterator.is_none() {
             let asked_at_ms = self.clock.wall_ms();
             place.iterator = Some(self.reader.iterator(&self.shard, &place.read_from()).await?);
@@ -103,6 +125,16 @@ impl ShardReader {
         ::metrics::counter!(metrics::READS, "plugin" => self.options.plugin.to_string(), "outcome" => outcome)
             .increment(1);
         fetched
+    }
+
+    /// A shard that Kinesis does not know, or a place that it refuses, may mean that the stream was deleted and created
+    /// again: old checkpoints mean nothing there, and must not be read from.
+    async fn verify_stream(&self) -> Result<(), ReadError> {
+        match self.reader.identity().await? {
+            Some(identity) if identity == self.identity || SeededBug::IgnoresStreamIdentity.is_on() => Ok(()),
+            Some(_) => Err(ReadError::NotFound { message: "the stream was created again under its name".to_owned() }),
+            None => Err(ReadError::NotFound { message: "the stream is gone".to_owned() }),
+        }
     }
 
     /// `Err` when reading is over: nobody listens, or the shard has ended.
@@ -148,9 +180,20 @@ struct Place {
     /// The last record taken from a reply.
     last: Option<SequenceNumber>,
     settled: Option<Position>,
+    /// The last call failed in a way that a stream created anew would explain.
+    is_stream_in_doubt: bool,
 }
 
 impl Place {
+    /// The iterator is too old, because nobody read for five minutes or the clock of the service says so.
+    fn expired(&mut self) {
+        self.iterator = None;
+        if SeededBug::ExpiredIteratorGoesToLatest.is_on() {
+            self.from = ReadFrom::Latest;
+            self.last = None;
+        }
+    }
+
     fn read_from(&self) -> ReadFrom {
         match &self.last {
             Some(last) => ReadFrom::AfterSequenceNumber(last.clone()),
@@ -178,6 +221,11 @@ impl Place {
         let received = fetched.records.len();
         fetched.records.dedup_by(|later, earlier| later.position == earlier.position);
         let (last, settled) = (self.last.take(), &self.settled);
+        if SeededBug::DeliversSettledAgain.is_on() {
+            self.last = fetched.records.last().map(|record| record.position.sequence.clone()).or(last);
+            self.iterator.clone_from(&fetched.next);
+            return Ok((fetched, 0));
+        }
         fetched.records.retain(|record| {
             last.as_ref().is_none_or(|last| record.position.sequence > *last)
                 && settled.as_ref().is_none_or(|settled| record.position > *settled)

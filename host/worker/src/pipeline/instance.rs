@@ -52,6 +52,11 @@ impl Instance {
         result
     }
 
+    /// Drops the live instance in the middle of a call that does not come back.
+    pub(super) fn kill(&mut self) {
+        self.processor = None;
+    }
+
     /// Closes the live instance, if there is one; returns what it emitted last.
     pub(super) async fn close(&mut self, reason: CloseReason) -> Result<Vec<Emitted>, ProcessorError> {
         match self.processor.take() {

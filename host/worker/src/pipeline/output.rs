@@ -1,11 +1,13 @@
 //! Hands a batch's output to the sink and waits for it to be stored, for as long as it takes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Origin, Sink, SinkError};
 use shardmill_core::stream::{Emitted, Position, ShardId};
+use tokio::time::Instant;
 
 use crate::grant::{Gate, Stopped};
 use crate::status::{BlockedStatus, StatusBoard};
@@ -17,6 +19,8 @@ pub(super) struct Output {
     pub(super) status: StatusBoard,
     pub(super) plugin: PluginName,
     pub(super) shard: ShardId,
+    /// How long outputs may fail to be stored before the lease is given up: another host may reach the sink.
+    pub(super) deadline: Duration,
 }
 
 impl Output {
@@ -32,28 +36,28 @@ impl Output {
         }
         let emitted = Arc::new(emitted);
         let origin = Arc::new(Origin { plugin: self.plugin.clone(), shard: self.shard.clone(), through });
-        let mut failures = 0;
+        let (mut failures, since) = (0, Instant::now());
         loop {
             match self.sink.write(Arc::clone(&origin), Arc::clone(&emitted)).await {
                 Ok(()) => {
                     self.recovered(failures);
                     return Ok(());
                 }
-                Err(error) => self.failed(&error, &mut failures, gate).await?,
+                Err(error) => self.failed(&error, (&mut failures, since), gate).await?,
             }
         }
     }
 
     /// Returns once all that was written is stored.
     pub(super) async fn flush(&self, gate: &mut Gate) -> Result<(), Stopped> {
-        let mut failures = 0;
+        let (mut failures, since) = (0, Instant::now());
         loop {
             match self.sink.flush().await {
                 Ok(()) => {
                     self.recovered(failures);
                     return Ok(());
                 }
-                Err(error) => self.failed(&error, &mut failures, gate).await?,
+                Err(error) => self.failed(&error, (&mut failures, since), gate).await?,
             }
         }
     }
@@ -64,8 +68,17 @@ impl Output {
         }
     }
 
-    async fn failed(&self, error: &SinkError, failures: &mut u32, gate: &mut Gate) -> Result<(), Stopped> {
+    async fn failed(
+        &self,
+        error: &SinkError,
+        (failures, since): (&mut u32, Instant),
+        gate: &mut Gate,
+    ) -> Result<(), Stopped> {
         *failures += 1;
+        if since.elapsed() >= self.deadline {
+            let deadline = self.deadline;
+            return Err(Stopped::Stuck(format!("output could not be stored for {deadline:?}: {error}")));
+        }
         if failures.is_power_of_two() {
             tracing::warn!(shard = %self.shard, %error, failures, "output cannot be stored, trying again");
         }

@@ -2,7 +2,8 @@
 
 use shardmill_core::lease::{Checkpoint, Lease};
 use shardmill_core::ports::{CloseReason, ShardEndWrite};
-use shardmill_core::stream::Shard;
+use shardmill_core::seeded_bug::SeededBug;
+use shardmill_core::stream::{Shard, ShardId};
 
 use super::consumer::Consumer;
 use crate::grant::Stopped;
@@ -38,7 +39,9 @@ impl Consumer {
         }
         let named = self.buffer.ended.take().unwrap_or_default();
         let children = self.children(named).await?;
-        self.lease_children(&children).await?;
+        if !SeededBug::EndsWithoutChildren.is_on() {
+            self.lease_children(&children).await?;
+        }
         self.output.flush(&mut self.gate).await?;
         self.gate.check_held()?;
         let children = children.into_iter().map(|child| child.id).collect();
@@ -54,10 +57,17 @@ impl Consumer {
         Ok(true)
     }
 
-    /// The shards that follow this one: as named in the last reply, or else as listed.
+    /// The shards that follow this one: as named in the last reply, or in the leader's list, or else as listed.
     async fn children(&mut self, named: Vec<Shard>) -> Result<Vec<Shard>, Stopped> {
         if !named.is_empty() {
             return Ok(named);
+        }
+        let cached = self.ports.coordinator.shards().await.ok().flatten();
+        if let Some(cached) = cached.filter(|cached| cached.identity == self.ports.identity) {
+            let children = children_of(&self.shard, cached.shards);
+            if !children.is_empty() {
+                return Ok(children);
+            }
         }
         let mut failures = 0;
         loop {
@@ -65,8 +75,7 @@ impl Consumer {
             let problem = match self.ports.reader.list_shards().await {
                 Ok(shards) => {
                     let is_closed = shards.iter().any(|shard| shard.id == self.shard && !shard.is_open());
-                    let children: Vec<_> =
-                        shards.into_iter().filter(|shard| shard.parents.contains(&self.shard)).collect();
+                    let children = children_of(&self.shard, shards);
                     if !children.is_empty() || (is_closed && failures >= CHILDLESS_LISTINGS) {
                         return Ok(children);
                     }
@@ -83,7 +92,8 @@ impl Consumer {
     /// Children start at the oldest record whatever is configured, or what arrived since the reshard would be lost.
     async fn lease_children(&mut self, children: &[Shard]) -> Result<(), Stopped> {
         for child in children {
-            let lease = Lease::fresh(child, Checkpoint::TrimHorizon);
+            let start = if SeededBug::ChildFromLatest.is_on() { Checkpoint::Latest } else { Checkpoint::TrimHorizon };
+            let lease = Lease::fresh(child, start);
             let mut failures = 0;
             while let Err(error) = self.ports.store.create(&lease).await {
                 failures += 1;
@@ -94,4 +104,8 @@ impl Consumer {
         }
         Ok(())
     }
+}
+
+fn children_of(parent: &ShardId, shards: Vec<Shard>) -> Vec<Shard> {
+    shards.into_iter().filter(|shard| shard.parents.contains(parent)).collect()
 }

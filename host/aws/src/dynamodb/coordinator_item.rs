@@ -1,0 +1,180 @@
+//! The coordinator table's small rows as DynamoDB items. All lie in one partition, so that one query reads them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use shardmill_core::fleet::{FleetRows, Incarnation, LeaderRow, StreamIdentity, StreamRow, WorkerRow};
+use shardmill_core::lease::WorkerId;
+use shardmill_core::stream::StreamName;
+
+use super::lease_item::{Item, number, text};
+
+/// The partition key.
+pub(super) const KIND: &str = "kind";
+/// The sort key.
+pub(super) const ID: &str = "id";
+/// The partition of the small rows.
+pub(super) const FLEET: &str = "fleet";
+pub(super) const LEADER: &str = "leader";
+pub(super) const BULLETIN: &str = "bulletin";
+pub(super) const STREAM: &str = "stream";
+/// Before a worker's id, so that no worker can be named like another row.
+const WORKER_PREFIX: &str = "worker#";
+
+pub(super) const WORKER: &str = "worker";
+pub(super) const INCARNATION: &str = "incarnation";
+pub(super) const BEAT: &str = "beat";
+pub(super) const VERSION: &str = "version";
+pub(super) const NAME: &str = "name";
+pub(super) const CREATED_AT: &str = "createdAtMillis";
+pub(super) const BOOTSTRAPPED: &str = "bootstrapped";
+const LEASE_DURATION: &str = "leaseDurationMillis";
+const DRAINING: &str = "draining";
+const MAX_LEASES: &str = "maxLeases";
+
+/// The key of a row.
+pub(super) fn key(kind: &str, id: &str) -> Item {
+    HashMap::from([(KIND.to_owned(), text(kind)), (ID.to_owned(), text(id))])
+}
+
+/// The sort key of a worker's row.
+pub(super) fn worker_id(worker: &WorkerId) -> String {
+    format!("{WORKER_PREFIX}{worker}")
+}
+
+pub(super) fn encode_worker(row: &WorkerRow) -> Item {
+    let mut item = key(FLEET, &worker_id(&row.worker));
+    item.extend([
+        (WORKER.to_owned(), text(row.worker.as_str())),
+        (INCARNATION.to_owned(), text(row.incarnation.as_str())),
+        (BEAT.to_owned(), number(row.beat)),
+        (LEASE_DURATION.to_owned(), number(u64::try_from(row.lease_duration.as_millis()).unwrap_or(u64::MAX))),
+        (DRAINING.to_owned(), AttributeValue::Bool(row.is_draining)),
+    ]);
+    if row.max_leases < usize::MAX {
+        item.insert(MAX_LEASES.to_owned(), number(row.max_leases as u64));
+    }
+    item
+}
+
+pub(super) fn encode_leader(row: &LeaderRow) -> Item {
+    let mut item = key(FLEET, LEADER);
+    item.insert(VERSION.to_owned(), number(row.version));
+    if let Some((worker, incarnation)) = &row.holder {
+        item.insert(WORKER.to_owned(), text(worker.as_str()));
+        item.insert(INCARNATION.to_owned(), text(incarnation.as_str()));
+    }
+    item
+}
+
+pub(super) fn encode_stream(row: &StreamRow) -> Item {
+    let mut item = key(FLEET, STREAM);
+    item.extend([
+        (NAME.to_owned(), text(row.name.as_str())),
+        (CREATED_AT.to_owned(), number(row.identity.created_at_ms)),
+        (BOOTSTRAPPED.to_owned(), AttributeValue::Bool(row.is_bootstrapped)),
+    ]);
+    item
+}
+
+/// Adds one item of the partition; says what is wrong with it, if it cannot be read. An unknown row is left alone: a
+/// later version may keep it there.
+pub(super) fn collect(item: &Item, rows: &mut FleetRows) -> Result<(), String> {
+    match string(item, ID)? {
+        LEADER => rows.leader = Some(decode_leader(item)?),
+        BULLETIN => rows.bulletin = unsigned(item, VERSION)?,
+        STREAM => rows.stream = Some(decode_stream(item)?),
+        id if id.starts_with(WORKER_PREFIX) => rows.workers.push(decode_worker(item)?),
+        _ => {}
+    }
+    Ok(())
+}
+
+pub(super) fn decode_worker(item: &Item) -> Result<WorkerRow, String> {
+    Ok(WorkerRow {
+        worker: worker(item)?,
+        incarnation: incarnation(item)?,
+        beat: unsigned(item, BEAT)?,
+        lease_duration: Duration::from_millis(unsigned(item, LEASE_DURATION)?),
+        is_draining: boolean(item, DRAINING),
+        max_leases: unsigned(item, MAX_LEASES).ok().and_then(|max| usize::try_from(max).ok()).unwrap_or(usize::MAX),
+    })
+}
+
+fn decode_leader(item: &Item) -> Result<LeaderRow, String> {
+    let holder = match item.get(WORKER) {
+        Some(_) => Some((worker(item)?, incarnation(item)?)),
+        None => None,
+    };
+    Ok(LeaderRow { holder, version: unsigned(item, VERSION)? })
+}
+
+fn decode_stream(item: &Item) -> Result<StreamRow, String> {
+    Ok(StreamRow {
+        name: StreamName::new(string(item, NAME)?).map_err(|error| error.to_string())?,
+        identity: StreamIdentity { created_at_ms: unsigned(item, CREATED_AT)? },
+        is_bootstrapped: boolean(item, BOOTSTRAPPED),
+    })
+}
+
+fn worker(item: &Item) -> Result<WorkerId, String> {
+    WorkerId::new(string(item, WORKER)?).ok_or_else(|| format!("{WORKER} is empty"))
+}
+
+fn incarnation(item: &Item) -> Result<Incarnation, String> {
+    Incarnation::new(string(item, INCARNATION)?).ok_or_else(|| format!("{INCARNATION} is empty"))
+}
+
+fn boolean(item: &Item, name: &str) -> bool {
+    item.get(name).and_then(|value| value.as_bool().ok()).copied().unwrap_or(false)
+}
+
+pub(super) fn string<'a>(item: &'a Item, name: &str) -> Result<&'a str, String> {
+    let value = item.get(name).ok_or_else(|| format!("{name} is missing"))?;
+    value.as_s().map(String::as_str).map_err(|_| format!("{name} is not a string"))
+}
+
+pub(super) fn unsigned(item: &Item, name: &str) -> Result<u64, String> {
+    let value = item.get(name).ok_or_else(|| format!("{name} is missing"))?;
+    let text = value.as_n().map_err(|_| format!("{name} is not a number"))?;
+    text.parse().map_err(|_| format!("{name} {text} is not a whole number from 0 to 2^64-1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_survive_a_round_trip_and_unknown_ones_are_left_alone() {
+        let (worker, incarnation) = (WorkerId::new("a").unwrap(), Incarnation::new("run").unwrap());
+        let row = WorkerRow {
+            worker: worker.clone(),
+            incarnation: incarnation.clone(),
+            beat: 7,
+            lease_duration: Duration::from_secs(10),
+            is_draining: true,
+            max_leases: 3,
+        };
+        let leader = LeaderRow { holder: Some((worker, incarnation)), version: 4 };
+        let released = LeaderRow { holder: None, version: 5 };
+        let stream = StreamRow {
+            name: StreamName::new("orders").unwrap(),
+            identity: StreamIdentity { created_at_ms: 12 },
+            is_bootstrapped: true,
+        };
+        let mut rows = FleetRows::default();
+        for item in [encode_worker(&row), encode_leader(&leader), encode_stream(&stream), key(FLEET, "later")] {
+            collect(&item, &mut rows).unwrap();
+        }
+        assert_eq!((&rows.workers[..], &rows.leader, &rows.stream), (&[row][..], &Some(leader), &Some(stream)));
+        collect(&encode_leader(&released), &mut rows).unwrap();
+        assert_eq!(rows.leader, Some(released));
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_named() {
+        let problem = collect(&key(FLEET, "worker#a"), &mut FleetRows::default()).unwrap_err();
+        assert_eq!(problem, "worker is missing");
+    }
+}

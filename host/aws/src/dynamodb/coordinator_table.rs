@@ -1,0 +1,221 @@
+//! The coordinator table of one application, through `Query`, `GetItem`, `PutItem`, `UpdateItem` and `DeleteItem`.
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use shardmill_core::fleet::{FleetRows, LeaderRow, StreamRow, WorkerRow};
+use shardmill_core::lease::WorkerId;
+use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
+
+use super::coordinator_item::{self, BULLETIN, FLEET, ID, KIND, NAME, collect, key};
+use super::errors::store_error;
+use super::lease_item::{Item, number, text};
+use super::shard_cache::{self, SHARDS};
+use super::table::{self, Key};
+
+/// A page is up to 1 MiB: this bounds a query at thousands of workers, or a hundred thousand shards.
+const PAGES_MAX: usize = 100;
+
+/// The adapter.
+#[derive(Debug, Clone)]
+pub struct CoordinatorTable {
+    client: Client,
+    table: String,
+}
+
+impl CoordinatorTable {
+    /// The coordinator table of `application`, which is `<application>-coordinator`.
+    pub fn new(client: Client, application: &str) -> Self {
+        Self { client, table: format!("{application}-coordinator") }
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.table
+    }
+
+    async fn query(&self, kind: &str) -> Result<Vec<Item>, StoreError> {
+        let (mut items, mut start) = (Vec::new(), None);
+        for _ in 0..PAGES_MAX {
+            let request = self
+                .client
+                .query()
+                .table_name(&self.table)
+                .key_condition_expression("#kind = :kind")
+                .expression_attribute_names("#kind", KIND)
+                .expression_attribute_values(":kind", text(kind))
+                .set_exclusive_start_key(start);
+            let page = request.send().await.map_err(|error| self.error(&error))?;
+            items.extend(page.items.unwrap_or_default());
+            match page.last_evaluated_key.filter(|key| !key.is_empty()) {
+                Some(next) => start = Some(next),
+                None => return Ok(items),
+            }
+        }
+        Err(StoreError::Refused { message: format!("table {}: {kind} has more than {PAGES_MAX} pages", self.table) })
+    }
+
+    async fn read_fleet(&self) -> Result<FleetRows, StoreError> {
+        let mut rows = FleetRows::default();
+        for item in self.query(FLEET).await? {
+            if let Err(problem) = collect(&item, &mut rows) {
+                let id = coordinator_item::string(&item, ID).unwrap_or("?");
+                tracing::warn!(table = self.table, id, problem, "a coordinator row cannot be read, leaving it alone");
+            }
+        }
+        Ok(rows)
+    }
+
+    async fn read_worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
+        let row_key = key(FLEET, &coordinator_item::worker_id(id));
+        let request = self.client.get_item().table_name(&self.table).set_key(Some(row_key)).consistent_read(true);
+        let reply = request.send().await.map_err(|error| self.error(&error))?;
+        let decode = |item: &Item| {
+            coordinator_item::decode_worker(item).map_err(|problem| StoreError::Refused {
+                message: format!("table {}: the row of worker {id} cannot be read: {problem}", self.table),
+            })
+        };
+        reply.item.as_ref().map(decode).transpose()
+    }
+
+    async fn put(&self, item: Item, condition: Option<(&str, Item)>) -> Result<Raced, StoreError> {
+        let mut request = self.client.put_item().table_name(&self.table).set_item(Some(item));
+        if let Some((condition, values)) = condition {
+            let values = (!values.is_empty()).then_some(values);
+            request = request.condition_expression(condition).set_expression_attribute_values(values);
+            // `name` is a reserved word of DynamoDB.
+            if condition.contains("#name") {
+                request = request.expression_attribute_names("#name", NAME);
+            }
+        }
+        match request.send().await {
+            Ok(_) => Ok(Raced::Applied),
+            Err(error) if error.as_service_error().is_some_and(PutItemError::is_conditional_check_failed_exception) => {
+                Ok(Raced::Lost)
+            }
+            Err(error) => Err(self.error(&error)),
+        }
+    }
+
+    async fn delete(&self, row: &WorkerRow) -> Result<Raced, StoreError> {
+        let request = self
+            .client
+            .delete_item()
+            .table_name(&self.table)
+            .set_key(Some(key(FLEET, &coordinator_item::worker_id(&row.worker))))
+            .condition_expression("incarnation = :run AND beat = :beat")
+            .expression_attribute_values(":run", text(row.incarnation.as_str()))
+            .expression_attribute_values(":beat", number(row.beat));
+        match request.send().await {
+            Ok(_) => Ok(Raced::Applied),
+            Err(error)
+                if error.as_service_error().is_some_and(DeleteItemError::is_conditional_check_failed_exception) =>
+            {
+                Ok(Raced::Lost)
+            }
+            Err(error) => Err(self.error(&error)),
+        }
+    }
+
+    async fn raise_bulletin(&self) -> Result<(), StoreError> {
+        let request = self
+            .client
+            .update_item()
+            .table_name(&self.table)
+            .set_key(Some(key(FLEET, BULLETIN)))
+            .update_expression("ADD version :one")
+            .expression_attribute_values(":one", number(1));
+        request.send().await.map(drop).map_err(|error| self.error(&error))
+    }
+
+    /// Chunks first, the index last: a reader that sees the index sees its chunks, or knows that it does not.
+    async fn write_list(&self, shards: &CachedShards) -> Result<(), StoreError> {
+        let version = format!("{:016x}", fastrand::u64(..));
+        let (index, chunks) =
+            shard_cache::encode(shards, &version).map_err(|message| StoreError::Refused { message })?;
+        for chunk in chunks {
+            self.put(chunk, None).await?;
+        }
+        self.put(index, None).await.map(drop)
+    }
+
+    fn error<E, R>(&self, error: &aws_sdk_dynamodb::error::SdkError<E, R>) -> StoreError
+    where
+        E: aws_sdk_dynamodb::error::ProvideErrorMetadata + std::error::Error + 'static,
+        R: std::fmt::Debug + 'static,
+    {
+        store_error(&self.table, error)
+    }
+}
+
+impl Coordinator for CoordinatorTable {
+    fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        Box::pin(table::ensure(&self.client, &self.table, &[Key::Hash(KIND), Key::Range(ID)]))
+    }
+
+    fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
+        Box::pin(self.read_fleet())
+    }
+
+    fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
+        Box::pin(self.read_worker(id))
+    }
+
+    fn register<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move { self.put(coordinator_item::encode_worker(row), None).await.map(drop) })
+    }
+
+    fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+        // The beat rises, so that a request that was stuck on the way for long cannot turn it back.
+        let values =
+            Item::from([(":run".to_owned(), text(row.incarnation.as_str())), (":beat".to_owned(), number(row.beat))]);
+        let condition = "incarnation = :run AND beat < :beat";
+        Box::pin(self.put(coordinator_item::encode_worker(row), Some((condition, values))))
+    }
+
+    fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+        Box::pin(self.delete(row))
+    }
+
+    fn write_leader<'a>(
+        &'a self,
+        seen: Option<&'a LeaderRow>,
+        next: &'a LeaderRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        let condition = match seen {
+            Some(seen) => ("version = :seen", Item::from([(":seen".to_owned(), number(seen.version))])),
+            None => ("attribute_not_exists(id)", Item::new()),
+        };
+        Box::pin(self.put(coordinator_item::encode_leader(next), Some(condition)))
+    }
+
+    fn write_stream<'a>(
+        &'a self,
+        seen: Option<&'a StreamRow>,
+        next: &'a StreamRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        let condition = match seen {
+            Some(seen) => {
+                let values = Item::from([
+                    (":name".to_owned(), text(seen.name.as_str())),
+                    (":created".to_owned(), number(seen.identity.created_at_ms)),
+                ]);
+                ("#name = :name AND createdAtMillis = :created", values)
+            }
+            None => ("attribute_not_exists(id)", Item::new()),
+        };
+        Box::pin(self.put(coordinator_item::encode_stream(next), Some(condition)))
+    }
+
+    fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.raise_bulletin())
+    }
+
+    fn shards(&self) -> PortFuture<'_, Result<Option<CachedShards>, StoreError>> {
+        Box::pin(async move { Ok(shard_cache::decode(&self.query(SHARDS).await?)) })
+    }
+
+    fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.write_list(shards))
+    }
+}

@@ -1,0 +1,56 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::lease::WorkerId;
+
+/// One run of one worker: a restart under the same worker id is another incarnation.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(Arc<str>);
+
+impl Incarnation {
+    /// `None` for an empty name.
+    pub fn new(name: &str) -> Option<Self> {
+        (!name.is_empty()).then(|| Self(name.into()))
+    }
+
+    /// From 64 random bits.
+    pub fn from_random(bits: u64) -> Self {
+        Self(format!("{bits:016x}").into())
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A worker's registration and heartbeat. While its beat moves, the leases it owns are held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerRow {
+    /// Who.
+    pub worker: WorkerId,
+    /// Which run of it; a heartbeat of another run fails.
+    pub incarnation: Incarnation,
+    /// Raised by one with every heartbeat.
+    pub beat: u64,
+    /// How long its heart may be silent before others take its leases: its own setting, so that hosts with different
+    /// settings can share a table.
+    pub lease_duration: Duration,
+    /// Whether it is on its way out: it takes nothing more and counts for nobody's share.
+    pub is_draining: bool,
+    /// Most unfinished leases it will hold.
+    pub max_leases: usize,
+}

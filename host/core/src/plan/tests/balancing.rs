@@ -1,0 +1,165 @@
+use super::*;
+
+fn fleet_of(counts: &[(&str, u32)]) -> Vec<ObservedLease> {
+    let mut next = 0;
+    let mut leases = Vec::new();
+    for (owner, count) in counts {
+        for _ in 0..*count {
+            leases.push(owned(next, owner, Standing::Held));
+            next += 1;
+        }
+    }
+    leases
+}
+
+fn claims_of(me: &str, leases: &[ObservedLease], names: &[&str], limits: &PlanLimits) -> Vec<(ShardId, Reason)> {
+    let mut leases = leases.to_vec();
+    for lease in &mut leases {
+        lease.is_mine = lease.lease.owner.as_ref() == Some(&worker(me));
+    }
+    let workers: Vec<_> = names.iter().map(|name| registered(name)).collect();
+    of_kind(&plan(&FleetView { me: &worker(me), leases: &leases, workers: &workers, shards: None }, limits), "claim")
+}
+
+/// Performs all claims of all hosts, as hand-overs would, until nobody claims anything; returns the rounds it took.
+fn settle(leases: &mut [ObservedLease], names: &[&str], limits: &PlanLimits) -> usize {
+    for round in 0..100 {
+        let all: Vec<_> = names
+            .iter()
+            .flat_map(|name| claims_of(name, leases, names, limits).into_iter().map(move |(shard, _)| (shard, *name)))
+            .collect();
+        if all.is_empty() {
+            return round;
+        }
+        let distinct: BTreeSet<_> = all.iter().map(|(shard, _)| shard).collect();
+        assert_eq!(distinct.len(), all.len(), "two hosts ask for the same lease");
+        for (shard, name) in all {
+            let lease = leases.iter_mut().find(|lease| lease.lease.key.shard_id() == shard).unwrap();
+            lease.lease.owner = Some(worker(name));
+        }
+    }
+    panic!("the fleet never settles");
+}
+
+fn counts(leases: &[ObservedLease], names: &[&str]) -> Vec<usize> {
+    let held = |name: &&str| leases.iter().filter(|lease| lease.lease.owner == Some(worker(name))).count();
+    names.iter().map(|name| held(&name)).collect()
+}
+
+#[test]
+fn a_fleet_of_any_size_settles_within_a_few_rounds_and_then_nothing_moves() {
+    for (start, names) in [
+        (vec![("a", 10)], vec!["a", "b"]),
+        (vec![("a", 1000)], vec!["a", "b"]),
+        (vec![("a", 7), ("b", 2), ("c", 0)], vec!["a", "b", "c"]),
+        (vec![("a", 500), ("b", 500)], vec!["a", "b", "c", "d", "e", "f", "g"]),
+    ] {
+        let mut leases = fleet_of(&start);
+        let rounds = settle(&mut leases, &names, &LIMITS);
+        assert!(rounds <= 8, "{start:?}: {rounds} rounds");
+        let counts = counts(&leases, &names);
+        assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{counts:?}");
+    }
+}
+
+#[test]
+fn a_lead_of_one_moves_nothing() {
+    let leases = fleet_of(&[("a", 3), ("b", 2)]);
+    for name in ["a", "b"] {
+        assert_eq!(claims_of(name, &leases, &["a", "b"], &LIMITS), []);
+    }
+}
+
+#[test]
+fn nothing_is_asked_for_while_something_is_free() {
+    let mut leases = fleet_of(&[("a", 6)]);
+    leases.push(free(6));
+    assert_eq!(claims_of("b", &leases, &["a", "b"], &LIMITS), []);
+}
+
+#[test]
+fn a_claim_under_way_counts_for_its_claimant_and_is_not_asked_for_twice() {
+    let mut leases = fleet_of(&[("a", 4)]);
+    let first = claims_of("b", &leases, &["a", "b"], &LIMITS);
+    assert_eq!(first.len(), 2);
+    for lease in &mut leases {
+        if first.iter().any(|(shard, _)| *shard == lease.lease.key.shard_id()) {
+            *lease = claimed(lease.clone(), "b");
+        }
+    }
+    assert_eq!(claims_of("b", &leases, &["a", "b"], &LIMITS), []);
+    assert_eq!(claims_of("c", &leases, &["a", "b", "c"], &LIMITS).len(), 1);
+}
+
+#[test]
+fn a_claim_that_its_owner_did_not_meet_is_void_and_not_repeated_by_the_same_host() {
+    let mut leases = fleet_of(&[("a", 4)]);
+    for lease in &mut leases {
+        *lease = ObservedLease { is_claim_fresh: false, ..claimed(lease.clone(), "b") };
+    }
+    assert_eq!(claims_of("b", &leases, &["a", "b"], &LIMITS), []);
+    // Others may try: two hosts of three get one each, and one of them is not b.
+    assert_eq!(claims_of("c", &leases, &["a", "b", "c"], &LIMITS).len(), 1);
+}
+
+#[test]
+fn the_owner_hands_over_what_a_live_worker_asked_for() {
+    let leases = [claimed(mine(0), "b"), mine(1), ObservedLease { is_claim_fresh: false, ..claimed(mine(2), "dead") }];
+    let plan = plan_of(&leases, &["b"], &LIMITS);
+    assert_eq!(of_kind(&plan, "hand over"), [(id(0), Reason::AskedFor { by: worker("b") })]);
+}
+
+#[test]
+fn a_lease_given_up_for_a_claimant_is_kept_for_it() {
+    let leases = [claimed(free(0), "b"), claimed(free(1), "me")];
+    let plan = plan_of(&leases, &["b"], &LIMITS);
+    assert_eq!(taken(&plan), [(id(1), Reason::HandedOver)]);
+    assert_eq!(held_back(&plan, 0), Some(Reason::KeptFor { claimant: worker("b") }));
+    // Once the claimant is gone or has slept too long, it is free for all.
+    let void = ObservedLease { is_claim_fresh: false, ..claimed(free(0), "b") };
+    assert_eq!(taken(&plan_of(&[void], &[], &LIMITS)).len(), 1);
+}
+
+#[test]
+fn a_lease_asked_for_is_taken_when_its_owner_dies_instead_of_giving_it_up() {
+    let leases = [mine(0), claimed(owned(1, "dead", Standing::Expired), "me")];
+    assert_eq!(taken(&plan_of(&leases, &["b"], &LIMITS)), [(id(1), Reason::HandedOver)]);
+}
+
+#[test]
+fn a_worker_without_registration_knows_no_claims_and_loses_one_lease_at_a_time() {
+    let leases = fleet_of(&[("kcl", 10)]);
+    // Without a KCL about, it may be a host that registered a moment ago: left alone.
+    assert_eq!(taken(&plan_of(&leases, &[], &LIMITS)), []);
+    let plan = plan_of(&leases, &[], &PlanLimits { shared_with_kcl: true, ..LIMITS });
+    assert_eq!(taken(&plan).len(), 1);
+    assert_eq!(of_kind(&plan, "claim"), []);
+}
+
+#[test]
+fn a_host_at_its_most_leases_asks_for_nothing_and_others_make_up_for_it() {
+    let leases = fleet_of(&[("a", 9)]);
+    let few = PlanLimits { max_leases: 1, ..LIMITS };
+    assert_eq!(claims_of("me", &leases, &["a", "me"], &few).len(), 1);
+}
+
+#[test]
+fn by_throughput_the_bytes_are_shared_out_and_small_differences_are_left_alone() {
+    let limits = PlanLimits { balance: Balance::Throughput, ..LIMITS };
+    let mut leases = fleet_of(&[("a", 4), ("b", 4)]);
+    for (n, lease) in leases.iter_mut().enumerate() {
+        // a's shards carry a MiB a second each, b's next to nothing.
+        lease.lease.bytes_per_second = Some(if n < 4 { 1 << 20 } else { 1 << 10 });
+    }
+    assert!(settle(&mut leases, &["a", "b"], &limits) <= 3);
+    let load = |name| -> u64 {
+        let of = leases.iter().filter(|lease| lease.lease.owner == Some(worker(name)));
+        of.filter_map(|lease| lease.lease.bytes_per_second).sum()
+    };
+    assert_eq!(load("a") >> 20, 2);
+    assert_eq!(load("b") >> 20, 2);
+    for lease in &mut leases {
+        lease.lease.bytes_per_second = lease.lease.bytes_per_second.map(|rate| rate + rate / 20);
+    }
+    assert_eq!(settle(&mut leases, &["a", "b"], &limits), 0);
+}

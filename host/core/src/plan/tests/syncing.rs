@@ -1,0 +1,135 @@
+use super::*;
+
+fn sync(leases: &[ObservedLease], shards: &[Shard], is_bootstrapped: bool, limits: &PlanLimits) -> Plan {
+    sync_with_gone(leases, shards, &[], is_bootstrapped, limits)
+}
+
+fn sync_with_gone(
+    leases: &[ObservedLease],
+    shards: &[Shard],
+    gone: &[u32],
+    is_bootstrapped: bool,
+    limits: &PlanLimits,
+) -> Plan {
+    let gone: BTreeSet<_> = gone.iter().map(|n| id(*n)).collect();
+    let list = ShardList { shards, gone: &gone, is_bootstrapped };
+    plan(&FleetView { me: &worker("me"), leases, workers: &[], shards: Some(list) }, limits)
+}
+
+fn created(plan: &Plan) -> Vec<(ShardId, Checkpoint)> {
+    let create = |step: &Step| match step {
+        Step::Create { lease, .. } => Some((lease.key.shard_id(), lease.checkpoint.clone())),
+        Step::Delete { .. } | Step::Take { .. } | Step::Claim { .. } | Step::HandOver { .. } => None,
+    };
+    plan.steps.iter().filter_map(create).collect()
+}
+
+fn deleted(plan: &Plan) -> Vec<ShardId> {
+    of_kind(plan, "delete").into_iter().map(|(shard, _)| shard).collect()
+}
+
+/// A finished row with the children that it names.
+fn ended(shard: &Shard, children: &[u32]) -> ObservedLease {
+    let mut observed = lease(shard, Checkpoint::ShardEnd);
+    observed.lease.children = children.iter().map(|n| id(*n)).collect();
+    observed
+}
+
+const LATEST: PlanLimits = PlanLimits { initial_position: InitialPosition::Latest, ..LIMITS };
+
+#[test]
+fn an_empty_table_gets_a_row_for_every_shard_parents_first() {
+    let shards = [shard(3, &[1]), closed(1, &[]), shard(2, &[1])];
+    let all = [1, 2, 3].map(|n| (id(n), Checkpoint::TrimHorizon));
+    assert_eq!(created(&sync(&[], &shards, false, &LIMITS)), all);
+}
+
+#[test]
+fn a_first_sync_that_was_cut_short_is_completed_as_it_began() {
+    let shards = [closed(1, &[]), shard(2, &[1]), shard(3, &[1])];
+    let begun = [lease(&shards[0], Checkpoint::TrimHorizon)];
+    assert_eq!(created(&sync(&begun, &shards, false, &LIMITS)).len(), 2);
+    let open = [lease(&shards[1], Checkpoint::Latest)];
+    assert_eq!(created(&sync(&open, &shards, false, &LATEST)), [(id(3), Checkpoint::Latest)]);
+}
+
+#[test]
+fn latest_starts_with_open_shards_only_and_timestamp_with_all() {
+    let shards = [closed(1, &[]), shard(2, &[1])];
+    assert_eq!(created(&sync(&[], &shards, false, &LATEST)), [(id(2), Checkpoint::Latest)]);
+    let time = PlanLimits { initial_position: InitialPosition::AtTimestamp(7), ..LIMITS };
+    assert_eq!(created(&sync(&[], &shards, false, &time)).len(), 2);
+}
+
+#[test]
+fn a_child_whose_parents_ended_starts_at_the_oldest_record_whatever_is_configured() {
+    let shards = [closed(1, &[]), shard(2, &[1])];
+    let plan = sync(&[ended(&shards[0], &[2])], &shards, true, &LATEST);
+    assert_eq!(created(&plan), [(id(2), Checkpoint::TrimHorizon)]);
+}
+
+#[test]
+fn a_child_of_an_unfinished_parent_is_left_to_whoever_ends_the_parent() {
+    let shards = [closed(1, &[]), closed(2, &[]), shard(3, &[1, 2])];
+    let leases = [ended(&shards[0], &[3]), lease(&shards[1], numeric("5"))];
+    assert_eq!(created(&sync(&leases, &shards, true, &LIMITS)), []);
+}
+
+#[test]
+fn a_listing_with_a_cycle_of_parents_ends_and_creates_no_duplicate() {
+    let shards = [shard(1, &[2]), shard(2, &[1])];
+    assert_eq!(created(&sync(&[], &shards, false, &LIMITS)).len(), 2);
+}
+
+#[test]
+fn a_row_deleted_by_hand_is_made_again_at_the_configured_start() {
+    let shards = [shard(1, &[]), shard(2, &[])];
+    let plan = sync(&[lease(&shards[0], numeric("5"))], &shards, true, &LATEST);
+    assert_eq!(created(&plan), [(id(2), Checkpoint::Latest)]);
+    assert_eq!(of_kind(&plan, "create"), [(id(2), Reason::RowMissing)]);
+}
+
+#[test]
+fn a_host_that_does_not_lead_creates_and_deletes_nothing() {
+    let leases = [ended(&closed(1, &[]), &[2]), lease(&shard(2, &[1]), numeric("5"))];
+    let plan = plan_of(&leases, &["other"], &LIMITS);
+    assert_eq!((of_kind(&plan, "create"), of_kind(&plan, "delete")), (vec![], vec![]));
+}
+
+#[test]
+fn a_finished_row_goes_only_when_all_its_children_have_started_and_its_parents_rows_are_gone() {
+    let shards = [closed(1, &[]), shard(2, &[1]), shard(3, &[1])];
+    let rows = |two, three| [ended(&shards[0], &[2, 3]), lease(&shards[1], two), lease(&shards[2], three)];
+    let start = Checkpoint::TrimHorizon;
+    assert_eq!(deleted(&sync(&rows(numeric("5"), start.clone()), &shards, true, &LIMITS)), []);
+    assert_eq!(deleted(&sync(&rows(numeric("5"), numeric("6")), &shards, true, &LIMITS)), [id(1)]);
+    assert_eq!(deleted(&sync(&rows(Checkpoint::ShardEnd, numeric("6")), &shards, true, &LIMITS)), [id(1)]);
+    // A child row that is missing has not started.
+    assert_eq!(deleted(&sync(&rows(numeric("5"), numeric("6"))[..2], &shards, true, &LIMITS)), []);
+    let middle = [closed(1, &[]), closed(2, &[1]), shard(3, &[2])];
+    let chain = [ended(&middle[0], &[2]), ended(&middle[1], &[3]), lease(&middle[2], numeric("5"))];
+    assert_eq!(deleted(&sync(&chain, &middle, true, &LIMITS)), [id(1)]);
+    assert_eq!(deleted(&sync(&chain[1..], &middle, true, &LIMITS)), [id(2)]);
+}
+
+#[test]
+fn a_removed_row_is_not_made_again_while_its_shard_is_still_listed() {
+    let shards = [closed(1, &[]), closed(2, &[1]), shard(3, &[2])];
+    let leases = [lease(&shards[2], numeric("5"))];
+    assert_eq!(created(&sync(&leases, &shards, true, &LIMITS)), []);
+    // But a closed shard whose children have not started cannot have been removed by us: somebody deleted its row.
+    let leases = [lease(&shards[2], Checkpoint::TrimHorizon)];
+    assert_eq!(created(&sync(&leases, &shards, true, &LIMITS)).len(), 2);
+}
+
+#[test]
+fn a_lineage_whose_middle_was_trimmed_goes_on_with_its_living_descendants() {
+    // Shard 1 was being read; it, its child 2 and everything up to 3 were trimmed away while nobody was there.
+    let living = [shard(3, &[2]), shard(4, &[2])];
+    let stale = [lease(&closed(1, &[]), numeric("5"))];
+    // While it is not certain that 1 is gone, nothing starts beside it.
+    assert_eq!(created(&sync(&stale, &living, true, &LATEST)), []);
+    let plan = sync_with_gone(&stale, &living, &[1], true, &LATEST);
+    assert_eq!(created(&plan), [(id(3), Checkpoint::TrimHorizon), (id(4), Checkpoint::TrimHorizon)]);
+    assert_eq!(of_kind(&plan, "delete"), [(id(1), Reason::ShardGone { checkpoint: numeric("5") })]);
+}

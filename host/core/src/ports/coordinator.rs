@@ -1,0 +1,71 @@
+use super::{PortFuture, StoreError};
+use crate::fleet::{FleetRows, Incarnation, LeaderRow, StreamIdentity, StreamRow, WorkerRow};
+use crate::lease::WorkerId;
+use crate::stream::Shard;
+
+/// The coordinator table of one application: everything that hosts share apart from leases, in a table of its own, since
+/// a KCL fleet may read the lease table and fails on rows that are not leases.
+///
+/// Every write that matters is conditional on what the writer last saw. Implementations decide nothing.
+pub trait Coordinator: Send + Sync {
+    /// Makes sure that the table exists, with the right key, and can be used.
+    fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>>;
+
+    /// All small rows, in one request where they fit; eventually consistent.
+    fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>>;
+
+    /// One worker's row, strongly consistent.
+    fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>>;
+
+    /// Writes a worker's row whatever there is: a new run of a worker replaces the one before.
+    fn register<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<(), StoreError>>;
+
+    /// Writes a worker's row if the table shows the same incarnation of it.
+    fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>>;
+
+    /// Removes a worker's row if the table shows the same incarnation and beat.
+    fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>>;
+
+    /// Writes the leader's record if the table shows `seen`, or none if that is `None`.
+    fn write_leader<'a>(
+        &'a self,
+        seen: Option<&'a LeaderRow>,
+        next: &'a LeaderRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>>;
+
+    /// Writes down which stream the checkpoints belong to, if the table shows `seen`, or none if that is `None`.
+    fn write_stream<'a>(
+        &'a self,
+        seen: Option<&'a StreamRow>,
+        next: &'a StreamRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>>;
+
+    /// Raises the bulletin, so that others look at the leases soon.
+    fn announce(&self) -> PortFuture<'_, Result<(), StoreError>>;
+
+    /// The shard list as a leader last wrote it, if it is whole.
+    fn shards(&self) -> PortFuture<'_, Result<Option<CachedShards>, StoreError>>;
+
+    /// Writes the shard list. Unconditional: any complete list is as good as another, and readers treat it as a hint.
+    fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>>;
+}
+
+/// The outcome of a conditional write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Raced {
+    /// It was applied.
+    Applied,
+    /// Somebody else was faster: the condition did not hold, and nothing changed.
+    Lost,
+}
+
+/// A complete shard list, shared so that only the leader calls `ListShards`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CachedShards {
+    /// The stream that was listed.
+    pub identity: StreamIdentity,
+    /// All of its shards.
+    pub shards: Vec<Shard>,
+    /// Which run listed them, for people.
+    pub listed_by: Incarnation,
+}

@@ -1,0 +1,253 @@
+//! Performs a plan. A write that loses its race is nothing: the next pass sees how things stand.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use shardmill_core::lease::{ConflictVerdict, Lease, LeaseToken, WorkerId, judge_conflict};
+use shardmill_core::plan::{Plan, Reason, Step};
+use shardmill_core::ports::{Deleted, InstanceContext, StoreError, Written};
+use shardmill_core::seeded_bug::SeededBug;
+use shardmill_core::time::Moment;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::{HeldLease, PassError, Worker};
+use crate::grant::{Gate, Grant, Keeper, Taken};
+use crate::metrics;
+use crate::pipeline::{Consumer, ConsumerPorts};
+use crate::status::ShardStatus;
+
+/// Writes in flight at once in a pass: well below the DynamoDB client's connection pool.
+const WRITES_MAX: usize = 16;
+
+/// A row as seen, and why something is done to it.
+type Chosen = (Box<Lease>, Reason);
+
+/// A take that came back.
+struct TakeAnswer {
+    seen: Box<Lease>,
+    reason: Reason,
+    sent_at: Moment,
+    token: Option<LeaseToken>,
+}
+
+impl Worker {
+    /// Performs the steps; returns whether rows were created.
+    pub(super) async fn act(&mut self, decided: Plan) -> Result<bool, PassError> {
+        let (mut creates, mut takes, mut claims) = (Vec::new(), Vec::new(), Vec::new());
+        for step in decided.steps {
+            match step {
+                Step::Create { lease, reason } => creates.push((lease, reason)),
+                Step::Delete { seen, reason } => self.delete(&seen, &reason).await?,
+                Step::Take { seen, reason } => takes.push((seen, reason)),
+                Step::Claim { seen, reason } => claims.push((seen, reason)),
+                Step::HandOver { key, reason } => {
+                    if let Some(held) = self.held.get(&key).filter(|held| !held.drain.is_cancelled()) {
+                        tracing::info!(lease = %key, %reason, "handing the lease over");
+                        held.drain.cancel();
+                    }
+                }
+            }
+        }
+        let has_created = !creates.is_empty();
+        self.create_all(creates).await?;
+        self.take_all(takes).await;
+        self.claim_all(claims).await;
+        self.has_news |= has_created;
+        Ok(has_created)
+    }
+
+    /// Parents first: a wave of creates ends before the next begins.
+    async fn create_all(&self, creates: Vec<Chosen>) -> Result<(), StoreError> {
+        for wave in creates.chunks(WRITES_MAX) {
+            let mut writes = JoinSet::new();
+            for (lease, reason) in wave.iter().cloned() {
+                match reason {
+                    Reason::RowMissing | Reason::LineageTrimmed => {
+                        tracing::warn!(lease = %lease.key, %reason, "creating lease");
+                    }
+                    _ => tracing::info!(lease = %lease.key, %reason, "creating lease"),
+                }
+                let store = Arc::clone(&self.ports.store);
+                writes.spawn(self.ports.freezer.clone().guard(async move { store.create(&lease).await }));
+            }
+            while let Some(created) = writes.join_next().await {
+                created.map_err(|error| StoreError::Unknown { message: error.to_string() })??;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, seen: &Lease, reason: &Reason) -> Result<(), StoreError> {
+        if self.ports.store.delete(seen).await? == Deleted::Gone {
+            if matches!(reason, Reason::ShardGone { .. }) && !seen.is_finished() {
+                let plugin = self.options.plugin.to_string();
+                ::metrics::counter!(metrics::SHARDS_GONE, "plugin" => plugin).increment(1);
+                tracing::error!(lease = %seen.key, %reason, "records were trimmed before they were read");
+            } else {
+                tracing::info!(lease = %seen.key, %reason, "lease removed");
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_all(&mut self, takes: Vec<Chosen>) {
+        let takes = self.without_revived(takes).await;
+        for wave in takes.chunks(WRITES_MAX) {
+            let mut writes = JoinSet::new();
+            for (seen, reason) in wave.iter().cloned() {
+                let (store, worker) = (Arc::clone(&self.ports.store), self.options.worker.clone());
+                let (sent_at, wall_ms) = (self.ports.clock.now(), self.ports.clock.wall_ms());
+                writes.spawn(self.ports.freezer.clone().guard(async move {
+                    let token = match store.take(&seen, &worker, wall_ms).await {
+                        Ok(Written::Applied(token)) => Some(token),
+                        Ok(Written::Conflict(row)) => {
+                            let asked = seen.token(worker);
+                            let verdict = judge_conflict(&asked, row.as_deref());
+                            (verdict == ConflictVerdict::AppliedEarlier).then(|| asked.advanced())
+                        }
+                        Err(error) => {
+                            tracing::warn!(lease = %seen.key, %error, "take failed");
+                            None
+                        }
+                    };
+                    TakeAnswer { seen, reason, sent_at, token }
+                }));
+            }
+            while let Some(answer) = writes.join_next().await {
+                match answer {
+                    Ok(TakeAnswer { seen, reason, sent_at, token: Some(token) }) => {
+                        self.start_grant(*seen, &reason, sent_at, token);
+                    }
+                    // Lost, or not known: then the row may be ours by name, which the next look shows.
+                    Ok(TakeAnswer { token: None, .. }) | Err(_) => self.observed.look_soon(),
+                }
+            }
+        }
+    }
+
+    /// Leaves out expired leases whose owner's heart, read consistently just now, did beat after all. A heartbeat does
+    /// not move the lease's counter, so the take's own condition would not notice.
+    async fn without_revived(&mut self, takes: Vec<Chosen>) -> Vec<Chosen> {
+        let mut is_dead: BTreeMap<WorkerId, bool> = BTreeMap::new();
+        let mut kept = Vec::new();
+        for (seen, reason) in takes {
+            let expired_owner = match &seen.owner {
+                Some(owner) if *owner != self.options.worker => Some(owner.clone()),
+                Some(_) | None => None,
+            };
+            let may_take = match expired_owner {
+                Some(_) if SeededBug::TakesWithoutSecondLook.is_on() => true,
+                // A KCL's worker has no heart; its rows' counters say it all.
+                Some(owner) if self.is_registered(&owner) => {
+                    if !is_dead.contains_key(&owner) {
+                        let row = self.ports.coordinator.worker(&owner).await;
+                        let observer = &self.observed.observer;
+                        let is_still = row.is_ok_and(|row| {
+                            let seen = row.as_ref().map(|row| (&row.incarnation, row.beat));
+                            !observer.has_moved(&owner, seen)
+                        });
+                        is_dead.insert(owner.clone(), is_still);
+                    }
+                    is_dead.get(&owner).copied().unwrap_or(false)
+                }
+                Some(_) | None => true,
+            };
+            if may_take {
+                kept.push((seen, reason));
+            }
+        }
+        kept
+    }
+
+    fn is_registered(&self, worker: &WorkerId) -> bool {
+        self.observed.fleet.workers.iter().any(|row| row.worker == *worker)
+    }
+
+    async fn claim_all(&mut self, claims: Vec<Chosen>) {
+        for wave in claims.chunks(WRITES_MAX) {
+            let mut writes = JoinSet::new();
+            for (seen, reason) in wave.iter().cloned() {
+                let (store, worker) = (Arc::clone(&self.ports.store), self.options.worker.clone());
+                writes.spawn(self.ports.freezer.clone().guard(async move {
+                    let claimed = store.claim(&seen, &worker).await;
+                    (seen, reason, claimed)
+                }));
+            }
+            while let Some(answer) = writes.join_next().await {
+                match answer {
+                    Ok((seen, reason, Ok(Written::Applied(_)))) => {
+                        tracing::info!(lease = %seen.key, %reason, "asked for the lease");
+                        self.has_news = true;
+                        self.observed.look_soon();
+                    }
+                    Ok((_, _, Ok(Written::Conflict(_)))) | Err(_) => self.observed.look_soon(),
+                    Ok((seen, _, Err(error))) => {
+                        tracing::debug!(lease = %seen.key, %error, "claim failed");
+                        self.observed.look_soon();
+                    }
+                }
+            }
+        }
+    }
+
+    fn start_grant(&mut self, lease: Lease, reason: &Reason, sent_at: Moment, token: LeaseToken) {
+        let Some(heart) = self.heart.as_ref().map(crate::heart::HeartWatch::renewed) else { return };
+        tracing::info!(lease = %lease.key, %reason, checkpoint = %lease.checkpoint, epoch = %token.counter, "lease taken");
+        ::metrics::counter!(metrics::TAKES, "plugin" => self.options.plugin.to_string()).increment(1);
+        let shard = lease.key.shard_id();
+        let starting = ShardStatus::starting(token.counter.0, lease.checkpoint.clone());
+        self.status.update(|status| {
+            status.shards.insert(shard.to_string(), starting);
+        });
+        let context = Arc::new(InstanceContext {
+            plugin: self.options.plugin.clone(),
+            application: self.options.application.clone(),
+            stream: self.options.stream.clone(),
+            shard,
+            worker: self.options.worker.clone(),
+            epoch: token.counter,
+            destinations: self.options.destinations.clone(),
+            config: self.options.config.clone(),
+        });
+        let ports = &self.ports;
+        let (keeper, handle, state) = Keeper::new(
+            (Arc::clone(&ports.store), Arc::clone(&ports.clock)),
+            self.options.leases,
+            Taken { token, sent_at, stuck: lease.stuck.clone() },
+            heart.clone(),
+            Arc::clone(&self.renews_rows),
+        );
+        let drain = CancellationToken::new();
+        let gate = Gate { state, heart, drain: drain.clone(), clock: Arc::clone(&ports.clock) };
+        self.held.insert(lease.key.clone(), HeldLease { drain, keeper: handle.clone() });
+        self.count_leases();
+        let consumer = Consumer::new(
+            self.consumer_ports(),
+            Arc::clone(&self.options),
+            self.status.clone(),
+            context,
+            (gate, handle),
+            lease.checkpoint,
+        );
+        let grant =
+            Grant { key: lease.key, keeper, consumer, status: self.status.clone(), freezer: ports.freezer.clone() };
+        self.grants.spawn(ports.freezer.clone().guard(grant.run()));
+    }
+
+    fn consumer_ports(&self) -> ConsumerPorts {
+        let ports = &self.ports;
+        ConsumerPorts {
+            reader: Arc::clone(&ports.reader),
+            store: Arc::clone(&ports.store),
+            coordinator: Arc::clone(&ports.coordinator),
+            sink: Arc::clone(&ports.sink),
+            clock: Arc::clone(&ports.clock),
+            budget: ports.budget.clone(),
+            versions: ports.versions.clone(),
+            freezer: ports.freezer.clone(),
+            identity: self.identity,
+            doubts: Arc::clone(&self.doubts),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! On the way out: say so, drain, release, hand the office over, sign off.
+
+use std::time::Duration;
+
+use super::Worker;
+
+impl Worker {
+    /// Drains every pipeline for at most `limit`, then signs off.
+    ///
+    /// Others are told first, so that they count this host out before its leases are free.
+    pub(super) async fn leave(mut self, limit: Duration) {
+        /// Signing off is a courtesy: without it, others find this host silent after a lease duration.
+        const SIGN_OFF_MAX: Duration = Duration::from_secs(2);
+        if self.heart.is_none() {
+            return;
+        }
+        self.is_draining.send_replace(true);
+        for held in self.held.values() {
+            held.drain.cancel();
+        }
+        if tokio::time::timeout(limit, self.drained()).await.is_err() {
+            let left = self.grants.len();
+            tracing::warn!(left, ?limit, "not all shards drained in time; their leases will expire and records repeat");
+        }
+        self.grants.abort_all();
+        let _ = tokio::time::timeout(SIGN_OFF_MAX, self.sign_off()).await;
+    }
+
+    async fn drained(&mut self) {
+        while let Some(ended) = self.grants.join_next().await {
+            let mut ended = Some(ended);
+            // Those that ended at the same time are announced together.
+            while let Some(one) = ended {
+                let _ = one.map(|one| tracing::info!(lease = %one.key, end = ?one.end, "drained"));
+                ended = self.grants.try_join_next();
+            }
+            self.has_news = true;
+            self.announce_news().await;
+        }
+    }
+
+    async fn sign_off(&mut self) {
+        self.resign().await;
+        self.heart_task.abort_all();
+        if let Ok(Some(row)) = self.ports.coordinator.worker(&self.options.worker).await
+            && row.incarnation == self.run
+            && let Err(error) = self.ports.coordinator.remove_worker(&row).await
+        {
+            tracing::debug!(%error, "could not sign off, others will find this host silent");
+        }
+        self.has_news = true;
+        self.announce_news().await;
+    }
+}

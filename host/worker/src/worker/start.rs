@@ -1,0 +1,132 @@
+//! Before the first pass: the tables, the stream's identity, this worker's registration.
+
+use std::sync::Arc;
+
+use shardmill_core::fleet::{StreamRow, StreamVerdict, WorkerRow};
+use shardmill_core::ports::{Raced, StoreError};
+use shardmill_core::seeded_bug::SeededBug;
+use tokio_util::sync::CancellationToken;
+
+use super::{PassError, Worker, WorkerError};
+use crate::heart::Heart;
+
+/// What can be tried again, and what cannot.
+enum StartError {
+    NotYet(PassError),
+    Never(WorkerError),
+}
+
+impl Worker {
+    /// Whether the worker may serve; false if `stop` came first.
+    pub(super) async fn start(&mut self, stop: &CancellationToken) -> Result<bool, WorkerError> {
+        let mut failures = 0;
+        loop {
+            let Some(prepared) = stop.run_until_cancelled(self.prepare()).await else { return Ok(false) };
+            match prepared {
+                Ok(()) => break,
+                Err(StartError::Never(error)) => return Err(error),
+                Err(StartError::NotYet(error)) => {
+                    failures += 1;
+                    self.pass_failed(&error, failures);
+                    let wait = self.options.backoff.delay(failures, fastrand::f64());
+                    if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        self.status.update(|status| status.pass_error = None);
+        Ok(true)
+    }
+
+    async fn prepare(&mut self) -> Result<(), StartError> {
+        self.ports.store.ensure_table().await?;
+        self.ports.coordinator.ensure_table().await?;
+        let identity = self.ports.reader.identity().await.map_err(|error| StartError::NotYet(error.into()))?;
+        let Some(identity) = identity else {
+            return Err(StartError::NotYet(PassError::NoStream(self.options.stream.clone())));
+        };
+        self.identity = identity;
+        self.agree_on_stream().await?;
+        self.register().await?;
+        Ok(())
+    }
+
+    /// Compares the stream with the one that the checkpoints belong to; writes it down if nobody did.
+    async fn agree_on_stream(&mut self) -> Result<(), StartError> {
+        let row = self.ports.coordinator.fleet().await?.stream;
+        match StreamRow::judge(row.as_ref(), &self.options.stream, self.identity) {
+            StreamVerdict::Same => Ok(()),
+            _ if SeededBug::IgnoresStreamIdentity.is_on() && row.is_some() => Ok(()),
+            StreamVerdict::Unknown => {
+                // Rows without a coordinator are another program's, or older than this one: their first sync was theirs.
+                let is_bootstrapped = !self.ports.store.list().await?.leases.is_empty();
+                let row = StreamRow { name: self.options.stream.clone(), identity: self.identity, is_bootstrapped };
+                match self.ports.coordinator.write_stream(None, &row).await? {
+                    Raced::Applied => Ok(()),
+                    // Another host wrote it: look again.
+                    Raced::Lost => Err(StartError::NotYet(PassError::Store(StoreError::Unknown {
+                        message: "another host starts at the same time".to_owned(),
+                    }))),
+                }
+            }
+            StreamVerdict::OtherName => Err(StartError::Never(WorkerError::OtherStream {
+                application: self.options.application.clone(),
+                ours: self.options.stream.clone(),
+                theirs: row.map_or_else(|| self.options.stream.clone(), |row| row.name),
+            })),
+            StreamVerdict::Recreated => Err(StartError::Never(self.recreated())),
+        }
+    }
+
+    pub(super) fn recreated(&self) -> WorkerError {
+        WorkerError::StreamRecreated {
+            application: self.options.application.clone(),
+            stream: self.options.stream.clone(),
+        }
+    }
+
+    /// Registers this run under the worker's id, and starts its heart.
+    async fn register(&mut self) -> Result<(), StoreError> {
+        let row = WorkerRow {
+            worker: self.options.worker.clone(),
+            incarnation: self.run.clone(),
+            beat: 0,
+            lease_duration: self.options.leases.duration,
+            is_draining: false,
+            max_leases: self.options.leases.max_leases,
+        };
+        let sent_at = self.ports.clock.now();
+        self.ports.coordinator.register(&row).await?;
+        let ports = (Arc::clone(&self.ports.coordinator), Arc::clone(&self.ports.clock));
+        let (heart, watch) = Heart::new(ports, self.options.leases, row, sent_at, self.is_draining.subscribe());
+        self.heart = Some(watch);
+        self.heart_task.spawn(self.ports.freezer.clone().guard(heart.run()));
+        Ok(())
+    }
+
+    /// A reader doubts that the stream is the one it was. Gives everything up if it is not.
+    pub(super) async fn check_stream(&mut self) -> Result<(), WorkerError> {
+        match self.ports.reader.identity().await {
+            Ok(Some(identity)) if identity != self.identity && !SeededBug::IgnoresStreamIdentity.is_on() => {
+                Err(self.recreated())
+            }
+            Ok(None) => {
+                let error = PassError::NoStream(self.options.stream.clone());
+                self.pass_failed(&error, 1);
+                Ok(())
+            }
+            // Still the same, or nobody knows: the readers ask again.
+            Ok(Some(_)) | Err(_) => Ok(()),
+        }
+    }
+}
+
+impl From<StoreError> for StartError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::WrongTable { .. } => Self::Never(WorkerError::Table(error)),
+            other => Self::NotYet(other.into()),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The promises of a coordinator.
+
+use std::time::Duration;
+
+use shardmill_core::fleet::{FleetRows, Incarnation, LeaderRow, StreamIdentity, StreamRow, WorkerRow};
+use shardmill_core::lease::WorkerId;
+use shardmill_core::ports::{CachedShards, Coordinator, Raced};
+use shardmill_core::stream::{HashKeyRange, SequenceNumber, Shard, ShardId, StreamName};
+
+fn row(name: &str, run: &str, beat: u64) -> WorkerRow {
+    WorkerRow {
+        worker: WorkerId::new(name).expect("not empty"),
+        incarnation: Incarnation::new(run).expect("not empty"),
+        beat,
+        lease_duration: Duration::from_millis(10_500),
+        is_draining: beat > 5,
+        max_leases: if beat > 5 { 3 } else { usize::MAX },
+    }
+}
+
+fn leader(name: &str, version: u64) -> LeaderRow {
+    let row = row(name, "run", 0);
+    LeaderRow { holder: Some((row.worker, row.incarnation)), version }
+}
+
+async fn fleet(coordinator: &dyn Coordinator) -> FleetRows {
+    coordinator.fleet().await.expect("an answer")
+}
+
+/// Nothing is made up.
+pub async fn an_empty_table_knows_nobody(coordinator: &dyn Coordinator) {
+    assert_eq!(fleet(coordinator).await, FleetRows::default());
+    assert_eq!(coordinator.worker(&row("a", "run", 0).worker).await, Ok(None));
+    assert_eq!(coordinator.shards().await, Ok(None));
+}
+
+/// The last process to register under an id is the one; the others learn of it at their next beat.
+pub async fn a_worker_beats_until_another_run_of_it_registers(coordinator: &dyn Coordinator) {
+    assert_eq!(coordinator.heartbeat(&row("a", "first", 1)).await, Ok(Raced::Lost), "not registered");
+    coordinator.register(&row("a", "first", 0)).await.expect("an answer");
+    assert_eq!(coordinator.heartbeat(&row("a", "first", 6)).await, Ok(Raced::Applied));
+    assert_eq!(coordinator.worker(&row("a", "first", 0).worker).await, Ok(Some(row("a", "first", 6))));
+    coordinator.register(&row("a", "second", 0)).await.expect("an answer");
+    assert_eq!(coordinator.heartbeat(&row("a", "first", 7)).await, Ok(Raced::Lost));
+    coordinator.register(&row("b", "other", 3)).await.expect("an answer");
+    let mut workers = fleet(coordinator).await.workers;
+    workers.sort_by(|a, b| a.worker.cmp(&b.worker));
+    assert_eq!(workers, [row("a", "second", 0), row("b", "other", 3)]);
+}
+
+/// A request that was on its way for long must not make a live worker look still.
+pub async fn a_late_heartbeat_does_not_turn_the_beat_back(coordinator: &dyn Coordinator) {
+    coordinator.register(&row("a", "run", 0)).await.expect("an answer");
+    assert_eq!(coordinator.heartbeat(&row("a", "run", 2)).await, Ok(Raced::Applied));
+    assert_eq!(coordinator.heartbeat(&row("a", "run", 1)).await, Ok(Raced::Lost));
+    assert_eq!(fleet(coordinator).await.workers, [row("a", "run", 2)]);
+}
+
+/// A worker that beat since is alive.
+pub async fn a_worker_is_removed_only_as_it_was_seen(coordinator: &dyn Coordinator) {
+    coordinator.register(&row("a", "run", 4)).await.expect("an answer");
+    for stale in [row("a", "run", 3), row("a", "earlier", 4), row("b", "run", 4)] {
+        assert_eq!(coordinator.remove_worker(&stale).await, Ok(Raced::Lost));
+    }
+    assert_eq!(coordinator.remove_worker(&row("a", "run", 4)).await, Ok(Raced::Applied));
+    assert_eq!(fleet(coordinator).await.workers, []);
+}
+
+/// The record is fenced: whoever saw an older one changes nothing.
+pub async fn of_two_candidates_on_the_same_sight_one_leads(coordinator: &dyn Coordinator) {
+    let first = leader("a", 1);
+    assert_eq!(coordinator.write_leader(None, &first).await, Ok(Raced::Applied));
+    assert_eq!(coordinator.write_leader(None, &leader("b", 1)).await, Ok(Raced::Lost));
+    assert_eq!(coordinator.write_leader(Some(&first), &leader("a", 2)).await, Ok(Raced::Applied));
+    assert_eq!(coordinator.write_leader(Some(&first), &leader("b", 2)).await, Ok(Raced::Lost));
+    assert_eq!(fleet(coordinator).await.leader, Some(leader("a", 2)));
+}
+
+/// A record without a holder is free to take.
+pub async fn the_office_is_given_back_and_taken_again(coordinator: &dyn Coordinator) {
+    let (held, free) = (leader("a", 1), LeaderRow { holder: None, version: 2 });
+    coordinator.write_leader(None, &held).await.expect("an answer");
+    assert_eq!(coordinator.write_leader(Some(&held), &free).await, Ok(Raced::Applied));
+    assert_eq!(fleet(coordinator).await.leader, Some(free.clone()));
+    assert_eq!(coordinator.write_leader(Some(&free), &leader("b", 3)).await, Ok(Raced::Applied));
+}
+
+/// And changed only by who saw it.
+pub async fn the_stream_is_written_down_once(coordinator: &dyn Coordinator) {
+    let stream = |created_at_ms, is_bootstrapped| StreamRow {
+        name: StreamName::new("orders").expect("valid"),
+        identity: StreamIdentity { created_at_ms },
+        is_bootstrapped,
+    };
+    assert_eq!(coordinator.write_stream(None, &stream(1, false)).await, Ok(Raced::Applied));
+    assert_eq!(coordinator.write_stream(None, &stream(2, false)).await, Ok(Raced::Lost));
+    assert_eq!(coordinator.write_stream(Some(&stream(2, false)), &stream(2, true)).await, Ok(Raced::Lost));
+    assert_eq!(coordinator.write_stream(Some(&stream(1, false)), &stream(1, true)).await, Ok(Raced::Applied));
+    assert_eq!(fleet(coordinator).await.stream, Some(stream(1, true)));
+}
+
+/// Others look when it moves.
+pub async fn the_bulletin_rises_with_every_announcement(coordinator: &dyn Coordinator) {
+    for expected in 1..4 {
+        coordinator.announce().await.expect("an answer");
+        assert_eq!(fleet(coordinator).await.bulletin, expected);
+    }
+}
+
+/// However long it is, and a shorter one after it.
+pub async fn the_shard_list_is_read_back_whole(coordinator: &dyn Coordinator) {
+    let shard = |n: u128| Shard {
+        id: ShardId::new(format!("shardId-{n:012}")).expect("valid"),
+        parents: if n > 1 { vec![ShardId::new(format!("shardId-{:012}", n - 1)).expect("valid")] } else { Vec::new() },
+        hash_range: HashKeyRange::new(n, u128::MAX).expect("in order"),
+        ending_sequence: (n % 3 == 0).then(|| SequenceNumber::parse("49640871423056104321897561").expect("digits")),
+    };
+    for count in [2_345, 2] {
+        let list = CachedShards {
+            identity: StreamIdentity { created_at_ms: 9 },
+            shards: (0..count).map(shard).collect(),
+            listed_by: Incarnation::new("run").expect("not empty"),
+        };
+        coordinator.write_shards(&list).await.expect("an answer");
+        assert_eq!(coordinator.shards().await, Ok(Some(list)));
+    }
+}

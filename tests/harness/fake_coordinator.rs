@@ -1,0 +1,191 @@
+//! A coordinator table in memory, with real conditional writes and faults to order.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use shardmill_core::fleet::{FleetRows, LeaderRow, StreamRow, WorkerRow};
+use shardmill_core::lease::WorkerId;
+use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
+
+use crate::faults::{Fault, Faults};
+
+/// An operation of the coordinator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CoordinatorOp {
+    /// `ensure_table`
+    EnsureTable,
+    /// `fleet`
+    Fleet,
+    /// `worker`
+    Worker,
+    /// `register`
+    Register,
+    /// `heartbeat`
+    Heartbeat,
+    /// `remove_worker`
+    RemoveWorker,
+    /// `write_leader`
+    WriteLeader,
+    /// `write_stream`
+    WriteStream,
+    /// `announce`
+    Announce,
+    /// `shards`
+    Shards,
+    /// `write_shards`
+    WriteShards,
+}
+
+/// The fake.
+#[derive(Default)]
+pub struct FakeCoordinator {
+    /// What goes wrong.
+    pub faults: Faults<CoordinatorOp>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    rows: FleetRows,
+    shards: Option<CachedShards>,
+    calls: Vec<CoordinatorOp>,
+}
+
+impl FakeCoordinator {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// All small rows, without a call.
+    pub fn rows(&self) -> FleetRows {
+        self.table().rows.clone()
+    }
+
+    /// The shard list, without a call.
+    pub fn cached(&self) -> Option<CachedShards> {
+        self.table().shards.clone()
+    }
+
+    /// Changes rows unconditionally, as an operator might.
+    pub fn change(&self, change: impl FnOnce(&mut FleetRows)) {
+        change(&mut self.table().rows);
+    }
+
+    /// How often `op` was called, faults included.
+    pub fn calls(&self, op: CoordinatorOp) -> usize {
+        self.table().calls.iter().filter(|called| **called == op).count()
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn call<T>(&self, op: CoordinatorOp, act: impl FnOnce(&mut Table) -> T) -> Result<T, StoreError> {
+        // As a network call would: other tasks get their turn.
+        tokio::task::yield_now().await;
+        self.table().calls.push(op);
+        let message = || format!("fault on {op:?}");
+        match self.faults.next(op) {
+            None => Ok(act(&mut self.table())),
+            Some(Fault::Throttle) => Err(StoreError::Throttled { message: message() }),
+            Some(Fault::UnknownApplied) => {
+                act(&mut self.table());
+                Err(StoreError::Unknown { message: message() })
+            }
+            Some(Fault::UnknownNotApplied | Fault::ExpiredIterator) => Err(StoreError::Unknown { message: message() }),
+            Some(Fault::Refuse | Fault::NotFound) => Err(StoreError::Refused { message: message() }),
+            Some(Fault::Hang) => std::future::pending().await,
+        }
+    }
+}
+
+fn raced(is_applied: bool) -> Raced {
+    if is_applied { Raced::Applied } else { Raced::Lost }
+}
+
+impl Coordinator for FakeCoordinator {
+    fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.call(CoordinatorOp::EnsureTable, |_| ()))
+    }
+
+    fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::Fleet, |table| table.rows.clone()))
+    }
+
+    fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
+        Box::pin(
+            self.call(CoordinatorOp::Worker, |table| table.rows.workers.iter().find(|row| row.worker == *id).cloned()),
+        )
+    }
+
+    fn register<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.call(CoordinatorOp::Register, |table| {
+            table.rows.workers.retain(|kept| kept.worker != row.worker);
+            table.rows.workers.push(row.clone());
+        }))
+    }
+
+    fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::Heartbeat, |table| {
+            let mut kept = table.rows.workers.iter_mut().filter(|kept| kept.worker == row.worker);
+            match kept.next() {
+                Some(kept) if kept.incarnation == row.incarnation && kept.beat < row.beat => {
+                    *kept = row.clone();
+                    Raced::Applied
+                }
+                Some(_) | None => Raced::Lost,
+            }
+        }))
+    }
+
+    fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::RemoveWorker, |table| {
+            let before = table.rows.workers.len();
+            table.rows.workers.retain(|kept| {
+                kept.worker != row.worker || kept.incarnation != row.incarnation || kept.beat != row.beat
+            });
+            raced(table.rows.workers.len() < before)
+        }))
+    }
+
+    fn write_leader<'a>(
+        &'a self,
+        seen: Option<&'a LeaderRow>,
+        next: &'a LeaderRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::WriteLeader, move |table| {
+            let is_seen = table.rows.leader.as_ref().map(|row| row.version) == seen.map(|row| row.version);
+            if is_seen {
+                table.rows.leader = Some(next.clone());
+            }
+            raced(is_seen)
+        }))
+    }
+
+    fn write_stream<'a>(
+        &'a self,
+        seen: Option<&'a StreamRow>,
+        next: &'a StreamRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::WriteStream, move |table| {
+            let identity = |row: &StreamRow| (row.name.clone(), row.identity);
+            let is_seen = table.rows.stream.as_ref().map(identity) == seen.map(identity);
+            if is_seen {
+                table.rows.stream = Some(next.clone());
+            }
+            raced(is_seen)
+        }))
+    }
+
+    fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.call(CoordinatorOp::Announce, |table| table.rows.bulletin += 1))
+    }
+
+    fn shards(&self) -> PortFuture<'_, Result<Option<CachedShards>, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::Shards, |table| table.shards.clone()))
+    }
+
+    fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.call(CoordinatorOp::WriteShards, |table| table.shards = Some(shards.clone())))
+    }
+}

@@ -1,0 +1,161 @@
+//! S6 to S9 and S16: which records a grant delivers, and in which order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::history::{Checkpoint, Delivery, Event, Outcome, Place, What};
+use crate::limits::Limits;
+use crate::violation::{Invariant, Report};
+use crate::world::{Grant, GrantKey, Shard, World, is_unfinished};
+
+/// Counts repeats.
+#[derive(Debug, Default)]
+pub(crate) struct Delivering {
+    repeats: BTreeMap<GrantKey, u64>,
+}
+
+impl Delivering {
+    pub(crate) fn judge(&mut self, world: &World, event: &Event, limits: &Limits, report: &mut Report) {
+        match &event.what {
+            What::DeliveryStarted(delivery) => {
+                // Without a grant the host does not hold the lease, which is said there.
+                let Some(grant) = world.grant_of(delivery) else { return };
+                started(world, grant, delivery, report);
+            }
+            What::DeliveryEnded { id, outcome: Outcome::Ok, failed } => {
+                if let Some(delivery) = world.in_flight.get(id) {
+                    self.handled(world, delivery, failed, limits, report);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts records that an earlier grant settled too.
+    fn handled(&mut self, world: &World, delivery: &Delivery, failed: &[Place], limits: &Limits, report: &mut Report) {
+        let shard = world.grant_of(delivery).and_then(|grant| world.shard_of(grant));
+        let Some(shard) = shard.filter(|_| world.is_held(delivery)) else { return };
+        let by_others = |place: &&Place| {
+            let settled = shard.settled.get(*place).and_then(|settled| settled.epoch);
+            settled.is_some_and(|epoch| epoch != delivery.epoch) && !failed.contains(place)
+        };
+        let count = delivery.places.iter().filter(by_others).count() as u64;
+        let repeats = self.repeats.entry(GrantKey::of(delivery)).or_default();
+        let was_within = *repeats <= limits.repeats_max;
+        *repeats += count;
+        if was_within && *repeats > limits.repeats_max {
+            let what =
+                format!("{} of {} repeats more than {} records", delivery.host, delivery.shard, limits.repeats_max);
+            report.add(Invariant::S9, what);
+        }
+    }
+}
+
+fn started(world: &World, grant: &Grant, delivery: &Delivery, report: &mut Report) {
+    if let Some(what) = of_namesake(world, grant, delivery) {
+        report.add(Invariant::S16, what);
+        return;
+    }
+    let Some(shard) = world.shard_of(grant) else { return };
+    if !grant.has_delivered {
+        report.add_all(Invariant::S6, unended_parent(world, grant, shard));
+    }
+    let broken = out_of_order(grant, delivery)
+        .or_else(|| before_start(grant, delivery))
+        .or_else(|| repeat(grant, shard, delivery))
+        .or_else(|| left_out(world, grant, shard, delivery));
+    if let Some((invariant, what)) = broken {
+        report
+            .add(invariant, format!("{} delivers {:?} of {}: {what}", delivery.host, delivery.places, delivery.shard));
+    }
+}
+
+/// S16: records of today's stream, by a grant whose place is one of yesterday's.
+fn of_namesake(world: &World, grant: &Grant, delivery: &Delivery) -> Option<String> {
+    let generation = world.stream.generation;
+    let reads_new = grant.generation == generation || world.stream.is_of_current(delivery, grant.generation);
+    let came_from_old = grant.start != Checkpoint::Initial && grant.start_generation != generation;
+    let went_on = grant.generation != generation && grant.has_delivered;
+    (reads_new && (came_from_old || went_on)).then(|| {
+        format!("{} goes on in {} from {:?} of the stream before", delivery.host, delivery.shard, grant.frontier())
+    })
+}
+
+/// S6: a parent that somebody still reads, or will.
+fn unended_parent(world: &World, grant: &Grant, shard: &Shard) -> Option<String> {
+    let table = &world.table;
+    let blocks = |parent: &&String| {
+        if table.ended.contains(&(grant.generation, (*parent).clone())) {
+            return false;
+        }
+        if let Some(row) = table.row(parent) {
+            return is_unfinished(&row.checkpoint);
+        }
+        // Removed by an operator, not listed any more, or closed before the application's first start.
+        let is_listed = world.stream.shard(parent).is_some_and(|parent| !parent.is_gone);
+        is_listed && !table.created_at.contains_key(*parent) && world.stream.starts_at_oldest()
+    };
+    let parent = shard.parents.iter().find(blocks)?;
+    Some(format!("{} is delivered while its parent {parent} has not ended", grant.key.shard))
+}
+
+type Broken = Option<(Invariant, String)>;
+
+/// S7: one batch at a time, in order, and nothing else while something waits for its next attempt.
+fn out_of_order(grant: &Grant, delivery: &Delivery) -> Broken {
+    if !delivery.places.is_sorted_by(|a, b| a < b) {
+        return Some((Invariant::S7, "not in order".to_owned()));
+    }
+    if grant.open.is_some() {
+        return Some((Invariant::S7, "another delivery of this grant is still running".to_owned()));
+    }
+    if grant.pending.is_empty() || grant.is_rewind(delivery) {
+        return None;
+    }
+    let newcomer = delivery.places.iter().find(|place| !grant.pending.contains(place))?;
+    (!grant.handled.contains_key(newcomer))
+        .then(|| (Invariant::S7, format!("{newcomer:?} goes out while {:?} must be tried again", grant.pending)))
+}
+
+fn before_start(grant: &Grant, delivery: &Delivery) -> Broken {
+    let first = Checkpoint::At(delivery.places.first()?.clone());
+    (first <= grant.start).then(|| (Invariant::S8, format!("the grant started at {:?}", grant.start)))
+}
+
+/// S9: within a grant only what failed is repeated, and says so; after a lease was given back nothing is.
+fn repeat(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
+    let is_rewind = grant.is_rewind(delivery);
+    let again = delivery.places.iter().find(|place| grant.handled.contains_key(place));
+    if let (Some(place), false) = (again, is_rewind) {
+        return Some((Invariant::S9, format!("{place:?} was handled in this grant")));
+    }
+    let last_attempt = grant.last.as_ref().map_or(0, |last| last.attempt);
+    if !is_rewind && !grant.pending.is_empty() && delivery.attempt <= last_attempt {
+        return Some((Invariant::S9, format!("attempt {} follows attempt {last_attempt}", delivery.attempt)));
+    }
+    let (epoch, through) = shard.given_back.as_ref().filter(|(epoch, _)| *epoch < delivery.epoch)?;
+    let place = delivery.places.first().filter(|place| *place <= through)?;
+    Some((Invariant::S9, format!("{place:?} was settled before the lease was given back under epoch {epoch}")))
+}
+
+/// S8, or S7 if it was tried before: a record that this grant passes over.
+fn left_out(world: &World, grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
+    let (first, last) = (delivery.places.first()?, delivery.places.last()?);
+    let is_rewind = grant.is_rewind(delivery);
+    let starts_anywhere = grant.start == Checkpoint::Initial
+        && !grant.has_delivered
+        && !world.stream.starts_at_oldest()
+        && shard.parents.is_empty();
+    let first = Checkpoint::At(first.clone());
+    let from = match (starts_anywhere, is_rewind) {
+        (true, _) => first,
+        (false, true) => first.min(grant.frontier()),
+        (false, false) => grant.frontier(),
+    };
+    let batch: BTreeSet<&Place> = delivery.places.iter().collect();
+    let is_handled =
+        |place: &Place| grant.handled.contains_key(place) && !(is_rewind && Some(place) >= delivery.places.first());
+    let place =
+        shard.due(&from, &Checkpoint::At(last.clone())).find(|place| !batch.contains(place) && !is_handled(place))?;
+    let invariant = if grant.pending.contains(place) && !is_rewind { Invariant::S7 } else { Invariant::S8 };
+    Some((invariant, format!("{place:?} was left out")))
+}

@@ -1,0 +1,179 @@
+//! S10 and S11: a delivery starts only while its host may believe that it holds the lease, and is in no doubt.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::history::{Call, CallResult, Delivery, Event, Heartbeat, HostChange, Micros, What, WriteKind};
+use crate::limits::Limits;
+use crate::rules;
+use crate::violation::{Invariant, Report};
+use crate::world::World;
+
+/// What each host may believe of its leases.
+#[derive(Debug, Default)]
+pub(crate) struct Holding {
+    holds: BTreeMap<(String, String), Hold>,
+    /// When each host sent its last answered heartbeat, by its own clock.
+    beats: BTreeMap<String, Micros>,
+    /// Host, row and sending time of each applied write.
+    applied: BTreeSet<(String, String, Micros)>,
+}
+
+/// What a host may believe of one lease.
+#[derive(Debug, Default)]
+struct Hold {
+    /// By the host's own clock; `None` without a lease.
+    until: Option<Micros>,
+    /// When it got to know that an answer is missing.
+    in_doubt_since: Option<Micros>,
+    /// Unanswered writes, which may turn out to have been applied.
+    unanswered: Vec<Unanswered>,
+    /// The host was paused: it may have looked at its lease right before.
+    may_be_late: bool,
+}
+
+#[derive(Debug)]
+struct Unanswered {
+    sent_at: Micros,
+    local_sent_at: Micros,
+    is_take: bool,
+}
+
+impl Holding {
+    pub(crate) fn judge(&mut self, world: &World, event: &Event, limits: &Limits, report: &mut Report) {
+        match &event.what {
+            What::Written(write) => {
+                if let Some(by) = &write.by {
+                    self.applied.insert((by.clone(), write.key.clone(), write.sent_at));
+                }
+            }
+            What::Called(call) => self.called(call, event.at, limits),
+            What::Heartbeat(beat) => self.beat(beat, limits),
+            What::Host { host, change } => self.host_changed(world, host, *change),
+            What::DeliveryStarted(delivery) => self.delivered(world, delivery, event.at, limits, report),
+            _ => {}
+        }
+    }
+
+    fn called(&mut self, call: &Call, at: Micros, limits: &Limits) {
+        let is_take = matches!(call.kind, Some(WriteKind::Take { .. }));
+        let is_keepers =
+            matches!(call.kind, Some(WriteKind::Renew | WriteKind::Checkpoint | WriteKind::End | WriteKind::Release));
+        if call.kind.is_some() && !is_take && !is_keepers {
+            return;
+        }
+        let id = |sent_at| (call.host.clone(), call.key.clone(), sent_at);
+        let was_applied = call.result == CallResult::Ok || self.applied.contains(&id(call.sent_at));
+        let hold = self.holds.entry((call.host.clone(), call.key.clone())).or_default();
+        let this = Unanswered { sent_at: call.sent_at, local_sent_at: call.local_sent_at, is_take };
+        match (call.result, call.kind) {
+            (CallResult::NotApplied, _) | (CallResult::Unknown, None) => return,
+            (CallResult::Unknown, Some(_)) => {
+                if is_keepers {
+                    hold.in_doubt_since.get_or_insert(at);
+                }
+                hold.unanswered.push(this);
+                return;
+            }
+            (CallResult::Ok, Some(WriteKind::Release)) => {
+                *hold = Hold::default();
+                return;
+            }
+            (CallResult::Ok | CallResult::Conflict, kind) => {
+                // A read that was sent before the write says nothing of it.
+                if hold.unanswered.iter().all(|unanswered| unanswered.sent_at <= call.sent_at) {
+                    hold.in_doubt_since = None;
+                }
+                if kind.is_some() && was_applied {
+                    hold.held_by(&this, call.local_at, limits);
+                    let beat = self.beats.get(&call.host).map(|beat| rules::hold_until(*beat, limits));
+                    if is_take {
+                        hold.unanswered.clear();
+                        hold.until = hold.until.max(beat);
+                    }
+                }
+            }
+        }
+        let unanswered = std::mem::take(&mut hold.unanswered);
+        for write in unanswered.iter().filter(|write| self.applied.contains(&id(write.sent_at))) {
+            hold.held_by(write, call.local_at, limits);
+        }
+        hold.unanswered = unanswered;
+    }
+
+    fn beat(&mut self, beat: &Heartbeat, limits: &Limits) {
+        if beat.result != CallResult::Ok {
+            return;
+        }
+        let last = self.beats.entry(beat.host.clone()).or_default();
+        *last = beat.local_sent_at.max(*last);
+        let until = rules::hold_until(beat.local_sent_at, limits);
+        for (_, hold) in self.holds.iter_mut().filter(|((host, _), _)| *host == beat.host) {
+            // A lease that ran out is not revived by a late answer.
+            if hold.until.is_some_and(|old| beat.local_at <= old) {
+                hold.until = hold.until.max(Some(until));
+            }
+        }
+    }
+
+    fn host_changed(&mut self, world: &World, host: &str, change: HostChange) {
+        match change {
+            HostChange::Started | HostChange::Stopped | HostChange::Crashed => {
+                self.holds.retain(|(holder, _), _| holder != host);
+                self.beats.remove(host);
+            }
+            HostChange::Resumed => {
+                let mine = self.holds.iter_mut().filter(|((holder, _), _)| holder == host);
+                for ((_, key), hold) in mine {
+                    // Whoever waits for a plugin is not between a look at the lease and a call.
+                    let is_busy = world.in_flight.values().any(|open| open.host == host && open.shard == *key);
+                    hold.may_be_late = !is_busy;
+                }
+            }
+            HostChange::Stopping | HostChange::Paused => {}
+        }
+    }
+
+    fn delivered(&mut self, world: &World, delivery: &Delivery, at: Micros, limits: &Limits, report: &mut Report) {
+        let (host, shard) = (&delivery.host, &delivery.shard);
+        let hold = self.holds.entry((host.clone(), shard.clone())).or_default();
+        // One batch, and only that one, may have been past the check when the host was paused.
+        let is_excused = std::mem::take(&mut hold.may_be_late);
+        if let (Some(since), false) = (hold.in_doubt_since, is_excused)
+            && at > since.saturating_add(limits.check_to_call)
+        {
+            report.add(Invariant::S11, format!("{host} delivers {shard}, in doubt since {since}"));
+        }
+        let Some(grant) = world.grant_of(delivery) else {
+            let what = format!("{host} delivers {shard} under epoch {}, which it was never granted", delivery.epoch);
+            return report.add(Invariant::S10, what);
+        };
+        if is_excused {
+            return;
+        }
+        let Some(until) = hold.until else {
+            let what = format!("{host} delivers {shard} but holds no lease on it");
+            return report.add(Invariant::S10, what);
+        };
+        let is_lost = world.table.rows.contains_key(shard) && !world.is_held(delivery) && !grant.is_interfered;
+        if is_lost {
+            let what = format!("{host} delivers {shard} under epoch {}, but the row is another's", delivery.epoch);
+            report.add(Invariant::S10, what);
+        } else if delivery.local_at >= until.saturating_add(limits.check_to_call) {
+            let late = delivery.local_at - until;
+            report.add(Invariant::S10, format!("{host} delivers {shard} {late} us after its deadline"));
+        }
+    }
+}
+
+impl Hold {
+    /// Counts from the sending of an applied write, if its answer, or the word on it, came in time.
+    fn held_by(&mut self, write: &Unanswered, local_at: Micros, limits: &Limits) {
+        let until = rules::hold_until(write.local_sent_at, limits);
+        if write.is_take {
+            self.until = Some(until);
+            self.in_doubt_since = None;
+        } else if self.until.is_some_and(|old| local_at <= old) {
+            self.until = self.until.max(Some(until));
+        }
+    }
+}

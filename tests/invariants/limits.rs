@@ -1,0 +1,87 @@
+//! What a history is judged by.
+
+use crate::history::Micros;
+
+/// The parameters of the judged fleet and run.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// How long an observer waits without seeing a lease move before it takes it.
+    pub lease_duration: Micros,
+    /// How much earlier its holder stops. Half of it covers each side's clock error.
+    pub margin: Micros,
+    /// How much time may pass between a host's last look at its lease and the start of a delivery, without a pause.
+    /// 0 in a simulator, where code takes no time.
+    pub check_to_call: Micros,
+    /// Whether shards without a checkpoint are read from their oldest record; otherwise (`LATEST`, `AT_TIMESTAMP`)
+    /// nobody knows what a shard without parents may leave out before its first delivery.
+    pub starts_at_oldest: bool,
+    /// Records that may be settled again after one change of owner: what may be settled without a checkpoint, and the
+    /// batch in flight.
+    pub repeats_max: u64,
+    /// When the last fault was gone; `None` if the run does not heal, which turns off all that is due "in the end".
+    pub healed_at: Option<Micros>,
+    /// When the run ended.
+    pub end: Micros,
+    /// What is due in the healed phase.
+    pub bounds: Bounds,
+}
+
+/// Bounds of liveness; `None` is not checked.
+#[derive(Debug, Clone, Default)]
+pub struct Bounds {
+    /// L1: an orphaned lease has an owner again.
+    pub retaken_within: Option<Micros>,
+    /// L2: lease counts differ by at most one, and no lease changes hands any more, this long after the last disturbance.
+    pub balanced_within: Option<Micros>,
+    /// L3: child rows exist, this long after the parent's end was read and all its records were settled.
+    pub children_within: Option<Micros>,
+    /// L4: all that was produced before the run was healed is settled.
+    pub caught_up_within: Option<Micros>,
+    /// L5: a host that is told to stop holds nothing any more.
+    pub released_within: Option<Micros>,
+    /// L5: what such a host gave back has a new owner.
+    pub handed_on_within: Option<Micros>,
+    /// L7: calls on lease rows once the run is healed.
+    pub calls: Option<Rate>,
+    /// `NoLoss`: records produced this close to the end of the run may still be on their way.
+    pub settled_within: Micros,
+}
+
+/// At most so many in any window of that length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// So many.
+    pub max: usize,
+    /// The window.
+    pub window: Micros,
+    /// How long after the healing the rate must hold.
+    pub after: Micros,
+}
+
+impl Limits {
+    /// A run that ends at `end` without healing, with the product's margin of a tenth of `lease_duration`.
+    pub fn new(lease_duration: Micros, end: Micros) -> Self {
+        Self {
+            lease_duration,
+            margin: lease_duration / 10,
+            check_to_call: 0,
+            starts_at_oldest: true,
+            repeats_max: u64::MAX,
+            healed_at: None,
+            end,
+            bounds: Bounds::default(),
+        }
+    }
+
+    /// How long a holder may go on after it sent its last applied write.
+    pub fn hold_for(&self) -> Micros {
+        self.lease_duration.saturating_sub(self.margin)
+    }
+
+    /// How long a lease must have been unmoved, by the true clock, before anybody may take it.
+    ///
+    /// The taker measures a whole lease duration on its own clock, which may be fast by half the margin.
+    pub fn unmoved_for(&self) -> Micros {
+        self.lease_duration.saturating_sub(self.margin / 2)
+    }
+}

@@ -1,0 +1,8 @@
+//! For each invariant the shortest history that keeps it and one that breaks it, and nothing but it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod legal;
+mod liveness;
+mod safety;
+mod story;

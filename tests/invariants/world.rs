@@ -1,0 +1,201 @@
+//! What is true at a point of a history: the stream, the table, the grants and the hosts.
+
+mod grant;
+mod stream;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::history::{Checkpoint, Delivery, Event, HostChange, Micros, Outcome, Place, What, Write, WriteKind};
+
+pub(crate) use grant::{Grant, GrantKey};
+pub(crate) use stream::{Shard, Stream};
+pub(crate) use table::{RowFacts, Table};
+
+/// What is true at a point of a history.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) stream: Stream,
+    pub(crate) table: Table,
+    pub(crate) grants: BTreeMap<GrantKey, Grant>,
+    /// Deliveries that have not ended.
+    pub(crate) in_flight: BTreeMap<u64, Delivery>,
+    pub(crate) hosts: BTreeMap<String, HostFacts>,
+    /// Limits of outcomes whose `DeliveryEnded` is still to come.
+    held_back: BTreeMap<u64, Option<Place>>,
+}
+
+/// What a host does.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HostFacts {
+    pub(crate) is_running: bool,
+    pub(crate) is_paused: bool,
+    pub(crate) stopping_since: Option<Micros>,
+    pub(crate) heartbeat_sent_at: Option<Micros>,
+}
+
+impl HostFacts {
+    /// Runs, and wants leases.
+    pub(crate) fn is_live(&self) -> bool {
+        self.is_running && !self.is_paused && self.stopping_since.is_none()
+    }
+}
+
+impl World {
+    pub(crate) fn new(starts_at_oldest: bool) -> Self {
+        Self {
+            stream: Stream::new(starts_at_oldest),
+            table: Table::default(),
+            grants: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            held_back: BTreeMap::new(),
+        }
+    }
+
+    /// The grant that a delivery claims to belong to.
+    pub(crate) fn grant_of(&self, delivery: &Delivery) -> Option<&Grant> {
+        self.grants.get(&GrantKey::of(delivery))
+    }
+
+    /// The grant under which `write` was sent, if the writer holds the row.
+    pub(crate) fn grant_of_write(&self, write: &Write) -> Option<&Grant> {
+        let by = write.by.as_ref()?;
+        let facts = self.table.rows.get(&write.key)?;
+        let key = GrantKey { host: by.clone(), shard: write.key.clone(), epoch: facts.epoch? };
+        (facts.row.owner.as_ref() == Some(by)).then(|| self.grants.get(&key))?
+    }
+
+    /// Whether the table says that `delivery`'s host holds its lease under its epoch.
+    pub(crate) fn is_held(&self, delivery: &Delivery) -> bool {
+        self.table.rows.get(&delivery.shard).is_some_and(|facts| {
+            facts.row.owner.as_ref() == Some(&delivery.host) && facts.epoch == Some(delivery.epoch)
+        })
+    }
+
+    /// The records of the stream that a grant is, or was, about.
+    pub(crate) fn shard_of(&self, grant: &Grant) -> Option<&Shard> {
+        self.stream.shards.get(&(grant.generation, grant.key.shard.clone()))
+    }
+
+    pub(crate) fn apply(&mut self, event: &Event) {
+        match &event.what {
+            What::Produced { shard, at, .. } => self.stream.produced(shard, at, event.at),
+            What::Topology(change) => self.stream.changed(change),
+            What::Written(write) => self.written(write, event.at),
+            What::SaidEnd { host, shard } => {
+                // Only the reader of the latest grant can be the one that was told.
+                let epoch = self.table.rows.get(shard).and_then(|facts| facts.epoch);
+                let key = epoch.map(|epoch| GrantKey { host: host.clone(), shard: shard.clone(), epoch });
+                if let Some(grant) = key.and_then(|key| self.grants.get_mut(&key)) {
+                    grant.said_end_at.get_or_insert(event.at);
+                }
+            }
+            What::DeliveryStarted(delivery) => self.started(delivery),
+            What::HeldBack { id, through } => {
+                self.held_back.insert(*id, through.clone());
+            }
+            What::DeliveryEnded { id, outcome, failed } => self.ended(*id, *outcome, failed, event.at),
+            What::Host { host, change } => self.host_changed(host, *change, event.at),
+            What::Heartbeat(beat) => {
+                if beat.result == crate::history::CallResult::Ok {
+                    let facts = self.hosts.entry(beat.host.clone()).or_default();
+                    facts.heartbeat_sent_at = facts.heartbeat_sent_at.max(Some(beat.sent_at));
+                }
+            }
+            What::Called(_) | What::Offered { .. } => {}
+        }
+    }
+
+    fn written(&mut self, write: &Write, at: Micros) {
+        let generation = self.stream.generation;
+        match write.kind {
+            WriteKind::Take { .. } => {
+                if let (Some(by), Some(after)) = (&write.by, &write.after) {
+                    let key = GrantKey { host: by.clone(), shard: write.key.clone(), epoch: after.counter };
+                    let start_generation = self.table.rows.get(&write.key).map(|facts| facts.checkpoint_generation);
+                    let start_generation = start_generation.unwrap_or(generation);
+                    let grant = Grant::new(key.clone(), after.checkpoint.clone(), generation, start_generation);
+                    self.grants.insert(key, grant);
+                }
+            }
+            WriteKind::Release => {
+                let owed = self.grant_of_write(write).map(|grant| (grant.generation, grant.settled_through.clone()));
+                if let Some((generation, Some(through))) = owed
+                    && let Some(epoch) = self.table.rows.get(&write.key).and_then(|facts| facts.epoch)
+                    && let Some(shard) = self.stream.shards.get_mut(&(generation, write.key.clone()))
+                {
+                    shard.given_back = Some((epoch, through));
+                }
+            }
+            WriteKind::Admin | WriteKind::Create | WriteKind::Delete => {
+                self.stream.interfered(write);
+                let facts = self.table.rows.get(&write.key);
+                let holder = facts.and_then(|facts| Some((facts.row.owner.clone()?, facts.epoch?)));
+                let key = holder.map(|(host, epoch)| GrantKey { host, shard: write.key.clone(), epoch });
+                if let Some(grant) = key.and_then(|key| self.grants.get_mut(&key)) {
+                    grant.is_interfered = true;
+                }
+            }
+            WriteKind::Checkpoint | WriteKind::End | WriteKind::Renew | WriteKind::Claim => {}
+        }
+        let written_generation = self.grant_of_write(write).map_or(generation, |grant| grant.generation);
+        let key = self.grant_of_write(write).map(|grant| grant.key.clone());
+        if let (Some(grant), Some(after)) = (key.and_then(|key| self.grants.get_mut(&key)), &write.after)
+            && write.kind == WriteKind::Checkpoint
+        {
+            grant.written = grant.written.clone().max(after.checkpoint.clone());
+        }
+        self.table.written(write, at, written_generation);
+    }
+
+    fn started(&mut self, delivery: &Delivery) {
+        self.in_flight.insert(delivery.id, delivery.clone());
+        let Some(grant) = self.grants.get_mut(&GrantKey::of(delivery)) else { return };
+        let generation = self.stream.generation;
+        if grant.generation != generation && self.stream.is_of_current(delivery, grant.generation) {
+            grant.move_to(generation);
+        }
+        let starts_at_oldest = self.stream.starts_at_oldest();
+        if let Some(shard) = self.stream.shards.get_mut(&(grant.generation, delivery.shard.clone())) {
+            shard.first_delivered(grant, delivery, starts_at_oldest);
+        }
+        grant.started(delivery);
+    }
+
+    fn ended(&mut self, id: u64, outcome: Outcome, failed: &[Place], at: Micros) {
+        let held_back = self.held_back.remove(&id);
+        let Some(delivery) = self.in_flight.remove(&id) else { return };
+        // What a host handled after it lost its lease is dropped by it: it settles nothing.
+        let counts = self.is_held(&delivery);
+        let Some(grant) = self.grants.get_mut(&GrantKey::of(&delivery)) else { return };
+        let failed: BTreeSet<Place> = failed.iter().cloned().collect();
+        let through = held_back.unwrap_or_else(|| delivery.places.last().cloned());
+        grant.ended(&delivery, outcome, &failed, through.as_ref(), at);
+        let Some(shard) = self.stream.shards.get_mut(&(grant.generation, delivery.shard.clone())) else { return };
+        grant.advance(shard);
+        if outcome == Outcome::Ok && counts {
+            shard.settled(delivery.places.iter().filter(|place| !failed.contains(*place)), delivery.epoch, at);
+        }
+    }
+
+    fn host_changed(&mut self, host: &str, change: HostChange, at: Micros) {
+        let facts = self.hosts.entry(host.to_owned()).or_default();
+        match change {
+            HostChange::Started => *facts = HostFacts { is_running: true, ..HostFacts::default() },
+            HostChange::Stopping => facts.stopping_since = Some(at),
+            HostChange::Stopped | HostChange::Crashed => facts.is_running = false,
+            HostChange::Paused => facts.is_paused = true,
+            HostChange::Resumed => facts.is_paused = false,
+        }
+        if matches!(change, HostChange::Started | HostChange::Stopped | HostChange::Crashed) {
+            // Its calls died with it.
+            self.in_flight.retain(|_, delivery| delivery.host != host);
+        }
+    }
+}
+
+/// Whether a row with this checkpoint needs a reader.
+pub(crate) fn is_unfinished(checkpoint: &Checkpoint) -> bool {
+    *checkpoint != Checkpoint::End
+}

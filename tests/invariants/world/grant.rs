@@ -1,0 +1,162 @@
+//! One host's hold on one lease, from its take on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Shard;
+use crate::history::{Checkpoint, Delivery, Micros, Outcome, Place};
+
+/// What names a grant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GrantKey {
+    pub(crate) host: String,
+    pub(crate) shard: String,
+    pub(crate) epoch: u64,
+}
+
+/// One host's hold on one lease.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) key: GrantKey,
+    /// The checkpoint in the row when it was granted.
+    pub(crate) start: Checkpoint,
+    /// The stream whose records it delivers.
+    pub(crate) generation: usize,
+    /// The stream that the checkpoint it started from speaks of.
+    pub(crate) start_generation: usize,
+    /// Records that the plugin took without reporting them, and when they were committed; `None` while held back.
+    pub(crate) handled: BTreeMap<Place, Option<Micros>>,
+    /// Records that were delivered and must be delivered again before anything later is.
+    pub(crate) pending: BTreeSet<Place>,
+    /// Everything up to here is committed.
+    pub(crate) settled_through: Option<Place>,
+    /// The checkpoint as this grant left it in the row.
+    pub(crate) written: Checkpoint,
+    pub(crate) said_end_at: Option<Micros>,
+    pub(crate) has_delivered: bool,
+    /// An operator wrote to the row meanwhile: the holder may not know yet that its lease is gone.
+    pub(crate) is_interfered: bool,
+    /// The delivery that runs.
+    pub(crate) open: Option<u64>,
+    /// Of the last delivery.
+    pub(crate) last: Option<Last>,
+}
+
+/// What is remembered of the last delivery of a grant.
+#[derive(Debug)]
+pub(crate) struct Last {
+    pub(crate) attempt: u32,
+    pub(crate) digest: String,
+    pub(crate) outcome: Option<Outcome>,
+}
+
+impl GrantKey {
+    pub(crate) fn of(delivery: &Delivery) -> Self {
+        Self { host: delivery.host.clone(), shard: delivery.shard.clone(), epoch: delivery.epoch }
+    }
+}
+
+impl Grant {
+    pub(super) fn new(key: GrantKey, start: Checkpoint, generation: usize, start_generation: usize) -> Self {
+        Self {
+            key,
+            written: start.clone(),
+            start,
+            generation,
+            start_generation,
+            handled: BTreeMap::new(),
+            pending: BTreeSet::new(),
+            settled_through: None,
+            said_end_at: None,
+            has_delivered: false,
+            is_interfered: false,
+            open: None,
+            last: None,
+        }
+    }
+
+    /// Whether `delivery` may be one that starts over: the instance that held records back is gone, and with it what it
+    /// held. Never below what was written down.
+    pub(crate) fn is_rewind(&self, delivery: &Delivery) -> bool {
+        let Some(first) = delivery.places.first() else { return false };
+        let is_above = Checkpoint::At(first.clone()) > self.written;
+        // Asked of every delivery, so what is rare is asked first.
+        if !is_above || self.handled.range::<Place, _>(first..).next().is_none() {
+            return false;
+        }
+        let nothing_committed = self.handled.range::<Place, _>(first..).all(|(_, committed)| committed.is_none());
+        nothing_committed || self.is_new_instance(delivery)
+    }
+
+    /// Whether `place` was settled by `at`.
+    pub(crate) fn was_settled_by(&self, place: &Place, at: Micros) -> bool {
+        self.handled.get(place).is_some_and(|committed| committed.is_some_and(|committed| committed <= at))
+    }
+
+    /// From where records are not known to be settled without a gap.
+    pub(crate) fn frontier(&self) -> Checkpoint {
+        self.settled_through.clone().map_or_else(|| self.start.clone(), Checkpoint::At)
+    }
+
+    pub(super) fn started(&mut self, delivery: &Delivery) {
+        if self.is_rewind(delivery)
+            && let Some(first) = delivery.places.first()
+        {
+            self.handled.split_off(first);
+            self.pending.clear();
+            self.settled_through = self.settled_through.take().filter(|through| through < first);
+        }
+        self.has_delivered = true;
+        self.open = Some(delivery.id);
+        self.last = Some(Last { attempt: delivery.attempt, digest: delivery.digest.clone(), outcome: None });
+    }
+
+    pub(super) fn ended(
+        &mut self,
+        delivery: &Delivery,
+        outcome: Outcome,
+        failed: &BTreeSet<Place>,
+        through: Option<&Place>,
+        at: Micros,
+    ) {
+        self.open = self.open.filter(|open| *open != delivery.id);
+        if let Some(last) = &mut self.last {
+            last.outcome = Some(outcome);
+        }
+        if outcome != Outcome::Ok {
+            self.pending.extend(delivery.places.iter().cloned());
+            return;
+        }
+        for place in &delivery.places {
+            if failed.contains(place) {
+                self.pending.insert(place.clone());
+            } else {
+                self.pending.remove(place);
+                self.handled.entry(place.clone()).or_insert(None);
+            }
+        }
+        let Some(through) = through else { return };
+        let held = self.handled.range_mut::<Place, _>(..=through).rev();
+        held.take_while(|(_, committed)| committed.is_none()).for_each(|(_, committed)| *committed = Some(at));
+    }
+
+    /// Moves the frontier over what is committed without a gap.
+    pub(super) fn advance(&mut self, shard: &Shard) {
+        let frontier = self.frontier();
+        let is_committed = |place: &&Place| self.handled.get(*place).is_some_and(Option::is_some);
+        let through = shard.due(&frontier, &Checkpoint::End).take_while(is_committed).last().cloned();
+        self.settled_through = through.or(self.settled_through.take());
+    }
+
+    /// The stream was recreated and this grant reads the new one.
+    pub(super) fn move_to(&mut self, generation: usize) {
+        self.generation = generation;
+        self.handled.clear();
+        self.pending.clear();
+        self.settled_through = None;
+        self.start = Checkpoint::Initial;
+    }
+
+    fn is_new_instance(&self, delivery: &Delivery) -> bool {
+        self.last.as_ref().is_some_and(|last| last.digest != delivery.digest || last.outcome == Some(Outcome::Trap))
+    }
+}

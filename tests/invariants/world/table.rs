@@ -1,0 +1,74 @@
+//! The lease table.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::history::{Checkpoint, Micros, Row, Write, WriteKind};
+
+/// The lease table, and what a row does not say of itself.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) rows: BTreeMap<String, RowFacts>,
+    /// When each key got its first row, also if that is gone by now.
+    pub(crate) created_at: BTreeMap<String, Micros>,
+    /// Shards, by the stream they are of, whose row once said that they have ended.
+    pub(crate) ended: BTreeSet<(usize, String)>,
+}
+
+/// A row, and what it does not say of itself.
+#[derive(Debug, Clone)]
+pub(crate) struct RowFacts {
+    pub(crate) row: Row,
+    /// The counter after the last take; `None` before the first, and after an operator changed the owner.
+    pub(crate) epoch: Option<u64>,
+    /// When the last take was applied.
+    pub(crate) taken_at: Micros,
+    /// When the counter got its value.
+    pub(crate) raised_at: Micros,
+    /// The stream that the checkpoint speaks of.
+    pub(crate) checkpoint_generation: usize,
+}
+
+impl Table {
+    pub(crate) fn written(&mut self, write: &Write, at: Micros, generation: usize) {
+        let Some(after) = &write.after else {
+            self.rows.remove(&write.key);
+            return;
+        };
+        self.created_at.entry(write.key.clone()).or_insert(at);
+        let facts = self.rows.entry(write.key.clone()).or_insert_with(|| RowFacts::fresh(after, at, generation));
+        facts.written(write, after, at, generation);
+        if after.checkpoint == Checkpoint::End {
+            self.ended.insert((generation, write.key.clone()));
+        }
+    }
+
+    pub(crate) fn row(&self, key: &str) -> Option<&Row> {
+        self.rows.get(key).map(|facts| &facts.row)
+    }
+}
+
+impl RowFacts {
+    fn fresh(row: &Row, at: Micros, generation: usize) -> Self {
+        Self { row: row.clone(), epoch: None, taken_at: at, raised_at: at, checkpoint_generation: generation }
+    }
+
+    fn written(&mut self, write: &Write, after: &Row, at: Micros, generation: usize) {
+        match write.kind {
+            WriteKind::Take { .. } => {
+                self.epoch = Some(after.counter);
+                self.taken_at = at;
+            }
+            WriteKind::Create => *self = Self::fresh(after, at, generation),
+            WriteKind::Admin if after.owner != self.row.owner => self.epoch = None,
+            _ => {}
+        }
+        // What observers go by.
+        if after.counter != self.row.counter || after.owner != self.row.owner {
+            self.raised_at = at;
+        }
+        if after.checkpoint != self.row.checkpoint {
+            self.checkpoint_generation = generation;
+        }
+        self.row = after.clone();
+    }
+}
