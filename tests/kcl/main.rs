@@ -115,7 +115,7 @@ async fn side_by_side(scene: &mut Scene, ours: Host) -> Host {
     assert!(ours.terminate().await.success());
     scene.until_owned("the KCL owns all", |owners| owns_all(owners, "kcl-3")).await;
     let ours = scene.ours("ours-3");
-    scene.for_a_while(Duration::from_secs(1)).await;
+    scene.until_owned("we have our share of the living KCL's", |owners| count(owners, "ours-3") == 3).await;
     let _hangs_on_finished_leases = stop(kcl).await;
     scene.until_owned("we own all", |owners| owns_all(owners, "ours-3")).await;
     ours
@@ -139,8 +139,8 @@ async fn under_a_leader(scene: &mut Scene, ours: Host) -> Host {
     scene.split(owners.keys().next().unwrap()).await;
     scene.until_owned("the KCL owns the children", |owners| owners.len() == 6 && owns_all(owners, "kcl-3")).await;
     let ours = scene.ours("ours-3");
-    scene.for_a_while(Duration::from_secs(1)).await;
-    let _hangs_on_finished_leases = stop(kcl).await;
+    scene.until_owned("we have our share of the living KCL's", |owners| count(owners, "ours-3") == 3).await;
+    assert!(stop(kcl).await, "a clean end");
     scene.until_owned("we own all", |owners| owns_all(owners, "ours-3")).await;
     ours
 }

@@ -40,8 +40,8 @@ public final class Consumer {
     }
 
     /**
-     * Every processor checkpoints at once. After that the KCL waits for the processor of each lease it holds, and if one
-     * of these is of a shard that has ended long ago (it keeps them for minutes), it waits for ever.
+     * Every processor checkpoints at once. After that a KCL 2.x waits for the processor of each lease it holds, and if
+     * one of these is of a shard that has ended long ago (it keeps them for minutes), it waits for ever.
      */
     private static void stop(Scheduler scheduler, long limitMillis) {
         try {
