@@ -289,3 +289,18 @@ async fn an_idle_fleet_costs_a_heartbeat_and_a_small_read_a_host_and_no_write_a_
     assert!(fleet.coordinator.calls(CoordinatorOp::Heartbeat) - beats <= 2 * 1_210);
     assert!(fleet.coordinator.calls(CoordinatorOp::Fleet) - looks <= 2 * 4_100);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_fails_for_a_moment_during_a_hand_over_makes_nothing_repeat() {
+    let fleet = TestFleet::new(2);
+    let a = fleet.start("a", NativePlugin::echo(1));
+    fleet.put(0..20);
+    until("delivered, not yet checkpointed", || fleet.sink.lines().len() == 20).await;
+    fleet.sink.is_broken.store(true, std::sync::atomic::Ordering::Relaxed);
+    let mend = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        fleet.sink.is_broken.store(false, std::sync::atomic::Ordering::Relaxed);
+    };
+    tokio::join!(a.stop(), mend);
+    assert!(fleet.is_all_checkpointed());
+}
