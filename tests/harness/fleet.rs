@@ -14,7 +14,7 @@ use shardmill_core::ports::{
 use shardmill_core::stream::{Emitted, InitialPosition, LeaseKey, ShardId, StreamName};
 use shardmill_core::time::Moment;
 use shardmill_worker::{
-    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, StatusBoard, Worker, WorkerOptions,
+    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, StatusBoard, Worker, WorkerError, WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -60,7 +60,7 @@ pub struct TestHost {
     pub status: StatusBoard,
     versions: watch::Sender<Arc<dyn ProcessorFactory>>,
     stop: CancellationToken,
-    task: JoinSet<()>,
+    task: JoinSet<Result<(), WorkerError>>,
 }
 
 impl Default for TokioClock {
@@ -149,6 +149,24 @@ impl TestFleet {
     ///
     /// If the options contradict each other.
     pub fn start(&self, id: &str, plugin: impl ProcessorFactory + 'static) -> TestHost {
+        self.start_guarded(id, plugin, Freezer::never())
+    }
+
+    /// Starts a host that runs no code while `is_frozen` holds true.
+    ///
+    /// # Panics
+    ///
+    /// If the options contradict each other.
+    pub fn start_frozen_by(
+        &self,
+        id: &str,
+        plugin: impl ProcessorFactory + 'static,
+        is_frozen: watch::Receiver<bool>,
+    ) -> TestHost {
+        self.start_guarded(id, plugin, Freezer::by(is_frozen))
+    }
+
+    fn start_guarded(&self, id: &str, plugin: impl ProcessorFactory + 'static, freezer: Freezer) -> TestHost {
         let version: Arc<dyn ProcessorFactory> = Arc::new(plugin);
         let (versions, offered) = watch::channel(version);
         let ports = Ports {
@@ -159,7 +177,7 @@ impl TestFleet {
             clock: Arc::new(TokioClock::default()),
             budget: ByteBudget::new(64 << 20).expect("large enough"),
             versions: offered,
-            freezer: Freezer::never(),
+            freezer: freezer.clone(),
         };
         let options = WorkerOptions { worker: WorkerId::new(id).expect("not empty"), ..self.options.clone() };
         let status = StatusBoard::default();
@@ -167,7 +185,7 @@ impl TestFleet {
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
         let stopped = stop.clone();
-        task.spawn(async move { worker.run(stopped, Duration::from_secs(20)).await.expect("the fake table is right") });
+        task.spawn(freezer.guard(async move { worker.run(stopped, Duration::from_secs(20)).await }));
         TestHost { status, versions, stop, task }
     }
 
@@ -218,9 +236,27 @@ impl TestHost {
     }
 
     /// Stops as on SIGTERM, and waits for the end.
+    ///
+    /// # Panics
+    ///
+    /// If it ended by itself before, or for another reason.
     pub async fn stop(mut self) {
         self.stop.cancel();
-        while self.task.join_next().await.is_some() {}
+        while let Some(ended) = self.task.join_next().await {
+            ended.expect("no panic").expect("a planned end");
+        }
+    }
+
+    /// Waits until it ends by itself, with an error that says `message`.
+    ///
+    /// # Panics
+    ///
+    /// If it ends otherwise, or not within an hour of simulated time.
+    pub async fn ended_with(mut self, message: &str) {
+        let ended = tokio::time::timeout(Duration::from_hours(1), self.task.join_next()).await;
+        let ended = ended.expect("never ended").expect("one task").expect("no panic");
+        let error = ended.expect_err("an error").to_string();
+        assert!(error.contains(message), "{error}");
     }
 }
 

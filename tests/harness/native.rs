@@ -36,6 +36,7 @@ pub struct NativePlugin {
     digest: PluginDigest,
     behaviour: Arc<Behaviour>,
     fails_init: bool,
+    hangs: bool,
     /// `None` notes nothing: for measurements.
     history: Option<History>,
 }
@@ -43,6 +44,7 @@ pub struct NativePlugin {
 struct NativeInstance {
     digest: PluginDigest,
     behaviour: Arc<Behaviour>,
+    hangs: bool,
     history: Option<History>,
     shard: ShardId,
 }
@@ -58,12 +60,23 @@ impl NativePlugin {
         behaviour: impl Fn(&ShardId, &Batch) -> Result<Processed, ProcessorError> + Send + Sync + 'static,
     ) -> Self {
         let digest = PluginDigest::from_hex(&format!("{version:016x}").repeat(4)).expect("64 hex digits");
-        Self { digest, behaviour: Arc::new(behaviour), fails_init: false, history: Some(History::default()) }
+        Self {
+            digest,
+            behaviour: Arc::new(behaviour),
+            fails_init: false,
+            hangs: false,
+            history: Some(History::default()),
+        }
     }
 
     /// Handles everything, emits nothing.
     pub fn no_op(version: u64) -> Self {
         Self::new(version, |_, _| Ok(Processed::default()))
+    }
+
+    /// Never comes back from a delivery.
+    pub fn hanging(version: u64) -> Self {
+        Self { hangs: true, ..Self::no_op(version) }
     }
 
     /// Emits each record's data to `out`.
@@ -125,6 +138,7 @@ impl ProcessorFactory for NativePlugin {
             let instance: Box<dyn RecordProcessor> = Box::new(NativeInstance {
                 digest: self.digest.clone(),
                 behaviour: Arc::clone(&self.behaviour),
+                hangs: self.hangs,
                 history: self.history.clone(),
                 shard: context.shard.clone(),
             });
@@ -136,6 +150,9 @@ impl ProcessorFactory for NativePlugin {
 impl RecordProcessor for NativeInstance {
     fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>> {
         Box::pin(async move {
+            if self.hangs {
+                std::future::pending::<()>().await;
+            }
             let result = (self.behaviour)(&self.shard, &batch);
             note(self.history.as_ref(), &self.shard, &self.digest, || Event::Delivered {
                 positions: batch.records.iter().map(|record| record.position.clone()).collect(),

@@ -69,12 +69,22 @@ impl Host {
     ///
     /// If it cannot be started.
     pub fn start(name: &str, args: &[&str], folder: &Path) -> Self {
+        let mut command = Command::new(binary());
+        command.args(args);
+        Self::run(name, command, folder)
+    }
+
+    /// The same with another program, such as another library's worker.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn run(name: &str, mut command: Command, folder: &Path) -> Self {
         let log = folder.join(format!("{name}.log"));
         let stderr = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log file");
         let stdout = stderr.try_clone().expect("a log file");
-        let mut command = Command::new(binary());
-        command.args(args).current_dir(folder).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
-        Self { child: command.spawn().expect("shardmill starts"), log }
+        command.current_dir(folder).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        Self { child: command.spawn().expect("the program starts"), log }
     }
 
     /// Sends a signal.
@@ -148,6 +158,11 @@ impl Host {
         // The body may come in chunks: the object is what lies between the outermost braces.
         let object = body.find('{').zip(body.rfind('}')).map(|(from, to)| &body[from..=to]).unwrap_or_default();
         serde_json::from_str(object).expect("JSON")
+    }
+
+    /// Where its log is.
+    pub fn log_path(&self) -> &Path {
+        &self.log
     }
 
     /// What it logged so far.

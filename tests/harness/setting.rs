@@ -44,6 +44,11 @@ impl Setting {
         self.folder.path()
     }
 
+    /// The stack, for programs that need to be told where it is.
+    pub fn stack(&self) -> &LocalStack {
+        &self.stack
+    }
+
     /// Puts a component into the plugins folder under `name`, in one step.
     ///
     /// # Panics
@@ -70,13 +75,21 @@ impl Setting {
     ///
     /// If it cannot be started.
     pub fn host_with(&self, id: &str, reads_and_batches: &str) -> Host {
+        self.host_sharing(id, "duration = \"3s\"\nscan-every = \"200ms\"", reads_and_batches)
+    }
+
+    /// The same with settings of its own for leases too.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn host_sharing(&self, id: &str, leases: &str, reads_and_batches: &str) -> Host {
         let config = format!(
             r#"
 stream = "{STREAM}"
 worker-id = "{id}"
 [leases]
-duration = "3s"
-scan-every = "200ms"
+{leases}
 {reads_and_batches}
 [checkpoint]
 age = "300ms"

@@ -94,3 +94,20 @@ async fn a_first_version_that_does_not_start_is_retried_and_replaced_by_one_that
     host.offer(NativePlugin::echo(2));
     until("handled", || fleet.has_exactly(0..10)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_taken_while_a_broken_version_is_on_offer_is_served_by_the_one_that_works() {
+    let fleet = TestFleet::new(1);
+    let host = fleet.start("a", NativePlugin::echo(1));
+    fleet.put(0..10);
+    until("running", || fleet.has_exactly(0..10)).await;
+    host.offer(NativePlugin::echo(2).failing_init());
+    let parent = fleet.stream.shards()[0].id.clone();
+    fleet.stream.split(&parent, u128::MAX / 2);
+    fleet.put(10..40);
+    until("the children are served", || fleet.has_exactly(0..40)).await;
+    assert!(host.status.snapshot().refused.is_some(), "and the refusal shows");
+    host.offer(NativePlugin::echo(3));
+    fleet.put(40..60);
+    until("the next version is taken up", || fleet.has_exactly(0..60)).await;
+}

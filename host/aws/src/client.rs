@@ -93,9 +93,14 @@ pub async fn connect(options: &AwsOptions) -> Result<AwsClients, ConnectError> {
         let StaticCredentials { access_key_id, secret_access_key } = credentials;
         loader = loader.credentials_provider(Credentials::from_keys(access_key_id, secret_access_key, None));
     }
-    let shared = loader.load().await;
+    clients_from(&loader.load().await, options)
+}
+
+/// Makes the clients over a chain that is read already: its transport, time and credentials, our limits and endpoints.
+/// A simulator brings a transport and a clock of its own.
+pub fn clients_from(shared: &SdkConfig, options: &AwsOptions) -> Result<AwsClients, ConnectError> {
     let region = shared.region().ok_or(ConnectError::NoRegion)?.to_string();
-    Ok(AwsClients { kinesis: kinesis_client(&shared, options), dynamodb: dynamodb_client(&shared, options), region })
+    Ok(AwsClients { kinesis: kinesis_client(shared, options), dynamodb: dynamodb_client(shared, options), region })
 }
 
 fn kinesis_client(shared: &SdkConfig, options: &AwsOptions) -> aws_sdk_kinesis::Client {

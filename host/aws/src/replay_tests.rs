@@ -130,7 +130,7 @@ async fn a_write_without_a_clear_answer_is_unknown_never_lost_and_never_applied(
         Replay::new([(400, r#"{"__type":"TransactionConflictException"}"#)]),
         Replay::new([(503, "<html>")]),
     ] {
-        let written = LeaseTable::new(replay.dynamodb(), "app").release(&token()).await;
+        let written = LeaseTable::new(replay.dynamodb(), "app").release(&token(), &Progress::default()).await;
         assert!(matches!(written, Err(StoreError::Unknown { .. })), "{written:?}");
     }
 }

@@ -6,6 +6,7 @@
 //! | its durable mode writes the whole state at every put | an append-only journal of what is new |
 //! | `GetRecords` has no `ChildShards`, no lag, no 10 MiB limit, and may end a shard early over expired records | answered by the front |
 //! | `ListShards` forgets the stream on its second page | the token names it |
+//! | `ListShards` ignores its `ShardFilter` | kept |
 //! | AT_TIMESTAMP past the last record starts at the first one | starts at the tip |
 //! | `UpdateShardCount` makes shards without parents | refused |
 
@@ -17,5 +18,15 @@ mod keeper;
 mod replies;
 mod requests;
 mod restore;
+mod shard_filter;
+
+use axum::Router;
+
+use crate::error::StartError;
 
 pub(crate) use front::{Front, serve};
+
+/// The service, empty and kept in memory only, to be called without a socket: for simulations.
+pub async fn in_process() -> Result<Router, StartError> {
+    Ok(front::router(Front::restore(None).await?))
+}

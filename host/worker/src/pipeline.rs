@@ -10,3 +10,4 @@ mod shard_end;
 mod swap;
 
 pub(crate) use consumer::{Consumer, ConsumerPorts, PipelineEnd};
+pub(crate) use swap::LastGood;

@@ -22,7 +22,7 @@ use crate::grant::{GrantEnd, KeeperHandle};
 use crate::heart::{HeartWatch, Replaced};
 use crate::metrics;
 use crate::options::{InvalidOptions, WorkerOptions};
-use crate::pipeline::PipelineEnd;
+use crate::pipeline::{LastGood, PipelineEnd};
 use crate::status::StatusBoard;
 
 mod act;
@@ -132,6 +132,7 @@ pub struct Worker {
     has_news: bool,
     /// Told by readers when the stream may be another one.
     doubts: Arc<Notify>,
+    last_good: LastGood,
 }
 
 /// A lease that this host holds.
@@ -165,6 +166,7 @@ impl Worker {
             renews_rows,
             has_news: false,
             doubts: Arc::new(Notify::new()),
+            last_good: LastGood::default(),
         })
     }
 

@@ -113,7 +113,9 @@ pub async fn the_shard_list_is_read_back_whole(coordinator: &dyn Coordinator) {
         id: ShardId::new(format!("shardId-{n:012}")).expect("valid"),
         parents: if n > 1 { vec![ShardId::new(format!("shardId-{:012}", n - 1)).expect("valid")] } else { Vec::new() },
         hash_range: HashKeyRange::new(n, u128::MAX).expect("in order"),
-        ending_sequence: (n % 3 == 0).then(|| SequenceNumber::parse("49640871423056104321897561").expect("digits")),
+        ending_sequence: n
+            .is_multiple_of(3)
+            .then(|| SequenceNumber::parse("49640871423056104321897561").expect("digits")),
     };
     for count in [2_345, 2] {
         let list = CachedShards {

@@ -79,8 +79,9 @@ impl Grant {
     pub(crate) fn is_rewind(&self, delivery: &Delivery) -> bool {
         let Some(first) = delivery.places.first() else { return false };
         let is_above = Checkpoint::At(first.clone()) > self.written;
-        // Asked of every delivery, so what is rare is asked first.
-        if !is_above || self.handled.range::<Place, _>(first..).next().is_none() {
+        // Another attempt at what is left of a batch starts nothing over. Asked of every delivery, so what is rare is asked
+        // first.
+        if delivery.attempt > 1 || !is_above || self.handled.range::<Place, _>(first..).next().is_none() {
             return false;
         }
         let nothing_committed = self.handled.range::<Place, _>(first..).all(|(_, committed)| committed.is_none());
@@ -136,7 +137,7 @@ impl Grant {
         }
         let Some(through) = through else { return };
         let held = self.handled.range_mut::<Place, _>(..=through).rev();
-        held.take_while(|(_, committed)| committed.is_none()).for_each(|(_, committed)| *committed = Some(at));
+        held.filter(|(_, committed)| committed.is_none()).for_each(|(_, committed)| *committed = Some(at));
     }
 
     /// Moves the frontier over what is committed without a gap.

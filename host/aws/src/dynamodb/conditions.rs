@@ -197,10 +197,11 @@ fn with_bugs(mut write: ConditionalUpdate, is_checkpoint: bool) -> ConditionalUp
         write.condition = "leaseOwner = :me";
         write.values.remove(":seen");
     }
-    if is_checkpoint && SeededBug::CheckpointKeepsCounter.is_on() {
-        if let Some(seen) = write.values.get(":seen").cloned() {
-            write.values.insert(":next".to_owned(), seen);
-        }
+    if is_checkpoint
+        && SeededBug::CheckpointKeepsCounter.is_on()
+        && let Some(seen) = write.values.get(":seen").cloned()
+    {
+        write.values.insert(":next".to_owned(), seen);
     }
     write
 }

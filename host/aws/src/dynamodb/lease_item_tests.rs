@@ -135,6 +135,10 @@ fn what_is_encoded_is_decoded_unchanged() {
         plugin_digest: PluginDigest::from_hex(&"ab".repeat(32)),
         millis_behind_latest: Some(1_200),
         checkpoint_owner: None,
+        claimant: WorkerId::new("thief"),
+        held_since_ms: Some(1_700_000_000_000),
+        bytes_per_second: Some(12_345),
+        stuck: Some("attempt 3 failed".to_owned()),
     };
     assert_eq!(decode(&encode(&lease)), Ok(lease));
 }

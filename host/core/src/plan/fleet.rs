@@ -126,7 +126,9 @@ impl<'a> Roster<'a> {
         let mut unregistered = BTreeSet::new();
         for observed in view.leases.iter().filter(|observed| observed.standing == Standing::Held) {
             if let Some(owner) = observed.lease.owner.as_ref()
-                && !observed.lease.is_finished()
+                // Nobody of ours renews a finished lease. A KCL does, and counts it to its own share: a worker that has
+                // nothing else would not be seen, and would be left with nothing else.
+                && (!observed.lease.is_finished() || limits.shared_with_kcl)
                 && !registered.contains_key(owner)
                 && owner != view.me
             {

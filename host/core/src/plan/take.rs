@@ -5,9 +5,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::fleet::Roster;
 use super::{FleetView, ObservedLease, Plan, PlanLimits, Reason, Step};
-use crate::lease::{Standing, WorkerId};
+use crate::lease::{Lease, Standing, WorkerId};
 use crate::seeded_bug::SeededBug;
-use crate::stream::{LeaseKey, ShardId};
+use crate::stream::{HashKeyRange, LeaseKey, ShardId};
 
 /// Adds a hand-over for each lease of ours that another live worker asked for.
 pub(super) fn plan_hand_overs(view: &FleetView<'_>, plan: &mut Plan) {
@@ -23,6 +23,7 @@ pub(super) fn plan_hand_overs(view: &FleetView<'_>, plan: &mut Plan) {
 /// share. Returns whether anything was there to be taken, by this host or another.
 pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &PlanLimits, plan: &mut Plan) -> bool {
     let is_finished = parent_index(view.leases);
+    let overlapping = overlapping_unfinished(view.leases);
     let mut candidates = Vec::new();
     for observed in view.leases {
         let lease = &observed.lease;
@@ -30,10 +31,8 @@ pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &Pla
             continue;
         }
         let Some(reason) = why_available(observed, view, roster, limits) else { continue };
-        match lease.parents.iter().find(|parent| !has_ended(parent, &is_finished)) {
-            Some(parent) => {
-                plan.held_back.push((lease.key.clone(), Reason::WaitsForParent { parent: parent.clone() }));
-            }
+        match waits_for(lease, &is_finished, &overlapping) {
+            Some(parent) => plan.held_back.push((lease.key.clone(), Reason::WaitsForParent { parent })),
             None => candidates.push((observed, reason)),
         }
     }
@@ -126,7 +125,36 @@ pub(super) fn parent_index(leases: &[ObservedLease]) -> BTreeMap<ShardId, bool> 
     leases.iter().map(|observed| (observed.lease.key.shard_id(), observed.lease.is_finished())).collect()
 }
 
+/// The parent, or an older ancestor, that must end before `lease` may be read.
+fn waits_for(lease: &Lease, is_finished: &BTreeMap<ShardId, bool>, overlapping: &[&Lease]) -> Option<ShardId> {
+    if let Some(parent) = lease.parents.iter().find(|parent| !has_ended(parent, is_finished)) {
+        return Some(parent.clone());
+    }
+    let has_all_rows = lease.parents.iter().all(|parent| is_finished.contains_key(parent));
+    if has_all_rows || SeededBug::ChildBeforeParent.is_on() {
+        return None;
+    }
+    // A parent without a row may also be one that is still to be made: the other parent of a merge ended first, and this
+    // one waits for a shard that both descend from. That shard holds hash keys of this one, and ids rise with creation.
+    let holds_its_keys = |older: &&&Lease| {
+        let ranges = older.hash_range.zip(lease.hash_range);
+        older.key < lease.key && ranges.is_some_and(|(theirs, ours)| theirs.overlaps(ours))
+    };
+    overlapping.iter().find(holds_its_keys).map(|older| older.key.shard_id())
+}
+
+/// All unfinished leases if any two of them hold the same hash keys, which happens only while shards are resharded
+/// faster than they are read; else none.
+fn overlapping_unfinished(leases: &[ObservedLease]) -> Vec<&Lease> {
+    let mut unfinished: Vec<&Lease> =
+        leases.iter().map(|observed| &observed.lease).filter(|lease| !lease.is_finished()).collect();
+    unfinished.sort_by_key(|lease| lease.hash_range.map(HashKeyRange::start));
+    let ranges: Vec<_> = unfinished.iter().filter_map(|lease| lease.hash_range).collect();
+    if ranges.windows(2).any(|pair| pair[0].overlaps(pair[1])) { unfinished } else { Vec::new() }
+}
+
 /// A parent without a row does not block: it was finished and removed, or was never part of this application (KCL rule).
+/// But see [`waits_for`].
 fn has_ended(parent: &ShardId, is_finished: &BTreeMap<ShardId, bool>) -> bool {
     SeededBug::ChildBeforeParent.is_on() || is_finished.get(parent).copied().unwrap_or(true)
 }

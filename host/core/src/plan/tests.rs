@@ -181,6 +181,27 @@ fn a_child_waits_for_both_parents_of_a_merge() {
 }
 
 #[test]
+fn a_child_waits_for_an_ancestor_whose_children_have_no_rows_yet() {
+    // 0 is split into 1 and 2 and is still read; 2 is merged with 3, which has ended, into 4.
+    let range = |start, end| HashKeyRange::new(start, end).unwrap();
+    let ranged = |n, parents: &[u32], (start, end), checkpoint| {
+        lease(&Shard { hash_range: range(start, end), ..shard(n, parents) }, checkpoint)
+    };
+    let rows = |of_0| {
+        [
+            ranged(0, &[], (0, 99), of_0),
+            ranged(3, &[], (100, 199), Checkpoint::ShardEnd),
+            ranged(4, &[2, 3], (50, 199), Checkpoint::TrimHorizon),
+            ranged(9, &[8], (200, 299), Checkpoint::TrimHorizon),
+        ]
+    };
+    let early = plan_of(&rows(numeric("5")), &[], &LIMITS);
+    assert_eq!(held_back(&early, 4), Some(Reason::WaitsForParent { parent: id(0) }));
+    assert_eq!(held_back(&early, 9), None);
+    assert_eq!(held_back(&plan_of(&rows(Checkpoint::ShardEnd), &[], &LIMITS), 4), None);
+}
+
+#[test]
 fn finished_leases_count_for_nobodys_share() {
     let mut leases: Vec<_> = (0..4).map(|n| lease(&closed(n, &[]), Checkpoint::ShardEnd)).collect();
     leases.push(free(4));

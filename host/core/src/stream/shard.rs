@@ -58,6 +58,11 @@ impl HashKeyRange {
             .ok_or_else(|| InvalidHashKeyRange { start: start.to_owned(), end: end.to_owned() })
     }
 
+    /// Whether any hash key is in both.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.start <= other.end && other.start <= self.end
+    }
+
     /// The lowest hash key, inclusive.
     pub fn start(self) -> u128 {
         self.start

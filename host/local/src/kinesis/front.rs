@@ -92,7 +92,7 @@ impl Front {
                     Err(response) => response,
                 }
             }
-            Some(Target::ListShards) => list_shards(request, next).await,
+            Some(Target::ListShards) => self.list_shards(request, next).await,
             Some(Target::Describe) | None => next.run(request).await,
         }
     }
@@ -125,6 +125,31 @@ impl Front {
         keeper.downgrade()
     }
 
+    async fn list_shards(&self, request: Request, next: Next) -> Response {
+        let mut filter = None;
+        let mended = mend(request, async |body| filter = requests::mend_list_request(body)).await;
+        let (request, body) = match mended {
+            Ok(mended) => mended,
+            Err(response) => return response,
+        };
+        let response = next.run(request).await;
+        let stream = body.as_ref().and_then(|body| body.get("StreamName")).and_then(Value::as_str);
+        let Some(stream) = stream.filter(|_| response.status().is_success()) else { return response };
+        let (mut parts, body) = response.into_parts();
+        let Ok(bytes) = to_bytes(body, BODY_BYTES_MAX).await else {
+            return replies::internal_failure("the listing is too large");
+        };
+        let mut reply = serde_json::from_slice::<Map<String, Value>>(&bytes).unwrap_or_default();
+        requests::mend_list_reply(&self.store, stream, filter, &mut reply).await;
+        match serde_json::to_vec(&reply) {
+            Ok(mended) => {
+                parts.headers.remove(header::CONTENT_LENGTH);
+                Response::from_parts(parts, Body::from(mended))
+            }
+            Err(error) => replies::internal_failure(&error.to_string()),
+        }
+    }
+
     async fn get_records(&self, request: Request, next: Next) -> Response {
         let _shared = self.share().await;
         let is_plain = is_json(request.headers()) && request.headers().contains_key(header::AUTHORIZATION);
@@ -139,11 +164,16 @@ impl Front {
     }
 }
 
+/// The service as a function from requests to replies.
+pub(crate) fn router(front: Arc<Front>) -> Router {
+    ferrokinesis::create_router(front.store.clone())
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn_with_state(front, answer))
+}
+
 /// Serves until `stop`.
 pub(crate) async fn serve(listener: TcpListener, front: Arc<Front>, stop: CancellationToken) {
-    let router: Router = ferrokinesis::create_router(front.store.clone())
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(from_fn_with_state(front, answer));
+    let router = router(front);
     // Small replies must not wait for a full packet.
     let listener = listener.tap_io(|stream| {
         if let Err(error) = stream.set_nodelay(true) {
@@ -157,37 +187,6 @@ pub(crate) async fn serve(listener: TcpListener, front: Arc<Front>, stop: Cancel
 
 async fn answer(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
     front.answer(request, next).await
-}
-
-async fn list_shards(request: Request, next: Next) -> Response {
-    let mended = mend(request, async |body| {
-        let _was_needed = requests::mend_list_request(body);
-    });
-    let (request, body) = match mended.await {
-        Ok(mended) => mended,
-        Err(response) => return response,
-    };
-    let response = next.run(request).await;
-    let stream = body.as_ref().and_then(|body| body.get("StreamName")).and_then(Value::as_str);
-    match stream {
-        Some(stream) if response.status().is_success() => mend_reply(stream, response).await,
-        Some(_) | None => response,
-    }
-}
-
-async fn mend_reply(stream: &str, response: Response) -> Response {
-    let (mut parts, body) = response.into_parts();
-    let Ok(bytes) = to_bytes(body, BODY_BYTES_MAX).await else {
-        return replies::internal_failure("the listing is too large");
-    };
-    let mut reply = serde_json::from_slice::<Map<String, Value>>(&bytes).unwrap_or_default();
-    match requests::mend_list_reply(stream, &mut reply).and_then(|()| serde_json::to_vec(&reply).ok()) {
-        Some(mended) => {
-            parts.headers.remove(header::CONTENT_LENGTH);
-            Response::from_parts(parts, Body::from(mended))
-        }
-        None => Response::from_parts(parts, Body::from(bytes)),
-    }
 }
 
 /// Lets `change` work on a JSON request; anything else passes untouched, without its content.

@@ -6,6 +6,7 @@ use ferrokinesis::util::current_time_ms;
 use serde_json::{Map, Value, json};
 
 use super::keeper::shard_keys;
+use super::shard_filter::ShardFilter;
 
 /// What a request asks for, by its `x-amz-target`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,25 +73,43 @@ pub(super) async fn mend_iterator_request(store: &Store, request: &mut Map<Strin
     Some(())
 }
 
-/// Between the stream and the shard in a listing's token; in neither's alphabet.
+/// Between the parts of a listing's token; in the alphabet of none.
 const TOKEN_SEPARATOR: char = '/';
 
-/// A listing's second page: our token says stream and shard, where the emulator's only says shard.
-pub(super) fn mend_list_request(request: &mut Map<String, Value>) -> Option<()> {
-    let token = request.get("NextToken")?.as_str()?.to_owned();
-    let (stream, shard) = token.split_once(TOKEN_SEPARATOR)?;
+/// A listing's later page: our token says stream, shard and filter, where the emulator's only says shard.
+///
+/// Takes out the filter, which the emulator does not know.
+pub(super) fn mend_list_request(request: &mut Map<String, Value>) -> Option<ShardFilter> {
+    let Some(token) = request.get("NextToken").and_then(Value::as_str).map(str::to_owned) else {
+        return ShardFilter::take(request);
+    };
+    let mut parts = token.splitn(3, TOKEN_SEPARATOR);
+    let (stream, shard) = (parts.next()?, parts.next()?);
     request.remove("NextToken");
     request.insert("StreamName".to_owned(), json!(stream));
     request.insert("ExclusiveStartShardId".to_owned(), json!(shard));
-    Some(())
+    parts.next().and_then(ShardFilter::parse)
 }
 
-/// The token of a page that is not the last.
-pub(super) fn mend_list_reply(stream: &str, reply: &mut Map<String, Value>) -> Option<()> {
-    let shard = reply.get("NextToken")?.as_str()?;
-    let token = format!("{stream}{TOKEN_SEPARATOR}{shard}");
-    reply.insert("NextToken".to_owned(), json!(token));
-    Some(())
+/// The token of a page that is not the last, and no shards but those that pass the filter.
+pub(super) async fn mend_list_reply(
+    store: &Store,
+    stream: &str,
+    filter: Option<ShardFilter>,
+    reply: &mut Map<String, Value>,
+) {
+    if let Some(filter) = filter
+        && let Ok(listed) = store.get_stream(stream).await
+        && let Some(shards) = reply.get_mut("Shards").and_then(Value::as_array_mut)
+    {
+        let passing = filter.pass(&listed, current_time_ms());
+        shards.retain(|shard| shard["ShardId"].as_str().is_some_and(|id| passing.contains(id)));
+    }
+    if let Some(shard) = reply.get("NextToken").and_then(Value::as_str) {
+        let filter = filter.map_or_else(String::new, |filter| format!("{TOKEN_SEPARATOR}{filter}"));
+        let token = format!("{stream}{TOKEN_SEPARATOR}{shard}{filter}");
+        reply.insert("NextToken".to_owned(), json!(token));
+    }
 }
 
 #[cfg(test)]

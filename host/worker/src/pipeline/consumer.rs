@@ -15,11 +15,13 @@ use shardmill_core::stream::{Position, ShardId};
 use shardmill_core::time::Moment;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::buffer::Buffer;
 use super::fetch::{CHUNKS_MAX, Chunk, ShardReader, Start};
 use super::instance::Instance;
 use super::output::Output;
+use super::swap::LastGood;
 use crate::budget::ByteBudget;
 use crate::freezer::Freezer;
 use crate::grant::{Gate, KeeperHandle, Stopped};
@@ -42,6 +44,8 @@ pub(crate) struct ConsumerPorts {
     pub(crate) identity: StreamIdentity,
     /// Told when the stream may be another one.
     pub(crate) doubts: Arc<Notify>,
+    /// The last version that started on any shard of this host.
+    pub(crate) last_good: LastGood,
 }
 
 /// How a pipeline ended.
@@ -315,6 +319,9 @@ impl Consumer {
     async fn drain(mut self) -> PipelineEnd {
         self.status.update_shard(&self.shard, |status| status.state = ShardState::Draining);
         self.reader_task.abort_all();
+        // The wish to stop was heard; from here on only a lost lease cuts the work short. A sink that fails for a moment
+        // must not make the records behind it repeat.
+        self.gate.drain = CancellationToken::new();
         if SeededBug::HandsOverWithoutCheckpoint.is_on() {
             self.headway.settled = None;
         }

@@ -97,21 +97,17 @@ impl Consumer {
     /// Calls the plugin, for at most its deadline: a call that never comes back must not keep the shard for ever.
     async fn call(&mut self, batch: Batch) -> Result<Result<Processed, ProcessorError>, Stopped> {
         let deadline = self.options.leases.plugin_deadline;
-        match tokio::time::timeout(deadline, self.instance.process(batch)).await {
-            Ok(result) => {
-                self.hangs = 0;
-                Ok(result)
-            }
-            Err(_) => {
-                self.instance.kill();
-                self.hangs += 1;
-                let message = format!("the plugin did not come back within {deadline:?}");
-                if self.hangs > 1 {
-                    return Err(Stopped::Stuck(format!("{message}, nor did a new instance of it")));
-                }
-                Ok(Err(ProcessorError::Host { message }))
-            }
+        if let Ok(result) = tokio::time::timeout(deadline, self.instance.process(batch)).await {
+            self.hangs = 0;
+            return Ok(result);
         }
+        self.instance.kill();
+        self.hangs += 1;
+        let message = format!("the plugin did not come back within {deadline:?}");
+        if self.hangs > 1 {
+            return Err(Stopped::Stuck(format!("{message}, nor did a new instance of it")));
+        }
+        Ok(Err(ProcessorError::Host { message }))
     }
 
     fn apply(&mut self, delivery: &mut Delivery, outcome: &Outcome, settlement: Settlement) -> Attempt {

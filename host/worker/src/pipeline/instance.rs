@@ -22,6 +22,10 @@ impl Instance {
         self.version.digest()
     }
 
+    pub(super) fn version(&self) -> &Arc<dyn ProcessorFactory> {
+        &self.version
+    }
+
     pub(super) fn is_alive(&self) -> bool {
         self.processor.is_some()
     }

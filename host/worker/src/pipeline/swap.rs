@@ -1,6 +1,6 @@
 //! Takes up a new version of the plugin between batches; the old one stays if the new one does not start.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{CloseReason, ProcessorFactory};
@@ -10,16 +10,43 @@ use crate::grant::Stopped;
 use crate::metrics;
 use crate::status::SwapRefusal;
 
+/// The last version that started on any shard of a host: what a shard falls back on whose first instance cannot be of
+/// the version on offer. Cheap to clone.
+///
+/// A mutex, since every consumer of the host writes it; never held across an await.
+#[derive(Clone, Default)]
+pub(crate) struct LastGood(Arc<Mutex<Option<Arc<dyn ProcessorFactory>>>>);
+
+impl LastGood {
+    fn get(&self) -> Option<Arc<dyn ProcessorFactory>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, version: &Arc<dyn ProcessorFactory>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(version));
+    }
+}
+
 impl Consumer {
     /// Makes the first instance, trying again until it works.
+    ///
+    /// A version that does not start takes no shard away from one that does: if another started on this host before,
+    /// that one is used, as on the shards that were running when the new one came.
     pub(super) async fn make_instance(&mut self) -> Result<(), Stopped> {
         let mut failures = 0;
         while let Err(error) = self.instance.ensure().await {
             failures += 1;
+            let good = self.ports.last_good.get().filter(|good| good.digest() != self.instance.digest());
+            if let Some(good) = good {
+                self.refused(self.instance.version(), &error);
+                self.instance.set_version(good);
+                continue;
+            }
             self.blocked(failures, error.kind(), format!("cannot make an instance: {error}"));
             self.wait_to_retry(failures, None).await?;
             self.take_up_version().await?;
         }
+        self.ports.last_good.set(self.instance.version());
         let digest = self.instance.digest().as_str().to_owned();
         self.status.update_shard(&self.shard, |status| {
             status.plugin_digest = Some(digest);
@@ -58,6 +85,7 @@ impl Consumer {
                     Ok(emitted) => self.output.write(emitted, self.headway.delivered.clone(), &mut self.gate).await?,
                     Err(error) => tracing::warn!(shard = %self.shard, %error, "the old version failed in close"),
                 }
+                self.ports.last_good.set(&offered);
                 self.swapped(&offered);
                 let must_rewind = self.holds_back();
                 if must_rewind {
@@ -81,8 +109,8 @@ impl Consumer {
     }
 
     fn refused(&self, version: &Arc<dyn ProcessorFactory>, error: &ProcessorError) {
-        let (kept, digest) = (self.instance.digest(), version.digest());
-        tracing::warn!(shard = %self.shard, %digest, %kept, %error, "new plugin version does not start, keeping the old one");
+        let digest = version.digest();
+        tracing::warn!(shard = %self.shard, %digest, %error, "new plugin version does not start, keeping the old one");
         self.count("refused");
         let refusal = SwapRefusal { digest: Some(digest.as_str().to_owned()), reason: error.to_string() };
         self.status.set_refused(Some(refusal));

@@ -248,6 +248,7 @@ impl Worker {
             freezer: ports.freezer.clone(),
             identity: self.identity,
             doubts: Arc::clone(&self.doubts),
+            last_good: self.last_good.clone(),
         }
     }
 }

@@ -137,6 +137,17 @@ fn a_worker_without_registration_knows_no_claims_and_loses_one_lease_at_a_time()
 }
 
 #[test]
+fn a_kcl_worker_that_holds_finished_leases_only_is_left_its_share() {
+    let mut finished = owned(0, "kcl", Standing::Held);
+    finished.lease.checkpoint = Checkpoint::ShardEnd;
+    let leases = [finished, free(1), free(2), free(3), free(4)];
+    let shared = PlanLimits { shared_with_kcl: true, ..LIMITS };
+    assert_eq!(taken(&plan_of(&leases, &[], &shared)).len(), 2);
+    // Without a KCL about it is the row of a host that has left.
+    assert_eq!(taken(&plan_of(&leases, &[], &LIMITS)).len(), 4);
+}
+
+#[test]
 fn a_host_at_its_most_leases_asks_for_nothing_and_others_make_up_for_it() {
     let leases = fleet_of(&[("a", 9)]);
     let few = PlanLimits { max_leases: 1, ..LIMITS };

@@ -1,0 +1,108 @@
+import java.net.URI;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.concurrent.TimeUnit;
+import software.amazon.awssdk.auth.credentials.AwsBasicCredentials;
+import software.amazon.awssdk.auth.credentials.StaticCredentialsProvider;
+import software.amazon.awssdk.awscore.client.builder.AwsAsyncClientBuilder;
+import software.amazon.awssdk.awscore.client.builder.AwsClientBuilder;
+import software.amazon.awssdk.http.Protocol;
+import software.amazon.awssdk.http.nio.netty.NettyNioAsyncHttpClient;
+import software.amazon.awssdk.regions.Region;
+import software.amazon.awssdk.services.cloudwatch.CloudWatchAsyncClient;
+import software.amazon.awssdk.services.dynamodb.DynamoDbAsyncClient;
+import software.amazon.awssdk.services.kinesis.KinesisAsyncClient;
+import software.amazon.kinesis.common.ConfigsBuilder;
+import software.amazon.kinesis.common.InitialPositionInStream;
+import software.amazon.kinesis.common.InitialPositionInStreamExtended;
+import software.amazon.kinesis.coordinator.Scheduler;
+import software.amazon.kinesis.metrics.NullMetricsFactory;
+import software.amazon.kinesis.retrieval.polling.PollingConfig;
+
+/**
+ * A KCL application on one stream: polling, no metrics. It ends when it gets SIGTERM: every processor checkpoints, then
+ * the leases are left to expire, since the KCL releases nothing.
+ *
+ * <p>Required: application, stream, worker, output, kinesis, dynamodb. The waits are settings because the KCL's own
+ * (a failover of 10 s, a parent poll of 10 s, ...) would make a test take minutes; nothing else is unusual.
+ */
+public final class Consumer {
+    private Consumer() {}
+
+    public static void main(String[] args) throws Exception {
+        // The embedded Kinesis speaks JSON.
+        System.setProperty("aws.cborEnabled", "false");
+        Settings settings = new Settings(args);
+        Scheduler scheduler = scheduler(settings);
+        long limitMillis = settings.number("stop-ms", 10_000);
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> stop(scheduler, limitMillis), "stop"));
+        scheduler.run();
+    }
+
+    /**
+     * Every processor checkpoints at once. After that a KCL 2.x waits for the processor of each lease it holds, and if
+     * one of these is of a shard that has ended long ago (it keeps them for minutes), it waits for ever.
+     */
+    private static void stop(Scheduler scheduler, long limitMillis) {
+        try {
+            boolean isClean = scheduler.startGracefulShutdown().get(limitMillis, TimeUnit.MILLISECONDS);
+            System.err.println(isClean ? "stopped cleanly" : "stopped, not cleanly");
+        } catch (Exception e) {
+            System.err.println("cannot stop: " + e);
+        }
+    }
+
+    private static Scheduler scheduler(Settings settings) throws Exception {
+        String worker = settings.text("worker");
+        String stream = settings.text("stream");
+        KinesisAsyncClient kinesis = client(KinesisAsyncClient.builder(), settings.text("kinesis"));
+        DynamoDbAsyncClient dynamodb = client(DynamoDbAsyncClient.builder(), settings.text("dynamodb"));
+        // The KCL wants one; without metrics it is never called.
+        CloudWatchAsyncClient cloudwatch = client(CloudWatchAsyncClient.builder(), settings.text("dynamodb"));
+        RecordFile out = new RecordFile(Path.of(settings.text("output")), worker);
+        long checkpointBatches = settings.number("checkpoint-batches", 1);
+        ConfigsBuilder configs = new ConfigsBuilder(
+                stream,
+                settings.text("application"),
+                kinesis,
+                dynamodb,
+                cloudwatch,
+                worker,
+                () -> new Processor(out, checkpointBatches));
+        InitialPositionInStreamExtended start = InitialPositionInStreamExtended.newInitialPosition(
+                InitialPositionInStream.valueOf(settings.text("initial-position", "TRIM_HORIZON")));
+        PollingConfig polling = new PollingConfig(stream, kinesis)
+                .maxRecords((int) settings.number("records-per-call", 10_000))
+                .idleTimeBetweenReadsInMillis(settings.number("idle-ms", 200));
+        return new Scheduler(
+                configs.checkpointConfig(),
+                configs.coordinatorConfig()
+                        .parentShardPollIntervalMillis(settings.number("parent-poll-ms", 500))
+                        .shardConsumerDispatchPollIntervalMillis(settings.number("dispatch-ms", 200)),
+                configs.leaseManagementConfig()
+                        .failoverTimeMillis(settings.number("failover-ms", 3_000))
+                        // The KCL sleeps this long after it made the first leases of an empty table.
+                        .shardSyncIntervalMillis(settings.number("shard-sync-ms", 200))
+                        .maxLeasesToStealAtOneTime((int) settings.number("steal-at-once", 1))
+                        .initialPositionInStream(start),
+                configs.lifecycleConfig(),
+                configs.metricsConfig().metricsFactory(new NullMetricsFactory()),
+                configs.processorConfig(),
+                configs.retrievalConfig()
+                        .retrievalSpecificConfig(polling)
+                        .initialPositionInStreamExtended(start));
+    }
+
+    private static <B extends AwsClientBuilder<B, C> & AwsAsyncClientBuilder<B, C>, C> C client(
+            B builder, String endpoint) {
+        // Kinesis' asynchronous client would speak HTTP/2, which a plain-text endpoint does not offer.
+        NettyNioAsyncHttpClient.Builder http = NettyNioAsyncHttpClient.builder()
+                .protocol(Protocol.HTTP1_1)
+                .connectionTimeout(Duration.ofSeconds(5));
+        return builder.httpClientBuilder(http)
+                .region(Region.US_EAST_1)
+                .endpointOverride(URI.create(endpoint))
+                .credentialsProvider(StaticCredentialsProvider.create(AwsBasicCredentials.create("local", "local")))
+                .build();
+    }
+}

@@ -1,0 +1,77 @@
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import software.amazon.kinesis.exceptions.InvalidStateException;
+import software.amazon.kinesis.exceptions.ShutdownException;
+import software.amazon.kinesis.lifecycle.events.InitializationInput;
+import software.amazon.kinesis.lifecycle.events.LeaseLostInput;
+import software.amazon.kinesis.lifecycle.events.ProcessRecordsInput;
+import software.amazon.kinesis.lifecycle.events.ShardEndedInput;
+import software.amazon.kinesis.lifecycle.events.ShutdownRequestedInput;
+import software.amazon.kinesis.processor.RecordProcessorCheckpointer;
+import software.amazon.kinesis.processor.ShardRecordProcessor;
+
+/** Writes each record down and checkpoints every few batches, as the KCL's own examples do. */
+final class Processor implements ShardRecordProcessor {
+    private static final Logger LOG = LoggerFactory.getLogger(Processor.class);
+
+    private final RecordFile out;
+    private final long checkpointBatches;
+    private String shard;
+    private long batches;
+
+    Processor(RecordFile out, long checkpointBatches) {
+        this.out = out;
+        this.checkpointBatches = checkpointBatches;
+    }
+
+    @Override
+    public void initialize(InitializationInput input) {
+        shard = input.shardId();
+        LOG.info("{} starts at {}", shard, input.extendedSequenceNumber());
+    }
+
+    @Override
+    public void processRecords(ProcessRecordsInput input) {
+        if (input.records().isEmpty()) {
+            return;
+        }
+        try {
+            out.append(shard, input.records());
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+        batches += 1;
+        if (batches % checkpointBatches == 0) {
+            checkpoint(input.checkpointer(), "batch");
+        }
+    }
+
+    @Override
+    public void leaseLost(LeaseLostInput input) {
+        LOG.info("{} was lost", shard);
+    }
+
+    @Override
+    public void shardEnded(ShardEndedInput input) {
+        checkpoint(input.checkpointer(), "shard end");
+    }
+
+    @Override
+    public void shutdownRequested(ShutdownRequestedInput input) {
+        checkpoint(input.checkpointer(), "shutdown");
+    }
+
+    private void checkpoint(RecordProcessorCheckpointer checkpointer, String why) {
+        try {
+            checkpointer.checkpoint();
+            LOG.info("{} checkpointed: {}", shard, why);
+        } catch (ShutdownException e) {
+            // Another worker has the lease now; it repeats what is not covered.
+            LOG.info("{} is not ours any more: {}", shard, e.getMessage());
+        } catch (InvalidStateException e) {
+            throw new IllegalStateException("the lease table is gone", e);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Runs seeds and says what happened; replays one with everything written down.
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use shardmill_core::seeded_bug::SeededBug;
+use shardmill_simulation::lanes::run_all;
+use shardmill_simulation::report::{SeedReport, Summary};
+use shardmill_simulation::run::run;
+use shardmill_simulation::trace_file::TraceFile;
+
+/// Schedules tried for each bug with `--bugs`.
+const BUG_SCHEDULES_MAX: u64 = 1_000;
+
+#[derive(Parser)]
+struct Arguments {
+    /// One seed, or FIRST..END.
+    #[arg(long, default_value = "0..100", value_parser = parse_seeds)]
+    seeds: std::ops::Range<u64>,
+    /// Runs at once.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Hosts have this bug.
+    #[arg(long, value_parser = parse_bug)]
+    bug: Option<SeededBug>,
+    /// Runs every bug until it is found.
+    #[arg(long)]
+    bugs: bool,
+    /// Writes requests, history and the hosts' log of a single seed to a file.
+    #[arg(long)]
+    trace: Option<PathBuf>,
+    /// Invariants that may be broken, for those under discussion: `S9,S10`.
+    #[arg(long, value_delimiter = ',')]
+    tolerate: Vec<String>,
+    /// Prints each seed's trace hash.
+    #[arg(long)]
+    hashes: bool,
+}
+
+fn parse_seeds(text: &str) -> Result<std::ops::Range<u64>, String> {
+    let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text:?}: {error}"));
+    match text.split_once("..") {
+        Some((first, end)) => Ok(number(first)?..number(end)?),
+        None => number(text).map(|seed| seed..seed + 1),
+    }
+}
+
+fn parse_bug(name: &str) -> Result<SeededBug, String> {
+    let names: Vec<String> = SeededBug::ALL.iter().map(|bug| format!("{bug:?}")).collect();
+    let found = SeededBug::ALL.iter().find(|bug| format!("{bug:?}") == name);
+    found.copied().ok_or_else(|| format!("no such bug; there are {}", names.join(", ")))
+}
+
+fn main() -> io::Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let mut out = io::stdout().lock();
+    if arguments.bugs {
+        return table_of_bugs(&arguments, &mut out);
+    }
+    let (began, mut summary, mut problem) = (Instant::now(), Summary::default(), Ok(()));
+    let job = |seed| one(&arguments, seed);
+    run_all(arguments.seeds.clone(), arguments.threads, &job, |seed, result| {
+        problem = tell(&mut out, &arguments, &mut summary, seed, result);
+        if problem.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    problem?;
+    let seconds = began.elapsed().as_secs_f64();
+    writeln!(out, "{summary}")?;
+    writeln!(out, "{:.1} s, {:.2} schedules/s", seconds, summary.seeds as f64 / seconds)?;
+    Ok(if summary.failing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn one(arguments: &Arguments, seed: u64) -> SeedReport {
+    let file = arguments.trace.as_ref().map(|path| TraceFile::create(path).expect("the trace file can be made"));
+    run(seed, arguments.bug, file)
+}
+
+fn tell(
+    out: &mut impl Write,
+    arguments: &Arguments,
+    summary: &mut Summary,
+    seed: u64,
+    result: Result<SeedReport, String>,
+) -> io::Result<()> {
+    match result {
+        Ok(mut report) => {
+            let is_tolerated = |what: &String| arguments.tolerate.iter().any(|id| what.starts_with(&format!("{id} ")));
+            report.violations.retain(|what| !is_tolerated(what));
+            summary.add(&report);
+            if arguments.hashes {
+                writeln!(out, "seed {seed} hash {:016x}", report.hash)?;
+            }
+            if !report.violations.is_empty() {
+                writeln!(out, "seed {seed}: {} violations", report.violations.len())?;
+                for violation in report.violations.iter().take(8) {
+                    writeln!(out, "  {violation}")?;
+                }
+                writeln!(out, "  replay: {}", replay(arguments, seed))?;
+            }
+        }
+        Err(problem) => {
+            summary.seeds += 1;
+            summary.failing.push(seed);
+            writeln!(out, "seed {seed}: {problem}\n  replay: {}", replay(arguments, seed))?;
+        }
+    }
+    out.flush()
+}
+
+fn replay(arguments: &Arguments, seed: u64) -> String {
+    let bug = arguments.bug.map(|bug| format!(" --bug {bug:?}")).unwrap_or_default();
+    format!("cargo run --bin simulate -- --seeds {seed}{bug} --trace seed-{seed}.trace")
+}
+
+fn table_of_bugs(arguments: &Arguments, out: &mut impl Write) -> io::Result<ExitCode> {
+    let mut all_found = true;
+    for bug in SeededBug::ALL {
+        let (mut tried, mut found) = (0, None);
+        let job = |seed| run(seed, Some(*bug), None);
+        run_all(0..BUG_SCHEDULES_MAX, arguments.threads, &job, |seed, result| {
+            tried += 1;
+            let violations = result.map_or_else(|problem| vec![problem], |report| report.violations);
+            match violations.into_iter().next() {
+                Some(first) => {
+                    found = Some((seed, first));
+                    ControlFlow::Break(())
+                }
+                None => ControlFlow::Continue(()),
+            }
+        });
+        all_found &= found.is_some();
+        match found {
+            Some((seed, first)) => {
+                let first: String = first.chars().take(100).collect();
+                writeln!(out, "{:<40} {tried:>5} schedules  seed {seed}: {first}", format!("{bug:?}"))?;
+            }
+            None => writeln!(out, "{:<40} NOT FOUND in {tried} schedules", format!("{bug:?}"))?,
+        }
+    }
+    Ok(if all_found { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

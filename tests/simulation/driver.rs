@@ -1,0 +1,206 @@
+//! Runs one seed: a stream, a fleet, a storm of events, the healing, and the wait until all is settled.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_invariants::history::Checkpoint;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::host::{Host, Machine};
+use crate::report::SeedReport;
+use crate::schedule::Schedule;
+use crate::storm::Event;
+use crate::trace_file::TraceFile;
+use crate::verdict;
+use crate::weather::Weather;
+use crate::world::World;
+
+/// From the healing until everything must be settled and checkpointed. The longest waits in it: a back-off at its cap
+/// (30 s), then a lease that expires, for each generation of shards that follow one another.
+const CONVERGE_MAX: Duration = Duration::from_secs(240);
+/// How often the fleet is asked whether it is done.
+const CONVERGE_POLL: Duration = Duration::from_millis(250);
+
+/// A run under way.
+pub struct Driver {
+    pub(crate) world: Arc<World>,
+    pub(crate) schedule: Schedule,
+    pub(crate) dice: fastrand::Rng,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) agenda: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    pub(crate) stopping: JoinSet<()>,
+    pub(crate) hosts_named: u64,
+    pub(crate) versions_made: u64,
+    pub(crate) partitions_made: u64,
+    pub(crate) keys_made: u64,
+    entries_made: u64,
+}
+
+/// A place for a host in the fleet.
+pub(crate) struct Slot {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) name: String,
+    pub(crate) host: Option<Host>,
+    /// Whether it should run once the run is healed.
+    pub(crate) is_wanted: bool,
+}
+
+impl Driver {
+    async fn new(seed: u64, schedule: Schedule, file: Option<TraceFile>) -> Self {
+        let world = World::new(seed, Weather::default(), file).await;
+        Self {
+            world,
+            schedule,
+            dice: fastrand::Rng::with_seed(seed ^ 0xd1ce),
+            slots: Vec::new(),
+            agenda: BinaryHeap::new(),
+            stopping: JoinSet::new(),
+            hosts_named: 0,
+            versions_made: 1,
+            partitions_made: 0,
+            keys_made: 0,
+            entries_made: 0,
+        }
+    }
+
+    /// Adds a host on a machine of its own.
+    pub(crate) fn add_host(&mut self) {
+        let error = self.schedule.clock_error_max * (2.0 * self.dice.f64() - 1.0);
+        let offset = Duration::from_secs(self.dice.u64(60..1_000_000));
+        let machine = Machine::new(Arc::clone(&self.world), 1.0 + error, offset);
+        let name = self.fresh_name();
+        let host = Host::start(&self.world, &machine, &name, &self.schedule.options, self.versions_made);
+        self.slots.push(Slot { machine, name, host: Some(host), is_wanted: true });
+    }
+
+    pub(crate) fn fresh_name(&mut self) -> String {
+        self.hosts_named += 1;
+        format!("host-{}", self.hosts_named)
+    }
+
+    /// Starts the process of a slot again, if it is down.
+    pub(crate) fn restart(&mut self, slot: usize) {
+        let Slot { machine, name, host, is_wanted } = &mut self.slots[slot];
+        if host.is_none() && *is_wanted && !machine.is_running(name) {
+            *host = Some(Host::start(&self.world, machine, name, &self.schedule.options, self.versions_made));
+        }
+    }
+
+    pub(crate) fn plan(&mut self, after: Duration, event: Event) {
+        self.entries_made += 1;
+        self.agenda.push(Reverse((Instant::now() + after, self.entries_made, event)));
+    }
+
+    async fn storm(&mut self) {
+        let end = Instant::now() + self.schedule.faults_for;
+        self.plan_storms();
+        while let Some(Reverse((at, _, event))) = self.agenda.pop() {
+            if at >= end {
+                break;
+            }
+            tokio::time::sleep_until(at).await;
+            self.perform(event).await;
+            while self.stopping.try_join_next().is_some() {}
+        }
+        tokio::time::sleep_until(end).await;
+    }
+
+    async fn heal(&mut self) {
+        *self.world.weather() = Weather::default();
+        self.agenda.clear();
+        while let Some(stopped) = self.stopping.join_next().await {
+            stopped.expect("a host stops without a panic");
+        }
+        for slot in 0..self.slots.len() {
+            self.restart(slot);
+            self.resume(slot);
+        }
+        if self.slots.iter().all(|slot| slot.host.is_none()) {
+            self.add_host();
+        }
+        // As an operator would: a shard taken while a version was on offer that does not start is blocked until then.
+        self.offer_good();
+        for _ in 0..3 {
+            self.put().await;
+        }
+    }
+
+    /// How long it took, or what is missing.
+    async fn converge(&mut self) -> Result<Duration, Vec<String>> {
+        let began = Instant::now();
+        loop {
+            let alive: BTreeSet<String> =
+                self.slots.iter().filter_map(|slot| slot.host.as_ref()).map(|host| host.name.clone()).collect();
+            let missing = verdict::unsettled(&self.world, &alive);
+            if missing.is_empty() {
+                return Ok(began.elapsed());
+            }
+            if began.elapsed() > CONVERGE_MAX {
+                return Err(missing);
+            }
+            for slot in &mut self.slots {
+                if let Some(host) = &mut slot.host
+                    && host.has_ended()
+                {
+                    return Err(vec![format!("the worker of {} ended by itself", host.name)]);
+                }
+            }
+            tokio::time::sleep(CONVERGE_POLL).await;
+        }
+    }
+
+    async fn stop_all(&mut self) -> Vec<String> {
+        let hosts: Vec<Host> = self.slots.iter_mut().filter_map(|slot| slot.host.take()).collect();
+        for host in hosts {
+            self.stopping.spawn(host.stop());
+        }
+        while let Some(stopped) = self.stopping.join_next().await {
+            stopped.expect("a host stops without a panic");
+        }
+        // A finished row may keep its owner if the release after its end got lost: nobody takes finished rows.
+        let rows = self.world.tables.leases().into_iter().filter(|(_, row)| row.checkpoint != Checkpoint::End);
+        let owned = rows.filter_map(|(key, row)| Some((key, row.owner?)));
+        owned.map(|(key, owner)| format!("all hosts have drained, but {owner} still owns {key}")).collect()
+    }
+}
+
+/// Runs `seed` to its end, inside of a paused runtime on a thread that has entered the simulation.
+pub async fn run(seed: u64, file: Option<TraceFile>) -> SeedReport {
+    let schedule = Schedule::draw(seed);
+    let weather = schedule.weather.clone();
+    let mut driver = Driver::new(seed, schedule, file).await;
+    let shards = driver.schedule.shards;
+    driver.world.stream.create(&driver.world, shards).await;
+    *driver.world.weather() = weather;
+    for _ in 0..driver.schedule.hosts {
+        driver.add_host();
+    }
+    driver.storm().await;
+    driver.heal().await;
+    let healed_at = driver.world.now();
+    let converged = driver.converge().await;
+    let mut violations = Vec::new();
+    let mut converged_ms = None;
+    match converged {
+        Ok(took) => {
+            converged_ms = u64::try_from(took.as_millis()).ok();
+            violations.extend(driver.stop_all().await);
+        }
+        Err(missing) => violations.extend(missing.into_iter().map(|what| format!("does not converge: {what}"))),
+    }
+    violations.extend(verdict::broken(&driver.world, &driver.schedule, healed_at));
+    let records = driver.world.stream.shards().values().map(|truth| truth.places.len() as u64).sum();
+    SeedReport {
+        seed,
+        hash: driver.world.trace_hash(),
+        simulated_ms: u64::try_from(driver.world.elapsed().as_millis()).unwrap_or(u64::MAX),
+        converged_ms,
+        records,
+        requests: driver.world.requests(),
+        counts: driver.world.counts(),
+        violations,
+    }
+}

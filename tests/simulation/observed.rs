@@ -1,0 +1,276 @@
+//! The lease store as a host sees it: every call on a row goes into the history with its result and the host's clock.
+
+use std::sync::Arc;
+
+use shardmill_aws::{CoordinatorTable, LeaseTable};
+use shardmill_core::fleet::{FleetRows, LeaderRow, StreamRow, WorkerRow};
+use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
+use shardmill_core::ports::{
+    CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress,
+    Raced, ShardEndWrite, StoreError, WriteResult, Written,
+};
+use shardmill_core::stream::LeaseKey;
+use shardmill_invariants::history::{Call, CallResult, Heartbeat, Micros, What, WriteKind};
+
+use crate::host::Machine;
+use crate::world::World;
+
+/// The adapter, watched.
+pub struct ObservedStore {
+    /// The real one.
+    pub table: LeaseTable,
+    /// Where it is written down.
+    pub world: Arc<World>,
+    /// Whose clock it is.
+    pub machine: Arc<Machine>,
+    /// The host's name.
+    pub host: String,
+}
+
+/// A call without an answer so far; dropped, it says that the host gave up waiting.
+struct Waiting<'a> {
+    store: &'a ObservedStore,
+    key: String,
+    kind: Option<WriteKind>,
+    sent_at: Micros,
+    local_sent_at: Micros,
+    result: CallResult,
+}
+
+impl ObservedStore {
+    fn waiting(&self, key: &LeaseKey, kind: Option<WriteKind>) -> Waiting<'_> {
+        Waiting {
+            store: self,
+            key: key.as_str().to_owned(),
+            kind,
+            sent_at: self.world.now(),
+            local_sent_at: self.machine.local_micros(),
+            result: CallResult::Unknown,
+        }
+    }
+
+    async fn write(&self, key: &LeaseKey, kind: WriteKind, call: PortFuture<'_, WriteResult>) -> WriteResult {
+        let mut waiting = self.waiting(key, Some(kind));
+        let result = call.await;
+        waiting.result = match &result {
+            Ok(Written::Applied(_)) => CallResult::Ok,
+            Ok(Written::Conflict(_)) => CallResult::Conflict,
+            Err(error) => of_error(error),
+        };
+        result
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let (store, world) = (self.store, &self.store.world);
+        // A process that is killed learns nothing.
+        if !store.machine.is_running(&store.host) {
+            return;
+        }
+        match (self.result, self.kind) {
+            (CallResult::Unknown, Some(_)) => world.count("reached: write without an answer"),
+            (CallResult::Conflict, Some(_)) => world.count("reached: conflict seen by a host"),
+            _ => {}
+        }
+        world.note(What::Called(Call {
+            host: store.host.clone(),
+            key: std::mem::take(&mut self.key),
+            kind: self.kind,
+            result: self.result,
+            sent_at: self.sent_at,
+            local_sent_at: self.local_sent_at,
+            local_at: store.machine.local_micros(),
+        }));
+    }
+}
+
+fn of_error(error: &StoreError) -> CallResult {
+    match error {
+        StoreError::Unknown { .. } => CallResult::Unknown,
+        StoreError::Throttled { .. } | StoreError::Refused { .. } | StoreError::WrongTable { .. } => {
+            CallResult::NotApplied
+        }
+    }
+}
+
+impl LeaseStore for ObservedStore {
+    fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        self.table.ensure_table()
+    }
+
+    fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
+        self.table.list()
+    }
+
+    fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>> {
+        Box::pin(async move {
+            let mut waiting = self.waiting(key, None);
+            let result = self.table.get(key).await;
+            waiting.result = result.as_ref().map_or_else(of_error, |_| CallResult::Ok);
+            result
+        })
+    }
+
+    fn create<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, Result<Created, StoreError>> {
+        Box::pin(async move {
+            let mut waiting = self.waiting(&lease.key, Some(WriteKind::Create));
+            let result = self.table.create(lease).await;
+            waiting.result = match &result {
+                Ok(Created::New) => CallResult::Ok,
+                Ok(Created::Existed) => CallResult::Conflict,
+                Err(error) => of_error(error),
+            };
+            result
+        })
+    }
+
+    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
+        let kind = WriteKind::Take { seen: seen.counter.0 };
+        Box::pin(self.write(&seen.key, kind, self.table.take(seen, by, wall_ms)))
+    }
+
+    fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(&seen.key, WriteKind::Claim, self.table.claim(seen, by)))
+    }
+
+    fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
+        Box::pin(async move {
+            let mut waiting = self.waiting(&seen.key, Some(WriteKind::Delete));
+            let result = self.table.delete(seen).await;
+            waiting.result = match &result {
+                Ok(Deleted::Gone) => CallResult::Ok,
+                Ok(Deleted::Changed) => CallResult::Conflict,
+                Err(error) => of_error(error),
+            };
+            result
+        })
+    }
+
+    fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(&token.key, WriteKind::Renew, self.table.renew(token, progress)))
+    }
+
+    fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(&token.key, WriteKind::Checkpoint, self.table.checkpoint(token, write)))
+    }
+
+    fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(&token.key, WriteKind::End, self.table.end(token, write)))
+    }
+
+    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(&token.key, WriteKind::Release, self.table.release(token, progress)))
+    }
+}
+
+/// The coordinator as a host sees it: its heartbeats go into the history, since they hold its leases.
+pub struct ObservedCoordinator {
+    /// The real one.
+    pub table: CoordinatorTable,
+    /// Where it is written down.
+    pub world: Arc<World>,
+    /// Whose clock it is.
+    pub machine: Arc<Machine>,
+    /// The host's name.
+    pub host: String,
+}
+
+/// A heartbeat without an answer so far.
+struct Beating<'a> {
+    store: &'a ObservedCoordinator,
+    sent_at: Micros,
+    local_sent_at: Micros,
+    result: CallResult,
+}
+
+impl ObservedCoordinator {
+    fn beating(&self) -> Beating<'_> {
+        let (sent_at, local_sent_at) = (self.world.now(), self.machine.local_micros());
+        Beating { store: self, sent_at, local_sent_at, result: CallResult::Unknown }
+    }
+}
+
+impl Drop for Beating<'_> {
+    fn drop(&mut self) {
+        let store = self.store;
+        if store.machine.is_running(&store.host) {
+            store.world.note(What::Heartbeat(Heartbeat {
+                host: store.host.clone(),
+                result: self.result,
+                sent_at: self.sent_at,
+                local_sent_at: self.local_sent_at,
+                local_at: store.machine.local_micros(),
+            }));
+        }
+    }
+}
+
+impl Coordinator for ObservedCoordinator {
+    fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        self.table.ensure_table()
+    }
+
+    fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
+        self.table.fleet()
+    }
+
+    fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
+        self.table.worker(id)
+    }
+
+    fn register<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let mut beating = self.beating();
+            let result = self.table.register(row).await;
+            beating.result = result.as_ref().map_or_else(of_error, |()| CallResult::Ok);
+            result
+        })
+    }
+
+    fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+        Box::pin(async move {
+            let mut beating = self.beating();
+            let result = self.table.heartbeat(row).await;
+            beating.result = match &result {
+                Ok(Raced::Applied) => CallResult::Ok,
+                Ok(Raced::Lost) => CallResult::Conflict,
+                Err(error) => of_error(error),
+            };
+            result
+        })
+    }
+
+    fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.table.remove_worker(row)
+    }
+
+    fn write_leader<'a>(
+        &'a self,
+        seen: Option<&'a LeaderRow>,
+        next: &'a LeaderRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.world.count(if seen.is_some() { "reached: leader written" } else { "reached: first leader" });
+        self.table.write_leader(seen, next)
+    }
+
+    fn write_stream<'a>(
+        &'a self,
+        seen: Option<&'a StreamRow>,
+        next: &'a StreamRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.table.write_stream(seen, next)
+    }
+
+    fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        self.table.announce()
+    }
+
+    fn shards(&self) -> PortFuture<'_, Result<Option<CachedShards>, StoreError>> {
+        self.table.shards()
+    }
+
+    fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>> {
+        self.table.write_shards(shards)
+    }
+}

@@ -1,0 +1,199 @@
+//! A native plugin that fails in every way a component can, and writes down what it was given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_core::plugin::{PluginDigest, ProcessorError};
+use shardmill_core::ports::{
+    CloseReason, FailureKind, InstanceContext, Origin, Outcome as Reported, PortFuture, Processed, ProcessorFactory,
+    RecordFailure, RecordProcessor, Sink, SinkError,
+};
+use shardmill_core::stream::{Batch, Emitted, Position};
+use shardmill_invariants::history::{Delivery, Outcome, Place, What};
+
+use crate::host::Machine;
+use crate::weather::Fault;
+use crate::world::World;
+
+/// A call longer than this is cut off, as the host cuts off a component.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+
+/// One version, as one host has it.
+pub struct SimulatedPlugin {
+    digest: PluginDigest,
+    can_start: bool,
+    place: HostPlace,
+}
+
+/// Where a plugin runs.
+#[derive(Clone)]
+pub struct HostPlace {
+    /// The run.
+    pub world: Arc<World>,
+    /// The machine, for its clock.
+    pub machine: Arc<Machine>,
+    /// The host's name.
+    pub host: String,
+}
+
+struct Instance {
+    place: HostPlace,
+    digest: String,
+    context: Arc<InstanceContext>,
+}
+
+/// Says how a delivery ended, also if its future is dropped.
+struct Running<'a> {
+    instance: &'a Instance,
+    id: u64,
+    outcome: Outcome,
+    failed: Vec<Place>,
+}
+
+/// Stores nothing; refuses as the weather has it.
+pub struct SimulatedSink {
+    /// The run.
+    pub world: Arc<World>,
+}
+
+impl SimulatedPlugin {
+    /// Version `version`.
+    pub fn new(version: u64, can_start: bool, place: HostPlace) -> Self {
+        let digest = PluginDigest::from_hex(&format!("{version:016x}").repeat(4)).expect("64 hex digits");
+        Self { digest, can_start, place }
+    }
+}
+
+impl ProcessorFactory for SimulatedPlugin {
+    fn digest(&self) -> &PluginDigest {
+        &self.digest
+    }
+
+    fn instantiate(
+        &self,
+        context: Arc<InstanceContext>,
+    ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>> {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if !self.can_start {
+                return Err(ProcessorError::Reported { message: "this version does not start".to_owned() });
+            }
+            let (place, digest) = (self.place.clone(), self.digest.as_str().to_owned());
+            let instance: Box<dyn RecordProcessor> = Box::new(Instance { place, digest, context });
+            Ok(instance)
+        })
+    }
+}
+
+fn place_of(position: &Position) -> Place {
+    Place { sub: position.sub_sequence, ..Place::plain(position.sequence.as_str()) }
+}
+
+impl Instance {
+    fn start(&self, batch: &Batch) -> Running<'_> {
+        let HostPlace { world, machine, host } = &self.place;
+        let id = world.next_delivery();
+        world.note(What::DeliveryStarted(Delivery {
+            id,
+            host: host.clone(),
+            shard: self.context.shard.to_string(),
+            epoch: self.context.epoch.0,
+            places: batch.records.iter().map(|record| place_of(&record.position)).collect(),
+            digest: self.digest.clone(),
+            attempt: batch.attempt,
+            local_at: machine.local_micros(),
+        }));
+        Running { instance: self, id, outcome: Outcome::Cancelled, failed: Vec::new() }
+    }
+
+    fn draws(&self, fault: Fault) -> bool {
+        let chance = self.place.world.weather().chance(fault);
+        let happens = self.place.world.happens(chance);
+        if happens {
+            self.place.world.count(&format!("fault: {fault:?}"));
+        }
+        happens
+    }
+
+    async fn handle(&self, batch: &Batch) -> Result<Reported, ProcessorError> {
+        let usual = Duration::from_millis(self.place.world.dice().u64(1..40));
+        tokio::time::sleep(usual).await;
+        if self.draws(Fault::SlowPlugin) {
+            let more = self.place.world.dice().u64(1..15);
+            tokio::time::sleep(Duration::from_secs(more)).await;
+        }
+        if self.draws(Fault::StuckPlugin) {
+            tokio::time::sleep(CALL_LIMIT).await;
+            return Err(ProcessorError::DeadlineExceeded { call: "process", limit: CALL_LIMIT });
+        }
+        if self.draws(Fault::Trap) {
+            return Err(ProcessorError::Trapped { message: "unreachable".to_owned() });
+        }
+        if self.draws(Fault::PluginError) {
+            return Err(ProcessorError::Reported { message: "not now".to_owned() });
+        }
+        let mut failures = Vec::new();
+        if self.draws(Fault::PartialFailure) {
+            let count = u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
+            let mut dice = self.place.world.dice();
+            let fails = |index: &u32| *index == count - 1 || dice.u32(0..3) == 0;
+            failures.extend((0..count).filter(fails).map(|index| RecordFailure {
+                index,
+                kind: FailureKind::Retry,
+                message: "not this one".to_owned(),
+            }));
+        }
+        Ok(Reported { failures, ..Reported::default() })
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let failed = std::mem::take(&mut self.failed);
+        self.instance.place.world.note(What::DeliveryEnded { id: self.id, outcome: self.outcome, failed });
+    }
+}
+
+impl RecordProcessor for Instance {
+    fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>> {
+        Box::pin(async move {
+            let mut running = self.start(&batch);
+            let result = self.handle(&batch).await;
+            running.outcome = match &result {
+                Ok(_) => Outcome::Ok,
+                Err(ProcessorError::Reported { .. } | ProcessorError::InvalidOutcome { .. }) => Outcome::Error,
+                Err(_) => Outcome::Trap,
+            };
+            let outcome = result?;
+            let failed = outcome.failures.iter().map(|failure| &batch.records[failure.index as usize].position);
+            running.failed = failed.map(place_of).collect();
+            Ok(Processed { outcome, emitted: Vec::new() })
+        })
+    }
+
+    fn close(self: Box<Self>, _: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+impl SimulatedSink {
+    async fn answer(&self) -> Result<(), SinkError> {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let chance = self.world.weather().chance(Fault::SinkError);
+        if self.world.happens(chance) {
+            self.world.count("fault: SinkError");
+            return Err(SinkError { sink: "out".to_owned(), message: "not now".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+impl Sink for SimulatedSink {
+    fn write(&self, _: Arc<Origin>, _: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+        Box::pin(self.answer())
+    }
+
+    fn flush(&self) -> PortFuture<'_, Result<(), SinkError>> {
+        Box::pin(self.answer())
+    }
+}

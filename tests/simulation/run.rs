@@ -1,0 +1,42 @@
+//! One seed on one fresh thread.
+
+use std::panic::resume_unwind;
+
+use shardmill_core::seeded_bug::SeededBug;
+use tokio::runtime::Builder;
+use tokio::time::Instant;
+
+use crate::driver;
+use crate::report::SeedReport;
+use crate::system;
+use crate::trace_file::{HostLog, TraceFile};
+
+const STACK_BYTES: usize = 16 << 20;
+
+/// Runs `seed`, with `bug` in its hosts if given, and writes down what happens to `file` if given.
+///
+/// A thread of its own, so that hash maps, dice and caches that live in threads begin afresh. For the same run down to
+/// the last byte the *process* must be fresh too, because tokio seeds each runtime's dice from a counter of the process:
+/// see [`crate::lanes`].
+pub fn run(seed: u64, bug: Option<SeededBug>, file: Option<TraceFile>) -> SeedReport {
+    let thread = std::thread::Builder::new().name(format!("seed-{seed}")).stack_size(STACK_BYTES);
+    HostLog(file.clone()).install();
+    let running = thread.spawn(move || {
+        system::enter(seed);
+        #[cfg(debug_assertions)]
+        shardmill_core::seeded_bug::switch_on(bug);
+        #[cfg(not(debug_assertions))]
+        assert!(bug.is_none(), "a release build has no seeded bugs");
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+        let report = runtime.block_on(async {
+            system::follow(Instant::now());
+            Box::pin(driver::run(seed, file.clone())).await
+        });
+        if let Some(file) = file {
+            file.flush();
+        }
+        system::leave();
+        report
+    });
+    running.expect("a thread").join().unwrap_or_else(|panic| resume_unwind(panic))
+}

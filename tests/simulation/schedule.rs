@@ -1,0 +1,93 @@
+//! What one seed draws before its run begins.
+
+use std::time::Duration;
+
+use shardmill_worker::WorkerOptions;
+
+use crate::options;
+use crate::weather::Weather;
+
+/// The plan of a run.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    /// The settings of its hosts.
+    pub options: WorkerOptions,
+    /// What goes wrong before the healing.
+    pub weather: Weather,
+    /// Hosts at the beginning.
+    pub hosts: usize,
+    /// Shards at the beginning.
+    pub shards: u32,
+    /// How long faults are on.
+    pub faults_for: Duration,
+    /// What happens to hosts, paths and shards; `None` never.
+    pub storms: Storms,
+    /// Greatest error of a host's clock rate, as a part of 1; the product allows for 0.05.
+    pub clock_error_max: f64,
+    /// Longest wait between two puts.
+    pub put_every_max: Duration,
+}
+
+/// Mean times between events of each kind; `None` if the kind does not happen in this run.
+#[derive(Debug, Clone, Default)]
+pub struct Storms {
+    /// A host is killed, and started again.
+    pub crashes: Option<Duration>,
+    /// A host is stopped in order, and started again.
+    pub stops: Option<Duration>,
+    /// A host joins, or leaves for good.
+    pub scaling: Option<Duration>,
+    /// A path between a host and a service breaks.
+    pub partitions: Option<Duration>,
+    /// DynamoDB is gone for everybody.
+    pub outages: Option<Duration>,
+    /// A shard is split, or two are merged.
+    pub reshards: Option<Duration>,
+    /// Another version of the plugin is offered.
+    pub versions: Option<Duration>,
+    /// A host stops running code, as on SIGSTOP, and goes on later.
+    pub pauses: Option<Duration>,
+    /// How long an outage lasts.
+    pub outage_lasts: Duration,
+}
+
+impl Schedule {
+    /// The plan of `seed`.
+    pub fn draw(seed: u64) -> Self {
+        let mut dice = fastrand::Rng::with_seed(seed ^ 0x5ced_01e5);
+        let faults_for = match dice.u32(0..100) {
+            0..60 => Duration::from_secs(dice.u64(20..50)),
+            60..97 => Duration::from_secs(dice.u64(50..120)),
+            _ => Duration::from_secs(dice.u64(300..900)),
+        };
+        let mut every = |chance: f64, seconds: std::ops::Range<u64>| {
+            let wanted = dice.f64() < chance;
+            let mean = Duration::from_secs(dice.u64(seconds));
+            wanted.then_some(mean)
+        };
+        let storms = Storms {
+            crashes: every(0.5, 4..30),
+            stops: every(0.4, 6..30),
+            scaling: every(0.3, 8..30),
+            partitions: every(0.4, 5..30),
+            outages: every(0.15, 20..60),
+            reshards: every(0.5, 4..30),
+            versions: every(0.4, 5..20),
+            pauses: every(0.3, 6..30),
+            outage_lasts: Duration::ZERO,
+        };
+        // Hours cost little: hosts without leases only knock now and then.
+        let outage_lasts = if dice.u32(0..10) == 0 { dice.u64(3_600..4 * 3_600) } else { dice.u64(5..60) };
+        let storms = Storms { outage_lasts: Duration::from_secs(outage_lasts), ..storms };
+        Self {
+            options: options::draw(&mut dice),
+            weather: Weather::draw(&mut dice),
+            hosts: dice.usize(1..=4),
+            shards: dice.u32(1..=4),
+            faults_for,
+            storms,
+            clock_error_max: if dice.bool() { 0.0 } else { 0.045 },
+            put_every_max: Duration::from_millis(dice.u64(500..4_000)),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! What happens to hosts, paths and shards while faults are on.
+
+use std::time::Duration;
+
+use crate::driver::{Driver, Slot};
+use crate::stream::neighbours;
+use crate::weather::{Direction, Partition, Service};
+
+/// Open and closed shards of a run at most: a storm must end.
+const SHARDS_MAX: usize = 14;
+/// Hosts of a run at most.
+const HOSTS_MAX: usize = 6;
+
+/// Something on the agenda.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Event {
+    Put,
+    Crash,
+    Stop,
+    Restart(usize),
+    Scale,
+    Partition,
+    Mend(u64),
+    Outage,
+    Reshard,
+    Version,
+    WallClock,
+    Pause,
+    Resume(usize),
+}
+
+impl Driver {
+    /// Puts the first event of each kind on the agenda.
+    pub(crate) fn plan_storms(&mut self) {
+        self.plan(Duration::from_millis(1), Event::Put);
+        self.plan(Duration::from_secs(10), Event::WallClock);
+        let events = [
+            Event::Crash,
+            Event::Stop,
+            Event::Scale,
+            Event::Partition,
+            Event::Outage,
+            Event::Reshard,
+            Event::Version,
+            Event::Pause,
+        ];
+        for event in events {
+            self.plan_next(event);
+        }
+    }
+
+    fn plan_next(&mut self, event: Event) {
+        let storms = &self.schedule.storms;
+        let mean = match event {
+            Event::Crash => storms.crashes,
+            Event::Stop => storms.stops,
+            Event::Scale => storms.scaling,
+            Event::Partition => storms.partitions,
+            Event::Outage => storms.outages,
+            Event::Reshard => storms.reshards,
+            Event::Version => storms.versions,
+            Event::Pause => storms.pauses,
+            Event::Put | Event::Restart(_) | Event::Mend(_) | Event::WallClock | Event::Resume(_) => None,
+        };
+        let Some(mean) = mean else { return };
+        let after = mean.mul_f64(0.2 + 1.6 * self.dice.f64());
+        self.plan(after, event);
+    }
+
+    /// Lets an event happen.
+    pub(crate) async fn perform(&mut self, event: Event) {
+        match event {
+            Event::Put => {
+                self.put().await;
+                let most = u64::try_from(self.schedule.put_every_max.as_millis()).unwrap_or(u64::MAX);
+                let after = Duration::from_millis(self.dice.u64(20..most));
+                self.plan(after, Event::Put);
+            }
+            Event::Crash => self.crash().await,
+            Event::Stop => self.stop(),
+            Event::Restart(slot) => self.restart(slot),
+            Event::Scale => self.scale(),
+            Event::Partition => self.cut(),
+            Event::Mend(number) => drop(self.world.weather().partitions.remove(&number)),
+            Event::Outage => self.outage(),
+            Event::Reshard => self.reshard().await,
+            Event::Version => self.offer(),
+            Event::WallClock => self.move_wall_clock(),
+            Event::Pause => self.pause(),
+            Event::Resume(slot) => self.resume(slot),
+        }
+        self.plan_next(event);
+    }
+
+    /// Puts a few records.
+    pub(crate) async fn put(&mut self) {
+        let count = self.dice.u64(1..6);
+        let keys: Vec<String> = (0..count).map(|_| format!("key-{}", self.dice.u32(0..40))).collect();
+        self.keys_made += count;
+        self.world.stream.put(&self.world, &keys).await;
+    }
+
+    fn any_host(&mut self) -> Option<usize> {
+        let up: Vec<_> = (0..self.slots.len()).filter(|slot| self.slots[*slot].host.is_some()).collect();
+        (!up.is_empty()).then(|| up[self.dice.usize(..up.len())])
+    }
+
+    fn plan_restart(&mut self, slot: usize) {
+        if self.dice.u32(0..3) == 0 {
+            self.slots[slot].name = self.fresh_name();
+        }
+        // Soon after, or after a lease has surely expired.
+        let after = if self.dice.bool() { self.dice.u64(50..3_000) } else { self.dice.u64(3_000..30_000) };
+        self.plan(Duration::from_millis(after), Event::Restart(slot));
+    }
+
+    async fn crash(&mut self) {
+        let Some(slot) = self.any_host() else { return };
+        self.world.count("fault: crash");
+        if let Some(host) = self.slots[slot].host.take() {
+            host.crash().await;
+        }
+        self.plan_restart(slot);
+    }
+
+    fn stop(&mut self) {
+        let Some(slot) = self.any_host() else { return };
+        self.world.count("fault: stop");
+        if let Some(host) = self.slots[slot].host.take() {
+            self.stopping.spawn(host.stop());
+        }
+        self.plan_restart(slot);
+    }
+
+    fn scale(&mut self) {
+        let wanted = self.slots.iter().filter(|slot| slot.is_wanted).count();
+        if self.slots.len() < HOSTS_MAX && (wanted < 2 || self.dice.bool()) {
+            self.world.count("fault: host joins");
+            return self.add_host();
+        }
+        let Some(slot) = self.any_host() else { return };
+        if wanted > 1 {
+            self.world.count("fault: host leaves");
+            let Slot { host, is_wanted, .. } = &mut self.slots[slot];
+            *is_wanted = false;
+            if let Some(host) = host.take() {
+                self.stopping.spawn(host.stop());
+            }
+        }
+    }
+
+    fn cut(&mut self) {
+        let Some(slot) = self.any_host() else { return };
+        let host = Some(self.slots[slot].name.clone());
+        let services: &[Service] = match self.dice.u32(0..5) {
+            0..3 => &[Service::Dynamodb],
+            3 => &[Service::Kinesis],
+            _ => &[Service::Dynamodb, Service::Kinesis],
+        };
+        let direction = if self.dice.bool() { Direction::Requests } else { Direction::Replies };
+        let lasts = Duration::from_millis(self.dice.u64(500..30_000));
+        for service in services {
+            self.break_path(Partition { host: host.clone(), service: *service, direction }, lasts);
+        }
+    }
+
+    fn outage(&mut self) {
+        self.world.count("fault: outage");
+        let lasts = self.schedule.storms.outage_lasts;
+        // An outage of hours must fit into the run.
+        self.schedule.faults_for = self.schedule.faults_for.max(lasts);
+        let partition = Partition { host: None, service: Service::Dynamodb, direction: Direction::Requests };
+        self.break_path(partition, lasts);
+    }
+
+    fn break_path(&mut self, partition: Partition, lasts: Duration) {
+        self.partitions_made += 1;
+        let number = self.partitions_made;
+        self.world.weather().partitions.insert(number, partition);
+        self.plan(lasts, Event::Mend(number));
+    }
+
+    async fn reshard(&mut self) {
+        let shards = self.world.stream.shards();
+        if shards.len() >= SHARDS_MAX {
+            return;
+        }
+        let open: Vec<_> = shards.iter().filter(|(_, truth)| !truth.is_closed).map(|(id, _)| id.clone()).collect();
+        let start = self.dice.usize(..64);
+        match neighbours(&shards, start) {
+            Some([left, right]) if self.dice.bool() => {
+                self.world.stream.merge(&self.world, [&left, &right]).await;
+            }
+            _ => self.world.stream.split(&self.world, &open[start % open.len()]).await,
+        }
+    }
+
+    fn offer(&mut self) {
+        if self.dice.u32(0..4) != 0 {
+            self.world.count("fault: new version");
+            return self.offer_good();
+        }
+        self.world.count("fault: version that does not start");
+        // Far from the good ones, which every later process starts with.
+        let version = 1_000_000 + self.dice.u64(..1_000);
+        self.offer_to_all(version, false);
+    }
+
+    /// Offers a fresh version that works.
+    pub(crate) fn offer_good(&mut self) {
+        self.versions_made += 1;
+        self.offer_to_all(self.versions_made, true);
+    }
+
+    fn offer_to_all(&self, version: u64, can_start: bool) {
+        for slot in &self.slots {
+            if let Some(host) = &slot.host {
+                host.offer(version, can_start);
+            }
+        }
+    }
+
+    fn pause(&mut self) {
+        let Some(slot) = self.any_host() else { return };
+        self.world.count("fault: pause");
+        if let Some(host) = &self.slots[slot].host {
+            host.pause(true);
+        }
+        // Often longer than a lease, which is 5 to 12 s.
+        let lasts = Duration::from_millis(self.dice.u64(200..30_000));
+        self.plan(lasts, Event::Resume(slot));
+    }
+
+    pub(crate) fn resume(&mut self, slot: usize) {
+        if let Some(host) = &self.slots[slot].host {
+            host.pause(false);
+        }
+    }
+
+    fn move_wall_clock(&mut self) {
+        if self.schedule.clock_error_max > 0.0
+            && let Some(slot) = self.any_host()
+        {
+            self.world.count("fault: wall clock jumps");
+            let error_ms = self.dice.i64(-3_600_000..3_600_000);
+            self.slots[slot].machine.jump_wall_clock(error_ms);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Kinesis: the embedded one, called without a socket, and the truth about what was put into it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use bytes::Bytes;
+use ferrokinesis::shard_iterator::decode_shard_iterator;
+use serde_json::{Value, json};
+use shardmill_invariants::history::{Micros, Place, ShardInfo, Topology, What};
+use tower::ServiceExt;
+
+use crate::options::STREAM;
+use crate::weather::Fault;
+use crate::wire::{Reply, Sent, contains};
+use crate::world::{World, lock};
+
+/// Reads a second that one shard allows (AWS limit).
+const READS_PER_SECOND: usize = 5;
+const REPLY_BYTES_MAX: usize = 64 << 20;
+
+/// One stream.
+pub struct Stream {
+    router: Router,
+    shards: Mutex<BTreeMap<String, Truth>>,
+    reads: Mutex<BTreeMap<String, VecDeque<Micros>>>,
+}
+
+/// What is true of a shard.
+#[derive(Debug, Clone)]
+pub struct Truth {
+    /// Its part of the hash key space.
+    pub range: (u128, u128),
+    /// Whether it was split or merged.
+    pub is_closed: bool,
+    /// Everything put into it, in order.
+    pub places: Vec<Place>,
+}
+
+impl Stream {
+    /// A service without streams.
+    pub async fn new() -> Self {
+        let router = shardmill_local::kinesis::in_process().await.expect("a service in memory");
+        Self { router, shards: Mutex::default(), reads: Mutex::default() }
+    }
+
+    /// The shards as they are.
+    pub fn shards(&self) -> BTreeMap<String, Truth> {
+        lock(&self.shards).clone()
+    }
+
+    /// Answers a host's request.
+    pub async fn apply(&self, world: &World, sent: &Sent) -> Reply {
+        let shard = (sent.operation == "GetRecords").then(|| iterated_shard(&sent.body)).flatten();
+        if let Some(shard) = &shard
+            && self.is_too_fast(world, shard)
+        {
+            world.count("fault: ReadThrottle");
+            return Reply::error(400, "ProvisionedThroughputExceededException");
+        }
+        let mut reply = self.send(&sent.operation, sent.body.clone()).await;
+        let goes_on = reply.status != 200 || contains(&reply.body, b"\"NextShardIterator\"");
+        reply.ended_shard = shard.filter(|_| !goes_on);
+        reply
+    }
+
+    /// Makes the stream.
+    pub async fn create(&self, world: &World, shards: u32) {
+        self.ask("CreateStream", &json!({"StreamName": STREAM, "ShardCount": shards})).await;
+        let created = self.refresh().await;
+        world.note(What::Topology(Topology::Created { identity: 1, shards: created }));
+    }
+
+    /// Puts records with these partition keys, as a producer who always gets its answer.
+    pub async fn put(&self, world: &World, keys: &[String]) {
+        let records: Vec<_> = keys.iter().map(|key| json!({"Data": "c2hhcmRtaWxs", "PartitionKey": key})).collect();
+        let reply = self.ask("PutRecords", &json!({"StreamName": STREAM, "Records": records})).await;
+        let mut shards = lock(&self.shards);
+        for (key, result) in keys.iter().zip(reply["Records"].as_array().into_iter().flatten()) {
+            let (Some(shard), Some(sequence)) = (result["ShardId"].as_str(), result["SequenceNumber"].as_str()) else {
+                continue;
+            };
+            let at = Place::plain(sequence);
+            shards.get_mut(shard).expect("a known shard").places.push(at.clone());
+            world.note(What::Produced { shard: shard.to_owned(), at, key: key.clone() });
+        }
+    }
+
+    /// Splits an open shard in two.
+    pub async fn split(&self, world: &World, parent: &str) {
+        let Some(truth) = self.shards().remove(parent) else { return };
+        let (start, end) = truth.range;
+        if truth.is_closed || end - start < 4 {
+            return;
+        }
+        let middle = start + (end - start) / 2;
+        let request = json!({"StreamName": STREAM, "ShardToSplit": parent, "NewStartingHashKey": middle.to_string()});
+        self.ask("SplitShard", &request).await;
+        let children = self.refresh().await;
+        world.count("reached: split");
+        world.note(What::Topology(Topology::Split { parent: parent.to_owned(), children }));
+    }
+
+    /// Merges two open shards that lie next to each other.
+    pub async fn merge(&self, world: &World, parents: [&str; 2]) {
+        let request = json!({"StreamName": STREAM, "ShardToMerge": parents[0], "AdjacentShardToMerge": parents[1]});
+        self.ask("MergeShards", &request).await;
+        let mut children = self.refresh().await;
+        let Some(child) = children.pop() else { return };
+        world.count("reached: merge");
+        let parents = parents.map(str::to_owned).to_vec();
+        world.note(What::Topology(Topology::Merged { parents, child }));
+    }
+
+    /// Learns the shards; returns the new ones.
+    async fn refresh(&self) -> Vec<ShardInfo> {
+        let listed = loop {
+            let summary = self.ask("DescribeStreamSummary", &json!({"StreamName": STREAM})).await;
+            if summary["StreamDescriptionSummary"]["StreamStatus"] == "ACTIVE" {
+                break self.ask("ListShards", &json!({"StreamName": STREAM})).await;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        };
+        let mut shards = lock(&self.shards);
+        let mut fresh = Vec::new();
+        for shard in listed["Shards"].as_array().into_iter().flatten() {
+            let id = shard["ShardId"].as_str().expect("an id").to_owned();
+            let bound = |name: &str| shard["HashKeyRange"][name].as_str().and_then(|text| text.parse().ok());
+            let range = (bound("StartingHashKey").expect("a bound"), bound("EndingHashKey").expect("a bound"));
+            let is_closed = !shard["SequenceNumberRange"]["EndingSequenceNumber"].is_null();
+            match shards.get_mut(&id) {
+                Some(known) => known.is_closed = is_closed,
+                None => {
+                    fresh.push(ShardInfo { id: id.clone(), range });
+                    shards.insert(id, Truth { range, is_closed, places: Vec::new() });
+                }
+            }
+        }
+        fresh
+    }
+
+    async fn ask(&self, operation: &str, request: &Value) -> Value {
+        let reply = self.send(operation, request.to_string().into()).await;
+        serde_json::from_slice(&reply.body).unwrap_or(Value::Null)
+    }
+
+    async fn send(&self, operation: &str, body: Bytes) -> Reply {
+        let request = Request::post("/")
+            .header("content-type", "application/x-amz-json-1.1")
+            .header("x-amz-target", format!("Kinesis_20131202.{operation}"))
+            .header("x-amz-date", "20260101T000000Z")
+            .header("authorization", "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/kinesis/aws4_request, SignedHeaders=host, Signature=b")
+            .body(Body::from(body))
+            .expect("a request");
+        let response = match self.router.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        let status = response.status().as_u16();
+        let body = to_bytes(response.into_body(), REPLY_BYTES_MAX).await.expect("a body in memory");
+        Reply { status, body, ended_shard: None }
+    }
+
+    /// Five reads a second of a shard, whoever reads.
+    fn is_too_fast(&self, world: &World, shard: &str) -> bool {
+        if world.weather().chance(Fault::Unlimited) > 0.0 {
+            return false;
+        }
+        let now = world.now();
+        let mut reads = lock(&self.reads);
+        let recent = reads.entry(shard.to_owned()).or_default();
+        recent.retain(|at| at + 1_000_000 > now);
+        if recent.len() >= READS_PER_SECOND {
+            return true;
+        }
+        recent.push_back(now);
+        false
+    }
+}
+
+/// The shard that a `GetRecords` reads.
+fn iterated_shard(body: &[u8]) -> Option<String> {
+    let request: Value = serde_json::from_slice(body).ok()?;
+    let (_, _, shard, _) = decode_shard_iterator(request["ShardIterator"].as_str()?).ok()?;
+    Some(shard)
+}
+
+/// Two open shards that lie next to each other, if there are any.
+pub fn neighbours(shards: &BTreeMap<String, Truth>, start: usize) -> Option<[String; 2]> {
+    let mut open: Vec<_> = shards.iter().filter(|(_, truth)| !truth.is_closed).collect();
+    open.sort_by_key(|(_, truth)| truth.range);
+    let pairs: Vec<_> = open.windows(2).filter(|pair| pair[0].1.range.1 + 1 == pair[1].1.range.0).collect();
+    let pair = pairs.get(start.checked_rem(pairs.len())?)?;
+    Some([pair[0].0.clone(), pair[1].0.clone()])
+}

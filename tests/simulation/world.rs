@@ -1,0 +1,148 @@
+//! What everything in a run shares: true time, dice, the history, counters, and the trace that proves determinism.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use shardmill_invariants::history::{Event, Micros, What};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use crate::stream::Stream;
+use crate::tables::Tables;
+use crate::trace_file::TraceFile;
+use crate::weather::Weather;
+
+/// Shared by hosts, cloud and driver of one run, all on one thread.
+pub struct World {
+    origin: Instant,
+    dice: Mutex<fastrand::Rng>,
+    weather: Mutex<Weather>,
+    record: Mutex<Record>,
+    /// DynamoDB.
+    pub tables: Tables,
+    /// Kinesis.
+    pub stream: Stream,
+    /// Requests on their way: they outlive the host that sent them.
+    pub flights: TaskTracker,
+}
+
+struct Record {
+    history: Vec<Event>,
+    counts: BTreeMap<String, u64>,
+    trace: DefaultHasher,
+    file: Option<TraceFile>,
+    deliveries: u64,
+    requests: u64,
+}
+
+impl World {
+    /// A world at its beginning, to be made inside of the runtime. What happens is also written to `file`, if given.
+    pub async fn new(seed: u64, weather: Weather, file: Option<TraceFile>) -> Arc<Self> {
+        let record = Record {
+            history: Vec::new(),
+            counts: BTreeMap::new(),
+            trace: DefaultHasher::new(),
+            file,
+            deliveries: 0,
+            requests: 0,
+        };
+        Arc::new(Self {
+            origin: Instant::now(),
+            dice: Mutex::new(fastrand::Rng::with_seed(seed)),
+            weather: Mutex::new(weather),
+            record: Mutex::new(record),
+            tables: Tables::new(),
+            stream: Stream::new().await,
+            flights: TaskTracker::new(),
+        })
+    }
+
+    /// True time since the beginning.
+    pub fn elapsed(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// True time since the beginning, in microseconds.
+    pub fn now(&self) -> Micros {
+        u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// The run's dice. Everything happens on one thread, in an order that the seed decides.
+    pub fn dice(&self) -> MutexGuard<'_, fastrand::Rng> {
+        lock(&self.dice)
+    }
+
+    /// What goes wrong at present.
+    pub fn weather(&self) -> MutexGuard<'_, Weather> {
+        lock(&self.weather)
+    }
+
+    /// Whether something of probability `chance` happens now.
+    pub fn happens(&self, chance: f64) -> bool {
+        chance > 0.0 && self.dice().f64() < chance
+    }
+
+    /// Adds to the history.
+    pub fn note(&self, what: What) {
+        let at = self.now();
+        let mut record = lock(&self.record);
+        if let Some(file) = &record.file {
+            file.line(format_args!("{at:>12} {what:?}"));
+        }
+        record.history.push(Event { at, what });
+    }
+
+    /// Counts a fault, or a rare state that was reached.
+    pub fn count(&self, what: &str) {
+        let mut record = lock(&self.record);
+        match record.counts.get_mut(what) {
+            Some(count) => *count += 1,
+            None => drop(record.counts.insert(what.to_owned(), 1)),
+        }
+    }
+
+    /// A number that no delivery had before.
+    pub fn next_delivery(&self) -> u64 {
+        let mut record = lock(&self.record);
+        record.deliveries += 1;
+        record.deliveries
+    }
+
+    /// Puts a request into the trace.
+    pub fn trace(&self, host: &str, operation: &str, body: &[u8]) {
+        let at = self.now();
+        let mut record = lock(&self.record);
+        (at, host, operation, body).hash(&mut record.trace);
+        record.requests += 1;
+        if let Some(file) = &record.file {
+            file.line(format_args!("{at:>12} {host} {operation} {}", String::from_utf8_lossy(body)));
+        }
+    }
+
+    /// The hash of every request so far: simulated time, host, operation, body.
+    pub fn trace_hash(&self) -> u64 {
+        lock(&self.record).trace.finish()
+    }
+
+    /// Requests of hosts so far, each attempt counted.
+    pub fn requests(&self) -> u64 {
+        lock(&self.record).requests
+    }
+
+    /// The history so far.
+    pub fn history(&self) -> Vec<Event> {
+        lock(&self.record).history.clone()
+    }
+
+    /// The counters so far.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        lock(&self.record).counts.clone()
+    }
+}
+
+/// Everything is on one thread: a poisoned lock means that the run has failed already.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
