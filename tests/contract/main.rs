@@ -1,5 +1,9 @@
 //! The contract of the ports, against the fakes and against the real adapters over the embedded stack.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod kcl_rows;
+
 use harness::embedded::Embedded;
 use harness::fake_coordinator::FakeCoordinator;
 use harness::fake_lease_store::FakeLeaseStore;

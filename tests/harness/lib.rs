@@ -12,6 +12,7 @@ pub mod faults;
 pub mod fleet;
 pub mod flights;
 pub mod guests;
+pub mod kcl_peer;
 pub mod native;
 pub mod process;
 pub mod setting;

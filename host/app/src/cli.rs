@@ -37,6 +37,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Show the leases of an application: who holds which shard, and how far it is.
     Leases(LeasesArgs),
+    /// Tell what a lease table holds and how a host may use it. Only reads: run it before pointing a host at a table.
+    Doctor(DoctorArgs),
 }
 
 /// Arguments of `dev`.
@@ -140,6 +142,30 @@ pub struct LeasesArgs {
     /// Print again at this interval until ctrl-c.
     #[arg(long, value_name = "INTERVAL", value_parser = humantime::parse_duration)]
     pub watch: Option<Duration>,
+    /// How to reach AWS.
+    #[command(flatten)]
+    pub aws: AwsArgs,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code: 0 if a host may use the table, 1 if something must be mended first.\n\nExamples:\n  \
+    shardmill doctor orders --stream orders\n  \
+    shardmill doctor orders --watch-for 0s --json"
+)]
+pub struct DoctorArgs {
+    /// The application: its lease table's name, as for a KCL application.
+    pub application: String,
+    /// The stream it reads; leases are then held against its shards.
+    #[arg(long, value_name = "STREAM")]
+    pub stream: Option<String>,
+    /// How long to wait for owners to show that they live; more than a third of the fleet's failover time. 0s does not wait.
+    #[arg(long, value_name = "DURATION", default_value = "12s", value_parser = humantime::parse_duration)]
+    pub watch_for: Duration,
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub json: bool,
     /// How to reach AWS.
     #[command(flatten)]
     pub aws: AwsArgs,

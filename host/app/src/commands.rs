@@ -3,6 +3,7 @@
 pub mod check;
 #[cfg(feature = "local")]
 pub mod dev;
+pub mod doctor;
 pub mod leases;
 pub mod put;
 pub mod run;
@@ -21,6 +22,7 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Put(args) => Box::pin(put::execute(args)).await,
         Command::Check(args) => check::execute(&args).await,
         Command::Leases(args) => Box::pin(leases::execute(&args)).await,
+        Command::Doctor(args) => Box::pin(doctor::execute(&args)).await,
     }
 }
 

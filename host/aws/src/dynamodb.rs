@@ -4,10 +4,13 @@ mod conditions;
 mod coordinator_item;
 mod coordinator_table;
 mod errors;
+mod inspection;
 mod lease_item;
 mod lease_table;
+mod scan;
 mod shard_cache;
 mod table;
 
 pub use coordinator_table::CoordinatorTable;
+pub use inspection::TableInspector;
 pub use lease_table::LeaseTable;

@@ -3,9 +3,11 @@
 mod checkpoint;
 mod conflict;
 mod expiry;
+mod kcl_leader;
 mod row;
 
 pub use checkpoint::Checkpoint;
 pub use conflict::{ConflictVerdict, LossReason, judge_conflict};
 pub use expiry::{LeaseObserver, Standing};
+pub use kcl_leader::{kcl_leader, kcl_leader_order};
 pub use row::{Lease, LeaseCounter, LeaseToken, WorkerId};

@@ -15,8 +15,10 @@ pub(super) const IS_NEW: &str = "attribute_not_exists(leaseKey)";
 /// hand-off changes the owner without moving the counter.
 const UNCHANGED_AND_OWNED: &str = "leaseCounter = :seen AND leaseOwner = :seenOwner";
 
-/// Take a lease that had no owner.
-const UNCHANGED_AND_UNOWNED: &str = "leaseCounter = :seen AND attribute_not_exists(leaseOwner)";
+/// Take a lease that had no owner. A `leaseOwner` of type NULL is none, for the KCL too (`DynamoUtils`): asked for by its
+/// absence alone, such a row could never be taken.
+const UNCHANGED_AND_UNOWNED: &str =
+    "leaseCounter = :seen AND (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null))";
 
 /// Renew, checkpoint, end, release: the row still is as this holder left it. KCL asks for the counter alone.
 const STILL_MINE: &str = "leaseCounter = :seen AND leaseOwner = :me";
@@ -53,20 +55,21 @@ pub(super) fn take(seen: &Lease, by: &WorkerId, wall_ms: u64) -> ConditionalUpda
         update.push_str(", checkpoint = :old");
     }
     update.push_str(" REMOVE checkpointOwner, claimedBy");
-    let condition = match &seen.owner {
-        Some(owner) => {
-            values.insert(":seenOwner".to_owned(), text(owner.as_str()));
-            if owner != by {
-                values.insert(":one".to_owned(), number(1));
-                update.push_str(" ADD ownerSwitchesSinceCheckpoint :one");
-            }
-            UNCHANGED_AND_OWNED
+    let condition = if let Some(owner) = &seen.owner {
+        values.insert(":seenOwner".to_owned(), text(owner.as_str()));
+        if owner != by {
+            values.insert(":one".to_owned(), number(1));
+            update.push_str(" ADD ownerSwitchesSinceCheckpoint :one");
         }
-        None => UNCHANGED_AND_UNOWNED,
+        UNCHANGED_AND_OWNED
+    } else {
+        values.insert(":null".to_owned(), text("NULL"));
+        UNCHANGED_AND_UNOWNED
     };
     if SeededBug::TakeWithoutCondition.is_on() {
         values.remove(":seenOwner");
         values.remove(":seen");
+        values.remove(":null");
         return ConditionalUpdate { condition: "attribute_exists(leaseKey)", update, values };
     }
     ConditionalUpdate { condition, update, values }

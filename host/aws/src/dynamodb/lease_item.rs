@@ -25,7 +25,7 @@ const HASH_KEY_END: &str = "endingHashKey";
 /// KCL 3.x, during a hand-off.
 const CHECKPOINT_OWNER: &str = "checkpointOwner";
 /// KCL 3.5; absent means lease.
-const ENTITY_TYPE: &str = "entityType";
+pub(super) const ENTITY_TYPE: &str = "entityType";
 const ENTITY_TYPE_LEASE: &str = "LEASE";
 /// shardmill's own; the KCL ignores and keeps it.
 const PLUGIN_DIGEST: &str = "pluginDigest";
@@ -39,6 +39,9 @@ const HELD_SINCE: &str = "heldSinceMillis";
 const STUCK: &str = "stuckBecause";
 /// KCL 3.x: KB a second with a fraction; the KCL 2.x ignores and keeps it.
 const THROUGHPUT: &str = "throughputKBps";
+
+/// The highest counter that can still be raised: the KCL reads it into a signed 64-bit integer.
+const COUNTER_MAX: u64 = i64::MAX.cast_unsigned() - 1;
 
 /// A DynamoDB item.
 pub(super) type Item = HashMap<String, AttributeValue>;
@@ -103,7 +106,7 @@ pub(super) fn decode(item: &Item) -> Result<Lease, String> {
     Ok(Lease {
         key: LeaseKey::new(key).map_err(|error| error.to_string())?,
         owner: worker(item, LEASE_OWNER)?,
-        counter: LeaseCounter(require(unsigned(item, LEASE_COUNTER)?, LEASE_COUNTER)?),
+        counter: counter(item)?,
         owner_switches: unsigned(item, OWNER_SWITCHES)?.unwrap_or(0),
         checkpoint: Checkpoint::parse(checkpoint, sub_sequence)
             .ok_or_else(|| format!("{CHECKPOINT} {checkpoint:?} is neither a sequence number nor a sentinel"))?,
@@ -168,6 +171,15 @@ fn unsigned(item: &Item, name: &str) -> Result<Option<u64>, String> {
         }
         Some(_) => Err(format!("{name} is not a number")),
     }
+}
+
+fn counter(item: &Item) -> Result<LeaseCounter, String> {
+    let counter = require(unsigned(item, LEASE_COUNTER)?, LEASE_COUNTER)?;
+    // A counter that cannot rise cannot fence.
+    if counter > COUNTER_MAX {
+        return Err(format!("{LEASE_COUNTER} {counter} is above 2^63-2 and cannot be raised"));
+    }
+    Ok(LeaseCounter(counter))
 }
 
 fn worker(item: &Item, name: &str) -> Result<Option<WorkerId>, String> {

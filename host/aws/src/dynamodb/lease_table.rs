@@ -17,10 +17,8 @@ use shardmill_core::stream::LeaseKey;
 use super::conditions::{self, ConditionalUpdate, IS_NEW};
 use super::errors::store_error;
 use super::lease_item::{self, Item, LEASE_KEY, Row, text};
+use super::scan;
 use super::table::{self, Key};
-
-/// A page is up to 1 MiB, about 2,000 rows: this bounds a scan at far more rows than any stream has shards.
-const PAGES_MAX: usize = 10_000;
 
 /// The adapter.
 #[derive(Debug, Clone)]
@@ -49,23 +47,13 @@ impl LeaseTable {
 
     async fn scan(&self) -> Result<LeaseListing, StoreError> {
         let mut listing = LeaseListing::default();
-        let mut start = None;
-        for _ in 0..PAGES_MAX {
-            let request = self.client.scan().table_name(&self.table).set_limit(self.page_rows);
-            let page = request.set_exclusive_start_key(start).send().await.map_err(|error| self.error(&error))?;
-            for item in page.items.unwrap_or_default() {
-                match lease_item::classify(&item) {
-                    Row::Lease(lease) => listing.leases.push(*lease),
-                    Row::Bad(row) => listing.bad_rows.push(row),
-                    Row::Foreign => listing.foreign_rows += 1,
-                }
-            }
-            match page.last_evaluated_key.filter(|key| !key.is_empty()) {
-                Some(next) => start = Some(next),
-                None => return Ok(listing),
-            }
-        }
-        Err(StoreError::Refused { message: format!("table {} has more than {PAGES_MAX} pages", self.table) })
+        scan::each_item(&self.client, &self.table, self.page_rows, |item| match lease_item::classify(&item) {
+            Row::Lease(lease) => listing.leases.push(*lease),
+            Row::Bad(row) => listing.bad_rows.push(row),
+            Row::Foreign => listing.foreign_rows += 1,
+        })
+        .await?;
+        Ok(listing)
     }
 
     async fn get_row(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {

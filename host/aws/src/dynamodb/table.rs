@@ -54,7 +54,7 @@ pub(super) async fn ensure(client: &Client, table: &str, keys: &[Key]) -> Result
     }
 }
 
-async fn describe(client: &Client, table: &str) -> Result<Option<TableDescription>, StoreError> {
+pub(super) async fn describe(client: &Client, table: &str) -> Result<Option<TableDescription>, StoreError> {
     match client.describe_table().table_name(table).send().await {
         Ok(reply) => Ok(reply.table),
         Err(error) if error.as_service_error().is_some_and(DescribeTableError::is_resource_not_found_exception) => {
@@ -86,7 +86,7 @@ async fn create(client: &Client, table: &str, keys: &[Key]) -> Result<(), StoreE
     }
 }
 
-fn check_key(table: &str, found: &TableDescription, keys: &[Key]) -> Result<(), StoreError> {
+pub(super) fn check_key(table: &str, found: &TableDescription, keys: &[Key]) -> Result<(), StoreError> {
     let type_of = |name: &str| {
         let attribute = found.attribute_definitions().iter().find(|attribute| attribute.attribute_name() == name);
         attribute.map_or("?", |attribute| attribute.attribute_type().as_str())

@@ -1,0 +1,180 @@
+//! `shardmill doctor`: facts from AWS, the verdict from core, a page for people or programs.
+
+use std::fmt::Write;
+
+use anyhow::bail;
+use serde_json::json;
+use shardmill_aws::{AwsClients, KinesisReader, StreamAdmin, TableInspector};
+use shardmill_core::doctor::{Diagnosis, Facts, LeaseTableFacts, Life, OwnerCensus, StreamFacts, TableFacts, diagnose};
+use shardmill_core::ports::StreamReader;
+use shardmill_core::stream::StreamName;
+
+use super::{print, print_json};
+use crate::cli::DoctorArgs;
+use crate::config::AwsConfig;
+
+pub(super) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
+    let stream = args.stream.as_deref().map(StreamName::new).transpose()?;
+    let aws = crate::aws::merge(&AwsConfig::default(), &args.aws)?;
+    let clients = crate::aws::connect(&aws).await?;
+    let facts = read(args, &clients, stream).await?;
+    let diagnosis = diagnose(&facts);
+    if args.json {
+        print_json(&as_json(args, &facts, &diagnosis))?;
+    } else {
+        print(as_text(args, &facts, &diagnosis).trim_end());
+    }
+    if diagnosis.is_usable() {
+        return Ok(());
+    }
+    bail!("table {} must be mended before a host uses it", args.application)
+}
+
+async fn read(args: &DoctorArgs, clients: &AwsClients, stream: Option<StreamName>) -> anyhow::Result<Facts> {
+    let inspector = TableInspector::new(clients.dynamodb.clone(), args.application.as_str());
+    let companions = inspector.companions().await?;
+    let stream = match stream {
+        Some(name) => Some(read_stream(clients, name).await?),
+        None => None,
+    };
+    Ok(Facts { table: inspector.table(companions, args.watch_for).await?, companions, stream })
+}
+
+async fn read_stream(clients: &AwsClients, name: StreamName) -> anyhow::Result<StreamFacts> {
+    let found = StreamAdmin::new(clients.kinesis.clone()).describe(&name).await?;
+    let Some(found) = found else { return Ok(StreamFacts { name, status: None, identity: None, shards: Vec::new() }) };
+    let reader = KinesisReader::new(clients.kinesis.clone(), name.clone());
+    let (identity, shards) = (reader.identity().await?, reader.list_shards().await?);
+    Ok(StreamFacts { name, status: Some(found.status), identity, shards })
+}
+
+fn life_of(owner: &OwnerCensus) -> &'static str {
+    match owner.life {
+        Life::Live => "live",
+        Life::Silent => "silent",
+        Life::Unwatched => "unwatched",
+    }
+}
+
+fn as_json(args: &DoctorArgs, facts: &Facts, diagnosis: &Diagnosis) -> serde_json::Value {
+    let census = &diagnosis.census;
+    let owner = |owner: &OwnerCensus| {
+        json!({
+            "worker": owner.worker.as_str(),
+            "leases": owner.leases,
+            "life": life_of(owner),
+            "shardmill": owner.is_shardmill,
+        })
+    };
+    let findings = diagnosis.findings.iter().map(|finding| {
+        json!({
+            "severity": finding.severity.to_string(),
+            "topic": finding.topic.code(),
+            "what": finding.what,
+            "mend": finding.mend,
+        })
+    });
+    json!({
+        "application": args.application,
+        "mode": diagnosis.mode.code(),
+        "usable": diagnosis.is_usable(),
+        "leases": {
+            "rows": census.leases,
+            "finished": census.finished,
+            "unowned": census.unowned,
+            "owners": census.owners.iter().map(owner).collect::<Vec<_>>(),
+        },
+        "kcl2-leader": census.kcl2_leader.as_ref().map(ToString::to_string),
+        "table": lease_table(facts).map(|table| json!({
+            "status": table.status,
+            "owner-index": table.has_owner_index,
+            "bad-rows": table.bad_rows.iter().map(|row| json!({ "key": row.key, "problem": row.problem })).collect::<Vec<_>>(),
+            "other-rows": table.other_rows,
+            "client-version": table.client_version,
+            "table-migration": table.table_migration,
+        })),
+        "companions": {
+            "worker-metric-stats": facts.companions.worker_metrics,
+            "coordinator-state": facts.companions.coordinator_state,
+            "coordinator": facts.companions.own_coordinator,
+        },
+        "stream": facts.stream.as_ref().map(|stream| json!({
+            "name": stream.name.as_str(),
+            "status": stream.status,
+            "shards": stream.shards.len(),
+            "open-shards": open_shards(stream),
+        })),
+        "findings": findings.collect::<Vec<_>>(),
+    })
+}
+
+fn lease_table(facts: &Facts) -> Option<&LeaseTableFacts> {
+    match &facts.table {
+        TableFacts::Leases(table) => Some(table),
+        TableFacts::Missing | TableFacts::OtherKey { .. } => None,
+    }
+}
+
+fn open_shards(stream: &StreamFacts) -> usize {
+    stream.shards.iter().filter(|shard| shard.is_open()).count()
+}
+
+fn as_text(args: &DoctorArgs, facts: &Facts, diagnosis: &Diagnosis) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let status = lease_table(facts).map_or("not a lease table", |table| table.status.as_str());
+    let status = if matches!(facts.table, TableFacts::Missing) { "not there" } else { status };
+    let _ = writeln!(text, "table     {}, {status}", args.application);
+    if let Some(table) = lease_table(facts) {
+        write_census(&mut text, diagnosis);
+        let other_rows = table.other_rows.iter().map(|(kind, count)| format!("{count} {kind}"));
+        write_list(&mut text, "others", other_rows);
+    }
+    write_list(&mut text, "beside", companions(args, facts));
+    if let Some(stream) = &facts.stream {
+        let status = stream.status.as_deref().unwrap_or("not there");
+        let (all, open) = (stream.shards.len(), open_shards(stream));
+        let _ = writeln!(text, "stream    {}, {status}, {all} shards, {open} open", stream.name);
+    }
+    for finding in &diagnosis.findings {
+        let _ = writeln!(text, "\n{}: {}: {}", finding.severity, finding.topic.code(), finding.what);
+        if !finding.mend.is_empty() {
+            let _ = writeln!(text, "  mend: {}", finding.mend);
+        }
+    }
+    let _ = writeln!(text, "\nmode      {}", diagnosis.mode);
+    let verdict = if diagnosis.is_usable() { "usable" } else { "mend first" };
+    let _ = writeln!(text, "verdict   {verdict}");
+    text
+}
+
+fn write_census(text: &mut String, diagnosis: &Diagnosis) {
+    let census = &diagnosis.census;
+    let (rows, finished, unowned) = (census.leases, census.finished, census.unowned);
+    let _ = writeln!(text, "leases    {rows}: {finished} finished, {unowned} unfinished without an owner");
+    for owner in &census.owners {
+        let whose = if owner.is_shardmill { ", of shardmill" } else { "" };
+        let _ = writeln!(text, "owner     {}: {} leases, {}{whose}", owner.worker, owner.leases, life_of(owner));
+    }
+    if let Some(leader) = &census.kcl2_leader {
+        let _ = writeln!(text, "leader    {leader}, by the rule of KCL 2.x");
+    }
+}
+
+fn companions(args: &DoctorArgs, facts: &Facts) -> impl Iterator<Item = String> {
+    let found = facts.companions;
+    let all = [
+        (found.worker_metrics, "WorkerMetricStats"),
+        (found.coordinator_state, "CoordinatorState"),
+        (found.own_coordinator, "coordinator"),
+    ];
+    let application = args.application.clone();
+    all.into_iter().filter(|(is_there, _)| *is_there).map(move |(_, name)| format!("{application}-{name}"))
+}
+
+fn write_list(text: &mut String, label: &str, all: impl Iterator<Item = String>) {
+    let all: Vec<String> = all.collect();
+    if !all.is_empty() {
+        let _ = writeln!(text, "{label:<10}{}", all.join(", "));
+    }
+}

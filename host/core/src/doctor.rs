@@ -1,0 +1,22 @@
+//! What a lease table holds, and whether and how a host may use it; decided before anything is touched.
+//!
+//! ```text
+//!   facts (read by `aws`) ──> diagnose() ──> census, findings with their mends, the mode that fits
+//! ```
+
+mod census;
+mod diagnosis;
+mod facts;
+mod finding;
+mod keys;
+mod mode;
+mod stream;
+
+pub use census::{Census, Life, OwnerCensus};
+pub use diagnosis::{Diagnosis, diagnose};
+pub use facts::{Companions, Facts, LeaseFacts, LeaseTableFacts, SecondLook, StreamFacts, TableFacts};
+pub use finding::{Finding, Severity, Topic};
+pub use mode::Mode;
+
+#[cfg(test)]
+mod tests;

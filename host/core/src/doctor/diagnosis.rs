@@ -1,0 +1,200 @@
+//! From facts to findings and a mode. Pure: the same facts give the same answer.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::finding::{Findings, some_of};
+use super::mode::traces_of_kcl3;
+use super::{
+    Census, Companions, Facts, Finding, LeaseTableFacts, Life, Mode, Severity, TableFacts, Topic, keys, stream,
+};
+use crate::stream::LeaseKey;
+
+/// A KCL 3.x leader ends a graceful hand-off after 30 s and a lease duration of 10 s (KCL defaults).
+const HAND_OFF_MAX: Duration = Duration::from_secs(40);
+
+/// What to make of the facts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnosis {
+    /// How a host may use the table, once what must be mended first is mended.
+    pub mode: Mode,
+    /// The leases in numbers; all zero without a lease table.
+    pub census: Census,
+    /// The worst first.
+    pub findings: Vec<Finding>,
+}
+
+impl Diagnosis {
+    /// Whether nothing must be mended first.
+    pub fn is_usable(&self) -> bool {
+        self.findings.iter().all(|finding| finding.severity != Severity::MendFirst)
+    }
+}
+
+/// Judges what was read.
+pub fn diagnose(facts: &Facts) -> Diagnosis {
+    let mut findings = Findings::default();
+    let (mode, census) = match &facts.table {
+        TableFacts::Missing => {
+            findings.add(Severity::Note, Topic::NoTable, "there is no table of this name", "");
+            (Mode::NoTable, Census::default())
+        }
+        TableFacts::OtherKey { problem } => {
+            findings.add(Severity::MendFirst, Topic::OtherKey, problem, "");
+            (Mode::NotALeaseTable, Census::default())
+        }
+        TableFacts::Leases(table) => {
+            let census = Census::of(table);
+            let mode = Mode::of(table, facts.companions, &census);
+            judge_table(table, &mut findings);
+            judge_kcl3(table, facts.companions, mode, &mut findings);
+            judge_workers(table, &census, mode, &mut findings);
+            keys::judge(table, &mut findings);
+            (mode, census)
+        }
+    };
+    stream::judge(&facts.table, facts.stream.as_ref(), &mut findings);
+    let mut findings = findings.0;
+    findings.sort_by_key(|finding| (finding.severity, finding.topic));
+    Diagnosis { mode, census, findings }
+}
+
+fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
+    match table.status.as_str() {
+        "ACTIVE" | "UPDATING" => {}
+        "CREATING" => {
+            findings.add(Severity::Warning, Topic::TableNotActive, "the table is being made", "wait for it");
+        }
+        status => findings.add(
+            Severity::MendFirst,
+            Topic::TableNotActive,
+            format!("the table is {status}"),
+            "wait until it is ACTIVE or gone",
+        ),
+    }
+    if !table.bad_rows.is_empty() {
+        let rows = table.bad_rows.iter().map(|row| format!("{}: {}", row.key, row.problem));
+        findings.add(
+            Severity::MendFirst,
+            Topic::BadRows,
+            format!("{} cannot be read; no host touches such a row, so nobody reads its shard", some_of("row", rows)),
+            "correct the attribute; if the row is deleted instead, the shard starts over at initial-position",
+        );
+    }
+    let pending: Vec<&LeaseKey> =
+        table.leases.iter().filter(|facts| facts.has_pending_checkpoint).map(|facts| &facts.lease.key).collect();
+    if !pending.is_empty() {
+        findings.add(
+            Severity::Warning,
+            Topic::PendingCheckpoints,
+            format!(
+                "{} with a prepared two-phase checkpoint, which shardmill does not use: it goes on from `checkpoint`, \
+                 and its first checkpoint removes the prepared one with its state",
+                some_of("lease", pending)
+            ),
+            "if the application needs the prepared state, let the KCL complete those checkpoints first",
+        );
+    }
+}
+
+fn judge_kcl3(table: &LeaseTableFacts, companions: Companions, mode: Mode, findings: &mut Findings) {
+    let traces = traces_of_kcl3(table, companions);
+    if !traces.is_empty() {
+        let what = format!("KCL 3.x was here: {}; shardmill leaves all of it alone", traces.join(", "));
+        findings.add(Severity::Note, Topic::Kcl3Traces, what, "");
+    }
+    match (table.client_version.as_deref(), mode) {
+        (Some(version @ "CLIENT_VERSION_UPGRADE_FROM_2X"), Mode::Kcl2Shared) => findings.add(
+            Severity::Warning,
+            Topic::ClientVersion,
+            format!("the fleet is on its way to KCL 3.x ({version}) and never arrives while shardmill holds leases"),
+            "stop shardmill before the upgrade, or stop the KCL and take over",
+        ),
+        (Some(version), _) => {
+            findings.add(Severity::Note, Topic::ClientVersion, format!("the fleet's client version is {version}"), "");
+        }
+        (None, _) => {}
+    }
+    match table.table_migration.as_deref() {
+        None => {}
+        Some(state @ "COMPLETE") => {
+            findings.add(Severity::Note, Topic::TableMigration, format!("KCL 3.5's single table is {state}"), "");
+        }
+        Some(state) => findings.add(
+            Severity::Warning,
+            Topic::TableMigration,
+            format!("KCL 3.5 is half-way in moving its tables into this one ({state})"),
+            "let it finish if the KCL is to come back; shardmill does not need it",
+        ),
+    }
+    judge_hand_offs(table, findings);
+}
+
+/// A hand-off that ended between the looks was one.
+fn judge_hand_offs(table: &LeaseTableFacts, findings: &mut Findings) {
+    let ended: BTreeSet<&LeaseKey> = match &table.second_look {
+        Some(look) => look.leases.iter().filter(|l| l.checkpoint_owner.is_none()).map(|lease| &lease.key).collect(),
+        None => BTreeSet::new(),
+    };
+    let leases = table.leases.iter().map(|facts| &facts.lease);
+    let open: Vec<&LeaseKey> = leases
+        .filter(|lease| lease.checkpoint_owner.is_some() && !lease.is_finished() && !ended.contains(&lease.key))
+        .map(|lease| &lease.key)
+        .collect();
+    if open.is_empty() {
+        return;
+    }
+    findings.add(
+        Severity::Warning,
+        Topic::HandOffs,
+        format!(
+            "{} between two owners (checkpointOwner); after more than {} s such a hand-off is stuck and nobody reads \
+             the shard",
+            some_of("lease", open),
+            HAND_OFF_MAX.as_secs()
+        ),
+        "look again in a minute; if it is still so, stop the KCL's owner: the next take clears it",
+    );
+}
+
+fn judge_workers(table: &LeaseTableFacts, census: &Census, mode: Mode, findings: &mut Findings) {
+    let names = |life| some_of("worker", census.other_workers(life).map(|owner| &owner.worker));
+    let has = |life| census.other_workers(life).next().is_some();
+    if has(Life::Live) {
+        match mode {
+            Mode::Kcl3Takeover => findings.add(
+                Severity::MendFirst,
+                Topic::OtherWorkers,
+                format!(
+                    "{} of a KCL 3.x fleet live; its leader gives shardmill no lease and the balance is lost",
+                    names(Life::Live)
+                ),
+                "stop the KCL fleet, then start shardmill",
+            ),
+            _ => findings.add(
+                Severity::Note,
+                Topic::OtherWorkers,
+                format!(
+                    "{} live that no host of shardmill registered: a KCL fleet's",
+                    names(Life::Live)
+                ),
+                "set leases.shared-with-kcl, leases.duration to its failoverTimeMillis, and renew at a third of it or faster",
+            ),
+        }
+    }
+    match &table.second_look {
+        None if has(Life::Unwatched) => findings.add(
+            Severity::Warning,
+            Topic::NotWatched,
+            format!("nobody looked whether {} live", names(Life::Unwatched)),
+            "run again with --watch-for longer than a third of the fleet's failover time",
+        ),
+        Some(look) if has(Life::Silent) => findings.add(
+            Severity::Note,
+            Topic::SilentOwners,
+            format!("{} wrote nothing for {} s", names(Life::Silent), look.after.as_secs()),
+            "if they are stopped, their leases are taken over after one lease duration",
+        ),
+        None | Some(_) => {}
+    }
+}

@@ -1,0 +1,103 @@
+//! What was read. Reading changes nothing and decides nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::fleet::{FleetRows, StreamIdentity};
+use crate::lease::Lease;
+use crate::ports::BadRow;
+use crate::stream::{Shard, StreamName};
+
+/// Everything read about one application.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The application's lease table.
+    pub table: TableFacts,
+    /// Tables beside it.
+    pub companions: Companions,
+    /// The stream, if one was named.
+    pub stream: Option<StreamFacts>,
+}
+
+/// What lies under the application's name.
+#[derive(Debug, Clone)]
+pub enum TableFacts {
+    /// Nothing.
+    Missing,
+    /// A table that cannot hold leases.
+    OtherKey {
+        /// Why, and how to mend it.
+        problem: String,
+    },
+    /// A table with a lease table's key.
+    Leases(Box<LeaseTableFacts>),
+}
+
+/// A table with a lease table's key.
+#[derive(Debug, Clone, Default)]
+pub struct LeaseTableFacts {
+    /// DynamoDB's word: `ACTIVE`, `CREATING`, `UPDATING`, `DELETING` and others.
+    pub status: String,
+    /// Whether it has the index `LeaseOwnerToLeaseKeyIndex`, which only KCL 3.x makes.
+    pub has_owner_index: bool,
+    /// The leases.
+    pub leases: Vec<LeaseFacts>,
+    /// Rows that look like leases but cannot be read.
+    pub bad_rows: Vec<BadRow>,
+    /// How many rows of each other kind there are, by `entityType` (KCL 3.5).
+    pub other_rows: BTreeMap<String, usize>,
+    /// `cv` of the row `Migration3.0`, here or in the coordinator state table: which KCL's rules the fleet goes by.
+    pub client_version: Option<String>,
+    /// `tm` of the row `TableMigration3.5`: how far KCL 3.5 is with moving its other tables into this one.
+    pub table_migration: Option<String>,
+    /// Hosts of shardmill that registered, and the stream they wrote down; empty without a coordinator table.
+    pub fleet: FleetRows,
+    /// The leases some time later, if that was waited for.
+    pub second_look: Option<SecondLook>,
+}
+
+/// A lease, and what else its row tells of who wrote it.
+#[derive(Debug, Clone)]
+pub struct LeaseFacts {
+    /// The lease.
+    pub lease: Lease,
+    /// Whether a two-phase checkpoint of the KCL is prepared in it.
+    pub has_pending_checkpoint: bool,
+    /// Whether it has `entityType`, which only KCL 3.5 writes.
+    pub has_entity_type: bool,
+}
+
+/// The leases as they were some time later: who lives has moved a counter.
+#[derive(Debug, Clone)]
+pub struct SecondLook {
+    /// How long after the first look.
+    pub after: Duration,
+    /// The leases then.
+    pub leases: Vec<Lease>,
+    /// The registered hosts then.
+    pub fleet: FleetRows,
+}
+
+/// Tables that go with a lease table; `true` if there is one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Companions {
+    /// `APPLICATION-WorkerMetricStats`, of KCL 3.0 to 3.4.
+    pub worker_metrics: bool,
+    /// `APPLICATION-CoordinatorState`, of KCL 3.0 to 3.4.
+    pub coordinator_state: bool,
+    /// `APPLICATION-coordinator`, shardmill's own.
+    pub own_coordinator: bool,
+}
+
+/// The stream that the application reads.
+#[derive(Debug, Clone)]
+pub struct StreamFacts {
+    /// Its name.
+    pub name: StreamName,
+    /// Kinesis' word: `ACTIVE`, `CREATING`, `UPDATING` or `DELETING`; `None` if there is no such stream.
+    pub status: Option<String>,
+    /// What tells it from an earlier stream of the same name, if Kinesis says.
+    pub identity: Option<StreamIdentity>,
+    /// All its shards, open and closed.
+    pub shards: Vec<Shard>,
+}

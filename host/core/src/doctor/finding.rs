@@ -1,0 +1,122 @@
+//! What is worth telling, how bad it is, and how to mend it.
+
+use std::fmt;
+
+/// One thing found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is about; stable, for programs.
+    pub topic: Topic,
+    /// What was found, and where.
+    pub what: String,
+    /// What to do; empty if nothing.
+    pub mend: String,
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Records would be lost or repeated, or nothing would work: mend it before a host uses the table.
+    MendFirst,
+    /// A host may use the table; somebody should know this.
+    Warning,
+    /// As it should be.
+    Note,
+}
+
+macro_rules! topics {
+    ($($(#[$doc:meta])* $topic:ident = $code:literal,)*) => {
+        /// What a finding is about.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Topic {
+            $($(#[$doc])* $topic,)*
+        }
+
+        impl Topic {
+            /// The topic's name for programs; never changes.
+            pub fn code(self) -> &'static str {
+                match self {
+                    $(Self::$topic => $code,)*
+                }
+            }
+        }
+    };
+}
+
+topics! {
+    /// There is no table yet.
+    NoTable = "no-table",
+    /// The table has another key.
+    OtherKey = "other-key",
+    /// The table cannot be used at this moment.
+    TableNotActive = "table-not-active",
+    /// The stream is not there, or cannot be read at this moment.
+    StreamNotActive = "stream-not-active",
+    /// The rows are of another stream than the one named.
+    OtherStream = "other-stream",
+    /// Rows that cannot be read.
+    BadRows = "bad-rows",
+    /// Keys of the KCL's multi-stream mode.
+    MultiStreamKeys = "multi-stream-keys",
+    /// Two rows stand for one shard.
+    SameShardTwice = "same-shard-twice",
+    /// Workers without shardmill's marks write to the table.
+    OtherWorkers = "other-workers",
+    /// Owners that were not seen to write.
+    SilentOwners = "silent-owners",
+    /// Nobody waited to see who lives.
+    NotWatched = "not-watched",
+    /// What only KCL 3.x leaves behind.
+    Kcl3Traces = "kcl3-traces",
+    /// A fleet between KCL 2.x and 3.x.
+    ClientVersion = "client-version",
+    /// KCL 3.5 is moving its tables into one.
+    TableMigration = "table-migration",
+    /// Leases between two owners of a KCL 3.x fleet.
+    HandOffs = "hand-offs",
+    /// Two-phase checkpoints that somebody prepared.
+    PendingCheckpoints = "pending-checkpoints",
+    /// Hash keys that no unfinished lease covers.
+    Holes = "holes",
+    /// Leases without hash keys.
+    UnknownHashKeys = "unknown-hash-keys",
+    /// Leases whose shard is gone.
+    ShardsGone = "shards-gone",
+    /// Open shards that nobody will read before a host makes a row.
+    ShardsWithoutLease = "shards-without-lease",
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::MendFirst => "mend-first",
+            Self::Warning => "warning",
+            Self::Note => "note",
+        })
+    }
+}
+
+/// The findings so far.
+#[derive(Debug, Default)]
+pub(super) struct Findings(pub(super) Vec<Finding>);
+
+impl Findings {
+    pub(super) fn add(&mut self, severity: Severity, topic: Topic, what: impl Into<String>, mend: &str) {
+        self.0.push(Finding { severity, topic, what: what.into(), mend: mend.to_owned() });
+    }
+}
+
+/// `7 rows (a, b, c and 4 more)`: enough to find them, never a page of them.
+pub(super) fn some_of<T: fmt::Display>(noun: &str, all: impl IntoIterator<Item = T>) -> String {
+    const SHOWN: usize = 3;
+    let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();
+    let shown = all.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let plural = if all.len() == 1 { "" } else { "s" };
+    let more = match all.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{} {noun}{plural} ({shown}{more})", all.len())
+}

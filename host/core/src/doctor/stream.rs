@@ -1,0 +1,182 @@
+//! Leases against hash keys and shards: what nobody reads, and what is not there any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::finding::{Findings, some_of};
+use super::{LeaseTableFacts, Severity, StreamFacts, TableFacts, Topic};
+use crate::fleet::{StreamRow, StreamVerdict};
+use crate::lease::Lease;
+use crate::stream::{HashKeyRange, Shard, ShardId, holes};
+
+/// The mend of [`Topic::OtherStream`].
+const OTHER_STREAM: &str = "name the stream that the application reads; if the stream was deleted and made again, delete \
+                            the application's tables, and hosts start at initial-position";
+
+pub(super) fn judge(table: &TableFacts, stream: Option<&StreamFacts>, findings: &mut Findings) {
+    let is_readable = stream.is_none_or(|stream| judge_status(stream, findings));
+    let TableFacts::Leases(table) = table else { return };
+    if table.leases.is_empty() {
+        return;
+    }
+    let shards: Option<BTreeMap<&ShardId, &Shard>> =
+        stream.filter(|_| is_readable).map(|stream| stream.shards.iter().map(|shard| (&shard.id, shard)).collect());
+    if let (Some(stream), Some(shards)) = (stream, &shards)
+        && is_as_written_down(table, stream, findings)
+        && is_of_stream(table, stream, shards, findings)
+    {
+        judge_gone(table, shards, findings);
+        judge_without_lease(table, shards, findings);
+    }
+    judge_holes(table, shards.as_ref(), findings);
+}
+
+/// Whether the stream can be read.
+fn judge_status(stream: &StreamFacts, findings: &mut Findings) -> bool {
+    let name = &stream.name;
+    let (severity, what, mend) = match stream.status.as_deref() {
+        Some("ACTIVE" | "UPDATING") => return true,
+        Some("CREATING") => (Severity::Warning, format!("stream {name} is being made"), "wait for it"),
+        Some(status) => (Severity::MendFirst, format!("stream {name} is {status}"), "name a stream that stays"),
+        None => (
+            Severity::MendFirst,
+            format!("there is no stream {name} in this account and region"),
+            "name another with --stream, or another --region",
+        ),
+    };
+    findings.add(severity, Topic::StreamNotActive, what, mend);
+    false
+}
+
+/// Hosts of shardmill write down which stream the checkpoints belong to.
+fn is_as_written_down(table: &LeaseTableFacts, stream: &StreamFacts, findings: &mut Findings) -> bool {
+    let (Some(row), Some(identity)) = (&table.fleet.stream, stream.identity) else { return true };
+    let what = match StreamRow::judge(Some(row), &stream.name, identity) {
+        StreamVerdict::Same | StreamVerdict::Unknown => return true,
+        StreamVerdict::OtherName => format!("the checkpoints are those of stream {}", row.name),
+        StreamVerdict::Recreated => format!("stream {} was deleted and made again since", row.name),
+    };
+    findings.add(Severity::MendFirst, Topic::OtherStream, what, OTHER_STREAM);
+    false
+}
+
+/// Shard ids are the same in all streams; hash keys and sequence numbers are not.
+fn is_of_stream(
+    table: &LeaseTableFacts,
+    stream: &StreamFacts,
+    shards: &BTreeMap<&ShardId, &Shard>,
+    findings: &mut Findings,
+) -> bool {
+    let leases = || table.leases.iter().map(|facts| &facts.lease);
+    let strange: Vec<&Lease> = leases()
+        .filter(|lease| shards.get(&lease.key.shard_id()).is_some_and(|shard| !stands_for(lease, shard)))
+        .collect();
+    let has_one = leases().any(|lease| shards.contains_key(&lease.key.shard_id()));
+    let name = &stream.name;
+    let what = if !strange.is_empty() {
+        let keys = some_of("lease", strange.iter().map(|lease| &lease.key));
+        format!("{keys} with hash keys or a checkpoint that the shard of that id in stream {name} cannot have")
+    } else if !has_one {
+        format!("none of the {} leases is of a shard of stream {name}", table.leases.len())
+    } else {
+        return true;
+    };
+    findings.add(Severity::MendFirst, Topic::OtherStream, what, OTHER_STREAM);
+    false
+}
+
+fn stands_for(lease: &Lease, shard: &Shard) -> bool {
+    let has_other_keys = lease.hash_range.is_some_and(|range| range != shard.hash_range);
+    let is_past_end = match (lease.checkpoint.position(), &shard.ending_sequence) {
+        (Some(position), Some(end)) => position.sequence > *end,
+        _ => false,
+    };
+    !has_other_keys && !is_past_end
+}
+
+fn judge_gone(table: &LeaseTableFacts, shards: &BTreeMap<&ShardId, &Shard>, findings: &mut Findings) {
+    let gone = |is_finished: bool| {
+        let leases = table.leases.iter().map(|facts| &facts.lease);
+        leases
+            .filter(move |lease| lease.is_finished() == is_finished && !shards.contains_key(&lease.key.shard_id()))
+            .map(|lease| &lease.key)
+            .collect::<Vec<_>>()
+    };
+    let unfinished = gone(false);
+    if !unfinished.is_empty() {
+        findings.add(
+            Severity::Warning,
+            Topic::ShardsGone,
+            format!("{} unfinished, and the shard is gone with its records", some_of("lease", unfinished)),
+            "nothing can be read there any more; delete the rows, so that shards after them are not held up",
+        );
+    }
+    let finished = gone(true);
+    if !finished.is_empty() {
+        let what = format!("{} finished, and the shard is gone", some_of("lease", finished));
+        findings.add(Severity::Note, Topic::ShardsGone, what, "");
+    }
+}
+
+/// Open shards that have no row although no unfinished ancestor is still to be read.
+fn judge_without_lease(table: &LeaseTableFacts, shards: &BTreeMap<&ShardId, &Shard>, findings: &mut Findings) {
+    let rows: BTreeMap<ShardId, &Lease> =
+        table.leases.iter().map(|facts| (facts.lease.key.shard_id(), &facts.lease)).collect();
+    let without: Vec<&ShardId> = shards
+        .values()
+        .filter(|shard| shard.is_open() && !rows.contains_key(&shard.id) && !waits(shard, &rows, shards))
+        .map(|shard| &shard.id)
+        .collect();
+    if !without.is_empty() {
+        findings.add(
+            Severity::Warning,
+            Topic::ShardsWithoutLease,
+            format!("{} open without a lease: nobody reads it now", some_of("shard", without)),
+            "the next host that lists the shards makes the rows",
+        );
+    }
+}
+
+/// Whether an ancestor is still to be read; whoever ends it makes the rows of its children.
+fn waits(shard: &Shard, rows: &BTreeMap<ShardId, &Lease>, shards: &BTreeMap<&ShardId, &Shard>) -> bool {
+    let mut visited = BTreeSet::new();
+    let mut open: Vec<&ShardId> = shard.parents.iter().collect();
+    while let Some(id) = open.pop() {
+        match rows.get(id) {
+            Some(lease) if !lease.is_finished() => return true,
+            // Each is visited once, so that a listing with a cycle ends too.
+            None if visited.insert(id) => open.extend(shards.get(id).iter().flat_map(|shard| &shard.parents)),
+            Some(_) | None => {}
+        }
+    }
+    false
+}
+
+fn judge_holes(table: &LeaseTableFacts, shards: Option<&BTreeMap<&ShardId, &Shard>>, findings: &mut Findings) {
+    let range_of = |lease: &Lease| -> Option<HashKeyRange> {
+        let listed = || shards?.get(&lease.key.shard_id()).map(|shard| shard.hash_range);
+        lease.hash_range.or_else(listed)
+    };
+    let unfinished = || table.leases.iter().map(|facts| &facts.lease).filter(|lease| !lease.is_finished());
+    let unknown: Vec<_> = unfinished().filter(|lease| range_of(lease).is_none()).map(|lease| &lease.key).collect();
+    if !unknown.is_empty() {
+        findings.add(
+            Severity::Note,
+            Topic::UnknownHashKeys,
+            format!("{} without hash keys, so holes cannot be told", some_of("lease", unknown)),
+            "name the stream with --stream: it knows them",
+        );
+        return;
+    }
+    let holes = holes(unfinished().filter_map(range_of));
+    if !holes.is_empty() {
+        findings.add(
+            Severity::Warning,
+            Topic::Holes,
+            format!(
+                "no unfinished lease covers {} of hash keys: records put there are read by nobody now",
+                some_of("range", holes)
+            ),
+            "the next host that lists the shards makes the missing rows; --stream tells which shards they are",
+        );
+    }
+}

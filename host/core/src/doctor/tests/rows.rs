@@ -1,0 +1,94 @@
+//! Rows and tables that need a word.
+
+use super::*;
+
+#[test]
+fn rows_that_need_a_word_get_one() {
+    let own = |leases| facts(table(leases));
+    let keyed = |key: &str, shard: &Shard| change(lease(shard, None), |lease| lease.key = LeaseKey::new(key).unwrap());
+    let pending = LeaseFacts { has_pending_checkpoint: true, ..lease(&shard("s-0", &[], 0, u128::MAX), None) };
+    let bad = BadRow { key: "s-9".to_owned(), problem: "leaseCounter is missing".to_owned() };
+    let handed = || {
+        let full = shard("s-0", &[], 0, u128::MAX);
+        change(lease(&full, Some("b")), |lease| lease.checkpoint_owner = WorkerId::new("a"))
+    };
+    let mut settled = watched(table(vec![handed()]), &["b"]);
+    settled.second_look.as_mut().unwrap().leases[0].checkpoint_owner = None;
+    check(vec![
+        (
+            "a bad row",
+            facts(LeaseTableFacts { bad_rows: vec![bad], ..table(vec![]) }),
+            Mode::Own,
+            vec![(MendFirst, Topic::BadRows)],
+        ),
+        ("a prepared checkpoint", own(vec![pending]), Mode::Own, vec![(Warning, Topic::PendingCheckpoints)]),
+        (
+            "one stream of a multi-stream KCL",
+            own(vec![keyed("1:s:2:s-0", &low()), keyed("1:s:2:s-1", &high())]),
+            Mode::Own,
+            vec![(Warning, Topic::MultiStreamKeys)],
+        ),
+        (
+            "two streams in one table",
+            own(vec![keyed("1:s:2:s-0", &low()), keyed("1:t:3:s-1", &high())]),
+            Mode::Own,
+            vec![(MendFirst, Topic::MultiStreamKeys)],
+        ),
+        (
+            "single-stream, then multi-stream",
+            own(vec![keyed("1:s:2:s-0", &low()), lease(&low(), None), lease(&high(), None)]),
+            Mode::Own,
+            vec![(MendFirst, Topic::SameShardTwice), (Warning, Topic::MultiStreamKeys)],
+        ),
+        (
+            "a stuck hand-off",
+            facts(watched(table(vec![handed()]), &[])),
+            Mode::Kcl3Takeover,
+            vec![(Warning, Topic::HandOffs), (Note, Topic::SilentOwners), (Note, Topic::Kcl3Traces)],
+        ),
+        (
+            "a hand-off that ended while we watched",
+            facts(settled),
+            Mode::Kcl3Takeover,
+            vec![(MendFirst, Topic::OtherWorkers), (Note, Topic::Kcl3Traces)],
+        ),
+    ]);
+}
+
+#[test]
+fn tables_that_cannot_be_used_now_and_holes_are_told() {
+    let own = |leases| facts(table(leases));
+    let migrating = |state: &str| facts(LeaseTableFacts { table_migration: Some(state.to_owned()), ..table(vec![]) });
+    let with_status = |status: &str| facts(LeaseTableFacts { status: status.to_owned(), ..table(vec![]) });
+    let handed = || {
+        let full = shard("s-0", &[], 0, u128::MAX);
+        change(lease(&full, Some("b")), |lease| lease.checkpoint_owner = WorkerId::new("a"))
+    };
+    let mut settled = watched(table(vec![handed()]), &["b"]);
+    settled.second_look.as_mut().unwrap().leases[0].checkpoint_owner = None;
+    let no_range = change(lease(&low(), None), |lease| lease.hash_range = None);
+    check(vec![
+        ("tables moved into one", migrating("COMPLETE"), Mode::Own, vec![(Note, Topic::TableMigration)]),
+        ("tables being moved", migrating("PENDING"), Mode::Own, vec![(Warning, Topic::TableMigration)]),
+        ("a table being made", with_status("CREATING"), Mode::Own, vec![(Warning, Topic::TableNotActive)]),
+        ("a table being deleted", with_status("DELETING"), Mode::Own, vec![(MendFirst, Topic::TableNotActive)]),
+        ("a table being changed", with_status("UPDATING"), Mode::Own, vec![]),
+        ("a hole", own(vec![lease(&low(), None)]), Mode::Own, vec![(Warning, Topic::Holes)]),
+        (
+            "a finished lease covers nothing",
+            own(vec![
+                change(lease(&low(), None), |lease| lease.checkpoint = Checkpoint::ShardEnd),
+                lease(&high(), None),
+            ]),
+            Mode::Own,
+            vec![(Warning, Topic::Holes)],
+        ),
+        ("leases without hash keys", own(vec![no_range.clone()]), Mode::Own, vec![(Note, Topic::UnknownHashKeys)]),
+        (
+            "leases whose hash keys the stream knows",
+            with_stream(table(vec![no_range, lease(&high(), None)]), vec![low(), high()]),
+            Mode::Own,
+            vec![],
+        ),
+    ]);
+}
