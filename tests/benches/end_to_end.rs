@@ -13,7 +13,8 @@ use harness::guests::guest;
 use harness::native::NativePlugin;
 use harness::process::{Host, eventually};
 use shardmill_aws::{
-    AwsClients, AwsOptions, KinesisReader, LeaseTable, PutEntry, StaticCredentials, StreamAdmin, StreamWriter, connect,
+    AwsClients, AwsOptions, CoordinatorTable, KinesisReader, LeaseTable, PutEntry, StaticCredentials, StreamAdmin,
+    StreamWriter, connect,
 };
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
@@ -22,7 +23,9 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{ProcessorFactory, StreamReader};
 use shardmill_core::stream::{InitialPosition, ReadFrom, StreamName};
 use shardmill_wasm::{Runtime, RuntimeOptions};
-use shardmill_worker::{BatchLimits, ByteBudget, LeaseOptions, Ports, ReadLimits, StatusBoard, Worker, WorkerOptions};
+use shardmill_worker::{
+    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, StatusBoard, Worker, WorkerOptions,
+};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -175,10 +178,12 @@ async fn pipeline(
     let ports = Ports {
         reader: Arc::new(KinesisReader::new(clients.kinesis.clone(), options.stream.clone())),
         store: Arc::new(LeaseTable::new(clients.dynamodb.clone(), options.application.as_str())),
+        coordinator: Arc::new(CoordinatorTable::new(clients.dynamodb.clone(), &options.application)),
         sink: Arc::new(CollectingSink::default()),
         clock: Arc::new(TokioClock::default()),
         budget: ByteBudget::new(256 << 20).expect("large enough"),
         versions: offered,
+        freezer: Freezer::never(),
     };
     let status = StatusBoard::default();
     let worker = Worker::new(ports, options, status.clone()).expect("valid options");

@@ -188,6 +188,10 @@ impl LeaseStore for FakeLeaseStore {
         }))
     }
 
+    fn list_consistently(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
+        self.list()
+    }
+
     fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>> {
         Box::pin(self.call(StoreOp::Get, |table| table.rows.get(key).cloned()))
     }

@@ -1,6 +1,7 @@
 //! The setting of a scenario: a folder with plugins and configuration, the embedded stack, a stream with flights in it.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use shardmill_aws::{AwsClients, LeaseTable, StreamAdmin};
 use shardmill_core::lease::{Checkpoint, Lease};
@@ -10,7 +11,7 @@ use shardmill_local::{LocalOptions, LocalStack};
 use tempfile::TempDir;
 
 use crate::embedded::clients;
-use crate::process::{Host, shardmill};
+use crate::process::{Host, binary, shardmill};
 
 /// The stream's name.
 pub const STREAM: &str = "flights";
@@ -84,6 +85,25 @@ impl Setting {
     ///
     /// If it cannot be started.
     pub fn host_sharing(&self, id: &str, leases: &str, reads_and_batches: &str) -> Host {
+        let file = self.configure(id, leases, reads_and_batches);
+        Host::start(id, &["run", "--config", &file, "--local"], self.path())
+    }
+
+    /// The same, with the lease table behind another endpoint that `leases` names after its own settings.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn host_behind(&self, id: &str, leases: &str, reads_and_batches: &str) -> Host {
+        let file = self.configure(id, leases, reads_and_batches);
+        let kinesis = self.stack.kinesis_endpoint();
+        let mut command = Command::new(binary());
+        command.args(["run", "--config", &file, "--kinesis-endpoint", kinesis, "--region", "us-east-1"]);
+        command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
+        Host::run(id, command, self.path())
+    }
+
+    fn configure(&self, id: &str, leases: &str, reads_and_batches: &str) -> String {
         let config = format!(
             r#"
 stream = "{STREAM}"
@@ -104,7 +124,7 @@ destination = "out"
         );
         let file = format!("{id}.toml");
         std::fs::write(self.path().join(&file), config).expect("written");
-        Host::start(id, &["run", "--config", &file, "--local"], self.path())
+        file
     }
 
     /// The output of a host.

@@ -10,6 +10,7 @@ mod commands;
 mod crashes;
 mod doctor;
 mod fleet;
+mod handover;
 mod hostile;
 mod known_answer;
 mod removal;

@@ -103,6 +103,10 @@ impl LeaseStore for ObservedStore {
         self.table.list()
     }
 
+    fn list_consistently(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
+        self.table.list_consistently()
+    }
+
     fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>> {
         Box::pin(async move {
             let mut waiting = self.waiting(key, None);

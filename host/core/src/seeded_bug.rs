@@ -72,6 +72,8 @@ pub enum SeededBug {
     NeverResigns,
     /// An expired lease is taken without a consistent look at its owner's heart.
     TakesWithoutSecondLook,
+    /// A parent without a row in an eventually consistent listing counts as finished and removed.
+    TrustsStaleListing,
 }
 
 impl SeededBug {
@@ -110,6 +112,7 @@ impl SeededBug {
         Self::HandsOverWithoutCheckpoint,
         Self::NeverResigns,
         Self::TakesWithoutSecondLook,
+        Self::TrustsStaleListing,
     ];
 
     /// Whether this bug is switched on for this thread.

@@ -45,7 +45,7 @@ impl LeaseTable {
         &self.table
     }
 
-    async fn scan(&self) -> Result<LeaseListing, StoreError> {
+    async fn scan(&self, is_consistent: bool) -> Result<LeaseListing, StoreError> {
         let mut listing = LeaseListing::default();
         scan::each_item(&self.client, &self.table, self.page_rows, |item| match lease_item::classify(&item) {
             Row::Lease(lease) => listing.leases.push(*lease),
@@ -135,7 +135,11 @@ impl LeaseStore for LeaseTable {
     }
 
     fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
-        Box::pin(self.scan())
+        Box::pin(self.scan(false))
+    }
+
+    fn list_consistently(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
+        Box::pin(self.scan(true))
     }
 
     fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>> {

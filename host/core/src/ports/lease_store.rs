@@ -14,6 +14,9 @@ pub trait LeaseStore: Send + Sync {
     /// All rows; eventually consistent, all pages.
     fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>>;
 
+    /// All rows; each as it was at some moment after the call, but not all at the same moment.
+    fn list_consistently(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>>;
+
     /// One row, strongly consistent.
     fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>>;
 

@@ -50,6 +50,10 @@ impl Worker {
             }
         }
         let has_created = !creates.is_empty();
+        if !takes.is_empty() || !claims.is_empty() {
+            // There may be more to take or to ask for: plans are cut into portions.
+            self.observed.look_soon();
+        }
         self.create_all(creates).await?;
         self.take_all(takes).await;
         self.claim_all(claims).await;

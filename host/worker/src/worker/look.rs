@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use shardmill_core::fleet::{FleetRows, Leadership};
-use shardmill_core::lease::{Lease, LeaseObserver, Standing, WorkerId};
+use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Standing, WorkerId};
 use shardmill_core::plan::{ObservedLease, ObservedWorker};
 use shardmill_core::ports::LeaseListing;
+use shardmill_core::stream::{LeaseKey, ShardId};
 use shardmill_core::time::Moment;
 
 use super::{PassError, Worker};
@@ -86,6 +87,32 @@ impl Worker {
         Ok(())
     }
 
+    /// Reads all rows consistently, and after that each row that should be there if the listing was torn.
+    ///
+    /// A listing is not of one moment: it may show a shard as ended and miss the child whose row was made before that
+    /// end. A child's other child would then look as if all its parents were done. Rows are made before the parent's
+    /// end is written, so a row that is missing from this listing and from a read after it was removed for good.
+    pub(super) async fn look_closely(&mut self) -> Result<(), PassError> {
+        let now = self.ports.clock.now();
+        let mut listing = self.ports.store.list_consistently().await?;
+        let listed: BTreeSet<ShardId> = listing.leases.iter().map(|lease| lease.key.shard_id()).collect();
+        let orphans = listing.leases.iter().filter(|lease| is_orphan(lease, &listed));
+        let missing: BTreeSet<ShardId> =
+            orphans.flat_map(|lease| lease.parents.iter()).filter(|parent| !listed.contains(parent)).cloned().collect();
+        for parent in missing {
+            listing.leases.extend(self.ports.store.get(&LeaseKey::of_shard(&parent)).await?);
+        }
+        self.observed.observer.observe(&listing.leases, self.ports.clock.now());
+        self.observed.listing = Some((listing, now));
+        Ok(())
+    }
+
+    /// Shards that have a row in the last listing.
+    pub(super) fn listed_shards(&self) -> BTreeSet<ShardId> {
+        let rows = self.observed.listing.as_ref().map(|(listing, _)| &listing.leases);
+        rows.into_iter().flatten().map(|lease| lease.key.shard_id()).collect()
+    }
+
     /// A held lease whose row shows another owner, or that has no row, is looked into by its keeper. The listing may be
     /// stale, so it decides nothing.
     fn verify_held(&self, listing: &LeaseListing) {
@@ -162,4 +189,10 @@ impl Worker {
         };
         self.observed.observer.workers(now).map(observe).collect()
     }
+}
+
+/// A lease that was never started, and a parent of which has no row.
+pub(super) fn is_orphan(lease: &Lease, listed: &BTreeSet<ShardId>) -> bool {
+    let is_started = matches!(lease.checkpoint, Checkpoint::At(_) | Checkpoint::ShardEnd);
+    !is_started && lease.parents.iter().any(|parent| !listed.contains(parent))
 }

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use shardmill_core::lease::Standing;
-use shardmill_core::plan::{FleetView, ObservedLease, Plan, PlanLimits, ShardList, plan};
+use shardmill_core::plan::{FleetView, ObservedLease, Plan, PlanLimits, ShardList, Step, plan};
+use shardmill_core::seeded_bug::SeededBug;
 use tokio_util::sync::CancellationToken;
 
 use super::lead::Sync;
+use super::look::is_orphan;
 use super::{PassError, Worker};
 
 /// While a lease is on its way from another host, this host looks this often, so that its shard rests only for a moment.
@@ -28,9 +30,14 @@ impl Worker {
         });
         let Some(looked) = looked.await else { return Ok(Duration::ZERO) };
         let (has_looked, sync) = looked?;
-        let leases = self.observed_leases();
+        let mut leases = self.observed_leases();
         if has_looked || sync.is_some() {
-            let decided = self.decide(&leases, sync.as_ref());
+            let mut decided = self.decide(&leases, sync.as_ref());
+            if self.takes_orphans(&decided) && !SeededBug::TrustsStaleListing.is_on() {
+                self.look_closely().await?;
+                leases = self.observed_leases();
+                decided = self.decide(&leases, sync.as_ref());
+            }
             self.show(&leases, &decided);
             let has_created = self.act(decided).await?;
             if sync.is_some() {
@@ -65,6 +72,16 @@ impl Worker {
             overdue_after: settings.duration * OVERDUE_LEASES,
         };
         plan(&view, &limits)
+    }
+
+    /// Whether a child that was never started is to be taken though a parent of it has no row in the listing: the parent
+    /// may be finished and removed, or the listing may be stale.
+    fn takes_orphans(&self, decided: &Plan) -> bool {
+        let listed = self.listed_shards();
+        decided.steps.iter().any(|step| match step {
+            Step::Take { seen, .. } => is_orphan(seen, &listed),
+            Step::Create { .. } | Step::Delete { .. } | Step::Claim { .. } | Step::HandOver { .. } => false,
+        })
     }
 
     fn show(&self, leases: &[ObservedLease], decided: &Plan) {
