@@ -84,6 +84,9 @@ async fn back_and_forth(scene: &mut Scene, end: End) -> Host {
     scene.assert_went_on("ours-2", &left_by_kcl);
     let repeats = scene.balance().repeats;
     assert!(repeats <= repeats_max, "{repeats} records came again, {repeats_max} were not checkpointed");
+    // All four workers have written to all rows by now.
+    let kept = scene.rows_with_foreign_and_own_attributes().await;
+    assert_eq!(kept, (4, 4), "rows keep what neither side knows, and the KCL keeps our digest");
     ours
 }
 
@@ -108,8 +111,9 @@ async fn side_by_side(scene: &mut Scene, ours: Host) -> Host {
     };
     scene.until_owned("all four are finished, their five children owned by both", are_followed).await;
     for (index, (parent, _)) in owners.iter().enumerate() {
-        let children = scene.lease(parent).await.children.len();
-        assert_eq!(children, if is_merged(index) { 1 } else { 2 }, "{parent} names what follows it");
+        // The leader among our hosts deletes finished rows once their children have started.
+        let Some(row) = scene.lease(parent).await else { continue };
+        assert_eq!(row.children.len(), if is_merged(index) { 1 } else { 2 }, "{parent} names what follows it");
     }
     scene.for_a_while(Duration::from_secs(2)).await;
     assert!(ours.terminate().await.success());
@@ -154,9 +158,6 @@ async fn nothing_is_lost(version: &str, mut scene: Scene, ours: Host) {
     let balance = scene.balance();
     assert_eq!(balance.distinct, scene.feed.total());
     assert!(!log.contains("cannot be read"), "the KCL's rows are ours: {log}");
-    let (foreign, digests) = scene.rows_with_foreign_and_own_attributes().await;
-    assert_eq!(foreign, 4, "the first rows keep what neither side knows");
-    assert!(digests >= 4, "rows keep our digest");
     let (to_us, to_kcl) = (scene.changes.count("kcl", "ours"), scene.changes.count("ours", "kcl"));
     assert!(to_us >= 8 && to_kcl >= 8, "{to_us} leases went to us, {to_kcl} to the KCL");
     let figures = format!(

@@ -151,7 +151,7 @@ impl Scene {
 
     /// Splits a shard in the middle.
     pub(crate) async fn split(&self, shard: &str) {
-        let lease = self.lease(shard).await;
+        let lease = self.lease(shard).await.expect("an unfinished shard has a row");
         let range = lease.hash_range.expect("the KCL and we both write hash keys");
         let middle = range.start() + (range.end() - range.start()) / 2;
         let request = self.setting.clients.kinesis.split_shard().stream_name(STREAM).shard_to_split(shard);
@@ -164,9 +164,9 @@ impl Scene {
         request.adjacent_shard_to_merge(right).send().await.expect("the shards are merged");
     }
 
-    pub(crate) async fn lease(&self, shard: &str) -> Lease {
-        let leases = self.leases().await;
-        leases.into_iter().find(|lease| lease.key.as_str() == shard).expect("the shard has a lease")
+    /// The row of a shard, unless it was deleted.
+    pub(crate) async fn lease(&self, shard: &str) -> Option<Lease> {
+        self.leases().await.into_iter().find(|lease| lease.key.as_str() == shard)
     }
 
     /// How far each shard is checkpointed; the last word of workers that have ended.
