@@ -301,6 +301,9 @@ pub enum HostChange {
     Started,
     /// It was asked to stop.
     Stopping,
+    /// It took its own registration away: it says that it holds nothing any more, and nothing more than its rows' own
+    /// movement speaks for what they name it the owner of.
+    SignedOff,
     /// It ended by itself.
     Stopped,
     /// It was killed.

@@ -1,8 +1,9 @@
-//! S10 and S11: a delivery starts only while its host may believe that it holds the lease, and is in no doubt.
+//! S10 and S11: a delivery starts only while its host may believe that it holds the lease, and is in no doubt; and nobody
+//! takes a lease that its holder may still believe in.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::history::{Call, CallResult, Delivery, Event, Heartbeat, HostChange, Micros, What, WriteKind};
+use crate::history::{Call, CallResult, Delivery, Event, Heartbeat, HostChange, Micros, What, Write, WriteKind};
 use crate::limits::Limits;
 use crate::rules;
 use crate::violation::{Invariant, Report};
@@ -12,8 +13,8 @@ use crate::world::World;
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
     holds: BTreeMap<(String, String), Hold>,
-    /// When each host sent its last answered heartbeat, by its own clock.
-    beats: BTreeMap<String, Micros>,
+    /// When each host sent its last answered heartbeat.
+    beats: BTreeMap<String, Beat>,
     /// Host, row and sending time of each applied write.
     applied: BTreeSet<(String, String, Micros)>,
 }
@@ -23,12 +24,22 @@ pub(crate) struct Holding {
 struct Hold {
     /// By the host's own clock; `None` without a lease.
     until: Option<Micros>,
+    /// When the last heartbeat was sent that holds it, by the true clock. One that comes after a missed deadline holds
+    /// only what is taken after it, so that others need not wait for it.
+    beaten_at: Option<Micros>,
     /// When it got to know that an answer is missing.
     in_doubt_since: Option<Micros>,
     /// Unanswered writes, which may turn out to have been applied.
     unanswered: Vec<Unanswered>,
     /// The host was paused: it may have looked at its lease right before.
     may_be_late: bool,
+}
+
+/// A heartbeat, by both clocks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Beat {
+    sent_at: Micros,
+    local_sent_at: Micros,
 }
 
 #[derive(Debug)]
@@ -42,16 +53,34 @@ impl Holding {
     pub(crate) fn judge(&mut self, world: &World, event: &Event, limits: &Limits, report: &mut Report) {
         match &event.what {
             What::Written(write) => {
+                report.add_all(Invariant::S10, self.live_take(world, write, limits));
                 if let Some(by) = &write.by {
                     self.applied.insert((by.clone(), write.key.clone(), write.sent_at));
                 }
             }
             What::Called(call) => self.called(call, event.at, limits),
             What::Heartbeat(beat) => self.beat(beat, limits),
-            What::Host { host, change } => self.host_changed(world, host, *change),
+            What::Host { host, change } => self.host_changed(world, host, *change, report),
             What::DeliveryStarted(delivery) => self.delivered(world, delivery, event.at, limits, report),
             _ => {}
         }
+    }
+
+    /// A take from an owner that was alive: neither it nor the row was silent for a whole lease duration.
+    fn live_take(&self, world: &World, write: &Write, limits: &Limits) -> Option<String> {
+        let WriteKind::Take { seen } = write.kind else { return None };
+        let facts = world.table.rows.get(&write.key)?;
+        // A take that did not know the row breaks the fence, which is said there.
+        if write.before.as_ref()?.counter != seen {
+            return None;
+        }
+        let owner = facts.row.owner.as_ref().filter(|owner| write.by.as_ref() != Some(owner))?;
+        let beaten_at = self.holds.get(&(owner.clone(), write.key.clone())).and_then(|hold| hold.beaten_at);
+        let moved_at = facts.raised_at.max(beaten_at.unwrap_or_default());
+        (!rules::may_expire(moved_at, write.sent_at, limits)).then(|| {
+            let alive_for = write.sent_at.saturating_sub(moved_at);
+            format!("{:?} took {} from {owner}, who was alive {alive_for} us before", write.by, write.key)
+        })
     }
 
     fn called(&mut self, call: &Call, at: Micros, limits: &Limits) {
@@ -84,18 +113,21 @@ impl Holding {
                     hold.in_doubt_since = None;
                 }
                 if kind.is_some() && was_applied {
-                    hold.held_by(&this, call.local_at, limits);
-                    let beat = self.beats.get(&call.host).map(|beat| rules::hold_until(*beat, limits));
+                    hold.held_by(&this, limits);
                     if is_take {
                         hold.unanswered.clear();
-                        hold.until = hold.until.max(beat);
+                        hold.beaten_at = None;
+                        if let Some(beat) = self.beats.get(&call.host) {
+                            hold.until = hold.until.max(Some(rules::hold_until(beat.local_sent_at, limits)));
+                            hold.beaten_at = Some(beat.sent_at);
+                        }
                     }
                 }
             }
         }
         let unanswered = std::mem::take(&mut hold.unanswered);
         for write in unanswered.iter().filter(|write| self.applied.contains(&id(write.sent_at))) {
-            hold.held_by(write, call.local_at, limits);
+            hold.held_by(write, limits);
         }
         hold.unanswered = unanswered;
     }
@@ -105,19 +137,27 @@ impl Holding {
             return;
         }
         let last = self.beats.entry(beat.host.clone()).or_default();
-        *last = beat.local_sent_at.max(*last);
+        if beat.local_sent_at > last.local_sent_at {
+            *last = Beat { sent_at: beat.sent_at, local_sent_at: beat.local_sent_at };
+        }
         let until = rules::hold_until(beat.local_sent_at, limits);
         for (_, hold) in self.holds.iter_mut().filter(|((host, _), _)| *host == beat.host) {
             // A lease that ran out is not revived by a late answer.
             if hold.until.is_some_and(|old| beat.local_at <= old) {
                 hold.until = hold.until.max(Some(until));
+                hold.beaten_at = hold.beaten_at.max(Some(beat.sent_at));
             }
         }
     }
 
-    fn host_changed(&mut self, world: &World, host: &str, change: HostChange) {
+    fn host_changed(&mut self, world: &World, host: &str, change: HostChange, report: &mut Report) {
+        if change == HostChange::SignedOff
+            && let Some(open) = world.in_flight.values().find(|open| open.host == host)
+        {
+            report.add(Invariant::S10, format!("{host} signed off while it delivered {}", open.shard));
+        }
         match change {
-            HostChange::Started | HostChange::Stopped | HostChange::Crashed => {
+            HostChange::SignedOff | HostChange::Started | HostChange::Stopped | HostChange::Crashed => {
                 self.holds.retain(|(holder, _), _| holder != host);
                 self.beats.remove(host);
             }
@@ -166,13 +206,14 @@ impl Holding {
 }
 
 impl Hold {
-    /// Counts from the sending of an applied write, if its answer, or the word on it, came in time.
-    fn held_by(&mut self, write: &Unanswered, local_at: Micros, limits: &Limits) {
+    /// Counts from the sending of an applied write. Also if its answer came after the old deadline, as after a pause: it
+    /// met its condition, so the lease was not taken before, and it moved the row, so it is not taken for a while.
+    fn held_by(&mut self, write: &Unanswered, limits: &Limits) {
         let until = rules::hold_until(write.local_sent_at, limits);
         if write.is_take {
             self.until = Some(until);
             self.in_doubt_since = None;
-        } else if self.until.is_some_and(|old| local_at <= old) {
+        } else if self.until.is_some() {
             self.until = self.until.max(Some(until));
         }
     }

@@ -43,7 +43,7 @@ pub fn check(history: &[Event], limits: &Limits) -> Vec<Violation> {
     let mut liveness = Liveness::new(limits);
     for event in history {
         report.now = event.at;
-        writing::judge(&world, event, limits, &mut report);
+        writing::judge(&world, event, &mut report);
         settling::judge(&world, event, &mut report);
         rest::judge(&world, event, &mut report);
         delivering.judge(&world, event, limits, &mut report);

@@ -60,7 +60,7 @@ impl<'a> Liveness<'a> {
                 match change {
                     HostChange::Stopping => drop(self.stopping.insert(host.clone(), event.at.max(healed_at))),
                     HostChange::Started | HostChange::Crashed => drop(self.stopping.remove(host)),
-                    HostChange::Stopped | HostChange::Paused | HostChange::Resumed => {}
+                    HostChange::SignedOff | HostChange::Stopped | HostChange::Paused | HostChange::Resumed => {}
                 }
                 self.due_at(world, event.at, None, report);
             }

@@ -31,7 +31,6 @@ pub(crate) struct HostFacts {
     pub(crate) is_running: bool,
     pub(crate) is_paused: bool,
     pub(crate) stopping_since: Option<Micros>,
-    pub(crate) heartbeat_sent_at: Option<Micros>,
 }
 
 impl HostFacts {
@@ -97,13 +96,7 @@ impl World {
             }
             What::DeliveryEnded { id, outcome, failed } => self.ended(*id, *outcome, failed, event.at),
             What::Host { host, change } => self.host_changed(host, *change, event.at),
-            What::Heartbeat(beat) => {
-                if beat.result == crate::history::CallResult::Ok {
-                    let facts = self.hosts.entry(beat.host.clone()).or_default();
-                    facts.heartbeat_sent_at = facts.heartbeat_sent_at.max(Some(beat.sent_at));
-                }
-            }
-            What::Called(_) | What::Offered { .. } => {}
+            What::Heartbeat(_) | What::Called(_) | What::Offered { .. } => {}
         }
     }
 
@@ -185,6 +178,7 @@ impl World {
             HostChange::Started => *facts = HostFacts { is_running: true, ..HostFacts::default() },
             HostChange::Stopping => facts.stopping_since = Some(at),
             HostChange::Stopped | HostChange::Crashed => facts.is_running = false,
+            HostChange::SignedOff => {}
             HostChange::Paused => facts.is_paused = true,
             HostChange::Resumed => facts.is_paused = false,
         }

@@ -1,12 +1,11 @@
-//! S1 to S3, and the half of S10 that binds takers: every write by itself, against the row it met.
+//! S1 to S3: every write by itself, against the row it met.
 
-use crate::history::{Event, Row, What, Write, WriteKind};
-use crate::limits::Limits;
+use crate::history::{Event, Row, What, Write};
 use crate::rules;
 use crate::violation::{Invariant, Report};
 use crate::world::{RowFacts, World};
 
-pub(crate) fn judge(world: &World, event: &Event, limits: &Limits, report: &mut Report) {
+pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
     let What::Written(write) = &event.what else { return };
     let facts = world.table.rows.get(&write.key);
     report.add_all(Invariant::S1, hole(write, facts));
@@ -18,7 +17,6 @@ pub(crate) fn judge(world: &World, event: &Event, limits: &Limits, report: &mut 
     report.add_all(Invariant::S2, fenced);
     if !is_known {
         report.add_all(Invariant::S2, rules::shape(write));
-        report.add_all(Invariant::S10, facts.and_then(|facts| live_take(world, write, facts, limits)));
     }
 }
 
@@ -39,19 +37,4 @@ fn sender_epoch(world: &World, write: &Write, facts: Option<&RowFacts>) -> Optio
         Some(_) => world.grant_of_write(write).map(|grant| grant.key.epoch),
         None => None,
     }
-}
-
-fn live_take(world: &World, write: &Write, facts: &RowFacts, limits: &Limits) -> Option<String> {
-    let WriteKind::Take { .. } = write.kind else { return None };
-    let owner = facts.row.owner.as_ref().filter(|owner| write.by.as_ref() != Some(owner))?;
-    let beat = world.hosts.get(owner).and_then(|host| host.heartbeat_sent_at);
-    let moved_at = beat.map_or(facts.raised_at, |beat| beat.max(facts.raised_at));
-    (!rules::may_expire(moved_at, write.sent_at, limits)).then(|| {
-        format!(
-            "{:?} took {} from {owner}, who was alive {} us before",
-            write.by,
-            write.key,
-            write.sent_at.saturating_sub(moved_at)
-        )
-    })
 }

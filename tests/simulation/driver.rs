@@ -18,8 +18,9 @@ use crate::verdict;
 use crate::weather::Weather;
 use crate::world::World;
 
-/// From the healing until everything must be settled and checkpointed. The longest waits in it: a back-off at its cap
-/// (30 s), then a lease that expires, for each generation of shards that follow one another.
+/// From the healing until everything must be settled and checkpointed, without any record being settled meanwhile. The
+/// longest waits in it: a back-off at its cap (30 s), then a lease that expires, for each generation of shards that follow
+/// one another.
 const CONVERGE_MAX: Duration = Duration::from_secs(240);
 /// How often the fleet is asked whether it is done.
 const CONVERGE_POLL: Duration = Duration::from_millis(250);
@@ -131,6 +132,7 @@ impl Driver {
     /// How long it took, or what is missing.
     async fn converge(&mut self) -> Result<Duration, Vec<String>> {
         let began = Instant::now();
+        let (mut moved_at, mut last) = (began, usize::MAX);
         loop {
             let alive: BTreeSet<String> =
                 self.slots.iter().filter_map(|slot| slot.host.as_ref()).map(|host| host.name.clone()).collect();
@@ -138,7 +140,12 @@ impl Driver {
             if missing.is_empty() {
                 return Ok(began.elapsed());
             }
-            if began.elapsed() > CONVERGE_MAX {
+            // A backlog of hours is worked off one small batch after the other.
+            let behind = verdict::behind(&self.world);
+            if behind != last {
+                (moved_at, last) = (Instant::now(), behind);
+            }
+            if moved_at.elapsed() > CONVERGE_MAX {
                 return Err(missing);
             }
             for slot in &mut self.slots {
@@ -150,6 +157,31 @@ impl Driver {
             }
             tokio::time::sleep(CONVERGE_POLL).await;
         }
+    }
+
+    /// A healed fleet loses a host in order, and another by a crash, while records come in; then nothing happens for so
+    /// long that leases must have come to rest.
+    async fn drill(&mut self) -> Result<(), Vec<String>> {
+        tokio::time::sleep(verdict::SLOW_START).await;
+        for is_planned in [true, false] {
+            let up: Vec<_> = (0..self.slots.len()).filter(|slot| self.slots[*slot].host.is_some()).collect();
+            if up.len() < 2 {
+                break;
+            }
+            let slot = up[self.dice.usize(..up.len())];
+            self.slots[slot].is_wanted = false;
+            let Some(host) = self.slots[slot].host.take() else { break };
+            if is_planned {
+                host.stop().await;
+            } else {
+                host.crash().await;
+            }
+            self.put().await;
+            tokio::time::sleep(self.schedule.options.leases.duration * 2).await;
+        }
+        self.converge().await?;
+        tokio::time::sleep(verdict::balanced_within(&self.schedule) + Duration::from_secs(30)).await;
+        Ok(())
     }
 
     async fn stop_all(&mut self) -> Vec<String> {
@@ -187,11 +219,23 @@ pub async fn run(seed: u64, file: Option<TraceFile>) -> SeedReport {
     match converged {
         Ok(took) => {
             converged_ms = u64::try_from(took.as_millis()).ok();
+            if driver.schedule.has_drill {
+                if let Err(missing) = driver.drill().await {
+                    violations
+                        .extend(missing.into_iter().map(|what| format!("does not converge after a drill: {what}")));
+                }
+                // Balance is judged of the fleet as it is now.
+                violations.extend(verdict::broken(&driver.world, &driver.schedule, healed_at));
+            }
             violations.extend(driver.stop_all().await);
         }
         Err(missing) => violations.extend(missing.into_iter().map(|what| format!("does not converge: {what}"))),
     }
-    violations.extend(verdict::broken(&driver.world, &driver.schedule, healed_at));
+    for what in verdict::broken(&driver.world, &driver.schedule, healed_at) {
+        if !violations.contains(&what) {
+            violations.push(what);
+        }
+    }
     let records = driver.world.stream.shards().values().map(|truth| truth.places.len() as u64).sum();
     SeedReport {
         seed,

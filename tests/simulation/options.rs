@@ -5,6 +5,7 @@ use std::time::Duration;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_core::plan::Balance;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::{InitialPosition, StreamName};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits, WorkerOptions};
@@ -15,7 +16,7 @@ pub const APPLICATION: &str = "simulated";
 pub const STREAM: &str = "stream";
 
 /// What a seed says about every host of its run.
-pub fn draw(dice: &mut fastrand::Rng) -> WorkerOptions {
+pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> WorkerOptions {
     let duration = Duration::from_secs(dice.u64(5..=12));
     WorkerOptions {
         plugin: PluginName::new("plugin").expect("valid"),
@@ -28,6 +29,8 @@ pub fn draw(dice: &mut fastrand::Rng) -> WorkerOptions {
             renew_every: duration / 3,
             scan_every: Duration::from_millis(dice.u64(800..2_500)),
             shard_sync_every: Duration::from_secs(dice.u64(5..60)),
+            balance: if later.u32(0..8) == 0 { Balance::Throughput } else { Balance::Count },
+            shared_with_kcl: later.u32(0..8) == 0,
             ..LeaseOptions::default()
         },
         reads: ReadLimits {

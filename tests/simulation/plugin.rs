@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::{
-    CloseReason, FailureKind, InstanceContext, Origin, Outcome as Reported, PortFuture, Processed, ProcessorFactory,
-    RecordFailure, RecordProcessor, Sink, SinkError,
+    CloseReason, Commit, FailureKind, InstanceContext, Origin, Outcome as Reported, PortFuture, Processed,
+    ProcessorFactory, RecordFailure, RecordProcessor, Sink, SinkError,
 };
 use shardmill_core::stream::{Batch, Emitted, Position};
 use shardmill_invariants::history::{Delivery, Outcome, Place, What};
@@ -48,6 +48,8 @@ struct Running<'a> {
     id: u64,
     outcome: Outcome,
     failed: Vec<Place>,
+    /// How far the outcome may be committed, if not all of it.
+    held_back: Option<Option<Place>>,
 }
 
 /// Stores nothing; refuses as the weather has it.
@@ -103,7 +105,7 @@ impl Instance {
             attempt: batch.attempt,
             local_at: machine.local_micros(),
         }));
-        Running { instance: self, id, outcome: Outcome::Cancelled, failed: Vec::new() }
+        Running { instance: self, id, outcome: Outcome::Cancelled, failed: Vec::new(), held_back: None }
     }
 
     fn draws(&self, fault: Fault) -> bool {
@@ -143,13 +145,24 @@ impl Instance {
                 message: "not this one".to_owned(),
             }));
         }
-        Ok(Reported { failures, ..Reported::default() })
+        let mut commit = None;
+        if failures.is_empty() && self.draws(Fault::HoldBack) {
+            let count = u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
+            commit = Some(match self.place.world.dice().u32(0..count) {
+                0 => Commit::Nothing,
+                through => Commit::Through(through - 1),
+            });
+        }
+        Ok(Reported { failures, commit, ..Reported::default() })
     }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         let failed = std::mem::take(&mut self.failed);
+        if let Some(through) = self.held_back.take() {
+            self.instance.place.world.note(What::HeldBack { id: self.id, through });
+        }
         self.instance.place.world.note(What::DeliveryEnded { id: self.id, outcome: self.outcome, failed });
     }
 }
@@ -167,6 +180,10 @@ impl RecordProcessor for Instance {
             let outcome = result?;
             let failed = outcome.failures.iter().map(|failure| &batch.records[failure.index as usize].position);
             running.failed = failed.map(place_of).collect();
+            running.held_back = outcome.commit.map(|commit| match commit {
+                Commit::Nothing => None,
+                Commit::Through(index) => Some(place_of(&batch.records[index as usize].position)),
+            });
             Ok(Processed { outcome, emitted: Vec::new() })
         })
     }

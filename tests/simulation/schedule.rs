@@ -26,6 +26,8 @@ pub struct Schedule {
     pub clock_error_max: f64,
     /// Longest wait between two puts.
     pub put_every_max: Duration,
+    /// Whether the healed fleet, once settled, loses a host in order and one by a crash, and then has a quiet time.
+    pub has_drill: bool,
 }
 
 /// Mean times between events of each kind; `None` if the kind does not happen in this run.
@@ -55,6 +57,7 @@ impl Schedule {
     /// The plan of `seed`.
     pub fn draw(seed: u64) -> Self {
         let mut dice = fastrand::Rng::with_seed(seed ^ 0x5ced_01e5);
+        let mut later = fastrand::Rng::with_seed(seed ^ 0x1a7e_0001);
         let faults_for = match dice.u32(0..100) {
             0..60 => Duration::from_secs(dice.u64(20..50)),
             60..97 => Duration::from_secs(dice.u64(50..120)),
@@ -80,14 +83,15 @@ impl Schedule {
         let outage_lasts = if dice.u32(0..10) == 0 { dice.u64(3_600..4 * 3_600) } else { dice.u64(5..60) };
         let storms = Storms { outage_lasts: Duration::from_secs(outage_lasts), ..storms };
         Self {
-            options: options::draw(&mut dice),
-            weather: Weather::draw(&mut dice),
+            options: options::draw(&mut dice, &mut later),
+            weather: Weather::draw(&mut dice, &mut later),
             hosts: dice.usize(1..=4),
             shards: dice.u32(1..=4),
             faults_for,
             storms,
             clock_error_max: if dice.bool() { 0.0 } else { 0.045 },
             put_every_max: Duration::from_millis(dice.u64(500..4_000)),
+            has_drill: later.u32(0..3) == 0,
         }
     }
 }

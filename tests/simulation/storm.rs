@@ -152,10 +152,12 @@ impl Driver {
     fn cut(&mut self) {
         let Some(slot) = self.any_host() else { return };
         let host = Some(self.slots[slot].name.clone());
-        let services: &[Service] = match self.dice.u32(0..5) {
-            0..3 => &[Service::Dynamodb],
-            3 => &[Service::Kinesis],
-            _ => &[Service::Dynamodb, Service::Kinesis],
+        let services: &[Service] = match self.dice.u32(0..7) {
+            0..2 => &[Service::Dynamodb, Service::Coordinator],
+            2 => &[Service::Dynamodb],
+            3 => &[Service::Coordinator],
+            4..6 => &[Service::Kinesis],
+            _ => &[Service::Dynamodb, Service::Coordinator, Service::Kinesis],
         };
         let direction = if self.dice.bool() { Direction::Requests } else { Direction::Replies };
         let lasts = Duration::from_millis(self.dice.u64(500..30_000));
@@ -169,8 +171,15 @@ impl Driver {
         let lasts = self.schedule.storms.outage_lasts;
         // An outage of hours must fit into the run.
         self.schedule.faults_for = self.schedule.faults_for.max(lasts);
-        let partition = Partition { host: None, service: Service::Dynamodb, direction: Direction::Requests };
-        self.break_path(partition, lasts);
+        let services: &[Service] = match self.dice.u32(0..4) {
+            0 => &[Service::Dynamodb],
+            1 => &[Service::Coordinator],
+            _ => &[Service::Dynamodb, Service::Coordinator],
+        };
+        for service in services {
+            let partition = Partition { host: None, service: *service, direction: Direction::Requests };
+            self.break_path(partition, lasts);
+        }
     }
 
     fn break_path(&mut self, partition: Partition, lasts: Duration) {

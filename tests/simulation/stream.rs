@@ -37,6 +37,8 @@ pub struct Truth {
     pub is_closed: bool,
     /// Everything put into it, in order.
     pub places: Vec<Place>,
+    /// When it came to be.
+    pub since: Micros,
 }
 
 impl Stream {
@@ -61,15 +63,43 @@ impl Stream {
             return Reply::error(400, "ProvisionedThroughputExceededException");
         }
         let mut reply = self.send(&sent.operation, sent.body.clone()).await;
+        if sent.operation == "ListShards" {
+            self.lag(world, &mut reply);
+        }
         let goes_on = reply.status != 200 || contains(&reply.body, b"\"NextShardIterator\"");
         reply.ended_shard = shard.filter(|_| !goes_on);
         reply
     }
 
+    /// A listing may not show yet what was resharded a moment ago: the children are missing, and the parent looks open.
+    fn lag(&self, world: &World, reply: &mut Reply) {
+        let (chance, oldest) = {
+            let weather = world.weather();
+            (weather.chance(Fault::StaleListing), weather.staleness_max)
+        };
+        if !world.happens(chance) {
+            return;
+        }
+        let Ok(mut listing) = serde_json::from_slice::<Value>(&reply.body) else { return };
+        let lag = Micros::try_from(oldest.as_micros()).unwrap_or(Micros::MAX);
+        let from = world.now().saturating_sub(lag);
+        let shards = self.shards();
+        let is_new = |id: &str| shards.get(id).is_some_and(|truth| truth.since > from && truth.since > 0);
+        let Some(listed) = listing["Shards"].as_array_mut() else { return };
+        let before = listed.len();
+        let is_newborn =
+            |shard: &Value| !shard["ParentShardId"].is_null() && shard["ShardId"].as_str().is_some_and(is_new);
+        listed.retain(|shard| !is_newborn(shard));
+        if listed.len() < before {
+            world.count("fault: StaleListing");
+            reply.body = listing.to_string().into();
+        }
+    }
+
     /// Makes the stream.
     pub async fn create(&self, world: &World, shards: u32) {
         self.ask("CreateStream", &json!({"StreamName": STREAM, "ShardCount": shards})).await;
-        let created = self.refresh().await;
+        let created = self.refresh(world).await;
         world.note(What::Topology(Topology::Created { identity: 1, shards: created }));
     }
 
@@ -98,7 +128,7 @@ impl Stream {
         let middle = start + (end - start) / 2;
         let request = json!({"StreamName": STREAM, "ShardToSplit": parent, "NewStartingHashKey": middle.to_string()});
         self.ask("SplitShard", &request).await;
-        let children = self.refresh().await;
+        let children = self.refresh(world).await;
         world.count("reached: split");
         world.note(What::Topology(Topology::Split { parent: parent.to_owned(), children }));
     }
@@ -107,7 +137,7 @@ impl Stream {
     pub async fn merge(&self, world: &World, parents: [&str; 2]) {
         let request = json!({"StreamName": STREAM, "ShardToMerge": parents[0], "AdjacentShardToMerge": parents[1]});
         self.ask("MergeShards", &request).await;
-        let mut children = self.refresh().await;
+        let mut children = self.refresh(world).await;
         let Some(child) = children.pop() else { return };
         world.count("reached: merge");
         let parents = parents.map(str::to_owned).to_vec();
@@ -115,7 +145,7 @@ impl Stream {
     }
 
     /// Learns the shards; returns the new ones.
-    async fn refresh(&self) -> Vec<ShardInfo> {
+    async fn refresh(&self, world: &World) -> Vec<ShardInfo> {
         let listed = loop {
             let summary = self.ask("DescribeStreamSummary", &json!({"StreamName": STREAM})).await;
             if summary["StreamDescriptionSummary"]["StreamStatus"] == "ACTIVE" {
@@ -134,7 +164,7 @@ impl Stream {
                 Some(known) => known.is_closed = is_closed,
                 None => {
                     fresh.push(ShardInfo { id: id.clone(), range });
-                    shards.insert(id, Truth { range, is_closed, places: Vec::new() });
+                    shards.insert(id, Truth { range, is_closed, places: Vec::new(), since: world.now() });
                 }
             }
         }

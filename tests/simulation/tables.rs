@@ -12,7 +12,7 @@ use dynoxide::{AttributeValue, Database, DynoxideError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use shardmill_invariants::history::{Checkpoint, Micros, Place, Row, Sequence, What, Write, WriteKind};
+use shardmill_invariants::history::{Checkpoint, HostChange, Micros, Place, Row, Sequence, What, Write, WriteKind};
 
 use crate::options::APPLICATION;
 use crate::weather::Fault;
@@ -81,7 +81,10 @@ impl Tables {
             "CreateTable" => run(body, |request| database.create_table(request)),
             "DescribeTable" => run(body, |request| database.describe_table(request)),
             "GetItem" => run(body, |request| database.get_item(request)),
-            "Query" => run(body, |request| database.query(request)),
+            "Query" => match self.stale_query(world, body) {
+                Some(reply) => Ok(reply),
+                None => run(body, |request| database.query(request)),
+            },
             "Scan" => match self.stale_scan(world, body) {
                 Some(reply) => Ok(reply),
                 None => run(body, |request| database.scan(request)),
@@ -139,9 +142,44 @@ impl Tables {
             let after = after.as_ref().map(read_row);
             note_rare(world, asked.kind, before.as_ref(), sent);
             let by = Some(sent.host.to_string());
-            world.note(What::Written(Write { key, by, kind: asked.kind, before, after, sent_at: sent.at }));
+            world.note(What::Written(Write {
+                key: key.clone(),
+                by,
+                kind: asked.kind,
+                before,
+                after,
+                sent_at: sent.at,
+            }));
+        }
+        if asked.kind == WriteKind::Delete && key == format!("worker#{}/fleet", sent.host) {
+            world.note(What::Host { host: sent.host.to_string(), change: HostChange::SignedOff });
         }
         versions.push(Version { since: now, item: after });
+    }
+
+    /// The same for a query of one partition, which is how hosts look at each other.
+    fn stale_query(&self, world: &World, body: &[u8]) -> Option<Bytes> {
+        let request: serde_json::Value = serde_json::from_slice(body).ok()?;
+        if request["ConsistentRead"] == true || !request["ExclusiveStartKey"].is_null() {
+            return None;
+        }
+        let (chance, oldest) = {
+            let weather = world.weather();
+            (weather.chance(Fault::StaleQuery), weather.staleness_max)
+        };
+        if !world.happens(chance) {
+            return None;
+        }
+        let kind = request["ExpressionAttributeValues"].as_object()?.values().next()?["S"].as_str()?;
+        let tables = lock(&self.rows);
+        let rows = tables.get(request["TableName"].as_str()?)?;
+        let is_asked_for = |key: &&String| key.strip_suffix(kind).is_some_and(|id| id.ends_with('/'));
+        let mut items = Vec::new();
+        for versions in rows.iter().filter(|(key, _)| is_asked_for(key)).map(|(_, versions)| versions) {
+            items.extend(as_it_was(world, versions, oldest));
+        }
+        world.count("fault: StaleQuery");
+        to_json(&json!({"Items": items, "Count": items.len(), "ScannedCount": items.len()})).ok()
     }
 
     /// The rows as they were some time ago, each at a time of its own, as eventually consistent reads may show them.
@@ -161,12 +199,17 @@ impl Tables {
         let tables = lock(&self.rows);
         let mut items = Vec::new();
         for versions in tables.get(request["TableName"].as_str()?)?.values() {
-            let age = Duration::from_micros(world.dice().u64(..=micros(oldest)));
-            let at = world.now().saturating_sub(micros(age));
-            items.extend(versions.iter().rev().find(|version| version.since <= at).and_then(|row| row.item.as_ref()));
+            items.extend(as_it_was(world, versions, oldest));
         }
         to_json(&json!({"Items": items, "Count": items.len(), "ScannedCount": items.len()})).ok()
     }
+}
+
+/// A row as it was at some time that is at most `oldest` ago.
+fn as_it_was<'a>(world: &World, versions: &'a [Version], oldest: Duration) -> Option<&'a Item> {
+    let age = Duration::from_micros(world.dice().u64(..=micros(oldest)));
+    let at = world.now().saturating_sub(micros(age));
+    versions.iter().rev().find(|version| version.since <= at)?.item.as_ref()
 }
 
 /// Keeps the newest version that is older than any stale read goes back, and all that are newer.
@@ -221,10 +264,12 @@ fn kind_of(request: &UpdateItemRequest) -> WriteKind {
     if set.contains("leaseOwner = ") {
         return WriteKind::Take { seen: number(value(":seen")).unwrap_or(0) };
     }
+    if set.contains("claimedBy = ") {
+        return WriteKind::Claim;
+    }
     match (removes_owner, set.contains("leaseCounter = ")) {
         (true, _) => WriteKind::Release,
         (false, true) => WriteKind::Renew,
-        (false, false) if set.contains("claimedBy = ") => WriteKind::Claim,
         (false, false) => WriteKind::Admin,
     }
 }

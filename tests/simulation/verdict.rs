@@ -3,11 +3,24 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use shardmill_core::plan::Balance;
 use shardmill_invariants::history::{Checkpoint, Micros};
 use shardmill_invariants::{Bounds, Limits, check};
 
+use crate::host::DRAIN_LIMIT;
 use crate::schedule::Schedule;
 use crate::world::World;
+
+/// Waits that began under faults go on into the healed phase: the longest back-off (30 s), and a call that hangs in it.
+pub const SLOW_START: Duration = Duration::from_secs(40);
+/// The longest that a call which got no answer before the healing takes.
+const CALL_MAX: Duration = Duration::from_secs(5);
+
+/// How long after the last disturbance leases are even and stay: after a slow start, a lease that was given up is avoided
+/// for three lease durations and a claim waits for two.
+pub fn balanced_within(schedule: &Schedule) -> Duration {
+    SLOW_START + schedule.options.leases.duration * 6
+}
 
 /// What keeps the fleet from being settled: a line for each shard that is not.
 pub fn unsettled(world: &World, alive: &BTreeSet<String>) -> Vec<String> {
@@ -39,15 +52,37 @@ pub fn unsettled(world: &World, alive: &BTreeSet<String>) -> Vec<String> {
     missing
 }
 
+/// How many records no checkpoint covers.
+pub fn behind(world: &World) -> usize {
+    let rows = world.tables.leases();
+    let shards = world.stream.shards();
+    let uncovered = shards.iter().map(|(shard, truth)| match rows.get(shard).map(|row| &row.checkpoint) {
+        Some(Checkpoint::End) => 0,
+        None | Some(Checkpoint::Initial) => truth.places.len(),
+        Some(Checkpoint::At(at)) => truth.places.iter().filter(|place| *place > at).count(),
+    });
+    uncovered.sum()
+}
+
 /// What the invariants say of the whole run.
 pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros) -> Vec<String> {
     let options = &schedule.options;
+    let lease = options.leases.duration;
+    let is_counted = options.leases.balance == Balance::Count;
+    let bounds = Bounds {
+        retaken_within: Some(micros(SLOW_START + lease * 4)),
+        balanced_within: is_counted.then(|| micros(balanced_within(schedule))),
+        children_within: Some(micros(SLOW_START + CALL_MAX * 2)),
+        released_within: Some(micros(DRAIN_LIMIT + CALL_MAX)),
+        handed_on_within: Some(micros(options.leases.scan_every * 3 + CALL_MAX)),
+        ..Bounds::default()
+    };
     let batch = options.batches.records as u64;
     let limits = Limits {
         healed_at: Some(healed_at),
         // What makes a checkpoint due, the batch that overshoots it, and the batch in flight.
         repeats_max: options.checkpoints.records + 2 * batch,
-        bounds: Bounds::default(),
+        bounds,
         ..Limits::new(micros(options.leases.duration), world.now())
     };
     check(&world.history(), &limits).iter().map(ToString::to_string).collect()

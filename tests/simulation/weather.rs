@@ -46,6 +46,14 @@ pub enum Fault {
     StuckPlugin,
     /// The sink refuses output.
     SinkError,
+    /// A query of the coordinator's table that need not be consistent is answered from the past.
+    StaleQuery,
+    /// The answer to a heartbeat takes as long as a lease.
+    LateHeartbeat,
+    /// The newest shards are not listed yet.
+    StaleListing,
+    /// The plugin holds records back: they are handled, but may not be checkpointed yet.
+    HoldBack,
 }
 
 impl Fault {
@@ -72,6 +80,10 @@ impl Fault {
         (Self::StuckPlugin, 0.02),
         (Self::SinkError, 0.1),
     ];
+
+    /// Classes that were added later, drawn from dice of their own, so that earlier seeds stay what they are.
+    pub const LATER: &[(Self, f64)] =
+        &[(Self::StaleQuery, 0.3), (Self::LateHeartbeat, 0.2), (Self::StaleListing, 0.5), (Self::HoldBack, 0.5)];
 }
 
 /// The two services.
@@ -79,6 +91,8 @@ impl Fault {
 pub enum Service {
     /// Leases.
     Dynamodb,
+    /// The table beside them: heartbeats, the leader, the shard list.
+    Coordinator,
     /// Records.
     Kinesis,
 }
@@ -118,12 +132,17 @@ pub struct Weather {
 
 impl Weather {
     /// A subset of the classes, each with a chance of its own: rare in some seeds, common in others.
-    pub fn draw(dice: &mut fastrand::Rng) -> Self {
+    pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> Self {
         let enabled = dice.f64() * 0.7;
         let mut chances = BTreeMap::new();
         for (fault, most) in Fault::ALL {
             if dice.f64() < enabled {
                 chances.insert(*fault, most * 10_f64.powf(-2.0 * dice.f64()));
+            }
+        }
+        for (fault, most) in Fault::LATER {
+            if later.f64() < 0.3 {
+                chances.insert(*fault, most * 10_f64.powf(-1.5 * later.f64()));
             }
         }
         Self {

@@ -85,8 +85,12 @@ impl Wire {
     fn read(&self, request: &HttpRequest) -> Sent {
         let target = request.headers().get("x-amz-target").expect("a JSON protocol names its operation");
         let (service, operation) = target.split_once('.').expect("Service_Version.Operation");
-        let service = if service.starts_with("Kinesis") { Service::Kinesis } else { Service::Dynamodb };
         let body = request.body().bytes().expect("requests are held in memory");
+        let service = match service.starts_with("Kinesis") {
+            true => Service::Kinesis,
+            false if contains(body, b"-coordinator\"") => Service::Coordinator,
+            false => Service::Dynamodb,
+        };
         let now = self.world.now();
         let at = match request.headers().get("amz-sdk-invocation-id") {
             Some(call) => *lock(&self.first_sent).entry(call.to_owned()).or_insert(now),
@@ -177,7 +181,7 @@ async fn fly(world: Arc<World>, sent: Sent, fate: Fate, sender: oneshot::Sender<
 
 async fn apply(world: &Arc<World>, sent: &Sent) -> Reply {
     match sent.service {
-        Service::Dynamodb => world.tables.apply(world, sent),
+        Service::Dynamodb | Service::Coordinator => world.tables.apply(world, sent),
         Service::Kinesis => world.stream.apply(world, sent).await,
     }
 }
@@ -185,7 +189,9 @@ async fn apply(world: &Arc<World>, sent: &Sent) -> Reply {
 /// What is answered instead of applying the request.
 fn refusal(fault: Fault, service: Service) -> Option<Reply> {
     Some(match (fault, service) {
-        (Fault::Throttle, Service::Dynamodb) => Reply::error(400, "ProvisionedThroughputExceededException"),
+        (Fault::Throttle, Service::Dynamodb | Service::Coordinator) => {
+            Reply::error(400, "ProvisionedThroughputExceededException")
+        }
         (Fault::Throttle, Service::Kinesis) => Reply::error(400, "LimitExceededException"),
         (Fault::ServerError, _) => Reply::error(500, "InternalServerError"),
         (Fault::ExpiredIterator, _) => Reply::error(400, "ExpiredIteratorException"),
@@ -196,7 +202,7 @@ fn refusal(fault: Fault, service: Service) -> Option<Reply> {
 }
 
 /// Classes that may befall a request; `can_meet` says which request.
-const ON_THE_WIRE: [Fault; 12] = [
+const ON_THE_WIRE: [Fault; 13] = [
     Fault::LostRequest,
     Fault::LostReply,
     Fault::CutReply,
@@ -209,6 +215,7 @@ const ON_THE_WIRE: [Fault; 12] = [
     Fault::NotFound,
     Fault::ExpiredNextToken,
     Fault::Slow,
+    Fault::LateHeartbeat,
 ];
 
 fn can_meet(fault: Fault, sent: &Sent) -> bool {
@@ -216,7 +223,8 @@ fn can_meet(fault: Fault, sent: &Sent) -> bool {
         Fault::ExpiredIterator => sent.operation == "GetRecords",
         Fault::NotFound => sent.service == Service::Kinesis,
         Fault::ExpiredNextToken => sent.operation == "ListShards" && contains(&sent.body, b"\"NextToken\""),
-        Fault::Duplicate => sent.service == Service::Dynamodb,
+        Fault::Duplicate => sent.service != Service::Kinesis,
+        Fault::LateHeartbeat => sent.operation == "PutItem" && contains(&sent.body, b"\"beat\""),
         _ => true,
     }
 }
@@ -243,6 +251,10 @@ impl Fate {
             let usual = Duration::from_millis(dice.u64(1..most));
             if fault == Some(Fault::Slow) && dice.bool() { usual * 100 } else { usual }
         };
-        Self { there: leg(), back: leg(), fault }
+        let (there, mut back) = (leg(), leg());
+        if fault == Some(Fault::LateHeartbeat) {
+            back = Duration::from_millis(dice.u64(2_000..14_000));
+        }
+        Self { there, back, fault }
     }
 }

@@ -74,6 +74,36 @@ pub enum SeededBug {
     TakesWithoutSecondLook,
     /// A parent without a row in an eventually consistent listing counts as finished and removed.
     TrustsStaleListing,
+    /// A claim raises the counter, which is the owner's.
+    ClaimRaisesCounter,
+    /// A release does not raise the counter.
+    ReleaseKeepsCounter,
+    /// A release forgets whom the lease is given up for.
+    ReleaseDropsClaim,
+    /// A take leaves the claim that it fulfils (KCL 3.x: a hand-over that is never finished).
+    TakeKeepsClaim,
+    /// The last write of an earlier run of this worker is taken for this run's take.
+    MistakesEarlierRunsWrite,
+    /// After an expired iterator, reading goes on at the oldest record.
+    ExpiredIteratorGoesToTrimHorizon,
+    /// When a part of a batch is delivered again, the first record that failed is left out.
+    RetrySkipsFailedRecord,
+    /// Records that the guest holds back are checkpointed.
+    CheckpointCoversHeldBack,
+    /// A claim binds all others for ever, even if its claimant is dead.
+    ClaimsNeverExpire,
+    /// The fair share is rounded down, so that a rest is left to nobody.
+    FairShareRoundedDown,
+    /// A merged shard waits for one of its parents only.
+    OneParentIsEnough,
+    /// A shard that is missing in one listing counts as gone.
+    DeletesUnlistedShards,
+    /// Only the first page of a listing of shards is read.
+    ListsFirstPageOnly,
+    /// A host that is told to stop checkpoints, and keeps its leases.
+    DrainsWithoutRelease,
+    /// Reading starts one record too late (an off-by-one after the checkpoint).
+    SkipsFirstRecord,
 }
 
 impl SeededBug {
@@ -113,6 +143,21 @@ impl SeededBug {
         Self::NeverResigns,
         Self::TakesWithoutSecondLook,
         Self::TrustsStaleListing,
+        Self::ClaimRaisesCounter,
+        Self::ReleaseKeepsCounter,
+        Self::ReleaseDropsClaim,
+        Self::TakeKeepsClaim,
+        Self::MistakesEarlierRunsWrite,
+        Self::ExpiredIteratorGoesToTrimHorizon,
+        Self::RetrySkipsFailedRecord,
+        Self::CheckpointCoversHeldBack,
+        Self::ClaimsNeverExpire,
+        Self::FairShareRoundedDown,
+        Self::OneParentIsEnough,
+        Self::DeletesUnlistedShards,
+        Self::ListsFirstPageOnly,
+        Self::DrainsWithoutRelease,
+        Self::SkipsFirstRecord,
     ];
 
     /// Whether this bug is switched on for this thread.

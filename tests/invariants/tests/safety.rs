@@ -196,6 +196,22 @@ fn s10_a_live_lease_is_not_taken() {
     story().claim("b", "p").wait(LEASE / 2).take("b", "p").breaks(&[S10]);
     story().wait(LEASE / 2).heartbeat("a", CallResult::Ok).wait(LEASE * 3 / 4).take("b", "p").breaks(&[S10]);
     story().wait(LEASE / 2).heartbeat("a", CallResult::Unknown).wait(LEASE * 3 / 4).take("b", "p").passes();
+    // A heartbeat after a missed deadline holds nothing that was taken before it.
+    let revived = || story().wait(2 * LEASE).heartbeat("a", CallResult::Ok).wait(LEASE / 4);
+    revived().take("b", "p").passes();
+    revived().take("a", "p").heartbeat("a", CallResult::Ok).wait(LEASE / 4).take("b", "p").breaks(&[S10]);
+}
+
+#[test]
+fn s10_who_signs_off_holds_nothing() {
+    let beating = || Story::with_records(2).take("a", "p").wait(LEASE / 2).heartbeat("a", CallResult::Ok);
+    let gone = || beating().host("a", HostChange::SignedOff);
+    gone().wait(LEASE / 2).take("b", "p").passes();
+    beating().wait(LEASE / 2).take("b", "p").breaks(&[S10]);
+    // Only the heart is silent: the row has still to be watched for a whole lease duration.
+    gone().take("b", "p").breaks(&[S10]);
+    gone().deliver("a", "p", &[1]).breaks(&[S10]);
+    beating().start("a", "p", &[1], 1, "v1").host("a", HostChange::SignedOff).breaks(&[S10]);
 }
 
 #[test]
@@ -206,6 +222,11 @@ fn s10_a_late_answer_revives_nothing() {
     let crate::history::What::Heartbeat(beat) = &mut late.events.last_mut().unwrap().what else { unreachable!() };
     beat.local_at += LEASE;
     late.wait(LEASE * 3 / 4).deliver("a", "p", &[1]).breaks(&[S10]);
+    // But one to a write of the row does: it was not taken before, and will not be for a while.
+    let mut late = story().wait(LEASE * 3 / 4).renew("a", "p");
+    let crate::history::What::Called(call) = &mut late.events.last_mut().unwrap().what else { unreachable!() };
+    call.local_at += LEASE / 2;
+    late.wait(LEASE * 3 / 4).deliver("a", "p", &[1]).passes();
 }
 
 #[test]

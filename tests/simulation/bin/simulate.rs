@@ -1,5 +1,6 @@
 //! Runs seeds and says what happened; replays one with everything written down.
 
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -13,8 +14,8 @@ use shardmill_simulation::report::{SeedReport, Summary};
 use shardmill_simulation::run::run;
 use shardmill_simulation::trace_file::TraceFile;
 
-/// Schedules tried for each bug with `--bugs`.
-const BUG_SCHEDULES_MAX: u64 = 1_000;
+/// Seeds that are replayed by the test, next to this package's manifest.
+const REGRESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/regressions.txt");
 
 #[derive(Parser)]
 struct Arguments {
@@ -36,6 +37,12 @@ struct Arguments {
     /// Invariants that may be broken, for those under discussion: `S9,S10`.
     #[arg(long, value_delimiter = ',')]
     tolerate: Vec<String>,
+    /// Schedules tried for each bug with `--bugs`.
+    #[arg(long, default_value_t = 1_000)]
+    bug_schedules: u64,
+    /// Appends seeds that fail to the list of those that the test replays.
+    #[arg(long)]
+    keep_failures: bool,
     /// Prints each seed's trace hash.
     #[arg(long)]
     hashes: bool,
@@ -100,15 +107,27 @@ fn tell(
                     writeln!(out, "  {violation}")?;
                 }
                 writeln!(out, "  replay: {}", replay(arguments, seed))?;
+                keep(arguments, seed, &report.violations[0])?;
             }
         }
         Err(problem) => {
             summary.seeds += 1;
             summary.failing.push(seed);
             writeln!(out, "seed {seed}: {problem}\n  replay: {}", replay(arguments, seed))?;
+            keep(arguments, seed, &problem)?;
         }
     }
     out.flush()
+}
+
+/// Runs with a seeded bug are meant to fail.
+fn keep(arguments: &Arguments, seed: u64, what: &str) -> io::Result<()> {
+    if !arguments.keep_failures || arguments.bug.is_some() {
+        return Ok(());
+    }
+    let what: String = what.chars().take(80).collect();
+    let mut list = OpenOptions::new().append(true).create(true).open(REGRESSIONS)?;
+    writeln!(list, "{seed} # {what}")
 }
 
 fn replay(arguments: &Arguments, seed: u64) -> String {
@@ -121,7 +140,7 @@ fn table_of_bugs(arguments: &Arguments, out: &mut impl Write) -> io::Result<Exit
     for bug in SeededBug::ALL {
         let (mut tried, mut found) = (0, None);
         let job = |seed| run(seed, Some(*bug), None);
-        run_all(0..BUG_SCHEDULES_MAX, arguments.threads, &job, |seed, result| {
+        run_all(0..arguments.bug_schedules, arguments.threads, &job, |seed, result| {
             tried += 1;
             let violations = result.map_or_else(|problem| vec![problem], |report| report.violations);
             match violations.into_iter().next() {
@@ -133,6 +152,7 @@ fn table_of_bugs(arguments: &Arguments, out: &mut impl Write) -> io::Result<Exit
             }
         });
         all_found &= found.is_some();
+        out.flush()?;
         match found {
             Some((seed, first)) => {
                 let first: String = first.chars().take(100).collect();

@@ -54,7 +54,8 @@ pub(super) fn take(seen: &Lease, by: &WorkerId, wall_ms: u64) -> ConditionalUpda
         values.insert(":old".to_owned(), text("TRIM_HORIZON"));
         update.push_str(", checkpoint = :old");
     }
-    update.push_str(" REMOVE checkpointOwner, claimedBy");
+    let keeps_claim = SeededBug::TakeKeepsClaim.is_on();
+    update.push_str(if keeps_claim { " REMOVE checkpointOwner" } else { " REMOVE checkpointOwner, claimedBy" });
     let condition = if let Some(owner) = &seen.owner {
         values.insert(":seenOwner".to_owned(), text(owner.as_str()));
         if owner != by {
@@ -86,7 +87,12 @@ pub(super) fn claim(seen: &Lease, owner: &WorkerId, by: &WorkerId) -> Conditiona
         }
         None => UNCLAIMED,
     };
-    ConditionalUpdate { condition, update: "SET claimedBy = :me".to_owned(), values }
+    let mut update = "SET claimedBy = :me".to_owned();
+    if SeededBug::ClaimRaisesCounter.is_on() {
+        values.insert(":next".to_owned(), number(seen.counter.next().0));
+        update.push_str(", leaseCounter = :next");
+    }
+    ConditionalUpdate { condition, update, values }
 }
 
 /// The condition of a delete, with its values: the row still is as seen. The KCL deletes unconditionally.
@@ -126,7 +132,12 @@ pub(super) fn end(token: &LeaseToken, write: &ShardEndWrite) -> ConditionalUpdat
 ///
 /// Leaves the claim in place: it says whom the lease is given up for. `stuck` says why it is given up, if for a trouble.
 pub(super) fn release(token: &LeaseToken, progress: &Progress) -> ConditionalUpdate {
-    with_bugs(held_write(token, progress, Item::new(), &[], "leaseOwner"), false)
+    let removed = if SeededBug::ReleaseDropsClaim.is_on() { "leaseOwner, claimedBy" } else { "leaseOwner" };
+    let mut write = held_write(token, progress, Item::new(), &[], removed);
+    if SeededBug::ReleaseKeepsCounter.is_on() {
+        write.values.insert(":next".to_owned(), number(token.counter.0));
+    }
+    with_bugs(write, false)
 }
 
 fn checkpoint_values(checkpoint: &Checkpoint) -> (Item, Vec<&'static str>) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::lease::{Lease, Standing, WorkerId};
+use crate::seeded_bug::SeededBug;
 use crate::stream::{InitialPosition, Shard, ShardId};
 
 /// Everything a pass decides on; made afresh for each pass.
@@ -149,7 +150,8 @@ fn fair_share(leases: usize, caps: impl Iterator<Item = usize>) -> usize {
     caps.sort_unstable();
     let (mut left, mut hosts) = (leases, caps.len());
     for cap in caps {
-        let share = left.div_ceil(hosts.max(1));
+        let share =
+            if SeededBug::FairShareRoundedDown.is_on() { left / hosts.max(1) } else { left.div_ceil(hosts.max(1)) };
         if cap >= share {
             return share;
         }

@@ -338,6 +338,9 @@ impl Consumer {
                 let _ = self.write_checkpoint().await;
             }
         }
+        if SeededBug::DrainsWithoutRelease.is_on() {
+            return PipelineEnd::Released;
+        }
         if self.keeper.release(None).await.is_err() {
             let Stopped::Lost(reason) = self.why_refused() else { return PipelineEnd::Released };
             return PipelineEnd::Lost(reason);

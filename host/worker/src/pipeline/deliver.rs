@@ -112,6 +112,7 @@ impl Consumer {
 
     fn apply(&mut self, delivery: &mut Delivery, outcome: &Outcome, settlement: Settlement) -> Attempt {
         let committed = match outcome.commit {
+            _ if SeededBug::CheckpointCoversHeldBack.is_on() => delivery.ceiling.clone(),
             None => delivery.ceiling.clone(),
             Some(Commit::Nothing) => None,
             Some(Commit::Through(index)) => Some(delivery.pending[index as usize].position.clone()),
@@ -123,7 +124,12 @@ impl Consumer {
         // Before the first failed record everything is settled already, and may be checkpointed while the rest waits.
         self.settle_through(settlement.settled_through.min(delivery.ceiling.clone()));
         let count = settlement.deliver_again.len();
-        let again = settlement.deliver_again.iter().map(|index| delivery.pending[*index].clone()).collect();
+        let skipped = usize::from(SeededBug::RetrySkipsFailedRecord.is_on());
+        let again: Vec<Record> =
+            settlement.deliver_again.iter().skip(skipped).map(|index| delivery.pending[*index].clone()).collect();
+        if SeededBug::RetrySkipsFailedRecord.is_on() && again.is_empty() {
+            return Attempt::Handled;
+        }
         let failed = &delivery.pending[first.index as usize].position;
         let reason = format!("{count} record(s) failed, the first at {failed}: {}", first.message);
         delivery.pending = Arc::new(again);

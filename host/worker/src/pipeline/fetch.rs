@@ -192,6 +192,10 @@ impl Place {
             self.from = ReadFrom::Latest;
             self.last = None;
         }
+        if SeededBug::ExpiredIteratorGoesToTrimHorizon.is_on() {
+            self.from = ReadFrom::TrimHorizon;
+            self.last = None;
+        }
     }
 
     fn read_from(&self) -> ReadFrom {
@@ -230,6 +234,13 @@ impl Place {
             last.as_ref().is_none_or(|last| record.position.sequence > *last)
                 && settled.as_ref().is_none_or(|settled| record.position > *settled)
         });
+        if SeededBug::SkipsFirstRecord.is_on()
+            && last.is_none()
+            && self.settled.is_some()
+            && !fetched.records.is_empty()
+        {
+            fetched.records.remove(0);
+        }
         self.last = fetched.records.last().map(|record| record.position.sequence.clone()).or(last);
         self.iterator.clone_from(&fetched.next);
         let repeats = (received - fetched.records.len()) as u64;

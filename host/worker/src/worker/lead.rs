@@ -132,6 +132,9 @@ impl Worker {
         for id in missing {
             let times = earlier.get(&id).copied().unwrap_or(0) + 1;
             self.duties.missing.insert(id.clone(), times);
+            if SeededBug::DeletesUnlistedShards.is_on() {
+                gone.insert(id.clone());
+            }
             if times >= MISSING_LISTINGS && questions < QUESTIONS_MAX {
                 questions += 1;
                 let answer = self.ports.reader.iterator(&id, &ReadFrom::TrimHorizon).await;

@@ -22,7 +22,8 @@ impl Worker {
             let left = self.grants.len();
             tracing::warn!(left, ?limit, "not all shards drained in time; their leases will expire and records repeat");
         }
-        self.grants.abort_all();
+        // Signing off says that nothing is held any more, so nothing may run any more.
+        self.grants.shutdown().await;
         let _ = tokio::time::timeout(SIGN_OFF_MAX, self.sign_off()).await;
     }
 

@@ -8,6 +8,7 @@ use shardmill_core::fleet::{FleetRows, Leadership};
 use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Standing, WorkerId};
 use shardmill_core::plan::{ObservedLease, ObservedWorker};
 use shardmill_core::ports::LeaseListing;
+use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{LeaseKey, ShardId};
 use shardmill_core::time::Moment;
 
@@ -171,7 +172,8 @@ impl Worker {
                 },
                 is_mine: self.held.contains_key(&lease.key),
                 is_claim_fresh: lease.claimant.as_ref().is_some_and(is_alive)
-                    && observed.observer.claimed_for(lease, now) < patience,
+                    && observed.observer.claimed_for(lease, now) < patience
+                    || lease.claimant.is_some() && SeededBug::ClaimsNeverExpire.is_on(),
                 is_avoided: self.avoided.contains_key(&lease.key),
             }
         };
