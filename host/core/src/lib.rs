@@ -9,6 +9,7 @@
 //! The world enters as arguments (time included) and leaves as values; `worker` acts on them through [`ports`].
 
 pub mod backoff;
+pub mod explain;
 pub mod fleet;
 pub mod lease;
 pub mod pipeline;
