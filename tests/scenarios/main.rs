@@ -8,6 +8,7 @@
 
 mod commands;
 mod crashes;
+mod explain;
 mod fleet;
 mod hostile;
 mod known_answer;

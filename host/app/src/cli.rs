@@ -8,6 +8,10 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::telemetry::LogFormat;
 
+mod questions;
+
+pub use questions::{ExplainArgs, PlanArgs, ReadingArgs};
+
 /// Runs WebAssembly record processors on Amazon Kinesis Data Streams.
 ///
 /// Drop a component in the plugins folder and run the host: it leases shards, reads, delivers, checkpoints, and swaps the
@@ -37,6 +41,10 @@ pub enum Command {
     Check(CheckArgs),
     /// Show the leases of an application: who holds which shard, and how far it is.
     Leases(LeasesArgs),
+    /// Dry run: what a host would do now, each step with its reason, and what it would leave for now. Writes nothing.
+    Plan(PlanArgs),
+    /// Tell who owns a shard, where it stands, and why it does not move if it does not. Writes nothing.
+    Explain(ExplainArgs),
 }
 
 /// Arguments of `dev`.

@@ -47,6 +47,11 @@ impl LeaseTable {
         &self.table
     }
 
+    /// Whether the table is there; makes nothing.
+    pub async fn exists(&self) -> Result<bool, StoreError> {
+        table::exists(&self.client, &self.table).await
+    }
+
     async fn scan(&self) -> Result<LeaseListing, StoreError> {
         let mut listing = LeaseListing::default();
         let mut start = None;
