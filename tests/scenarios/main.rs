@@ -9,6 +9,7 @@
 mod commands;
 mod crashes;
 mod doctor;
+mod explain;
 mod fleet;
 mod handover;
 mod hostile;

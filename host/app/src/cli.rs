@@ -8,6 +8,10 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::telemetry::LogFormat;
 
+mod questions;
+
+pub use questions::{ExplainArgs, PlanArgs, ReadingArgs};
+
 /// Runs WebAssembly record processors on Amazon Kinesis Data Streams.
 ///
 /// Drop a component in the plugins folder and run the host: it leases shards, reads, delivers, checkpoints, and swaps the
@@ -39,6 +43,10 @@ pub enum Command {
     Leases(LeasesArgs),
     /// Tell what a lease table holds and how a host may use it. Only reads: run it before pointing a host at a table.
     Doctor(DoctorArgs),
+    /// Dry run: what a host would do now, each step with its reason, and what it would leave for now. Writes nothing.
+    Plan(PlanArgs),
+    /// Tell who owns a shard, where it stands, and why it does not move if it does not. Writes nothing.
+    Explain(ExplainArgs),
 }
 
 /// Arguments of `dev`.

@@ -4,8 +4,11 @@ pub mod check;
 #[cfg(feature = "local")]
 pub mod dev;
 pub mod doctor;
+pub mod explain;
 pub mod leases;
+pub mod plan;
 pub mod put;
+mod reading;
 pub mod run;
 
 use std::io::Write;
@@ -23,6 +26,8 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Check(args) => check::execute(&args).await,
         Command::Leases(args) => Box::pin(leases::execute(&args)).await,
         Command::Doctor(args) => Box::pin(doctor::execute(&args)).await,
+        Command::Plan(args) => Box::pin(plan::execute(&args)).await,
+        Command::Explain(args) => Box::pin(explain::execute(&args)).await,
     }
 }
 

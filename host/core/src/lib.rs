@@ -10,6 +10,7 @@
 
 pub mod backoff;
 pub mod doctor;
+pub mod explain;
 pub mod fleet;
 pub mod lease;
 pub mod pipeline;

@@ -3,13 +3,20 @@
 mod balance;
 mod cleanup;
 mod fleet;
+mod missing_row;
+mod observe;
 mod planner;
+mod preview;
 mod shard_sync;
 mod step;
 mod take;
 
 pub use fleet::{Balance, FleetView, ObservedLease, ObservedWorker, PlanLimits, ShardList};
+pub use missing_row::NoRow;
+pub use observe::{CLAIM_PATIENCE_LEASES, OVERDUE_LEASES, Outlook, alive_workers, observed_workers};
 pub use planner::plan;
+pub use preview::{Preview, preview};
+pub use shard_sync::{MissingRow, missing_rows};
 pub use step::{Plan, Reason, Step};
 
 #[cfg(test)]

@@ -1,26 +1,38 @@
 //! `shardmill leases`.
 
+use std::time::Duration;
+
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
-use shardmill_aws::LeaseTable;
+use shardmill_aws::{CoordinatorTable, LeaseTable};
+use shardmill_core::fleet::FleetRows;
 use shardmill_core::lease::{Checkpoint, Lease};
-use shardmill_core::ports::{LeaseListing, LeaseStore};
+use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, StoreError};
 
+use super::reading::age;
 use super::{print, print_json};
 use crate::cli::LeasesArgs;
+use crate::clock::BootClock;
 use crate::config::AwsConfig;
 use crate::shutdown::Signals;
+
+/// Signs of a stuck shard's reason that the table shows; `explain` and `--json` have all of it.
+const STUCK_SHOWN: usize = 60;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Row {
     shard: String,
     owner: Option<String>,
+    held_since_ms: Option<u64>,
     counter: u64,
     checkpoint: String,
     millis_behind_latest: Option<u64>,
+    bytes_per_second: Option<u64>,
     plugin_digest: Option<String>,
+    claimed_by: Option<String>,
+    stuck: Option<String>,
     parents: Vec<String>,
     children: Vec<String>,
 }
@@ -29,9 +41,13 @@ pub(super) async fn execute(args: &LeasesArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let aws = crate::aws::merge(&AwsConfig::default(), &args.aws)?;
     let clients = crate::aws::connect(&aws).await?;
-    let table = LeaseTable::new(clients.dynamodb, args.application.as_str());
+    let table = LeaseTable::new(clients.dynamodb.clone(), args.application.as_str());
+    let coordinator = CoordinatorTable::new(clients.dynamodb, &args.application);
     loop {
-        show(&table.list().await?, args)?;
+        show_leases(&table.list().await?, args)?;
+        if !args.json {
+            show_workers(coordinator.fleet().await);
+        }
         let Some(interval) = args.watch else { return Ok(()) };
         if signals.stop().run_until_cancelled(tokio::time::sleep(interval)).await.is_none() {
             return Ok(());
@@ -39,46 +55,108 @@ pub(super) async fn execute(args: &LeasesArgs) -> anyhow::Result<()> {
     }
 }
 
-fn show(listing: &LeaseListing, args: &LeasesArgs) -> anyhow::Result<()> {
+fn show_leases(listing: &LeaseListing, args: &LeasesArgs) -> anyhow::Result<()> {
     let mut rows: Vec<Row> = listing.leases.iter().map(row).collect();
     rows.sort_by(|a, b| a.shard.cmp(&b.shard));
     if args.json {
         return print_json(&rows);
     }
-    print(&table(&rows).to_string());
+    print(&lease_table(&rows, BootClock.wall_ms()).to_string());
     for bad in &listing.bad_rows {
         print(&format!("row {} cannot be read: {}", bad.key, bad.problem));
     }
     Ok(())
 }
 
+/// A KCL's application has no coordinator table, and whoever may read the one table need not be allowed the other.
+fn show_workers(fleet: Result<FleetRows, StoreError>) {
+    match fleet {
+        Ok(fleet) if fleet.workers.is_empty() => print("\nno worker is registered"),
+        Ok(fleet) => print(&format!("\n{}", worker_table(&fleet))),
+        Err(error) => tracing::debug!(%error, "the coordinator table cannot be read, workers are not shown"),
+    }
+}
+
 fn row(lease: &Lease) -> Row {
     Row {
         shard: lease.key.to_string(),
         owner: lease.owner.as_ref().map(ToString::to_string),
+        held_since_ms: lease.held_since_ms,
         counter: lease.counter.0,
         checkpoint: lease.checkpoint.to_string(),
         millis_behind_latest: lease.millis_behind_latest,
+        bytes_per_second: lease.bytes_per_second,
         plugin_digest: lease.plugin_digest.as_ref().map(|digest| digest.as_str().to_owned()),
+        claimed_by: lease.claimant.as_ref().map(ToString::to_string),
+        stuck: lease.stuck.clone(),
         parents: lease.parents.iter().map(ToString::to_string).collect(),
         children: lease.children.iter().map(ToString::to_string).collect(),
     }
 }
 
-fn table(rows: &[Row]) -> Table {
+/// Claims and troubles are rare: their columns are there only if there are any, so that a row fits in a line.
+fn lease_table(rows: &[Row], wall_ms: u64) -> Table {
+    let has_claim = rows.iter().any(|row| row.claimed_by.is_some());
+    let has_stuck = rows.iter().any(|row| row.stuck.is_some());
+    let mut header = vec!["shard", "owner", "since", "counter", "checkpoint", "lag", "plugin"];
+    header.extend(has_claim.then_some("claimed by"));
+    header.extend(has_stuck.then_some("stuck"));
     let mut table = Table::new();
     table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["shard", "owner", "counter", "checkpoint", "lag", "plugin"]);
+    table.set_header(header);
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     for row in rows {
         let is_ended = row.checkpoint == Checkpoint::ShardEnd.text();
         let lag = match row.millis_behind_latest {
             Some(_) if is_ended => "-".to_owned(),
-            Some(ms) => humantime::format_duration(std::time::Duration::from_millis(ms)).to_string(),
+            Some(ms) => humantime::format_duration(Duration::from_millis(ms)).to_string(),
             None => "?".to_owned(),
         };
-        let digest = row.plugin_digest.as_deref().map_or("-", |digest| &digest[..12]);
-        let owner = row.owner.as_deref().unwrap_or("-");
-        table.add_row([&row.shard, owner, &row.counter.to_string(), &row.checkpoint, &lag, digest]);
+        // The row remembers the last take after it was given up, too.
+        let held_since = row.held_since_ms.filter(|_| row.owner.is_some());
+        let since = held_since.map(|ms| age(Duration::from_millis(wall_ms.saturating_sub(ms))));
+        let digest = row.plugin_digest.as_deref().map_or("-", |digest| digest.get(..12).unwrap_or(digest));
+        let mut cells = vec![
+            row.shard.clone(),
+            or_dash(&row.owner),
+            or_dash(&since),
+            row.counter.to_string(),
+            row.checkpoint.clone(),
+            lag,
+            digest.to_owned(),
+        ];
+        cells.extend(has_claim.then(|| or_dash(&row.claimed_by)));
+        cells.extend(has_stuck.then(|| row.stuck.as_deref().map_or_else(|| "-".to_owned(), shortened)));
+        table.add_row(cells);
+    }
+    table
+}
+
+/// In one line, and not too long a one.
+fn shortened(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= STUCK_SHOWN {
+        return line.to_owned();
+    }
+    line.chars().take(STUCK_SHOWN).chain(['…']).collect()
+}
+
+/// One look cannot tell who is alive: a beat that rises from look to look can.
+fn worker_table(fleet: &FleetRows) -> Table {
+    let leader = fleet.leader.as_ref().and_then(|row| row.holder.as_ref());
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["worker", "run", "beat", "lease", "most", "state"]);
+    for row in &fleet.workers {
+        let leads = leader.is_some_and(|(worker, run)| *worker == row.worker && *run == row.incarnation);
+        let state = match (leads, row.is_draining) {
+            (_, true) => "shutting down",
+            (true, false) => "leader",
+            (false, false) => "-",
+        };
+        let most = if row.max_leases == usize::MAX { "-".to_owned() } else { row.max_leases.to_string() };
+        let lease = humantime::format_duration(row.lease_duration).to_string();
+        table.add_row([row.worker.as_str(), row.incarnation.as_str(), &row.beat.to_string(), &lease, &most, state]);
     }
     table
 }

@@ -34,6 +34,11 @@ impl CoordinatorTable {
         &self.table
     }
 
+    /// Whether the table is there; makes nothing.
+    pub async fn exists(&self) -> Result<bool, StoreError> {
+        table::exists(&self.client, &self.table).await
+    }
+
     async fn query(&self, kind: &str) -> Result<Vec<Item>, StoreError> {
         let (mut items, mut start) = (Vec::new(), None);
         for _ in 0..PAGES_MAX {

@@ -53,7 +53,7 @@ impl TableInspector {
         let mut facts = LeaseTableFacts { status: status.to_owned(), has_owner_index, ..LeaseTableFacts::default() };
         // A table that is being made or deleted cannot be scanned.
         if matches!(status, "ACTIVE" | "UPDATING") {
-            scan::each_item(&self.client, &self.application, None, |item| note(&item, &mut facts)).await?;
+            scan::each_item(&self.client, &self.application, (None, false), |item| note(&item, &mut facts)).await?;
             if companions.coordinator_state {
                 self.read_state_table(&mut facts).await?;
             }
@@ -95,7 +95,7 @@ impl TableInspector {
     /// KCL 3.0 to 3.4 keep their states in a table of their own. What the lease table says wins: it is the newer place.
     async fn read_state_table(&self, facts: &mut LeaseTableFacts) -> Result<(), StoreError> {
         let (mut version, mut migration) = (None, None);
-        scan::each_item(&self.client, &self.companion(COORDINATOR_STATE), None, |item| {
+        scan::each_item(&self.client, &self.companion(COORDINATOR_STATE), (None, false), |item| {
             version = state(&item, STATE_KEY, MIGRATION).or(version.take());
             migration = state(&item, STATE_KEY, TABLE_MIGRATION).or(migration.take());
         })

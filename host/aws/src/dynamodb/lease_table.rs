@@ -45,9 +45,15 @@ impl LeaseTable {
         &self.table
     }
 
+    /// Whether the table is there; makes nothing.
+    pub async fn exists(&self) -> Result<bool, StoreError> {
+        table::exists(&self.client, &self.table).await
+    }
+
     async fn scan(&self, is_consistent: bool) -> Result<LeaseListing, StoreError> {
         let mut listing = LeaseListing::default();
-        scan::each_item(&self.client, &self.table, self.page_rows, |item| match lease_item::classify(&item) {
+        let how = (self.page_rows, is_consistent);
+        scan::each_item(&self.client, &self.table, how, |item| match lease_item::classify(&item) {
             Row::Lease(lease) => listing.leases.push(*lease),
             Row::Bad(row) => listing.bad_rows.push(row),
             Row::Foreign => listing.foreign_rows += 1,

@@ -54,6 +54,11 @@ pub(super) async fn ensure(client: &Client, table: &str, keys: &[Key]) -> Result
     }
 }
 
+/// Whether there is such a table, usable or not.
+pub(super) async fn exists(client: &Client, table: &str) -> Result<bool, StoreError> {
+    Ok(describe(client, table).await?.is_some())
+}
+
 pub(super) async fn describe(client: &Client, table: &str) -> Result<Option<TableDescription>, StoreError> {
     match client.describe_table().table_name(table).send().await {
         Ok(reply) => Ok(reply.table),

@@ -33,6 +33,12 @@ pub enum StreamVerdict {
 }
 
 impl StreamRow {
+    /// What the first host writes down. Rows without a coordinator are another program's, or older than this one: their
+    /// first sync was theirs.
+    pub fn first(name: StreamName, identity: StreamIdentity, has_leases: bool) -> Self {
+        Self { name, identity, is_bootstrapped: has_leases }
+    }
+
     /// Compares what was written down with what Kinesis says now.
     pub fn judge(row: Option<&Self>, name: &StreamName, identity: StreamIdentity) -> StreamVerdict {
         match row {

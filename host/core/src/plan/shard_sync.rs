@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cleanup::has_started;
-use super::{FleetView, Plan, PlanLimits, Reason, ShardList, Step};
+use super::{FleetView, NoRow, Plan, PlanLimits, Reason, ShardList, Step};
 use crate::lease::{Checkpoint, Lease};
 use crate::seeded_bug::SeededBug;
 use crate::stream::{InitialPosition, Shard, ShardId};
@@ -27,15 +27,23 @@ struct Lineage<'a> {
 /// | later, it has parents | create at `TRIM_HORIZON`: part of a lineage whose middle was trimmed (beam#20563) |
 /// | later, it has none: its row was deleted by hand | create at the initial position, and say so |
 pub(super) fn plan_creates(view: &FleetView<'_>, list: &ShardList<'_>, limits: &PlanLimits, plan: &mut Plan) {
+    for (shard, missing) in missing_rows(view, list, limits) {
+        if let Ok((checkpoint, reason)) = missing {
+            plan.steps.push(Step::Create { lease: Box::new(Lease::fresh(shard, checkpoint)), reason });
+        }
+    }
+}
+
+/// A shard without a row: where it would start and why, or why it gets no row now.
+pub type MissingRow<'a> = (&'a Shard, Result<(Checkpoint, Reason), NoRow>);
+
+/// Each shard of the list that has no row, parents first.
+pub fn missing_rows<'a>(view: &FleetView<'_>, list: &ShardList<'a>, limits: &PlanLimits) -> Vec<MissingRow<'a>> {
     let lineage = Lineage::of(view, list);
     let mut missing: Vec<&Shard> = list.shards.iter().filter(|shard| !lineage.rows.contains_key(&shard.id)).collect();
     // Ids rise with creation time, so this puts parents first.
     missing.sort_by(|a, b| a.id.cmp(&b.id));
-    for shard in missing {
-        if let Some((checkpoint, reason)) = start_of(shard, &lineage, list, limits) {
-            plan.steps.push(Step::Create { lease: Box::new(Lease::fresh(shard, checkpoint)), reason });
-        }
-    }
+    missing.into_iter().map(|shard| (shard, start_of(shard, &lineage, list, limits))).collect()
 }
 
 fn start_of(
@@ -43,32 +51,38 @@ fn start_of(
     lineage: &Lineage<'_>,
     list: &ShardList<'_>,
     limits: &PlanLimits,
-) -> Option<(Checkpoint, Reason)> {
+) -> Result<(Checkpoint, Reason), NoRow> {
     let is_first_sync = !list.is_bootstrapped;
-    if !shard.is_open() && lineage.has_started_descendant(shard) && !SeededBug::ResurrectsFinishedShards.is_on() {
-        return None;
+    if !shard.is_open()
+        && !SeededBug::ResurrectsFinishedShards.is_on()
+        && let Some(descendant) = lineage.started_descendant(shard)
+    {
+        return Err(NoRow::WasFinished { descendant: descendant.clone() });
     }
     let ancestors = lineage.nearest_rows(shard);
     let initial = Checkpoint::initial(limits.initial_position);
     let child_start = if SeededBug::ChildFromLatest.is_on() { Checkpoint::Latest } else { Checkpoint::TrimHorizon };
     if !ancestors.is_empty() {
-        let all_finished = ancestors.iter().all(|lease| lease.is_finished());
+        let unfinished = ancestors.iter().find(|lease| !lease.is_finished());
         // In a first sync that covers everything from the start, parents and children get their rows together.
         let is_first = is_first_sync && ancestors.iter().all(|lease| lease.checkpoint == initial);
-        return match (all_finished, is_first) {
-            (true, _) => Some((child_start, Reason::ChildWithoutLease)),
-            (false, true) => Some((initial, Reason::NewShard)),
-            (false, false) => None,
+        return match unfinished {
+            None => Ok((child_start, Reason::ChildWithoutLease)),
+            Some(_) if is_first => Ok((initial, Reason::NewShard)),
+            Some(lease) => Err(NoRow::AncestorUnfinished { ancestor: lease.key.shard_id() }),
         };
     }
     if is_first_sync {
         let is_wanted = limits.initial_position != InitialPosition::Latest || shard.is_open();
-        return is_wanted.then_some((initial, Reason::NewShard));
+        return if is_wanted { Ok((initial, Reason::NewShard)) } else { Err(NoRow::ClosedBeforeStart) };
     }
     if shard.parents.is_empty() {
-        return Some((initial, Reason::RowMissing));
+        return Ok((initial, Reason::RowMissing));
     }
-    (!lineage.is_covered_by_unfinished(shard)).then_some((child_start, Reason::LineageTrimmed))
+    match lineage.unfinished_over(shard) {
+        Some(covering) => Err(NoRow::CoveredBy { covering: covering.clone() }),
+        None => Ok((child_start, Reason::LineageTrimmed)),
+    }
 }
 
 impl<'a> Lineage<'a> {
@@ -107,14 +121,15 @@ impl<'a> Lineage<'a> {
         found
     }
 
-    /// Whether a descendant has a row that left its initial position: only then may a finished row have been removed.
-    fn has_started_descendant(&self, shard: &Shard) -> bool {
-        self.descendants(shard).iter().any(|id| self.rows.get(*id).is_some_and(|lease| has_started(lease)))
+    /// A descendant that has a row which left its initial position: only then may a finished row have been removed.
+    fn started_descendant(&self, shard: &Shard) -> Option<&'a ShardId> {
+        let has_started = |id: &&ShardId| self.rows.get(*id).is_some_and(|lease| has_started(lease));
+        self.descendants(shard).into_iter().find(has_started)
     }
 
-    /// Whether an unfinished row covers some of the shard's hash keys: its records, or its descendants', come first.
+    /// An unfinished row that covers some of the shard's hash keys: its records, or its descendants', come first.
     /// The shard's own descendants do not count; they come after it.
-    fn is_covered_by_unfinished(&self, shard: &Shard) -> bool {
+    fn unfinished_over(&self, shard: &Shard) -> Option<&ShardId> {
         let descendants = self.descendants(shard);
         let overlaps = |lease: &Lease| {
             lease
@@ -122,12 +137,12 @@ impl<'a> Lineage<'a> {
                 .is_some_and(|range| range.start() <= shard.hash_range.end() && shard.hash_range.start() <= range.end())
         };
         let mut rows = self.rows.iter().filter(|(id, lease)| !lease.is_finished() && !descendants.contains(id));
-        rows.any(|(_, lease)| overlaps(lease))
+        rows.find(|(_, lease)| overlaps(lease)).map(|(id, _)| id)
     }
 
-    fn descendants(&self, shard: &Shard) -> BTreeSet<&ShardId> {
+    fn descendants(&self, shard: &Shard) -> BTreeSet<&'a ShardId> {
         let mut found = BTreeSet::new();
-        let mut open: Vec<&ShardId> = self.children.get(&shard.id).into_iter().flatten().copied().collect();
+        let mut open: Vec<&'a ShardId> = self.children.get(&shard.id).into_iter().flatten().copied().collect();
         while let Some(id) = open.pop() {
             if found.insert(id) {
                 open.extend(self.children.get(id).into_iter().flatten().copied());

@@ -2,21 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use shardmill_core::fleet::{FleetRows, Leadership};
-use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Standing, WorkerId};
-use shardmill_core::plan::{ObservedLease, ObservedWorker};
+use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, WorkerId};
+use shardmill_core::plan::{ObservedLease, ObservedWorker, Outlook, alive_workers, observed_workers};
 use shardmill_core::ports::LeaseListing;
-use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{LeaseKey, ShardId};
 use shardmill_core::time::Moment;
 
 use super::{PassError, Worker};
-
-/// A claim waits this many lease durations for its owner before it is void: an owner finishes a batch in that time, or
-/// is stuck in it and will be for longer.
-const CLAIM_PATIENCE_LEASES: u32 = 2;
 
 /// What a worker remembers from pass to pass.
 #[derive(Default)]
@@ -49,12 +43,7 @@ impl Worker {
         let observed = &mut self.observed;
         observed.observer.observe_workers(&fleet.workers, now);
         observed.leadership.observe(fleet.leader.as_ref(), now);
-        let alive: BTreeSet<WorkerId> = observed
-            .observer
-            .workers(now)
-            .filter(|(row, silent)| *silent <= row.lease_duration && !row.is_draining)
-            .map(|(row, _)| row.worker.clone())
-            .collect();
+        let alive = alive_workers(&observed.observer, now);
         let listed_at = observed.listing.as_ref().map(|(_, at)| *at);
         let is_due = observed.must_look
             || fleet.bulletin != observed.seen_bulletin
@@ -131,13 +120,7 @@ impl Worker {
         if self.renews_rows() {
             return;
         }
-        let registered: BTreeSet<&WorkerId> = self.observed.fleet.workers.iter().map(|row| &row.worker).collect();
-        let now = self.ports.clock.now();
-        let foreign = listing.leases.iter().find(|lease| {
-            lease.owner.as_ref().is_some_and(|owner| *owner != self.options.worker && !registered.contains(owner))
-                && !lease.is_finished()
-                && self.has_moved_since_first_seen(lease, now)
-        });
+        let foreign = self.outlook().foreign(&listing.leases, &self.observed.fleet.workers);
         if let Some(lease) = foreign {
             let owner = lease.owner.as_ref().map(WorkerId::as_str);
             tracing::warn!(
@@ -149,47 +132,29 @@ impl Worker {
         }
     }
 
-    /// Whether the lease's counter was seen to move lately: a row left by a host long gone moves no more.
-    fn has_moved_since_first_seen(&self, lease: &Lease, now: Moment) -> bool {
-        self.observed.observer.has_counter_moved(lease, now, self.options.leases.duration)
-    }
-
     pub(super) fn observed_leases(&mut self) -> Vec<ObservedLease> {
         let now = self.ports.clock.now();
         self.avoided.retain(|_, until| *until > now);
-        let observed = &self.observed;
-        let patience = self.options.leases.duration * CLAIM_PATIENCE_LEASES;
-        let is_alive = |worker: &WorkerId| *worker == self.options.worker || observed.alive.contains(worker);
+        let outlook = Outlook { now, ..self.outlook() };
         let observe = |lease: &Lease| {
-            let standing = observed.observer.standing(lease, now, self.options.leases.duration);
-            ObservedLease {
-                lease: lease.clone(),
-                standing,
-                idle_for: if standing == Standing::Held {
-                    Duration::ZERO
-                } else {
-                    observed.observer.idle_for(lease, now)
-                },
-                is_mine: self.held.contains_key(&lease.key),
-                is_claim_fresh: lease.claimant.as_ref().is_some_and(is_alive)
-                    && observed.observer.claimed_for(lease, now) < patience
-                    || lease.claimant.is_some() && SeededBug::ClaimsNeverExpire.is_on(),
-                is_avoided: self.avoided.contains_key(&lease.key),
-            }
+            outlook.lease(lease, self.held.contains_key(&lease.key), self.avoided.contains_key(&lease.key))
         };
-        let rows = observed.listing.as_ref().map(|(listing, _)| &listing.leases);
+        let rows = self.observed.listing.as_ref().map(|(listing, _)| &listing.leases);
         rows.into_iter().flatten().map(observe).collect()
     }
 
     pub(super) fn observed_workers(&self) -> Vec<ObservedWorker> {
-        let now = self.ports.clock.now();
-        let observe = |(row, silent): (&shardmill_core::fleet::WorkerRow, Duration)| ObservedWorker {
-            id: row.worker.clone(),
-            is_alive: silent <= row.lease_duration,
-            is_draining: row.is_draining,
-            max_leases: row.max_leases,
-        };
-        self.observed.observer.workers(now).map(observe).collect()
+        observed_workers(&self.observed.observer, self.ports.clock.now())
+    }
+
+    fn outlook(&self) -> Outlook<'_> {
+        Outlook {
+            me: &self.options.worker,
+            observer: &self.observed.observer,
+            alive: &self.observed.alive,
+            lease_duration: self.options.leases.duration,
+            now: self.ports.clock.now(),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use shardmill_core::lease::Standing;
-use shardmill_core::plan::{FleetView, ObservedLease, Plan, PlanLimits, ShardList, Step, plan};
+use shardmill_core::plan::{FleetView, OVERDUE_LEASES, ObservedLease, Plan, PlanLimits, ShardList, Step, plan};
 use shardmill_core::seeded_bug::SeededBug;
 use tokio_util::sync::CancellationToken;
 
@@ -13,8 +13,6 @@ use super::{PassError, Worker};
 
 /// While a lease is on its way from another host, this host looks this often, so that its shard rests only for a moment.
 const CLAIM_SCAN: Duration = Duration::from_millis(200);
-/// A free or expired lease that nobody takes for this many lease durations is taken above the fair share (KCL rule).
-const OVERDUE_LEASES: u32 = 3;
 
 impl Worker {
     /// Looks at the fleet, decides, acts. Returns how long to wait for the next pass.

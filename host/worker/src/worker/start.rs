@@ -59,9 +59,8 @@ impl Worker {
             StreamVerdict::Same => Ok(()),
             _ if SeededBug::IgnoresStreamIdentity.is_on() && row.is_some() => Ok(()),
             StreamVerdict::Unknown => {
-                // Rows without a coordinator are another program's, or older than this one: their first sync was theirs.
-                let is_bootstrapped = !self.ports.store.list().await?.leases.is_empty();
-                let row = StreamRow { name: self.options.stream.clone(), identity: self.identity, is_bootstrapped };
+                let has_leases = !self.ports.store.list().await?.leases.is_empty();
+                let row = StreamRow::first(self.options.stream.clone(), self.identity, has_leases);
                 match self.ports.coordinator.write_stream(None, &row).await? {
                     Raced::Applied => Ok(()),
                     // Another host wrote it: look again.

@@ -1,0 +1,202 @@
+//! `shardmill plan`: the dry run of a host's next look.
+
+use std::fmt::Write;
+
+use anyhow::Context;
+use serde::Serialize;
+use shardmill_core::lease::{Standing, WorkerId};
+use shardmill_core::plan::{
+    FleetView, ObservedLease, Plan, PlanLimits, Step, missing_rows, observed_workers, plan, preview,
+};
+
+use super::reading::{Reading, age};
+use super::{print, print_json};
+use crate::cli::PlanArgs;
+
+/// What a worker would do, for people and programs.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Report {
+    application: String,
+    worker: String,
+    standing: &'static str,
+    leads: bool,
+    leader: Option<String>,
+    stream: Option<String>,
+    watched_for_ms: u64,
+    notes: Vec<String>,
+    /// In this pass.
+    now: Vec<StepLine>,
+    /// In the pass that follows at once.
+    then: Vec<StepLine>,
+    held_back: Vec<ShardLine>,
+    /// What the leader would do, if that is another worker.
+    leader_would: Vec<StepLine>,
+    without_row: Vec<ShardLine>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct StepLine {
+    step: &'static str,
+    shard: String,
+    checkpoint: Option<String>,
+    reason: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ShardLine {
+    shard: String,
+    reason: String,
+}
+
+pub(super) async fn execute(args: &PlanArgs) -> anyhow::Result<()> {
+    let worker = WorkerId::new(&args.worker).context("--as needs the id of a worker, such as host-3")?;
+    let reading = Reading::take(&args.application, &args.reading).await?;
+    let report = report(&args.application, &worker, &reading);
+    if args.reading.json {
+        return print_json(&report);
+    }
+    print(as_text(&report).trim_end());
+    Ok(())
+}
+
+fn report(application: &str, me: &WorkerId, reading: &Reading) -> Report {
+    let workers = observed_workers(&reading.observer, reading.now);
+    let leads = reading.would_lead(me);
+    let leases = view_of(me, reading);
+    let view = FleetView { me, leases: &leases, workers: &workers, shards: reading.shards().filter(|_| leads) };
+    let limits = limits_of(me, reading);
+    let decided = preview(&view, &limits);
+    let leader = reading.leader().filter(|leader| !leads && *leader != me);
+    let leader_would = leader.map(|leader| {
+        let leases = view_of(leader, reading);
+        let view = FleetView { me: leader, leases: &leases, workers: &workers, shards: reading.shards() };
+        let mut decided = plan(&view, &limits_of(leader, reading));
+        decided.steps.retain(|step| matches!(step, Step::Create { .. } | Step::Delete { .. }));
+        steps(&decided)
+    });
+    let without_row = reading.shards().map(|list| {
+        let missing = missing_rows(&view, &list, &limits).into_iter();
+        let line = |(shard, start): (&shardmill_core::stream::Shard, Result<_, shardmill_core::plan::NoRow>)| {
+            let reason = start.err()?.to_string();
+            Some(ShardLine { shard: shard.id.to_string(), reason })
+        };
+        missing.filter_map(line).collect()
+    });
+    let last = decided.then.as_ref().unwrap_or(&decided.now);
+    let held_back = last.held_back.iter();
+    Report {
+        application: application.to_owned(),
+        worker: me.to_string(),
+        standing: standing(me, reading),
+        leads,
+        leader: reading.leader().map(ToString::to_string),
+        stream: reading.stream.as_ref().map(ToString::to_string),
+        watched_for_ms: u64::try_from(reading.watched_for.as_millis()).unwrap_or(u64::MAX),
+        notes: reading.notes.clone(),
+        held_back: held_back
+            .map(|(key, reason)| ShardLine { shard: key.shard_id().to_string(), reason: reason.to_string() })
+            .collect(),
+        now: steps(&decided.now),
+        then: decided.then.as_ref().map(steps).unwrap_or_default(),
+        leader_would: leader_would.unwrap_or_default(),
+        without_row: without_row.unwrap_or_default(),
+    }
+}
+
+/// The rows as `me` sees them: what it owns and has not let expire runs on it.
+fn view_of(me: &WorkerId, reading: &Reading) -> Vec<ObservedLease> {
+    let alive = reading.alive();
+    let outlook = reading.outlook(me, &alive);
+    let observe = |lease| {
+        let observed = outlook.lease(lease, false, false);
+        let is_mine = observed.standing == Standing::Held && observed.lease.owner.as_ref() == Some(me);
+        ObservedLease { is_mine, ..observed }
+    };
+    reading.listing.leases.iter().map(observe).collect()
+}
+
+fn limits_of(me: &WorkerId, reading: &Reading) -> PlanLimits {
+    let row = reading.fleet.workers.iter().find(|row| row.worker == *me);
+    PlanLimits { max_leases: row.map_or(reading.limits.max_leases, |row| row.max_leases), ..reading.limits }
+}
+
+fn standing(me: &WorkerId, reading: &Reading) -> &'static str {
+    match reading.observer.workers(reading.now).find(|(row, _)| row.worker == *me) {
+        Some((row, silent)) if silent > row.lease_duration => "registered but silent: as after its next start",
+        Some((row, _)) if row.is_draining => "shutting down: it would take nothing more",
+        Some(_) => "running",
+        None => "a worker that would join",
+    }
+}
+
+fn steps(decided: &Plan) -> Vec<StepLine> {
+    let line = |step: &Step| StepLine {
+        step: step.verb(),
+        shard: step.key().shard_id().to_string(),
+        checkpoint: match step {
+            Step::Create { lease: row, .. } | Step::Take { seen: row, .. } => Some(row.checkpoint.to_string()),
+            Step::Delete { .. } | Step::Claim { .. } | Step::HandOver { .. } => None,
+        },
+        reason: step.reason().to_string(),
+    };
+    decided.steps.iter().map(line).collect()
+}
+
+fn as_text(report: &Report) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "worker   {}, {}", report.worker, report.standing);
+    let leader = match (&report.leader, report.leads) {
+        (Some(leader), true) if *leader == report.worker => "this worker".to_owned(),
+        (Some(leader), true) => format!("this worker would: {leader}, which did, is silent"),
+        (None, true) => "this worker would: nobody does".to_owned(),
+        (Some(leader), false) => leader.clone(),
+        (None, false) => "nobody".to_owned(),
+    };
+    let _ = writeln!(text, "leader   {leader}");
+    let _ = writeln!(text, "stream   {}", report.stream.as_deref().unwrap_or("not known"));
+    let watched = match report.watched_for_ms {
+        0 => "one look: nobody counts as dead".to_owned(),
+        ms => format!("for {}", age(std::time::Duration::from_millis(ms))),
+    };
+    let _ = writeln!(text, "watched  {watched}");
+    for note in &report.notes {
+        let _ = writeln!(text, "note     {note}");
+    }
+    write_steps(&mut text, "now", &report.now);
+    write_steps(&mut text, "then, once these rows are there", &report.then);
+    write_steps(&mut text, "meanwhile the leader, at its next listing", &report.leader_would);
+    if report.now.is_empty() && report.then.is_empty() {
+        text.push_str("\nnow\n  nothing\n");
+    }
+    write_shards(&mut text, "left for now", &report.held_back);
+    write_shards(&mut text, "shards that need no row", &report.without_row);
+    text.push_str("\nNothing was written.\n");
+    text
+}
+
+fn write_steps(text: &mut String, title: &str, steps: &[StepLine]) {
+    if steps.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\n{title}");
+    let width = steps.iter().map(|line| line.shard.len()).max().unwrap_or_default();
+    for StepLine { step, shard, checkpoint, reason } in steps {
+        let at = checkpoint.as_ref().map(|checkpoint| format!(" at {checkpoint}")).unwrap_or_default();
+        let _ = writeln!(text, "  {step:9}  {shard:width$}{at}  {reason}");
+    }
+}
+
+fn write_shards(text: &mut String, title: &str, shards: &[ShardLine]) {
+    if shards.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\n{title}");
+    let width = shards.iter().map(|line| line.shard.len()).max().unwrap_or_default();
+    for ShardLine { shard, reason } in shards {
+        let _ = writeln!(text, "  {shard:width$}  {reason}");
+    }
+}

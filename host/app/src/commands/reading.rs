@@ -1,0 +1,267 @@
+//! Two looks at an application's tables, a while apart, as a host sees them. Nothing is written.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use shardmill_aws::{CoordinatorTable, KinesisReader, LeaseTable};
+use shardmill_core::fleet::{FleetRows, Incarnation, LeaderStep, Leadership, StreamRow, StreamVerdict};
+use shardmill_core::lease::{Lease, LeaseObserver, WorkerId};
+use shardmill_core::plan::{OVERDUE_LEASES, Outlook, PlanLimits, ShardList, alive_workers};
+use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, ReadError, StoreError, StreamReader};
+use shardmill_core::stream::{InitialPosition, ReadFrom, Shard, ShardId, StreamName};
+use shardmill_core::time::Moment;
+use shardmill_worker::{LeaseOptions, WorkerError};
+
+use crate::cli::ReadingArgs;
+use crate::clock::BootClock;
+use crate::config::{AwsConfig, Config};
+
+/// Shards asked about one by one; a whole stream's worth would use up the account's rate.
+const QUESTIONS_MAX: usize = 16;
+
+/// What was read.
+pub(super) struct Reading {
+    pub(super) observer: LeaseObserver,
+    pub(super) leadership: Leadership,
+    pub(super) now: Moment,
+    pub(super) wall_ms: u64,
+    /// Zero if there was one look only.
+    pub(super) watched_for: Duration,
+    /// The rows at the first look.
+    pub(super) earlier: Vec<Lease>,
+    pub(super) listing: LeaseListing,
+    pub(super) fleet: FleetRows,
+    pub(super) stream: Option<StreamName>,
+    pub(super) limits: PlanLimits,
+    pub(super) lease_duration: Duration,
+    /// What could not be read, and what that means.
+    pub(super) notes: Vec<String>,
+    shards: Option<(Vec<Shard>, bool)>,
+    gone: BTreeSet<ShardId>,
+}
+
+/// Where it is read from.
+struct Tables {
+    leases: LeaseTable,
+    coordinator: CoordinatorTable,
+}
+
+/// One look.
+struct Look {
+    listing: LeaseListing,
+    fleet: FleetRows,
+    has_leases: bool,
+    has_coordinator: bool,
+}
+
+impl Reading {
+    pub(super) async fn take(application: &str, args: &ReadingArgs) -> anyhow::Result<Self> {
+        let config = args.config.as_deref().map(Config::load).transpose()?;
+        let file_aws = config.as_ref().map_or_else(AwsConfig::default, |config| config.aws.clone());
+        let clients = crate::aws::connect(&crate::aws::merge(&file_aws, &args.aws)?).await?;
+        let tables = Tables {
+            leases: LeaseTable::new(clients.dynamodb.clone(), application),
+            coordinator: CoordinatorTable::new(clients.dynamodb.clone(), application),
+        };
+        let mut reading = Self::new(config.as_ref());
+        let first = tables.look().await?;
+        reading.observe(&first);
+        reading.settle_duration(config.as_ref(), &first.fleet);
+        reading.earlier.clone_from(&first.listing.leases);
+        let watch_for = args.watch_for.unwrap_or(reading.lease_duration);
+        let last = if watch_for.is_zero() || !first.has_leases {
+            first
+        } else {
+            let from = reading.now;
+            tracing::info!(watch_for = ?watch_for, "watching what moves; --watch-for 0s looks once");
+            tokio::time::sleep(watch_for).await;
+            let last = tables.look().await?;
+            reading.observe(&last);
+            reading.watched_for = reading.now.since(from);
+            last
+        };
+        let named = args.stream.as_deref().map(StreamName::new).transpose()?;
+        reading.stream = named
+            .or_else(|| config.as_ref().map(|config| config.stream.clone()))
+            .or_else(|| last.fleet.stream.as_ref().map(|row| row.name.clone()));
+        if !last.has_leases {
+            reading.notes.push(format!("there is no lease table {application} yet; the first host makes it"));
+        } else if !last.has_coordinator {
+            let table = tables.coordinator.name();
+            reading.notes.push(format!("there is no table {table}: no shardmill host has served this application yet"));
+        }
+        let (has_leases, has_any) = (last.has_leases, last.has_leases || last.has_coordinator);
+        (reading.listing, reading.fleet) = (last.listing, last.fleet);
+        match reading.stream.clone() {
+            Some(stream) => {
+                let reader = KinesisReader::new(clients.kinesis, stream.clone());
+                reading.read_stream(application, stream, &reader).await?;
+            }
+            None if !has_any => bail!(
+                "there is no lease table {application} and no table {}: name the application as its hosts do (a \
+                 plugin's name, unless the configuration says otherwise), or the stream with --stream to see what a \
+                 first host would do",
+                tables.coordinator.name()
+            ),
+            None => reading.notes.push("no stream is known, so shards without rows are not told; use --stream".into()),
+        }
+        reading.limits.shared_with_kcl |= has_leases && reading.has_foreign();
+        Ok(reading)
+    }
+
+    fn new(config: Option<&Config>) -> Self {
+        let leases = config.map_or_else(LeaseOptions::default, |config| config.leases);
+        Self {
+            observer: LeaseObserver::default(),
+            leadership: Leadership::default(),
+            now: Moment::default(),
+            wall_ms: 0,
+            watched_for: Duration::ZERO,
+            earlier: Vec::new(),
+            listing: LeaseListing::default(),
+            fleet: FleetRows::default(),
+            stream: None,
+            limits: PlanLimits {
+                initial_position: config.map_or(InitialPosition::TrimHorizon, |config| config.initial_position),
+                max_leases: leases.max_leases,
+                balance: leases.balance,
+                shared_with_kcl: leases.shared_with_kcl,
+                overdue_after: leases.duration * OVERDUE_LEASES,
+            },
+            lease_duration: leases.duration,
+            notes: Vec::new(),
+            shards: None,
+            gone: BTreeSet::new(),
+        }
+    }
+
+    /// Without a configuration, the fleet's own lease duration is the one that counts.
+    fn settle_duration(&mut self, config: Option<&Config>, fleet: &FleetRows) {
+        if let (None, Some(longest)) = (config, fleet.workers.iter().map(|row| row.lease_duration).max()) {
+            self.lease_duration = longest;
+            self.limits.overdue_after = longest * OVERDUE_LEASES;
+        }
+    }
+
+    fn observe(&mut self, look: &Look) {
+        let clock = BootClock;
+        (self.now, self.wall_ms) = (clock.now(), clock.wall_ms());
+        self.observer.observe_workers(&look.fleet.workers, self.now);
+        self.observer.observe(&look.listing.leases, self.now);
+        self.leadership.observe(look.fleet.leader.as_ref(), self.now);
+    }
+
+    /// Lists the shards, if the stream is the one that the checkpoints belong to: a host would not start otherwise.
+    async fn read_stream(
+        &mut self,
+        application: &str,
+        stream: StreamName,
+        reader: &KinesisReader,
+    ) -> anyhow::Result<()> {
+        let identity = match reader.identity().await {
+            Ok(Some(identity)) => identity,
+            Ok(None) => {
+                self.notes.push(format!("there is no stream {stream}; leases are kept until it is back"));
+                return Ok(());
+            }
+            Err(error) => {
+                self.notes.push(format!("stream {stream} cannot be read, so its shards are not told: {error}"));
+                return Ok(());
+            }
+        };
+        let application = application.to_owned();
+        let row = match (StreamRow::judge(self.fleet.stream.as_ref(), &stream, identity), self.fleet.stream.clone()) {
+            (StreamVerdict::OtherName, Some(row)) => {
+                let error = WorkerError::OtherStream { application, ours: stream, theirs: row.name };
+                return Err(error).context("no host would serve this");
+            }
+            (StreamVerdict::Recreated, _) => {
+                return Err(WorkerError::StreamRecreated { application, stream }).context("no host would serve this");
+            }
+            (_, Some(row)) => row,
+            (_, None) => StreamRow::first(stream.clone(), identity, !self.listing.leases.is_empty()),
+        };
+        match reader.list_shards().await {
+            Ok(shards) => {
+                self.gone = self.confirm_gone(reader, &shards).await;
+                self.shards = Some((shards, row.is_bootstrapped));
+            }
+            Err(error) => self.notes.push(format!("the shards of {stream} cannot be listed: {error}")),
+        }
+        Ok(())
+    }
+
+    /// Shards that have rows, are not listed, and are unknown when asked for, as a leader confirms it.
+    async fn confirm_gone(&self, reader: &KinesisReader, shards: &[Shard]) -> BTreeSet<ShardId> {
+        let listed: BTreeSet<&ShardId> = shards.iter().map(|shard| &shard.id).collect();
+        let ids = self.listing.leases.iter().map(|lease| lease.key.shard_id());
+        let missing = ids.filter(|id| !listed.contains(id)).take(QUESTIONS_MAX);
+        let mut gone = BTreeSet::new();
+        for id in missing {
+            if matches!(reader.iterator(&id, &ReadFrom::TrimHorizon).await, Err(ReadError::NotFound { .. })) {
+                gone.insert(id);
+            }
+        }
+        gone
+    }
+
+    fn has_foreign(&self) -> bool {
+        let alive = self.alive();
+        let Some(nobody) = WorkerId::new(NOBODY) else { return false };
+        self.outlook(&nobody, &alive).foreign(&self.listing.leases, &self.fleet.workers).is_some()
+    }
+
+    /// Workers that live and are not on their way out.
+    pub(super) fn alive(&self) -> BTreeSet<WorkerId> {
+        alive_workers(&self.observer, self.now)
+    }
+
+    pub(super) fn outlook<'a>(&'a self, me: &'a WorkerId, alive: &'a BTreeSet<WorkerId>) -> Outlook<'a> {
+        Outlook { me, observer: &self.observer, alive, lease_duration: self.lease_duration, now: self.now }
+    }
+
+    pub(super) fn shards(&self) -> Option<ShardList<'_>> {
+        let (shards, is_bootstrapped) = self.shards.as_ref()?;
+        Some(ShardList { shards, gone: &self.gone, is_bootstrapped: *is_bootstrapped })
+    }
+
+    /// Whether `worker` leads, or would at its next look.
+    pub(super) fn would_lead(&self, worker: &WorkerId) -> bool {
+        let row = self.fleet.workers.iter().find(|row| row.worker == *worker);
+        let run = row.map_or_else(|| Incarnation::from_random(0), |row| row.incarnation.clone());
+        self.leadership.decide(worker, &run, self.lease_duration, self.now) != LeaderStep::Follow
+    }
+
+    /// The leader that is on record.
+    pub(super) fn leader(&self) -> Option<&WorkerId> {
+        self.fleet.leader.as_ref().and_then(|row| row.holder.as_ref()).map(|(worker, _)| worker)
+    }
+}
+
+/// An id that no worker has: nobody names a host with a NUL.
+pub(super) const NOBODY: &str = "\u{0}nobody";
+
+impl Tables {
+    async fn look(&self) -> anyhow::Result<Look> {
+        let (fleet, has_coordinator) = match self.coordinator.fleet().await {
+            Err(StoreError::Refused { .. }) if !self.coordinator.exists().await? => (FleetRows::default(), false),
+            fleet => (fleet?, true),
+        };
+        let (listing, has_leases) = match self.leases.list().await {
+            Err(StoreError::Refused { .. }) if !self.leases.exists().await? => (LeaseListing::default(), false),
+            listing => (listing?, true),
+        };
+        Ok(Look { listing, fleet, has_leases, has_coordinator })
+    }
+}
+
+/// An age as people read it.
+pub(super) fn age(duration: Duration) -> String {
+    let whole = if duration < Duration::from_secs(1) {
+        u64::try_from(duration.as_millis()).unwrap_or(0)
+    } else {
+        duration.as_secs() * 1_000
+    };
+    humantime::format_duration(Duration::from_millis(whole)).to_string()
+}

@@ -1,0 +1,206 @@
+//! What may be in a shard's way.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{Claim, Holder, Pulse};
+use crate::lease::{Checkpoint, WorkerId};
+use crate::plan::{NoRow, Reason};
+use crate::stream::ShardId;
+
+/// Why a shard does not move. Its `Display` is the sentence that an operator reads: what is, and how to mend it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// Kinesis does not know it any more, and said so when asked.
+    Gone,
+    /// It has a row but is not in the shard list; a listing may lag.
+    NotListed,
+    /// It was read to its end.
+    Finished,
+    /// Its holder says that it does not get on.
+    Stuck {
+        /// In the holder's words.
+        text: String,
+    },
+    /// Its owner is on its way out.
+    OwnerLeaves {
+        /// Who.
+        owner: WorkerId,
+    },
+    /// Its owner was not seen to move.
+    OwnerSilent {
+        /// Who.
+        owner: WorkerId,
+        /// For how long, as far as was watched.
+        silent: Duration,
+        /// When others may take the lease, if nothing moves until then.
+        expires_in: Duration,
+    },
+    /// Its owner stopped, and the lease has expired.
+    OwnerDead {
+        /// Who.
+        owner: WorkerId,
+        /// For how long, as far as was watched.
+        silent: Duration,
+    },
+    /// A worker asked the owner for it.
+    AskedFor {
+        /// Who, and for how long.
+        claim: Claim,
+    },
+    /// Parents have not ended yet.
+    WaitsForParents {
+        /// Which.
+        parents: Vec<ShardId>,
+    },
+    /// Its owner gave it up for the worker that asked for it.
+    KeptFor {
+        /// Who, and for how long.
+        claim: Claim,
+    },
+    /// Nobody owns it.
+    Free,
+    /// Its last holder gave it up because it did not get on.
+    GivenUp {
+        /// In the holder's words.
+        text: String,
+    },
+    /// There is no live worker.
+    NobodyAlive,
+    /// Its row cannot be read.
+    Unreadable {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// It has no row, and the leader makes one at its next listing.
+    RowToCome {
+        /// Where it will start.
+        checkpoint: Checkpoint,
+        /// Why.
+        reason: Reason,
+        /// Who leads, if anybody alive does.
+        leader: Option<WorkerId>,
+    },
+    /// It has no row, and gets none now.
+    NoRow {
+        /// Why, if the planner has a reason.
+        why: Option<NoRow>,
+    },
+}
+
+impl Cause {
+    /// A word for programs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::NotListed => "not-listed",
+            Self::Finished => "finished",
+            Self::Stuck { .. } => "stuck",
+            Self::OwnerLeaves { .. } => "owner-leaves",
+            Self::OwnerSilent { .. } => "owner-silent",
+            Self::OwnerDead { .. } => "owner-dead",
+            Self::AskedFor { .. } => "asked-for",
+            Self::WaitsForParents { .. } => "waits-for-parents",
+            Self::KeptFor { .. } => "kept-for",
+            Self::Free => "free",
+            Self::GivenUp { .. } => "given-up",
+            Self::NobodyAlive => "nobody-alive",
+            Self::Unreadable { .. } => "unreadable-row",
+            Self::RowToCome { .. } => "row-to-come",
+            Self::NoRow { .. } => "no-row",
+        }
+    }
+
+    /// The shards that must end first.
+    pub fn waits_for(&self) -> Vec<ShardId> {
+        match self {
+            Self::WaitsForParents { parents } => parents.clone(),
+            Self::NoRow { why: Some(why) } => why.waits_for().cloned().into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether no worker could do anything about it, so that nobody need be asked.
+    pub(super) fn is_for_nobody_to_mend(&self) -> bool {
+        matches!(self, Self::WaitsForParents { .. } | Self::Unreadable { .. } | Self::NobodyAlive)
+    }
+
+    /// What is wrong with a holder that has not expired, if anything.
+    pub(super) fn of_holder(holder: &Holder) -> Option<Self> {
+        let owner = holder.worker.clone();
+        match holder.pulse {
+            Pulse::Leaves => Some(Self::OwnerLeaves { owner }),
+            Pulse::Unseen { expires_in } => Some(Self::OwnerSilent { owner, silent: holder.silent, expires_in }),
+            // One look tells nothing about movement.
+            Pulse::Beats | Pulse::Unwatched { .. } | Pulse::Expired => None,
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => f.write_str(
+                "kinesis does not know this shard any more; what was not read of it is lost, and the leader removes its row",
+            ),
+            Self::NotListed => f.write_str("it has a row but is not in kinesis' shard list"),
+            Self::Finished => f.write_str("it was read to its end; there is nothing left to do"),
+            Self::Stuck { text } => write!(f, "its holder does not get on: {text}"),
+            Self::OwnerLeaves { owner } => write!(f, "{owner} is shutting down and gives it up after the batch in hand"),
+            Self::OwnerSilent { owner, silent, expires_in } => write!(
+                f,
+                "{owner} was not seen to move for {}; if it stays silent, others may take the lease in {}",
+                Seconds(*silent),
+                Seconds(*expires_in)
+            ),
+            Self::OwnerDead { owner, silent } => write!(
+                f,
+                "{owner} has been silent for {} or more, longer than its lease duration: the lease is free to be taken",
+                Seconds(*silent)
+            ),
+            Self::AskedFor { claim } if claim.is_fresh => write!(
+                f,
+                "{} asked for it; the owner finishes its batch, checkpoints, and gives it up",
+                claim.by
+            ),
+            Self::AskedFor { claim } => {
+                write!(f, "{} asked for it, but is gone or has waited too long: the claim is void", claim.by)
+            }
+            Self::WaitsForParents { parents } => {
+                let names: Vec<_> = parents.iter().map(ShardId::as_str).collect();
+                let noun = if names.len() == 1 { "parent" } else { "parents" };
+                write!(f, "it waits for {noun} {} to end, so that records stay in order", names.join(" and "))
+            }
+            Self::KeptFor { claim } => write!(f, "its owner gave it up for {}, which asked for it and takes it soon", claim.by),
+            Self::Free => f.write_str("nobody owns it"),
+            Self::GivenUp { text } => write!(f, "its last holder gave it up: {text}"),
+            Self::NobodyAlive => f.write_str("no live worker is registered: start a host, or look at why they stopped"),
+            Self::Unreadable { problem } => {
+                write!(f, "its row cannot be read, and is left alone: {problem}; mend the row by hand, or delete it")
+            }
+            Self::RowToCome { checkpoint, reason, leader } => {
+                write!(f, "it has no row: {reason}; ")?;
+                match leader {
+                    Some(leader) => write!(f, "the leader, {leader}, makes one at its next listing")?,
+                    None => f.write_str("whoever leads next makes one")?,
+                }
+                write!(f, ", which starts at {checkpoint}")
+            }
+            Self::NoRow { why: Some(why) } => write!(f, "it has no row, and needs none now: {why}"),
+            Self::NoRow { why: None } => f.write_str("it has no row"),
+        }
+    }
+}
+
+/// Whole seconds, or milliseconds below one: what people read.
+pub(super) struct Seconds(pub(super) Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 < Duration::from_secs(1) {
+            write!(f, "{}ms", self.0.as_millis())
+        } else {
+            write!(f, "{}s", self.0.as_secs())
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What an explanation goes by, and what it makes of owners and claims.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Claim, Holder, Pulse};
+use crate::fleet::{LeaderRow, WorkerRow};
+use crate::lease::{Lease, LeaseObserver, Standing, WorkerId};
+use crate::plan::{ObservedLease, Outlook, PlanLimits, ShardList, alive_workers};
+use crate::ports::BadRow;
+use crate::stream::{LeaseKey, ShardId};
+use crate::time::Moment;
+
+/// All that was read, as values.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence<'a> {
+    /// Who asks: an id that no worker has. It owns nothing and claims nothing.
+    pub asker: &'a WorkerId,
+    /// What was seen to move, and when.
+    pub observer: &'a LeaseObserver,
+    /// The moment to judge by.
+    pub now: Moment,
+    /// The same in wall time, for ages that rows tell.
+    pub wall_ms: u64,
+    /// Between the first look and `now`; zero if there was one look only.
+    pub watched_for: Duration,
+    /// The rows at the first look.
+    pub earlier: &'a [Lease],
+    /// The rows.
+    pub leases: &'a [Lease],
+    /// Rows that cannot be read.
+    pub bad_rows: &'a [BadRow],
+    /// The leader's record, if there is one.
+    pub leader: Option<&'a LeaderRow>,
+    /// The stream's shards, if the stream is known.
+    pub shards: Option<ShardList<'a>>,
+    /// As workers are configured; `max_leases` is each one's own.
+    pub limits: PlanLimits,
+    /// For owners that have not registered.
+    pub lease_duration: Duration,
+}
+
+impl<'a> Evidence<'a> {
+    /// Workers that live and are not on their way out.
+    pub(super) fn alive(&self) -> BTreeSet<WorkerId> {
+        alive_workers(self.observer, self.now)
+    }
+
+    pub(super) fn outlook<'b>(&'b self, me: &'b WorkerId, alive: &'b BTreeSet<WorkerId>) -> Outlook<'b> {
+        Outlook { me, observer: self.observer, alive, lease_duration: self.lease_duration, now: self.now }
+    }
+
+    /// The rows as `me` would see them.
+    pub(super) fn view_of(&self, me: &WorkerId, is_mine: impl Fn(&ObservedLease) -> bool) -> Vec<ObservedLease> {
+        let alive = self.alive();
+        let outlook = self.outlook(me, &alive);
+        let observe = |row: &Lease| {
+            let observed = outlook.lease(row, false, false);
+            ObservedLease { is_mine: is_mine(&observed), ..observed }
+        };
+        self.leases.iter().map(observe).collect()
+    }
+
+    /// Whether anybody could take a lease: a registered worker that lives, or a KCL's, seen by its rows.
+    pub(super) fn is_anybody_alive(&self) -> bool {
+        let alive = self.alive();
+        let registered: Vec<WorkerRow> = self.observer.workers(self.now).map(|(row, _)| row.clone()).collect();
+        !alive.is_empty() || self.outlook(self.asker, &alive).foreign(self.leases, &registered).is_some()
+    }
+
+    /// The leader, if it was not seen dead.
+    pub(super) fn live_leader(&self) -> Option<&'a WorkerId> {
+        let alive = self.alive();
+        let (leader, _) = self.leader?.holder.as_ref()?;
+        alive.contains(leader).then_some(leader)
+    }
+
+    pub(super) fn unreadable(&self, shard: &ShardId) -> Option<&'a str> {
+        let is_it = |bad: &&BadRow| LeaseKey::new(&bad.key).is_ok_and(|key| key.shard_id() == *shard);
+        self.bad_rows.iter().find(is_it).map(|bad| bad.problem.as_str())
+    }
+
+    /// Whether the checkpoint moved between the two looks.
+    pub(super) fn has_advanced(&self, row: &Lease) -> Option<bool> {
+        let earlier = self.earlier.iter().find(|earlier| earlier.key == row.key)?;
+        (!self.watched_for.is_zero()).then(|| earlier.checkpoint != row.checkpoint)
+    }
+
+    pub(super) fn is_claim_fresh(&self, row: &Lease) -> bool {
+        self.outlook(self.asker, &self.alive()).lease(row, false, false).is_claim_fresh
+    }
+
+    pub(super) fn claim(&self, row: &Lease, is_fresh: bool) -> Option<Claim> {
+        let waited = self.observer.claimed_for(row, self.now);
+        row.claimant.clone().map(|by| Claim { by, waited, is_fresh })
+    }
+
+    pub(super) fn holder(&self, row: &Lease) -> Option<Holder> {
+        let worker = row.owner.clone()?;
+        let registered = self.observer.workers(self.now).find(|(row, _)| row.worker == worker).map(|(row, _)| row);
+        let silent = self.observer.idle_for(row, self.now);
+        let duration = registered.map_or(self.lease_duration, |row| row.lease_duration);
+        let expires_in = duration.saturating_sub(silent);
+        let pulse = if self.observer.standing(row, self.now, self.lease_duration) == Standing::Expired {
+            Pulse::Expired
+        } else if self.watched_for.is_zero() {
+            Pulse::Unwatched { expires_in }
+        } else if silent >= self.watched_for {
+            Pulse::Unseen { expires_in }
+        } else if registered.is_some_and(|row| row.is_draining) {
+            Pulse::Leaves
+        } else {
+            Pulse::Beats
+        };
+        Some(Holder { worker, run: registered.map(|row| row.incarnation.clone()), silent, pulse })
+    }
+}

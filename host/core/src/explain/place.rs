@@ -1,0 +1,96 @@
+//! Where a shard stands.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Cause;
+use super::cause::Seconds;
+use crate::fleet::Incarnation;
+use crate::lease::{Lease, Standing, WorkerId};
+
+/// A row, and what follows from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The row.
+    pub lease: Lease,
+    /// Free, held, or expired.
+    pub standing: Standing,
+    /// Who owns it, if anybody does.
+    pub holder: Option<Holder>,
+    /// How long its owner has held it, by the owner's clock and this one's.
+    pub held_for: Option<Duration>,
+    /// Whether its checkpoint moved while it was watched; `None` if there was one look only.
+    pub has_advanced: Option<bool>,
+    /// Who asked for it, if anybody did.
+    pub claim: Option<Claim>,
+    /// What is in its way, the weightiest first.
+    pub causes: Vec<Cause>,
+}
+
+/// The owner of a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Who.
+    pub worker: WorkerId,
+    /// Which run of it; `None` if it is not registered: a KCL's worker, or one that is long dead.
+    pub run: Option<Incarnation>,
+    /// For how long neither its heart nor the row was seen to move.
+    pub silent: Duration,
+    /// What follows from that.
+    pub pulse: Pulse,
+}
+
+/// Whether an owner lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pulse {
+    /// It was seen to move.
+    Beats,
+    /// It was seen to move, and is on its way out.
+    Leaves,
+    /// It was watched and did not move, though not for long enough.
+    Unseen {
+        /// When it counts as dead, if it goes on so.
+        expires_in: Duration,
+    },
+    /// There was one look only.
+    Unwatched {
+        /// When it counts as dead, if it does not move.
+        expires_in: Duration,
+    },
+    /// It did not move for longer than its lease duration.
+    Expired,
+}
+
+/// A claim on a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Who asked.
+    pub by: WorkerId,
+    /// For how long, as far as was watched.
+    pub waited: Duration,
+    /// Whether it is to be respected: the claimant lives, and has not waited too long.
+    pub is_fresh: bool,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.run {
+            Some(run) => write!(f, "run {run}, ")?,
+            None => f.write_str("not registered, ")?,
+        }
+        match self.pulse {
+            Pulse::Beats => f.write_str("alive"),
+            Pulse::Leaves => f.write_str("alive, shutting down"),
+            Pulse::Unseen { .. } => write!(f, "silent for {}", Seconds(self.silent)),
+            Pulse::Unwatched { .. } => f.write_str("not watched"),
+            Pulse::Expired => write!(f, "dead: silent for {} or more", Seconds(self.silent)),
+        }
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let validity = if self.is_fresh { "waiting for it" } else { "void" };
+        write!(f, "{}, {validity}", self.by)
+    }
+}

@@ -1,0 +1,54 @@
+//! Why a shard gets no row.
+
+use std::fmt;
+
+use crate::stream::ShardId;
+
+/// Why a shard that Kinesis lists has no row, and gets none now. None of these is a fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoRow {
+    /// It was finished, and its row removed: a descendant has started.
+    WasFinished {
+        /// Which.
+        descendant: ShardId,
+    },
+    /// Whoever ends the ancestor makes the rows of its children.
+    AncestorUnfinished {
+        /// Which.
+        ancestor: ShardId,
+    },
+    /// The application starts at what comes next, and nothing comes to a closed shard.
+    ClosedBeforeStart,
+    /// An unfinished shard covers some of its hash keys, and is read first.
+    CoveredBy {
+        /// Which.
+        covering: ShardId,
+    },
+}
+
+impl NoRow {
+    /// The shard that has to end first, if there is one.
+    pub fn waits_for(&self) -> Option<&ShardId> {
+        match self {
+            Self::AncestorUnfinished { ancestor: shard } | Self::CoveredBy { covering: shard } => Some(shard),
+            Self::WasFinished { .. } | Self::ClosedBeforeStart => None,
+        }
+    }
+}
+
+impl fmt::Display for NoRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WasFinished { descendant } => {
+                write!(f, "it was read to its end and its row removed: its descendant {descendant} has started")
+            }
+            Self::AncestorUnfinished { ancestor } => write!(f, "its row is made when {ancestor} ends"),
+            Self::ClosedBeforeStart => {
+                f.write_str("it was closed before this application started, which reads only what comes after that")
+            }
+            Self::CoveredBy { covering } => {
+                write!(f, "{covering} covers some of its hash keys and is read to its end first")
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! From rows to what a host may assume of them: one code path for workers, and for people who ask what a worker would do.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{ObservedLease, ObservedWorker};
+use crate::fleet::WorkerRow;
+use crate::lease::{Lease, LeaseObserver, Standing, WorkerId};
+use crate::seeded_bug::SeededBug;
+use crate::time::Moment;
+
+/// A claim waits this many lease durations for its owner before it is void: an owner finishes a batch in that time, or
+/// is stuck in it and will be for longer.
+pub const CLAIM_PATIENCE_LEASES: u32 = 2;
+/// A free or expired lease that nobody takes for this many lease durations is taken above the fair share (KCL rule).
+pub const OVERDUE_LEASES: u32 = 3;
+
+/// What one host knows when it looks at the rows.
+#[derive(Debug, Clone, Copy)]
+pub struct Outlook<'a> {
+    /// Who looks.
+    pub me: &'a WorkerId,
+    /// What was seen to move, and when.
+    pub observer: &'a LeaseObserver,
+    /// Workers that were alive and not on their way out at the last look; see [`alive_workers`].
+    pub alive: &'a BTreeSet<WorkerId>,
+    /// For owners that have not registered; others are judged by their own.
+    pub lease_duration: Duration,
+    /// The moment to judge by.
+    pub now: Moment,
+}
+
+impl Outlook<'_> {
+    /// What may be assumed of `row`. Whether a pipeline runs on it, and whether it was given up lately, only the
+    /// process itself knows.
+    pub fn lease(&self, row: &Lease, is_mine: bool, is_avoided: bool) -> ObservedLease {
+        let standing = self.observer.standing(row, self.now, self.lease_duration);
+        ObservedLease {
+            lease: row.clone(),
+            standing,
+            idle_for: if standing == Standing::Held { Duration::ZERO } else { self.observer.idle_for(row, self.now) },
+            is_mine,
+            is_claim_fresh: self.is_claim_fresh(row),
+            is_avoided,
+        }
+    }
+
+    fn is_claim_fresh(&self, row: &Lease) -> bool {
+        let is_alive = |worker: &WorkerId| worker == self.me || self.alive.contains(worker);
+        row.claimant.as_ref().is_some_and(is_alive)
+            && self.observer.claimed_for(row, self.now) < self.lease_duration * CLAIM_PATIENCE_LEASES
+            || row.claimant.is_some() && SeededBug::ClaimsNeverExpire.is_on()
+    }
+
+    /// A lease of an owner that is neither registered nor this host, and whose counter moves: a KCL's, which judges
+    /// others by their rows. A row left by a host long gone moves no more.
+    pub fn foreign<'a>(&self, rows: &'a [Lease], workers: &[WorkerRow]) -> Option<&'a Lease> {
+        let registered: BTreeSet<&WorkerId> = workers.iter().map(|row| &row.worker).collect();
+        rows.iter().find(|lease| {
+            lease.owner.as_ref().is_some_and(|owner| owner != self.me && !registered.contains(owner))
+                && !lease.is_finished()
+                && self.observer.has_counter_moved(lease, self.now, self.lease_duration)
+        })
+    }
+}
+
+/// Workers whose heart beat within their lease duration and that are not on their way out: those whose claims count.
+pub fn alive_workers(observer: &LeaseObserver, now: Moment) -> BTreeSet<WorkerId> {
+    observer
+        .workers(now)
+        .filter(|(row, silent)| *silent <= row.lease_duration && !row.is_draining)
+        .map(|(row, _)| row.worker.clone())
+        .collect()
+}
+
+/// Every registered worker, with what may be assumed of it.
+pub fn observed_workers(observer: &LeaseObserver, now: Moment) -> Vec<ObservedWorker> {
+    let observe = |(row, silent): (&WorkerRow, Duration)| ObservedWorker {
+        id: row.worker.clone(),
+        is_alive: silent <= row.lease_duration,
+        is_draining: row.is_draining,
+        max_leases: row.max_leases,
+    };
+    observer.workers(now).map(observe).collect()
+}
