@@ -21,7 +21,7 @@ use crate::world::World;
 /// From the healing until everything must be settled and checkpointed, without any record being settled meanwhile. The
 /// longest waits in it: a back-off at its cap (30 s), then a lease that expires, for each generation of shards that follow
 /// one another.
-const CONVERGE_MAX: Duration = Duration::from_secs(240);
+const CONVERGE_MAX: Duration = Duration::from_mins(4);
 /// How often the fleet is asked whether it is done.
 const CONVERGE_POLL: Duration = Duration::from_millis(250);
 

@@ -42,6 +42,12 @@ struct Instance {
     context: Arc<InstanceContext>,
 }
 
+/// What the guest lets the host commit.
+struct HeldBack {
+    /// Up to and including; nothing if `None`.
+    through: Option<Place>,
+}
+
 /// Says how a delivery ended, also if its future is dropped.
 struct Running<'a> {
     instance: &'a Instance,
@@ -49,7 +55,7 @@ struct Running<'a> {
     outcome: Outcome,
     failed: Vec<Place>,
     /// How far the outcome may be committed, if not all of it.
-    held_back: Option<Option<Place>>,
+    held_back: Option<HeldBack>,
 }
 
 /// Stores nothing; refuses as the weather has it.
@@ -160,7 +166,7 @@ impl Instance {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         let failed = std::mem::take(&mut self.failed);
-        if let Some(through) = self.held_back.take() {
+        if let Some(HeldBack { through }) = self.held_back.take() {
             self.instance.place.world.note(What::HeldBack { id: self.id, through });
         }
         self.instance.place.world.note(What::DeliveryEnded { id: self.id, outcome: self.outcome, failed });
@@ -180,9 +186,11 @@ impl RecordProcessor for Instance {
             let outcome = result?;
             let failed = outcome.failures.iter().map(|failure| &batch.records[failure.index as usize].position);
             running.failed = failed.map(place_of).collect();
-            running.held_back = outcome.commit.map(|commit| match commit {
-                Commit::Nothing => None,
-                Commit::Through(index) => Some(place_of(&batch.records[index as usize].position)),
+            running.held_back = outcome.commit.map(|commit| HeldBack {
+                through: match commit {
+                    Commit::Nothing => None,
+                    Commit::Through(index) => Some(place_of(&batch.records[index as usize].position)),
+                },
             });
             Ok(Processed { outcome, emitted: Vec::new() })
         })

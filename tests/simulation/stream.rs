@@ -160,12 +160,11 @@ impl Stream {
             let bound = |name: &str| shard["HashKeyRange"][name].as_str().and_then(|text| text.parse().ok());
             let range = (bound("StartingHashKey").expect("a bound"), bound("EndingHashKey").expect("a bound"));
             let is_closed = !shard["SequenceNumberRange"]["EndingSequenceNumber"].is_null();
-            match shards.get_mut(&id) {
-                Some(known) => known.is_closed = is_closed,
-                None => {
-                    fresh.push(ShardInfo { id: id.clone(), range });
-                    shards.insert(id, Truth { range, is_closed, places: Vec::new(), since: world.now() });
-                }
+            if let Some(known) = shards.get_mut(&id) {
+                known.is_closed = is_closed;
+            } else {
+                fresh.push(ShardInfo { id: id.clone(), range });
+                shards.insert(id, Truth { range, is_closed, places: Vec::new(), since: world.now() });
             }
         }
         fresh

@@ -101,7 +101,7 @@ impl Tables {
         let (table, item) = (request.table_name.clone(), request.item.clone());
         let key = key_of(&table, &item);
         let reply = self.database.put_item(request)?;
-        self.applied(world, sent, Asked { table, key, kind: WriteKind::Create }, Some(item));
+        self.applied(world, sent, &Asked { table, key, kind: WriteKind::Create }, Some(item));
         to_json(&reply)
     }
 
@@ -109,7 +109,7 @@ impl Tables {
         let request: DeleteItemRequest = parse(&sent.body)?;
         let (table, key) = (request.table_name.clone(), request.key.clone());
         let reply = self.database.delete_item(request)?;
-        self.applied(world, sent, Asked { table, key, kind: WriteKind::Delete }, None);
+        self.applied(world, sent, &Asked { table, key, kind: WriteKind::Delete }, None);
         to_json(&reply)
     }
 
@@ -122,11 +122,11 @@ impl Tables {
         request.return_values = Some("ALL_NEW".to_owned());
         let mut reply = self.database.update_item(request)?;
         let after = if wants_none { reply.attributes.take() } else { reply.attributes.clone() };
-        self.applied(world, sent, asked, after);
+        self.applied(world, sent, &asked, after);
         to_json(&reply)
     }
 
-    fn applied(&self, world: &World, sent: &Sent, asked: Asked, after: Option<Item>) {
+    fn applied(&self, world: &World, sent: &Sent, asked: &Asked, after: Option<Item>) {
         let key = key_text(&asked.key);
         let mut tables = lock(&self.rows);
         let versions = tables.entry(asked.table.clone()).or_default().entry(key.clone()).or_default();

@@ -14,8 +14,8 @@ use shardmill_worker::ShardState;
 
 fn counts(fleet: &TestFleet, ids: &[&str]) -> Vec<usize> {
     let rows = fleet.store.rows();
-    let held = |id: &&str| rows.iter().filter(|row| row.owner == WorkerId::new(id)).count();
-    ids.iter().map(|id| held(&id)).collect()
+    let held = |id: &str| rows.iter().filter(|row| row.owner == WorkerId::new(id)).count();
+    ids.iter().map(|id| held(id)).collect()
 }
 
 fn leader(fleet: &TestFleet) -> Option<String> {
@@ -214,7 +214,7 @@ async fn a_host_that_cannot_read_gives_its_leases_up_and_says_why() {
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_never_comes_back_is_made_anew_once_and_then_another_host_may_try() {
     let mut fleet = TestFleet::new(1);
-    fleet.options.leases.plugin_deadline = Duration::from_secs(60);
+    fleet.options.leases.plugin_deadline = Duration::from_mins(1);
     let a = fleet.start("a", NativePlugin::hanging(1));
     fleet.put(0..10);
     let shard = fleet.stream.shards()[0].id.clone();

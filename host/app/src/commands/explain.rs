@@ -77,7 +77,9 @@ fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
         line("why", &healthy(told.place.as_ref()));
     }
     if let Some(place) = &told.place {
-        facts(place, reading).iter().for_each(|(label, value)| line(label, value));
+        for (label, value) in &facts(place, reading) {
+            line(label, value);
+        }
     }
     for up in &told.lineage {
         let label = if up.depth == 1 { "waits for" } else { "that for" };
@@ -231,7 +233,7 @@ fn place_json(place: &Place) -> Value {
         "has-advanced": place.has_advanced,
         "millis-behind-latest": lease.millis_behind_latest,
         "bytes-per-second": lease.bytes_per_second,
-        "plugin-digest": lease.plugin_digest.as_ref().map(|digest| digest.as_str()),
+        "plugin-digest": lease.plugin_digest.as_ref().map(shardmill_core::plugin::PluginDigest::as_str),
         "claimed-by": place.claim.as_ref().map(|claim| json!({
             "worker": claim.by.as_str(), "is-fresh": claim.is_fresh,
         })),

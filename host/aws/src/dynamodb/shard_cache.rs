@@ -106,7 +106,7 @@ mod tests {
             id: ShardId::new(format!("shardId-{n:012}")).unwrap(),
             parents: (n > 0).then(|| ShardId::new(format!("shardId-{:012}", n - 1)).unwrap()).into_iter().collect(),
             hash_range: HashKeyRange::FULL,
-            ending_sequence: (n % 2 == 0).then(|| SequenceNumber::parse("49640871423056104321897561").unwrap()),
+            ending_sequence: n.is_multiple_of(2).then(|| SequenceNumber::parse("49640871423056104321897561").unwrap()),
         };
         CachedShards {
             identity: StreamIdentity { created_at_ms: 5 },

@@ -42,8 +42,8 @@ fn settle(leases: &mut [ObservedLease], names: &[&str], limits: &PlanLimits) -> 
 }
 
 fn counts(leases: &[ObservedLease], names: &[&str]) -> Vec<usize> {
-    let held = |name: &&str| leases.iter().filter(|lease| lease.lease.owner == Some(worker(name))).count();
-    names.iter().map(|name| held(&name)).collect()
+    let held = |name: &str| leases.iter().filter(|lease| lease.lease.owner == Some(worker(name))).count();
+    names.iter().map(|name| held(name)).collect()
 }
 
 #[test]
