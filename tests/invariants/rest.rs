@@ -16,6 +16,10 @@ pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
                 let what = format!("{} was created for keys {range:?}, but holds {actual:?}", write.key);
                 report.add(Invariant::S13, what);
             }
+            let has_ended = world.table.ended.contains(&(world.stream.generation, write.key.clone()));
+            if has_ended && write.before.is_none() {
+                report.add(Invariant::S12, format!("{} was created again after its end", write.key));
+            }
         }
         _ => {}
     }

@@ -263,6 +263,7 @@ fn s12_rows_stay_while_they_are_needed() {
     let begun = |story: Story, id| story.take("b", id).deliver("b", id, &[10]).checkpoint("b", id, 10);
     begun(ended(), "l").delete("a", "p").breaks(&[S12]);
     begun(begun(ended().produced("r", [10]), "l"), "r").delete("a", "p").passes();
+    begun(begun(ended().produced("r", [10]), "l"), "r").delete("a", "p").create("p").breaks(&[S12]);
     Story::with_records(1).delete("a", "p").breaks(&[S12]);
     Story::with_records(1).trimmed("p", None).delete("a", "p").passes();
 }

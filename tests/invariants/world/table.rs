@@ -32,6 +32,10 @@ impl Table {
     pub(crate) fn written(&mut self, write: &Write, at: Micros, generation: usize) {
         let Some(after) = &write.after else {
             self.rows.remove(&write.key);
+            // An operator who removes a row wants the shard to be read again.
+            if write.by.is_none() {
+                self.ended.remove(&(generation, write.key.clone()));
+            }
             return;
         };
         self.created_at.entry(write.key.clone()).or_insert(at);

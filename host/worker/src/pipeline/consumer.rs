@@ -276,7 +276,11 @@ impl Consumer {
 
     /// Stores outputs, then writes what is settled, if that is news.
     pub(super) async fn write_checkpoint(&mut self) -> Result<(), Stopped> {
-        let Some(position) = self.headway.settled.clone() else { return Ok(()) };
+        let Some(position) = self.headway.settled.clone() else {
+            // All of it is held back. Nothing is due until some of it is settled, or this would be asked for ever.
+            self.headway.unwritten.clear();
+            return Ok(());
+        };
         let checkpoint = Checkpoint::At(position.clone());
         if checkpoint <= self.headway.written {
             self.headway.unwritten.clear();
