@@ -7,7 +7,7 @@ use std::time::Duration;
 use harness::setting::Setting;
 use shardmill_aws::LeaseTable;
 use shardmill_core::ports::LeaseStore;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::toolchain::APPLICATION;
 
@@ -16,7 +16,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Changes of owner, as far as they were seen; ends when dropped.
 pub(crate) struct Changes {
     seen: Arc<Mutex<Vec<(String, String)>>>,
-    task: JoinHandle<()>,
+    // Aborts the task when dropped.
+    _task: JoinSet<()>,
 }
 
 impl Changes {
@@ -24,7 +25,8 @@ impl Changes {
         let table = LeaseTable::new(setting.clients.dynamodb.clone(), APPLICATION);
         let seen: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
         let changes = Arc::clone(&seen);
-        let task = tokio::spawn(async move {
+        let mut task = JoinSet::new();
+        task.spawn(async move {
             let mut last: BTreeMap<String, String> = BTreeMap::new();
             loop {
                 tokio::time::sleep(LOOK_EVERY).await;
@@ -40,18 +42,12 @@ impl Changes {
                 }
             }
         });
-        Self { seen, task }
+        Self { seen, _task: task }
     }
 
     /// How often a lease went from a worker whose id starts with `from` to one that starts with `to`.
     pub(crate) fn count(&self, from: &str, to: &str) -> usize {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.iter().filter(|(before, after)| before.starts_with(from) && after.starts_with(to)).count()
-    }
-}
-
-impl Drop for Changes {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }

@@ -13,7 +13,7 @@ use libc::{c_int, c_long, c_uint, clockid_t, size_t, ssize_t, timespec};
 use tokio::time::Instant;
 
 /// The wall clock at the beginning of every run: 2026-01-01T00:00:00Z.
-pub const EPOCH: Duration = Duration::from_millis(1_767_225_600_000);
+pub const EPOCH: Duration = Duration::from_hours(490_896);
 
 thread_local! {
     static SIMULATED: Cell<Option<Simulated>> = const { Cell::new(None) };
