@@ -200,7 +200,7 @@ impl Keeper {
             self.write(Write::Renew(&progress)).await?;
             self.rate.written();
             self.noted_stuck = progress.stuck;
-        } else if self.remaining().is_zero() && !SeededBug::NoHolderDeadline.is_on() {
+        } else if self.remaining().is_zero() {
             return Err(LossReason::DeadlinePassed);
         }
         Ok(true)
@@ -208,6 +208,9 @@ impl Keeper {
 
     /// Time until the lease must be let go, unless a write or a heartbeat goes through.
     fn remaining(&self) -> Duration {
+        if SeededBug::NoHolderDeadline.is_on() {
+            return self.options.hold_for();
+        }
         self.heart.extend(self.sent_at + self.options.hold_for()).since(self.clock.now())
     }
 
@@ -259,7 +262,7 @@ impl Keeper {
         let mut failures = 0_u32;
         loop {
             let remaining = self.remaining();
-            if remaining.is_zero() && !SeededBug::NoHolderDeadline.is_on() {
+            if remaining.is_zero() {
                 return Err(LossReason::DeadlinePassed);
             }
             let sent = tokio::time::timeout(remaining, self.send(write)).await;
