@@ -103,7 +103,10 @@ pub(super) fn delete(seen: &Lease) -> (&'static str, Item) {
             values.insert(":seenOwner".to_owned(), text(owner.as_str()));
             (UNCHANGED_AND_OWNED, values)
         }
-        None => (UNCHANGED_AND_UNOWNED, values),
+        None => {
+            values.insert(":null".to_owned(), text("NULL"));
+            (UNCHANGED_AND_UNOWNED, values)
+        }
     }
 }
 
