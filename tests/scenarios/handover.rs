@@ -18,6 +18,9 @@ use crate::setting as number;
 const READS: &str = "[reads]\ncalls-per-second = 20.0\nidle-every = \"50ms\"";
 const SHARDS: u32 = 4;
 
+/// One fleet at a time: several hosts and a feed each are as much as two cores run without missing deadlines.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 fn lease() -> String {
     let duration = std::env::var("SHARDMILL_LEASE").unwrap_or_else(|_| "3s".to_owned());
     format!("duration = \"{duration}\"")
@@ -69,6 +72,7 @@ fn report(what: &str, mut waits: Vec<Duration>, repeats: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_of_a_host_that_leaves_go_on_elsewhere_and_nothing_is_lost_or_repeated() {
+    let _turn = TURN.lock().await;
     let setting = Setting::new(SHARDS).await;
     setting.drop_plugin("flights", &guest("flights"));
     let feed = Feed::start(setting.clients.kinesis.clone(), SHARDS, Duration::from_millis(50));
@@ -96,6 +100,7 @@ async fn leases_of_a_host_that_leaves_go_on_elsewhere_and_nothing_is_lost_or_rep
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_of_a_killed_host_go_on_after_the_lease_duration_and_nothing_is_lost() {
+    let _turn = TURN.lock().await;
     let setting = Setting::new(SHARDS).await;
     setting.drop_plugin("flights", &guest("flights"));
     let feed = Feed::start(setting.clients.kinesis.clone(), SHARDS, Duration::from_millis(50));
@@ -119,6 +124,7 @@ async fn leases_of_a_killed_host_go_on_after_the_lease_duration_and_nothing_is_l
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_stopped_for_longer_than_a_lease_takes_part_again_and_nothing_is_lost() {
+    let _turn = TURN.lock().await;
     let setting = Setting::new(SHARDS).await;
     setting.drop_plugin("flights", &guest("flights"));
     let feed = Feed::start(setting.clients.kinesis.clone(), SHARDS, Duration::from_millis(50));
@@ -139,6 +145,7 @@ async fn a_host_stopped_for_longer_than_a_lease_takes_part_again_and_nothing_is_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rolling_restart_of_four_hosts_under_load_repeats_nothing() {
+    let _turn = TURN.lock().await;
     let setting = Setting::new(SHARDS).await;
     setting.drop_plugin("flights", &guest("flights"));
     let feed = Feed::start(setting.clients.kinesis.clone(), SHARDS, Duration::from_millis(50));
@@ -171,6 +178,7 @@ async fn a_rolling_restart_of_four_hosts_under_load_repeats_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_throttled_table_slows_hosts_down_and_loses_nothing() {
+    let _turn = TURN.lock().await;
     let setting = Setting::new(SHARDS).await;
     setting.drop_plugin("flights", &guest("flights"));
     let throttle = Throttle::before(setting.stack().dynamodb_endpoint()).await;

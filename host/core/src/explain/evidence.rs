@@ -103,7 +103,8 @@ impl<'a> Evidence<'a> {
         let expires_in = duration.saturating_sub(silent);
         let pulse = if self.observer.standing(row, self.now, self.lease_duration) == Standing::Expired {
             Pulse::Expired
-        } else if self.watched_for.is_zero() {
+        } else if self.watched_for < duration / 3 {
+            // Shorter than the time between two heartbeats: stillness means nothing.
             Pulse::Unwatched { expires_in }
         } else if silent >= self.watched_for {
             Pulse::Unseen { expires_in }
