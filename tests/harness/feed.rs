@@ -42,7 +42,10 @@ impl Feed {
             let width = u128::MAX / u128::from(shards);
             while stopped.run_until_cancelled(tokio::time::sleep(every)).await.is_some() {
                 let entry = |shard: u32| {
-                    let line = format!(r#"{{"carrier":"XX","flight":{}}}"#, counted.load(Ordering::Relaxed));
+                    let line = format!(
+                        r#"{{"year":2013,"dep_delay":2,"carrier":"UA","flight":{},"origin":"EWR","dest":"IAH","distance":1400}}"#,
+                        counted.load(Ordering::Relaxed)
+                    );
                     let hash_key = (u128::from(shard) * width + width / 2).to_string();
                     let entry = PutRecordsRequestEntry::builder().partition_key("key").explicit_hash_key(hash_key);
                     entry.data(Blob::new(line)).build().expect("complete")

@@ -113,7 +113,7 @@ async fn plan_and_explain_of_a_fleet_that_is_gone_change_nothing_and_judge_by_mo
     let text = told(&setting, &["explain", "1", "--application", "flights", "--local"]).await;
     assert!(text.contains("longer than its lease duration") && text.contains("no live worker"), "{text}");
     let quick = explained(&setting, "flights", &shard(1)).await;
-    assert_eq!(whys(&quick), ["owner-silent"], "{quick}");
+    assert!(whys(&quick).is_empty(), "a look shorter than a heartbeat's interval says nothing of its owner: {quick}");
     assert_eq!(tables(&setting, "flights").await, before, "nothing was written");
     setting.stop().await;
 }
