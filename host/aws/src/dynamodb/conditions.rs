@@ -98,15 +98,12 @@ pub(super) fn claim(seen: &Lease, owner: &WorkerId, by: &WorkerId) -> Conditiona
 /// The condition of a delete, with its values: the row still is as seen. The KCL deletes unconditionally.
 pub(super) fn delete(seen: &Lease) -> (&'static str, Item) {
     let mut values = Item::from([(":seen".to_owned(), number(seen.counter.0))]);
-    match &seen.owner {
-        Some(owner) => {
-            values.insert(":seenOwner".to_owned(), text(owner.as_str()));
-            (UNCHANGED_AND_OWNED, values)
-        }
-        None => {
-            values.insert(":null".to_owned(), text("NULL"));
-            (UNCHANGED_AND_UNOWNED, values)
-        }
+    if let Some(owner) = &seen.owner {
+        values.insert(":seenOwner".to_owned(), text(owner.as_str()));
+        (UNCHANGED_AND_OWNED, values)
+    } else {
+        values.insert(":null".to_owned(), text("NULL"));
+        (UNCHANGED_AND_UNOWNED, values)
     }
 }
 
