@@ -3,7 +3,7 @@
 //! Used by the simulator, by the process tests and by the exhaustive model, which all write the same [`history::Event`]s.
 //! Nothing of the product is shared with it on purpose: a wrong comparison of sequence numbers must not judge itself.
 //!
-//! [`check`] folds a history. At each event the rules look at the [`world`] as it was before; then the world takes the
+//! [`check`] folds a history. At each event the rules look at the `world` as it was before; then the world takes the
 //! event in. So a safety rule holds in every prefix, and a rule never knows more than what had happened. Rules never guess:
 //! where the events leave open whether a host did wrong, the host is believed.
 
