@@ -39,6 +39,7 @@ macro_rules! coordinator_contract {
         $crate::promises! { coordinator, $make;
             an_empty_table_knows_nobody,
             a_worker_beats_until_another_run_of_it_registers,
+            a_late_registration_replaces_nobody,
             a_late_heartbeat_does_not_turn_the_beat_back,
             a_worker_is_removed_only_as_it_was_seen,
             of_two_candidates_on_the_same_sight_one_leads,

@@ -48,6 +48,7 @@ struct Table {
     rows: FleetRows,
     shards: Option<CachedShards>,
     calls: Vec<CoordinatorOp>,
+    unlisted: Vec<WorkerId>,
 }
 
 impl FakeCoordinator {
@@ -69,6 +70,11 @@ impl FakeCoordinator {
     /// Changes rows unconditionally, as an operator might.
     pub fn change(&self, change: impl FnOnce(&mut FleetRows)) {
         change(&mut self.table().rows);
+    }
+
+    /// From now on `fleet` shows no row of `worker`, as an eventually consistent read may not; `worker` shows it.
+    pub fn keep_unlisted(&self, worker: WorkerId) {
+        self.table().unlisted.push(worker);
     }
 
     /// How often `op` was called, faults included.
@@ -109,7 +115,11 @@ impl Coordinator for FakeCoordinator {
     }
 
     fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::Fleet, |table| table.rows.clone()))
+        Box::pin(self.call(CoordinatorOp::Fleet, |table| {
+            let mut rows = table.rows.clone();
+            rows.workers.retain(|row| !table.unlisted.contains(&row.worker));
+            rows
+        }))
     }
 
     fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
@@ -118,10 +128,20 @@ impl Coordinator for FakeCoordinator {
         )
     }
 
-    fn register<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.call(CoordinatorOp::Register, |table| {
-            table.rows.workers.retain(|kept| kept.worker != row.worker);
-            table.rows.workers.push(row.clone());
+    fn register<'a>(
+        &'a self,
+        seen: Option<&'a WorkerRow>,
+        row: &'a WorkerRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::Register, move |table| {
+            let kept = table.rows.workers.iter().find(|kept| kept.worker == row.worker);
+            let state = |row: &WorkerRow| (row.incarnation.clone(), row.beat);
+            let is_as_seen = kept.map(state) == seen.map(state);
+            if is_as_seen {
+                table.rows.workers.retain(|kept| kept.worker != row.worker);
+                table.rows.workers.push(row.clone());
+            }
+            raced(is_as_seen)
         }))
     }
 

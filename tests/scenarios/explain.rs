@@ -191,7 +191,7 @@ async fn a_worker_at_its_most_leases_says_why_a_free_shard_rests() {
         is_draining: false,
         max_leases: usize::MAX,
     };
-    coordinator.register(&dead).await.unwrap();
+    coordinator.register(None, &dead).await.unwrap();
     let leases = setting.leases("flights").await;
     let free = leases.iter().find(|lease| lease.owner.is_none()).unwrap().key.shard_id().to_string();
     let args = ["explain", &free, "--application", "flights", "--local", "--watch-for", "2s"];

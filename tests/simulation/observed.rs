@@ -94,6 +94,14 @@ fn of_error(error: &StoreError) -> CallResult {
     }
 }
 
+fn of_raced(result: &Result<Raced, StoreError>) -> CallResult {
+    match result {
+        Ok(Raced::Applied) => CallResult::Ok,
+        Ok(Raced::Lost) => CallResult::Conflict,
+        Err(error) => of_error(error),
+    }
+}
+
 impl LeaseStore for ObservedStore {
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
         self.table.ensure_table()
@@ -223,11 +231,15 @@ impl Coordinator for ObservedCoordinator {
         self.table.worker(id)
     }
 
-    fn register<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<(), StoreError>> {
+    fn register<'a>(
+        &'a self,
+        seen: Option<&'a WorkerRow>,
+        row: &'a WorkerRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
         Box::pin(async move {
             let mut beating = self.beating();
-            let result = self.table.register(row).await;
-            beating.result = result.as_ref().map_or_else(of_error, |()| CallResult::Ok);
+            let result = self.table.register(seen, row).await;
+            beating.result = of_raced(&result);
             result
         })
     }
@@ -236,11 +248,7 @@ impl Coordinator for ObservedCoordinator {
         Box::pin(async move {
             let mut beating = self.beating();
             let result = self.table.heartbeat(row).await;
-            beating.result = match &result {
-                Ok(Raced::Applied) => CallResult::Ok,
-                Ok(Raced::Lost) => CallResult::Conflict,
-                Err(error) => of_error(error),
-            };
+            beating.result = of_raced(&result);
             result
         })
     }

@@ -89,6 +89,18 @@ async fn a_claim_whose_claimant_dies_binds_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_whose_registration_is_not_listed_yet_is_not_stolen_from_as_if_it_were_a_kcls_worker() {
+    let mut fleet = TestFleet::new(4);
+    fleet.options.leases.shared_with_kcl = true;
+    let _a = fleet.start("a", NativePlugin::echo(1));
+    until("a has them all", || counts(&fleet, &["a"]) == [4]).await;
+    fleet.coordinator.keep_unlisted(WorkerId::new("a").unwrap());
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    until("b has looked", || fleet.coordinator.calls(CoordinatorOp::Worker) > 10).await;
+    assert_eq!(counts(&fleet, &["a", "b"]), [4, 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_the_leader_lists_shards_and_its_successor_goes_on_after_an_exit_or_a_crash() {
     let fleet = TestFleet::new(2);
     let a = fleet.start("a", NativePlugin::echo(1));

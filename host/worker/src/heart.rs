@@ -151,7 +151,7 @@ impl Heart {
             // Removed as dead while this host was out: it lives, so it registers again, with the leases it finds.
             Ok(None) => {
                 let sent_at = self.clock.now();
-                if self.coordinator.register(&self.row).await.is_ok() {
+                if self.coordinator.register(None, &self.row).await == Ok(Raced::Applied) {
                     self.beaten(sent_at);
                 }
                 false

@@ -37,20 +37,32 @@ pub async fn an_empty_table_knows_nobody(coordinator: &dyn Coordinator) {
 /// The last process to register under an id is the one; the others learn of it at their next beat.
 pub async fn a_worker_beats_until_another_run_of_it_registers(coordinator: &dyn Coordinator) {
     assert_eq!(coordinator.heartbeat(&row("a", "first", 1)).await, Ok(Raced::Lost), "not registered");
-    coordinator.register(&row("a", "first", 0)).await.expect("an answer");
+    assert_eq!(coordinator.register(None, &row("a", "first", 0)).await, Ok(Raced::Applied));
     assert_eq!(coordinator.heartbeat(&row("a", "first", 6)).await, Ok(Raced::Applied));
     assert_eq!(coordinator.worker(&row("a", "first", 0).worker).await, Ok(Some(row("a", "first", 6))));
-    coordinator.register(&row("a", "second", 0)).await.expect("an answer");
+    let seen = row("a", "first", 6);
+    assert_eq!(coordinator.register(Some(&seen), &row("a", "second", 0)).await, Ok(Raced::Applied));
     assert_eq!(coordinator.heartbeat(&row("a", "first", 7)).await, Ok(Raced::Lost));
-    coordinator.register(&row("b", "other", 3)).await.expect("an answer");
+    assert_eq!(coordinator.register(None, &row("b", "other", 3)).await, Ok(Raced::Applied));
     let mut workers = fleet(coordinator).await.workers;
     workers.sort_by(|a, b| a.worker.cmp(&b.worker));
     assert_eq!(workers, [row("a", "second", 0), row("b", "other", 3)]);
 }
 
+/// A registration that was on its way for long, of a run that is gone, must not end the run that came after it.
+pub async fn a_late_registration_replaces_nobody(coordinator: &dyn Coordinator) {
+    assert_eq!(coordinator.register(None, &row("a", "run", 0)).await, Ok(Raced::Applied));
+    assert_eq!(coordinator.register(None, &row("a", "earlier", 0)).await, Ok(Raced::Lost));
+    assert_eq!(coordinator.heartbeat(&row("a", "run", 1)).await, Ok(Raced::Applied));
+    for stale in [row("a", "run", 0), row("a", "earlier", 1)] {
+        assert_eq!(coordinator.register(Some(&stale), &row("a", "earlier", 0)).await, Ok(Raced::Lost));
+    }
+    assert_eq!(fleet(coordinator).await.workers, [row("a", "run", 1)]);
+}
+
 /// A request that was on its way for long must not make a live worker look still.
 pub async fn a_late_heartbeat_does_not_turn_the_beat_back(coordinator: &dyn Coordinator) {
-    coordinator.register(&row("a", "run", 0)).await.expect("an answer");
+    assert_eq!(coordinator.register(None, &row("a", "run", 0)).await, Ok(Raced::Applied));
     assert_eq!(coordinator.heartbeat(&row("a", "run", 2)).await, Ok(Raced::Applied));
     assert_eq!(coordinator.heartbeat(&row("a", "run", 1)).await, Ok(Raced::Lost));
     assert_eq!(fleet(coordinator).await.workers, [row("a", "run", 2)]);
@@ -58,7 +70,7 @@ pub async fn a_late_heartbeat_does_not_turn_the_beat_back(coordinator: &dyn Coor
 
 /// A worker that beat since is alive.
 pub async fn a_worker_is_removed_only_as_it_was_seen(coordinator: &dyn Coordinator) {
-    coordinator.register(&row("a", "run", 4)).await.expect("an answer");
+    assert_eq!(coordinator.register(None, &row("a", "run", 4)).await, Ok(Raced::Applied));
     for stale in [row("a", "run", 3), row("a", "earlier", 4), row("b", "run", 4)] {
         assert_eq!(coordinator.remove_worker(&stale).await, Ok(Raced::Lost));
     }

@@ -79,9 +79,13 @@ impl Grant {
     pub(crate) fn is_rewind(&self, delivery: &Delivery) -> bool {
         let Some(first) = delivery.places.first() else { return false };
         let is_above = Checkpoint::At(first.clone()) > self.written;
-        // Another attempt at what is left of a batch starts nothing over. Asked of every delivery, so what is rare is asked
-        // first.
-        if delivery.attempt > 1 || !is_above || self.handled.range::<Place, _>(first..).next().is_none() {
+        // Another attempt at what is left of a batch starts nothing over; one that repeats what was handled does, and is
+        // the first of an instance that replaces one that did not start. Asked of every delivery, so what is rare is
+        // asked first.
+        let is_retry =
+            || !self.is_new_instance(delivery) || delivery.places.iter().all(|at| !self.handled.contains_key(at));
+        if (delivery.attempt > 1 && is_retry()) || !is_above || self.handled.range::<Place, _>(first..).next().is_none()
+        {
             return false;
         }
         let nothing_committed = self.handled.range::<Place, _>(first..).all(|(_, committed)| committed.is_none());

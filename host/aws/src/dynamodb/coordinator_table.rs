@@ -16,6 +16,9 @@ use super::table::{self, Key};
 /// A page is up to 1 MiB: this bounds a query at thousands of workers, or a hundred thousand shards.
 const PAGES_MAX: usize = 100;
 
+/// Holds while a worker's row is as it was read; its values are `as_seen`.
+const AS_SEEN: &str = "incarnation = :run AND beat = :beat";
+
 /// The adapter.
 #[derive(Debug, Clone)]
 pub struct CoordinatorTable {
@@ -77,7 +80,7 @@ impl CoordinatorTable {
         let reply = request.send().await.map_err(|error| self.error(&error))?;
         let decode = |item: &Item| {
             coordinator_item::decode_worker(item).map_err(|problem| StoreError::Refused {
-                message: format!("table {}: the row of worker {id} cannot be read: {problem}", self.table),
+                message: format!("table {}: the row of worker {id} cannot be read, delete it: {problem}", self.table),
             })
         };
         reply.item.as_ref().map(decode).transpose()
@@ -108,9 +111,8 @@ impl CoordinatorTable {
             .delete_item()
             .table_name(&self.table)
             .set_key(Some(key(FLEET, &coordinator_item::worker_id(&row.worker))))
-            .condition_expression("incarnation = :run AND beat = :beat")
-            .expression_attribute_values(":run", text(row.incarnation.as_str()))
-            .expression_attribute_values(":beat", number(row.beat));
+            .condition_expression(AS_SEEN)
+            .set_expression_attribute_values(Some(as_seen(row)));
         match request.send().await {
             Ok(_) => Ok(Raced::Applied),
             Err(error)
@@ -153,6 +155,10 @@ impl CoordinatorTable {
     }
 }
 
+fn as_seen(row: &WorkerRow) -> Item {
+    Item::from([(":run".to_owned(), text(row.incarnation.as_str())), (":beat".to_owned(), number(row.beat))])
+}
+
 impl Coordinator for CoordinatorTable {
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
         Box::pin(table::ensure(&self.client, &self.table, &[Key::Hash(KIND), Key::Range(ID)]))
@@ -166,16 +172,22 @@ impl Coordinator for CoordinatorTable {
         Box::pin(self.read_worker(id))
     }
 
-    fn register<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move { self.put(coordinator_item::encode_worker(row), None).await.map(drop) })
+    fn register<'a>(
+        &'a self,
+        seen: Option<&'a WorkerRow>,
+        row: &'a WorkerRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        let condition = match seen {
+            Some(seen) => (AS_SEEN, as_seen(seen)),
+            None => ("attribute_not_exists(id)", Item::new()),
+        };
+        Box::pin(self.put(coordinator_item::encode_worker(row), Some(condition)))
     }
 
     fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
         // The beat rises, so that a request that was stuck on the way for long cannot turn it back.
-        let values =
-            Item::from([(":run".to_owned(), text(row.incarnation.as_str())), (":beat".to_owned(), number(row.beat))]);
-        let condition = "incarnation = :run AND beat < :beat";
-        Box::pin(self.put(coordinator_item::encode_worker(row), Some((condition, values))))
+        let condition = ("incarnation = :run AND beat < :beat", as_seen(row));
+        Box::pin(self.put(coordinator_item::encode_worker(row), Some(condition)))
     }
 
     fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {

@@ -131,7 +131,7 @@ impl Cause {
         match holder.pulse {
             Pulse::Leaves => Some(Self::OwnerLeaves { owner }),
             Pulse::Unseen { expires_in } => Some(Self::OwnerSilent { owner, silent: holder.silent, expires_in }),
-            // One look tells nothing about movement.
+            // Too short a look tells nothing about movement.
             Pulse::Beats | Pulse::Unwatched { .. } | Pulse::Expired => None,
         }
     }

@@ -52,7 +52,7 @@ pub enum Pulse {
         /// When it counts as dead, if it goes on so.
         expires_in: Duration,
     },
-    /// There was one look only.
+    /// It was not watched for long enough to tell: less than the time between two heartbeats.
     Unwatched {
         /// When it counts as dead, if it does not move.
         expires_in: Duration,
@@ -82,7 +82,7 @@ impl fmt::Display for Holder {
             Pulse::Beats => f.write_str("alive"),
             Pulse::Leaves => f.write_str("alive, shutting down"),
             Pulse::Unseen { .. } => write!(f, "silent for {}", Seconds(self.silent)),
-            Pulse::Unwatched { .. } => f.write_str("not watched"),
+            Pulse::Unwatched { .. } => f.write_str("not watched for long enough to tell whether it lives"),
             Pulse::Expired => write!(f, "dead: silent for {} or more", Seconds(self.silent)),
         }
     }

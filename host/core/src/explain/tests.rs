@@ -235,7 +235,8 @@ fn a_silent_owner_expires_in_time_and_a_dead_one_has() {
     assert_eq!(silent(4).says(0), expected);
     assert_eq!(silent(11).words(0), ["owner-dead"]);
     assert_eq!(silent(11).opinions(0), ["b would take it: a stopped renewing it, and below the fair share of 1"]);
-    // One look tells nothing.
+    // Between two heartbeats everybody is silent, and one look tells nothing.
+    assert_eq!(silent(3).words(0), [] as [&str; 0]);
     assert_eq!(silent(0).words(0), [] as [&str; 0]);
     let holder = silent(0).explain(0).unwrap().place.unwrap().holder.unwrap();
     assert_eq!(holder.pulse, Pulse::Unwatched { expires_in: LEASE });

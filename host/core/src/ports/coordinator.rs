@@ -17,8 +17,15 @@ pub trait Coordinator: Send + Sync {
     /// One worker's row, strongly consistent.
     fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>>;
 
-    /// Writes a worker's row whatever there is: a new run of a worker replaces the one before.
-    fn register<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<(), StoreError>>;
+    /// Writes a worker's row if the table shows the incarnation and beat of `seen`, or none if that is `None`.
+    ///
+    /// A new run of a worker so replaces the one before, and a registration of an earlier run that was on its way for
+    /// long replaces nobody.
+    fn register<'a>(
+        &'a self,
+        seen: Option<&'a WorkerRow>,
+        row: &'a WorkerRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>>;
 
     /// Writes a worker's row if the table shows the same incarnation of it.
     fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>>;

@@ -135,8 +135,9 @@ impl Worker {
         }
     }
 
-    /// Leaves out expired leases whose owner's heart, read consistently just now, did beat after all. A heartbeat does
-    /// not move the lease's counter, so the take's own condition would not notice.
+    /// Leaves out leases of others whose owner's row, read consistently just now, shows more than this host has seen: a
+    /// beat of one taken for dead, or the registration of one taken for a KCL's worker. Neither moves the lease's
+    /// counter, so the take's own condition would not notice.
     async fn without_revived(&mut self, takes: Vec<Chosen>) -> Vec<Chosen> {
         let mut is_dead: BTreeMap<WorkerId, bool> = BTreeMap::new();
         let mut kept = Vec::new();
@@ -147,8 +148,8 @@ impl Worker {
             };
             let may_take = match expired_owner {
                 Some(_) if SeededBug::TakesWithoutSecondLook.is_on() => true,
-                // A KCL's worker has no heart; its rows' counters say it all.
-                Some(owner) if self.is_registered(&owner) => {
+                // A KCL's worker has no heart: that it expired, its rows' counters say.
+                Some(owner) if self.is_registered(&owner) || matches!(reason, Reason::Uneven { .. }) => {
                     if !is_dead.contains_key(&owner) {
                         let row = self.ports.coordinator.worker(&owner).await;
                         let observer = &self.observed.observer;

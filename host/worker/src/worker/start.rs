@@ -95,8 +95,16 @@ impl Worker {
             is_draining: false,
             max_leases: self.options.leases.max_leases,
         };
+        let seen = self.ports.coordinator.worker(&row.worker).await?;
         let sent_at = self.ports.clock.now();
-        self.ports.coordinator.register(&row).await?;
+        if self.ports.coordinator.register(seen.as_ref(), &row).await? == Raced::Lost {
+            // A retry inside the SDK finds what the first try wrote.
+            let there = self.ports.coordinator.worker(&row.worker).await?;
+            if there.is_none_or(|there| there.incarnation != row.incarnation) {
+                let message = format!("another run of worker {} registers at the same time", row.worker);
+                return Err(StoreError::Unknown { message });
+            }
+        }
         let ports = (Arc::clone(&self.ports.coordinator), Arc::clone(&self.ports.clock));
         let (heart, watch) = Heart::new(ports, self.options.leases, row, sent_at, self.is_draining.subscribe());
         self.heart = Some(watch);
