@@ -139,6 +139,31 @@ async fn a_checkpoint_stops_below_a_record_that_still_fails() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn records_handled_between_two_failed_ones_are_checkpointed_as_soon_as_the_first_is() {
+    // In the second attempt, of 2 and 8, the latter fails again, or is held back.
+    for is_held_back in [false, true] {
+        let fleet = TestFleet::new(1);
+        fleet.put(0..10);
+        let plugin = NativePlugin::new(1, move |_, batch| {
+            let fails = |index| RecordFailure { index, kind: FailureKind::Retry, message: "not yet".into() };
+            let (failures, commit) = match (batch.attempt, is_held_back) {
+                (1, _) => (vec![fails(2), fails(8)], None),
+                (_, true) => (Vec::new(), Some(Commit::Through(0))),
+                (_, false) => (vec![fails(u32::try_from(batch.records.len()).unwrap() - 1)], None),
+            };
+            Ok(Processed { outcome: Outcome { failures, commit, ..Outcome::default() }, emitted: Vec::new() })
+        });
+        let _host = fleet.start("a", plugin);
+        let shard = fleet.stream.shards()[0].id.clone();
+        let between = fleet.stream.records(&shard)[7].position.clone();
+        until("what lies between is checkpointed", || {
+            fleet.row(&shard).is_some_and(|row| row.checkpoint == Checkpoint::At(between.clone()))
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outcome_that_makes_no_sense_settles_nothing() {
     let fleet = TestFleet::new(1);
     fleet.put(0..5);

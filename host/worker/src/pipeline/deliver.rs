@@ -26,6 +26,13 @@ struct Delivery {
     failures: u32,
 }
 
+impl Delivery {
+    fn last_before(&self, position: &Position) -> Option<Position> {
+        let positions = self.records.iter().map(|record| &record.position);
+        positions.take_while(|earlier| *earlier < position).last().cloned()
+    }
+}
+
 /// What follows from one attempt.
 enum Attempt {
     /// All of the batch is handled.
@@ -115,14 +122,19 @@ impl Consumer {
             _ if SeededBug::CheckpointCoversHeldBack.is_on() => delivery.ceiling.clone(),
             None => delivery.ceiling.clone(),
             Some(Commit::Nothing) => None,
-            Some(Commit::Through(index)) => Some(delivery.pending[index as usize].position.clone()),
+            // Records between two pending ones were handled in an earlier attempt, whose own word on them stands.
+            Some(Commit::Through(index)) => match delivery.pending.get(index as usize + 1) {
+                Some(held_back) => delivery.last_before(&held_back.position),
+                None => delivery.ceiling.clone(),
+            },
         };
         delivery.ceiling = delivery.ceiling.take().min(committed);
         let Some(first) = settlement.first_failure else {
             return Attempt::Handled;
         };
         // Before the first failed record everything is settled already, and may be checkpointed while the rest waits.
-        self.settle_through(settlement.settled_through.min(delivery.ceiling.clone()));
+        let failed = &delivery.pending[first.index as usize].position;
+        self.settle_through(delivery.last_before(failed).min(delivery.ceiling.clone()));
         let count = settlement.deliver_again.len();
         let skipped = usize::from(SeededBug::RetrySkipsFailedRecord.is_on());
         let again: Vec<Record> =
@@ -130,7 +142,6 @@ impl Consumer {
         if SeededBug::RetrySkipsFailedRecord.is_on() && again.is_empty() {
             return Attempt::Handled;
         }
-        let failed = &delivery.pending[first.index as usize].position;
         let reason = format!("{count} record(s) failed, the first at {failed}: {}", first.message);
         delivery.pending = Arc::new(again);
         Attempt::Again { reason, kind: "records", wait: settlement.retry_after }
