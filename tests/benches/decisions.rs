@@ -61,8 +61,14 @@ fn passes(c: &mut Criterion) {
             let gone = BTreeSet::new();
             group.bench_function(BenchmarkId::new(name, &size), |b| {
                 b.iter(|| {
-                    let list = ShardList { shards: &shards, gone: &gone, is_bootstrapped: true };
-                    let view = FleetView { me: &me, leases, workers: &workers, shards: is_leader.then_some(list) };
+                    let list = ShardList { shards: &shards, gone: &gone };
+                    let view = FleetView {
+                        me: &me,
+                        leases,
+                        workers: &workers,
+                        shards: is_leader.then_some(list),
+                        is_bootstrapped: true,
+                    };
                     black_box(plan(&view, &LIMITS))
                 });
             });

@@ -15,6 +15,8 @@ pub(crate) struct Holding {
     holds: BTreeMap<(String, String), Hold>,
     /// When each host sent its last answered heartbeat.
     beats: BTreeMap<String, Beat>,
+    /// Hosts that left in order, and did not come back.
+    away: BTreeSet<String>,
     /// Host, row and sending time of each applied write.
     applied: BTreeSet<(String, String, Micros)>,
 }
@@ -75,6 +77,10 @@ impl Holding {
             return None;
         }
         let owner = facts.row.owner.as_ref().filter(|owner| write.by.as_ref() != Some(owner))?;
+        // It said itself that it holds nothing any more; that it could not give the row back harms nobody.
+        if self.away.contains(owner) {
+            return None;
+        }
         let beaten_at = self.holds.get(&(owner.clone(), write.key.clone())).and_then(|hold| hold.beaten_at);
         let moved_at = facts.raised_at.max(beaten_at.unwrap_or_default());
         (!rules::may_expire(moved_at, write.sent_at, limits)).then(|| {
@@ -155,6 +161,15 @@ impl Holding {
             && let Some(open) = world.in_flight.values().find(|open| open.host == host)
         {
             report.add(Invariant::S10, format!("{host} signed off while it delivered {}", open.shard));
+        }
+        match change {
+            HostChange::SignedOff | HostChange::Stopped => {
+                self.away.insert(host.to_owned());
+            }
+            HostChange::Started => {
+                self.away.remove(host);
+            }
+            HostChange::Crashed | HostChange::Stopping | HostChange::Paused | HostChange::Resumed => {}
         }
         match change {
             HostChange::SignedOff | HostChange::Started | HostChange::Stopped | HostChange::Crashed => {

@@ -190,7 +190,13 @@ impl Evidence<'_> {
     fn missing(&self, shard: &ShardId) -> Cause {
         let Some(list) = &self.shards else { return Cause::NoRow { why: None } };
         let leases = self.view_of(self.asker, |_| false);
-        let view = FleetView { me: self.asker, leases: &leases, workers: &[], shards: Some(*list) };
+        let view = FleetView {
+            me: self.asker,
+            leases: &leases,
+            workers: &[],
+            shards: Some(*list),
+            is_bootstrapped: self.is_bootstrapped,
+        };
         let found = missing_rows(&view, list, &self.limits).into_iter().find(|(missing, _)| missing.id == *shard);
         match found.map(|(_, start)| start) {
             Some(Ok((checkpoint, reason))) => {

@@ -20,3 +20,10 @@ pub struct FleetRows {
     /// Which stream the checkpoints belong to, once somebody wrote it down.
     pub stream: Option<StreamRow>,
 }
+
+impl FleetRows {
+    /// Whether a first sync was complete.
+    pub fn is_bootstrapped(&self) -> bool {
+        self.stream.as_ref().is_some_and(|row| row.is_bootstrapped)
+    }
+}

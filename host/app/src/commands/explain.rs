@@ -29,6 +29,7 @@ pub(super) async fn execute(args: &ExplainArgs) -> anyhow::Result<()> {
         bad_rows: &reading.listing.bad_rows,
         leader: reading.fleet.leader.as_ref(),
         shards: reading.shards(),
+        is_bootstrapped: reading.is_bootstrapped(),
         limits: reading.limits,
         lease_duration: reading.lease_duration,
     };

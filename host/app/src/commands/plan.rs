@@ -66,13 +66,16 @@ fn report(application: &str, me: &WorkerId, reading: &Reading) -> Report {
     let workers = observed_workers(&reading.observer, reading.now);
     let leads = reading.would_lead(me);
     let leases = view_of(me, reading);
-    let view = FleetView { me, leases: &leases, workers: &workers, shards: reading.shards().filter(|_| leads) };
+    let is_bootstrapped = reading.is_bootstrapped();
+    let shards = reading.shards().filter(|_| leads);
+    let view = FleetView { me, leases: &leases, workers: &workers, shards, is_bootstrapped };
     let limits = limits_of(me, reading);
     let decided = preview(&view, &limits);
     let leader = reading.leader().filter(|leader| !leads && *leader != me);
     let leader_would = leader.map(|leader| {
         let leases = view_of(leader, reading);
-        let view = FleetView { me: leader, leases: &leases, workers: &workers, shards: reading.shards() };
+        let shards = reading.shards();
+        let view = FleetView { me: leader, leases: &leases, workers: &workers, shards, is_bootstrapped };
         let mut decided = plan(&view, &limits_of(leader, reading));
         decided.steps.retain(|step| matches!(step, Step::Create { .. } | Step::Delete { .. }));
         steps(&decided)

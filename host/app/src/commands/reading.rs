@@ -37,7 +37,7 @@ pub(super) struct Reading {
     pub(super) lease_duration: Duration,
     /// What could not be read, and what that means.
     pub(super) notes: Vec<String>,
-    shards: Option<(Vec<Shard>, bool)>,
+    shards: Option<Vec<Shard>>,
     gone: BTreeSet<ShardId>,
 }
 
@@ -171,7 +171,7 @@ impl Reading {
             }
         };
         let application = application.to_owned();
-        let row = match (StreamRow::judge(self.fleet.stream.as_ref(), &stream, identity), self.fleet.stream.clone()) {
+        match (StreamRow::judge(self.fleet.stream.as_ref(), &stream, identity), self.fleet.stream.clone()) {
             (StreamVerdict::OtherName, Some(row)) => {
                 let error = WorkerError::OtherStream { application, ours: stream, theirs: row.name };
                 return Err(error).context("no host would serve this");
@@ -179,13 +179,12 @@ impl Reading {
             (StreamVerdict::Recreated, _) => {
                 return Err(WorkerError::StreamRecreated { application, stream }).context("no host would serve this");
             }
-            (_, Some(row)) => row,
-            (_, None) => StreamRow::first(stream.clone(), identity, !self.listing.leases.is_empty()),
-        };
+            _ => {}
+        }
         match reader.list_shards().await {
             Ok(shards) => {
                 self.gone = self.confirm_gone(reader, &shards).await;
-                self.shards = Some((shards, row.is_bootstrapped));
+                self.shards = Some(shards);
             }
             Err(error) => self.notes.push(format!("the shards of {stream} cannot be listed: {error}")),
         }
@@ -222,8 +221,13 @@ impl Reading {
     }
 
     pub(super) fn shards(&self) -> Option<ShardList<'_>> {
-        let (shards, is_bootstrapped) = self.shards.as_ref()?;
-        Some(ShardList { shards, gone: &self.gone, is_bootstrapped: *is_bootstrapped })
+        Some(ShardList { shards: self.shards.as_ref()?, gone: &self.gone })
+    }
+
+    /// Whether a first sync was complete, as the first host would write it down: another program's rows came from its
+    /// own.
+    pub(super) fn is_bootstrapped(&self) -> bool {
+        self.fleet.stream.as_ref().map_or(!self.listing.leases.is_empty(), |row| row.is_bootstrapped)
     }
 
     /// Whether `worker` leads, or would at its next look.

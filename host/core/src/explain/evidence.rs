@@ -34,6 +34,8 @@ pub struct Evidence<'a> {
     pub leader: Option<&'a LeaderRow>,
     /// The stream's shards, if the stream is known.
     pub shards: Option<ShardList<'a>>,
+    /// Whether an earlier sync was complete.
+    pub is_bootstrapped: bool,
     /// As workers are configured; `max_leases` is each one's own.
     pub limits: PlanLimits,
     /// For owners that have not registered.

@@ -50,7 +50,8 @@ pub(super) fn of_live_workers(shard: &ShardId, evidence: &Evidence<'_>) -> Vec<O
             };
             let leases = evidence.view_of(me, is_mine);
             let shards: Option<ShardList<'_>> = evidence.shards.filter(|_| leader == Some(me));
-            let view = FleetView { me, leases: &leases, workers: &workers, shards };
+            let is_bootstrapped = evidence.is_bootstrapped;
+            let view = FleetView { me, leases: &leases, workers: &workers, shards, is_bootstrapped };
             let limits = PlanLimits { max_leases: worker.max_leases, ..evidence.limits };
             Opinion { worker: me.clone(), intent: intent(shard, &view, &limits) }
         })

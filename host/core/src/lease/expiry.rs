@@ -26,6 +26,8 @@ pub enum Standing {
 pub struct LeaseObserver {
     leases: HashMap<LeaseKey, Sighting>,
     workers: BTreeMap<WorkerId, WorkerSighting>,
+    /// Registered workers whose rows are gone, and until when that is remembered: for their lease duration.
+    left: BTreeMap<WorkerId, Moment>,
 }
 
 #[derive(Debug)]
@@ -91,7 +93,15 @@ impl LeaseObserver {
             };
             seen.insert(row.worker.clone(), WorkerSighting { row: row.clone(), moved_at });
         }
-        self.workers = seen;
+        self.left.retain(|_, until| *until >= read_at);
+        let gone = std::mem::replace(&mut self.workers, seen);
+        self.left.extend(gone.into_iter().map(|(id, last)| (id, read_at + last.row.lease_duration)));
+    }
+
+    /// Whether `worker` was registered and is no more, a short while ago: a lease that still names it is one that it
+    /// could not give back, not one of a worker that never registers.
+    pub fn has_left(&self, worker: &WorkerId, now: Moment) -> bool {
+        self.left.get(worker).is_some_and(|until| *until >= now)
     }
 
     /// Judges `lease` at `now`. A lease never observed is held, if it has an owner.

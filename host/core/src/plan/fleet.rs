@@ -18,6 +18,9 @@ pub struct FleetView<'a> {
     pub workers: &'a [ObservedWorker],
     /// The stream's shards, if this host leads and has a complete list in this pass.
     pub shards: Option<ShardList<'a>>,
+    /// Whether an earlier sync was complete; until then, shards start at the configured position, and a parent without a
+    /// row may be one whose row is still to be made.
+    pub is_bootstrapped: bool,
 }
 
 /// A complete list of the stream's shards, and what is known besides.
@@ -27,8 +30,6 @@ pub struct ShardList<'a> {
     pub shards: &'a [Shard],
     /// Shards with rows that Kinesis does not know any more, on more evidence than one listing.
     pub gone: &'a BTreeSet<ShardId>,
-    /// Whether an earlier sync was complete; until then, shards start at the configured position.
-    pub is_bootstrapped: bool,
 }
 
 /// A row, and what this host may assume of it.

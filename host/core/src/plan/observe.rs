@@ -57,7 +57,10 @@ impl Outlook<'_> {
     pub fn foreign<'a>(&self, rows: &'a [Lease], workers: &[WorkerRow]) -> Option<&'a Lease> {
         let registered: BTreeSet<&WorkerId> = workers.iter().map(|row| &row.worker).collect();
         rows.iter().find(|lease| {
-            lease.owner.as_ref().is_some_and(|owner| owner != self.me && !registered.contains(owner))
+            let is_unknown = |owner: &WorkerId| {
+                owner != self.me && !registered.contains(owner) && !self.observer.has_left(owner, self.now)
+            };
+            lease.owner.as_ref().is_some_and(is_unknown)
                 && !lease.is_finished()
                 && self.observer.has_counter_moved(lease, self.now, self.lease_duration)
         })

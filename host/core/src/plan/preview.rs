@@ -22,7 +22,7 @@ pub fn preview(view: &FleetView<'_>, limits: &PlanLimits) -> Preview {
     let has_created = now.steps.iter().any(|step| matches!(step, Step::Create { .. }));
     let then = has_created.then(|| {
         let leases = after(view.me, view.leases, &now);
-        plan(&FleetView { leases: &leases, shards: None, ..*view }, limits)
+        plan(&FleetView { leases: &leases, shards: None, is_bootstrapped: true, ..*view }, limits)
     });
     Preview { now, then }
 }
@@ -73,9 +73,9 @@ mod tests {
             shared_with_kcl: false,
             overdue_after: Duration::from_secs(30),
         };
-        let list = ShardList { shards: &shards, gone: &BTreeSet::new(), is_bootstrapped: false };
+        let list = ShardList { shards: &shards, gone: &BTreeSet::new() };
         let me = WorkerId::new("me").unwrap();
-        let view = FleetView { me: &me, leases: &[], workers: &[], shards: Some(list) };
+        let view = FleetView { me: &me, leases: &[], workers: &[], shards: Some(list), is_bootstrapped: false };
         let found = preview(&view, &limits);
         assert_eq!(found.now.steps.iter().map(Step::verb).collect::<Vec<_>>(), ["create", "create"]);
         let then = found.then.unwrap();

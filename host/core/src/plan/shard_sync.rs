@@ -39,20 +39,19 @@ pub type MissingRow<'a> = (&'a Shard, Result<(Checkpoint, Reason), NoRow>);
 
 /// Each shard of the list that has no row, parents first.
 pub fn missing_rows<'a>(view: &FleetView<'_>, list: &ShardList<'a>, limits: &PlanLimits) -> Vec<MissingRow<'a>> {
-    let lineage = Lineage::of(view, list);
+    let (lineage, is_first_sync) = (Lineage::of(view, list), !view.is_bootstrapped);
     let mut missing: Vec<&Shard> = list.shards.iter().filter(|shard| !lineage.rows.contains_key(&shard.id)).collect();
     // Ids rise with creation time, so this puts parents first.
     missing.sort_by(|a, b| a.id.cmp(&b.id));
-    missing.into_iter().map(|shard| (shard, start_of(shard, &lineage, list, limits))).collect()
+    missing.into_iter().map(|shard| (shard, start_of(shard, &lineage, is_first_sync, limits))).collect()
 }
 
 fn start_of(
     shard: &Shard,
     lineage: &Lineage<'_>,
-    list: &ShardList<'_>,
+    is_first_sync: bool,
     limits: &PlanLimits,
 ) -> Result<(Checkpoint, Reason), NoRow> {
-    let is_first_sync = !list.is_bootstrapped;
     if !shard.is_open()
         && !SeededBug::ResurrectsFinishedShards.is_on()
         && let Some(descendant) = lineage.started_descendant(shard)

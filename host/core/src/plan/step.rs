@@ -140,6 +140,8 @@ pub enum Reason {
         /// Which.
         parent: ShardId,
     },
+    /// A parent has no row, and the first listing of the stream is not worked off yet: its row may be still to come.
+    FirstSync,
     /// It was given up for another worker.
     KeptFor {
         /// Whom.
@@ -184,6 +186,7 @@ impl fmt::Display for Reason {
             Self::AskedFor { by } => write!(f, "{by} asked for it"),
             Self::Uneven { from, lead } => write!(f, "{from} holds {lead} more than this host"),
             Self::WaitsForParent { parent } => write!(f, "waits for parent {parent} to end"),
+            Self::FirstSync => f.write_str("a parent has no row, and not all shards of the stream have got one yet"),
             Self::KeptFor { claimant } => write!(f, "kept for {claimant}, which asked for it"),
             Self::HasFairShare { fair_share } => write!(f, "this host has its fair share of {fair_share}"),
             Self::AtMaxLeases => f.write_str("this host holds as many leases as it may (leases.max)"),

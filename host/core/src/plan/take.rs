@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::fleet::Roster;
 use super::{FleetView, ObservedLease, Plan, PlanLimits, Reason, Step};
-use crate::lease::{Lease, Standing, WorkerId};
+use crate::lease::{Checkpoint, Lease, Standing, WorkerId};
 use crate::seeded_bug::SeededBug;
 use crate::stream::{HashKeyRange, LeaseKey, ShardId};
 
@@ -31,8 +31,8 @@ pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &Pla
             continue;
         }
         let Some(reason) = why_available(observed, view, roster, limits) else { continue };
-        match waits_for(lease, &is_finished, &overlapping) {
-            Some(parent) => plan.held_back.push((lease.key.clone(), Reason::WaitsForParent { parent })),
+        match waits_for(lease, &is_finished, &overlapping, view.is_bootstrapped) {
+            Some(reason) => plan.held_back.push((lease.key.clone(), reason)),
             None => candidates.push((observed, reason)),
         }
     }
@@ -125,15 +125,25 @@ pub(super) fn parent_index(leases: &[ObservedLease]) -> BTreeMap<ShardId, bool> 
     leases.iter().map(|observed| (observed.lease.key.shard_id(), observed.lease.is_finished())).collect()
 }
 
-/// The parent, or an older ancestor, that must end before `lease` may be read.
-fn waits_for(lease: &Lease, is_finished: &BTreeMap<ShardId, bool>, overlapping: &[&Lease]) -> Option<ShardId> {
+/// What must come before `lease` may be read: mostly the end of a parent, or of an older ancestor.
+fn waits_for(
+    lease: &Lease,
+    is_finished: &BTreeMap<ShardId, bool>,
+    overlapping: &[&Lease],
+    is_bootstrapped: bool,
+) -> Option<Reason> {
     let waited_for = if SeededBug::OneParentIsEnough.is_on() { 1 } else { usize::MAX };
     if let Some(parent) = lease.parents.iter().take(waited_for).find(|parent| !has_ended(parent, is_finished)) {
-        return Some(parent.clone());
+        return Some(Reason::WaitsForParent { parent: parent.clone() });
     }
     let has_all_rows = lease.parents.iter().all(|parent| is_finished.contains_key(parent));
     if has_all_rows || SeededBug::ChildBeforeParent.is_on() {
         return None;
+    }
+    // The rule below holds once the first sync has made all rows. Before that, a shard may have been merged with one
+    // whose row is still on its way.
+    if !is_bootstrapped && !is_started(lease) {
+        return Some(Reason::FirstSync);
     }
     // A parent without a row may also be one that is still to be made: the other parent of a merge ended first, and this
     // one waits for a shard that both descend from. That shard holds hash keys of this one, and ids rise with creation.
@@ -141,7 +151,12 @@ fn waits_for(lease: &Lease, is_finished: &BTreeMap<ShardId, bool>, overlapping: 
         let ranges = older.hash_range.zip(lease.hash_range);
         older.key < lease.key && ranges.is_some_and(|(theirs, ours)| theirs.overlaps(ours))
     };
-    overlapping.iter().find(holds_its_keys).map(|older| older.key.shard_id())
+    let older = overlapping.iter().find(holds_its_keys)?;
+    Some(Reason::WaitsForParent { parent: older.key.shard_id() })
+}
+
+fn is_started(lease: &Lease) -> bool {
+    matches!(lease.checkpoint, Checkpoint::At(_) | Checkpoint::ShardEnd)
 }
 
 /// All unfinished leases if any two of them hold the same hash keys, which happens only while shards are resharded

@@ -77,7 +77,7 @@ fn free(n: u32) -> ObservedLease {
 fn plan_of(leases: &[ObservedLease], others: &[&str], limits: &PlanLimits) -> Plan {
     let mut workers: Vec<_> = others.iter().map(|name| registered(name)).collect();
     workers.push(registered("me"));
-    plan(&FleetView { me: &worker("me"), leases, workers: &workers, shards: None }, limits)
+    plan(&FleetView { me: &worker("me"), leases, workers: &workers, shards: None, is_bootstrapped: true }, limits)
 }
 
 fn taken(plan: &Plan) -> Vec<(ShardId, Reason)> {
@@ -114,7 +114,8 @@ fn a_host_on_its_way_out_and_a_dead_one_count_for_nobodys_share() {
     let leases: Vec<_> = (0..6).map(free).collect();
     let view = |other| {
         let workers = [other, registered("me")];
-        let view = FleetView { me: &worker("me"), leases: &leases, workers: &workers, shards: None };
+        let view =
+            FleetView { me: &worker("me"), leases: &leases, workers: &workers, shards: None, is_bootstrapped: true };
         taken(&plan(&view, &LIMITS)).len()
     };
     assert_eq!(view(registered("other")), 3);
@@ -202,6 +203,21 @@ fn a_child_waits_for_an_ancestor_whose_children_have_no_rows_yet() {
 }
 
 #[test]
+fn a_parent_without_a_row_ended_only_if_all_shards_got_rows_before() {
+    // 0 and 1 were merged into 2 while 0's row was still on its way to the table.
+    let rows = [lease(&closed(1, &[]), Checkpoint::ShardEnd), lease(&shard(2, &[0, 1]), Checkpoint::TrimHorizon)];
+    let planned = |leases: &[ObservedLease], is_bootstrapped| {
+        let view = FleetView { me: &worker("me"), leases, workers: &[], shards: None, is_bootstrapped };
+        plan(&view, &LIMITS)
+    };
+    let early = planned(&rows, false);
+    assert_eq!((taken(&early), held_back(&early, 2)), (vec![], Some(Reason::FirstSync)));
+    assert_eq!(taken(&planned(&rows, true)).len(), 1);
+    let started = [rows[0].clone(), lease(&shard(2, &[0, 1]), numeric("5"))];
+    assert_eq!(taken(&planned(&started, false)).len(), 1, "somebody knew that it may be read");
+}
+
+#[test]
 fn finished_leases_count_for_nobodys_share() {
     let mut leases: Vec<_> = (0..4).map(|n| lease(&closed(n, &[]), Checkpoint::ShardEnd)).collect();
     leases.push(free(4));
@@ -215,7 +231,7 @@ fn hosts_prefer_different_leases_and_each_decides_the_same_again() {
     let limits = PlanLimits { max_leases: 4, ..LIMITS };
     let order = |name: &str| {
         let me = worker(name);
-        let view = FleetView { me: &me, leases: &leases, workers: &[], shards: None };
+        let view = FleetView { me: &me, leases: &leases, workers: &[], shards: None, is_bootstrapped: true };
         assert_eq!(plan(&view, &limits), plan(&view, &limits));
         taken(&plan(&view, &limits)).into_iter().map(|(shard, _)| shard).collect::<Vec<_>>()
     };
@@ -265,4 +281,6 @@ fn a_lease_lives_as_long_as_its_owners_heart_beats_by_the_owners_own_lease_durat
     // Without its row, the lease's own counter is all there is.
     observer.observe_workers(&[], at(111));
     assert_eq!(standing(&observer, 111), Standing::Expired);
+    // That it was one of ours is remembered for as long as its leases may still look alive.
+    assert!(observer.has_left(&worker("other"), at(131)) && !observer.has_left(&worker("other"), at(132)));
 }

@@ -39,7 +39,6 @@ pub(super) struct Duties {
 pub(super) struct Sync {
     pub(super) shards: Vec<Shard>,
     pub(super) gone: BTreeSet<ShardId>,
-    pub(super) is_bootstrapped: bool,
 }
 
 impl Worker {
@@ -114,8 +113,7 @@ impl Worker {
         self.share(&shards).await?;
         self.reap_workers().await?;
         self.audit(&shards, &gone);
-        let is_bootstrapped = self.observed.fleet.stream.as_ref().is_some_and(|row| row.is_bootstrapped);
-        Ok(Some(Sync { shards, gone, is_bootstrapped }))
+        Ok(Some(Sync { shards, gone }))
     }
 
     /// Shards that have rows and are gone from Kinesis: missing in listings in a row, and unknown when asked for.
@@ -202,6 +200,7 @@ impl Worker {
         let next = StreamRow { is_bootstrapped: true, ..seen.clone() };
         if self.ports.coordinator.write_stream(Some(&seen), &next).await? == Raced::Applied {
             self.observed.fleet.stream = Some(next);
+            self.observed.look_soon();
         }
         Ok(())
     }

@@ -35,19 +35,25 @@ impl Observed {
 impl Worker {
     /// Reads the small rows, and the leases if there is reason to.
     ///
-    /// Reasons: the bulletin was raised, a worker came or went, something ended here, or nobody looked for a lease
-    /// duration. While a KCL shares the table, which raises no bulletin, every pass looks.
+    /// Reasons: the bulletin was raised, a worker came or went, the first sync ended, something ended here, or nobody
+    /// looked for a lease duration. While a KCL shares the table, which raises no bulletin, every pass looks.
     pub(super) async fn look(&mut self) -> Result<bool, PassError> {
-        let fleet = self.ports.coordinator.fleet().await?;
+        let mut fleet = self.ports.coordinator.fleet().await?;
         let now = self.ports.clock.now();
         let observed = &mut self.observed;
         observed.observer.observe_workers(&fleet.workers, now);
         observed.leadership.observe(fleet.leader.as_ref(), now);
         let alive = alive_workers(&observed.observer, now);
+        if observed.fleet.is_bootstrapped() {
+            // A read may be stale, and this is never unsaid.
+            fleet.stream = observed.fleet.stream.clone();
+        }
         let listed_at = observed.listing.as_ref().map(|(_, at)| *at);
         let is_due = observed.must_look
             || fleet.bulletin != observed.seen_bulletin
             || alive != observed.alive
+            // Some leases wait for the end of the first sync.
+            || fleet.is_bootstrapped() != observed.fleet.is_bootstrapped()
             || listed_at.is_none_or(|at| now.since(at) >= self.options.leases.duration);
         observed.seen_bulletin = fleet.bulletin;
         observed.alive = alive;

@@ -55,12 +55,9 @@ impl Worker {
 
     fn decide(&self, leases: &[ObservedLease], sync: Option<&Sync>) -> Plan {
         let workers = self.observed_workers();
-        let shards = sync.map(|sync| ShardList {
-            shards: &sync.shards,
-            gone: &sync.gone,
-            is_bootstrapped: sync.is_bootstrapped,
-        });
-        let view = FleetView { me: &self.options.worker, leases, workers: &workers, shards };
+        let shards = sync.map(|sync| ShardList { shards: &sync.shards, gone: &sync.gone });
+        let is_bootstrapped = self.observed.fleet.is_bootstrapped();
+        let view = FleetView { me: &self.options.worker, leases, workers: &workers, shards, is_bootstrapped };
         let settings = &self.options.leases;
         let limits = PlanLimits {
             initial_position: self.options.initial_position,

@@ -18,7 +18,13 @@ fn claims_of(me: &str, leases: &[ObservedLease], names: &[&str], limits: &PlanLi
         lease.is_mine = lease.lease.owner.as_ref() == Some(&worker(me));
     }
     let workers: Vec<_> = names.iter().map(|name| registered(name)).collect();
-    of_kind(&plan(&FleetView { me: &worker(me), leases: &leases, workers: &workers, shards: None }, limits), "claim")
+    of_kind(
+        &plan(
+            &FleetView { me: &worker(me), leases: &leases, workers: &workers, shards: None, is_bootstrapped: true },
+            limits,
+        ),
+        "claim",
+    )
 }
 
 /// Performs all claims of all hosts, as hand-overs would, until nobody claims anything; returns the rounds it took.

@@ -12,8 +12,8 @@ fn sync_with_gone(
     limits: &PlanLimits,
 ) -> Plan {
     let gone: BTreeSet<_> = gone.iter().map(|n| id(*n)).collect();
-    let list = ShardList { shards, gone: &gone, is_bootstrapped };
-    plan(&FleetView { me: &worker("me"), leases, workers: &[], shards: Some(list) }, limits)
+    let list = ShardList { shards, gone: &gone };
+    plan(&FleetView { me: &worker("me"), leases, workers: &[], shards: Some(list), is_bootstrapped }, limits)
 }
 
 fn created(plan: &Plan) -> Vec<(ShardId, Checkpoint)> {
