@@ -164,6 +164,26 @@ async fn records_handled_between_two_failed_ones_are_checkpointed_as_soon_as_the
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_batch_that_fails_from_its_first_record_on_commits_what_an_earlier_one_held_back() {
+    let fleet = TestFleet::new(1);
+    fleet.put(0..20);
+    let plugin = NativePlugin::new(1, |_, batch| {
+        let is_first = batch.records[0].data == "0";
+        let failure = RecordFailure { index: 0, kind: FailureKind::Retry, message: "not yet".into() };
+        let failures = if is_first { Vec::new() } else { vec![failure] };
+        let commit = is_first.then_some(Commit::Nothing);
+        Ok(Processed { outcome: Outcome { failures, commit, ..Outcome::default() }, emitted: Vec::new() })
+    });
+    let _host = fleet.start("a", plugin);
+    let shard = fleet.stream.shards()[0].id.clone();
+    let held_back = fleet.stream.records(&shard)[9].position.clone();
+    until("what was held back is checkpointed", || {
+        fleet.row(&shard).is_some_and(|row| row.checkpoint == Checkpoint::At(held_back.clone()))
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outcome_that_makes_no_sense_settles_nothing() {
     let fleet = TestFleet::new(1);
     fleet.put(0..5);

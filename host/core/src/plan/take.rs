@@ -107,7 +107,9 @@ fn why_not_now(
     roster: &Roster<'_>,
     (room, capacity): (usize, usize),
 ) -> Option<Reason> {
-    if let Some(claimant) = observed.claimed_by_other(view.me) {
+    // What a claimant asked an earlier run of this worker for, it asks this run for again: nobody waits for the other.
+    let is_held_by_name = *reason == Reason::OwnByName;
+    if let Some(claimant) = observed.claimed_by_other(view.me).filter(|_| !is_held_by_name) {
         return Some(Reason::KeptFor { claimant: claimant.clone() });
     }
     if observed.is_avoided {

@@ -27,9 +27,10 @@ struct Delivery {
 }
 
 impl Delivery {
-    fn last_before(&self, position: &Position) -> Option<Position> {
+    /// The record before the one at `position`, or else `earlier`: the last one of the batches before.
+    fn last_before(&self, position: &Position, earlier: Option<&Position>) -> Option<Position> {
         let positions = self.records.iter().map(|record| &record.position);
-        positions.take_while(|earlier| *earlier < position).last().cloned()
+        positions.take_while(|before| *before < position).last().or(earlier).cloned()
     }
 }
 
@@ -124,7 +125,7 @@ impl Consumer {
             Some(Commit::Nothing) => None,
             // Records between two pending ones were handled in an earlier attempt, whose own word on them stands.
             Some(Commit::Through(index)) => match delivery.pending.get(index as usize + 1) {
-                Some(held_back) => delivery.last_before(&held_back.position),
+                Some(held_back) => delivery.last_before(&held_back.position, self.headway.delivered.as_ref()),
                 None => delivery.ceiling.clone(),
             },
         };
@@ -133,8 +134,10 @@ impl Consumer {
             return Attempt::Handled;
         };
         // Before the first failed record everything is settled already, and may be checkpointed while the rest waits.
+        // That may be what an earlier batch held back, and this one commits.
         let failed = &delivery.pending[first.index as usize].position;
-        self.settle_through(delivery.last_before(failed).min(delivery.ceiling.clone()));
+        let before = delivery.last_before(failed, self.headway.delivered.as_ref());
+        self.settle_through(before.min(delivery.ceiling.clone()));
         let count = settlement.deliver_again.len();
         let skipped = usize::from(SeededBug::RetrySkipsFailedRecord.is_on());
         let again: Vec<Record> =

@@ -121,6 +121,9 @@ fn a_lease_given_up_for_a_claimant_is_kept_for_it() {
     let plan = plan_of(&leases, &["b"], &LIMITS);
     assert_eq!(taken(&plan), [(id(1), Reason::HandedOver)]);
     assert_eq!(held_back(&plan, 0), Some(Reason::KeptFor { claimant: worker("b") }));
+    // What an earlier run of this worker was asked for is not: nobody would give it up.
+    let inherited = claimed(owned(2, "me", Standing::Held), "b");
+    assert_eq!(taken(&plan_of(&[inherited], &["b"], &LIMITS)), [(id(2), Reason::OwnByName)]);
     // Once the claimant is gone or has slept too long, it is free for all.
     let void = ObservedLease { is_claim_fresh: false, ..claimed(free(0), "b") };
     assert_eq!(taken(&plan_of(&[void], &[], &LIMITS)).len(), 1);
