@@ -37,6 +37,7 @@ pub struct NativePlugin {
     behaviour: Arc<Behaviour>,
     fails_init: bool,
     hangs: bool,
+    hangs_in_close: bool,
     /// `None` notes nothing: for measurements.
     history: Option<History>,
 }
@@ -45,6 +46,7 @@ struct NativeInstance {
     digest: PluginDigest,
     behaviour: Arc<Behaviour>,
     hangs: bool,
+    hangs_in_close: bool,
     history: Option<History>,
     shard: ShardId,
 }
@@ -65,6 +67,7 @@ impl NativePlugin {
             behaviour: Arc::new(behaviour),
             fails_init: false,
             hangs: false,
+            hangs_in_close: false,
             history: Some(History::default()),
         }
     }
@@ -103,6 +106,12 @@ impl NativePlugin {
         Self { fails_init: true, ..self }
     }
 
+    /// Makes `close` never come back.
+    #[must_use]
+    pub fn hanging_in_close(self) -> Self {
+        Self { hangs_in_close: true, ..self }
+    }
+
     /// Writes into another version's history.
     #[must_use]
     pub fn sharing(self, history: &History) -> Self {
@@ -139,6 +148,7 @@ impl ProcessorFactory for NativePlugin {
                 digest: self.digest.clone(),
                 behaviour: Arc::clone(&self.behaviour),
                 hangs: self.hangs,
+                hangs_in_close: self.hangs_in_close,
                 history: self.history.clone(),
                 shard: context.shard.clone(),
             });
@@ -165,6 +175,11 @@ impl RecordProcessor for NativeInstance {
 
     fn close(self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
         note(self.history.as_ref(), &self.shard, &self.digest, || Event::Closed(reason));
-        Box::pin(async { Ok(Vec::new()) })
+        Box::pin(async move {
+            if self.hangs_in_close {
+                std::future::pending::<()>().await;
+            }
+            Ok(Vec::new())
+        })
     }
 }

@@ -101,6 +101,22 @@ async fn a_host_whose_registration_is_not_listed_yet_is_not_stolen_from_as_if_it
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_plugin_that_never_comes_back_from_close_cannot_keep_a_lease_that_was_asked_for() {
+    let mut fleet = TestFleet::new(4);
+    fleet.options.leases.plugin_deadline = fleet.options.leases.duration;
+    let _a = fleet.start("a", NativePlugin::echo(1).hanging_in_close());
+    fleet.put(0..40);
+    until("a has handled them all", || fleet.is_all_checkpointed()).await;
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    let joined_at = tokio::time::Instant::now();
+    until("b has its share", || counts(&fleet, &["a", "b"]) == [2, 2]).await;
+    assert!(joined_at.elapsed() < Duration::from_secs(15));
+    fleet.put(40..80);
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    assert!(fleet.has_exactly(0..80));
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_the_leader_lists_shards_and_its_successor_goes_on_after_an_exit_or_a_crash() {
     let fleet = TestFleet::new(2);
     let a = fleet.start("a", NativePlugin::echo(1));

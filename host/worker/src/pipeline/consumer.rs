@@ -130,7 +130,7 @@ impl Consumer {
         let now = ports.clock.now();
         let reading = Reading { heard_at: Arc::new(watch::channel(now).0), free_since: now, restarted_at: None };
         let mut consumer = Self {
-            instance: Instance::new(version, context),
+            instance: Instance::new(version, context, options.leases.plugin_deadline),
             buffer: Buffer::default(),
             reader_task: JoinSet::new(),
             ports,

@@ -1,6 +1,7 @@
 //! The instance that serves a shard: made when needed, dropped when dead.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use shardmill_core::plugin::{InstanceFate, PluginDigest, ProcessorError};
 use shardmill_core::ports::{CloseReason, InstanceContext, Processed, ProcessorFactory, RecordProcessor};
@@ -11,11 +12,17 @@ pub(super) struct Instance {
     version: Arc<dyn ProcessorFactory>,
     processor: Option<Box<dyn RecordProcessor>>,
     context: Arc<InstanceContext>,
+    /// How long `close` may take: a lease that is asked for, and a host on its way out, cannot wait for ever.
+    close_deadline: Duration,
 }
 
 impl Instance {
-    pub(super) fn new(version: Arc<dyn ProcessorFactory>, context: Arc<InstanceContext>) -> Self {
-        Self { version, processor: None, context }
+    pub(super) fn new(
+        version: Arc<dyn ProcessorFactory>,
+        context: Arc<InstanceContext>,
+        close_deadline: Duration,
+    ) -> Self {
+        Self { version, processor: None, context, close_deadline }
     }
 
     pub(super) fn digest(&self) -> &PluginDigest {
@@ -40,7 +47,7 @@ impl Instance {
 
     /// The same place in the world for another version; the one at work is not touched.
     pub(super) fn with_version(&self, version: Arc<dyn ProcessorFactory>) -> Self {
-        Self::new(version, Arc::clone(&self.context))
+        Self::new(version, Arc::clone(&self.context), self.close_deadline)
     }
 
     /// Delivers to the live instance; a dead one is dropped, since a trapped component cannot be entered again.
@@ -63,10 +70,11 @@ impl Instance {
 
     /// Closes the live instance, if there is one; returns what it emitted last.
     pub(super) async fn close(&mut self, reason: CloseReason) -> Result<Vec<Emitted>, ProcessorError> {
-        match self.processor.take() {
-            Some(processor) => processor.close(reason).await,
-            None => Ok(Vec::new()),
-        }
+        let Some(processor) = self.processor.take() else { return Ok(Vec::new()) };
+        let deadline = self.close_deadline;
+        tokio::time::timeout(deadline, processor.close(reason)).await.unwrap_or_else(|_| {
+            Err(ProcessorError::Host { message: format!("close did not come back within {deadline:?}") })
+        })
     }
 
     /// Switches to another version without an instance; only when none is alive.
