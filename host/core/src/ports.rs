@@ -2,6 +2,7 @@
 
 mod clock;
 mod coordinator;
+mod dead_letters;
 mod lease_store;
 mod processor;
 mod sink;
@@ -11,6 +12,7 @@ use std::pin::Pin;
 
 pub use clock::Clock;
 pub use coordinator::{CachedShards, Coordinator, Raced};
+pub use dead_letters::{DeadLetter, DeadLetters};
 pub use lease_store::{
     BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, Progress, ShardEndWrite, StoreError,
     WriteResult, Written,
