@@ -62,5 +62,9 @@ fn still_needed(world: &World, write: &Write, before: &Row) -> Option<String> {
         None => world.table.ended.contains(&(world.stream.generation, child.clone())),
     };
     let waiting: Vec<_> = shard.children.iter().filter(|child| !has_begun(child)).collect();
-    (!waiting.is_empty()).then(|| format!("{key} was deleted while its children {waiting:?} had not begun"))
+    if !waiting.is_empty() {
+        return Some(format!("{key} was deleted while its children {waiting:?} had not begun"));
+    }
+    let parent = before.parents.iter().find(|parent| world.table.row(parent).is_some())?;
+    Some(format!("{key} was deleted before its parent {parent}, whose row then stays for ever"))
 }

@@ -185,7 +185,8 @@ impl Driver {
     }
 
     async fn stop_all(&mut self) -> Vec<String> {
-        let hosts: Vec<Host> = self.slots.iter_mut().filter_map(|slot| slot.host.take()).collect();
+        let up = self.slots.iter_mut().filter_map(|slot| Some((slot.name.clone(), slot.host.take()?)));
+        let (names, hosts): (BTreeSet<String>, Vec<Host>) = up.unzip();
         for host in hosts {
             self.stopping.spawn(host.stop());
         }
@@ -195,7 +196,11 @@ impl Driver {
         // A finished row may keep its owner if the release after its end got lost: nobody takes finished rows.
         let rows = self.world.tables.leases().into_iter().filter(|(_, row)| row.checkpoint != Checkpoint::End);
         let owned = rows.filter_map(|(key, row)| Some((key, row.owner?)));
-        owned.map(|(key, owner)| format!("all hosts have drained, but {owner} still owns {key}")).collect()
+        let owned = owned.map(|(key, owner)| format!("all hosts have drained, but {owner} still owns {key}"));
+        // The office of one that crashed is taken only once it was silent for long.
+        let leads = self.world.tables.leader().filter(|host| names.contains(host));
+        let leads = leads.map(|host| format!("all hosts have drained, but {host} still leads"));
+        owned.chain(leads).collect()
     }
 }
 

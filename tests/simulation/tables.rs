@@ -75,6 +75,13 @@ impl Tables {
         rows.get(APPLICATION).into_iter().flatten().filter_map(current).collect()
     }
 
+    /// Who leads, as the coordinator table has it.
+    pub fn leader(&self) -> Option<String> {
+        let rows = lock(&self.rows);
+        let office = rows.get(&format!("{APPLICATION}-coordinator"))?.get("leader/fleet")?;
+        text(office.last()?.item.as_ref()?.get("worker"))
+    }
+
     fn dispatch(&self, world: &World, sent: &Sent) -> Result<Bytes, DynoxideError> {
         let (database, body) = (&self.database, &sent.body);
         match sent.operation.as_str() {

@@ -265,6 +265,9 @@ fn s12_rows_stay_while_they_are_needed() {
     begun(ended(), "l").delete("a", "p").breaks(&[S12]);
     begun(begun(ended().produced("r", [10]), "l"), "r").delete("a", "p").passes();
     begun(begun(ended().produced("r", [10]), "l"), "r").delete("a", "p").create("p").breaks(&[S12]);
+    let grown = begun(begun(ended().produced("r", [10]), "l"), "r").said_end("b", "l").end("b", "l");
+    grown.clone().delete("a", "l").breaks(&[S12]);
+    grown.delete("a", "p").delete("a", "l").passes();
     Story::with_records(1).delete("a", "p").breaks(&[S12]);
     Story::with_records(1).trimmed("p", None).delete("a", "p").passes();
 }

@@ -207,7 +207,7 @@ impl Story {
     }
 
     pub(super) fn end(self, host: &str, key: &str) -> Self {
-        let children = if self.rows.contains_key("l") { set(&["l", "r"]) } else { set(&[]) };
+        let children = if key == "p" && self.rows.contains_key("l") { set(&["l", "r"]) } else { set(&[]) };
         self.write(host, key, WriteKind::End, |row| {
             row.checkpoint = Checkpoint::End;
             row.children = children;

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shardmill_core::fleet::{LeaderStep, StreamRow};
+use shardmill_core::fleet::{FleetRows, LeaderStep, StreamRow};
 use shardmill_core::ports::{CachedShards, Raced, ReadError};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{HashKeyRange, ReadFrom, Shard, ShardId, holes};
@@ -207,7 +207,16 @@ impl Worker {
 
     /// Gives the office back, so that another host takes it at its next look.
     pub(super) async fn resign(&mut self) {
-        if !self.observed.leadership.is_mine(&self.options.worker, &self.run) || SeededBug::NeverResigns.is_on() {
+        if SeededBug::NeverResigns.is_on() {
+            return;
+        }
+        // The stop may have cut short the very write that made this host the leader.
+        if let Ok(FleetRows { leader: Some(row), .. }) = self.ports.coordinator.fleet().await
+            && self.observed.leadership.seen().is_none_or(|seen| seen.version < row.version)
+        {
+            self.observed.leadership.observe(Some(&row), self.ports.clock.now());
+        }
+        if !self.observed.leadership.is_mine(&self.options.worker, &self.run) {
             return;
         }
         let next = self.observed.leadership.next(None);
