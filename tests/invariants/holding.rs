@@ -101,6 +101,11 @@ impl Holding {
         let hold = self.holds.entry((call.host.clone(), call.key.clone())).or_default();
         let this = Unanswered { sent_at: call.sent_at, local_sent_at: call.local_sent_at, is_take };
         match (call.result, call.kind) {
+            // An earlier try of the same call was applied and its answer lost; the last one was refused.
+            (CallResult::NotApplied, Some(_)) if was_applied => {
+                hold.unanswered.push(this);
+                return;
+            }
             (CallResult::NotApplied, _) | (CallResult::Unknown, None) => return,
             (CallResult::Unknown, Some(_)) => {
                 if is_keepers {

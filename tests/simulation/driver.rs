@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_invariants::history::Checkpoint;
+use shardmill_invariants::history::{Checkpoint, Micros};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -184,7 +184,7 @@ impl Driver {
         Ok(())
     }
 
-    async fn stop_all(&mut self) -> Vec<String> {
+    async fn stop_all(&mut self, healed_at: Micros) -> Vec<String> {
         let up = self.slots.iter_mut().filter_map(|slot| Some((slot.name.clone(), slot.host.take()?)));
         let (names, hosts): (BTreeSet<String>, Vec<Host>) = up.unzip();
         for host in hosts {
@@ -197,9 +197,9 @@ impl Driver {
         let rows = self.world.tables.leases().into_iter().filter(|(_, row)| row.checkpoint != Checkpoint::End);
         let owned = rows.filter_map(|(key, row)| Some((key, row.owner?)));
         let owned = owned.map(|(key, owner)| format!("all hosts have drained, but {owner} still owns {key}"));
-        // The office of one that crashed is taken only once it was silent for long.
-        let leads = self.world.tables.leader().filter(|host| names.contains(host));
-        let leads = leads.map(|host| format!("all hosts have drained, but {host} still leads"));
+        // The office of one that crashed, perhaps under the name of one of these, is taken only once it was silent for long.
+        let leads = self.world.tables.leader().filter(|(host, since)| names.contains(host) && *since >= healed_at);
+        let leads = leads.map(|(host, _)| format!("all hosts have drained, but {host} still leads"));
         owned.chain(leads).collect()
     }
 }
@@ -232,7 +232,7 @@ pub async fn run(seed: u64, file: Option<TraceFile>) -> SeedReport {
                 // Balance is judged of the fleet as it is now.
                 violations.extend(verdict::broken(&driver.world, &driver.schedule, healed_at));
             }
-            violations.extend(driver.stop_all().await);
+            violations.extend(driver.stop_all(healed_at).await);
         }
         Err(missing) => violations.extend(missing.into_iter().map(|what| format!("does not converge: {what}"))),
     }

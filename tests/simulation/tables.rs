@@ -75,11 +75,12 @@ impl Tables {
         rows.get(APPLICATION).into_iter().flatten().filter_map(current).collect()
     }
 
-    /// Who leads, as the coordinator table has it.
-    pub fn leader(&self) -> Option<String> {
+    /// Who leads, as the coordinator table has it, and since when it does.
+    pub fn leader(&self) -> Option<(String, Micros)> {
         let rows = lock(&self.rows);
         let office = rows.get(&format!("{APPLICATION}-coordinator"))?.get("leader/fleet")?;
-        text(office.last()?.item.as_ref()?.get("worker"))
+        let last = office.last()?;
+        Some((text(last.item.as_ref()?.get("worker"))?, last.since))
     }
 
     fn dispatch(&self, world: &World, sent: &Sent) -> Result<Bytes, DynoxideError> {
