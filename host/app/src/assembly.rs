@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::Admin;
 use crate::clock::BootClock;
-use crate::config::{Config, OnRemove, SinkConfig};
+use crate::config::{Config, Manifest, OnRemove, PluginConfig, SinkConfig, StreamConfig};
 use crate::host_status::HostStatus;
 use crate::sinks::{FileSink, FileSinkOptions, LineFormat, Router, StdoutSink};
 use crate::supervisor::Supervisor;
@@ -30,7 +30,6 @@ const STDOUT: &str = "stdout";
 pub(crate) struct Parts {
     config: Config,
     clients: AwsClients,
-    reader: Arc<dyn StreamReader>,
     sink: Arc<dyn Sink>,
     destinations: Vec<String>,
     clock: Arc<dyn Clock>,
@@ -77,7 +76,6 @@ impl Host {
         };
         let (folder, events) = PluginFolder::new(runtime, folder_options);
         let parts = Parts {
-            reader: Arc::new(KinesisReader::new(clients.kinesis.clone(), config.stream.clone())),
             destinations: sinks.names(),
             sink: Arc::new(sinks),
             clock: Arc::new(BootClock),
@@ -133,19 +131,27 @@ fn open_sinks(config: &Config) -> anyhow::Result<Router> {
 }
 
 impl Parts {
-    /// Ports and settings of the worker for one plugin.
+    /// All settings of a plugin, its manifest read anew. The error says what to mend, and where.
+    pub(crate) fn settings(&self, name: &PluginName) -> Result<PluginConfig, String> {
+        let manifest = Manifest::read(&Manifest::path_in(&self.config.plugins, name));
+        let manifest = manifest.map_err(|error| error.to_string())?;
+        self.config.of_plugin(name, manifest.as_ref())
+    }
+
+    /// Ports and settings of the worker for one stream of a plugin.
     pub(crate) fn worker(
         &self,
         name: &PluginName,
+        settings: &PluginConfig,
+        stream: &StreamConfig,
         versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
     ) -> (Ports, WorkerOptions) {
         let config = &self.config;
-        let own = config.plugin.get(name.as_str()).cloned().unwrap_or_default();
-        let application = own.application.unwrap_or_else(|| name.as_str().to_owned());
+        let application = stream.application.as_str();
         let ports = Ports {
-            reader: Arc::clone(&self.reader),
-            store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application.as_str())),
-            coordinator: Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), &application)),
+            reader: self.reader(stream),
+            store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application)),
+            coordinator: Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), application)),
             sink: Arc::clone(&self.sink),
             clock: Arc::clone(&self.clock),
             budget: self.budget.clone(),
@@ -154,19 +160,23 @@ impl Parts {
         };
         let options = WorkerOptions {
             plugin: name.clone(),
-            application,
-            stream: config.stream.clone(),
+            application: application.to_owned(),
+            stream: stream.stream.name().clone(),
             worker: config.worker_id.clone(),
-            initial_position: config.initial_position,
+            initial_position: stream.initial_position,
             leases: config.leases,
             reads: config.reads,
-            batches: config.batches,
-            checkpoints: config.checkpoints,
-            backoff: config.retry,
+            batches: settings.batches,
+            checkpoints: settings.checkpoints,
+            backoff: settings.retry,
             destinations: self.destinations.clone(),
-            config: own.config.into_iter().collect(),
+            config: settings.config.clone().into_iter().collect(),
         };
         (ports, options)
+    }
+
+    fn reader(&self, stream: &StreamConfig) -> Arc<dyn StreamReader> {
+        Arc::new(KinesisReader::new(self.clients.kinesis.clone(), stream.stream.name().clone()))
     }
 
     pub(crate) fn drain_limit(&self) -> Duration {

@@ -92,22 +92,31 @@ impl Supervisor {
 
     fn start(&mut self, name: PluginName, version: Version) {
         tracing::info!(plugin = %name, digest = %version.digest(), "plugin loaded, starting");
+        let settings = match self.parts.settings(&name) {
+            Ok(settings) => settings,
+            Err(problem) => return self.refuse(&name, problem),
+        };
+        let [stream] = &settings.streams[..] else {
+            return self.refuse(&name, "this version serves one stream a plugin; name one".to_owned());
+        };
         let board = StatusBoard::default();
         let (versions, offered) = watch::channel(version);
-        let (ports, options) = self.parts.worker(&name, offered);
+        let (ports, options) = self.parts.worker(&name, &settings, stream, offered);
         let worker = match Worker::new(ports, options, board.clone()) {
             Ok(worker) => worker,
-            Err(error) => {
-                tracing::error!(plugin = %name, %error, "the plugin's settings cannot work");
-                self.status.file_refused(name.as_str(), error.to_string());
-                return;
-            }
+            Err(error) => return self.refuse(&name, error.to_string()),
         };
         self.status.started(name.as_str(), board);
         let stop = CancellationToken::new();
         let (stopped, limit, ended_name) = (stop.clone(), self.parts.drain_limit(), name.clone());
         self.workers.spawn(async move { (ended_name, worker.run(stopped, limit).await) });
         self.running.insert(name, Running { versions, stop, next: None });
+    }
+
+    /// Harms no other plugin, and is told on the status page.
+    fn refuse(&mut self, name: &PluginName, problem: String) {
+        tracing::error!(plugin = %name, problem, "the plugin's settings cannot work, it is not started");
+        self.status.file_refused(name.as_str(), problem);
     }
 
     fn removed(&mut self, name: &PluginName) {

@@ -67,7 +67,7 @@ pub struct LeaseOptions {
 }
 
 /// What AWS allows on one shard, or less.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReadLimits {
     /// `GetRecords` calls a second (AWS limit: 5, shared by all polling consumers).
     pub calls_per_second: f64,
@@ -80,7 +80,7 @@ pub struct ReadLimits {
 }
 
 /// What one batch holds at most.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
     /// Records.
     pub records: usize,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use shardmill_aws::{AwsClients, LeaseTable, StreamAdmin, StreamWriter};
 use shardmill_core::lease::WorkerId;
+use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::LeaseStore;
 use shardmill_core::stream::StreamName;
 use shardmill_local::{LocalOptions, LocalStack};
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{print, print_json};
 use crate::assembly::Host;
 use crate::cli::DevArgs;
-use crate::config::Config;
+use crate::config::{Config, Manifest};
 use crate::feed::KeySource;
 use crate::host_status::HostStatus;
 use crate::pump::{PumpSummary, pump};
@@ -63,7 +64,7 @@ fn configure(args: &DevArgs, stream: StreamName) -> anyhow::Result<Config> {
         config.checkpoints.age = Duration::from_secs(1);
         config
     };
-    config.stream = stream;
+    config.stream = Some(stream.into());
     config.plugins.clone_from(&args.plugins);
     config.host.admin = Some(args.admin);
     // A restart with the same plugins need not compile them again.
@@ -83,8 +84,7 @@ async fn serve(
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let endpoints = config.aws.clone();
-    let applications = |name: &str| config.plugin.get(name).and_then(|plugin| plugin.application.clone());
-    let applications = |name: &str| applications(name).unwrap_or_else(|| name.to_owned());
+    let applications = |name: &str| applications_of(&config, name);
     let host = Host::build(config.clone(), clients.clone(), telemetry::start_metrics()).await?;
     let status = host.status();
     let admin = host.admin_address().map(|address| format!("http://{address}/status"));
@@ -128,6 +128,15 @@ async fn serve(
     Ok(())
 }
 
+/// The applications of a plugin that read the stream which is fed, by what its settings say now.
+fn applications_of(config: &Config, plugin: &str) -> Vec<String> {
+    let Ok(name) = PluginName::new(plugin) else { return Vec::new() };
+    let Ok(manifest) = Manifest::read(&Manifest::path_in(&config.plugins, &name)) else { return Vec::new() };
+    let Ok(settings) = config.of_plugin(&name, manifest.as_ref()) else { return Vec::new() };
+    let of_fed = settings.streams.into_iter().filter(|one| Some(&one.stream) == config.stream.as_ref());
+    of_fed.map(|one| one.application).collect()
+}
+
 async fn feed(
     args: &DevArgs,
     clients: &AwsClients,
@@ -147,7 +156,7 @@ async fn wait_until_idle(
     status: &HostStatus,
     clients: &AwsClients,
     fed: Option<&PumpSummary>,
-    application_of: &impl Fn(&str) -> String,
+    applications: &impl Fn(&str) -> Vec<String>,
     folder: &Path,
 ) -> anyhow::Result<()> {
     loop {
@@ -159,8 +168,8 @@ async fn wait_until_idle(
             bail!("there is no working plugin in {}; drop a component there", folder.display());
         } else if snapshot.plugins.values().all(|plugin| plugin.worker.is_idle()) {
             let mut is_done = true;
-            for name in snapshot.plugins.keys() {
-                let table = LeaseTable::new(clients.dynamodb.clone(), application_of(name).as_str());
+            for application in snapshot.plugins.keys().flat_map(|name| applications(name)) {
+                let table = LeaseTable::new(clients.dynamodb.clone(), application.as_str());
                 is_done &= is_fed_checkpointed(&table.list().await?.leases, fed);
             }
             if is_done {

@@ -83,7 +83,7 @@ impl Reading {
         };
         let named = args.stream.as_deref().map(StreamName::new).transpose()?;
         reading.stream = named
-            .or_else(|| config.as_ref().map(|config| config.stream.clone()))
+            .or_else(|| config.as_ref().and_then(|config| config.stream.as_ref().map(|stream| stream.name().clone())))
             .or_else(|| last.fleet.stream.as_ref().map(|row| row.name.clone()));
         if !last.has_leases {
             reading.notes.push(format!("there is no lease table {application} yet; the first host makes it"));
