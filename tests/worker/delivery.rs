@@ -295,7 +295,8 @@ async fn calls_stay_within_the_shards_rate() {
 #[tokio::test(start_paused = true)]
 async fn idle_shards_keep_no_bytes_from_each_other() {
     // The budget of a test host allows six replies at once; the shards are ten times as many.
-    let fleet = TestFleet::new(64);
+    let mut fleet = TestFleet::new(64);
+    fleet.options.reads.idle_max = fleet.options.reads.idle_every;
     let _host = fleet.start("a", NativePlugin::no_op(1));
     until("every shard was read", || fleet.stream.calls(ReadOp::Iterator) >= 64).await;
     tokio::time::sleep(Duration::from_secs(2)).await;

@@ -59,6 +59,7 @@ fn configure(args: &DevArgs, stream: StreamName) -> anyhow::Result<Config> {
             calls_per_second: 20.0,
             bytes_per_second: f64::from(1 << 30),
             idle_every: Duration::from_millis(200),
+            idle_max: Duration::from_millis(200),
             ..ReadLimits::default()
         };
         config.checkpoints.age = Duration::from_secs(1);

@@ -66,6 +66,8 @@ struct ReadsFile {
     records_per_call: Option<u32>,
     #[serde(default, with = "humantime_serde")]
     idle_every: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    idle_max: Option<Duration>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -167,11 +169,14 @@ impl AwsFile {
 impl ReadsFile {
     fn check(self) -> ReadLimits {
         let defaults = ReadLimits::default();
+        let idle_every = self.idle_every.unwrap_or(defaults.idle_every);
+        let idle_max = self.idle_max.unwrap_or(defaults.idle_max.max(idle_every));
         ReadLimits {
             calls_per_second: self.calls_per_second.unwrap_or(defaults.calls_per_second),
             bytes_per_second: self.bytes_per_second.map_or(defaults.bytes_per_second, |size| size.as_u64() as f64),
             records_per_call: self.records_per_call.unwrap_or(defaults.records_per_call),
-            idle_every: self.idle_every.unwrap_or(defaults.idle_every),
+            idle_every,
+            idle_max,
         }
     }
 }
