@@ -59,6 +59,16 @@ mod kinesis {
     });
 }
 
+/// As a stream of another account is read.
+mod kinesis_by_arn {
+    use super::*;
+    stream_contract!(async {
+        let embedded = Embedded::start(LocalOptions::in_memory()).await;
+        let stream = embedded.stream("orders", 2).await;
+        (stream.by_arn("arn:aws:kinesis:us-east-1:000000000000:stream/orders"), embedded)
+    });
+}
+
 mod shared_kinesis {
     use super::*;
     stream_contract!(async {

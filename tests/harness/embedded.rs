@@ -5,7 +5,7 @@ use std::time::Duration;
 use aws_sdk_kinesis::primitives::Blob;
 use shardmill_aws::{AwsClients, AwsOptions, KinesisReader, LeaseTable, StaticCredentials, StreamAdmin, connect};
 use shardmill_core::ports::{PortFuture, StreamReader};
-use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
+use shardmill_core::stream::{SequenceNumber, ShardId, StreamName, StreamRef};
 use shardmill_local::{LOCAL_REGION, LocalOptions, LocalStack};
 
 use crate::contract::stream::StreamControl;
@@ -76,9 +76,21 @@ impl EmbeddedStream {
         Self { client, reader }
     }
 
+    /// The same stream, read by its ARN.
+    ///
+    /// # Panics
+    ///
+    /// If that is none.
+    #[must_use]
+    pub fn by_arn(self, arn: &str) -> Self {
+        let stream = StreamRef::parse(arn).expect("an ARN");
+        let reader = KinesisReader::new(self.client.clone(), stream).with_page_shards(1);
+        Self { reader, ..self }
+    }
+
     /// The stream.
     pub fn name(&self) -> &StreamName {
-        self.reader.stream()
+        self.reader.stream().name()
     }
 }
 

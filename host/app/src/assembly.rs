@@ -1,5 +1,6 @@
 //! Configuration in, a running host out: the only file that names the AWS and the Wasm adapters together.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +10,10 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use shardmill_aws::{AwsClients, CoordinatorTable, KinesisReader, LeaseTable};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, ProcessorFactory, Sink, StreamReader};
+use shardmill_core::stream::StreamRef;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
 use shardmill_wasm::{Runtime, RuntimeOptions};
-use shardmill_worker::{ByteBudget, Freezer, Ports, WorkerOptions};
+use shardmill_worker::{ByteBudget, Freezer, Ports, RingBudget, SharedStream, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +36,16 @@ pub(crate) struct Parts {
     destinations: Vec<String>,
     clock: Arc<dyn Clock>,
     budget: ByteBudget,
+    ring: RingBudget,
+    /// Streams that are read, each by all plugins together.
+    streams: HashMap<StreamRef, SharedStream>,
+}
+
+/// A plugin's settings, and whether a manifest has a part in them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) plugin: PluginConfig,
+    pub(crate) has_manifest: bool,
 }
 
 /// A host, built and not yet running.
@@ -76,6 +88,8 @@ impl Host {
         };
         let (folder, events) = PluginFolder::new(runtime, folder_options);
         let parts = Parts {
+            ring: RingBudget::of(budget.clone(), config.host.buffer_bytes),
+            streams: HashMap::new(),
             destinations: sinks.names(),
             sink: Arc::new(sinks),
             clock: Arc::new(BootClock),
@@ -131,25 +145,39 @@ fn open_sinks(config: &Config) -> anyhow::Result<Router> {
 }
 
 impl Parts {
-    /// All settings of a plugin, its manifest read anew. The error says what to mend, and where.
-    pub(crate) fn settings(&self, name: &PluginName) -> Result<PluginConfig, String> {
+    /// All settings of a plugin, its manifest read anew: a small file, read at most when it changed. The error says what to
+    /// mend, and where.
+    pub(crate) fn settings(&self, name: &PluginName) -> Result<Settings, String> {
         let manifest = Manifest::read(&Manifest::path_in(&self.config.plugins, name));
         let manifest = manifest.map_err(|error| error.to_string())?;
-        self.config.of_plugin(name, manifest.as_ref())
+        let plugin = self.config.of_plugin(name, manifest.as_ref())?;
+        for stream in &plugin.streams {
+            self.check_region(&stream.stream)?;
+        }
+        Ok(Settings { plugin, has_manifest: manifest.is_some() })
+    }
+
+    /// A client speaks to one region. The embedded stack is in none.
+    fn check_region(&self, stream: &StreamRef) -> Result<(), String> {
+        let ours = &self.clients.region;
+        match stream.region() {
+            Some(theirs) if theirs != ours && !self.config.aws.is_local => {
+                Err(format!("stream {stream} is in region {theirs}, this host in {ours}: run a host there for it"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Ports and settings of the worker for one stream of a plugin.
     pub(crate) fn worker(
-        &self,
-        name: &PluginName,
+        &mut self,
         settings: &PluginConfig,
         stream: &StreamConfig,
         versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
     ) -> (Ports, WorkerOptions) {
-        let config = &self.config;
         let application = stream.application.as_str();
         let ports = Ports {
-            reader: self.reader(stream),
+            reader: self.reader(&stream.stream),
             store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application)),
             coordinator: Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), application)),
             sink: Arc::clone(&self.sink),
@@ -158,8 +186,9 @@ impl Parts {
             versions,
             freezer: Freezer::never(),
         };
+        let config = &self.config;
         let options = WorkerOptions {
-            plugin: name.clone(),
+            plugin: stream.label.clone(),
             application: application.to_owned(),
             stream: stream.stream.name().clone(),
             worker: config.worker_id.clone(),
@@ -175,8 +204,14 @@ impl Parts {
         (ports, options)
     }
 
-    fn reader(&self, stream: &StreamConfig) -> Arc<dyn StreamReader> {
-        Arc::new(KinesisReader::new(self.clients.kinesis.clone(), stream.stream.name().clone()))
+    /// One plugin's share in reading the stream.
+    fn reader(&mut self, stream: &StreamRef) -> Arc<dyn StreamReader> {
+        self.streams.retain(|_, shared| !shared.is_unused());
+        let shared = self.streams.entry(stream.clone()).or_insert_with(|| {
+            let reader = KinesisReader::new(self.clients.kinesis.clone(), stream);
+            SharedStream::new(stream, Arc::new(reader), self.config.reads, self.ring.clone())
+        });
+        Arc::new(shared.reader())
     }
 
     pub(crate) fn drain_limit(&self) -> Duration {

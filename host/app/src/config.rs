@@ -9,7 +9,7 @@ mod problem;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -177,7 +177,7 @@ impl Config {
         let section = self.plugin.get(name.as_str()).cloned().unwrap_or_default();
         let file: plugin::PluginFile =
             plugin::overlay(&section, under).try_into().map_err(|error: toml::de::Error| error.to_string())?;
-        let settings = file.check(name.as_str(), self).map_err(|problem| match manifest {
+        let settings = file.check(name, self).map_err(|problem| match manifest {
             Some(manifest) => match problem.line(&manifest.text) {
                 Some(line) => format!("{}: line {line}: {problem}", manifest.path.display()),
                 None => format!("{problem} ([plugin.{name}] over {})", manifest.path.display()),
@@ -191,5 +191,23 @@ impl Config {
             ));
         }
         Ok(settings)
+    }
+
+    /// The streams that plugins name for themselves, in their sections or in manifests that lie there now. What cannot be
+    /// read is left to the start of its plugin to tell.
+    pub fn streams_of_plugins(&self) -> Vec<StreamRef> {
+        let entries = std::fs::read_dir(&self.plugins).into_iter().flatten().flatten();
+        let beside = entries.filter_map(|entry| {
+            let name = entry.file_name();
+            Some(name.to_str()?.strip_suffix(".toml")?.to_owned())
+        });
+        let names: BTreeSet<String> = self.plugin.keys().cloned().chain(beside).collect();
+        let streams = names.iter().filter_map(|name| {
+            let name = PluginName::new(name).ok()?;
+            let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name)).ok()?;
+            Some(self.of_plugin(&name, manifest.as_ref()).ok()?.streams)
+        });
+        let all: BTreeSet<StreamRef> = streams.flatten().map(|one| one.stream).collect();
+        all.into_iter().collect()
     }
 }

@@ -36,8 +36,8 @@ impl Pace {
 
     /// A call is made now. It counts against the rate whatever comes of it, and from now on, not from when its turn was:
     /// in between, it may have waited for memory.
-    pub(crate) fn calling(&mut self) {
-        self.called_at = Instant::now();
+    pub(crate) fn calling(&mut self, now: Instant) {
+        self.called_at = now;
         self.next_call = self.called_at + self.call_interval();
     }
 
@@ -80,22 +80,22 @@ mod tests {
         ReadLimits { idle_max: Duration::from_secs(3), ..ReadLimits::default() }
     }
 
-    /// Milliseconds from now until the next call.
-    async fn waited_ms(pace: &Pace) -> u128 {
-        let from = Instant::now();
-        pace.wait().await;
-        from.elapsed().as_millis()
+    /// Milliseconds from a call to the next, after a reply.
+    fn wait_ms(pace: &mut Pace, bytes: usize, is_idle: bool) -> u128 {
+        let called_at = pace.next_call;
+        pace.calling(called_at);
+        pace.replied(bytes, is_idle);
+        (pace.next_call - called_at).as_millis()
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn calls_are_never_closer_than_the_rate_allows_even_after_a_wait_for_memory() {
+    #[test]
+    fn calls_are_never_closer_than_the_rate_allows_even_after_a_wait_for_memory() {
         let mut pace = Pace::new(&limits());
         let mut calls = Vec::new();
         for wait_for_memory_ms in [0, 0, 900, 0, 0, 0, 0, 50, 0, 0, 0] {
-            pace.wait().await;
-            tokio::time::sleep(Duration::from_millis(wait_for_memory_ms)).await;
-            pace.calling();
-            calls.push(Instant::now());
+            let now = pace.next_call + Duration::from_millis(wait_for_memory_ms);
+            pace.calling(now);
+            calls.push(now);
             pace.replied(100, false);
         }
         for window in calls.windows(6) {
@@ -103,28 +103,18 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn an_idle_shard_is_asked_less_and_less_and_at_full_speed_once_records_come() {
+    #[test]
+    fn an_idle_shard_is_asked_less_and_less_and_at_full_speed_once_records_come() {
         let mut pace = Pace::new(&limits());
-        let mut waits = Vec::new();
-        for is_idle in [true, true, true, true, false, true] {
-            pace.calling();
-            pace.replied(0, is_idle);
-            waits.push(waited_ms(&pace).await);
-        }
+        let waits = [true, true, true, true, false, true].map(|is_idle| wait_ms(&mut pace, 0, is_idle));
         assert_eq!(waits, [1_000, 2_000, 3_000, 3_000, 200, 1_000]);
         pace.idle = u32::MAX;
-        pace.calling();
-        pace.replied(0, true);
-        assert_eq!(waited_ms(&pace).await, 3_000, "however long it was idle");
+        assert_eq!(wait_ms(&mut pace, 0, true), 3_000, "however long it was idle");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_reply_of_10_mib_is_followed_by_a_pause_of_five_seconds() {
-        let mut pace = Pace::new(&limits());
-        pace.calling();
-        pace.replied(10 << 20, false);
-        assert_eq!(waited_ms(&pace).await, 5_000);
+    #[test]
+    fn a_reply_of_10_mib_is_followed_by_a_pause_of_five_seconds() {
+        assert_eq!(wait_ms(&mut Pace::new(&limits()), 10 << 20, false), 5_000);
     }
 
     #[test]

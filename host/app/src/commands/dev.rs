@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use shardmill_aws::{AwsClients, LeaseTable, StreamAdmin, StreamWriter};
 use shardmill_core::lease::WorkerId;
-use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::LeaseStore;
 use shardmill_core::stream::StreamName;
 use shardmill_local::{LocalOptions, LocalStack};
@@ -17,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{print, print_json};
 use crate::assembly::Host;
 use crate::cli::DevArgs;
-use crate::config::{Config, Manifest};
+use crate::config::Config;
 use crate::feed::KeySource;
 use crate::host_status::HostStatus;
 use crate::pump::{PumpSummary, pump};
@@ -43,8 +42,12 @@ pub(super) async fn execute(args: DevArgs) -> anyhow::Result<()> {
     .context("cannot start the embedded stack")?;
     config.aws = crate::aws::at_endpoints(stack.kinesis_endpoint().to_owned(), stack.dynamodb_endpoint().to_owned());
     let clients = crate::aws::connect(&config.aws).await?;
-    StreamAdmin::new(clients.kinesis.clone()).ensure_stream(&stream, args.shards).await?;
-    let result = serve(&args, config, clients, stream, signals.stop()).await;
+    let admin = StreamAdmin::new(clients.kinesis.clone());
+    admin.ensure_stream(&stream, args.shards).await?;
+    for own in config.streams_of_plugins() {
+        admin.ensure_stream(own.name(), args.shards).await?;
+    }
+    let result = Box::pin(serve(&args, config, clients, stream, signals.stop())).await;
     stack.stop().await;
     result
 }
@@ -85,7 +88,6 @@ async fn serve(
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let endpoints = config.aws.clone();
-    let applications = |name: &str| applications_of(&config, name);
     let host = Host::build(config.clone(), clients.clone(), telemetry::start_metrics()).await?;
     let status = host.status();
     let admin = host.admin_address().map(|address| format!("http://{address}/status"));
@@ -109,7 +111,7 @@ async fn serve(
             }
         };
         if args.until_idle {
-            let idle = wait_until_idle(&status, &clients, fed.as_ref(), &applications, &args.plugins);
+            let idle = wait_until_idle(&status, &clients, fed.as_ref(), &stream, &args.plugins);
             let waited = stop.run_until_cancelled(idle).await;
             let summary = Summary::new(&status.snapshot(), fed.as_ref(), started.elapsed());
             host_stop.cancel();
@@ -127,15 +129,6 @@ async fn serve(
         None => {}
     }
     Ok(())
-}
-
-/// The applications of a plugin that read the stream which is fed, by what its settings say now.
-fn applications_of(config: &Config, plugin: &str) -> Vec<String> {
-    let Ok(name) = PluginName::new(plugin) else { return Vec::new() };
-    let Ok(manifest) = Manifest::read(&Manifest::path_in(&config.plugins, &name)) else { return Vec::new() };
-    let Ok(settings) = config.of_plugin(&name, manifest.as_ref()) else { return Vec::new() };
-    let of_fed = settings.streams.into_iter().filter(|one| Some(&one.stream) == config.stream.as_ref());
-    of_fed.map(|one| one.application).collect()
 }
 
 async fn feed(
@@ -157,7 +150,7 @@ async fn wait_until_idle(
     status: &HostStatus,
     clients: &AwsClients,
     fed: Option<&PumpSummary>,
-    applications: &impl Fn(&str) -> Vec<String>,
+    stream: &StreamName,
     folder: &Path,
 ) -> anyhow::Result<()> {
     loop {
@@ -169,8 +162,9 @@ async fn wait_until_idle(
             bail!("there is no working plugin in {}; drop a component there", folder.display());
         } else if snapshot.plugins.values().all(|plugin| plugin.worker.is_idle()) {
             let mut is_done = true;
-            for application in snapshot.plugins.keys().flat_map(|name| applications(name)) {
-                let table = LeaseTable::new(clients.dynamodb.clone(), application.as_str());
+            let of_fed = snapshot.plugins.values().filter(|plugin| plugin.stream.as_deref() == Some(stream.as_str()));
+            for application in of_fed.filter_map(|plugin| plugin.application.as_deref()) {
+                let table = LeaseTable::new(clients.dynamodb.clone(), application);
                 is_done &= is_fed_checkpointed(&table.list().await?.leases, fed);
             }
             if is_done {

@@ -142,7 +142,7 @@ impl ConfigFile {
         };
         for (name, file) in self.plugin {
             let section = format!("plugin.{name}");
-            PluginName::new(&name).map_err(|error| Problem::new(&section, error.to_string()))?;
+            let name = PluginName::new(&name).map_err(|error| Problem::new(&section, error.to_string()))?;
             file.check(&name, &config).map_err(|problem| problem.under(&section))?;
         }
         Ok(config)

@@ -12,6 +12,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de};
 use shardmill_core::backoff::Backoff;
 use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::{InitialPosition, StreamRef};
 use shardmill_worker::BatchLimits;
 
@@ -46,6 +47,8 @@ pub struct StreamConfig {
     pub stream: StreamRef,
     /// What its leases and checkpoints are kept under: the lease table's name.
     pub application: String,
+    /// What the plugin is called where it serves this stream, in metrics and on the status page.
+    pub label: PluginName,
     /// Where shards start that were never checkpointed.
     pub initial_position: InitialPosition,
 }
@@ -157,10 +160,10 @@ pub(super) fn stream(text: &str) -> Result<StreamRef, Problem> {
 
 impl PluginFile {
     /// Fills what is absent from the host's general settings. `streams` stays empty if nothing names one.
-    pub(super) fn check(self, name: &str, general: &Config) -> Result<PluginConfig, Problem> {
-        let application = self.application.clone().unwrap_or_else(|| name.to_owned());
+    pub(super) fn check(self, name: &PluginName, general: &Config) -> Result<PluginConfig, Problem> {
+        let application = self.application.clone().unwrap_or_else(|| name.as_str().to_owned());
         check_application("application", &application)?;
-        let streams = self.check_streams(&application, general)?;
+        let streams = self.check_streams(name, &application, general)?;
         let batches = self.batch.check(general.batches)?;
         if batches.bytes > general.host.buffer_bytes / 2 {
             let message = "must be at most half of host.buffer, or a batch would never fill";
@@ -177,7 +180,12 @@ impl PluginFile {
 
     /// The stream under `stream` has the application's own table, as it always had; each one under `streams` has a table
     /// of its own, so that adding one changes nothing for the others.
-    fn check_streams(&self, application: &str, general: &Config) -> Result<Vec<StreamConfig>, Problem> {
+    fn check_streams(
+        &self,
+        name: &PluginName,
+        application: &str,
+        general: &Config,
+    ) -> Result<Vec<StreamConfig>, Problem> {
         if self.streams.len() > STREAMS_MAX {
             return Err(Problem::new("streams", format!("must be at most {STREAMS_MAX}: use another plugin for more")));
         }
@@ -193,18 +201,20 @@ impl PluginFile {
         let single = single.map(|stream| StreamConfig {
             stream,
             application: application.to_owned(),
+            label: name.clone(),
             initial_position: own_position,
         });
         let mut streams: Vec<StreamConfig> = single.into_iter().collect();
         for entry in &self.streams {
             let stream = StreamRef::parse(&entry.stream).map_err(|error| Problem::new("streams", error.to_string()))?;
-            let application = application_of(application, &stream);
+            let suffix = suffix_of(&stream);
+            let application = format!("{application}.{suffix}");
             check_application("streams", &application)?;
             let initial_position = match &entry.initial_position {
                 Some(text) => initial_position(Some(text)).map_err(|problem| problem.under("streams"))?,
                 None => own_position,
             };
-            streams.push(StreamConfig { stream, application, initial_position });
+            streams.push(StreamConfig { stream, application, label: name.on_stream(&suffix), initial_position });
         }
         let mut seen = BTreeSet::new();
         match streams.iter().find(|one| !seen.insert(&one.stream)) {
@@ -214,12 +224,12 @@ impl PluginFile {
     }
 }
 
-/// What a stream's leases are kept under where an application has several. Depends on nothing but how the stream itself
-/// is written, so that it never moves.
-fn application_of(application: &str, stream: &StreamRef) -> String {
+/// What tells a stream's leases from those of the application's others. Depends on nothing but how the stream itself is
+/// written, so that it never moves.
+fn suffix_of(stream: &StreamRef) -> String {
     match stream.account() {
-        Some(account) => format!("{application}.{account}.{}", stream.name()),
-        None => format!("{application}.{}", stream.name()),
+        Some(account) => format!("{account}.{}", stream.name()),
+        None => stream.name().to_string(),
     }
 }
 

@@ -65,6 +65,8 @@ fn the_stream_under_stream_keeps_the_applications_table_and_each_under_streams_h
         (arn.to_owned(), "orders.123456789012.clicks"),
     ];
     assert_eq!(shown(&settings.streams), expected);
+    let labels: Vec<_> = settings.streams.iter().map(|one| one.label.as_str()).collect();
+    assert_eq!(labels, ["orders", "orders.returns", "orders.123456789012.clicks"]);
     let positions: Vec<_> = settings.streams.iter().map(|one| one.initial_position).collect();
     let at = InitialPosition::AtTimestamp(1_769_817_600_000);
     assert_eq!(positions, [InitialPosition::Latest, InitialPosition::Latest, at]);

@@ -85,6 +85,18 @@ impl From<StreamName> for StreamRef {
     }
 }
 
+impl From<&StreamName> for StreamRef {
+    fn from(name: &StreamName) -> Self {
+        name.clone().into()
+    }
+}
+
+impl From<&StreamRef> for StreamRef {
+    fn from(stream: &StreamRef) -> Self {
+        stream.clone()
+    }
+}
+
 impl fmt::Display for StreamRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.arn().unwrap_or(self.name.as_str()))

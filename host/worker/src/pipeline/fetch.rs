@@ -9,6 +9,7 @@ use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Position, ReadFrom, Record, SequenceNumber, Shard, ShardId};
 use shardmill_core::time::Moment;
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
 
 use crate::budget::{ByteBudget, REPLY_BYTES_MAX, Reservation};
 use crate::metrics;
@@ -70,7 +71,7 @@ impl ShardReader {
                 pace.wait().await;
             }
             let mut reservation = self.budget.reserve(REPLY_BYTES_MAX).await;
-            pace.calling();
+            pace.calling(Instant::now());
             let reply = tokio::time::timeout(READ_TIMEOUT, self.read(&mut place)).await;
             let reply = reply.unwrap_or_else(|_| Err(ReadError::Unavailable { message: "no answer".to_owned() }));
             match reply.and_then(|fetched| place.accept(fetched)) {

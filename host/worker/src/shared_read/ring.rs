@@ -33,13 +33,11 @@ impl RingBudget {
     pub(super) fn keep(&self, bytes: usize) -> Option<Kept> {
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.bytes_max);
         self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
-        match self.budget.try_reserve(bytes) {
-            Some(reservation) => Some(Kept { _reservation: reservation, used: Arc::clone(&self.used), bytes }),
-            None => {
-                self.used.fetch_sub(bytes, Ordering::AcqRel);
-                None
-            }
+        let reservation = self.budget.try_reserve(bytes);
+        if reservation.is_none() {
+            self.used.fetch_sub(bytes, Ordering::AcqRel);
         }
+        reservation.map(|reservation| Kept { _reservation: reservation, used: Arc::clone(&self.used), bytes })
     }
 
     /// Bytes kept now.
