@@ -7,11 +7,15 @@ use harness::fake_stream::{FakeStream, ReadOp};
 use harness::faults::Fault;
 use harness::shared_stream::SharedControl;
 use harness::stream_contract;
-use shardmill_core::ports::{Fetched, PacedBy, ReadError, ShardIterator, StreamReader};
-use shardmill_core::stream::{ReadFrom, Record, SequenceNumber, ShardId, StreamRef};
-use shardmill_worker::{ByteBudget, ReadLimits, RingBudget, SharedReader, SharedStream};
+use shardmill_core::ports::{ReadError, StreamReader};
+use shardmill_core::stream::ReadFrom;
+use shardmill_worker::ReadLimits;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+
+mod scene;
+
+use scene::{BUFFER_BYTES, Scene, Walker, sequences, together};
 
 /// A shared stream keeps all promises of a stream.
 mod contract {
@@ -20,125 +24,6 @@ mod contract {
         let stream = Arc::new(FakeStream::new(2));
         (SharedControl::new(Arc::clone(&stream), stream), ())
     });
-}
-
-const BUFFER_BYTES: usize = 64 << 20;
-
-struct Scene {
-    stream: Arc<FakeStream>,
-    shared: SharedStream,
-    ring: RingBudget,
-    shard: ShardId,
-}
-
-/// A plugin's way through a shard, as the pipeline makes it: turn, iterator, fetch, and again.
-struct Walker {
-    reader: SharedReader,
-    shard: ShardId,
-    from: ReadFrom,
-    next: Option<ShardIterator>,
-    seen: Vec<SequenceNumber>,
-    behind: Option<u64>,
-    has_ended: bool,
-}
-
-impl Scene {
-    fn new() -> Self {
-        Self::with_buffer(BUFFER_BYTES, ReadLimits::default())
-    }
-
-    fn with_buffer(buffer_bytes: usize, limits: ReadLimits) -> Self {
-        let stream = Arc::new(FakeStream::new(1));
-        let ring = RingBudget::of(ByteBudget::new(buffer_bytes).unwrap(), buffer_bytes);
-        let name = StreamRef::parse("stream").unwrap();
-        let shared = SharedStream::new(&name, Arc::clone(&stream) as Arc<dyn StreamReader>, limits, ring.clone());
-        let shard = stream.shards()[0].id.clone();
-        Self { stream, shared, ring, shard }
-    }
-
-    fn walker(&self, from: ReadFrom) -> Walker {
-        let (reader, shard) = (self.shared.reader(), self.shard.clone());
-        Walker { reader, shard, from, next: None, seen: Vec::new(), behind: None, has_ended: false }
-    }
-
-    fn put(&self, records: usize) {
-        for number in 0..records {
-            self.stream.put_at(0, "key", format!("record {number}"));
-        }
-    }
-
-    fn all(&self) -> Vec<SequenceNumber> {
-        sequences(&self.stream.records(&self.shard))
-    }
-
-    fn calls(&self) -> usize {
-        self.stream.calls(ReadOp::Fetch)
-    }
-}
-
-fn sequences(records: &[Record]) -> Vec<SequenceNumber> {
-    records.iter().map(|record| record.position.sequence.clone()).collect()
-}
-
-impl Walker {
-    async fn read(&mut self) -> Result<Fetched, ReadError> {
-        assert_eq!(self.reader.turn(&self.shard, self.next.as_ref()).await, PacedBy::Reader);
-        let iterator = match self.next.take() {
-            Some(iterator) => iterator,
-            None => {
-                let from = self.seen.last().cloned().map_or(self.from.clone(), ReadFrom::AfterSequenceNumber);
-                self.reader.iterator(&self.shard, &from).await?
-            }
-        };
-        // A call that fails for a moment leaves its iterator as it was.
-        self.next = Some(iterator.clone());
-        let fetched = self.reader.fetch(&iterator, 10).await;
-        match &fetched {
-            Ok(fetched) => {
-                self.seen.extend(sequences(&fetched.records));
-                self.next.clone_from(&fetched.next);
-                self.behind = fetched.millis_behind_latest;
-                self.has_ended = fetched.next.is_none();
-            }
-            Err(ReadError::Throttled { .. } | ReadError::Unavailable { .. }) => {}
-            Err(_) => self.next = None,
-        }
-        fetched
-    }
-
-    /// Reads until `count` records were seen, whatever fails in between.
-    async fn read_to(&mut self, count: usize) {
-        const READS_MAX: usize = 1_000;
-        for _ in 0..READS_MAX {
-            if self.seen.len() >= count {
-                return;
-            }
-            if self.read().await.is_err() {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-        panic!("{} of {count} records after {READS_MAX} reads", self.seen.len());
-    }
-
-    /// Reads for this long.
-    async fn read_for(mut self, time: Duration) -> Self {
-        let until = Instant::now() + time;
-        while Instant::now() < until && !self.has_ended {
-            let _ = tokio::time::timeout_at(until, self.read()).await;
-        }
-        self
-    }
-}
-
-/// All of them at once, each for itself.
-async fn together(walkers: Vec<Walker>, time: Duration) -> Vec<Walker> {
-    let mut tasks = JoinSet::new();
-    for (index, walker) in walkers.into_iter().enumerate() {
-        tasks.spawn(async move { (index, walker.read_for(time).await) });
-    }
-    let mut ended = tasks.join_all().await;
-    ended.sort_by_key(|(index, _)| *index);
-    ended.into_iter().map(|(_, walker)| walker).collect()
 }
 
 #[tokio::test(start_paused = true)]

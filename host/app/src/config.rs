@@ -193,9 +193,19 @@ impl Config {
         Ok(settings)
     }
 
-    /// The streams that plugins name for themselves, in their sections or in manifests that lie there now. What cannot be
-    /// read is left to the start of its plugin to tell.
-    pub fn streams_of_plugins(&self) -> Vec<StreamRef> {
+    /// The streams that plugins name for themselves.
+    pub fn streams_of_plugins(&self) -> BTreeSet<StreamRef> {
+        self.stream_configs().into_iter().map(|one| one.stream).collect()
+    }
+
+    /// The stream whose leases are kept under `application`, if a section or a manifest says so.
+    pub fn stream_of_application(&self, application: &str) -> Option<StreamConfig> {
+        self.stream_configs().into_iter().find(|one| one.application == application)
+    }
+
+    /// Of all plugins that have a section here, or a manifest that lies there now. What cannot be read is left to the start
+    /// of its plugin to tell.
+    fn stream_configs(&self) -> Vec<StreamConfig> {
         let entries = std::fs::read_dir(&self.plugins).into_iter().flatten().flatten();
         let beside = entries.filter_map(|entry| {
             let name = entry.file_name();
@@ -207,7 +217,6 @@ impl Config {
             let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name)).ok()?;
             Some(self.of_plugin(&name, manifest.as_ref()).ok()?.streams)
         });
-        let all: BTreeSet<StreamRef> = streams.flatten().map(|one| one.stream).collect();
-        all.into_iter().collect()
+        streams.flatten().collect()
     }
 }

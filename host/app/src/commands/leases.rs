@@ -5,7 +5,7 @@ use std::time::Duration;
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
-use shardmill_aws::{CoordinatorTable, LeaseTable};
+use shardmill_aws::{CoordinatorTable, LeaseTable, applications_of_streams};
 use shardmill_core::fleet::FleetRows;
 use shardmill_core::lease::{Checkpoint, Lease};
 use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, StoreError};
@@ -43,11 +43,12 @@ pub(super) async fn execute(args: &LeasesArgs) -> anyhow::Result<()> {
     let aws = crate::aws::merge(&AwsConfig::default(), &args.aws)?;
     let clients = crate::aws::connect(&aws).await?;
     let table = LeaseTable::new(clients.dynamodb.clone(), args.application.as_str());
-    let coordinator = CoordinatorTable::new(clients.dynamodb, &args.application);
+    let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), &args.application);
     loop {
         show_leases(&table.list().await?, args)?;
         if !args.json {
             show_workers(coordinator.fleet().await);
+            show_other_streams(&applications_of_streams(&clients.dynamodb, &args.application).await);
         }
         let Some(interval) = args.watch else { return Ok(()) };
         if signals.stop().run_until_cancelled(tokio::time::sleep(interval)).await.is_none() {
@@ -75,6 +76,12 @@ fn show_workers(fleet: Result<FleetRows, StoreError>) {
         Ok(fleet) if fleet.workers.is_empty() => print("\nno worker is registered"),
         Ok(fleet) => print(&format!("\n{}", worker_table(&fleet))),
         Err(error) => tracing::debug!(%error, "the coordinator table cannot be read, workers are not shown"),
+    }
+}
+
+fn show_other_streams(applications: &[String]) {
+    if !applications.is_empty() {
+        print(&format!("\nfurther streams have leases of their own: {}", applications.join(", ")));
     }
 }
 

@@ -170,7 +170,7 @@ impl ReadsFile {
     fn check(self) -> ReadLimits {
         let defaults = ReadLimits::default();
         let idle_every = self.idle_every.unwrap_or(defaults.idle_every);
-        let idle_max = self.idle_max.unwrap_or(defaults.idle_max.max(idle_every));
+        let idle_max = self.idle_max.unwrap_or(idle_every * 2);
         ReadLimits {
             calls_per_second: self.calls_per_second.unwrap_or(defaults.calls_per_second),
             bytes_per_second: self.bytes_per_second.map_or(defaults.bytes_per_second, |size| size.as_u64() as f64),

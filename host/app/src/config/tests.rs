@@ -143,6 +143,23 @@ fn only_a_regular_file_of_a_sane_size_is_a_manifest() {
 }
 
 #[test]
+fn an_applications_stream_is_found_by_what_its_leases_are_kept_under() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("plugins")).unwrap();
+    let manifest = "stream = \"clicks\"\ninitial-position = \"latest\"\n";
+    std::fs::write(folder.path().join("plugins/web.toml"), "broken").unwrap();
+    std::fs::write(folder.path().join("plugins/webshop.toml"), manifest).unwrap();
+    let text = "[plugin.orders]\napplication = \"sales\"\nstreams = [\"returns\"]\n";
+    let config = Config::parse(text, folder.path()).unwrap();
+    let found = |application: &str| config.stream_of_application(application).map(|one| one.stream.to_string());
+    assert_eq!(found("sales.returns").as_deref(), Some("returns"));
+    assert_eq!(found("webshop").as_deref(), Some("clicks"));
+    assert_eq!(found("sales"), None);
+    let all: Vec<_> = config.streams_of_plugins().iter().map(ToString::to_string).collect();
+    assert_eq!(all, ["clicks", "returns"]);
+}
+
+#[test]
 fn an_arn_may_stand_wherever_a_name_may() {
     let arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/clicks";
     let config = config(&format!("stream = \"{arn}\"\n"));
