@@ -161,7 +161,8 @@ impl Inner {
         let mut has_called = false;
         let mut is_polled = false;
         for _ in 0..ROUNDS_MAX {
-            match self.with_shard(&shard, |shared| shared.step(&place, limit, is_polled, Instant::now())) {
+            let asked = (self.readers.load(Ordering::Acquire), is_polled);
+            match self.with_shard(&shard, |shared| shared.step(&place, limit, asked, Instant::now())) {
                 Step::Ready(served) => {
                     let outcome = if has_called { "called" } else { "shared" };
                     ::metrics::counter!(metrics::SHARED_READS, "stream" => self.stream.clone(), "outcome" => outcome)

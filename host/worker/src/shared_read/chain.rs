@@ -87,6 +87,13 @@ pub(super) enum Absorbed {
     OutOfOrder(Fetched),
 }
 
+impl Segment {
+    /// Bytes of data, as Kinesis counts them against a reply's limit.
+    fn bytes(&self) -> usize {
+        self.records.iter().map(|record| record.data.len()).sum()
+    }
+}
+
 impl Served {
     pub(super) fn into_fetched(self, shard: &ShardId) -> Fetched {
         Fetched {
@@ -196,21 +203,21 @@ impl Chain {
     }
 
     /// A reply for a caller at `place`, which is covered: records that are held, or none, and the end if that is reached.
-    pub(super) fn take(&mut self, place: &Place, limit: u32, now: Instant) -> Served {
+    pub(super) fn take(&mut self, place: &Place, limit: u32, readers: usize, now: Instant) -> Served {
         self.used_at = now;
-        let mut records: Vec<Record> = Vec::new();
-        let mut bytes = 0;
+        let limit = limit as usize;
+        let (mut records, mut bytes) = self.take_out(place, limit, readers);
         let mut is_whole = true;
         'segments: for segment in &mut self.segments {
             for record in segment.records.iter().filter(|record| Self::wanted(place, record)) {
                 // Records of one sequence number are one Kinesis record: never cut in between.
                 let is_new = records.last().is_none_or(|last| last.position.sequence != record.position.sequence);
-                let is_full = records.len() >= limit as usize || bytes + record.cost_bytes() > REPLY_BYTES_MAX;
+                let is_full = records.len() >= limit || bytes + record.data.len() > REPLY_BYTES_MAX;
                 if is_new && is_full && !records.is_empty() {
                     is_whole = false;
                     break 'segments;
                 }
-                bytes += record.cost_bytes();
+                bytes += record.data.len();
                 records.push(record.clone());
             }
             if segment.records.last().is_some_and(|record| Self::wanted(place, record)) {
@@ -229,6 +236,23 @@ impl Chain {
             }
             _ => Served { records, next: Some(next), millis_behind_latest, children: Vec::new() },
         }
+    }
+
+    /// Whole replies that nobody else waits for, or that are not kept, are handed over without a copy. With one plugin, and
+    /// for the last one of several, that is all of them.
+    fn take_out(&mut self, place: &Place, limit: usize, readers: usize) -> (Vec<Record>, usize) {
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        while let Some(first) = self.segments.front()
+            && (first.kept.is_none() || first.served + 1 >= readers)
+            && first.records.first().is_some_and(|record| Self::wanted(place, record))
+            && records.len() + first.records.len() <= limit
+            && bytes + first.bytes() <= REPLY_BYTES_MAX
+        {
+            bytes += first.bytes();
+            let Some(mut segment) = self.drop_first() else { break };
+            records.append(&mut segment.records);
+        }
+        (records, bytes)
     }
 
     /// How far the tip is ahead of `record`: what Kinesis said of the last reply, and what is held in between.
@@ -268,7 +292,7 @@ impl Chain {
     fn make_room(&mut self, bytes: usize, ring: &RingBudget) -> Option<Kept> {
         loop {
             let kept = ring.keep(bytes);
-            if kept.is_some() || !self.drop_first() {
+            if kept.is_some() || self.drop_first().is_none() {
                 return kept;
             }
         }
@@ -279,16 +303,16 @@ impl Chain {
         while let Some(first) = self.segments.front()
             && (first.served >= readers || first.read_at + KEPT_FOR <= now || first.kept.is_none())
         {
-            self.drop_first();
+            drop(self.drop_first());
         }
     }
 
-    /// Forgets the oldest reply; `false` if there is none.
-    fn drop_first(&mut self) -> bool {
-        let Some(first) = self.segments.pop_front() else { return false };
+    /// Lets go of the oldest reply.
+    fn drop_first(&mut self) -> Option<Segment> {
+        let first = self.segments.pop_front()?;
         if let Some(record) = first.records.last() {
             self.floor = Some(record.position.sequence.clone());
         }
-        true
+        Some(first)
     }
 }

@@ -106,8 +106,15 @@ impl SharedShard {
         covering.max_by(|a, b| (a.chain.last(), b.chain.id).cmp(&(b.chain.last(), a.chain.id)))
     }
 
-    /// What a caller at `place` is to do. `has_polled`: a call was made for him just now, so that its reply is his.
-    pub(super) fn step(&mut self, place: &Place, limit: u32, has_polled: bool, now: Instant) -> Step {
+    /// What a caller at `place` is to do, who is one of `readers`. `has_polled`: a call was made for him just now, so that
+    /// its reply is his.
+    pub(super) fn step(
+        &mut self,
+        place: &Place,
+        limit: u32,
+        (readers, has_polled): (usize, bool),
+        now: Instant,
+    ) -> Step {
         let ride = self.ride_until(place, now);
         let Some(Flown { chain, flight }) = self.best(place) else {
             return match place {
@@ -121,7 +128,7 @@ impl SharedShard {
         }
         let is_fresh = chain.polls > 0 && chain.outcome.is_ok() && now < chain.due;
         if chain.has_news_for(place) || has_polled || is_fresh || ride.is_some() {
-            return Step::Ready(chain.take(place, limit, now));
+            return Step::Ready(chain.take(place, limit, readers, now));
         }
         Step::Poll { chain: chain.id, polls: chain.polls, flight: Arc::clone(flight) }
     }
