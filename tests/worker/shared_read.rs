@@ -47,12 +47,12 @@ async fn at_the_tip_one_poll_serves_all_wherever_they_started() {
         let scene = Scene::new();
         let walkers = (0..3).map(|_| scene.walker(from.clone())).collect();
         // An empty shard: nobody knows a record yet.
-        let walkers = together(walkers, Duration::from_secs(60)).await;
+        let walkers = together(walkers, Duration::from_mins(1)).await;
         let while_empty = scene.calls();
         // One plugin polls after 1 s and then every 2 s; others poll once when they start, and once a minute.
         assert!((28..=40).contains(&while_empty), "{from:?}: {while_empty} calls");
         scene.put(5);
-        let walkers = together(walkers, Duration::from_secs(60)).await;
+        let walkers = together(walkers, Duration::from_mins(1)).await;
         assert!(walkers.iter().all(|walker| walker.seen == scene.all()), "{from:?}");
         let after = scene.calls() - while_empty;
         assert!((28..=40).contains(&after), "{from:?}: {after} calls");

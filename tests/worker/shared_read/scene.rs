@@ -11,32 +11,32 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// The budget of a host, unless a test has one of its own.
-pub const BUFFER_BYTES: usize = 64 << 20;
+pub(crate) const BUFFER_BYTES: usize = 64 << 20;
 
-pub struct Scene {
-    pub stream: Arc<FakeStream>,
-    pub shared: SharedStream,
-    pub ring: RingBudget,
-    pub shard: ShardId,
+pub(crate) struct Scene {
+    pub(crate) stream: Arc<FakeStream>,
+    pub(crate) shared: SharedStream,
+    pub(crate) ring: RingBudget,
+    pub(crate) shard: ShardId,
 }
 
 /// A plugin's way through a shard, as the pipeline makes it: turn, iterator, fetch, and again.
-pub struct Walker {
-    pub reader: SharedReader,
-    pub shard: ShardId,
-    pub from: ReadFrom,
-    pub next: Option<ShardIterator>,
-    pub seen: Vec<SequenceNumber>,
-    pub behind: Option<u64>,
-    pub has_ended: bool,
+pub(crate) struct Walker {
+    pub(crate) reader: SharedReader,
+    pub(crate) shard: ShardId,
+    pub(crate) from: ReadFrom,
+    pub(crate) next: Option<ShardIterator>,
+    pub(crate) seen: Vec<SequenceNumber>,
+    pub(crate) behind: Option<u64>,
+    pub(crate) has_ended: bool,
 }
 
 impl Scene {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_buffer(BUFFER_BYTES, ReadLimits::default())
     }
 
-    pub fn with_buffer(buffer_bytes: usize, limits: ReadLimits) -> Self {
+    pub(crate) fn with_buffer(buffer_bytes: usize, limits: ReadLimits) -> Self {
         let stream = Arc::new(FakeStream::new(1));
         let ring = RingBudget::of(ByteBudget::new(buffer_bytes).unwrap(), buffer_bytes);
         let name = StreamRef::parse("stream").unwrap();
@@ -45,39 +45,38 @@ impl Scene {
         Self { stream, shared, ring, shard }
     }
 
-    pub fn walker(&self, from: ReadFrom) -> Walker {
+    pub(crate) fn walker(&self, from: ReadFrom) -> Walker {
         let (reader, shard) = (self.shared.reader(), self.shard.clone());
         Walker { reader, shard, from, next: None, seen: Vec::new(), behind: None, has_ended: false }
     }
 
-    pub fn put(&self, records: usize) {
+    pub(crate) fn put(&self, records: usize) {
         for number in 0..records {
             self.stream.put_at(0, "key", format!("record {number}"));
         }
     }
 
-    pub fn all(&self) -> Vec<SequenceNumber> {
+    pub(crate) fn all(&self) -> Vec<SequenceNumber> {
         sequences(&self.stream.records(&self.shard))
     }
 
-    pub fn calls(&self) -> usize {
+    pub(crate) fn calls(&self) -> usize {
         self.stream.calls(ReadOp::Fetch)
     }
 }
 
-pub fn sequences(records: &[Record]) -> Vec<SequenceNumber> {
+pub(crate) fn sequences(records: &[Record]) -> Vec<SequenceNumber> {
     records.iter().map(|record| record.position.sequence.clone()).collect()
 }
 
 impl Walker {
-    pub async fn read(&mut self) -> Result<Fetched, ReadError> {
+    pub(crate) async fn read(&mut self) -> Result<Fetched, ReadError> {
         assert_eq!(self.reader.turn(&self.shard, self.next.as_ref()).await, PacedBy::Reader);
-        let iterator = match self.next.take() {
-            Some(iterator) => iterator,
-            None => {
-                let from = self.seen.last().cloned().map_or(self.from.clone(), ReadFrom::AfterSequenceNumber);
-                self.reader.iterator(&self.shard, &from).await?
-            }
+        let iterator = if let Some(iterator) = self.next.take() {
+            iterator
+        } else {
+            let from = self.seen.last().cloned().map_or(self.from.clone(), ReadFrom::AfterSequenceNumber);
+            self.reader.iterator(&self.shard, &from).await?
         };
         // A call that fails for a moment leaves its iterator as it was.
         self.next = Some(iterator.clone());
@@ -96,7 +95,7 @@ impl Walker {
     }
 
     /// Reads until `count` records were seen, whatever fails in between.
-    pub async fn read_to(&mut self, count: usize) {
+    pub(crate) async fn read_to(&mut self, count: usize) {
         const READS_MAX: usize = 1_000;
         for _ in 0..READS_MAX {
             if self.seen.len() >= count {
@@ -110,7 +109,7 @@ impl Walker {
     }
 
     /// Reads for this long.
-    pub async fn read_for(mut self, time: Duration) -> Self {
+    pub(crate) async fn read_for(mut self, time: Duration) -> Self {
         let until = Instant::now() + time;
         while Instant::now() < until && !self.has_ended {
             let _ = tokio::time::timeout_at(until, self.read()).await;
@@ -120,7 +119,7 @@ impl Walker {
 }
 
 /// All of them at once, each for itself.
-pub async fn together(walkers: Vec<Walker>, time: Duration) -> Vec<Walker> {
+pub(crate) async fn together(walkers: Vec<Walker>, time: Duration) -> Vec<Walker> {
     let mut tasks = JoinSet::new();
     for (index, walker) in walkers.into_iter().enumerate() {
         tasks.spawn(async move { (index, walker.read_for(time).await) });
