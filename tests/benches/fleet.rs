@@ -63,6 +63,7 @@ async fn measure(hosts: usize, is_shared_with_kcl: bool) {
     let mut fleet = TestFleet::new(SHARDS);
     // Reads are not what is counted.
     fleet.options.reads.idle_every = Duration::from_secs(30);
+    fleet.options.reads.idle_max = Duration::from_secs(30);
     fleet.options.leases.shared_with_kcl = is_shared_with_kcl;
     let start = |n: usize| fleet.start(&format!("host-{n}"), NativePlugin::no_op(1).unwatched());
     let mut running: Vec<TestHost> = vec![start(0)];

@@ -4,12 +4,15 @@
 
 mod kcl_rows;
 
+use std::sync::Arc;
+
 use harness::embedded::Embedded;
 use harness::fake_coordinator::FakeCoordinator;
 use harness::fake_lease_store::FakeLeaseStore;
 use harness::fake_stream::FakeStream;
+use harness::shared_stream::SharedControl;
 use harness::{coordinator_contract, lease_store_contract, stream_contract};
-use shardmill_aws::CoordinatorTable;
+use shardmill_aws::{CoordinatorTable, KinesisReader};
 use shardmill_core::ports::{Coordinator, LeaseStore};
 use shardmill_local::LocalOptions;
 
@@ -53,5 +56,25 @@ mod kinesis {
     stream_contract!(async {
         let embedded = Embedded::start(LocalOptions::in_memory()).await;
         (embedded.stream("orders", 2).await, embedded)
+    });
+}
+
+/// As a stream of another account is read.
+mod kinesis_by_arn {
+    use super::*;
+    stream_contract!(async {
+        let embedded = Embedded::start(LocalOptions::in_memory()).await;
+        let stream = embedded.stream("orders", 2).await;
+        (stream.by_arn("arn:aws:kinesis:us-east-1:000000000000:stream/orders"), embedded)
+    });
+}
+
+mod shared_kinesis {
+    use super::*;
+    stream_contract!(async {
+        let embedded = Embedded::start(LocalOptions::in_memory()).await;
+        let stream = embedded.stream("orders", 2).await;
+        let reader = Arc::new(KinesisReader::new(embedded.clients.kinesis.clone(), stream.name().clone()));
+        (SharedControl::new(Arc::new(stream), reader), embedded)
     });
 }

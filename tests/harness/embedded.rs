@@ -5,11 +5,10 @@ use std::time::Duration;
 use aws_sdk_kinesis::primitives::Blob;
 use shardmill_aws::{AwsClients, AwsOptions, KinesisReader, LeaseTable, StaticCredentials, StreamAdmin, connect};
 use shardmill_core::ports::{PortFuture, StreamReader};
-use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
+use shardmill_core::stream::{SequenceNumber, ShardId, StreamName, StreamRef};
 use shardmill_local::{LOCAL_REGION, LocalOptions, LocalStack};
 
 use crate::contract::stream::StreamControl;
-use crate::fake_stream::FakeStream;
 
 /// A running stack and clients for it.
 pub struct Embedded {
@@ -77,8 +76,21 @@ impl EmbeddedStream {
         Self { client, reader }
     }
 
-    fn name(&self) -> &str {
-        self.reader.stream().as_str()
+    /// The same stream, read by its ARN.
+    ///
+    /// # Panics
+    ///
+    /// If that is none.
+    #[must_use]
+    pub fn by_arn(self, arn: &str) -> Self {
+        let stream = StreamRef::parse(arn).expect("an ARN");
+        let reader = KinesisReader::new(self.client.clone(), stream).with_page_shards(1);
+        Self { reader, ..self }
+    }
+
+    /// The stream.
+    pub fn name(&self) -> &StreamName {
+        self.reader.stream().name()
     }
 }
 
@@ -89,7 +101,7 @@ impl StreamControl for EmbeddedStream {
 
     fn put<'a>(&'a self, hash_key: u128, key: &'a str, data: &'a str) -> PortFuture<'a, (ShardId, SequenceNumber)> {
         Box::pin(async move {
-            let request = self.client.put_record().stream_name(self.name()).partition_key(key);
+            let request = self.client.put_record().stream_name(self.name().as_str()).partition_key(key);
             let request = request.explicit_hash_key(hash_key.to_string()).data(Blob::new(data));
             let reply = request.send().await.expect("the record is stored");
             let sequence = SequenceNumber::parse(&reply.sequence_number).expect("a sequence number");
@@ -99,14 +111,14 @@ impl StreamControl for EmbeddedStream {
 
     fn split<'a>(&'a self, shard: &'a ShardId, at: u128) -> PortFuture<'a, ()> {
         Box::pin(async move {
-            let request = self.client.split_shard().stream_name(self.name()).shard_to_split(shard.as_str());
+            let request = self.client.split_shard().stream_name(self.name().as_str()).shard_to_split(shard.as_str());
             request.new_starting_hash_key(at.to_string()).send().await.expect("the shard is split");
         })
     }
 
     fn merge<'a>(&'a self, left: &'a ShardId, right: &'a ShardId) -> PortFuture<'a, ()> {
         Box::pin(async move {
-            let request = self.client.merge_shards().stream_name(self.name()).shard_to_merge(left.as_str());
+            let request = self.client.merge_shards().stream_name(self.name().as_str()).shard_to_merge(left.as_str());
             request.adjacent_shard_to_merge(right.as_str()).send().await.expect("the shards are merged");
         })
     }
@@ -127,30 +139,4 @@ impl StreamControl for EmbeddedStream {
 fn machine_now_ms() -> u64 {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
-}
-
-impl StreamControl for FakeStream {
-    fn reader(&self) -> &dyn StreamReader {
-        self
-    }
-
-    fn put<'a>(&'a self, hash_key: u128, key: &'a str, data: &'a str) -> PortFuture<'a, (ShardId, SequenceNumber)> {
-        Box::pin(async move { self.put_at(hash_key, key, data.to_owned()) })
-    }
-
-    fn split<'a>(&'a self, shard: &'a ShardId, at: u128) -> PortFuture<'a, ()> {
-        Box::pin(async move { drop(FakeStream::split(self, shard, at)) })
-    }
-
-    fn merge<'a>(&'a self, left: &'a ShardId, right: &'a ShardId) -> PortFuture<'a, ()> {
-        Box::pin(async move { drop(FakeStream::merge(self, left, right)) })
-    }
-
-    fn timestamp(&self) -> PortFuture<'_, u64> {
-        Box::pin(async move {
-            let now = self.advance_ms(1);
-            self.advance_ms(1);
-            now
-        })
-    }
 }

@@ -169,6 +169,9 @@ fn note(row: &mut Lease, progress: &Progress) {
     if let Some(millis) = progress.millis_behind_latest {
         row.millis_behind_latest = Some(millis);
     }
+    if let Some(millis) = progress.settled_arrival_ms {
+        row.settled_arrival_ms = Some(millis);
+    }
     if let Some(rate) = progress.bytes_per_second {
         row.bytes_per_second = Some(rate);
     }

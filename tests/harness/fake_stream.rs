@@ -9,6 +9,7 @@ use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, StreamReader};
 use shardmill_core::stream::{HashKeyRange, Position, ReadFrom, Record, SequenceNumber, Shard, ShardId};
 
+use crate::contract::stream::StreamControl;
 use crate::faults::{Fault, Faults};
 
 /// An operation of the reader.
@@ -305,5 +306,31 @@ impl StreamReader for FakeStream {
 
     fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>> {
         Box::pin(self.call(ReadOp::Fetch, move |state| state.fetch(iterator, limit)))
+    }
+}
+
+impl StreamControl for FakeStream {
+    fn reader(&self) -> &dyn StreamReader {
+        self
+    }
+
+    fn put<'a>(&'a self, hash_key: u128, key: &'a str, data: &'a str) -> PortFuture<'a, (ShardId, SequenceNumber)> {
+        Box::pin(async move { self.put_at(hash_key, key, data.to_owned()) })
+    }
+
+    fn split<'a>(&'a self, shard: &'a ShardId, at: u128) -> PortFuture<'a, ()> {
+        Box::pin(async move { drop(FakeStream::split(self, shard, at)) })
+    }
+
+    fn merge<'a>(&'a self, left: &'a ShardId, right: &'a ShardId) -> PortFuture<'a, ()> {
+        Box::pin(async move { drop(FakeStream::merge(self, left, right)) })
+    }
+
+    fn timestamp(&self) -> PortFuture<'_, u64> {
+        Box::pin(async move {
+            let now = self.advance_ms(1);
+            self.advance_ms(1);
+            now
+        })
     }
 }

@@ -17,4 +17,5 @@ pub mod kcl_peer;
 pub mod native;
 pub mod process;
 pub mod setting;
+pub mod shared_stream;
 pub mod throttle;

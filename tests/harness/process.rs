@@ -146,18 +146,29 @@ impl Host {
 
     /// Its status page; needs `admin` in its configuration.
     pub async fn status(&self) -> serde_json::Value {
+        let body = self.page("/status").await;
+        // The body may come in chunks: the object is what lies between the outermost braces.
+        let object = body.find('{').zip(body.rfind('}')).map(|(from, to)| &body[from..=to]).unwrap_or_default();
+        serde_json::from_str(object).expect("JSON")
+    }
+
+    /// The sum of a metric over all its labels, where a line holds `filter`; 0 if there is none. Needs `admin`.
+    pub async fn metric(&self, name: &str, filter: &str) -> f64 {
+        let page = self.page("/metrics").await;
+        let lines = page.lines().filter(|line| line.starts_with(name) && line.contains(filter));
+        lines.filter_map(|line| line.rsplit(' ').next()?.trim().parse::<f64>().ok()).sum()
+    }
+
+    async fn page(&self, path: &str) -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let log = self.log();
         let address = log.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("the log names it");
         let mut stream = tokio::net::TcpStream::connect(address).await.expect("the admin pages answer");
-        let request = format!("GET /status HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("written");
         let mut reply = String::new();
         stream.read_to_string(&mut reply).await.expect("read");
-        let body = reply.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
-        // The body may come in chunks: the object is what lies between the outermost braces.
-        let object = body.find('{').zip(body.rfind('}')).map(|(from, to)| &body[from..=to]).unwrap_or_default();
-        serde_json::from_str(object).expect("JSON")
+        reply.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
     }
 
     /// Where its log is.

@@ -61,6 +61,17 @@ impl Setting {
         std::fs::rename(fresh, self.path().join("plugins").join(format!("{name}.wasm"))).expect("renamed");
     }
 
+    /// Puts a manifest beside a component, in one step.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be written.
+    pub fn drop_manifest(&self, name: &str, text: &str) {
+        let fresh = self.path().join("plugins").join(format!(".{name}.toml.new"));
+        std::fs::write(&fresh, text).expect("written");
+        std::fs::rename(fresh, self.path().join("plugins").join(format!("{name}.toml"))).expect("renamed");
+    }
+
     /// Starts a host whose output goes to `ID.ndjson`.
     ///
     /// # Panics
@@ -138,8 +149,17 @@ destination = "out"
     ///
     /// If the command fails.
     pub async fn put(&self, file: &Path) -> Vec<(String, String)> {
+        self.put_into(STREAM, file).await
+    }
+
+    /// The same into another stream.
+    ///
+    /// # Panics
+    ///
+    /// If the command fails.
+    pub async fn put_into(&self, stream: &str, file: &Path) -> Vec<(String, String)> {
         let file = file.to_str().expect("utf-8");
-        let args = ["put", "--local", "--stream", STREAM, "--key-field", "flight", "--json", file];
+        let args = ["put", "--local", "--stream", stream, "--key-field", "flight", "--json", file];
         let output = shardmill(&args, self.path()).await;
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a summary");

@@ -70,7 +70,7 @@ async fn a_bad_configuration_is_refused_with_its_line_and_exit_code_64() {
         ("stream = \"s\"\n[limits]\nmemory = \"many\"\n", "line 3"),
         ("stream = 7\n", "line 1"),
         ("[batch]\nrecords = -1\n", "line 2"),
-        ("", "missing field `stream`"),
+        ("[plugin.orders]\nstream = \"two words\"\n", "line 2: plugin.orders.stream"),
     ] {
         std::fs::write(folder.path().join("shardmill.toml"), config).unwrap();
         let ended = shardmill(&["run"], folder.path()).await;

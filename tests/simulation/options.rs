@@ -36,6 +36,7 @@ pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> WorkerOption
         reads: ReadLimits {
             records_per_call: dice.u32(1..=200),
             idle_every: Duration::from_millis(dice.u64(800..2_500)),
+            idle_max: Duration::from_secs(3),
             ..ReadLimits::default()
         },
         batches: BatchLimits {

@@ -295,7 +295,8 @@ async fn calls_stay_within_the_shards_rate() {
 #[tokio::test(start_paused = true)]
 async fn idle_shards_keep_no_bytes_from_each_other() {
     // The budget of a test host allows six replies at once; the shards are ten times as many.
-    let fleet = TestFleet::new(64);
+    let mut fleet = TestFleet::new(64);
+    fleet.options.reads.idle_max = fleet.options.reads.idle_every;
     let _host = fleet.start("a", NativePlugin::no_op(1));
     until("every shard was read", || fleet.stream.calls(ReadOp::Iterator) >= 64).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -331,4 +332,51 @@ async fn a_shard_whose_batch_fails_for_ever_fetches_no_more_than_it_may_hold() {
     tokio::time::sleep(Duration::from_mins(10)).await;
     let calls = fleet.stream.calls(ReadOp::Fetch);
     assert!(calls <= 4, "one batch in delivery, one reply waiting, one on its way: {calls} calls");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lag_is_what_kinesis_said_last_and_the_age_of_what_was_settled_last() {
+    let mut fleet = TestFleet::new(1);
+    fleet.options.reads.records_per_call = 10;
+    let shard = fleet.stream.shards()[0].id.clone();
+    for _ in 0..3 {
+        fleet.put(0..10);
+        fleet.stream.advance_ms(60_000);
+    }
+    let is_open = Arc::new(AtomicU32::new(0));
+    let opened = Arc::clone(&is_open);
+    // The first batch goes, the others fail until the gate opens.
+    let host = fleet.start(
+        "a",
+        NativePlugin::new(1, move |_, batch| {
+            let is_first = batch.records[0].arrival_ms < 60_000;
+            if is_first || opened.load(Ordering::Relaxed) > 0 { Ok(Processed::default()) } else { Err(trapped()) }
+        }),
+    );
+    let status = || host.status.snapshot().shards.get(shard.as_str()).cloned();
+    until("blocked at the second batch", || status().is_some_and(|shard| shard.blocked.is_some())).await;
+    let stuck = status().unwrap();
+    assert_eq!(stuck.settled_arrival_ms, Some(1), "the last settled record, however far was read");
+    let row = || fleet.row(&shard).unwrap();
+    until("the row says so", || row().settled_arrival_ms == Some(1)).await;
+    assert!(row().millis_behind_latest.is_some_and(|behind| behind >= 60_000), "{:?}", row());
+    is_open.store(1, Ordering::Relaxed);
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    assert_eq!(row().settled_arrival_ms, Some(120_001));
+    until("at the tip", || status().is_some_and(|shard| shard.millis_behind_latest == Some(0))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_is_not_said_to_be_at_its_tip_before_it_was_read() {
+    let fleet = TestFleet::new(1);
+    fleet.put(0..5);
+    fleet.stream.faults.draw_from(|op| (op == ReadOp::Fetch).then_some(Fault::Throttle));
+    let host = fleet.start("a", NativePlugin::no_op(1));
+    let shard = fleet.stream.shards()[0].id.clone();
+    until("read errors", || host.status.snapshot().shards.get(shard.as_str()).is_some_and(|s| s.read_error.is_some()))
+        .await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(fleet.row(&shard).unwrap().millis_behind_latest, None);
+    host.stop().await;
+    assert_eq!(fleet.row(&shard).unwrap().millis_behind_latest, None, "nothing was heard of the tip");
 }

@@ -6,4 +6,5 @@ mod balancing;
 mod delivery;
 mod leases;
 mod resharding;
+mod shared_read;
 mod swaps;

@@ -1,5 +1,6 @@
 //! Configuration in, a running host out: the only file that names the AWS and the Wasm adapters together.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +10,17 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use shardmill_aws::{AwsClients, CoordinatorTable, KinesisReader, LeaseTable};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, ProcessorFactory, Sink, StreamReader};
+use shardmill_core::stream::StreamRef;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
 use shardmill_wasm::{Runtime, RuntimeOptions};
-use shardmill_worker::{ByteBudget, Freezer, Ports, WorkerOptions};
+use shardmill_worker::{ByteBudget, Freezer, Ports, RingBudget, SharedStream, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Admin;
 use crate::clock::BootClock;
-use crate::config::{Config, OnRemove, SinkConfig};
+use crate::config::{Config, Manifest, OnRemove, PluginConfig, SinkConfig, StreamConfig};
 use crate::host_status::HostStatus;
 use crate::sinks::{FileSink, FileSinkOptions, LineFormat, Router, StdoutSink};
 use crate::supervisor::Supervisor;
@@ -30,11 +32,20 @@ const STDOUT: &str = "stdout";
 pub(crate) struct Parts {
     config: Config,
     clients: AwsClients,
-    reader: Arc<dyn StreamReader>,
     sink: Arc<dyn Sink>,
     destinations: Vec<String>,
     clock: Arc<dyn Clock>,
     budget: ByteBudget,
+    ring: RingBudget,
+    /// Streams that are read, each by all plugins together.
+    streams: HashMap<StreamRef, SharedStream>,
+}
+
+/// A plugin's settings, and whether a manifest has a part in them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) plugin: PluginConfig,
+    pub(crate) has_manifest: bool,
 }
 
 /// A host, built and not yet running.
@@ -77,7 +88,8 @@ impl Host {
         };
         let (folder, events) = PluginFolder::new(runtime, folder_options);
         let parts = Parts {
-            reader: Arc::new(KinesisReader::new(clients.kinesis.clone(), config.stream.clone())),
+            ring: RingBudget::of(budget.clone(), config.host.buffer_bytes),
+            streams: HashMap::new(),
             destinations: sinks.names(),
             sink: Arc::new(sinks),
             clock: Arc::new(BootClock),
@@ -133,40 +145,73 @@ fn open_sinks(config: &Config) -> anyhow::Result<Router> {
 }
 
 impl Parts {
-    /// Ports and settings of the worker for one plugin.
+    /// All settings of a plugin, its manifest read anew: a small file, read at most when it changed. The error says what to
+    /// mend, and where.
+    pub(crate) fn settings(&self, name: &PluginName) -> Result<Settings, String> {
+        let manifest = Manifest::read(&Manifest::path_in(&self.config.plugins, name));
+        let manifest = manifest.map_err(|error| error.to_string())?;
+        let plugin = self.config.of_plugin(name, manifest.as_ref())?;
+        for stream in &plugin.streams {
+            self.check_region(&stream.stream)?;
+        }
+        Ok(Settings { plugin, has_manifest: manifest.is_some() })
+    }
+
+    /// A client speaks to one region. The embedded stack is in none.
+    fn check_region(&self, stream: &StreamRef) -> Result<(), String> {
+        let ours = &self.clients.region;
+        match stream.region() {
+            Some(theirs) if theirs != ours && !self.config.aws.is_local => {
+                Err(format!("stream {stream} is in region {theirs}, this host in {ours}: run a host there for it"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ports and settings of the worker for one stream of a plugin.
     pub(crate) fn worker(
-        &self,
-        name: &PluginName,
+        &mut self,
+        settings: &PluginConfig,
+        stream: &StreamConfig,
         versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
     ) -> (Ports, WorkerOptions) {
-        let config = &self.config;
-        let own = config.plugin.get(name.as_str()).cloned().unwrap_or_default();
-        let application = own.application.unwrap_or_else(|| name.as_str().to_owned());
+        let application = stream.application.as_str();
         let ports = Ports {
-            reader: Arc::clone(&self.reader),
-            store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application.as_str())),
-            coordinator: Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), &application)),
+            reader: self.reader(&stream.stream),
+            store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application)),
+            coordinator: Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), application)),
             sink: Arc::clone(&self.sink),
             clock: Arc::clone(&self.clock),
             budget: self.budget.clone(),
             versions,
             freezer: Freezer::never(),
         };
+        let config = &self.config;
         let options = WorkerOptions {
-            plugin: name.clone(),
-            application,
-            stream: config.stream.clone(),
+            plugin: stream.label.clone(),
+            application: application.to_owned(),
+            stream: stream.stream.name().clone(),
             worker: config.worker_id.clone(),
-            initial_position: config.initial_position,
+            initial_position: stream.initial_position,
             leases: config.leases,
             reads: config.reads,
-            batches: config.batches,
-            checkpoints: config.checkpoints,
-            backoff: config.retry,
+            batches: settings.batches,
+            checkpoints: settings.checkpoints,
+            backoff: settings.retry,
             destinations: self.destinations.clone(),
-            config: own.config.into_iter().collect(),
+            config: settings.config.clone().into_iter().collect(),
         };
         (ports, options)
+    }
+
+    /// One plugin's share in reading the stream.
+    fn reader(&mut self, stream: &StreamRef) -> Arc<dyn StreamReader> {
+        self.streams.retain(|_, shared| !shared.is_unused());
+        let shared = self.streams.entry(stream.clone()).or_insert_with(|| {
+            let reader = KinesisReader::new(self.clients.kinesis.clone(), stream);
+            SharedStream::new(stream, Arc::new(reader), self.config.reads, self.ring.clone())
+        });
+        Arc::new(shared.reader())
     }
 
     pub(crate) fn drain_limit(&self) -> Duration {

@@ -2,8 +2,14 @@
 
 mod file;
 mod leases;
+mod manifest;
+mod plugin;
+mod problem;
 
-use std::collections::BTreeMap;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,17 +17,20 @@ use std::time::Duration;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::CheckpointPolicy;
-use shardmill_core::plugin::GuestLimits;
-use shardmill_core::stream::{InitialPosition, StreamName};
+use shardmill_core::plugin::{GuestLimits, PluginName};
+use shardmill_core::stream::{InitialPosition, StreamName, StreamRef};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
+
+pub use manifest::Manifest;
+pub use plugin::{PluginConfig, StreamConfig};
 
 use crate::sinks::LineFormat;
 
 /// A checked configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The stream that plugins read.
-    pub stream: StreamName,
+    /// The stream that plugins read which name none.
+    pub stream: Option<StreamRef>,
     /// The folder that plugins are dropped in.
     pub plugins: PathBuf,
     /// This host's id; made up from the host's name and a random part unless given.
@@ -46,8 +55,8 @@ pub struct Config {
     pub host: HostConfig,
     /// Sinks by name.
     pub sinks: BTreeMap<String, SinkConfig>,
-    /// What differs by plugin.
-    pub plugin: BTreeMap<String, PluginConfig>,
+    /// What differs by plugin, as it stands in the file; [`Config::of_plugin`] is what follows from it.
+    pub plugin: BTreeMap<String, toml::Table>,
 }
 
 /// How to reach AWS; what is absent comes from the ordinary chain.
@@ -112,15 +121,6 @@ pub enum SinkConfig {
     },
 }
 
-/// What differs by plugin.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PluginConfig {
-    /// The application's name, and so the lease table's; the plugin's name unless given.
-    pub application: Option<String>,
-    /// Values the plugin reads through `wasi:config/store`.
-    pub config: BTreeMap<String, String>,
-}
-
 /// A configuration that cannot be used. Its text names file, line and mend.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -142,6 +142,13 @@ pub enum ConfigError {
     },
 }
 
+/// The sections by plugin, whatever they hold.
+#[derive(serde::Deserialize)]
+struct Sections {
+    #[serde(default)]
+    plugin: BTreeMap<String, toml::Table>,
+}
+
 impl Config {
     /// Reads and checks `path`. Relative paths in it are relative to its folder.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
@@ -153,12 +160,63 @@ impl Config {
 
     /// Checks `text`. The error names line and mend.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
-        let file: file::ConfigFile = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
-        file.check(folder).map_err(|problem| problem.with_line(text))
+        let readable = |error: toml::de::Error| error.to_string().trim_end().to_owned();
+        let file: file::ConfigFile = toml::from_str(text).map_err(readable)?;
+        let Sections { plugin } = toml::from_str(text).map_err(readable)?;
+        file.check(folder, plugin).map_err(|problem| problem.with_line(text))
     }
 
     /// The defaults, reading `stream`, for commands that need no file.
     pub fn for_stream(stream: &StreamName) -> Result<Self, String> {
         Self::parse(&format!("stream = {:?}", stream.as_str()), Path::new("."))
+    }
+
+    /// All settings of a plugin: its section, over the manifest beside it, over the general settings, key by key.
+    pub fn of_plugin(&self, name: &PluginName, manifest: Option<&Manifest>) -> Result<PluginConfig, String> {
+        let under = manifest.map_or_else(toml::Table::new, |manifest| manifest.table.clone());
+        let section = self.plugin.get(name.as_str()).cloned().unwrap_or_default();
+        let file: plugin::PluginFile =
+            plugin::overlay(&section, under).try_into().map_err(|error: toml::de::Error| error.to_string())?;
+        let settings = file.check(name, self).map_err(|problem| match manifest {
+            Some(manifest) => match problem.line(&manifest.text) {
+                Some(line) => format!("{}: line {line}: {problem}", manifest.path.display()),
+                None => format!("{problem} ([plugin.{name}] over {})", manifest.path.display()),
+            },
+            None => problem.under(&format!("plugin.{name}")).to_string(),
+        })?;
+        if settings.streams.is_empty() {
+            return Err(format!(
+                "it names no stream: set `stream` in {name}.toml beside it, under [plugin.{name}], or for all plugins at \
+                 the top of the configuration"
+            ));
+        }
+        Ok(settings)
+    }
+
+    /// The streams that plugins name for themselves.
+    pub fn streams_of_plugins(&self) -> BTreeSet<StreamRef> {
+        self.stream_configs().into_iter().map(|one| one.stream).collect()
+    }
+
+    /// The stream whose leases are kept under `application`, if a section or a manifest says so.
+    pub fn stream_of_application(&self, application: &str) -> Option<StreamConfig> {
+        self.stream_configs().into_iter().find(|one| one.application == application)
+    }
+
+    /// Of all plugins that have a section here, or a manifest that lies there now. What cannot be read is left to the start
+    /// of its plugin to tell.
+    fn stream_configs(&self) -> Vec<StreamConfig> {
+        let entries = std::fs::read_dir(&self.plugins).into_iter().flatten().flatten();
+        let beside = entries.filter_map(|entry| {
+            let name = entry.file_name();
+            Some(name.to_str()?.strip_suffix(".toml")?.to_owned())
+        });
+        let names: BTreeSet<String> = self.plugin.keys().cloned().chain(beside).collect();
+        let streams = names.iter().filter_map(|name| {
+            let name = PluginName::new(name).ok()?;
+            let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name)).ok()?;
+            Some(self.of_plugin(&name, manifest.as_ref()).ok()?.streams)
+        });
+        streams.flatten().collect()
     }
 }

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
+use shardmill_core::plugin::PluginName;
 use shardmill_worker::{StatusBoard, WorkerStatus};
+
+use crate::config::StreamConfig;
 
 /// The shared view of a host. Cheap to clone.
 #[derive(Clone, Default)]
@@ -19,8 +22,10 @@ pub struct HostStatus {
 #[derive(Clone, Default)]
 struct PluginEntry {
     board: StatusBoard,
+    stream: Option<StreamConfig>,
     is_file_removed: bool,
     refused_file: Option<String>,
+    refused_settings: Option<String>,
 }
 
 /// A host at one moment.
@@ -31,11 +36,11 @@ pub struct HostSnapshot {
     pub worker_id: String,
     /// Whether everything that lay in the plugins folder at the start has been loaded or refused.
     pub is_folder_read: bool,
-    /// By plugin name.
+    /// By plugin name; `PLUGIN.STREAM` for the streams that a plugin has besides its first.
     pub plugins: BTreeMap<String, PluginSnapshot>,
 }
 
-/// A plugin at one moment.
+/// A plugin on one stream at one moment.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PluginSnapshot {
@@ -43,6 +48,12 @@ pub struct PluginSnapshot {
     pub is_file_removed: bool,
     /// Why the file now in the folder was refused, if it was; the version before it runs on.
     pub refused_file: Option<String>,
+    /// Why its settings were refused, if they were; those before them stay in use, if there were any.
+    pub refused_settings: Option<String>,
+    /// The stream it reads, as configured.
+    pub stream: Option<String>,
+    /// What its leases are kept under.
+    pub application: Option<String>,
     /// Its worker.
     #[serde(flatten)]
     pub worker: WorkerStatus,
@@ -56,10 +67,13 @@ impl HostStatus {
 
     /// A copy of everything, at one moment.
     pub fn snapshot(&self) -> HostSnapshot {
-        let plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
+        let plugins = self.lock();
         let snapshot = |entry: &PluginEntry| PluginSnapshot {
             is_file_removed: entry.is_file_removed,
             refused_file: entry.refused_file.clone(),
+            refused_settings: entry.refused_settings.clone(),
+            stream: entry.stream.as_ref().map(|stream| stream.stream.to_string()),
+            application: entry.stream.as_ref().map(|stream| stream.application.clone()),
             worker: entry.board.snapshot(),
         };
         HostSnapshot {
@@ -69,8 +83,14 @@ impl HostStatus {
         }
     }
 
-    pub(crate) fn started(&self, plugin: &str, board: StatusBoard) {
-        self.change(plugin, |entry| *entry = PluginEntry { board, ..PluginEntry::default() });
+    /// A plugin has begun to serve a stream. What was told of the plugin alone, before it had one, is told no more.
+    pub(crate) fn started(&self, plugin: &PluginName, stream: &StreamConfig, board: StatusBoard) {
+        let mut plugins = self.lock();
+        if plugins.get(plugin.as_str()).is_some_and(|entry| entry.stream.is_none()) {
+            plugins.remove(plugin.as_str());
+        }
+        let entry = PluginEntry { board, stream: Some(stream.clone()), ..PluginEntry::default() };
+        plugins.insert(stream.label.to_string(), entry);
     }
 
     pub(crate) fn file_accepted(&self, plugin: &str) {
@@ -84,20 +104,42 @@ impl HostStatus {
         self.change(plugin, |entry| entry.is_file_removed = true);
     }
 
-    pub(crate) fn file_refused(&self, plugin: &str, reason: String) {
-        self.change(plugin, |entry| entry.refused_file = Some(reason));
+    pub(crate) fn file_refused(&self, plugin: &str, reason: &str) {
+        self.change(plugin, |entry| entry.refused_file = Some(reason.to_owned()));
+    }
+
+    pub(crate) fn settings_accepted(&self, plugin: &str) {
+        self.change(plugin, |entry| entry.refused_settings = None);
+    }
+
+    pub(crate) fn settings_refused(&self, plugin: &str, reason: &str) {
+        self.change(plugin, |entry| entry.refused_settings = Some(reason.to_owned()));
     }
 
     pub(crate) fn folder_read(&self) {
         self.is_folder_read.store(true, Ordering::Release);
     }
 
-    pub(crate) fn stopped(&self, plugin: &str) {
-        self.plugins.lock().unwrap_or_else(PoisonError::into_inner).remove(plugin);
+    pub(crate) fn stopped(&self, label: &str) {
+        self.lock().remove(label);
     }
 
-    fn change(&self, plugin: &str, change: impl FnOnce(&mut PluginEntry)) {
-        let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
-        change(plugins.entry(plugin.to_owned()).or_default());
+    /// Changes the entry of each stream of `plugin`, or makes one if it has none yet.
+    fn change(&self, plugin: &str, change: impl Fn(&mut PluginEntry)) {
+        let mut plugins = self.lock();
+        let is_its =
+            |label: &str| label.strip_prefix(plugin).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let mut is_known = false;
+        for (_, entry) in plugins.iter_mut().filter(|(label, _)| is_its(label)) {
+            change(entry);
+            is_known = true;
+        }
+        if !is_known {
+            change(plugins.entry(plugin.to_owned()).or_default());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, PluginEntry>> {
+        self.plugins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,31 +13,43 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::assembly::Parts;
+use crate::assembly::{Parts, Settings};
 use crate::config::OnRemove;
 use crate::host_status::HostStatus;
 
 type Version = Arc<dyn ProcessorFactory>;
-type Ended = (PluginName, Result<(), WorkerError>);
 
-/// Owns one worker for each plugin.
+/// Owns the workers: one for each stream of each plugin.
 pub(crate) struct Supervisor {
     parts: Parts,
     status: HostStatus,
     running: HashMap<PluginName, Running>,
+    /// Versions that could not be started, for when their settings are mended.
+    waiting: HashMap<PluginName, Version>,
     workers: JoinSet<Ended>,
 }
 
+/// A plugin at work.
 struct Running {
     versions: watch::Sender<Version>,
+    settings: Settings,
     stop: CancellationToken,
-    /// A version to start with once this worker, which is stopping, has ended.
+    /// Workers that have not ended.
+    workers: usize,
+    /// A version to start with once these workers, which are stopping, have ended.
     next: Option<Version>,
+}
+
+/// A worker that has ended.
+struct Ended {
+    name: PluginName,
+    label: PluginName,
+    result: Result<(), WorkerError>,
 }
 
 impl Supervisor {
     pub(crate) fn new(parts: Parts, status: HostStatus) -> Self {
-        Self { parts, status, running: HashMap::new(), workers: JoinSet::new() }
+        Self { parts, status, running: HashMap::new(), waiting: HashMap::new(), workers: JoinSet::new() }
     }
 
     /// Follows the folder until `stop`; then drains all workers, each within the drain limit.
@@ -72,8 +84,9 @@ impl Supervisor {
                     tracing::warn!(file, %reason, "plugin file refused");
                 }
                 let plugin = file.strip_suffix(".wasm").unwrap_or(&file);
-                self.status.file_refused(plugin, reason.to_string());
+                self.status.file_refused(plugin, &reason.to_string());
             }
+            FolderEvent::ManifestChanged { name } => self.manifest_changed(name),
             FolderEvent::FirstScanDone => self.status.folder_read(),
         }
     }
@@ -92,25 +105,93 @@ impl Supervisor {
 
     fn start(&mut self, name: PluginName, version: Version) {
         tracing::info!(plugin = %name, digest = %version.digest(), "plugin loaded, starting");
-        let board = StatusBoard::default();
-        let (versions, offered) = watch::channel(version);
-        let (ports, options) = self.parts.worker(&name, offered);
-        let worker = match Worker::new(ports, options, board.clone()) {
-            Ok(worker) => worker,
-            Err(error) => {
-                tracing::error!(plugin = %name, %error, "the plugin's settings cannot work");
-                self.status.file_refused(name.as_str(), error.to_string());
-                return;
+        let made = self.settings(&name).and_then(|settings| {
+            let (versions, offered) = watch::channel(Arc::clone(&version));
+            let workers = settings.plugin.streams.iter().map(|stream| {
+                let (ports, options) = self.parts.worker(&settings.plugin, stream, offered.clone());
+                let board = StatusBoard::default();
+                let worker = Worker::new(ports, options, board.clone()).map_err(|error| error.to_string())?;
+                Ok((stream.clone(), board, worker))
+            });
+            let workers: Vec<_> = workers.collect::<Result<_, String>>()?;
+            Ok((settings, versions, workers))
+        });
+        let (settings, versions, workers) = match made {
+            Ok(made) => made,
+            Err(problem) => {
+                self.waiting.insert(name.clone(), version);
+                return self.refuse(&name, &problem);
             }
         };
-        self.status.started(name.as_str(), board);
+        self.waiting.remove(&name);
+        self.status.settings_accepted(name.as_str());
         let stop = CancellationToken::new();
-        let (stopped, limit, ended_name) = (stop.clone(), self.parts.drain_limit(), name.clone());
-        self.workers.spawn(async move { (ended_name, worker.run(stopped, limit).await) });
-        self.running.insert(name, Running { versions, stop, next: None });
+        let limit = self.parts.drain_limit();
+        let running = Running { versions, settings, stop: stop.clone(), workers: workers.len(), next: None };
+        for (stream, board, worker) in workers {
+            self.status.started(&name, &stream, board);
+            let (name, label, stop) = (name.clone(), stream.label, stop.clone());
+            self.workers.spawn(async move { Ended { name, label, result: worker.run(stop, limit).await } });
+        }
+        self.running.insert(name, running);
+    }
+
+    /// The plugin's settings as they stand now, unless what they name is another plugin's: two would fence each other.
+    fn settings(&self, name: &PluginName) -> Result<Settings, String> {
+        let settings = self.parts.settings(name)?;
+        for (other, running) in self.running.iter().filter(|(other, _)| *other != name) {
+            for theirs in &running.settings.plugin.streams {
+                if settings.plugin.streams.iter().any(|ours| ours.application == theirs.application) {
+                    let application = &theirs.application;
+                    return Err(format!(
+                        "its application {application} is plugin {other}'s: name another `application`"
+                    ));
+                }
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Harms no other plugin, and is told on the status page.
+    fn refuse(&self, name: &PluginName, problem: &str) {
+        tracing::error!(plugin = %name, problem, "the plugin's settings cannot work, it is not started");
+        self.status.settings_refused(name.as_str(), problem);
+    }
+
+    /// New settings need new workers: these drain, checkpoint and release, and the next ones resume where they ended.
+    fn manifest_changed(&mut self, name: PluginName) {
+        if let Some(version) = self.waiting.remove(&name) {
+            return self.start(name, version);
+        }
+        let settings = self.settings(&name);
+        let Some(running) = self.running.get_mut(&name) else { return };
+        if running.stop.is_cancelled() {
+            // It stops for good, or is about to start with what the manifest says by then.
+            return;
+        }
+        match settings {
+            Ok(settings) if settings == running.settings => self.status.settings_accepted(name.as_str()),
+            // As with a component: a deploy that deletes and copies must not move the plugin to other streams in between.
+            Ok(settings) if !settings.has_manifest => {
+                tracing::warn!(plugin = %name, "manifest removed; its settings stay in use until the host stops");
+                let problem = "the manifest was removed; its settings stay in use until the host stops";
+                self.status.settings_refused(name.as_str(), problem);
+            }
+            Ok(_) => {
+                tracing::info!(plugin = %name, "manifest changed, draining to start anew with the new settings");
+                let version = Arc::clone(&running.versions.borrow());
+                running.next = Some(version);
+                running.stop.cancel();
+            }
+            Err(problem) => {
+                tracing::warn!(plugin = %name, problem, "manifest refused, the settings before it stay in use");
+                self.status.settings_refused(name.as_str(), &problem);
+            }
+        }
     }
 
     fn removed(&mut self, name: &PluginName) {
+        self.waiting.remove(name);
         let Some(running) = self.running.get_mut(name) else { return };
         running.next = None;
         match self.parts.on_remove() {
@@ -127,19 +208,24 @@ impl Supervisor {
     }
 
     fn worker_ended(&mut self, ended: Result<Ended, tokio::task::JoinError>) {
-        let Ok((name, result)) = ended else {
+        let Ok(Ended { name, label, result }) = ended else {
             tracing::error!("a worker panicked; its leases will expire and be taken again");
             return;
         };
-        let running = self.running.remove(&name);
         match result {
-            Ok(()) => self.status.stopped(name.as_str()),
+            Ok(()) => self.status.stopped(label.as_str()),
             Err(error) => {
-                tracing::error!(plugin = %name, %error, "the plugin cannot be served");
-                self.status.file_refused(name.as_str(), error.to_string());
+                tracing::error!(plugin = %label, %error, "the plugin cannot be served");
+                self.status.file_refused(label.as_str(), &error.to_string());
             }
         }
-        if let Some(version) = running.and_then(|running| running.next) {
+        let Some(running) = self.running.get_mut(&name) else { return };
+        running.workers = running.workers.saturating_sub(1);
+        if running.workers > 0 {
+            return;
+        }
+        let ended = self.running.remove(&name);
+        if let Some(version) = ended.and_then(|running| running.next) {
             self.start(name, version);
         }
     }

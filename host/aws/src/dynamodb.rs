@@ -9,8 +9,10 @@ mod lease_item;
 mod lease_table;
 mod scan;
 mod shard_cache;
+mod siblings;
 mod table;
 
 pub use coordinator_table::CoordinatorTable;
 pub use inspection::TableInspector;
 pub use lease_table::LeaseTable;
+pub use siblings::applications_of_streams;

@@ -4,6 +4,7 @@ mod admin;
 mod convert;
 mod errors;
 mod listing;
+mod naming;
 mod reader;
 mod writer;
 

@@ -12,7 +12,7 @@ mod replay;
 mod replay_tests;
 
 pub use client::{AwsClients, AwsOptions, ConnectError, StaticCredentials, clients_from, connect};
-pub use dynamodb::{CoordinatorTable, LeaseTable, TableInspector};
+pub use dynamodb::{CoordinatorTable, LeaseTable, TableInspector, applications_of_streams};
 pub use kinesis::{
     AdminError, KinesisReader, PutEntry, PutError, PutReport, StreamAdmin, StreamDescription, StreamWriter,
 };

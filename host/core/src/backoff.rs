@@ -20,6 +20,16 @@ impl Backoff {
         Self { base: Duration::from_millis(100), cap: Duration::from_secs(30) }
     }
 
+    /// The first wait, at most.
+    pub const fn base(self) -> Duration {
+        self.base
+    }
+
+    /// No wait is longer.
+    pub const fn cap(self) -> Duration {
+        self.cap
+    }
+
     /// The longest wait after `failures` failures in a row (1 for the first).
     pub fn ceiling(self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);

@@ -22,7 +22,7 @@ pub use processor::{
     RecordProcessor,
 };
 pub use sink::{Origin, Sink, SinkError};
-pub use stream_reader::{Fetched, ReadError, ShardIterator, StreamReader};
+pub use stream_reader::{Fetched, PacedBy, ReadError, ShardIterator, StreamReader};
 
 /// A port's answer, boxed so that ports can be used behind `dyn`.
 pub type PortFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

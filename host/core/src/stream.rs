@@ -6,6 +6,7 @@ mod position;
 mod record;
 mod sequence_number;
 mod shard;
+mod stream_ref;
 
 pub use coverage::holes;
 pub use ids::{InvalidName, LeaseKey, ShardId, StreamName};
@@ -13,3 +14,4 @@ pub use position::{InitialPosition, Position, ReadFrom};
 pub use record::{Batch, Emitted, Record};
 pub use sequence_number::{InvalidSequenceNumber, SequenceNumber};
 pub use shard::{HashKeyRange, InvalidHashKeyRange, Shard};
+pub use stream_ref::{InvalidStreamRef, StreamRef};

@@ -7,6 +7,7 @@
 //! A version is announced when it is compiled. A file that does not become one leaves the last good version alone.
 
 mod event;
+mod manifests;
 mod reading;
 mod scan;
 mod tracker;

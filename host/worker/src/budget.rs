@@ -38,6 +38,12 @@ impl ByteBudget {
             Err(_) => std::future::pending().await,
         }
     }
+
+    /// Takes `bytes` if they are free and nobody waits for them.
+    pub fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).ok()?;
+        Arc::clone(&self.units).try_acquire_many_owned(units).ok().map(|permit| Reservation { permit })
+    }
 }
 
 impl Reservation {

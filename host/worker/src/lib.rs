@@ -15,12 +15,15 @@ mod grant;
 mod heart;
 pub mod metrics;
 mod options;
+mod pace;
 mod pipeline;
+mod shared_read;
 mod status;
 mod worker;
 
 pub use budget::{ByteBudget, Reservation};
 pub use freezer::Freezer;
 pub use options::{BatchLimits, InvalidOptions, LeaseOptions, ReadLimits, WorkerOptions};
+pub use shared_read::{RingBudget, SharedReader, SharedStream};
 pub use status::{BlockedStatus, ShardState, ShardStatus, StatusBoard, SwapRefusal, WorkerStatus};
 pub use worker::{Ports, Worker, WorkerError};

@@ -28,10 +28,14 @@ pub const SHARDS_GONE: &str = "shardmill_shards_gone_total";
 pub const HOLES: &str = "shardmill_coverage_holes";
 /// Milliseconds behind the tip. Labels: plugin, shard.
 pub const BEHIND: &str = "shardmill_millis_behind_latest";
+/// When the last settled record arrived, in seconds since the Unix epoch. Labels: plugin, shard.
+pub const SETTLED_ARRIVAL: &str = "shardmill_settled_arrival_seconds";
 /// Shards whose batch fails again and again. Labels: plugin, shard; 1 while blocked.
 pub const BLOCKED: &str = "shardmill_shard_blocked";
-/// `GetRecords` calls. Labels: plugin, outcome.
+/// Reads of shards. Labels: plugin, outcome.
 pub const READS: &str = "shardmill_reads_total";
+/// Reads of shared streams: called (cost a `GetRecords` call), shared (did not). Labels: stream, outcome.
+pub const SHARED_READS: &str = "shardmill_shared_reads_total";
 /// Records dropped from replies because they were fetched before. Labels: plugin.
 pub const REPEATS: &str = "shardmill_read_repeats_total";
 /// Swaps to another version of the plugin. Labels: plugin, outcome.
@@ -52,8 +56,10 @@ pub fn describe() {
     describe_counter!(SHARDS_GONE, Unit::Count, "shards trimmed away before they were read to their end");
     describe_gauge!(HOLES, Unit::Count, "parts of the hash key space that no lease covers");
     describe_gauge!(BEHIND, Unit::Milliseconds, "how far the last fetched record is behind the tip");
+    describe_gauge!(SETTLED_ARRIVAL, Unit::Seconds, "when the last settled record arrived, since the Unix epoch");
     describe_gauge!(BLOCKED, Unit::Count, "1 while a shard's batch fails again and again");
-    describe_counter!(READS, Unit::Count, "GetRecords calls, by outcome");
+    describe_counter!(READS, Unit::Count, "reads of shards by plugins, by outcome");
+    describe_counter!(SHARED_READS, Unit::Count, "reads of shards, by whether they cost a GetRecords call");
     describe_counter!(REPEATS, Unit::Count, "records dropped because they were fetched before");
     describe_counter!(SWAPS, Unit::Count, "swaps to another version of the plugin, by outcome");
 }

@@ -67,7 +67,7 @@ pub struct LeaseOptions {
 }
 
 /// What AWS allows on one shard, or less.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReadLimits {
     /// `GetRecords` calls a second (AWS limit: 5, shared by all polling consumers).
     pub calls_per_second: f64,
@@ -75,12 +75,14 @@ pub struct ReadLimits {
     pub bytes_per_second: f64,
     /// Records asked for in one call, at most 10,000 (AWS limit).
     pub records_per_call: u32,
-    /// Wait after a reply without records.
+    /// Wait after a reply without records at the shard's tip. Doubles with each further one, up to `idle_max`.
     pub idle_every: Duration,
+    /// The longest such wait: how late the first record on a silent shard may be noticed.
+    pub idle_max: Duration,
 }
 
 /// What one batch holds at most.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
     /// Records.
     pub records: usize,
@@ -132,6 +134,7 @@ impl Default for ReadLimits {
             bytes_per_second: 2.0 * 1024.0 * 1024.0,
             records_per_call: 10_000,
             idle_every: Duration::from_secs(1),
+            idle_max: Duration::from_secs(2),
         }
     }
 }
@@ -179,6 +182,9 @@ impl WorkerOptions {
         let reads = &self.reads;
         if !(reads.calls_per_second > 0.0 && reads.bytes_per_second > 0.0) {
             return refuse("reads", "calls and bytes per second must be above zero".to_owned());
+        }
+        if reads.idle_max < reads.idle_every {
+            return refuse("reads.idle-max", format!("must be at least reads.idle-every, {:?}", reads.idle_every));
         }
         if !(1..=10_000).contains(&reads.records_per_call) {
             return refuse("reads.records-per-call", format!("{} is not between 1 and 10000", reads.records_per_call));

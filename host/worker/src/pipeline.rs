@@ -1,5 +1,6 @@
 //! One shard's pipeline: fetch, batch, deliver, flush, settle, checkpoint, until the shard ends or the lease goes.
 
+mod arrivals;
 mod buffer;
 mod consumer;
 mod deliver;

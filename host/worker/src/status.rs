@@ -66,6 +66,8 @@ pub struct ShardStatus {
     pub plugin_digest: Option<String>,
     /// The last settled position of this run.
     pub settled: Option<String>,
+    /// When the last settled record arrived, in milliseconds since the Unix epoch.
+    pub settled_arrival_ms: Option<u64>,
     /// The checkpoint in the table, as far as this host knows.
     #[serde(serialize_with = "as_text")]
     pub checkpoint: Checkpoint,
@@ -148,6 +150,13 @@ impl StatusBoard {
         }
     }
 
+    /// The last record fetched in this run, and how far the tip was ahead of the last reply, the empty ones included.
+    pub(crate) fn last_reply(&self, shard: &ShardId) -> (Option<Position>, Option<u64>) {
+        let known = self.lock();
+        let status = known.shards.get(shard.as_str());
+        status.map_or((None, None), |status| (status.fetched.clone(), status.millis_behind_latest))
+    }
+
     fn lock(&self) -> MutexGuard<'_, WorkerStatus> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -170,6 +179,7 @@ impl ShardStatus {
             epoch,
             plugin_digest: None,
             settled: None,
+            settled_arrival_ms: None,
             checkpoint,
             fetched: None,
             is_at_tip: false,

@@ -132,7 +132,8 @@ impl Case {
 
 /// The row as a KCL reads it: without the attributes that shardmill adds, which a KCL ignores and keeps.
 fn without_ours(mut row: Item) -> Item {
-    const OURS: [&str; 5] = ["pluginDigest", "millisBehindLatest", "claimedBy", "heldSinceMillis", "stuckBecause"];
+    const OURS: [&str; 6] =
+        ["pluginDigest", "millisBehindLatest", "settledArrivalMillis", "claimedBy", "heldSinceMillis", "stuckBecause"];
     for name in OURS {
         row.remove(name);
     }

@@ -104,13 +104,19 @@ pub async fn of_two_takes_on_the_same_sight_one_wins_and_the_other_sees_the_winn
 pub async fn a_renewal_raises_the_counter_and_notes_progress(store: &dyn LeaseStore) {
     let token = held(store, "a").await;
     let digest = PluginDigest::from_hex(&"ab".repeat(32));
-    let progress = Progress { plugin_digest: digest.clone(), millis_behind_latest: Some(1_500), ..Progress::default() };
+    let progress = Progress {
+        plugin_digest: digest.clone(),
+        millis_behind_latest: Some(1_500),
+        settled_arrival_ms: Some(1_700_000_000_123),
+        ..Progress::default()
+    };
     let token = applied(store.renew(&token, &progress).await.expect("an answer"));
     assert_eq!(token.counter, LeaseCounter(2));
     let token = applied(store.renew(&token, &Progress::default()).await.expect("an answer"));
     let row = row(store, &token.key).await;
     assert_eq!((row.counter, row.checkpoint), (LeaseCounter(3), Checkpoint::TrimHorizon));
     assert_eq!((row.plugin_digest, row.millis_behind_latest), (digest, Some(1_500)));
+    assert_eq!(row.settled_arrival_ms, Some(1_700_000_000_123));
 }
 
 /// S: a worker that lost its lease changes nothing, whichever write it tries.

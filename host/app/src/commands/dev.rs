@@ -42,8 +42,12 @@ pub(super) async fn execute(args: DevArgs) -> anyhow::Result<()> {
     .context("cannot start the embedded stack")?;
     config.aws = crate::aws::at_endpoints(stack.kinesis_endpoint().to_owned(), stack.dynamodb_endpoint().to_owned());
     let clients = crate::aws::connect(&config.aws).await?;
-    StreamAdmin::new(clients.kinesis.clone()).ensure_stream(&stream, args.shards).await?;
-    let result = serve(&args, config, clients, stream, signals.stop()).await;
+    let admin = StreamAdmin::new(clients.kinesis.clone());
+    admin.ensure_stream(&stream, args.shards).await?;
+    for own in config.streams_of_plugins() {
+        admin.ensure_stream(own.name(), args.shards).await?;
+    }
+    let result = Box::pin(serve(&args, config, clients, stream, signals.stop())).await;
     stack.stop().await;
     result
 }
@@ -58,12 +62,13 @@ fn configure(args: &DevArgs, stream: StreamName) -> anyhow::Result<Config> {
             calls_per_second: 20.0,
             bytes_per_second: f64::from(1 << 30),
             idle_every: Duration::from_millis(200),
+            idle_max: Duration::from_millis(200),
             ..ReadLimits::default()
         };
         config.checkpoints.age = Duration::from_secs(1);
         config
     };
-    config.stream = stream;
+    config.stream = Some(stream.into());
     config.plugins.clone_from(&args.plugins);
     config.host.admin = Some(args.admin);
     // A restart with the same plugins need not compile them again.
@@ -83,8 +88,6 @@ async fn serve(
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let endpoints = config.aws.clone();
-    let applications = |name: &str| config.plugin.get(name).and_then(|plugin| plugin.application.clone());
-    let applications = |name: &str| applications(name).unwrap_or_else(|| name.to_owned());
     let host = Host::build(config.clone(), clients.clone(), telemetry::start_metrics()).await?;
     let status = host.status();
     let admin = host.admin_address().map(|address| format!("http://{address}/status"));
@@ -108,7 +111,7 @@ async fn serve(
             }
         };
         if args.until_idle {
-            let idle = wait_until_idle(&status, &clients, fed.as_ref(), &applications, &args.plugins);
+            let idle = wait_until_idle(&status, &clients, fed.as_ref(), &stream, &args.plugins);
             let waited = stop.run_until_cancelled(idle).await;
             let summary = Summary::new(&status.snapshot(), fed.as_ref(), started.elapsed());
             host_stop.cancel();
@@ -147,7 +150,7 @@ async fn wait_until_idle(
     status: &HostStatus,
     clients: &AwsClients,
     fed: Option<&PumpSummary>,
-    application_of: &impl Fn(&str) -> String,
+    stream: &StreamName,
     folder: &Path,
 ) -> anyhow::Result<()> {
     loop {
@@ -159,8 +162,9 @@ async fn wait_until_idle(
             bail!("there is no working plugin in {}; drop a component there", folder.display());
         } else if snapshot.plugins.values().all(|plugin| plugin.worker.is_idle()) {
             let mut is_done = true;
-            for name in snapshot.plugins.keys() {
-                let table = LeaseTable::new(clients.dynamodb.clone(), application_of(name).as_str());
+            let of_fed = snapshot.plugins.values().filter(|plugin| plugin.stream.as_deref() == Some(stream.as_str()));
+            for application in of_fed.filter_map(|plugin| plugin.application.as_deref()) {
+                let table = LeaseTable::new(clients.dynamodb.clone(), application);
                 is_done &= is_fed_checkpointed(&table.list().await?.leases, fed);
             }
             if is_done {

@@ -4,17 +4,17 @@ use std::fmt::Write;
 
 use anyhow::bail;
 use serde_json::json;
-use shardmill_aws::{AwsClients, KinesisReader, StreamAdmin, TableInspector};
+use shardmill_aws::{AwsClients, KinesisReader, StreamAdmin, TableInspector, applications_of_streams};
 use shardmill_core::doctor::{Diagnosis, Facts, LeaseTableFacts, Life, OwnerCensus, StreamFacts, TableFacts, diagnose};
 use shardmill_core::ports::StreamReader;
-use shardmill_core::stream::StreamName;
+use shardmill_core::stream::StreamRef;
 
 use super::{print, print_json};
 use crate::cli::DoctorArgs;
 use crate::config::AwsConfig;
 
 pub(super) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
-    let stream = args.stream.as_deref().map(StreamName::new).transpose()?;
+    let stream = args.stream.as_deref().map(StreamRef::parse).transpose()?;
     let aws = crate::aws::merge(&AwsConfig::default(), &args.aws)?;
     let clients = crate::aws::connect(&aws).await?;
     let facts = read(args, &clients, stream).await?;
@@ -23,6 +23,10 @@ pub(super) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
         print_json(&as_json(args, &facts, &diagnosis))?;
     } else {
         print(as_text(args, &facts, &diagnosis).trim_end());
+        let others = applications_of_streams(&clients.dynamodb, &args.application).await;
+        if !others.is_empty() {
+            print(&format!("\nfurther streams have tables of their own, to be asked about by: {}", others.join(", ")));
+        }
     }
     if diagnosis.is_usable() {
         return Ok(());
@@ -30,20 +34,21 @@ pub(super) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
     bail!("table {} must be mended before a host uses it", args.application)
 }
 
-async fn read(args: &DoctorArgs, clients: &AwsClients, stream: Option<StreamName>) -> anyhow::Result<Facts> {
+async fn read(args: &DoctorArgs, clients: &AwsClients, stream: Option<StreamRef>) -> anyhow::Result<Facts> {
     let inspector = TableInspector::new(clients.dynamodb.clone(), args.application.as_str());
     let companions = inspector.companions().await?;
     let stream = match stream {
-        Some(name) => Some(read_stream(clients, name).await?),
+        Some(stream) => Some(read_stream(clients, &stream).await?),
         None => None,
     };
     Ok(Facts { table: inspector.table(companions, args.watch_for).await?, companions, stream })
 }
 
-async fn read_stream(clients: &AwsClients, name: StreamName) -> anyhow::Result<StreamFacts> {
-    let found = StreamAdmin::new(clients.kinesis.clone()).describe(&name).await?;
+async fn read_stream(clients: &AwsClients, stream: &StreamRef) -> anyhow::Result<StreamFacts> {
+    let found = StreamAdmin::new(clients.kinesis.clone()).describe(stream).await?;
+    let name = stream.name().clone();
     let Some(found) = found else { return Ok(StreamFacts { name, status: None, identity: None, shards: Vec::new() }) };
-    let reader = KinesisReader::new(clients.kinesis.clone(), name.clone());
+    let reader = KinesisReader::new(clients.kinesis.clone(), stream);
     let (identity, shards) = (reader.identity().await?, reader.list_shards().await?);
     Ok(StreamFacts { name, status: Some(found.status), identity, shards })
 }

@@ -148,6 +148,10 @@ fn facts(place: &Place, reading: &Reading) -> Vec<(&'static str, String)> {
         let behind = age(std::time::Duration::from_millis(ms));
         facts.push(("behind", format!("{behind}, when the row was last written")));
     }
+    if let Some(ms) = lease.settled_arrival_ms.filter(|_| !lease.is_finished()) {
+        let old = age(std::time::Duration::from_millis(reading.wall_ms.saturating_sub(ms)));
+        facts.push(("settled", format!("records up to one that arrived {old} ago")));
+    }
     if let Some(bytes) = lease.bytes_per_second.filter(|_| !lease.is_finished()) {
         facts.push(("throughput", format!("{}/s", HumanBytes(bytes))));
     }
@@ -233,6 +237,7 @@ fn place_json(place: &Place) -> Value {
         "checkpoint": lease.checkpoint.to_string(),
         "has-advanced": place.has_advanced,
         "millis-behind-latest": lease.millis_behind_latest,
+        "settled-arrival-ms": lease.settled_arrival_ms,
         "bytes-per-second": lease.bytes_per_second,
         "plugin-digest": lease.plugin_digest.as_ref().map(shardmill_core::plugin::PluginDigest::as_str),
         "claimed-by": place.claim.as_ref().map(|claim| json!({

@@ -5,7 +5,7 @@ use std::time::Duration;
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
-use shardmill_aws::{CoordinatorTable, LeaseTable};
+use shardmill_aws::{CoordinatorTable, LeaseTable, applications_of_streams};
 use shardmill_core::fleet::FleetRows;
 use shardmill_core::lease::{Checkpoint, Lease};
 use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, StoreError};
@@ -29,6 +29,7 @@ struct Row {
     counter: u64,
     checkpoint: String,
     millis_behind_latest: Option<u64>,
+    settled_arrival_ms: Option<u64>,
     bytes_per_second: Option<u64>,
     plugin_digest: Option<String>,
     claimed_by: Option<String>,
@@ -42,11 +43,12 @@ pub(super) async fn execute(args: &LeasesArgs) -> anyhow::Result<()> {
     let aws = crate::aws::merge(&AwsConfig::default(), &args.aws)?;
     let clients = crate::aws::connect(&aws).await?;
     let table = LeaseTable::new(clients.dynamodb.clone(), args.application.as_str());
-    let coordinator = CoordinatorTable::new(clients.dynamodb, &args.application);
+    let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), &args.application);
     loop {
         show_leases(&table.list().await?, args)?;
         if !args.json {
             show_workers(coordinator.fleet().await);
+            show_other_streams(&applications_of_streams(&clients.dynamodb, &args.application).await);
         }
         let Some(interval) = args.watch else { return Ok(()) };
         if signals.stop().run_until_cancelled(tokio::time::sleep(interval)).await.is_none() {
@@ -77,6 +79,12 @@ fn show_workers(fleet: Result<FleetRows, StoreError>) {
     }
 }
 
+fn show_other_streams(applications: &[String]) {
+    if !applications.is_empty() {
+        print(&format!("\nfurther streams have leases of their own: {}", applications.join(", ")));
+    }
+}
+
 fn row(lease: &Lease) -> Row {
     Row {
         shard: lease.key.to_string(),
@@ -85,6 +93,7 @@ fn row(lease: &Lease) -> Row {
         counter: lease.counter.0,
         checkpoint: lease.checkpoint.to_string(),
         millis_behind_latest: lease.millis_behind_latest,
+        settled_arrival_ms: lease.settled_arrival_ms,
         bytes_per_second: lease.bytes_per_second,
         plugin_digest: lease.plugin_digest.as_ref().map(|digest| digest.as_str().to_owned()),
         claimed_by: lease.claimant.as_ref().map(ToString::to_string),
@@ -98,7 +107,7 @@ fn row(lease: &Lease) -> Row {
 fn lease_table(rows: &[Row], wall_ms: u64) -> Table {
     let has_claim = rows.iter().any(|row| row.claimed_by.is_some());
     let has_stuck = rows.iter().any(|row| row.stuck.is_some());
-    let mut header = vec!["shard", "owner", "since", "counter", "checkpoint", "lag", "plugin"];
+    let mut header = vec!["shard", "owner", "since", "counter", "checkpoint", "lag", "settled", "plugin"];
     header.extend(has_claim.then_some("claimed by"));
     header.extend(has_stuck.then_some("stuck"));
     let mut table = Table::new();
@@ -112,6 +121,8 @@ fn lease_table(rows: &[Row], wall_ms: u64) -> Table {
             Some(ms) => humantime::format_duration(Duration::from_millis(ms)).to_string(),
             None => "?".to_owned(),
         };
+        let arrived = row.settled_arrival_ms.filter(|_| !is_ended);
+        let settled = arrived.map(|ms| format!("{} old", age(Duration::from_millis(wall_ms.saturating_sub(ms)))));
         // The row remembers the last take after it was given up, too.
         let held_since = row.held_since_ms.filter(|_| row.owner.is_some());
         let since = held_since.map(|ms| age(Duration::from_millis(wall_ms.saturating_sub(ms))));
@@ -123,6 +134,7 @@ fn lease_table(rows: &[Row], wall_ms: u64) -> Table {
             row.counter.to_string(),
             row.checkpoint.clone(),
             lag,
+            or_dash(&settled),
             digest.to_owned(),
         ];
         cells.extend(has_claim.then(|| or_dash(&row.claimed_by)));

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use shardmill_aws::{CoordinatorTable, KinesisReader, LeaseTable};
+use shardmill_aws::{CoordinatorTable, KinesisReader, LeaseTable, applications_of_streams};
 use shardmill_core::fleet::{FleetRows, Incarnation, LeaderStep, Leadership, StreamRow, StreamVerdict};
 use shardmill_core::lease::{Lease, LeaseObserver, WorkerId};
 use shardmill_core::plan::{OVERDUE_LEASES, Outlook, PlanLimits, ShardList, alive_workers};
 use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, ReadError, StoreError, StreamReader};
-use shardmill_core::stream::{InitialPosition, ReadFrom, Shard, ShardId, StreamName};
+use shardmill_core::stream::{InitialPosition, ReadFrom, Shard, ShardId, StreamName, StreamRef};
 use shardmill_core::time::Moment;
 use shardmill_worker::{LeaseOptions, WorkerError};
 
@@ -81,10 +81,22 @@ impl Reading {
             reading.watched_for = reading.now.since(from);
             last
         };
-        let named = args.stream.as_deref().map(StreamName::new).transpose()?;
-        reading.stream = named
-            .or_else(|| config.as_ref().map(|config| config.stream.clone()))
-            .or_else(|| last.fleet.stream.as_ref().map(|row| row.name.clone()));
+        let named = args.stream.as_deref().map(StreamRef::parse).transpose()?;
+        let configured = config.as_ref().and_then(|config| config.stream_of_application(application));
+        if let Some(own) = &configured {
+            reading.limits.initial_position = own.initial_position;
+        }
+        let stream = named
+            .or_else(|| configured.map(|own| own.stream))
+            .or_else(|| config.as_ref().and_then(|config| config.stream.clone()))
+            .or_else(|| last.fleet.stream.as_ref().map(|row| row.name.clone().into()));
+        reading.stream = stream.as_ref().map(|stream| stream.name().clone());
+        let others = applications_of_streams(&clients.dynamodb, application).await;
+        if !others.is_empty() {
+            reading
+                .notes
+                .push(format!("further streams have leases of their own, to be asked about by: {}", others.join(", ")));
+        }
         if !last.has_leases {
             reading.notes.push(format!("there is no lease table {application} yet; the first host makes it"));
         } else if !last.has_coordinator {
@@ -93,10 +105,10 @@ impl Reading {
         }
         let (has_leases, has_any) = (last.has_leases, last.has_leases || last.has_coordinator);
         (reading.listing, reading.fleet) = (last.listing, last.fleet);
-        match reading.stream.clone() {
+        match stream {
             Some(stream) => {
-                let reader = KinesisReader::new(clients.kinesis, stream.clone());
-                reading.read_stream(application, stream, &reader).await?;
+                let reader = KinesisReader::new(clients.kinesis, &stream);
+                reading.read_stream(application, stream.name().clone(), &reader).await?;
             }
             None if !has_any => bail!(
                 "there is no lease table {application} and no table {}: name the application as its hosts do (a \

@@ -18,11 +18,12 @@ pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     config.aws = crate::aws::merge(&config.aws, &args.aws)?;
     let clients = crate::aws::connect(&config.aws).await?;
-    let (stream, worker_id) = (config.stream.clone(), config.worker_id.clone());
+    let worker_id = config.worker_id.clone();
+    let stream = config.stream.as_ref().map(ToString::to_string);
     let plugins = config.plugins.clone();
     let host = Host::build(config, clients, telemetry::start_metrics()).await.context("cannot start")?;
     let admin = host.admin_address().map(|address| format!("http://{address}/status"));
-    tracing::info!(%stream, worker = %worker_id, plugins = %plugins.display(), admin, "host started");
+    tracing::info!(stream, worker = %worker_id, plugins = %plugins.display(), admin, "host started");
     host.run(signals.stop().clone()).await;
     tracing::info!("host stopped");
     Ok(())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytesize::ByteSize;
 use serde::Deserialize;
@@ -11,24 +11,18 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::CheckpointPolicy;
 use shardmill_core::plugin::{GuestLimits, PluginName};
-use shardmill_core::stream::{InitialPosition, StreamName};
 use shardmill_worker::{BatchLimits, ReadLimits};
 
 use super::leases::LeasesFile;
-use super::{AwsConfig, Config, HostConfig, OnRemove, PluginConfig, SinkConfig};
+use super::plugin::{self, BatchFile, CheckpointFile, PluginFile, RetryFile};
+use super::problem::Problem;
+use super::{AwsConfig, Config, HostConfig, OnRemove, SinkConfig};
 use crate::sinks::LineFormat;
-
-/// A setting that parses but cannot work.
-#[derive(Debug)]
-pub(super) struct Problem {
-    key: &'static str,
-    message: String,
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct ConfigFile {
-    stream: String,
+    stream: Option<String>,
     #[serde(default = "default_plugins")]
     plugins: PathBuf,
     worker_id: Option<String>,
@@ -72,33 +66,8 @@ struct ReadsFile {
     records_per_call: Option<u32>,
     #[serde(default, with = "humantime_serde")]
     idle_every: Option<Duration>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct BatchFile {
-    records: Option<usize>,
-    bytes: Option<ByteSize>,
     #[serde(default, with = "humantime_serde")]
-    window: Option<Duration>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct CheckpointFile {
-    records: Option<u64>,
-    bytes: Option<ByteSize>,
-    #[serde(default, with = "humantime_serde")]
-    age: Option<Duration>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct RetryFile {
-    #[serde(default, with = "humantime_serde")]
-    base: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
-    cap: Option<Duration>,
+    idle_max: Option<Duration>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -144,60 +113,39 @@ enum SinkFile {
     },
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct PluginFile {
-    application: Option<String>,
-    #[serde(default)]
-    config: BTreeMap<String, String>,
-}
-
 fn default_plugins() -> PathBuf {
     "plugins".into()
-}
-
-// === impl Problem ===
-
-impl Problem {
-    pub(super) fn new(key: &'static str, message: impl Into<String>) -> Self {
-        Self { key, message: message.into() }
-    }
-
-    /// Finds the line that sets the key, for people; the key itself is named in any case.
-    pub(super) fn with_line(&self, text: &str) -> String {
-        let name = self.key.rsplit('.').next().unwrap_or(self.key);
-        let sets_key =
-            |line: &str| line.trim_start().strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with('='));
-        match text.lines().position(sets_key) {
-            Some(index) => format!("line {}: {}: {}", index + 1, self.key, self.message),
-            None => format!("{}: {}", self.key, self.message),
-        }
-    }
 }
 
 // === impl ConfigFile ===
 
 impl ConfigFile {
-    pub(super) fn check(self, folder: &Path) -> Result<Config, Problem> {
-        let stream = StreamName::new(&self.stream).map_err(|error| Problem::new("stream", error.to_string()))?;
+    /// `sections` is the same file's `[plugin]`, as it stands there.
+    pub(super) fn check(self, folder: &Path, sections: BTreeMap<String, toml::Table>) -> Result<Config, Problem> {
         let worker_id = self.worker_id.unwrap_or_else(made_up_worker_id);
         let worker_id = WorkerId::new(&worker_id).ok_or_else(|| Problem::new("worker-id", "must not be empty"))?;
-        Ok(Config {
-            stream,
+        let config = Config {
+            stream: self.stream.as_deref().map(plugin::stream).transpose()?,
             plugins: folder.join(self.plugins),
             worker_id,
-            initial_position: initial_position(self.initial_position.as_deref())?,
+            initial_position: plugin::initial_position(self.initial_position.as_deref())?,
             aws: self.aws.check(),
             leases: self.leases.check()?,
             reads: self.reads.check(),
-            batches: self.batch.check(),
-            checkpoints: self.checkpoint.check(),
-            retry: self.retry.check()?,
+            batches: self.batch.check(BatchLimits::default())?,
+            checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
+            retry: self.retry.check(Backoff::standard())?,
             limits: self.limits.check()?,
             host: self.host.check(folder)?,
             sinks: self.sinks.into_iter().map(|(name, sink)| (name, sink.check(folder))).collect(),
-            plugin: check_plugins(self.plugin)?,
-        })
+            plugin: sections,
+        };
+        for (name, file) in self.plugin {
+            let section = format!("plugin.{name}");
+            let name = PluginName::new(&name).map_err(|error| Problem::new(&section, error.to_string()))?;
+            file.check(&name, &config).map_err(|problem| problem.under(&section))?;
+        }
+        Ok(config)
     }
 }
 
@@ -205,39 +153,6 @@ impl ConfigFile {
 fn made_up_worker_id() -> String {
     let host = gethostname::gethostname().to_string_lossy().into_owned();
     format!("{host}-{:08x}", fastrand::u32(..))
-}
-
-fn initial_position(text: Option<&str>) -> Result<InitialPosition, Problem> {
-    match text {
-        None | Some("trim-horizon") => Ok(InitialPosition::TrimHorizon),
-        Some("latest") => Ok(InitialPosition::Latest),
-        Some(time) => {
-            let time = humantime::parse_rfc3339_weak(time).map_err(|_| {
-                let help = r#"use "trim-horizon", "latest" or a time such as "2026-01-31T00:00:00Z""#;
-                Problem::new("initial-position", format!("{time:?} is none of these: {help}"))
-            })?;
-            let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-            Ok(InitialPosition::AtTimestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)))
-        }
-    }
-}
-
-fn check_plugins(plugins: BTreeMap<String, PluginFile>) -> Result<BTreeMap<String, PluginConfig>, Problem> {
-    for (name, file) in &plugins {
-        PluginName::new(name).map_err(|error| Problem::new("plugin", error.to_string()))?;
-        // The application names the lease table.
-        if let Some(application) = &file.application {
-            let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-            if !(3..=255).contains(&application.len()) || !application.chars().all(is_allowed) {
-                let rule = "it names a DynamoDB table: use 3 to 255 letters, digits, '_', '.' or '-'";
-                return Err(Problem::new("plugin.application", format!("{application:?}: {rule}")));
-            }
-        }
-    }
-    Ok(plugins
-        .into_iter()
-        .map(|(name, file)| (name, PluginConfig { application: file.application, config: file.config }))
-        .collect())
 }
 
 impl AwsFile {
@@ -254,42 +169,15 @@ impl AwsFile {
 impl ReadsFile {
     fn check(self) -> ReadLimits {
         let defaults = ReadLimits::default();
+        let idle_every = self.idle_every.unwrap_or(defaults.idle_every);
+        let idle_max = self.idle_max.unwrap_or(idle_every * 2);
         ReadLimits {
             calls_per_second: self.calls_per_second.unwrap_or(defaults.calls_per_second),
             bytes_per_second: self.bytes_per_second.map_or(defaults.bytes_per_second, |size| size.as_u64() as f64),
             records_per_call: self.records_per_call.unwrap_or(defaults.records_per_call),
-            idle_every: self.idle_every.unwrap_or(defaults.idle_every),
+            idle_every,
+            idle_max,
         }
-    }
-}
-
-impl BatchFile {
-    fn check(self) -> BatchLimits {
-        let defaults = BatchLimits::default();
-        BatchLimits {
-            records: self.records.unwrap_or(defaults.records),
-            bytes: self.bytes.map_or(defaults.bytes, to_usize),
-            window: self.window.unwrap_or(defaults.window),
-        }
-    }
-}
-
-impl CheckpointFile {
-    fn check(self) -> CheckpointPolicy {
-        let defaults = CheckpointPolicy::default();
-        CheckpointPolicy {
-            records: self.records.unwrap_or(defaults.records),
-            bytes: self.bytes.map_or(defaults.bytes, |size| size.as_u64()),
-            age: self.age.unwrap_or(defaults.age),
-        }
-    }
-}
-
-impl RetryFile {
-    fn check(self) -> Result<Backoff, Problem> {
-        let base = self.base.unwrap_or(Duration::from_millis(100));
-        let cap = self.cap.unwrap_or(Duration::from_secs(30).max(base));
-        Backoff::new(base, cap).ok_or_else(|| Problem::new("retry.base", "must be above zero and at most retry.cap"))
     }
 }
 
@@ -345,6 +233,6 @@ impl SinkFile {
     }
 }
 
-fn to_usize(size: ByteSize) -> usize {
+pub(super) fn to_usize(size: ByteSize) -> usize {
     usize::try_from(size.as_u64()).unwrap_or(usize::MAX)
 }

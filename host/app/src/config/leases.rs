@@ -6,7 +6,7 @@ use serde::Deserialize;
 use shardmill_core::plan::Balance;
 use shardmill_worker::LeaseOptions;
 
-use super::file::Problem;
+use super::problem::Problem;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]

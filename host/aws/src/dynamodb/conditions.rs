@@ -174,6 +174,10 @@ fn held_write(
         values.insert(":behind".to_owned(), number(millis));
         set("millisBehindLatest = :behind");
     }
+    if let Some(millis) = progress.settled_arrival_ms {
+        values.insert(":arrived".to_owned(), number(millis));
+        set("settledArrivalMillis = :arrived");
+    }
     if let Some(rate) = progress.bytes_per_second {
         values.insert(":rate".to_owned(), throughput(rate));
         set("throughputKBps = :rate");

@@ -34,6 +34,7 @@ const MILLIS_BEHIND_LATEST: &str = "millisBehindLatest";
 /// shardmill's own: who asked the owner for the lease.
 const CLAIMED_BY: &str = "claimedBy";
 /// shardmill's own, for people.
+const SETTLED_ARRIVAL: &str = "settledArrivalMillis";
 const HELD_SINCE: &str = "heldSinceMillis";
 /// shardmill's own, for people.
 const STUCK: &str = "stuckBecause";
@@ -77,6 +78,7 @@ pub(super) fn encode(lease: &Lease) -> Item {
     put(PLUGIN_DIGEST, lease.plugin_digest.as_ref().map(|digest| text(digest.as_str())));
     put(MILLIS_BEHIND_LATEST, lease.millis_behind_latest.map(number));
     put(CLAIMED_BY, lease.claimant.as_ref().map(|claimant| text(claimant.as_str())));
+    put(SETTLED_ARRIVAL, lease.settled_arrival_ms.map(number));
     put(HELD_SINCE, lease.held_since_ms.map(number));
     put(THROUGHPUT, lease.bytes_per_second.map(throughput));
     put(STUCK, lease.stuck.as_deref().map(text));
@@ -118,6 +120,7 @@ pub(super) fn decode(item: &Item) -> Result<Lease, String> {
         millis_behind_latest: unsigned(item, MILLIS_BEHIND_LATEST).ok().flatten(),
         checkpoint_owner: worker(item, CHECKPOINT_OWNER)?,
         claimant: worker(item, CLAIMED_BY)?,
+        settled_arrival_ms: unsigned(item, SETTLED_ARRIVAL).ok().flatten(),
         held_since_ms: unsigned(item, HELD_SINCE).ok().flatten(),
         bytes_per_second: read_throughput(item),
         stuck: string(item, STUCK).ok().flatten().map(str::to_owned),

@@ -134,6 +134,7 @@ fn what_is_encoded_is_decoded_unchanged() {
         hash_range: HashKeyRange::new(5, u128::MAX),
         plugin_digest: PluginDigest::from_hex(&"ab".repeat(32)),
         millis_behind_latest: Some(1_200),
+        settled_arrival_ms: Some(1_700_000_000_100),
         checkpoint_owner: None,
         claimant: WorkerId::new("thief"),
         held_since_ms: Some(1_700_000_000_000),

@@ -7,10 +7,10 @@ use aws_sdk_kinesis::operation::create_stream::CreateStreamError;
 use aws_sdk_kinesis::types::StreamStatus;
 use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::ReadError;
-use shardmill_core::stream::StreamName;
+use shardmill_core::stream::StreamRef;
 
-use super::convert;
 use super::errors::read_error;
+use super::{convert, naming};
 
 /// Real Kinesis takes 10 to 30 s to make a stream; ten times that means that it will not.
 const ACTIVE_WAIT_MAX: Duration = Duration::from_mins(5);
@@ -48,7 +48,7 @@ pub enum AdminError {
     #[error("stream {stream} is still {status} after {waited:?}")]
     NotActive {
         /// The stream.
-        stream: StreamName,
+        stream: StreamRef,
         /// The last status seen.
         status: String,
         /// How long was waited.
@@ -62,17 +62,30 @@ impl StreamAdmin {
         Self { client }
     }
 
-    /// Makes the stream if there is none, and waits until it can be used. An existing stream keeps its shards.
-    pub async fn ensure_stream(&self, stream: &StreamName, shards: u32) -> Result<StreamDescription, AdminError> {
-        if self.describe(stream).await?.is_none() {
-            self.create(stream, shards).await?;
+    /// Makes the stream if there is none, and waits until it can be used. An existing stream keeps its shards; another
+    /// account's cannot be made.
+    pub async fn ensure_stream(
+        &self,
+        stream: impl Into<StreamRef>,
+        shards: u32,
+    ) -> Result<StreamDescription, AdminError> {
+        let stream = stream.into();
+        if self.describe(&stream).await?.is_none() {
+            self.create(&stream, shards).await?;
         }
-        self.wait_until_active(stream).await
+        self.wait_until_active(&stream).await
     }
 
     /// `None` if there is no such stream.
-    pub async fn describe(&self, stream: &StreamName) -> Result<Option<StreamDescription>, AdminError> {
-        let reply = self.client.describe_stream_summary().stream_name(stream.as_str()).send().await;
+    pub async fn describe(&self, stream: impl Into<StreamRef>) -> Result<Option<StreamDescription>, AdminError> {
+        let stream = &stream.into();
+        let reply = self
+            .client
+            .describe_stream_summary()
+            .set_stream_name(naming::name(stream))
+            .set_stream_arn(naming::arn(stream))
+            .send()
+            .await;
         let summary = match reply {
             Ok(reply) => reply.stream_description_summary,
             Err(error) => match read_error(&error) {
@@ -88,9 +101,10 @@ impl StreamAdmin {
         }))
     }
 
-    async fn create(&self, stream: &StreamName, shards: u32) -> Result<(), AdminError> {
+    async fn create(&self, stream: &StreamRef, shards: u32) -> Result<(), AdminError> {
         let shard_count = i32::try_from(shards).unwrap_or(i32::MAX);
-        let reply = self.client.create_stream().stream_name(stream.as_str()).shard_count(shard_count).send().await;
+        let reply =
+            self.client.create_stream().stream_name(stream.name().as_str()).shard_count(shard_count).send().await;
         match reply {
             Ok(_) => Ok(()),
             // Somebody else was faster.
@@ -101,7 +115,7 @@ impl StreamAdmin {
         }
     }
 
-    async fn wait_until_active(&self, stream: &StreamName) -> Result<StreamDescription, AdminError> {
+    async fn wait_until_active(&self, stream: &StreamRef) -> Result<StreamDescription, AdminError> {
         let (mut poll, mut waited) = (POLL_FIRST, Duration::ZERO);
         loop {
             let description = self.describe(stream).await?;
@@ -121,8 +135,13 @@ impl StreamAdmin {
 }
 
 /// What tells the stream from another of its name: its creation time. `None` if there is none, or it is on its way out.
-pub(super) async fn identity(client: &Client, stream: &StreamName) -> Result<Option<StreamIdentity>, ReadError> {
-    let reply = client.describe_stream_summary().stream_name(stream.as_str()).send().await;
+pub(super) async fn identity(client: &Client, stream: &StreamRef) -> Result<Option<StreamIdentity>, ReadError> {
+    let reply = client
+        .describe_stream_summary()
+        .set_stream_name(naming::name(stream))
+        .set_stream_arn(naming::arn(stream))
+        .send()
+        .await;
     let summary = match reply {
         Ok(reply) => reply.stream_description_summary,
         Err(error) => match read_error(&error) {

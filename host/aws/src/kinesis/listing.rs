@@ -7,10 +7,10 @@ use aws_sdk_kinesis::error::SdkError;
 use aws_sdk_kinesis::operation::list_shards::ListShardsError;
 use shardmill_core::ports::ReadError;
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::stream::{Shard, ShardId, StreamName};
+use shardmill_core::stream::{Shard, ShardId, StreamRef};
 
-use super::convert;
 use super::errors::read_error;
+use super::{convert, naming};
 
 /// Shards of one page; also the API's own default and maximum for streams of that size.
 pub(super) const PAGE_SHARDS_MAX: i32 = 1_000;
@@ -28,7 +28,7 @@ enum PageError {
 /// All shards, `page_shards` a page.
 pub(super) async fn list_shards(
     client: &Client,
-    stream: &StreamName,
+    stream: &StreamRef,
     page_shards: i32,
 ) -> Result<Vec<Shard>, ReadError> {
     for _ in 0..LISTINGS_MAX {
@@ -41,14 +41,15 @@ pub(super) async fn list_shards(
     Err(ReadError::Unavailable { message: format!("the shard listing expired {LISTINGS_MAX} times in a row") })
 }
 
-async fn list_once(client: &Client, stream: &StreamName, page_shards: i32) -> Result<Vec<Shard>, PageError> {
+async fn list_once(client: &Client, stream: &StreamRef, page_shards: i32) -> Result<Vec<Shard>, PageError> {
     let mut shards = Vec::new();
     let mut token = None;
     for _ in 0..PAGES_MAX {
-        let request = client.list_shards().max_results(page_shards);
+        let request = client.list_shards().max_results(page_shards).set_stream_arn(naming::arn(stream));
+        // A token stands for the name as well; both together are refused (API reference).
         let request = match token.take() {
             Some(token) => request.next_token(token),
-            None => request.stream_name(stream.as_str()),
+            None => request.set_stream_name(naming::name(stream)),
         };
         let page = request.send().await.map_err(|error| page_error(&error))?;
         for shard in page.shards.unwrap_or_default() {

@@ -5,11 +5,11 @@ use aws_sdk_kinesis::primitives::DateTime;
 use aws_sdk_kinesis::types::ShardIteratorType;
 use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, StreamReader};
-use shardmill_core::stream::{ReadFrom, Shard, ShardId, StreamName};
+use shardmill_core::stream::{ReadFrom, Shard, ShardId, StreamRef};
 
 use super::errors::read_error;
 use super::listing::{self, PAGE_SHARDS_MAX};
-use super::{admin, convert};
+use super::{admin, convert, naming};
 
 /// Records of one reply (AWS limit); a larger limit would be refused.
 const FETCH_RECORDS_MAX: u32 = 10_000;
@@ -18,14 +18,14 @@ const FETCH_RECORDS_MAX: u32 = 10_000;
 #[derive(Debug, Clone)]
 pub struct KinesisReader {
     client: Client,
-    stream: StreamName,
+    stream: StreamRef,
     page_shards: i32,
 }
 
 impl KinesisReader {
-    /// Reads `stream` through `client`.
-    pub fn new(client: Client, stream: StreamName) -> Self {
-        Self { client, stream, page_shards: PAGE_SHARDS_MAX }
+    /// Reads `stream` through `client`, which must be of the region in its ARN.
+    pub fn new(client: Client, stream: impl Into<StreamRef>) -> Self {
+        Self { client, stream: stream.into(), page_shards: PAGE_SHARDS_MAX }
     }
 
     /// Lists shards in pages of this many, at most 1,000. For tests of the paging.
@@ -35,13 +35,13 @@ impl KinesisReader {
     }
 
     /// The stream.
-    pub fn stream(&self) -> &StreamName {
+    pub fn stream(&self) -> &StreamRef {
         &self.stream
     }
 
     async fn request_iterator(&self, shard: &ShardId, from: &ReadFrom) -> Result<ShardIterator, ReadError> {
-        let request =
-            self.client.get_shard_iterator().stream_name(self.stream.as_str()).shard_id(shard.as_str().to_owned());
+        let request = self.client.get_shard_iterator().shard_id(shard.as_str());
+        let request = request.set_stream_name(naming::name(&self.stream)).set_stream_arn(naming::arn(&self.stream));
         let request = match from {
             ReadFrom::TrimHorizon => request.shard_iterator_type(ShardIteratorType::TrimHorizon),
             ReadFrom::Latest => request.shard_iterator_type(ShardIteratorType::Latest),
@@ -62,6 +62,7 @@ impl KinesisReader {
     async fn get_records(&self, iterator: &ShardIterator, limit: u32) -> Result<Fetched, ReadError> {
         let limit = i32::try_from(limit.clamp(1, FETCH_RECORDS_MAX)).unwrap_or(i32::MAX);
         let request = self.client.get_records().shard_iterator(&iterator.0).limit(limit);
+        let request = request.set_stream_arn(naming::arn(&self.stream));
         let reply = request.send().await.map_err(|error| read_error(&error))?;
         Ok(Fetched {
             records: reply.records.into_iter().map(convert::record).collect::<Result<_, _>>()?,

@@ -123,6 +123,7 @@ fn lease(key: &str) -> Lease {
         hash_range: None,
         plugin_digest: None,
         millis_behind_latest: None,
+        settled_arrival_ms: None,
         checkpoint_owner: None,
         claimant: None,
         held_since_ms: None,

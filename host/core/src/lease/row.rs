@@ -75,6 +75,8 @@ pub struct Lease {
     pub plugin_digest: Option<PluginDigest>,
     /// shardmill: how far behind the tip the holder was at its last write, in milliseconds.
     pub millis_behind_latest: Option<u64>,
+    /// shardmill, for people only: when the last settled record arrived, in milliseconds since the Unix epoch.
+    pub settled_arrival_ms: Option<u64>,
     /// Present while a KCL 3.x hand-off is under way; always removed by a take.
     pub checkpoint_owner: Option<WorkerId>,
     /// shardmill: who asked the owner for the lease; stays when the owner gives it up, is removed by a take.
@@ -101,6 +103,7 @@ impl Lease {
             hash_range: Some(shard.hash_range),
             plugin_digest: None,
             millis_behind_latest: None,
+            settled_arrival_ms: None,
             checkpoint_owner: None,
             claimant: None,
             held_since_ms: None,

@@ -27,6 +27,12 @@ impl PluginName {
         Ok(Self(name.into()))
     }
 
+    /// What the plugin is called where it serves one of several streams: `NAME.STREAM`. No file can be named so.
+    #[must_use]
+    pub fn on_stream(&self, stream: &str) -> Self {
+        Self(format!("{}.{stream}", self.0).into())
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

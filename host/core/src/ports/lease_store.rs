@@ -102,8 +102,10 @@ pub struct BadRow {
 pub struct Progress {
     /// The plugin version at work.
     pub plugin_digest: Option<PluginDigest>,
-    /// How far behind the tip the last fetched record was, in milliseconds.
+    /// How far behind the tip the last reply was, in milliseconds.
     pub millis_behind_latest: Option<u64>,
+    /// When the last settled record arrived, in milliseconds since the Unix epoch.
+    pub settled_arrival_ms: Option<u64>,
     /// Bytes of record data a second, a moving average.
     pub bytes_per_second: Option<u64>,
     /// Why the shard does not get on; `None` clears what was noted before.

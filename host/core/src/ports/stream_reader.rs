@@ -17,8 +17,23 @@ pub trait StreamReader: Send + Sync {
         from: &'a ReadFrom,
     ) -> PortFuture<'a, Result<ShardIterator, ReadError>>;
 
-    /// One `GetRecords` call, at most `limit` records. Pacing is the caller's.
+    /// One `GetRecords` call, at most `limit` records. Pacing is the caller's, unless [`StreamReader::turn`] says otherwise.
     fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>>;
+
+    /// Waits until a `fetch` is worth making, and tells who keeps the shard's rates. Called before memory is reserved for
+    /// a reply, so that a shard that waits for its turn holds none. `next` is where it would read, if that is known.
+    fn turn<'a>(&'a self, _shard: &'a ShardId, _next: Option<&'a ShardIterator>) -> PortFuture<'a, PacedBy> {
+        Box::pin(std::future::ready(PacedBy::Caller))
+    }
+}
+
+/// Who keeps calls and bytes within a shard's rates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PacedBy {
+    /// Each caller, for itself.
+    Caller,
+    /// The reader, for all its callers: a shard's rates are shared by whoever reads it.
+    Reader,
 }
 
 /// An opaque place to read on from; expires after five minutes (AWS limit).

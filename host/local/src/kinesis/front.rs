@@ -85,6 +85,7 @@ impl Front {
             Some(Target::GetShardIterator) => {
                 let _shared = self.share().await;
                 let mended = mend(request, async |body| {
+                    requests::name_by_arn(body);
                     let _was_needed = requests::mend_iterator_request(&self.store, body).await;
                 });
                 match mended.await {
@@ -93,6 +94,10 @@ impl Front {
                 }
             }
             Some(Target::ListShards) => self.list_shards(request, next).await,
+            Some(Target::DescribeStream) => match mend(request, async |body| requests::name_by_arn(body)).await {
+                Ok((request, _)) => next.run(request).await,
+                Err(response) => response,
+            },
             Some(Target::Describe) | None => next.run(request).await,
         }
     }
@@ -127,7 +132,11 @@ impl Front {
 
     async fn list_shards(&self, request: Request, next: Next) -> Response {
         let mut filter = None;
-        let mended = mend(request, async |body| filter = requests::mend_list_request(body)).await;
+        let mended = mend(request, async |body| {
+            filter = requests::mend_list_request(body);
+            requests::name_by_arn(body);
+        })
+        .await;
         let (request, body) = match mended {
             Ok(mended) => mended,
             Err(response) => return response,

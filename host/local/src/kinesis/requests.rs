@@ -16,6 +16,8 @@ pub(super) enum Target {
     GetRecords,
     GetShardIterator,
     ListShards,
+    /// Describes one stream, by name or by ARN.
+    DescribeStream,
     UpdateShardCount,
     /// Changes no stream and reads no records.
     Describe,
@@ -31,6 +33,7 @@ impl Target {
             "GetRecords" => Self::GetRecords,
             "GetShardIterator" => Self::GetShardIterator,
             "ListShards" => Self::ListShards,
+            "DescribeStream" | "DescribeStreamSummary" => Self::DescribeStream,
             "UpdateShardCount" => Self::UpdateShardCount,
             // Streams for minutes: it must not hold anybody up, and sees records in order because puts are exclusive.
             "SubscribeToShard" => Self::Describe,
@@ -39,6 +42,17 @@ impl Target {
             }
             _ => Self::Admin,
         }
+    }
+}
+
+/// Names the stream by its name where a request does so by ARN, which the emulator does not take here. It has one account,
+/// so that the name says it all.
+pub(super) fn name_by_arn(request: &mut Map<String, Value>) {
+    let name = request.get("StreamARN").and_then(Value::as_str).and_then(|arn| arn.split_once('/'));
+    let Some(name) = name.map(|(_, name)| name.to_owned()) else { return };
+    if !request.contains_key("StreamName") {
+        request.remove("StreamARN");
+        request.insert("StreamName".to_owned(), json!(name));
     }
 }
 
@@ -86,6 +100,7 @@ pub(super) fn mend_list_request(request: &mut Map<String, Value>) -> Option<Shar
     let mut parts = token.splitn(3, TOKEN_SEPARATOR);
     let (stream, shard) = (parts.next()?, parts.next()?);
     request.remove("NextToken");
+    request.remove("StreamARN");
     request.insert("StreamName".to_owned(), json!(stream));
     request.insert("ExclusiveStartShardId".to_owned(), json!(shard));
     parts.next().and_then(ShardFilter::parse)
@@ -117,11 +132,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_stream_named_by_its_arn_is_named_by_its_name() {
+        let arn = "arn:aws:kinesis:us-east-1:000000000000:stream/orders";
+        for (request, expected) in [
+            (json!({ "StreamARN": arn, "Limit": 1 }), json!({ "StreamName": "orders", "Limit": 1 })),
+            (json!({ "StreamName": "orders" }), json!({ "StreamName": "orders" })),
+            // For the emulator to refuse.
+            (json!({ "StreamARN": arn, "StreamName": "x" }), json!({ "StreamARN": arn, "StreamName": "x" })),
+            (json!({ "StreamARN": "orders" }), json!({ "StreamARN": "orders" })),
+        ] {
+            let mut mended = request.as_object().unwrap().clone();
+            name_by_arn(&mut mended);
+            assert_eq!(Value::Object(mended), expected);
+        }
+    }
+
+    #[test]
     fn whatever_may_change_a_stream_is_treated_as_a_change() {
         for (header, expected) in [
             ("Kinesis_20131202.PutRecords", Target::Put),
             ("Kinesis_20131202.GetRecords", Target::GetRecords),
-            ("Kinesis_20131202.DescribeStreamSummary", Target::Describe),
+            ("Kinesis_20131202.DescribeStreamSummary", Target::DescribeStream),
+            ("Kinesis_20131202.DescribeStreamConsumer", Target::Describe),
             ("Kinesis_20131202.ListTagsForStream", Target::Describe),
             ("Kinesis_20131202.SplitShard", Target::Admin),
             ("Kinesis_20131202.SomethingNew", Target::Admin),

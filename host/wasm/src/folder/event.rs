@@ -37,6 +37,11 @@ pub enum FolderEvent {
         /// The version that stays in use, if there is one.
         keeps: Option<PluginDigest>,
     },
+    /// The file `NAME.toml` came, changed or went, and has settled. Told of those that lay there at the start, too.
+    ManifestChanged {
+        /// The plugin's name.
+        name: PluginName,
+    },
     /// Everything that lay in the folder at the start has been told of. Sent once.
     FirstScanDone,
 }

@@ -13,6 +13,7 @@ use super::Refusal;
 /// Names looked at. A folder with more is not a plugin folder, and each costs a system call at every scan.
 const NAMES_MAX: usize = 10_000;
 const SUFFIX: &str = ".wasm";
+const MANIFEST_SUFFIX: &str = ".toml";
 
 /// Tells two versions of a file apart without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub(crate) enum Seen {
 #[derive(Debug)]
 pub(crate) struct Listing {
     pub(crate) seen: BTreeMap<String, Seen>,
+    /// What lies beside components under their names with another ending. Anything may: whoever reads one looks closer.
+    pub(crate) manifests: BTreeMap<PluginName, Stamp>,
     /// Tells whether the directory itself was replaced.
     pub(crate) directory: (u64, u64),
 }
@@ -56,17 +59,27 @@ pub(crate) fn scan(folder: &Path, size_max: u64) -> std::io::Result<Listing> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(rustix::fs::CWD, folder, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&directory)?;
-    let mut listing = Listing { seen: BTreeMap::new(), directory: (stat.st_dev, stat.st_ino) };
+    let directory_id = (stat.st_dev, stat.st_ino);
+    let mut listing = Listing { seen: BTreeMap::new(), manifests: BTreeMap::new(), directory: directory_id };
     for entry in Dir::read_from(&directory)?.take(NAMES_MAX) {
         let entry = entry?;
-        let Some((file, name)) = candidate(entry.file_name()) else { continue };
+        let component = candidate(entry.file_name());
+        let manifest = manifest(entry.file_name());
+        if component.is_none() && manifest.is_none() {
+            continue;
+        }
         let stat = match statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             // Removed since it was listed.
             Err(rustix::io::Errno::NOENT) => continue,
             Err(error) => return Err(error.into()),
         };
-        listing.seen.insert(file, judge(name, &stat, size_max));
+        if let Some(plugin) = manifest {
+            listing.manifests.insert(plugin, Stamp::of(&stat));
+        }
+        if let Some((file, name)) = component {
+            listing.seen.insert(file, judge(name, &stat, size_max));
+        }
     }
     Ok(listing)
 }
@@ -82,6 +95,11 @@ fn candidate(name: &CStr) -> Option<(String, Option<PluginName>)> {
     let plugin = text.and_then(|text| PluginName::new(text.strip_suffix(SUFFIX)?).ok());
     let printable = String::from_utf8_lossy(bytes).escape_debug().to_string();
     Some((printable, plugin))
+}
+
+/// The plugin whose manifest this would be.
+fn manifest(name: &CStr) -> Option<PluginName> {
+    PluginName::new(name.to_str().ok()?.strip_suffix(MANIFEST_SUFFIX)?).ok()
 }
 
 fn judge(name: Option<PluginName>, stat: &Stat, size_max: u64) -> Seen {

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::manifests::Manifests;
 use super::reading::{Reading, read};
 use super::scan::{Listing, Stamp, scan};
 use super::tracker::{Action, Ended, News, Tracker};
@@ -59,6 +60,7 @@ pub struct PluginFolder {
     options: FolderOptions,
     events: mpsc::Sender<FolderEvent>,
     tracker: Tracker,
+    manifests: Manifests,
     loads: JoinSet<Load>,
     changed: Arc<Notify>,
     watched: Option<(Watched, (u64, u64))>,
@@ -86,6 +88,7 @@ impl PluginFolder {
         let (events, received) = mpsc::channel(EVENTS_MAX);
         let folder = Self {
             tracker: Tracker::new(options.settle, options.incomplete_grace),
+            manifests: Manifests::new(options.settle),
             runtime,
             options,
             events,
@@ -113,7 +116,8 @@ impl PluginFolder {
             }
             let interval = if self.watched.is_some() { self.options.rescan } else { self.options.poll };
             let floor = Instant::now() + interval;
-            let next = self.tracker.next_look().map_or(floor, |at| floor.min(at.into()));
+            let looks = [self.tracker.next_look(), self.manifests.next_look()];
+            let next = looks.into_iter().flatten().fold(floor, |next, at| next.min(at.into()));
             tokio::select! {
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep_until(next) => {}
@@ -148,6 +152,9 @@ impl PluginFolder {
         self.check_directory(&listing);
         for action in self.tracker.observe(std::time::Instant::now(), &listing.seen) {
             self.act(action).await?;
+        }
+        for name in self.manifests.observe(std::time::Instant::now(), &listing.manifests) {
+            self.tell(FolderEvent::ManifestChanged { name }).await?;
         }
         if !self.is_first_scan_told && self.tracker.is_settled() {
             self.is_first_scan_told = true;

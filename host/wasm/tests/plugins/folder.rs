@@ -222,3 +222,16 @@ async fn watching_ends_when_cancelled_and_when_nobody_listens() {
     std::fs::write(folder.path().join("orders.wasm"), guest("noop")).unwrap();
     assert!(tasks.join_next().await.unwrap().is_ok());
 }
+
+#[tokio::test]
+async fn a_manifest_is_told_of_when_it_changes_and_is_no_component() {
+    let mut fixture = Fixture::empty().await;
+    for text in ["stream = \"orders\"", "stream = \"returns\""] {
+        fixture.put("orders.toml", text.as_bytes());
+        assert!(matches!(fixture.next().await, FolderEvent::ManifestChanged { name } if name.as_str() == "orders"));
+    }
+    // Not a plugin's name: nobody's manifest, and nobody's refusal.
+    fixture.put("x.toml", b"stream = 7");
+    std::fs::remove_file(fixture.path("orders.toml")).unwrap();
+    assert!(matches!(fixture.next().await, FolderEvent::ManifestChanged { name } if name.as_str() == "orders"));
+}

@@ -18,7 +18,8 @@ pub(super) struct Buffer {
     held_bytes: usize,
     reservation: Option<Reservation>,
     waiting_since: Option<Instant>,
-    pub(super) millis_behind_latest: u64,
+    /// How far the tip was ahead of the last reply that came in here; `None` before the first.
+    pub(super) millis_behind_latest: Option<u64>,
     /// Set once Kinesis said that the shard has ended.
     pub(super) ended: Option<Vec<Shard>>,
 }
@@ -36,9 +37,7 @@ impl Buffer {
         if !self.records.is_empty() {
             self.waiting_since.get_or_insert_with(Instant::now);
         }
-        if let Some(behind) = chunk.millis_behind_latest {
-            self.millis_behind_latest = behind;
-        }
+        self.millis_behind_latest = chunk.millis_behind_latest.or(self.millis_behind_latest);
         self.ended = self.ended.take().or(chunk.ended);
     }
 

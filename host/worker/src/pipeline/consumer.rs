@@ -17,6 +17,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::arrivals::Arrivals;
 use super::buffer::Buffer;
 use super::fetch::{CHUNKS_MAX, Chunk, ShardReader, Start};
 use super::instance::Instance;
@@ -93,6 +94,7 @@ pub(super) struct Headway {
     /// records back.
     pub(super) settled: Option<Position>,
     pub(super) unwritten: Unwritten,
+    pub(super) arrivals: Arrivals,
 }
 
 /// Whether the reader gets anywhere.
@@ -125,7 +127,13 @@ impl Consumer {
         };
         let mut ports = ports;
         let version = Arc::clone(&ports.versions.borrow_and_update());
-        let headway = Headway { written: checkpoint, delivered: None, settled: None, unwritten: Unwritten::default() };
+        let headway = Headway {
+            written: checkpoint,
+            delivered: None,
+            settled: None,
+            unwritten: Unwritten::default(),
+            arrivals: Arrivals::default(),
+        };
         let (_, chunks) = mpsc::channel(CHUNKS_MAX);
         let now = ports.clock.now();
         let reading = Reading { heard_at: Arc::new(watch::channel(now).0), free_since: now, restarted_at: None };
@@ -175,6 +183,7 @@ impl Consumer {
                     self.headway.settled = batch.last().map(|record| record.position.clone());
                     self.write_checkpoint().await?;
                 }
+                self.headway.arrivals.delivering(&batch, self.headway.settled.as_ref());
                 self.deliver(batch).await?;
                 self.checkpoint_if_due().await?;
                 // While a batch was delivered, the reader may have waited for this consumer.
@@ -302,11 +311,24 @@ impl Consumer {
     pub(super) fn progress(&self) -> Progress {
         Progress {
             plugin_digest: Some(self.instance.digest().clone()),
-            millis_behind_latest: Some(self.buffer.millis_behind_latest),
+            millis_behind_latest: self.millis_behind_latest(),
+            settled_arrival_ms: self.settled_arrival_ms(),
             // The keeper measures it.
             bytes_per_second: None,
             stuck: self.stuck.clone(),
         }
+    }
+
+    /// How far the tip was ahead of what is in delivery; of the last reply, an empty one too, once all is delivered. The
+    /// reader may be at the tip long before: that is not where the plugin is.
+    fn millis_behind_latest(&self) -> Option<u64> {
+        let (fetched, behind) = self.status.last_reply(&self.shard);
+        if self.headway.delivered >= fetched { behind } else { self.buffer.millis_behind_latest }
+    }
+
+    /// When the last settled record arrived, as Kinesis said.
+    pub(super) fn settled_arrival_ms(&self) -> Option<u64> {
+        self.headway.arrivals.up_to(self.headway.settled.as_ref()?)
     }
 
     /// The keeper refuses only once the lease is gone.

@@ -80,7 +80,7 @@ impl Consumer {
         let batch = Batch {
             records: Arc::clone(&delivery.pending),
             attempt: delivery.failures + 1,
-            millis_behind_latest: self.buffer.millis_behind_latest,
+            millis_behind_latest: self.buffer.millis_behind_latest.unwrap_or(0),
         };
         let started = Instant::now();
         let result = self.call(batch).await?;
@@ -194,7 +194,15 @@ impl Consumer {
         let text = position.as_ref().map(ToString::to_string);
         self.headway.settled = position;
         self.headway.unwritten.add(0, 0, self.ports.clock.now());
-        self.status.update_shard(&self.shard, |status| status.settled = text);
+        let arrived_ms = self.settled_arrival_ms();
+        if let Some(ms) = arrived_ms {
+            let labels = [("plugin", self.options.plugin.to_string()), ("shard", self.shard.to_string())];
+            ::metrics::gauge!(metrics::SETTLED_ARRIVAL, &labels).set(ms as f64 / 1_000.0);
+        }
+        self.status.update_shard(&self.shard, |status| {
+            status.settled = text;
+            status.settled_arrival_ms = arrived_ms.or(status.settled_arrival_ms);
+        });
     }
 
     pub(super) fn blocked(&mut self, attempts: u32, kind: &'static str, reason: String) {

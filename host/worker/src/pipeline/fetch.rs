@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_core::fleet::StreamIdentity;
-use shardmill_core::ports::{Clock, Fetched, ReadError, ShardIterator, StreamReader};
+use shardmill_core::ports::{Clock, Fetched, PacedBy, ReadError, ShardIterator, StreamReader};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Position, ReadFrom, Record, SequenceNumber, Shard, ShardId};
 use shardmill_core::time::Moment;
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::budget::{ByteBudget, REPLY_BYTES_MAX, Reservation};
 use crate::metrics;
 use crate::options::WorkerOptions;
+use crate::pace::Pace;
 use crate::status::StatusBoard;
 
 /// Replies waiting for the consumer: one, so that reading and processing overlap, and no more is held than needed.
@@ -62,12 +63,15 @@ impl ShardReader {
     pub(super) async fn run(self, start: Start) {
         let Start { from, settled } = start;
         let mut place = Place { from, iterator: None, last: None, settled, is_stream_in_doubt: false };
-        let mut pace = Pace::new(&self.options);
+        let mut pace = Pace::new(&self.options.reads);
         let mut failures = 0_u32;
         loop {
             // In this order: a shard that waits for its turn must not keep bytes from those whose turn it is.
-            pace.wait().await;
+            if self.reader.turn(&self.shard, place.iterator.as_ref()).await == PacedBy::Caller {
+                pace.wait().await;
+            }
             let mut reservation = self.budget.reserve(REPLY_BYTES_MAX).await;
+            pace.calling(Instant::now());
             let reply = tokio::time::timeout(READ_TIMEOUT, self.read(&mut place)).await;
             let reply = reply.unwrap_or_else(|_| Err(ReadError::Unavailable { message: "no answer".to_owned() }));
             match reply.and_then(|fetched| place.accept(fetched)) {
@@ -83,7 +87,7 @@ impl ShardReader {
                     }
                     let bytes: usize = fetched.records.iter().map(Record::cost_bytes).sum();
                     reservation.shrink_to(bytes);
-                    pace.replied(bytes, fetched.records.is_empty());
+                    pace.replied(bytes, Pace::is_idle(&fetched));
                     if self.hand_over(fetched, reservation).await.is_err() {
                         return;
                     }
@@ -245,38 +249,5 @@ impl Place {
         self.iterator.clone_from(&fetched.next);
         let repeats = (received - fetched.records.len()) as u64;
         Ok((fetched, repeats))
-    }
-}
-
-/// Keeps calls and bytes within the shard's rates.
-struct Pace {
-    call_interval: Duration,
-    bytes_per_second: f64,
-    idle_every: Duration,
-    next_call: Instant,
-}
-
-impl Pace {
-    fn new(options: &WorkerOptions) -> Self {
-        let reads = &options.reads;
-        Self {
-            call_interval: Duration::from_secs_f64(1.0 / reads.calls_per_second),
-            bytes_per_second: reads.bytes_per_second,
-            idle_every: reads.idle_every,
-            next_call: Instant::now(),
-        }
-    }
-
-    async fn wait(&mut self) {
-        tokio::time::sleep_until(self.next_call).await;
-        // Until a reply says otherwise: a failed call counts against the rate too.
-        self.next_call = Instant::now() + self.call_interval;
-    }
-
-    fn replied(&mut self, bytes: usize, is_empty: bool) {
-        let called_at = self.next_call - self.call_interval;
-        let for_bytes = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second);
-        let for_idle = if is_empty { self.idle_every } else { Duration::ZERO };
-        self.next_call = called_at + self.call_interval.max(for_bytes).max(for_idle);
     }
 }

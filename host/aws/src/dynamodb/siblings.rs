@@ -1,0 +1,45 @@
+//! The tables of an application's further streams, by their names: for commands that should not leave them unsaid.
+
+use aws_sdk_dynamodb::Client;
+
+/// Behind a lease table's name: the table that lies beside it once a host has served it.
+const COORDINATOR_SUFFIX: &str = "-coordinator";
+
+/// The applications `APPLICATION.STREAM` that hosts have served. One page of a hundred tables, which holds them all (32
+/// streams of two tables); empty if tables may not be listed, since nobody needs that right for anything else.
+pub async fn applications_of_streams(client: &Client, application: &str) -> Vec<String> {
+    let prefix = format!("{application}.");
+    match client.list_tables().exclusive_start_table_name(&prefix).send().await {
+        Ok(page) => beside(page.table_names(), &prefix),
+        Err(error) => {
+            tracing::debug!(%error, "tables cannot be listed, so further streams are not told");
+            Vec::new()
+        }
+    }
+}
+
+fn beside(tables: &[String], prefix: &str) -> Vec<String> {
+    let of_streams = tables.iter().filter(|table| table.starts_with(prefix));
+    let served = of_streams.filter(|table| tables.contains(&format!("{table}{COORDINATOR_SUFFIX}")));
+    served.cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tables_that_hosts_have_served_are_an_applications_streams() {
+        let tables = [
+            "orders.returns",
+            "orders.returns-coordinator",
+            "orders.unrelated",
+            "orders.123456789012.clicks",
+            "orders.123456789012.clicks-coordinator",
+            "orders2.returns",
+            "orders2.returns-coordinator",
+        ]
+        .map(str::to_owned);
+        assert_eq!(beside(&tables, "orders."), ["orders.returns", "orders.123456789012.clicks"]);
+    }
+}

@@ -1,0 +1,106 @@
+//! The manifests beside the components: only that they changed is told; what they say is the host's matter. Pure.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use shardmill_core::plugin::PluginName;
+
+use super::scan::Stamp;
+
+/// All manifests, as far as they are known.
+#[derive(Debug)]
+pub(crate) struct Manifests {
+    /// How long a file must be unchanged before it is told: it may be written in pieces.
+    settle: Duration,
+    files: BTreeMap<PluginName, Watched>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    /// `None` once it is gone.
+    stamp: Option<Stamp>,
+    since: Instant,
+    is_told: bool,
+}
+
+impl Manifests {
+    pub(crate) fn new(settle: Duration) -> Self {
+        Self { settle, files: BTreeMap::new() }
+    }
+
+    /// Takes in what lies in the folder; gives the plugins whose manifest came, changed or went, and has settled.
+    pub(crate) fn observe(&mut self, now: Instant, seen: &BTreeMap<PluginName, Stamp>) -> Vec<PluginName> {
+        for name in seen.keys() {
+            if !self.files.contains_key(name) {
+                self.files.insert(name.clone(), Watched { stamp: None, since: now, is_told: true });
+            }
+        }
+        for (name, watched) in &mut self.files {
+            let stamp = seen.get(name).copied();
+            if watched.stamp != stamp {
+                *watched = Watched { stamp, since: now, is_told: false };
+            }
+        }
+        let mut changed = Vec::new();
+        for (name, watched) in &mut self.files {
+            if !watched.is_told && now.saturating_duration_since(watched.since) >= self.settle {
+                watched.is_told = true;
+                changed.push(name.clone());
+            }
+        }
+        self.files.retain(|_, watched| watched.stamp.is_some() || !watched.is_told);
+        changed
+    }
+
+    /// When to look again although nothing has happened.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        let waiting = self.files.values().filter(|watched| !watched.is_told);
+        waiting.map(|watched| watched.since + self.settle).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTLE: Duration = Duration::from_millis(40);
+
+    fn seen(sizes: &[(&str, u64)]) -> BTreeMap<PluginName, Stamp> {
+        let stamp = |size| Stamp { inode: 1, size, modified: (0, 0), changed: (0, 0) };
+        sizes.iter().map(|(name, size)| (PluginName::new(name).unwrap(), stamp(*size))).collect()
+    }
+
+    fn names(changed: &[PluginName]) -> Vec<&str> {
+        changed.iter().map(PluginName::as_str).collect()
+    }
+
+    #[test]
+    fn a_manifest_is_told_once_when_it_came_changed_or_went_and_has_settled() {
+        let (mut manifests, start) = (Manifests::new(SETTLE), Instant::now());
+        let at = |ms| start + Duration::from_millis(ms);
+        assert!(manifests.observe(at(0), &seen(&[("orders", 1)])).is_empty());
+        assert_eq!(manifests.next_look(), Some(at(40)));
+        // It grows while it is written.
+        assert!(manifests.observe(at(30), &seen(&[("orders", 2)])).is_empty());
+        assert!(manifests.observe(at(50), &seen(&[("orders", 2)])).is_empty());
+        assert_eq!(names(&manifests.observe(at(70), &seen(&[("orders", 2)]))), ["orders"]);
+        assert!(manifests.observe(at(5_000), &seen(&[("orders", 2)])).is_empty());
+        assert_eq!(manifests.next_look(), None);
+        manifests.observe(at(6_000), &seen(&[("orders", 3), ("clicks", 1)]));
+        assert_eq!(names(&manifests.observe(at(6_040), &seen(&[("orders", 3), ("clicks", 1)]))), ["clicks", "orders"]);
+        manifests.observe(at(7_000), &seen(&[("orders", 3)]));
+        assert_eq!(names(&manifests.observe(at(7_040), &seen(&[("orders", 3)]))), ["clicks"]);
+        assert!(manifests.observe(at(7_080), &seen(&[("orders", 3)])).is_empty());
+    }
+
+    #[test]
+    fn a_manifest_that_is_gone_for_a_moment_only_is_told_once() {
+        let (mut manifests, start) = (Manifests::new(SETTLE), Instant::now());
+        let at = |ms| start + Duration::from_millis(ms);
+        manifests.observe(at(0), &seen(&[("orders", 1)]));
+        manifests.observe(at(40), &seen(&[("orders", 1)]));
+        manifests.observe(at(100), &seen(&[]));
+        manifests.observe(at(120), &seen(&[("orders", 2)]));
+        assert_eq!(names(&manifests.observe(at(160), &seen(&[("orders", 2)]))), ["orders"]);
+    }
+}

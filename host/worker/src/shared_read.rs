@@ -1,0 +1,265 @@
+//! One read of a shard for all plugins of a host that read it at close positions.
+//!
+//! ```text
+//!   plugin A ─┐                      ┌ chain: reply, reply, reply ─ iterator ─┐
+//!   plugin B ─┼─ SharedReader ─ shard┤                                        ├─ one rate ─> the stream's own reader
+//!   plugin C ─┘   (a place each)     └ chain of one that lags ─── iterator ───┘
+//! ```
+//!
+//! A caller's iterator says which record it follows, nothing else. If what comes after that record is kept, it is served
+//! from there; at the end of what is kept, one call serves all who wait; elsewhere, the caller reads with an iterator of
+//! its own, until it meets the others again. So nobody waits for anybody, and a plugin that lags costs what it would alone.
+//!
+//! The shard's rates are kept here, since they are one for all. Errors, the end and the children are passed on as they
+//! came, to all who waited for the call.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use shardmill_core::fleet::StreamIdentity;
+use shardmill_core::ports::{Fetched, PacedBy, PortFuture, ReadError, ShardIterator, StreamReader};
+use shardmill_core::stream::{ReadFrom, Shard, ShardId, StreamRef};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::Instant;
+
+use crate::metrics;
+use crate::options::ReadLimits;
+
+mod chain;
+mod place;
+mod ring;
+mod shard;
+
+use chain::Source;
+use place::{Place, decode, encode};
+pub use ring::RingBudget;
+use shard::{SharedShard, Step};
+
+/// Rounds of one fetch: an iterator, a call, the reply; more only if what was read is trimmed away at once, by a ring
+/// without room.
+const ROUNDS_MAX: usize = 8;
+/// How often all shards are looked through for what serves nobody any more.
+const PRUNE_EVERY: Duration = Duration::from_secs(1);
+
+/// A stream whose reads are shared. One for each stream of a host; cheap to clone.
+#[derive(Clone)]
+pub struct SharedStream {
+    inner: Arc<Inner>,
+}
+
+/// One plugin's reader of a shared stream.
+pub struct SharedReader {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    stream: String,
+    reader: Arc<dyn StreamReader>,
+    limits: ReadLimits,
+    ring: RingBudget,
+    /// Readers that live.
+    readers: AtomicUsize,
+    // Never held across an await.
+    state: Mutex<State>,
+}
+
+struct State {
+    shards: HashMap<ShardId, SharedShard>,
+    identity: Option<StreamIdentity>,
+    pruned_at: Instant,
+}
+
+impl SharedStream {
+    /// Shares the reads of `reader`, within `limits` for each shard; `stream` is for metrics.
+    pub fn new(stream: &StreamRef, reader: Arc<dyn StreamReader>, limits: ReadLimits, ring: RingBudget) -> Self {
+        let state = State { shards: HashMap::new(), identity: None, pruned_at: Instant::now() };
+        let (readers, state) = (AtomicUsize::new(0), Mutex::new(state));
+        Self { inner: Arc::new(Inner { stream: stream.to_string(), reader, limits, ring, readers, state }) }
+    }
+
+    /// A reader for one more plugin. Replies are kept only while there are several.
+    pub fn reader(&self) -> SharedReader {
+        self.inner.readers.fetch_add(1, Ordering::AcqRel);
+        SharedReader { inner: Arc::clone(&self.inner) }
+    }
+
+    /// Whether no reader is left.
+    pub fn is_unused(&self) -> bool {
+        self.inner.readers.load(Ordering::Acquire) == 0
+    }
+}
+
+impl Drop for SharedReader {
+    fn drop(&mut self) {
+        self.inner.readers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl StreamReader for SharedReader {
+    fn identity(&self) -> PortFuture<'_, Result<Option<StreamIdentity>, ReadError>> {
+        Box::pin(self.inner.identity())
+    }
+
+    fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
+        self.inner.reader.list_shards()
+    }
+
+    fn iterator<'a>(
+        &'a self,
+        shard: &'a ShardId,
+        from: &'a ReadFrom,
+    ) -> PortFuture<'a, Result<ShardIterator, ReadError>> {
+        Box::pin(async move { Ok(encode(shard, &self.inner.find_or_open(shard, from).await?)) })
+    }
+
+    fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>> {
+        Box::pin(self.inner.fetch(iterator, limit))
+    }
+
+    fn turn<'a>(&'a self, shard: &'a ShardId, next: Option<&'a ShardIterator>) -> PortFuture<'a, PacedBy> {
+        Box::pin(async move {
+            let place = next.and_then(decode).map(|(_, place)| place);
+            self.inner.turn(shard, place.as_ref()).await;
+            PacedBy::Reader
+        })
+    }
+}
+
+impl Inner {
+    /// A stream made anew under its name has nothing to do with what was read of the old one.
+    async fn identity(&self) -> Result<Option<StreamIdentity>, ReadError> {
+        let identity = self.reader.identity().await?;
+        let mut state = self.lock();
+        if state.identity.is_some() && state.identity != identity {
+            state.shards.clear();
+        }
+        state.identity = identity;
+        Ok(identity)
+    }
+
+    async fn find_or_open(&self, shard: &ShardId, from: &ReadFrom) -> Result<Place, ReadError> {
+        let opening = self.with_shard(shard, |shared| match shared.find(from) {
+            Some(place) => Err(place),
+            None => Ok(Arc::clone(&shared.opening)),
+        });
+        let opening: Arc<AsyncMutex<()>> = match opening {
+            Ok(opening) => opening,
+            Err(place) => return Ok(place),
+        };
+        let _opening = opening.lock().await;
+        if let Some(place) = self.with_shard(shard, |shared| shared.find(from)) {
+            return Ok(place);
+        }
+        let iterator = self.reader.iterator(shard, from).await?;
+        Ok(self.with_shard(shard, |shared| shared.open(from.clone(), iterator, Instant::now())))
+    }
+
+    async fn fetch(&self, iterator: &ShardIterator, limit: u32) -> Result<Fetched, ReadError> {
+        let (shard, mut place) = decode(iterator).ok_or(ReadError::ExpiredIterator)?;
+        let mut has_called = false;
+        let mut is_polled = false;
+        for _ in 0..ROUNDS_MAX {
+            let asked = (self.readers.load(Ordering::Acquire), is_polled);
+            match self.with_shard(&shard, |shared| shared.step(&place, limit, asked, Instant::now())) {
+                Step::Ready(served) => {
+                    let outcome = if has_called { "called" } else { "shared" };
+                    ::metrics::counter!(metrics::SHARED_READS, "stream" => self.stream.clone(), "outcome" => outcome)
+                        .increment(1);
+                    self.trim(&shard);
+                    return Ok(served.into_fetched(&shard));
+                }
+                Step::Expired => return Err(ReadError::ExpiredIterator),
+                Step::Open(from) => {
+                    place = self.find_or_open(&shard, &from).await?;
+                    is_polled = false;
+                }
+                Step::Poll { chain, polls, flight } => {
+                    let _flight = flight.lock().await;
+                    let others = self.with_shard(&shard, |shared| {
+                        shared.chain(chain).map(|chain| (chain.polls != polls).then(|| chain.outcome.clone()))
+                    });
+                    is_polled = match others {
+                        // It is gone, and whoever made the call knows why.
+                        None => false,
+                        Some(Some(outcome)) => outcome.map(|()| true)?,
+                        Some(None) => {
+                            has_called = true;
+                            if let Some(reply) = self.poll(&shard, chain, limit).await? {
+                                return Ok(reply);
+                            }
+                            true
+                        }
+                    };
+                }
+            }
+        }
+        Err(ReadError::Unavailable {
+            message: "what was read for others was gone before it could be served".to_owned(),
+        })
+    }
+
+    /// One call for a chain, in its turn. `Some` if the reply cannot be kept and is the caller's as it is: its iterator
+    /// means nothing here, so that he asks for a new one.
+    async fn poll(&self, shard: &ShardId, chain: u64, limit: u32) -> Result<Option<Fetched>, ReadError> {
+        let known = self
+            .with_shard(shard, |shared| shared.chain(chain).map(|chain| (chain.source.clone(), chain.resume_from())));
+        let iterator = match known {
+            Some((Source::Iterator(iterator), _)) => iterator,
+            Some((Source::Expired, Some(from))) => {
+                let iterator = self.reader.iterator(shard, &from).await?;
+                self.with_shard(shard, |shared| {
+                    if let Some(chain) = shared.chain(chain) {
+                        chain.source = Source::Iterator(iterator.clone());
+                    }
+                });
+                iterator
+            }
+            Some((Source::Expired, None) | (Source::Ended(_), _)) | None => return Err(ReadError::ExpiredIterator),
+        };
+        let slot = self.with_shard(shard, |shared| shared.take_slot(Instant::now()));
+        tokio::time::sleep_until(slot).await;
+        let sent_at = Instant::now();
+        let reply = self.reader.fetch(&iterator, limit).await;
+        self.with_shard(shard, |shared| shared.polled(chain, reply, (sent_at, Instant::now()), &self.ring))
+    }
+
+    /// Waits until a caller at `place` has something to come for, or a call for him may be made.
+    async fn turn(&self, shard: &ShardId, place: Option<&Place>) {
+        loop {
+            let waits =
+                self.with_shard(shard, |shared| shared.turn_at(place, Instant::now()).map(|at| (at, shared.changes())));
+            let Some((at, mut changes)) = waits else { return };
+            tokio::select! {
+                () = tokio::time::sleep_until(at) => {}
+                // Also when the shard was forgotten in between.
+                _ = changes.changed() => {}
+            }
+        }
+    }
+
+    fn trim(&self, shard: &ShardId) {
+        let readers = self.readers.load(Ordering::Acquire);
+        let mut state = self.lock();
+        let now = Instant::now();
+        if state.pruned_at + PRUNE_EVERY <= now {
+            state.pruned_at = now;
+            state.shards.retain(|_, shared| shared.prune(now, readers));
+        } else if let Some(shared) = state.shards.get_mut(shard) {
+            shared.prune(now, readers);
+        }
+    }
+
+    fn with_shard<T>(&self, shard: &ShardId, act: impl FnOnce(&mut SharedShard) -> T) -> T {
+        let mut state = self.lock();
+        if let Some(shared) = state.shards.get_mut(shard) {
+            return act(shared);
+        }
+        act(state.shards.entry(shard.clone()).or_insert_with(|| SharedShard::new(self.limits, Instant::now())))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,57 @@
+//! Where a caller reads on: an iterator of ours, which is looked up among what is held when it is used.
+
+use shardmill_core::ports::ShardIterator;
+use shardmill_core::stream::{SequenceNumber, ShardId};
+
+/// A place in a shard, told by what it follows and not by a handle, so that nothing is kept for whoever never comes back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Where a chain starts of which no record is known yet.
+    Start(u64),
+    /// This record and what follows.
+    At(SequenceNumber),
+    /// What follows this record.
+    After(SequenceNumber),
+}
+
+/// Shard ids have no colon.
+const SEPARATOR: char = ':';
+
+/// The iterator that stands for a place.
+pub(super) fn encode(shard: &ShardId, place: &Place) -> ShardIterator {
+    ShardIterator(match place {
+        Place::Start(chain) => format!("{shard}:start:{chain}"),
+        Place::At(sequence) => format!("{shard}:at:{sequence}"),
+        Place::After(sequence) => format!("{shard}:after:{sequence}"),
+    })
+}
+
+/// `None` for what was not made here.
+pub(super) fn decode(iterator: &ShardIterator) -> Option<(ShardId, Place)> {
+    let mut parts = iterator.0.split(SEPARATOR);
+    let (shard, kind, value) = (parts.next()?, parts.next()?, parts.next()?);
+    let place = match kind {
+        "start" => Place::Start(value.parse().ok()?),
+        "at" => Place::At(SequenceNumber::parse(value).ok()?),
+        "after" => Place::After(SequenceNumber::parse(value).ok()?),
+        _ => return None,
+    };
+    Some((ShardId::new(shard).ok()?, place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_survives_a_round_trip_and_what_is_foreign_is_none() {
+        let shard = ShardId::new("shardId-000000000003").unwrap();
+        let sequence = SequenceNumber::parse("49640871423056104321897561").unwrap();
+        for place in [Place::Start(7), Place::At(sequence.clone()), Place::After(sequence)] {
+            assert_eq!(decode(&encode(&shard, &place)), Some((shard.clone(), place)));
+        }
+        for foreign in ["", "AAAAAAAAAAE2", "shardId-1:after:x", "shardId-1:start:-1", "shardId-1:on:1"] {
+            assert_eq!(decode(&ShardIterator(foreign.to_owned())), None, "{foreign}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What kept replies may cost, over all shards and streams of a host.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::budget::{ByteBudget, REPLY_BYTES_MAX, Reservation};
+
+/// Bytes of the host's budget for replies that are kept for other plugins. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct RingBudget {
+    budget: ByteBudget,
+    bytes_max: usize,
+    used: Arc<AtomicUsize>,
+}
+
+/// One kept reply's bytes; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Kept {
+    _reservation: Reservation,
+    used: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl RingBudget {
+    /// A quarter of the host's `budget_bytes`, and never so much that a shard could not read: twice the largest reply is
+    /// left for that.
+    pub fn of(budget: ByteBudget, budget_bytes: usize) -> Self {
+        let bytes_max = (budget_bytes / 4).min(budget_bytes.saturating_sub(2 * REPLY_BYTES_MAX));
+        Self { budget, bytes_max, used: Arc::default() }
+    }
+
+    /// Room for a reply; `None` if there is none: kept replies only save calls, records to be processed go first.
+    pub(super) fn keep(&self, bytes: usize) -> Option<Kept> {
+        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.bytes_max);
+        self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
+        let reservation = self.budget.try_reserve(bytes);
+        if reservation.is_none() {
+            self.used.fetch_sub(bytes, Ordering::AcqRel);
+        }
+        reservation.map(|reservation| Kept { _reservation: reservation, used: Arc::clone(&self.used), bytes })
+    }
+
+    /// Bytes kept now.
+    pub fn used_bytes(&self) -> usize {
+        self.used.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_ring_takes_a_quarter_at_most_and_nothing_that_is_needed_to_read() {
+        let ring = |bytes| RingBudget::of(ByteBudget::new(bytes).unwrap(), bytes);
+        let small = ring(20 << 20);
+        assert!(small.keep(1).is_none());
+        let large = ring(64 << 20);
+        let kept = large.keep(16 << 20).unwrap();
+        assert!(large.keep(1).is_none());
+        drop(kept);
+        assert_eq!(large.used_bytes(), 0);
+        let _busy = large.budget.reserve(60 << 20).await;
+        assert!(large.keep(5 << 20).is_none(), "records to be processed go first");
+        assert_eq!(large.used_bytes(), 0);
+        assert!(large.keep(4 << 20).is_some());
+    }
+}

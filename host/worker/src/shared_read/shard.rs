@@ -1,0 +1,256 @@
+//! What is known of one shard: its chains, its rate, and what a caller is to do. Pure but for the clock's values.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_core::ports::{Fetched, ReadError, ShardIterator};
+use shardmill_core::stream::ReadFrom;
+use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::time::Instant;
+
+use super::chain::{Absorbed, Chain, Served, Source};
+use super::place::Place;
+use super::ring::RingBudget;
+use crate::options::ReadLimits;
+use crate::pace::{call_interval, for_bytes, idle_wait};
+
+/// Chains of one shard. More plugins than this at places far from each other make each other's chains short-lived, which
+/// costs an iterator each time.
+const CHAINS_MAX: usize = 16;
+/// A chain that nobody read from for so long has an expired iterator (AWS: five minutes).
+const UNUSED_FOR: Duration = Duration::from_mins(5);
+/// How long a chain of unknown place may go without a call of its own while another one finds nothing at the tip.
+const RIDES_FOR: Duration = Duration::from_mins(1);
+
+/// See the module's description.
+pub(super) struct SharedShard {
+    chains: Vec<Flown>,
+    chains_made: u64,
+    limits: ReadLimits,
+    /// No call before this: the shard's rate is one for all who read it.
+    next_call: Instant,
+    /// When records came last, by any chain.
+    news_at: Option<Instant>,
+    /// Held while an iterator is made, so that two callers do not make one each.
+    pub(super) opening: Arc<AsyncMutex<()>>,
+    /// Told whenever a call has ended.
+    changed: watch::Sender<u64>,
+}
+
+/// A chain, and the lock that its one call at a time is made under.
+struct Flown {
+    chain: Chain,
+    flight: Arc<AsyncMutex<()>>,
+}
+
+/// What a caller is to do.
+pub(super) enum Step {
+    /// Nothing: this is the reply.
+    Ready(Served),
+    /// Make a call for this chain, unless somebody else has made one since `polls`.
+    Poll { chain: u64, polls: u64, flight: Arc<AsyncMutex<()>> },
+    /// Make an iterator here first.
+    Open(ReadFrom),
+    /// Ask for another iterator.
+    Expired,
+}
+
+impl SharedShard {
+    pub(super) fn new(limits: ReadLimits, now: Instant) -> Self {
+        Self {
+            chains: Vec::new(),
+            chains_made: 0,
+            limits,
+            next_call: now,
+            news_at: None,
+            opening: Arc::default(),
+            changed: watch::channel(0).0,
+        }
+    }
+
+    /// Where somebody who asks for `from` can start without a new iterator.
+    pub(super) fn find(&self, from: &ReadFrom) -> Option<Place> {
+        let place = match from {
+            ReadFrom::AfterSequenceNumber(sequence) => Place::After(sequence.clone()),
+            ReadFrom::AtSequenceNumber(sequence) => Place::At(sequence.clone()),
+            ReadFrom::TrimHorizon | ReadFrom::AtTimestamp(_) | ReadFrom::Latest => {
+                let same = self.chains.iter().find(|flown| flown.chain.starts_at(from));
+                return same.map(|flown| Place::Start(flown.chain.id));
+            }
+        };
+        let is_covered = self.chains.iter().any(|flown| flown.chain.covers(&place));
+        is_covered.then_some(place)
+    }
+
+    /// Begins a chain with a new iterator, and says where its first reader is.
+    pub(super) fn open(&mut self, from: ReadFrom, iterator: ShardIterator, now: Instant) -> Place {
+        if self.chains.len() >= CHAINS_MAX {
+            let oldest = self.chains.iter().enumerate().min_by_key(|(_, flown)| flown.chain.used_at);
+            if let Some((index, _)) = oldest {
+                self.chains.swap_remove(index);
+            }
+        }
+        let id = self.chains_made;
+        self.chains_made += 1;
+        let place = match &from {
+            ReadFrom::AfterSequenceNumber(sequence) => Place::After(sequence.clone()),
+            _ => Place::Start(id),
+        };
+        self.chains.push(Flown { chain: Chain::new(id, from, iterator, now), flight: Arc::default() });
+        place
+    }
+
+    /// The chain that leads furthest from `place`: of two that meet, both their readers go on with the same.
+    fn best(&mut self, place: &Place) -> Option<&mut Flown> {
+        let covering = self.chains.iter_mut().filter(|flown| flown.chain.covers(place));
+        covering.max_by(|a, b| (a.chain.last(), b.chain.id).cmp(&(b.chain.last(), a.chain.id)))
+    }
+
+    /// What a caller at `place` is to do, who is one of `readers`. `has_polled`: a call was made for him just now, so that
+    /// its reply is his.
+    pub(super) fn step(
+        &mut self,
+        place: &Place,
+        limit: u32,
+        (readers, has_polled): (usize, bool),
+        now: Instant,
+    ) -> Step {
+        let ride = self.ride_until(place, now);
+        let Some(Flown { chain, flight }) = self.best(place) else {
+            return match place {
+                Place::Start(_) => Step::Expired,
+                Place::At(sequence) => Step::Open(ReadFrom::AtSequenceNumber(sequence.clone())),
+                Place::After(sequence) => Step::Open(ReadFrom::AfterSequenceNumber(sequence.clone())),
+            };
+        };
+        if let Some(until) = ride {
+            chain.due = until;
+        }
+        let is_fresh = chain.polls > 0 && chain.outcome.is_ok() && now < chain.due;
+        if chain.has_news_for(place) || has_polled || is_fresh || ride.is_some() {
+            return Step::Ready(chain.take(place, limit, readers, now));
+        }
+        Step::Poll { chain: chain.id, polls: chain.polls, flight: Arc::clone(flight) }
+    }
+
+    /// A chain that never saw a record cannot be joined with another, since nobody knows which of the two is ahead. But
+    /// while one of them finds nothing at the tip, there is nothing for the other either: it is answered without a call.
+    /// It keeps its own iterator and uses it as soon as there are records, and once a minute whatever the other says.
+    fn ride_until(&mut self, place: &Place, now: Instant) -> Option<Instant> {
+        let news_at = self.news_at;
+        let idle_max = self.limits.idle_max;
+        let own = &self.best(place)?.chain;
+        let (id, sent_at) = (own.id, own.sent_at);
+        let is_quiet = news_at.is_none_or(|at| at < sent_at);
+        if !own.is_unplaced() || !own.is_idle() || !is_quiet || now < own.due || sent_at + RIDES_FOR <= now {
+            return None;
+        }
+        let others = self.chains.iter().map(|flown| &flown.chain).filter(|chain| chain.id != id && chain.is_idle());
+        let later = others.filter(|chain| chain.sent_at > sent_at && chain.sent_at + idle_max * 2 > now);
+        let due = later.map(|chain| chain.due).max()?;
+        Some(due.max(now + call_interval(&self.limits)))
+    }
+
+    /// When a caller at `place` (or one that has none yet) should come back; `None` is now.
+    pub(super) fn turn_at(&mut self, place: Option<&Place>, now: Instant) -> Option<Instant> {
+        let next_call = self.next_call;
+        let at = match place {
+            None => next_call,
+            Some(place) => match self.best(place) {
+                Some(Flown { chain, .. }) if chain.has_news_for(place) => return None,
+                Some(Flown { chain, .. }) => chain.due.max(next_call),
+                None => next_call,
+            },
+        };
+        (at > now).then_some(at)
+    }
+
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub(super) fn chain(&mut self, id: u64) -> Option<&mut Chain> {
+        self.chains.iter_mut().map(|flown| &mut flown.chain).find(|chain| chain.id == id)
+    }
+
+    /// The next moment that a call may be made at; it is taken.
+    pub(super) fn take_slot(&mut self, now: Instant) -> Instant {
+        let slot = self.next_call.max(now);
+        self.next_call = slot + call_interval(&self.limits);
+        slot
+    }
+
+    /// Takes in how a call for `chain` ended, which was sent at `sent_at`. Gives back what cannot be kept.
+    pub(super) fn polled(
+        &mut self,
+        id: u64,
+        reply: Result<Fetched, ReadError>,
+        (sent_at, now): (Instant, Instant),
+        ring: &RingBudget,
+    ) -> Result<Option<Fetched>, ReadError> {
+        self.changed.send_modify(|version| *version += 1);
+        let limits = self.limits;
+        let Some(chain) = self.chain(id) else { return reply.map(Some) };
+        chain.polls += 1;
+        chain.outcome = reply.as_ref().map(|_| ()).map_err(Clone::clone);
+        chain.due = sent_at + call_interval(&limits);
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(error) => {
+                self.failed(id, &error);
+                return Err(error);
+            }
+        };
+        let has_records = !reply.records.is_empty();
+        match chain.absorb(reply, now, ring) {
+            Absorbed::Good(bytes) => {
+                chain.sent_at = sent_at;
+                chain.due = sent_at + idle_wait(&limits, chain.idle);
+                let for_more_bytes = for_bytes(&limits, bytes).saturating_sub(call_interval(&limits));
+                self.next_call += for_more_bytes;
+                if has_records {
+                    self.tell_news(now);
+                }
+                Ok(None)
+            }
+            Absorbed::OutOfOrder(reply) => {
+                self.chains.retain(|flown| flown.chain.id != id);
+                Ok(Some(reply))
+            }
+        }
+    }
+
+    /// Whoever does not know its place finds out at once.
+    fn tell_news(&mut self, now: Instant) {
+        self.news_at = Some(now);
+        for Flown { chain, .. } in &mut self.chains {
+            if chain.is_unplaced() {
+                chain.due = chain.due.min(now);
+            }
+        }
+    }
+
+    fn failed(&mut self, id: u64, error: &ReadError) {
+        match error {
+            // The call changed nothing: its iterator still stands.
+            ReadError::Throttled { .. } | ReadError::Unavailable { .. } => {}
+            ReadError::ExpiredIterator => {
+                if let Some(chain) = self.chain(id) {
+                    chain.source = Source::Expired;
+                }
+            }
+            // The stream may be another one now: nothing that was read is served any more.
+            ReadError::NotFound { .. } | ReadError::Refused { .. } => self.chains.clear(),
+        }
+    }
+
+    /// Forgets what serves nobody; `false` if nothing is left.
+    pub(super) fn prune(&mut self, now: Instant, readers: usize) -> bool {
+        self.chains.retain(|flown| flown.chain.used_at + UNUSED_FOR > now);
+        for Flown { chain, .. } in &mut self.chains {
+            chain.trim(now, readers);
+        }
+        // An idle shard's rate is forgotten with it, once it is no longer owed anything.
+        !self.chains.is_empty() || self.next_call > now
+    }
+}
