@@ -4,9 +4,11 @@ mod admin;
 mod convert;
 mod errors;
 mod listing;
+mod putter;
 mod reader;
 mod writer;
 
 pub use admin::{AdminError, StreamAdmin, StreamDescription};
+pub use putter::{PutEntry, PutOutcome, PutTarget, Putter};
 pub use reader::KinesisReader;
-pub use writer::{PutEntry, PutError, PutReport, StreamWriter};
+pub use writer::{PutError, PutReport, StreamWriter};
