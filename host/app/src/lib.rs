@@ -11,6 +11,7 @@ pub mod commands;
 pub mod config;
 pub mod feed;
 mod host_status;
+pub mod letters;
 pub mod pump;
 pub mod shutdown;
 pub mod sinks;
