@@ -2,12 +2,14 @@
 
 mod file;
 mod leases;
+mod sinks;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use shardmill_aws::PutTarget;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::CheckpointPolicy;
@@ -15,7 +17,7 @@ use shardmill_core::plugin::GuestLimits;
 use shardmill_core::stream::{InitialPosition, StreamName};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
-use crate::sinks::LineFormat;
+use crate::sinks::{HttpSinkOptions, KinesisSinkOptions, LineFormat};
 
 /// A checked configuration.
 #[derive(Debug, Clone)]
@@ -110,6 +112,19 @@ pub enum SinkConfig {
         /// How lines look.
         format: LineFormat,
     },
+    /// A Kinesis stream.
+    Kinesis {
+        /// Which.
+        target: PutTarget,
+        /// Its region, if not the host's or the ARN's.
+        region: Option<String>,
+        /// Its address, if not the host's.
+        endpoint: Option<String>,
+        /// How it is written to.
+        options: KinesisSinkOptions,
+    },
+    /// An HTTP endpoint.
+    Http(HttpSinkOptions),
 }
 
 /// What differs by plugin.

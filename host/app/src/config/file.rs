@@ -15,12 +15,14 @@ use shardmill_core::stream::{InitialPosition, StreamName};
 use shardmill_worker::{BatchLimits, ReadLimits};
 
 use super::leases::LeasesFile;
-use super::{AwsConfig, Config, HostConfig, OnRemove, PluginConfig, SinkConfig};
-use crate::sinks::LineFormat;
+use super::sinks::{SinkFile, check_sinks};
+use super::{AwsConfig, Config, HostConfig, OnRemove, PluginConfig};
 
 /// A setting that parses but cannot work.
 #[derive(Debug)]
 pub(super) struct Problem {
+    /// The table that holds the key, if its name is not part of the key.
+    table: Option<String>,
     key: &'static str,
     message: String,
 }
@@ -128,22 +130,6 @@ struct HostFile {
     rescan_every: Option<Duration>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
-enum SinkFile {
-    Stdout {
-        #[serde(default)]
-        format: LineFormat,
-    },
-    #[serde(rename_all = "kebab-case")]
-    File {
-        path: PathBuf,
-        rotate_bytes: Option<ByteSize>,
-        #[serde(default)]
-        format: LineFormat,
-    },
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct PluginFile {
@@ -160,17 +146,31 @@ fn default_plugins() -> PathBuf {
 
 impl Problem {
     pub(super) fn new(key: &'static str, message: impl Into<String>) -> Self {
-        Self { key, message: message.into() }
+        Self { table: None, key, message: message.into() }
+    }
+
+    /// A key of a table that the user named, such as `sinks.alerts`.
+    pub(super) fn inside(table: String, key: &'static str, message: impl Into<String>) -> Self {
+        Self { table: Some(table), key, message: message.into() }
     }
 
     /// Finds the line that sets the key, for people; the key itself is named in any case.
     pub(super) fn with_line(&self, text: &str) -> String {
         let name = self.key.rsplit('.').next().unwrap_or(self.key);
+        let opens_table = |line: &str| {
+            let header = line.trim().strip_prefix('[').and_then(|line| line.strip_suffix(']'));
+            header.is_some_and(|header| Some(header.replace(['"', '\'', ' '], "")) == self.table)
+        };
+        let first = match &self.table {
+            Some(_) => text.lines().position(opens_table).unwrap_or(0),
+            None => 0,
+        };
         let sets_key =
             |line: &str| line.trim_start().strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with('='));
-        match text.lines().position(sets_key) {
-            Some(index) => format!("line {}: {}: {}", index + 1, self.key, self.message),
-            None => format!("{}: {}", self.key, self.message),
+        let key = self.table.as_ref().map_or_else(|| self.key.to_owned(), |table| format!("{table}.{}", self.key));
+        match text.lines().skip(first).position(sets_key) {
+            Some(index) => format!("line {}: {key}: {}", first + index + 1, self.message),
+            None => format!("{key}: {}", self.message),
         }
     }
 }
@@ -195,7 +195,7 @@ impl ConfigFile {
             retry: self.retry.check()?,
             limits: self.limits.check()?,
             host: self.host.check(folder)?,
-            sinks: self.sinks.into_iter().map(|(name, sink)| (name, sink.check(folder))).collect(),
+            sinks: check_sinks(self.sinks, folder)?,
             plugin: check_plugins(self.plugin)?,
         })
     }
@@ -332,19 +332,6 @@ impl HostFile {
     }
 }
 
-impl SinkFile {
-    fn check(self, folder: &Path) -> SinkConfig {
-        match self {
-            Self::Stdout { format } => SinkConfig::Stdout { format },
-            Self::File { path, rotate_bytes, format } => SinkConfig::File {
-                path: folder.join(path),
-                rotate_bytes: rotate_bytes.map_or(1 << 30, |size| size.as_u64()),
-                format,
-            },
-        }
-    }
-}
-
-fn to_usize(size: ByteSize) -> usize {
+pub(super) fn to_usize(size: ByteSize) -> usize {
     usize::try_from(size.as_u64()).unwrap_or(usize::MAX)
 }
