@@ -13,6 +13,7 @@ pub mod feed;
 mod host_status;
 pub mod letters;
 pub mod pump;
+pub mod replay;
 pub mod shutdown;
 pub mod sinks;
 #[cfg(feature = "local")]

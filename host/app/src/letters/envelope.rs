@@ -87,7 +87,7 @@ struct Line {
 
 /// The letter as lines without their ends, none longer than `bytes_max` (at least 64 KiB) if that is given.
 pub fn encode(letter: &DeadLetter, bytes_max: Option<usize>) -> Vec<Bytes> {
-    let whole = Line { data: None, data_base64: None, ..Line::head(letter) }.with_data(&letter.record.data).to_bytes();
+    let whole = Line::head(letter).with_data(&letter.record.data).to_bytes();
     let Some(bytes_max) = bytes_max.filter(|max| whole.len() > *max) else { return vec![whole] };
     let data = &letter.record.data;
     // The longest that the head can be, so that every part fits.
@@ -98,12 +98,25 @@ pub fn encode(letter: &DeadLetter, bytes_max: Option<usize>) -> Vec<Bytes> {
     let parts = u32::try_from(data.len().div_ceil(room)).unwrap_or(u32::MAX);
     let part = |(slice, part): (&[u8], u32)| {
         let piece = Piece { part, parts, data_bytes: data.len() as u64 };
-        Line { data_base64: Some(STANDARD.encode(slice)), ..Line::head(letter).with_piece(piece) }.to_bytes()
+        let record = Record { data: Bytes::copy_from_slice(slice), ..letter.record.clone() };
+        Fragment { letter: DeadLetter { record, ..letter.clone() }, piece: Some(piece) }.encode()
     };
     data.chunks(room).zip(1..).map(part).collect()
 }
 
 impl Fragment {
+    /// The line that it was read from, or one that is read as the same.
+    pub fn encode(&self) -> Bytes {
+        let data = &self.letter.record.data;
+        match self.piece {
+            None => Line::head(&self.letter).with_data(data).to_bytes(),
+            Some(piece) => {
+                let data_base64 = Some(STANDARD.encode(data));
+                Line { data_base64, ..Line::head(&self.letter).with_piece(piece) }.to_bytes()
+            }
+        }
+    }
+
     /// Reads one line.
     pub fn decode(line: &[u8]) -> Result<Self, LetterError> {
         let line: Line = serde_json::from_slice(line).map_err(|error| {

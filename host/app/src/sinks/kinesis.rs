@@ -226,3 +226,6 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+mod server_tests;
