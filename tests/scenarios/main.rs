@@ -15,6 +15,7 @@ mod handover;
 mod hostile;
 mod known_answer;
 mod removal;
+mod sinks;
 mod swaps;
 
 /// A number from the environment.

@@ -21,9 +21,8 @@ use super::{AwsConfig, Config, HostConfig, OnRemove, PluginConfig};
 /// A setting that parses but cannot work.
 #[derive(Debug)]
 pub(super) struct Problem {
-    /// The table that holds the key, if its name is not part of the key.
-    table: Option<String>,
-    key: &'static str,
+    /// The key's whole path, such as `sinks.alerts.url`.
+    key: String,
     message: String,
 }
 
@@ -145,32 +144,23 @@ fn default_plugins() -> PathBuf {
 // === impl Problem ===
 
 impl Problem {
-    pub(super) fn new(key: &'static str, message: impl Into<String>) -> Self {
-        Self { table: None, key, message: message.into() }
-    }
-
-    /// A key of a table that the user named, such as `sinks.alerts`.
-    pub(super) fn inside(table: String, key: &'static str, message: impl Into<String>) -> Self {
-        Self { table: Some(table), key, message: message.into() }
+    pub(super) fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { key: key.into(), message: message.into() }
     }
 
     /// Finds the line that sets the key, for people; the key itself is named in any case.
     pub(super) fn with_line(&self, text: &str) -> String {
-        let name = self.key.rsplit('.').next().unwrap_or(self.key);
-        let opens_table = |line: &str| {
+        let (section, name) = self.key.rsplit_once('.').unwrap_or(("", &self.key));
+        let opens_section = |line: &str| {
             let header = line.trim().strip_prefix('[').and_then(|line| line.strip_suffix(']'));
-            header.is_some_and(|header| Some(header.replace(['"', '\'', ' '], "")) == self.table)
+            header.is_some_and(|header| header.replace(['"', '\'', ' '], "") == section)
         };
-        let first = match &self.table {
-            Some(_) => text.lines().position(opens_table).unwrap_or(0),
-            None => 0,
-        };
+        let start = text.lines().position(opens_section).unwrap_or(0);
         let sets_key =
             |line: &str| line.trim_start().strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with('='));
-        let key = self.table.as_ref().map_or_else(|| self.key.to_owned(), |table| format!("{table}.{}", self.key));
-        match text.lines().skip(first).position(sets_key) {
-            Some(index) => format!("line {}: {key}: {}", first + index + 1, self.message),
-            None => format!("{key}: {}", self.message),
+        match text.lines().skip(start).position(sets_key) {
+            Some(index) => format!("line {}: {}: {}", start + index + 1, self.key, self.message),
+            None => format!("{}: {}", self.key, self.message),
         }
     }
 }

@@ -116,7 +116,7 @@ impl SinkFile {
 
 impl KinesisFile {
     fn check(self, table: &str) -> Result<SinkConfig, Problem> {
-        let problem = |key, message: String| Problem::inside(table.to_owned(), key, message);
+        let problem = |key: &str, message: String| Problem::new(format!("{table}.{key}"), message);
         let target = PutTarget::parse(&self.stream).map_err(|error| problem("stream", error.to_string()))?;
         if let Some(endpoint) = &self.endpoint {
             check_url(endpoint).map_err(|message| problem("endpoint", message))?;
@@ -137,7 +137,7 @@ impl KinesisFile {
 
 impl HttpFile {
     fn check(self, table: &str) -> Result<HttpSinkOptions, Problem> {
-        let problem = |key, message: String| Problem::inside(table.to_owned(), key, message);
+        let problem = |key: &str, message: String| Problem::new(format!("{table}.{key}"), message);
         let url = check_url(&self.url).map_err(|message| problem("url", message))?;
         for (name, source) in &self.headers {
             if HeaderName::try_from(name).is_err() {
@@ -149,11 +149,11 @@ impl HttpFile {
         }
         let request = self.request_bytes.unwrap_or(HTTP_REQUEST_DEFAULT);
         let request_bytes = between(request, HTTP_REQUEST_MAX).map_err(|message| problem("request-bytes", message))?;
-        let counted = |key, count: usize| match count {
+        let counted = |key: &str, count: usize| match count {
             0 => Err(problem(key, "must be above zero".to_owned())),
             count => Ok(count),
         };
-        let lasting = |key, time: Duration| match time {
+        let lasting = |key: &str, time: Duration| match time {
             Duration::ZERO => Err(problem(key, "must be above zero".to_owned())),
             time if time > TIMEOUT_MAX => Err(problem(key, format!("must be at most {}", spoken(TIMEOUT_MAX)))),
             time => Ok(time),

@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn large(byte: u8, failed_at_ms: u64) -> DeadLetter {
-        DeadLetter { failed_at_ms, ..letter(vec![byte; 300_000]) }
+        DeadLetter { failed_at_ms, ..letter(vec![byte; 150_000]) }
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         all[1].letter.record.data = Bytes::from_static(b"short");
         let last = all.pop().unwrap();
         all.into_iter().for_each(|fragment| assert_eq!(joiner.push(fragment), Ok(None)));
-        assert!(matches!(joiner.push(last), Err(JoinError::Length { expected: 300_000, .. })));
+        assert!(matches!(joiner.push(last), Err(JoinError::Length { expected: 150_000, .. })));
     }
 
     #[test]
@@ -204,6 +204,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
         /// Parts of two letters in any order, each as often as it likes: both come back once, as they were.
         #[test]
         fn any_order_and_any_repeats_give_the_letters_back(seed in any::<u64>()) {

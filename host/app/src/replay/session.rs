@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::pipeline::settle;
 use shardmill_core::plugin::{InstanceFate, ProcessorError};
 use shardmill_core::ports::{
     CloseReason, Commit, DeadLetter, FailureKind, InstanceContext, Origin, Outcome, Processed, ProcessorFactory,
@@ -93,7 +92,7 @@ impl Session {
         if result.as_ref().is_err_and(|error| error.fate() == InstanceFate::Dead) {
             self.processor = None;
         }
-        let judged = result.and_then(|processed| settle(&records, &processed.outcome).map(|_| processed));
+        let judged = result.and_then(|processed| check(&processed.outcome, records.len()).map(|()| processed));
         match judged {
             Ok(processed) => {
                 let failed = processed.outcome.failures.iter();
@@ -255,6 +254,21 @@ impl Session {
             failed_at_ms: now_ms,
             ..letter
         }
+    }
+}
+
+/// Nothing that the guest says can speak of a letter that it did not get.
+fn check(outcome: &Outcome, count: usize) -> Result<(), ProcessorError> {
+    let invalid = |message: String| Err(ProcessorError::InvalidOutcome { message });
+    let indexes: Vec<usize> = outcome.failures.iter().map(|failure| failure.index as usize).collect();
+    if !indexes.is_sorted_by(|one, next| one < next) || indexes.last().is_some_and(|last| *last >= count) {
+        return invalid(format!("failure indexes must rise and stay below {count}"));
+    }
+    match outcome.commit {
+        Some(Commit::Through(index)) if index as usize >= count => {
+            invalid(format!("commit index {index} in a batch of {count}"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -60,6 +60,10 @@ impl RecordProcessor for Instance {
                 "retry" => FailureKind::Retry,
                 "once" if batch.attempt == 1 => FailureKind::Retry,
                 "reject" => FailureKind::Reject,
+                "beyond" => {
+                    failures.push(RecordFailure { index: 99, kind: FailureKind::Retry, message: String::new() });
+                    continue;
+                }
                 "hold" => {
                     commit.get_or_insert(index.checked_sub(1).map_or(Commit::Nothing, Commit::Through));
                     continue;
@@ -258,6 +262,13 @@ async fn records_that_the_plugin_fails_are_tried_again_unless_it_rejects_them() 
     let reasons = [("reject".into(), "reject as told".into(), 5), ("retry".into(), "retry as told".into(), 7)];
     assert_eq!(ended.left(), reasons);
     assert_eq!(ended.stored, ["d", "once", "last"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_speaks_of_letters_it_did_not_get_settles_none() {
+    let ended = Case::default().run(&letters(&["a", "beyond"])).await;
+    assert_eq!((ended.summary.processed, ended.summary.failed), (1, 1));
+    assert!(ended.left()[0].1.contains("must rise and stay below 1"), "{:?}", ended.left());
 }
 
 #[tokio::test(start_paused = true)]
