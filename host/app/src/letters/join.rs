@@ -188,7 +188,9 @@ mod tests {
         let mut all = fragments(&large(1, 1));
         all[1].letter.record.data = Bytes::from_static(b"short");
         let last = all.pop().unwrap();
-        all.into_iter().for_each(|fragment| assert_eq!(joiner.push(fragment), Ok(None)));
+        for fragment in all {
+            assert_eq!(joiner.push(fragment), Ok(None));
+        }
         assert!(matches!(joiner.push(last), Err(JoinError::Length { expected: 150_000, .. })));
     }
 

@@ -162,7 +162,9 @@ mod tests {
         let (mut left, mut sizes) = (all(pieces), Vec::new());
         while !left.is_empty() {
             let selected = options.select(pieces, &left).unwrap();
-            selected.iter().for_each(|index| assert!(left.remove(index)));
+            for index in &selected {
+                assert!(left.remove(index));
+            }
             sizes.push(selected.len());
         }
         sizes

@@ -65,7 +65,7 @@ impl Server {
     }
 
     fn sink(&self) -> NetworkSink<HttpCarrier> {
-        sink(options(&self.address))
+        sink(&options(&self.address))
     }
 
     fn bodies(&self) -> Vec<String> {
@@ -87,8 +87,8 @@ fn options(address: &str) -> HttpSinkOptions {
     }
 }
 
-fn sink(options: HttpSinkOptions) -> NetworkSink<HttpCarrier> {
-    HttpCarrier::new("hook", &options).unwrap().into_sink("hook")
+fn sink(options: &HttpSinkOptions) -> NetworkSink<HttpCarrier> {
+    HttpCarrier::new("hook", options).unwrap().into_sink("hook")
 }
 
 fn batch(data: &[&str]) -> Arc<Vec<Emitted>> {
@@ -115,7 +115,7 @@ async fn pieces_are_posted_in_order_a_few_a_request_with_headers() {
     let mut options = options(&server.address);
     options.headers.insert("x-team".into(), "sea".to_owned().into());
     options.headers.insert("authorization".into(), "env:CARGO_PKG_NAME".to_owned().into());
-    write(&sink(options), &batch(&["1", "2", "3"])).await.unwrap();
+    write(&sink(&options), &batch(&["1", "2", "3"])).await.unwrap();
     assert_eq!(server.bodies(), ["1\n2\n", "3\n"]);
     let requests = server.requests.lock().unwrap();
     let header = |name: &str| requests[0].0[name].to_str().unwrap().to_owned();
@@ -127,7 +127,7 @@ async fn pieces_are_posted_in_order_a_few_a_request_with_headers() {
 async fn an_array_is_posted_as_json() {
     let server = Server::start([]).await;
     let options = HttpSinkOptions { body: BodyFormat::Json, ..options(&server.address) };
-    write(&sink(options), &batch(&["{\"a\":1}", "text"])).await.unwrap();
+    write(&sink(&options), &batch(&["{\"a\":1}", "text"])).await.unwrap();
     assert_eq!(server.bodies(), ["[{\"a\":1},\"text\"]"]);
     assert_eq!(server.requests.lock().unwrap()[0].0["content-type"], "application/json");
 }
@@ -173,7 +173,7 @@ async fn what_the_endpoint_refuses_blocks_with_the_mend_and_loses_nothing() {
 async fn an_endpoint_that_never_answers_is_given_up_in_time() {
     let server = Server::start([Turn::Silence]).await;
     let options = HttpSinkOptions { timeout: Duration::from_millis(200), ..options(&server.address) };
-    let error = failure(&sink(options), &batch(&["1"])).await;
+    let error = failure(&sink(&options), &batch(&["1"])).await;
     assert!(error.starts_with("no answer in time"), "{error}");
 }
 
@@ -181,7 +181,7 @@ async fn an_endpoint_that_never_answers_is_given_up_in_time() {
 async fn a_connection_that_is_refused_or_cut_is_an_error_and_the_next_call_sends_again() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let sink = sink(options(&address));
+    let sink = sink(&options(&address));
     let batch = batch(&["1"]);
     let cut = async {
         // A reset in the middle of the request.
