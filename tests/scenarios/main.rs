@@ -16,6 +16,7 @@ mod hostile;
 mod known_answer;
 mod removal;
 mod several;
+mod sinks;
 mod swaps;
 
 /// A number from the environment.

@@ -20,13 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::Admin;
 use crate::clock::BootClock;
-use crate::config::{Config, Manifest, OnRemove, PluginConfig, SinkConfig, StreamConfig};
+use crate::config::{Config, Manifest, OnRemove, PluginConfig, StreamConfig};
 use crate::host_status::HostStatus;
-use crate::sinks::{FileSink, FileSinkOptions, LineFormat, Router, StdoutSink};
+use crate::sinks::open_sinks;
 use crate::supervisor::Supervisor;
-
-/// The sink that exists without being configured.
-const STDOUT: &str = "stdout";
 
 /// What all workers of a host share, and what makes one of them.
 pub(crate) struct Parts {
@@ -66,7 +63,7 @@ impl Host {
                 config.plugins.display()
             );
         }
-        let sinks = open_sinks(&config)?;
+        let sinks = open_sinks(&config.sinks, &config.aws, Some(&clients)).await?;
         let status = HostStatus::new(config.worker_id.as_str());
         let admin =
             match config.host.admin {
@@ -124,24 +121,6 @@ impl Host {
         // Its requests take microseconds; a client that never reads is cut off.
         let _ = tokio::time::timeout(Duration::from_millis(200), admin_task.join_all()).await;
     }
-}
-
-fn open_sinks(config: &Config) -> anyhow::Result<Router> {
-    let mut router = Router::default();
-    if !config.sinks.contains_key(STDOUT) {
-        router.add(STDOUT, Arc::new(StdoutSink::new(LineFormat::Data)));
-    }
-    for (name, sink) in &config.sinks {
-        match sink {
-            SinkConfig::Stdout { format } => router.add(name, Arc::new(StdoutSink::new(*format))),
-            SinkConfig::File { path, rotate_bytes, format } => {
-                let (path, rotate_bytes, format) = (path.clone(), *rotate_bytes, *format);
-                let sink = FileSink::open(FileSinkOptions { name: name.clone(), path, rotate_bytes, format })?;
-                router.add(name, Arc::new(sink));
-            }
-        }
-    }
-    Ok(router)
 }
 
 impl Parts {

@@ -9,8 +9,10 @@ use clap::{Args, Parser, Subcommand};
 use crate::telemetry::LogFormat;
 
 mod questions;
+mod replay;
 
 pub use questions::{ExplainArgs, PlanArgs, ReadingArgs};
+pub use replay::ReplayArgs;
 
 /// Runs WebAssembly record processors on Amazon Kinesis Data Streams.
 ///
@@ -47,6 +49,8 @@ pub enum Command {
     Plan(PlanArgs),
     /// Tell who owns a shard, where it stands, and why it does not move if it does not. Writes nothing.
     Explain(ExplainArgs),
+    /// Feed dead letters back through a plugin, here and now, or back into a stream; or list them.
+    Replay(ReplayArgs),
 }
 
 /// Arguments of `dev`.

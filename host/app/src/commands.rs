@@ -9,6 +9,7 @@ pub mod leases;
 pub mod plan;
 pub mod put;
 mod reading;
+pub mod replay;
 pub mod run;
 
 use std::io::Write;
@@ -28,6 +29,7 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Doctor(args) => Box::pin(doctor::execute(&args)).await,
         Command::Plan(args) => Box::pin(plan::execute(&args)).await,
         Command::Explain(args) => Box::pin(explain::execute(&args)).await,
+        Command::Replay(args) => Box::pin(replay::execute(args)).await,
     }
 }
 

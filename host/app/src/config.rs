@@ -5,6 +5,7 @@ mod leases;
 mod manifest;
 mod plugin;
 mod problem;
+mod sinks;
 
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use shardmill_aws::PutTarget;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::CheckpointPolicy;
@@ -24,7 +26,7 @@ use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 pub use manifest::Manifest;
 pub use plugin::{PluginConfig, StreamConfig};
 
-use crate::sinks::LineFormat;
+use crate::sinks::{HttpSinkOptions, KinesisSinkOptions, LineFormat};
 
 /// A checked configuration.
 #[derive(Debug, Clone)]
@@ -119,6 +121,19 @@ pub enum SinkConfig {
         /// How lines look.
         format: LineFormat,
     },
+    /// A Kinesis stream.
+    Kinesis {
+        /// Which.
+        target: PutTarget,
+        /// Its region, if not the host's or the ARN's.
+        region: Option<String>,
+        /// Its address, if not the host's.
+        endpoint: Option<String>,
+        /// How it is written to.
+        options: KinesisSinkOptions,
+    },
+    /// An HTTP endpoint.
+    Http(HttpSinkOptions),
 }
 
 /// A configuration that cannot be used. Its text names file, line and mend.
@@ -173,17 +188,7 @@ impl Config {
 
     /// All settings of a plugin: its section, over the manifest beside it, over the general settings, key by key.
     pub fn of_plugin(&self, name: &PluginName, manifest: Option<&Manifest>) -> Result<PluginConfig, String> {
-        let under = manifest.map_or_else(toml::Table::new, |manifest| manifest.table.clone());
-        let section = self.plugin.get(name.as_str()).cloned().unwrap_or_default();
-        let file: plugin::PluginFile =
-            plugin::overlay(&section, under).try_into().map_err(|error: toml::de::Error| error.to_string())?;
-        let settings = file.check(name, self).map_err(|problem| match manifest {
-            Some(manifest) => match problem.line(&manifest.text) {
-                Some(line) => format!("{}: line {line}: {problem}", manifest.path.display()),
-                None => format!("{problem} ([plugin.{name}] over {})", manifest.path.display()),
-            },
-            None => problem.under(&format!("plugin.{name}")).to_string(),
-        })?;
+        let settings = self.overlaid(name, manifest)?;
         if settings.streams.is_empty() {
             return Err(format!(
                 "it names no stream: set `stream` in {name}.toml beside it, under [plugin.{name}], or for all plugins at \
@@ -191,6 +196,36 @@ impl Config {
             ));
         }
         Ok(settings)
+    }
+
+    /// The text values of each plugin that is configured here or has a manifest in the folder of plugins.
+    pub fn values_of_plugins(&self) -> Result<BTreeMap<String, Vec<(String, String)>>, String> {
+        let files = std::fs::read_dir(&self.plugins).into_iter().flatten().flatten().map(|entry| entry.path());
+        let manifests = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
+        let stems = manifests.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()));
+        let names: BTreeSet<String> = stems.chain(self.plugin.keys().cloned()).collect();
+        let mut values = BTreeMap::new();
+        for name in names.iter().filter_map(|name| PluginName::new(name).ok()) {
+            let manifest =
+                Manifest::read(&Manifest::path_in(&self.plugins, &name)).map_err(|error| error.to_string())?;
+            let settings = self.overlaid(&name, manifest.as_ref())?;
+            values.insert(name.as_str().to_owned(), settings.config.into_iter().collect());
+        }
+        Ok(values)
+    }
+
+    fn overlaid(&self, name: &PluginName, manifest: Option<&Manifest>) -> Result<PluginConfig, String> {
+        let under = manifest.map_or_else(toml::Table::new, |manifest| manifest.table.clone());
+        let section = self.plugin.get(name.as_str()).cloned().unwrap_or_default();
+        let file: plugin::PluginFile =
+            plugin::overlay(&section, under).try_into().map_err(|error: toml::de::Error| error.to_string())?;
+        file.check(name, self).map_err(|problem| match manifest {
+            Some(manifest) => match problem.line(&manifest.text) {
+                Some(line) => format!("{}: line {line}: {problem}", manifest.path.display()),
+                None => format!("{problem} ([plugin.{name}] over {})", manifest.path.display()),
+            },
+            None => problem.under(&format!("plugin.{name}")).to_string(),
+        })
     }
 
     /// The streams that plugins name for themselves.

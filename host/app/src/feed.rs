@@ -65,19 +65,8 @@ pub struct Feed {
 impl Feed {
     /// Opens `path`, or standard input for `-`. Gzip is recognised by its first bytes, not by its name.
     pub fn open(path: &Path, key: KeySource) -> Result<Self, FeedError> {
-        let name = if path.as_os_str() == "-" { "standard input".to_owned() } else { path.display().to_string() };
-        let opened = || -> io::Result<Box<dyn BufRead + Send>> {
-            let input: Box<dyn Read + Send> =
-                if path.as_os_str() == "-" { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
-            let mut input = BufReader::with_capacity(1 << 16, input);
-            let is_gzip = input.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-            Ok(if is_gzip {
-                Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input)))
-            } else {
-                Box::new(input)
-            })
-        };
-        match opened() {
+        let name = input_name(path);
+        match open_input(path) {
             Ok(input) => Ok(Self { name, input, key, line: 0, bytes_read: 0 }),
             Err(source) => Err(FeedError::Read { name, source }),
         }
@@ -135,6 +124,20 @@ impl Feed {
             _ => Err(format!("field {path:?} is longer than a partition key may be, {KEY_CHARS_MAX} characters")),
         }
     }
+}
+
+/// What an input is called in messages.
+pub(crate) fn input_name(path: &Path) -> String {
+    if path.as_os_str() == "-" { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+/// Opens a file, or standard input for `-`. Gzip is recognised by its first bytes, not by its name.
+pub(crate) fn open_input(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
+    let input: Box<dyn Read + Send> =
+        if path.as_os_str() == "-" { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
+    let mut input = BufReader::with_capacity(1 << 16, input);
+    let is_gzip = input.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+    Ok(if is_gzip { Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input))) } else { Box::new(input) })
 }
 
 #[cfg(test)]

@@ -11,7 +11,9 @@ pub mod commands;
 pub mod config;
 pub mod feed;
 mod host_status;
+pub mod letters;
 pub mod pump;
+pub mod replay;
 pub mod shutdown;
 pub mod sinks;
 #[cfg(feature = "local")]

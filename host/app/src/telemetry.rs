@@ -36,5 +36,6 @@ pub fn start_logging(format: LogFormat) {
 pub fn start_metrics() -> Option<PrometheusHandle> {
     let handle = PrometheusBuilder::new().install_recorder().ok()?;
     shardmill_worker::metrics::describe();
+    crate::sinks::metrics::describe();
     Some(handle)
 }

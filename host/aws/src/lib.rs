@@ -14,5 +14,6 @@ mod replay_tests;
 pub use client::{AwsClients, AwsOptions, ConnectError, StaticCredentials, clients_from, connect};
 pub use dynamodb::{CoordinatorTable, LeaseTable, TableInspector, applications_of_streams};
 pub use kinesis::{
-    AdminError, KinesisReader, PutEntry, PutError, PutReport, StreamAdmin, StreamDescription, StreamWriter,
+    AdminError, KinesisReader, PutEntry, PutError, PutOutcome, PutReport, PutTarget, Putter, StreamAdmin,
+    StreamDescription, StreamWriter,
 };

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use shardmill_aws::{AwsClients, LeaseTable, StreamAdmin, StreamWriter};
+use shardmill_aws::{AwsClients, LeaseTable, PutTarget, StreamAdmin, StreamWriter};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::ports::LeaseStore;
 use shardmill_core::stream::StreamName;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{print, print_json};
 use crate::assembly::Host;
 use crate::cli::DevArgs;
-use crate::config::Config;
+use crate::config::{Config, SinkConfig};
 use crate::feed::KeySource;
 use crate::host_status::HostStatus;
 use crate::pump::{PumpSummary, pump};
@@ -46,6 +46,12 @@ pub(super) async fn execute(args: DevArgs) -> anyhow::Result<()> {
     admin.ensure_stream(&stream, args.shards).await?;
     for own in config.streams_of_plugins() {
         admin.ensure_stream(own.name(), args.shards).await?;
+    }
+    for sink in config.sinks.values() {
+        // Elsewhere a stream has an owner who makes it; here there is nobody else.
+        if let SinkConfig::Kinesis { target: PutTarget::Name(stream), region: None, endpoint: None, .. } = sink {
+            admin.ensure_stream(stream, args.shards).await?;
+        }
     }
     let result = Box::pin(serve(&args, config, clients, stream, signals.stop())).await;
     stack.stop().await;

@@ -16,8 +16,8 @@ use shardmill_worker::{BatchLimits, ReadLimits};
 use super::leases::LeasesFile;
 use super::plugin::{self, BatchFile, CheckpointFile, PluginFile, RetryFile};
 use super::problem::Problem;
-use super::{AwsConfig, Config, HostConfig, OnRemove, SinkConfig};
-use crate::sinks::LineFormat;
+use super::sinks::{SinkFile, check_sinks};
+use super::{AwsConfig, Config, HostConfig, OnRemove};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -97,22 +97,6 @@ struct HostFile {
     rescan_every: Option<Duration>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
-enum SinkFile {
-    Stdout {
-        #[serde(default)]
-        format: LineFormat,
-    },
-    #[serde(rename_all = "kebab-case")]
-    File {
-        path: PathBuf,
-        rotate_bytes: Option<ByteSize>,
-        #[serde(default)]
-        format: LineFormat,
-    },
-}
-
 fn default_plugins() -> PathBuf {
     "plugins".into()
 }
@@ -137,7 +121,7 @@ impl ConfigFile {
             retry: self.retry.check(Backoff::standard())?,
             limits: self.limits.check()?,
             host: self.host.check(folder)?,
-            sinks: self.sinks.into_iter().map(|(name, sink)| (name, sink.check(folder))).collect(),
+            sinks: check_sinks(self.sinks, folder)?,
             plugin: sections,
         };
         for (name, file) in self.plugin {
@@ -217,19 +201,6 @@ impl HostFile {
             plugin_bytes_max: self.plugin_bytes_max.map_or(32 << 20, |size| size.as_u64()),
             rescan_every: self.rescan_every.unwrap_or(Duration::from_secs(5)),
         })
-    }
-}
-
-impl SinkFile {
-    fn check(self, folder: &Path) -> SinkConfig {
-        match self {
-            Self::Stdout { format } => SinkConfig::Stdout { format },
-            Self::File { path, rotate_bytes, format } => SinkConfig::File {
-                path: folder.join(path),
-                rotate_bytes: rotate_bytes.map_or(1 << 30, |size| size.as_u64()),
-                format,
-            },
-        }
     }
 }
 

@@ -68,6 +68,13 @@ impl FileSink {
         Ok(Self { options: Arc::new(options), file: Arc::new(Mutex::new(file)) })
     }
 
+    /// The same file, with lines in another format.
+    #[must_use]
+    pub fn with_format(&self, format: LineFormat) -> Self {
+        let options = FileSinkOptions { format, ..FileSinkOptions::clone(&self.options) };
+        Self { options: Arc::new(options), file: Arc::clone(&self.file) }
+    }
+
     async fn blocking(
         &self,
         work: impl FnOnce(&mut OpenFile, &FileSinkOptions) -> io::Result<()> + Send + 'static,

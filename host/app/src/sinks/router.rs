@@ -1,61 +1,193 @@
-//! Sends each piece of output to the sink that its destination names.
+//! Sends each piece of output to the sink that its destination names, and dead letters to the sink that is named.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use shardmill_core::ports::{Origin, PortFuture, Sink, SinkError};
-use shardmill_core::stream::Emitted;
+use shardmill_core::plugin::PluginName;
+use shardmill_core::ports::{DeadLetter, DeadLetters, Origin, PortFuture, Sink, SinkError};
+use shardmill_core::stream::{Emitted, ShardId};
+
+use super::metrics;
+use super::unfinished::Unfinished;
+use crate::letters::encode;
+
+/// Characters of a record's key that a letter is kept under; a longer or empty one could not be a partition key.
+const KEY_CHARS_MAX: usize = 256;
 
 /// All sinks of a host, by name.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Router {
-    sinks: BTreeMap<String, Arc<dyn Sink>>,
+    outlets: BTreeMap<String, Outlet>,
+    unfinished: Unfinished<(PluginName, ShardId), Emitted, Vec<Part>>,
+    unfinished_letters: Unfinished<LetterSource, DeadLetter, Vec<LetterPart>>,
 }
+
+/// A sink, and what dead letters need to know of it.
+#[derive(Clone)]
+pub struct Outlet {
+    /// For what plugins emit.
+    pub sink: Arc<dyn Sink>,
+    /// For dead letters, if they must not go through the format that is set for output.
+    pub letters: Option<Arc<dyn Sink>>,
+    /// Longest line that can be stored, if there is a limit.
+    pub line_bytes_max: Option<usize>,
+}
+
+/// What of a batch goes to one sink. Kept as it is between tries, so that the sink knows it again.
+type Part = Arc<Vec<Emitted>>;
+/// Letters of one plugin and shard, as lines.
+type LetterPart = (Arc<Origin>, Part);
+/// The target, and whose letters they are.
+type LetterSource = (String, PluginName, ShardId);
+
+// === impl Outlet ===
+
+impl Outlet {
+    /// A sink that takes lines of any length, and dead letters as they are.
+    pub fn new(sink: Arc<dyn Sink>) -> Self {
+        Self { sink, letters: None, line_bytes_max: None }
+    }
+
+    fn for_letters(&self) -> &dyn Sink {
+        self.letters.as_deref().unwrap_or(&*self.sink)
+    }
+}
+
+// === impl Router ===
 
 impl Router {
     /// Adds a sink under a name; a later one of the same name replaces it.
-    pub fn add(&mut self, name: &str, sink: Arc<dyn Sink>) {
-        self.sinks.insert(name.to_owned(), sink);
+    pub fn add(&mut self, name: &str, outlet: Outlet) {
+        self.outlets.insert(name.to_owned(), outlet);
     }
 
-    /// The names that plugins may emit to.
+    /// The names that plugins may emit to, and that dead letters may go to.
     pub fn names(&self) -> Vec<String> {
-        self.sinks.keys().cloned().collect()
+        self.outlets.keys().cloned().collect()
     }
 
-    fn find(&self, name: &str) -> Result<&Arc<dyn Sink>, SinkError> {
+    fn find(&self, name: &str) -> Result<&Outlet, SinkError> {
         // The host function refuses unknown destinations, so this is a mistake of the host, not of the plugin.
-        self.sinks.get(name).ok_or_else(|| SinkError {
+        self.outlets.get(name).ok_or_else(|| SinkError {
             sink: name.to_owned(),
             message: "no sink of this name is configured".to_owned(),
         })
+    }
+
+    /// Writes the parts in turn. What is left when one fails is given back with the error.
+    async fn write_parts(&self, origin: &Arc<Origin>, parts: Vec<Part>) -> Result<(), (Vec<Part>, SinkError)> {
+        let mut parts = parts.into_iter();
+        while let Some(part) = parts.next() {
+            let Some(first) = part.first() else { continue };
+            let written = match self.find(&first.destination) {
+                Ok(outlet) => outlet.sink.write(Arc::clone(origin), Arc::clone(&part)).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = written {
+                return Err((std::iter::once(part).chain(parts).collect(), error));
+            }
+        }
+        Ok(())
     }
 }
 
 impl Sink for Router {
     fn write(&self, origin: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
         Box::pin(async move {
-            let Some(first) = emitted.first() else { return Ok(()) };
-            if emitted.iter().all(|piece| piece.destination == first.destination) {
-                return self.find(&first.destination)?.write(origin, emitted).await;
-            }
-            let mut by_destination: BTreeMap<&str, Vec<Emitted>> = BTreeMap::new();
-            for piece in emitted.iter() {
-                by_destination.entry(&piece.destination).or_default().push(piece.clone());
-            }
-            for (destination, pieces) in by_destination {
-                self.find(destination)?.write(Arc::clone(&origin), Arc::new(pieces)).await?;
-            }
-            Ok(())
+            let source = (origin.plugin.clone(), origin.shard.clone());
+            let parts = self.unfinished.take(&source, &emitted).unwrap_or_else(|| by_destination(&emitted));
+            self.write_parts(&origin, parts).await.map_err(|(left, error)| {
+                self.unfinished.keep(source, &emitted, left);
+                error
+            })
         })
     }
 
     fn flush(&self) -> PortFuture<'_, Result<(), SinkError>> {
         Box::pin(async move {
-            for sink in self.sinks.values() {
-                sink.flush().await?;
+            for outlet in self.outlets.values() {
+                outlet.sink.flush().await?;
             }
             Ok(())
         })
     }
 }
+
+impl DeadLetters for Router {
+    fn store<'a>(&'a self, target: &'a str, letters: Arc<Vec<DeadLetter>>) -> PortFuture<'a, Result<(), SinkError>> {
+        Box::pin(async move {
+            let Some(first) = letters.first() else { return Ok(()) };
+            let outlet = self.find(target)?;
+            let sink = outlet.for_letters();
+            let source = (target.to_owned(), first.plugin.clone(), first.shard.clone());
+            let parts = self.unfinished_letters.take(&source, &letters);
+            let parts = parts.unwrap_or_else(|| by_origin(target, &letters, outlet.line_bytes_max));
+            let mut parts = parts.into_iter();
+            let mut result = Ok(());
+            let mut left = Vec::new();
+            while let Some((origin, part)) = parts.next() {
+                result = sink.write(Arc::clone(&origin), Arc::clone(&part)).await;
+                if result.is_err() {
+                    left = std::iter::once((origin, part)).chain(parts).collect();
+                    break;
+                }
+            }
+            if result.is_ok() {
+                result = sink.flush().await;
+            }
+            if let Err(error) = result {
+                self.unfinished_letters.keep(source, &letters, left);
+                return Err(error);
+            }
+            for letter in letters.iter() {
+                let labels = [("sink", target.to_owned()), ("plugin", letter.plugin.to_string())];
+                ::metrics::counter!(metrics::DEAD_LETTERS, &labels).increment(1);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// One part for each destination, each in the order of the batch.
+fn by_destination(emitted: &Arc<Vec<Emitted>>) -> Vec<Part> {
+    let Some(first) = emitted.first() else { return Vec::new() };
+    if emitted.iter().all(|piece| piece.destination == first.destination) {
+        return vec![Arc::clone(emitted)];
+    }
+    let mut by_destination: BTreeMap<&str, Vec<Emitted>> = BTreeMap::new();
+    for piece in emitted.iter() {
+        by_destination.entry(&piece.destination).or_default().push(piece.clone());
+    }
+    by_destination.into_values().map(Arc::new).collect()
+}
+
+/// The letters as lines, one part for each run of letters of one plugin and shard.
+fn by_origin(target: &str, letters: &[DeadLetter], line_bytes_max: Option<usize>) -> Vec<LetterPart> {
+    let runs = letters.chunk_by(|one, next| (&one.plugin, &one.shard) == (&next.plugin, &next.shard));
+    let part = |run: &[DeadLetter]| {
+        let last = run.last()?;
+        let origin = Origin {
+            plugin: last.plugin.clone(),
+            shard: last.shard.clone(),
+            through: Some(last.record.position.clone()),
+        };
+        let pieces = run.iter().flat_map(|letter| {
+            let lines = encode(letter, line_bytes_max);
+            lines.into_iter().map(|data| Emitted { destination: target.to_owned(), key: key_of(letter), data })
+        });
+        Some((Arc::new(origin), Arc::new(pieces.collect())))
+    };
+    runs.filter_map(part).collect()
+}
+
+/// The record's key, so that letters of one key stay in order where the target orders by key.
+fn key_of(letter: &DeadLetter) -> String {
+    let key = &letter.record.partition_key;
+    if (1..=KEY_CHARS_MAX).contains(&key.chars().count()) {
+        return key.clone();
+    }
+    letter.record.position.sequence.to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -13,13 +13,19 @@ use super::LineFormat;
 pub struct StdoutSink {
     format: LineFormat,
     // Batches of several shards must not mix within a line.
-    out: Mutex<tokio::io::Stdout>,
+    out: Arc<Mutex<tokio::io::Stdout>>,
 }
 
 impl StdoutSink {
     /// The process has one standard output; make one of these.
     pub fn new(format: LineFormat) -> Self {
-        Self { format, out: Mutex::new(tokio::io::stdout()) }
+        Self { format, out: Arc::new(Mutex::new(tokio::io::stdout())) }
+    }
+
+    /// The same output, with lines in another format.
+    #[must_use]
+    pub fn with_format(&self, format: LineFormat) -> Self {
+        Self { format, out: Arc::clone(&self.out) }
     }
 }
 

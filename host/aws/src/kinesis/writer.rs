@@ -9,15 +9,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_sdk_kinesis::Client;
-use aws_sdk_kinesis::primitives::Blob;
-use aws_sdk_kinesis::types::PutRecordsRequestEntry;
-use bytes::Bytes;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::ports::ReadError;
 use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
 
-use super::convert;
-use super::errors::read_error;
+use super::putter::{PutEntry, PutOutcome, PutTarget, Putter};
 
 /// Records of one request (AWS limit).
 const BATCH_RECORDS_MAX: usize = 500;
@@ -30,17 +26,6 @@ const BACKOFF: Backoff = match Backoff::new(Duration::from_millis(100), Duration
     Some(backoff) => backoff,
     None => Backoff::standard(),
 };
-
-/// A record to be put.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PutEntry {
-    /// What the shard is chosen by.
-    pub partition_key: String,
-    /// Instead of the key's hash.
-    pub explicit_hash_key: Option<u128>,
-    /// The payload.
-    pub data: Bytes,
-}
 
 /// What was stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,15 +55,14 @@ pub struct PutError {
 /// The adapter.
 #[derive(Debug, Clone)]
 pub struct StreamWriter {
-    client: Client,
-    stream: StreamName,
+    putter: Putter,
     backoff: Backoff,
 }
 
 impl StreamWriter {
     /// Writes to `stream` through `client`.
     pub fn new(client: Client, stream: StreamName) -> Self {
-        Self { client, stream, backoff: BACKOFF }
+        Self { putter: Putter::new(client, PutTarget::Name(stream)), backoff: BACKOFF }
     }
 
     /// Waits otherwise between attempts.
@@ -133,25 +117,17 @@ impl StreamWriter {
 
     /// One request; books what was stored and returns the rest, in order.
     async fn put_once(&self, batch: Vec<PutEntry>, report: &mut PutReport) -> Result<RefusedPart, ReadError> {
-        let entries = batch.iter().map(sdk_entry).collect::<Result<Vec<_>, _>>()?;
-        let request = self.client.put_records().stream_name(self.stream.as_str()).set_records(Some(entries));
-        let reply = request.send().await.map_err(|error| read_error(&error))?;
-        if reply.records.len() != batch.len() {
-            let problem = format_args!("{} results for {} records", reply.records.len(), batch.len());
-            return Err(convert::unreadable(problem));
-        }
-        let mut refused = RefusedPart { entries: Vec::new(), cause: throttled("refused without a reason") };
-        for (entry, result) in batch.into_iter().zip(reply.records) {
-            match (result.shard_id, result.sequence_number) {
-                (Some(shard), Some(sequence)) if result.error_code.is_none() => {
-                    let sequence = SequenceNumber::parse(&sequence).map_err(convert::unreadable)?;
+        let outcomes = self.putter.put(&batch).await?;
+        let mut refused = RefusedPart { entries: Vec::new(), cause: throttled(String::new()) };
+        for (entry, outcome) in batch.into_iter().zip(outcomes) {
+            match outcome {
+                PutOutcome::Stored { shard, sequence } => {
                     report.records += 1;
-                    report.bytes += cost(&entry) as u64;
-                    report.last_sequence.insert(convert::shard_id(shard)?, sequence);
+                    report.bytes += entry.cost_bytes() as u64;
+                    report.last_sequence.insert(shard, sequence);
                 }
-                _ => {
-                    let code = result.error_code.unwrap_or_default();
-                    refused.cause = throttled(&format!("{code}: {}", result.error_message.unwrap_or_default()));
+                PutOutcome::Refused { message } => {
+                    refused.cause = throttled(message);
                     refused.entries.push(entry);
                 }
             }
@@ -165,38 +141,25 @@ struct RefusedPart {
     cause: ReadError,
 }
 
-fn throttled(message: &str) -> ReadError {
-    ReadError::Throttled { message: message.to_owned() }
-}
-
-fn cost(entry: &PutEntry) -> usize {
-    entry.data.len() + entry.partition_key.len()
+fn throttled(message: String) -> ReadError {
+    ReadError::Throttled { message }
 }
 
 /// As much as fits in one request; at least one record, which Kinesis then judges; `None` at the end.
 fn next_batch(entries: &mut std::iter::Peekable<impl Iterator<Item = PutEntry>>) -> Option<Vec<PutEntry>> {
     let first = entries.next()?;
-    let mut bytes = cost(&first);
+    let mut bytes = first.cost_bytes();
     let mut batch = vec![first];
     while batch.len() < BATCH_RECORDS_MAX {
-        match entries.next_if(|entry| bytes + cost(entry) <= BATCH_BYTES_MAX) {
+        match entries.next_if(|entry| bytes + entry.cost_bytes() <= BATCH_BYTES_MAX) {
             Some(entry) => {
-                bytes += cost(&entry);
+                bytes += entry.cost_bytes();
                 batch.push(entry);
             }
             None => break,
         }
     }
     Some(batch)
-}
-
-fn sdk_entry(entry: &PutEntry) -> Result<PutRecordsRequestEntry, ReadError> {
-    PutRecordsRequestEntry::builder()
-        .partition_key(&entry.partition_key)
-        .set_explicit_hash_key(entry.explicit_hash_key.map(|key| key.to_string()))
-        .data(Blob::new(entry.data.as_ref()))
-        .build()
-        .map_err(|error| ReadError::Refused { message: error.to_string() })
 }
 
 #[cfg(test)]

@@ -1,0 +1,9 @@
+//! Dead letters as text: what a failure policy stores, and what `shardmill replay` reads.
+
+mod envelope;
+mod input;
+mod join;
+
+pub use envelope::{Fragment, LetterError, Piece, encode};
+pub use input::{InputError, Item, LetterInput};
+pub use join::{Incomplete, JoinError, Joiner};

@@ -1,0 +1,225 @@
+//! One dead letter as lines of JSON, and back. The format is versioned: docs/operations.md describes version 1.
+//!
+//! A letter is one line, unless its target takes no line that long. Then its data is cut into parts, each with all the
+//! rest of the letter, so that no part is a riddle and no order among them is needed.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use shardmill_core::plugin::{PluginDigest, PluginName};
+use shardmill_core::ports::DeadLetter;
+use shardmill_core::stream::{Position, Record, SequenceNumber, ShardId, StreamName};
+
+/// The version that is written, and the only one that is read.
+const VERSION: u32 = 1;
+/// The key that tells a dead letter from other lines.
+pub(super) const MARK: &str = "shardmill-dead-letter";
+/// Characters of a reason that are kept. With everything else but the data, a line stays below 32 KiB even if every
+/// character is escaped, which is half of the smallest line that a sink may be set to.
+const REASON_CHARS_MAX: usize = 4_000;
+
+/// A line of a dead letter: all of it, or a part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fragment {
+    /// The letter; of a part, with the part's data only.
+    pub letter: DeadLetter,
+    /// Which part it is; `None` if it is the whole letter.
+    pub piece: Option<Piece>,
+}
+
+/// Which part of a letter a line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Counted from 1.
+    pub part: u32,
+    /// How many there are.
+    pub parts: u32,
+    /// Bytes of all parts' data together.
+    pub data_bytes: u64,
+}
+
+/// Why a line cannot be read as a dead letter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LetterError {
+    /// It is a dead letter by its mark, and cannot be read.
+    #[error("a damaged dead letter: {0}")]
+    Damaged(String),
+    /// It was written by a later version of shardmill.
+    #[error("a dead letter of version {0}, and this shardmill reads version {VERSION}: use a newer one")]
+    Version(u32),
+    /// It is something else.
+    #[error("not a dead letter")]
+    Other,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Line {
+    #[serde(rename = "shardmill-dead-letter")]
+    version: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    part: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parts: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data_bytes: Option<u64>,
+    application: String,
+    plugin: String,
+    digest: String,
+    stream: String,
+    shard: String,
+    sequence_number: String,
+    #[serde(default)]
+    sub_sequence_number: u64,
+    partition_key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    explicit_hash_key: Option<String>,
+    arrival_ms: u64,
+    failed_at_ms: u64,
+    attempts: u32,
+    reason: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data_base64: Option<String>,
+}
+
+/// The letter as lines without their ends, none longer than `bytes_max` (at least 64 KiB) if that is given.
+pub fn encode(letter: &DeadLetter, bytes_max: Option<usize>) -> Vec<Bytes> {
+    let whole = Line::head(letter).with_data(&letter.record.data).to_bytes();
+    let Some(bytes_max) = bytes_max.filter(|max| whole.len() > *max) else { return vec![whole] };
+    let data = &letter.record.data;
+    // The longest that the head can be, so that every part fits.
+    let longest = Piece { part: u32::MAX, parts: u32::MAX, data_bytes: data.len() as u64 };
+    let head = Line { data_base64: Some(String::new()), ..Line::head(letter).with_piece(longest) }.to_bytes();
+    // Base64 makes four bytes of three.
+    let room = (bytes_max.saturating_sub(head.len()) / 4 * 3).max(3);
+    let parts = u32::try_from(data.len().div_ceil(room)).unwrap_or(u32::MAX);
+    let part = |(slice, part): (&[u8], u32)| {
+        let piece = Piece { part, parts, data_bytes: data.len() as u64 };
+        let record = Record { data: Bytes::copy_from_slice(slice), ..letter.record.clone() };
+        Fragment { letter: DeadLetter { record, ..letter.clone() }, piece: Some(piece) }.encode()
+    };
+    data.chunks(room).zip(1..).map(part).collect()
+}
+
+impl Fragment {
+    /// The line that it was read from, or one that is read as the same.
+    pub fn encode(&self) -> Bytes {
+        let data = &self.letter.record.data;
+        match self.piece {
+            None => Line::head(&self.letter).with_data(data).to_bytes(),
+            Some(piece) => {
+                let data_base64 = Some(STANDARD.encode(data));
+                Line { data_base64, ..Line::head(&self.letter).with_piece(piece) }.to_bytes()
+            }
+        }
+    }
+
+    /// Reads one line.
+    pub fn decode(line: &[u8]) -> Result<Self, LetterError> {
+        let line: Line = serde_json::from_slice(line).map_err(|error| {
+            let is_marked = line.windows(MARK.len() + 2).any(|at| at == concat_mark().as_bytes());
+            if is_marked { LetterError::Damaged(error.to_string()) } else { LetterError::Other }
+        })?;
+        if line.version != VERSION {
+            return Err(LetterError::Version(line.version));
+        }
+        let damaged = |error: &dyn std::fmt::Display| LetterError::Damaged(error.to_string());
+        let piece = match (line.part, line.parts, line.data_bytes) {
+            (None, None, None) => None,
+            (Some(part), Some(parts), Some(data_bytes)) if (1..=parts).contains(&part) => {
+                Some(Piece { part, parts, data_bytes })
+            }
+            _ => return Err(damaged(&"part, parts and data-bytes do not fit together")),
+        };
+        let data = match (line.data, line.data_base64) {
+            (Some(text), None) => Bytes::from(text),
+            (None, Some(base64)) => STANDARD.decode(base64).map_err(|error| damaged(&error))?.into(),
+            _ => return Err(damaged(&"it has not exactly one of data and data-base64")),
+        };
+        let sequence = SequenceNumber::parse(&line.sequence_number).map_err(|error| damaged(&error))?;
+        let record = Record {
+            data,
+            partition_key: line.partition_key,
+            explicit_hash_key: line.explicit_hash_key,
+            position: Position { sequence, sub_sequence: line.sub_sequence_number },
+            arrival_ms: line.arrival_ms,
+        };
+        let letter = DeadLetter {
+            record,
+            stream: StreamName::new(&line.stream).map_err(|error| damaged(&error))?,
+            shard: ShardId::new(&line.shard).map_err(|error| damaged(&error))?,
+            application: line.application,
+            plugin: PluginName::new(&line.plugin).map_err(|error| damaged(&error))?,
+            digest: PluginDigest::from_hex(&line.digest).ok_or_else(|| damaged(&"digest is not a SHA-256 in hex"))?,
+            reason: line.reason,
+            attempts: line.attempts,
+            failed_at_ms: line.failed_at_ms,
+        };
+        Ok(Self { letter, piece })
+    }
+}
+
+impl Line {
+    fn head(letter: &DeadLetter) -> Self {
+        Self {
+            version: VERSION,
+            part: None,
+            parts: None,
+            data_bytes: None,
+            application: letter.application.clone(),
+            plugin: letter.plugin.to_string(),
+            digest: letter.digest.as_str().to_owned(),
+            stream: letter.stream.to_string(),
+            shard: letter.shard.to_string(),
+            sequence_number: letter.record.position.sequence.to_string(),
+            sub_sequence_number: letter.record.position.sub_sequence,
+            partition_key: letter.record.partition_key.clone(),
+            explicit_hash_key: letter.record.explicit_hash_key.clone(),
+            arrival_ms: letter.record.arrival_ms,
+            failed_at_ms: letter.failed_at_ms,
+            attempts: letter.attempts,
+            reason: letter.reason.chars().take(REASON_CHARS_MAX).collect(),
+            data: None,
+            data_base64: None,
+        }
+    }
+
+    fn with_piece(self, piece: Piece) -> Self {
+        let Piece { part, parts, data_bytes } = piece;
+        Self { part: Some(part), parts: Some(parts), data_bytes: Some(data_bytes), ..self }
+    }
+
+    /// Text stays readable, unless escapes would make it longer than base64: a letter must not grow beyond that.
+    fn with_data(self, data: &[u8]) -> Self {
+        let base64_bytes = data.len().div_ceil(3) * 4;
+        match std::str::from_utf8(data) {
+            Ok(text) if escaped_bytes(text) <= base64_bytes => Self { data: Some(text.to_owned()), ..self },
+            _ => Self { data_base64: Some(STANDARD.encode(data)), ..self },
+        }
+    }
+
+    fn to_bytes(&self) -> Bytes {
+        // Writing strings and numbers to a vector cannot fail.
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+}
+
+fn concat_mark() -> &'static str {
+    concat!("\"", "shardmill-dead-letter", "\"")
+}
+
+/// What JSON makes of a text, without its quotes.
+fn escaped_bytes(text: &str) -> usize {
+    let escaped = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.bytes().map(escaped).sum()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

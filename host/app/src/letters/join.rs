@@ -1,0 +1,226 @@
+//! Puts the parts of dead letters together again, in whatever order they come, repeated or not.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use bytes::{Bytes, BytesMut};
+use shardmill_core::ports::DeadLetter;
+use shardmill_core::stream::{Position, ShardId, StreamName};
+
+use super::envelope::{Fragment, Piece};
+
+/// Bytes of parts that wait for others. Twenty of the largest records: parts of one letter are stored together.
+const WAITING_BYTES_MAX: usize = 200 << 20;
+
+/// What a letter is known by: one record, given up once.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Identity {
+    application: String,
+    stream: StreamName,
+    shard: ShardId,
+    position: Position,
+    failed_at_ms: u64,
+    parts: u32,
+    data_bytes: u64,
+}
+
+/// Parts of letters that are not complete yet.
+#[derive(Default)]
+pub struct Joiner {
+    waiting: HashMap<Identity, Waiting>,
+    /// Letters given back. A part of one that comes once more was stored twice: a target that was slow to answer.
+    done: HashSet<Identity>,
+    bytes: usize,
+}
+
+struct Waiting {
+    letter: DeadLetter,
+    /// Data by part, counted from 1.
+    parts: BTreeMap<u32, Bytes>,
+}
+
+/// A letter of which parts are missing at the end of the input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incomplete {
+    /// The letter, without data.
+    pub letter: DeadLetter,
+    /// How many parts it has.
+    pub parts: u32,
+    /// Which parts were not there, the first hundred; none if all were and do not fit together.
+    pub missing: Vec<u32>,
+    /// What was there, to be kept.
+    pub found: Vec<Fragment>,
+}
+
+/// Why parts cannot be put together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// Too many letters have parts missing so far.
+    #[error(
+        "{letters} letters with missing parts take more than {} MiB: put the parts of one letter near each other",
+        WAITING_BYTES_MAX >> 20
+    )]
+    TooMuch {
+        /// How many.
+        letters: usize,
+    },
+    /// All parts are there, and are not what was written.
+    #[error("the parts of {place} have {found} bytes together, and {expected} were written")]
+    Length {
+        /// Which letter.
+        place: String,
+        /// Bytes found.
+        found: usize,
+        /// Bytes written.
+        expected: u64,
+    },
+}
+
+impl Joiner {
+    /// Takes a line; gives a letter back when it is complete.
+    pub fn push(&mut self, fragment: Fragment) -> Result<Option<DeadLetter>, JoinError> {
+        let Fragment { mut letter, piece } = fragment;
+        let Some(piece) = piece else { return Ok(Some(letter)) };
+        let identity = identity(&letter, piece);
+        if self.done.contains(&identity) {
+            return Ok(None);
+        }
+        let data = std::mem::take(&mut letter.record.data);
+        if self.bytes + data.len() > WAITING_BYTES_MAX {
+            return Err(JoinError::TooMuch { letters: self.waiting.len() });
+        }
+        let new = || Waiting { letter, parts: BTreeMap::new() };
+        let waiting = self.waiting.entry(identity.clone()).or_insert_with(new);
+        let bytes = data.len();
+        // A part that is there twice was stored twice: it is the same.
+        if waiting.parts.insert(piece.part, data).is_none() {
+            self.bytes += bytes;
+        }
+        if waiting.parts.len() < piece.parts as usize {
+            return Ok(None);
+        }
+        let found: usize = waiting.parts.values().map(Bytes::len).sum();
+        if found as u64 != piece.data_bytes {
+            let place =
+                format!("{} {} {}", waiting.letter.stream, waiting.letter.shard, waiting.letter.record.position);
+            return Err(JoinError::Length { place, found, expected: piece.data_bytes });
+        }
+        let Some(whole) = self.waiting.remove(&identity) else { return Ok(None) };
+        self.bytes -= found;
+        let mut data = BytesMut::with_capacity(found);
+        whole.parts.values().for_each(|part| data.extend_from_slice(part));
+        self.done.insert(identity);
+        let mut letter = whole.letter;
+        letter.record.data = data.freeze();
+        Ok(Some(letter))
+    }
+
+    /// What is not complete, by place.
+    pub fn finish(self) -> Vec<Incomplete> {
+        let mut waiting: Vec<_> = self.waiting.into_iter().collect();
+        waiting.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let incomplete = |(identity, waiting): (Identity, Waiting)| {
+            let Identity { parts, data_bytes, .. } = identity;
+            let found = waiting.parts.iter().map(|(&part, data)| {
+                let mut letter = waiting.letter.clone();
+                letter.record.data = data.clone();
+                Fragment { letter, piece: Some(Piece { part, parts, data_bytes }) }
+            });
+            let found: Vec<_> = found.collect();
+            let missing = (1..=parts).filter(|part| !waiting.parts.contains_key(part)).take(100).collect();
+            Incomplete { letter: waiting.letter, parts, missing, found }
+        };
+        waiting.into_iter().map(incomplete).collect()
+    }
+}
+
+fn identity(letter: &DeadLetter, piece: Piece) -> Identity {
+    Identity {
+        application: letter.application.clone(),
+        stream: letter.stream.clone(),
+        shard: letter.shard.clone(),
+        position: letter.record.position.clone(),
+        failed_at_ms: letter.failed_at_ms,
+        parts: piece.parts,
+        data_bytes: piece.data_bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::encode;
+    use super::super::envelope::tests::letter;
+    use super::*;
+
+    fn fragments(letter: &DeadLetter) -> Vec<Fragment> {
+        encode(letter, Some(64 << 10)).iter().map(|line| Fragment::decode(line).unwrap()).collect()
+    }
+
+    fn large(byte: u8, failed_at_ms: u64) -> DeadLetter {
+        DeadLetter { failed_at_ms, ..letter(vec![byte; 150_000]) }
+    }
+
+    #[test]
+    fn a_whole_letter_passes_at_once() {
+        let mut joiner = Joiner::default();
+        let fragment = Fragment { letter: letter("x"), piece: None };
+        assert_eq!(joiner.push(fragment), Ok(Some(letter("x"))));
+        assert_eq!(joiner.finish(), []);
+    }
+
+    #[test]
+    fn missing_parts_are_named_and_what_was_found_is_given_back() {
+        let mut joiner = Joiner::default();
+        let mut all = fragments(&large(1, 1));
+        let lost = all.remove(2);
+        for fragment in all.clone() {
+            assert_eq!(joiner.push(fragment), Ok(None));
+        }
+        let incomplete = joiner.finish();
+        assert_eq!((incomplete.len(), &incomplete[0].missing), (1, &vec![lost.piece.unwrap().part]));
+        assert_eq!(incomplete[0].found, all);
+    }
+
+    #[test]
+    fn parts_of_another_length_are_an_error_and_not_a_record() {
+        let mut joiner = Joiner::default();
+        let mut all = fragments(&large(1, 1));
+        all[1].letter.record.data = Bytes::from_static(b"short");
+        let last = all.pop().unwrap();
+        for fragment in all {
+            assert_eq!(joiner.push(fragment), Ok(None));
+        }
+        assert!(matches!(joiner.push(last), Err(JoinError::Length { expected: 150_000, .. })));
+    }
+
+    #[test]
+    fn parts_that_never_become_a_letter_do_not_fill_the_memory() {
+        let mut joiner = Joiner::default();
+        let part = |n: u64| {
+            let letter = DeadLetter { failed_at_ms: n, ..letter(vec![0; 1 << 20]) };
+            Fragment { letter, piece: Some(Piece { part: 1, parts: 2, data_bytes: 2 << 20 }) }
+        };
+        let error = (0..1_000).find_map(|n| joiner.push(part(n)).err());
+        assert_eq!(error, Some(JoinError::TooMuch { letters: 200 }));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        /// Parts of two letters in any order, each as often as it likes: both come back once, as they were.
+        #[test]
+        fn any_order_and_any_repeats_give_the_letters_back(seed in any::<u64>()) {
+            let letters = [large(1, 1), large(2, 2)];
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut all: Vec<_> = letters.iter().flat_map(fragments).collect();
+            let repeats: Vec<_> = all.iter().filter(|_| random.bool()).cloned().collect();
+            all.extend(repeats);
+            random.shuffle(&mut all);
+            let mut joiner = Joiner::default();
+            let mut joined: Vec<_> = all.into_iter().filter_map(|fragment| joiner.push(fragment).unwrap()).collect();
+            joined.sort_by_key(|letter| letter.failed_at_ms);
+            prop_assert_eq!(joined, letters);
+            prop_assert_eq!(joiner.finish(), []);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Feeds dead letters back through a plugin, here and now: the same engine, limits and sinks as a host, without a lease.
+//!
+//! What a replay must not do is lose a letter. So whatever is not processed, for whatever reason, is in the file of what
+//! is left: letters that fail again, letters that the plugin held back, damaged lines, and all that comes after a stop.
+
+mod remainder;
+mod session;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use serde::Serialize;
+use shardmill_core::backoff::Backoff;
+use shardmill_core::lease::{LeaseCounter, WorkerId};
+use shardmill_core::plugin::PluginName;
+use shardmill_core::ports::{Clock, DeadLetter, InstanceContext, PortFuture, ProcessorFactory, Sink};
+use shardmill_core::stream::{ShardId, StreamName};
+use shardmill_worker::BatchLimits;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+pub use remainder::Remainder;
+use session::Session;
+
+use crate::letters::{InputError, Item, LetterInput};
+
+/// Letters read ahead. Few, because each may hold 10 MiB.
+const READ_AHEAD: usize = 4;
+/// Instances alive at once; the one that was used longest ago is closed for another. An instance may take 64 MiB.
+const SESSIONS_MAX: usize = 64;
+
+/// How a replay goes about it.
+pub struct ReplayOptions {
+    /// Only letters of this plugin; others are left out and counted.
+    pub only: Option<PluginName>,
+    /// Deliveries of a letter before it is left for another day; at least 1.
+    pub attempts: u32,
+    /// How batches are cut.
+    pub batches: BatchLimits,
+    /// Waits between deliveries, and between tries to store output.
+    pub backoff: Backoff,
+    /// Who the plugin is told that it runs on.
+    pub worker: WorkerId,
+    /// The epoch that the plugin is told. A replay holds no lease, so it has none of its own.
+    pub epoch: LeaseCounter,
+    /// The sinks that the plugin may emit to.
+    pub destinations: Vec<String>,
+    /// Each plugin's own configuration values.
+    pub config: HashMap<String, Vec<(String, String)>>,
+}
+
+/// Where the code comes from.
+pub trait Versions: Send {
+    /// The version of `plugin` to run.
+    fn version<'a>(&'a mut self, plugin: &'a PluginName) -> PortFuture<'a, anyhow::Result<Arc<dyn ProcessorFactory>>>;
+}
+
+/// What a replay needs of the world.
+pub struct ReplayPorts {
+    /// The code.
+    pub versions: Box<dyn Versions>,
+    /// Where output goes.
+    pub sink: Arc<dyn Sink>,
+    /// For the time at which a letter fails again.
+    pub clock: Arc<dyn Clock>,
+    /// Where what is left goes.
+    pub remainder: Remainder,
+}
+
+/// What came of a replay.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ReplaySummary {
+    /// Letters processed, their output stored.
+    pub processed: u64,
+    /// Letters that failed again.
+    pub failed: u64,
+    /// Letters that the plugin held back to the end.
+    pub held_back: u64,
+    /// Letters that were not tried, because the replay was stopped.
+    pub not_tried: u64,
+    /// Letters of other plugins, left out.
+    pub left_out: u64,
+    /// Lines that are meant to be letters and cannot be read, and letters with parts missing.
+    pub damaged: u64,
+    /// Lines that are something else.
+    pub other_lines: u64,
+    /// Letters that were there more than once.
+    pub repeats: u64,
+    /// Where everything that was not processed is; `None` if there is no such thing.
+    pub remainder: Option<PathBuf>,
+    /// Why the replay stopped before the end.
+    pub stopped: Option<String>,
+}
+
+impl ReplaySummary {
+    /// Whether nothing is left.
+    pub fn is_complete(&self) -> bool {
+        self.remainder.is_none() && self.stopped.is_none()
+    }
+}
+
+/// A running replay.
+pub struct Replay {
+    options: ReplayOptions,
+    ports: ReplayPorts,
+    summary: ReplaySummary,
+    /// The one used last is last.
+    sessions: Vec<(Source, Session)>,
+}
+
+/// Whose letters go to one instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Source {
+    plugin: PluginName,
+    application: String,
+    stream: StreamName,
+    shard: ShardId,
+}
+
+impl Source {
+    fn of(letter: &DeadLetter) -> Self {
+        let DeadLetter { plugin, application, stream, shard, .. } = letter.clone();
+        Self { plugin, application, stream, shard }
+    }
+}
+
+impl Replay {
+    /// Reads and checks nothing yet.
+    pub fn new(options: ReplayOptions, ports: ReplayPorts) -> Self {
+        Self { options, ports, summary: ReplaySummary::default(), sessions: Vec::new() }
+    }
+
+    /// Replays all of `input`, in its order; on `stop`, ends after the batch in hand. An error means that what is left
+    /// could not be written down or the input not be read: then the input is what is left.
+    pub async fn run(
+        mut self,
+        input: LetterInput,
+        stop: &CancellationToken,
+        progress: impl Fn(&ReplaySummary),
+    ) -> anyhow::Result<ReplaySummary> {
+        let (sender, mut items) = mpsc::channel(READ_AHEAD);
+        let reader = tokio::task::spawn_blocking(move || read(input, &sender));
+        let mut batch: Vec<DeadLetter> = Vec::new();
+        while let Some(item) = items.recv().await {
+            match item {
+                Item::Damaged { problem, line } => {
+                    tracing::warn!(problem, "kept as it is");
+                    self.summary.damaged += 1;
+                    self.ports.remainder.keep_line(&line)?;
+                }
+                Item::Letter(letter) => {
+                    if self.options.only.as_ref().is_some_and(|only| *only != letter.plugin) {
+                        self.summary.left_out += 1;
+                        continue;
+                    }
+                    if !self.may_join(&batch, &letter) {
+                        self.deliver(std::mem::take(&mut batch), stop).await?;
+                        progress(&self.summary);
+                    }
+                    batch.push(*letter);
+                }
+            }
+        }
+        self.deliver(batch, stop).await?;
+        while let Some((_, session)) = self.sessions.pop() {
+            self.close(session, stop).await?;
+        }
+        let mut input = reader.await.context("the reader of the letters panicked")??;
+        self.ports.remainder.keep_incomplete(&mut input, &mut self.summary)?;
+        self.summary.remainder = self.ports.remainder.finish()?;
+        Ok(self.summary)
+    }
+
+    /// Batches hold letters of one shard, in rising order, as those of a host do.
+    fn may_join(&self, batch: &[DeadLetter], letter: &DeadLetter) -> bool {
+        let Some(last) = batch.last() else { return true };
+        let bytes: usize = batch.iter().map(|letter| letter.record.data.len()).sum();
+        batch.len() < self.options.batches.records
+            && bytes + letter.record.data.len() <= self.options.batches.bytes
+            && Source::of(last) == Source::of(letter)
+            && last.record.position < letter.record.position
+    }
+
+    async fn deliver(&mut self, batch: Vec<DeadLetter>, stop: &CancellationToken) -> anyhow::Result<()> {
+        let Some(first) = batch.first() else { return Ok(()) };
+        if stop.is_cancelled() {
+            self.summary.stopped.get_or_insert_with(|| "by a signal".to_owned());
+        }
+        if self.summary.stopped.is_some() {
+            return self.leave(&batch);
+        }
+        let source = Source::of(first);
+        let mut session = match self.session(&source, stop).await? {
+            Ok(session) => session,
+            Err(problem) => {
+                self.summary.stopped = Some(problem);
+                return self.leave(&batch);
+            }
+        };
+        let result = session.deliver(batch, &self.options, &mut self.ports, &mut self.summary, stop).await;
+        self.sessions.push((source, session));
+        result
+    }
+
+    /// Letters that are not tried.
+    fn leave(&mut self, letters: &[DeadLetter]) -> anyhow::Result<()> {
+        self.summary.not_tried += letters.len() as u64;
+        letters.iter().try_for_each(|letter| self.ports.remainder.keep(letter))
+    }
+
+    /// The session of a source, taken out; a new one if there is none. The inner error ends the replay.
+    async fn session(&mut self, source: &Source, stop: &CancellationToken) -> anyhow::Result<Result<Session, String>> {
+        if let Some(at) = self.sessions.iter().position(|(other, _)| other == source) {
+            return Ok(Ok(self.sessions.remove(at).1));
+        }
+        if self.sessions.len() >= SESSIONS_MAX {
+            let (_, oldest) = self.sessions.remove(0);
+            self.close(oldest, stop).await?;
+        }
+        let version = match self.ports.versions.version(&source.plugin).await {
+            Ok(version) => version,
+            Err(error) => return Ok(Err(format!("{error:#}"))),
+        };
+        let config = self.options.config.get(source.plugin.as_str()).cloned().unwrap_or_default();
+        let context = InstanceContext {
+            plugin: source.plugin.clone(),
+            application: source.application.clone(),
+            stream: source.stream.clone(),
+            shard: source.shard.clone(),
+            worker: self.options.worker.clone(),
+            epoch: self.options.epoch,
+            destinations: self.options.destinations.clone(),
+            config,
+        };
+        Ok(Ok(Session::new(version, Arc::new(context))))
+    }
+
+    async fn close(&mut self, session: Session, stop: &CancellationToken) -> anyhow::Result<()> {
+        session.close(&self.options, &mut self.ports, &mut self.summary, stop).await
+    }
+}
+
+/// Gives the input back at its end, for what only then is known.
+fn read(mut input: LetterInput, items: &mpsc::Sender<Item>) -> Result<LetterInput, InputError> {
+    while let Some(item) = input.next_item()? {
+        if items.blocking_send(item).is_err() {
+            break;
+        }
+    }
+    Ok(input)
+}
+
+#[cfg(test)]
+mod tests;

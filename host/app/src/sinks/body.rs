@@ -1,0 +1,152 @@
+//! The body of a request to an HTTP endpoint: pieces of output as lines, or as an array.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use shardmill_core::ports::Origin;
+use shardmill_core::stream::Emitted;
+
+use super::LineFormat;
+
+/// How pieces are put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BodyFormat {
+    /// One line a piece, as in a file.
+    #[default]
+    Ndjson,
+    /// One JSON array. Data that is JSON stands in it as it is, other text as a string, the rest as `{"base64": "..."}`.
+    Json,
+}
+
+/// A body that grows up to a size.
+pub(super) struct Body {
+    format: BodyFormat,
+    pieces: LineFormat,
+    bytes: Vec<u8>,
+    bytes_max: usize,
+}
+
+impl BodyFormat {
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Self::Ndjson => "application/x-ndjson",
+            Self::Json => "application/json",
+        }
+    }
+
+    /// What `finish` adds.
+    fn end_bytes(self) -> usize {
+        match self {
+            Self::Ndjson => 0,
+            Self::Json => "]".len(),
+        }
+    }
+}
+
+impl Body {
+    pub(super) fn new(format: BodyFormat, pieces: LineFormat, bytes_max: usize) -> Self {
+        Self { format, pieces, bytes: Vec::new(), bytes_max }
+    }
+
+    /// Adds a piece if it fits; otherwise says how large it is.
+    pub(super) fn add(&mut self, origin: &Origin, piece: &Emitted) -> Result<(), usize> {
+        let before = self.bytes.len();
+        match self.format {
+            BodyFormat::Ndjson => self.pieces.append(&mut self.bytes, origin, piece),
+            BodyFormat::Json => {
+                self.bytes.push(if before == 0 { b'[' } else { b',' });
+                self.add_element(origin, piece);
+            }
+        }
+        let added = self.bytes.len() - before;
+        if self.bytes.len() + self.format.end_bytes() > self.bytes_max {
+            self.bytes.truncate(before);
+            return Err(added);
+        }
+        Ok(())
+    }
+
+    fn add_element(&mut self, origin: &Origin, piece: &Emitted) {
+        if self.pieces == LineFormat::Envelope {
+            self.pieces.append(&mut self.bytes, origin, piece);
+            self.bytes.pop();
+            return;
+        }
+        if serde_json::from_slice::<IgnoredAny>(&piece.data).is_ok() {
+            self.bytes.extend_from_slice(&piece.data);
+            return;
+        }
+        let element = match std::str::from_utf8(&piece.data) {
+            Ok(text) => serde_json::Value::from(text),
+            Err(_) => serde_json::json!({ "base64": STANDARD.encode(&piece.data) }),
+        };
+        self.bytes.extend_from_slice(element.to_string().as_bytes());
+    }
+
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        if self.format == BodyFormat::Json {
+            self.bytes.push(b']');
+        }
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_core::plugin::PluginName;
+    use shardmill_core::stream::ShardId;
+
+    use super::*;
+
+    fn body(format: BodyFormat, pieces: LineFormat, data: &[&[u8]], bytes_max: usize) -> (String, Vec<usize>) {
+        let origin = Origin {
+            plugin: PluginName::new("alerts").unwrap(),
+            shard: ShardId::new("shardId-0").unwrap(),
+            through: None,
+        };
+        let mut body = Body::new(format, pieces, bytes_max);
+        let mut refused = Vec::new();
+        for data in data {
+            let piece = Emitted { destination: "out".into(), key: "k".into(), data: data.to_vec().into() };
+            refused.extend(body.add(&origin, &piece).err());
+        }
+        (String::from_utf8(body.finish()).unwrap(), refused)
+    }
+
+    #[test]
+    fn lines_are_those_of_a_file() {
+        let (text, refused) = body(BodyFormat::Ndjson, LineFormat::Data, &[b"{\"a\":1}", b"x\ny"], 1_000);
+        assert_eq!((text.as_str(), refused.len()), ("{\"a\":1}\n{\"base64\":\"eAp5\"}\n", 0));
+    }
+
+    #[test]
+    fn an_array_is_json_whatever_is_emitted() {
+        let (text, _) =
+            body(BodyFormat::Json, LineFormat::Data, &[b"{\"a\":\n1}", b"plain \"text\"", &[0xff], b""], 1_000);
+        let array: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+        let expected = [
+            serde_json::json!({ "a": 1 }),
+            serde_json::json!("plain \"text\""),
+            serde_json::json!({ "base64": "/w==" }),
+            serde_json::json!(""),
+        ];
+        assert_eq!(array, expected);
+        let (text, _) = body(BodyFormat::Json, LineFormat::Envelope, &[b"1", b"2"], 1_000);
+        let array: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+        assert_eq!((array.len(), &array[1]["data"]), (2, &serde_json::json!("2")));
+    }
+
+    #[test]
+    fn a_body_never_grows_beyond_its_size_and_says_how_large_a_piece_is() {
+        for format in [BodyFormat::Ndjson, BodyFormat::Json] {
+            for bytes_max in 0..40 {
+                let (text, refused) = body(format, LineFormat::Data, &[b"12345678", b"1234567890123456"], bytes_max);
+                assert!(refused.len() == 2 || text.len() <= bytes_max, "{format:?} {bytes_max} {text}");
+                assert!(!refused.is_empty() || text.len() >= 26);
+                assert!(refused.iter().all(|size| [9, 17].contains(size)), "{refused:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A sink over a network: sends a batch's output request by request and returns once all of it is acknowledged.
+//!
+//! Nothing is buffered between calls. So a sink that fails blocks only the shards that emit to it, `flush` has nothing
+//! to wait for, and no output of a lost lease comes out later. What a request holds is set by the batch: larger batches
+//! make fuller requests.
+//!
+//! Retries have one owner, the caller: it waits, shows the reason, and gives up in the end. Only what a target throttles
+//! is sent again within a call, since a throttled target is at work and the call gets on. The next call goes on where
+//! the last one ended.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use shardmill_core::backoff::Backoff;
+use shardmill_core::plugin::PluginName;
+use shardmill_core::ports::{Origin, PortFuture, Sink, SinkError};
+use shardmill_core::stream::{Emitted, ShardId};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::metrics;
+use super::unfinished::Unfinished;
+
+/// Attempts in a row that stored nothing because the target throttled, before the caller is told: under a second.
+const FRUITLESS_ATTEMPTS_MAX: u32 = 4;
+/// Kinesis counts by the second, so a first wait near a tenth of that and a cap of two fit.
+const THROTTLED: Backoff = match Backoff::new(Duration::from_millis(100), Duration::from_secs(2)) {
+    Some(backoff) => backoff,
+    None => Backoff::standard(),
+};
+/// A target that asks for a longer pause than this is not waited for within a call.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// No target may silence a sink for longer than this at a time.
+const HOLD_MAX: Duration = Duration::from_mins(5);
+
+/// How one kind of target is talked to. Decides what goes into a request and what an answer means; never waits or
+/// repeats.
+pub(super) trait Carrier: Send + Sync + 'static {
+    /// A request, ready to be sent.
+    type Request: Send + Sync;
+
+    /// Makes a request of some of `left`, which is not empty: of the first ones that fit. Returns their indexes too.
+    fn request(
+        &self,
+        origin: &Origin,
+        pieces: &[Emitted],
+        left: &BTreeSet<usize>,
+    ) -> Result<(Vec<usize>, Self::Request), String>;
+
+    /// Sends it, once.
+    fn send(&self, request: &Self::Request) -> impl Future<Output = Attempt> + Send;
+}
+
+/// What came of one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// All of it is stored.
+    Stored,
+    /// A part was refused for now, by place in the request.
+    Partly {
+        /// Which were refused.
+        refused: Vec<usize>,
+        /// Why the last of them was.
+        problem: String,
+    },
+    /// Nothing is stored, since the target has too much to do.
+    Throttled {
+        /// In its words.
+        problem: String,
+        /// How long it asks to be left alone.
+        wait: Option<Duration>,
+    },
+    /// Nothing is known to be stored.
+    Failed {
+        /// Why, and how to mend it where that is known.
+        problem: String,
+        /// How long it asks to be left alone.
+        wait: Option<Duration>,
+    },
+}
+
+/// How much of a target a sink may use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Traffic {
+    /// Requests at the same time, over all shards.
+    pub(super) requests_max: usize,
+    /// How long a request may wait for its turn: as long as one may take.
+    pub(super) turn_max: Duration,
+}
+
+/// A sink over a network.
+pub(super) struct NetworkSink<C> {
+    name: String,
+    carrier: C,
+    target: Arc<Target>,
+    unfinished: Unfinished<(PluginName, ShardId), Emitted, BTreeSet<usize>>,
+}
+
+/// What all sinks of one target share.
+struct Target {
+    traffic: Traffic,
+    turns: Semaphore,
+    /// Until when it asked to be left alone, and why. Locked for a look, never across an await.
+    hold: Mutex<Option<(Instant, String)>>,
+}
+
+impl Attempt {
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Stored => "stored",
+            Self::Partly { .. } => "partly",
+            Self::Throttled { .. } => "throttled",
+            Self::Failed { .. } => "failed",
+        }
+    }
+}
+
+impl<C: Carrier> NetworkSink<C> {
+    pub(super) fn new(name: &str, carrier: C, traffic: Traffic) -> Self {
+        let turns = Semaphore::new(traffic.requests_max);
+        let target = Arc::new(Target { traffic, turns, hold: Mutex::default() });
+        Self { name: name.to_owned(), carrier, target, unfinished: Unfinished::default() }
+    }
+
+    /// Another sink of the same target, that talks to it in another way.
+    pub(super) fn with_carrier(&self, carrier: C) -> Self {
+        Self { name: self.name.clone(), carrier, target: Arc::clone(&self.target), unfinished: Unfinished::default() }
+    }
+
+    pub(super) fn carrier(&self) -> &C {
+        &self.carrier
+    }
+
+    /// Sends what is `left`, and takes out of it what is acknowledged.
+    async fn send_all(&self, origin: &Origin, pieces: &[Emitted], left: &mut BTreeSet<usize>) -> Result<(), String> {
+        let mut fruitless = 0;
+        while !left.is_empty() {
+            self.target.check_hold()?;
+            let (indexes, request) = self.carrier.request(origin, pieces, left)?;
+            let (refused, problem, wait) = match self.attempt(&request, indexes.len()).await? {
+                Attempt::Stored => (Vec::new(), String::new(), None),
+                Attempt::Partly { refused, problem } => (refused, problem, None),
+                Attempt::Throttled { problem, wait } => ((0..indexes.len()).collect(), problem, wait),
+                Attempt::Failed { problem, wait } => {
+                    self.target.put_on_hold(wait, &problem);
+                    return Err(problem);
+                }
+            };
+            let refused: BTreeSet<usize> = refused.into_iter().filter_map(|at| indexes.get(at).copied()).collect();
+            let before = left.len();
+            for index in indexes.iter().filter(|index| !refused.contains(index)) {
+                left.remove(index);
+            }
+            self.count(before - left.len(), refused.len());
+            if refused.is_empty() {
+                fruitless = 0;
+                continue;
+            }
+            fruitless = if left.len() < before { 0 } else { fruitless + 1 };
+            if fruitless >= FRUITLESS_ATTEMPTS_MAX || wait.is_some_and(|wait| wait > PAUSE_MAX) {
+                self.target.put_on_hold(wait, &problem);
+                return Err(format!("{problem}; {} of {} pieces are left", left.len(), pieces.len()));
+            }
+            let pause = THROTTLED.delay(fruitless.max(1), fastrand::f64());
+            tokio::time::sleep(pause.max(wait.unwrap_or_default())).await;
+        }
+        Ok(())
+    }
+
+    async fn attempt(&self, request: &C::Request, size: usize) -> Result<Attempt, String> {
+        let Traffic { requests_max, turn_max } = self.target.traffic;
+        let turn = tokio::time::timeout(turn_max, self.target.turns.acquire()).await;
+        let Ok(Ok(_turn)) = turn else {
+            return Err(format!("{requests_max} requests of other shards were in flight for {turn_max:?}"));
+        };
+        let started = Instant::now();
+        let attempt = self.carrier.send(request).await;
+        ::metrics::histogram!(metrics::REQUEST_SECONDS, "sink" => self.name.clone())
+            .record(started.elapsed().as_secs_f64());
+        ::metrics::counter!(metrics::REQUESTS, "sink" => self.name.clone(), "outcome" => attempt.outcome())
+            .increment(1);
+        if matches!(attempt, Attempt::Failed { .. }) {
+            self.count(0, size);
+        }
+        Ok(attempt)
+    }
+
+    fn count(&self, stored: usize, again: usize) {
+        ::metrics::counter!(metrics::STORED, "sink" => self.name.clone()).increment(stored as u64);
+        ::metrics::counter!(metrics::RESENT, "sink" => self.name.clone()).increment(again as u64);
+    }
+}
+
+impl Target {
+    fn put_on_hold(&self, wait: Option<Duration>, problem: &str) {
+        let Some(wait) = wait else { return };
+        let until = Instant::now() + wait.min(HOLD_MAX);
+        *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = Some((until, problem.to_owned()));
+    }
+
+    /// An error while the target is to be left alone. The caller waits, since only the caller hears of a lost lease.
+    fn check_hold(&self) -> Result<(), String> {
+        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((until, problem)) = hold.as_ref() else { return Ok(()) };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            *hold = None;
+            return Ok(());
+        }
+        Err(format!("{problem}; it asked to be left alone for {} s more", left.as_secs_f64().ceil()))
+    }
+}
+
+impl<C: Carrier> Sink for NetworkSink<C> {
+    fn write(&self, origin: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+        Box::pin(async move {
+            let source = (origin.plugin.clone(), origin.shard.clone());
+            let left = self.unfinished.take(&source, &emitted);
+            let mut left = left.unwrap_or_else(|| (0..emitted.len()).collect());
+            let result = self.send_all(&origin, &emitted, &mut left).await;
+            result.map_err(|message| {
+                self.unfinished.keep(source, &emitted, left);
+                SinkError { sink: self.name.clone(), message }
+            })
+        })
+    }
+
+    /// Nothing is buffered: what was accepted is stored.
+    fn flush(&self) -> PortFuture<'_, Result<(), SinkError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+#[cfg(test)]
+mod tests;

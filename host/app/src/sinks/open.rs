@@ -1,0 +1,140 @@
+//! From the configuration to sinks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use shardmill_aws::{AwsClients, AwsOptions, ConnectError, PutTarget, Putter, connect};
+
+use super::http::HttpCarrier;
+use super::kinesis::{KEY_BYTES_MAX, kinesis_sink};
+use super::router::Outlet;
+use super::{FileSink, FileSinkError, FileSinkOptions, LineFormat, Router, StdoutSink};
+use crate::config::{AwsConfig, SinkConfig};
+
+/// The sink that exists without being configured.
+const STDOUT: &str = "stdout";
+
+/// Why a sink cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Its file.
+    #[error("sinks.{sink}: {source}")]
+    File {
+        /// The sink.
+        sink: String,
+        /// What is wrong, and the mend.
+        source: FileSinkError,
+    },
+    /// A header has no value, or not one that HTTP allows.
+    #[error("sinks.{sink}.headers: {header}: {message}")]
+    Header {
+        /// The sink.
+        sink: String,
+        /// The header.
+        header: String,
+        /// What is wrong; never the value.
+        message: String,
+    },
+    /// TLS or its certificates.
+    #[error("sinks.{sink}: cannot prepare HTTP: {source}")]
+    Http {
+        /// The sink.
+        sink: String,
+        /// What is wrong.
+        source: reqwest::Error,
+    },
+    /// AWS.
+    #[error("sinks.{sink}: {source}")]
+    Aws {
+        /// The sink.
+        sink: String,
+        /// What is wrong, and the mend.
+        source: ConnectError,
+    },
+}
+
+/// Opens files, reads header values, makes clients. Sends nothing: whether a target is there shows at the first write.
+pub async fn open_sinks(
+    sinks: &BTreeMap<String, SinkConfig>,
+    aws: &AwsConfig,
+    clients: Option<&AwsClients>,
+) -> Result<Router, OpenError> {
+    let mut router = Router::default();
+    if !sinks.contains_key(STDOUT) {
+        router.add(STDOUT, stdout(LineFormat::Data));
+    }
+    for (name, sink) in sinks {
+        router.add(name, open(name, sink, aws, clients).await?);
+    }
+    Ok(router)
+}
+
+async fn open(
+    name: &str,
+    sink: &SinkConfig,
+    aws: &AwsConfig,
+    clients: Option<&AwsClients>,
+) -> Result<Outlet, OpenError> {
+    Ok(match sink {
+        SinkConfig::Stdout { format } => stdout(*format),
+        SinkConfig::File { path, rotate_bytes, format } => {
+            let (path, rotate_bytes, format) = (path.clone(), *rotate_bytes, *format);
+            let options = FileSinkOptions { name: name.to_owned(), path, rotate_bytes, format };
+            let file = FileSink::open(options).map_err(|source| OpenError::File { sink: name.to_owned(), source })?;
+            let letters = Arc::new(file.with_format(LineFormat::Data));
+            Outlet { letters: Some(letters), ..Outlet::new(Arc::new(file)) }
+        }
+        SinkConfig::Kinesis { target, region, endpoint, options } => {
+            let client = match clients {
+                Some(clients) if is_same_place(target, region.as_deref(), endpoint.as_deref(), clients) => {
+                    clients.kinesis.clone()
+                }
+                _ => {
+                    let options = own_place(target, region.clone(), endpoint.clone(), aws);
+                    let own = connect(&options).await;
+                    own.map_err(|source| OpenError::Aws { sink: name.to_owned(), source })?.kinesis
+                }
+            };
+            let sink = kinesis_sink(name, Putter::new(client, target.clone()), *options);
+            let line_bytes_max = Some(options.record_bytes - KEY_BYTES_MAX);
+            Outlet { line_bytes_max, ..Outlet::new(Arc::new(sink)) }
+        }
+        SinkConfig::Http(options) => {
+            let sink = HttpCarrier::new(name, options)?.into_sink(name);
+            let letters = sink.with_carrier(sink.carrier().with_format(LineFormat::Data));
+            // Brackets, or the line's end.
+            let line_bytes_max = Some(options.request_bytes - 2);
+            Outlet { letters: Some(Arc::new(letters)), line_bytes_max, ..Outlet::new(Arc::new(sink)) }
+        }
+    })
+}
+
+fn stdout(format: LineFormat) -> Outlet {
+    let sink = StdoutSink::new(format);
+    let letters = sink.with_format(LineFormat::Data);
+    Outlet { letters: Some(Arc::new(letters)), ..Outlet::new(Arc::new(sink)) }
+}
+
+/// Whether the host's own client reaches the stream.
+fn is_same_place(target: &PutTarget, region: Option<&str>, endpoint: Option<&str>, clients: &AwsClients) -> bool {
+    let wanted = region.or(match target {
+        PutTarget::Arn { region, .. } => Some(region.as_str()),
+        PutTarget::Name(_) => None,
+    });
+    endpoint.is_none() && wanted.is_none_or(|region| region == clients.region)
+}
+
+/// Where a stream is that the host's own client does not reach. Another region's stream is not at the host's endpoint.
+fn own_place(target: &PutTarget, region: Option<String>, endpoint: Option<String>, aws: &AwsConfig) -> AwsOptions {
+    let of_target = match target {
+        PutTarget::Arn { region, .. } => Some(region.clone()),
+        PutTarget::Name(_) => None,
+    };
+    let is_elsewhere = region.is_some() || of_target.is_some();
+    AwsOptions {
+        region: region.or(of_target).or_else(|| aws.region.clone()),
+        kinesis_endpoint: endpoint.or_else(|| aws.kinesis_endpoint.clone().filter(|_| !is_elsewhere)),
+        dynamodb_endpoint: None,
+        credentials: aws.is_local.then(shardmill_aws::StaticCredentials::dummy),
+    }
+}

@@ -1,0 +1,163 @@
+use std::sync::Mutex;
+
+use shardmill_core::plugin::PluginDigest;
+use shardmill_core::stream::{Position, Record, SequenceNumber, StreamName};
+
+use super::*;
+use crate::letters::Fragment;
+
+/// Keeps what it is given, and fails as often as it is told.
+#[derive(Default)]
+struct Kept {
+    pieces: Mutex<Vec<Emitted>>,
+    failing_writes: Mutex<u32>,
+    failing_flushes: Mutex<u32>,
+}
+
+fn fails(left: &Mutex<u32>) -> Result<(), SinkError> {
+    let mut left = left.lock().unwrap();
+    if *left == 0 {
+        return Ok(());
+    }
+    *left -= 1;
+    Err(SinkError { sink: "kept".to_owned(), message: "as asked".to_owned() })
+}
+
+impl Sink for Kept {
+    fn write(&self, _origin: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+        Box::pin(async move {
+            fails(&self.failing_writes)?;
+            self.pieces.lock().unwrap().extend(emitted.iter().cloned());
+            Ok(())
+        })
+    }
+
+    fn flush(&self) -> PortFuture<'_, Result<(), SinkError>> {
+        Box::pin(async move { fails(&self.failing_flushes) })
+    }
+}
+
+fn router(sinks: &[(&str, &Arc<Kept>)]) -> Router {
+    let mut router = Router::default();
+    for (name, sink) in sinks {
+        let sink: Arc<dyn Sink> = Arc::<Kept>::clone(sink);
+        router.add(name, Outlet::new(sink));
+    }
+    router
+}
+
+fn emitted(pieces: &[(&str, &'static str)]) -> Arc<Vec<Emitted>> {
+    let piece = |(destination, data): &(&str, &'static str)| Emitted {
+        destination: (*destination).to_owned(),
+        key: String::new(),
+        data: (*data).into(),
+    };
+    Arc::new(pieces.iter().map(piece).collect())
+}
+
+fn origin() -> Arc<Origin> {
+    let plugin = PluginName::new("alerts").unwrap();
+    Arc::new(Origin { plugin, shard: ShardId::new("shardId-0").unwrap(), through: None })
+}
+
+fn data(sink: &Kept) -> Vec<String> {
+    let text = |piece: &Emitted| String::from_utf8(piece.data.to_vec()).unwrap();
+    sink.pieces.lock().unwrap().iter().map(text).collect()
+}
+
+fn letter(sequence: u64, key: &str, data: Vec<u8>) -> DeadLetter {
+    DeadLetter {
+        record: Record {
+            data: data.into(),
+            partition_key: key.to_owned(),
+            explicit_hash_key: None,
+            position: Position::plain(SequenceNumber::parse(&sequence.to_string()).unwrap()),
+            arrival_ms: 1,
+        },
+        stream: StreamName::new("orders").unwrap(),
+        shard: ShardId::new("shardId-0").unwrap(),
+        application: "alerts".into(),
+        plugin: PluginName::new("alerts").unwrap(),
+        digest: PluginDigest::from_hex(&"0".repeat(64)).unwrap(),
+        reason: "no".into(),
+        attempts: 3,
+        failed_at_ms: 2,
+    }
+}
+
+fn letters_in(sink: &Kept) -> Vec<Fragment> {
+    sink.pieces.lock().unwrap().iter().map(|piece| Fragment::decode(&piece.data).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_sink_that_fails_does_not_make_the_others_store_again() {
+    let (first, second) = (Arc::new(Kept::default()), Arc::new(Kept::default()));
+    *second.failing_writes.lock().unwrap() = 2;
+    let router = router(&[("first", &first), ("second", &second)]);
+    let batch = emitted(&[("second", "1"), ("first", "2"), ("second", "3"), ("first", "4")]);
+    for _ in 0..2 {
+        router.write(origin(), Arc::clone(&batch)).await.unwrap_err();
+    }
+    router.write(origin(), Arc::clone(&batch)).await.unwrap();
+    assert_eq!((data(&first), data(&second)), (vec!["2".into(), "4".into()], vec!["1".into(), "3".into()]));
+    router.write(origin(), emitted(&[("first", "5")])).await.unwrap();
+    assert_eq!(data(&first).len(), 3);
+}
+
+#[tokio::test]
+async fn an_unknown_sink_is_named() {
+    let router = router(&[]);
+    let error = router.write(origin(), emitted(&[("nowhere", "1")])).await.unwrap_err();
+    assert_eq!(error.to_string(), "sink nowhere cannot store output: no sink of this name is configured");
+    let letters = Arc::new(vec![letter(1, "k", vec![])]);
+    assert!(router.store("nowhere", letters).await.unwrap_err().to_string().contains("nowhere"));
+}
+
+#[tokio::test]
+async fn dead_letters_are_stored_when_the_target_has_flushed() {
+    let sink = Arc::new(Kept::default());
+    *sink.failing_flushes.lock().unwrap() = 1;
+    let router = router(&[("dead", &sink)]);
+    let letters = Arc::new(vec![letter(1, "a", b"x".to_vec()), letter(2, "b", vec![0xff])]);
+    router.store("dead", Arc::clone(&letters)).await.unwrap_err();
+    router.store("dead", Arc::clone(&letters)).await.unwrap();
+    let stored: Vec<_> = letters_in(&sink).into_iter().map(|fragment| fragment.letter).collect();
+    assert_eq!(stored, *letters, "once, though the flush failed between");
+    let keys: Vec<_> = sink.pieces.lock().unwrap().iter().map(|piece| piece.key.clone()).collect();
+    assert_eq!(keys, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_is_too_long_for_its_target_is_stored_in_parts() {
+    let sink = Arc::new(Kept::default());
+    let mut router = Router::default();
+    router.add("dead", Outlet { line_bytes_max: Some(64 << 10), ..Outlet::new(Arc::clone(&sink) as Arc<dyn Sink>) });
+    let large = letter(1, &"é".repeat(300), vec![7; 200 << 10]);
+    router.store("dead", Arc::new(vec![large.clone(), letter(2, "b", vec![])])).await.unwrap();
+    let mut joiner = crate::letters::Joiner::default();
+    let joined: Vec<_> = letters_in(&sink).into_iter().filter_map(|part| joiner.push(part).unwrap()).collect();
+    assert_eq!(joined[0], large);
+    let pieces = sink.pieces.lock().unwrap();
+    assert!(pieces.len() > 5 && pieces.iter().all(|piece| piece.data.len() <= 64 << 10));
+    assert_eq!(pieces[0].key, "1", "a key that is no partition key gives way to the sequence number");
+}
+
+#[tokio::test]
+async fn dead_letters_do_not_go_through_the_format_of_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.ndjson");
+    let format = super::super::LineFormat::Envelope;
+    let options =
+        super::super::FileSinkOptions { name: "out".into(), path: path.clone(), rotate_bytes: 1 << 20, format };
+    let sinks =
+        [("out".to_owned(), crate::config::SinkConfig::File { path: path.clone(), rotate_bytes: 1 << 20, format })];
+    let router = super::super::open_sinks(&sinks.into(), &crate::config::AwsConfig::default(), None).await.unwrap();
+    assert!(super::super::FileSink::open(options).is_err(), "one file, opened once");
+    router.write(origin(), emitted(&[("out", "output")])).await.unwrap();
+    let dead = letter(1, "k", b"input".to_vec());
+    router.store("out", Arc::new(vec![dead.clone()])).await.unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].starts_with(r#"{"plugin":"alerts""#), "{text}");
+    assert_eq!(Fragment::decode(lines[1].as_bytes()).unwrap().letter, dead);
+}
