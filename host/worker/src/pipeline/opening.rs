@@ -59,7 +59,9 @@ impl Opener {
                 Expansion::Plain(record) => keep(record, self.settled.as_ref()),
                 Expansion::Aggregate(records) => {
                     self.note_opened(records.len());
-                    records.into_iter().for_each(|record| keep(record, self.settled.as_ref()));
+                    for record in records {
+                        keep(record, self.settled.as_ref());
+                    }
                 }
                 Expansion::Damaged(record, damage) => {
                     self.note_damage(&record.position, damage);
