@@ -25,7 +25,7 @@ async fn every_flight_comes_out_of_its_aggregate_exactly_once_and_in_order_also_
     let total: u64 = flights::expected().values().sum();
     assert!(total > 50 * count, "many departures in an aggregate");
     let (first, second) = (setting.output_of("a"), setting.output_of("b"));
-    let lines = |path| std::fs::read(path).map_or(0, |text| text.iter().filter(|byte| **byte == b'\n').count() as u64);
+    let lines = |path| std::fs::read_to_string(path).map_or(0, |text| text.lines().count() as u64);
     // An aggregate at a time and batches that end inside them, so that a host can be stopped in the middle.
     let slowly = "[reads]\ncalls-per-second = 5.0\nrecords-per-call = 1\nidle-every = \"50ms\"\n[batch]\nrecords = 30";
     let host = setting.host_with("a", slowly);
