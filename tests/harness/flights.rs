@@ -1,7 +1,7 @@
 //! Real departures, and what must come out for them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
@@ -33,11 +33,39 @@ pub fn expected() -> ByCarrier {
     counts
 }
 
+/// The same departures in aggregates, a partition key and an aggregate each: a file kept in the repository, made by
+/// `tests/kpl/aggregate.py`, or what `SHARDMILL_AGGREGATES` names, for runs on the whole.
+///
+/// # Panics
+///
+/// If it cannot be read.
+pub fn aggregates() -> Vec<(String, Vec<u8>)> {
+    let path = std::env::var_os("SHARDMILL_AGGREGATES")
+        .map_or_else(|| repository().join("tests/kpl/flights.gz"), PathBuf::from);
+    let mut file = GzDecoder::new(BufReader::new(std::fs::File::open(path).expect("the aggregates")));
+    let mut aggregates = Vec::new();
+    let mut lengths = [0; 8];
+    while file.read(&mut lengths[..1]).expect("readable") > 0 {
+        file.read_exact(&mut lengths[1..]).expect("two lengths");
+        let [key, data] = [0, 4].map(|at| u32::from_be_bytes(lengths[at..at + 4].try_into().expect("four bytes")));
+        let mut read = |length: u32| {
+            let mut bytes = vec![0; length as usize];
+            file.read_exact(&mut bytes).expect("all of it");
+            bytes
+        };
+        aggregates.push((String::from_utf8(read(key)).expect("a key"), read(data)));
+    }
+    aggregates
+}
+
+/// A user record's place: shard, sequence number, number within its aggregate.
+type Place = (String, String, u64);
+
 /// Lines that a processor emitted, over a file and what was rotated from it.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// How often each record came out, by shard and sequence number.
-    pub seen: HashMap<(String, String), u64>,
+    /// How often each record came out.
+    pub seen: HashMap<Place, u64>,
     /// Distinct records by carrier.
     pub carriers: ByCarrier,
     /// Lines.
@@ -60,7 +88,7 @@ impl Output {
         let mut output = Self::default();
         for path in paths {
             let Ok(file) = std::fs::File::open(path) else { continue };
-            let mut last: HashMap<String, String> = HashMap::new();
+            let mut last = HashMap::new();
             for line in BufReader::new(file).split(b'\n') {
                 let line: Value = serde_json::from_slice(&line.expect("a line")).expect("a line of output");
                 output.add(&line, &mut last);
@@ -69,19 +97,21 @@ impl Output {
         output
     }
 
-    fn add(&mut self, line: &Value, last: &mut HashMap<String, String>) {
+    fn add(&mut self, line: &Value, last: &mut HashMap<String, (String, u64)>) {
         let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
         let (shard, sequence) = (text("shard"), text("sequence_number"));
+        let sub_sequence = line["sub_sequence_number"].as_u64().unwrap_or_default();
         self.lines += 1;
-        let count = self.seen.entry((shard.clone(), sequence.clone())).or_default();
+        let count = self.seen.entry((shard.clone(), sequence.clone(), sub_sequence)).or_default();
         *count += 1;
         if *count > 1 {
             self.repeats += 1;
             return;
         }
         // Sequence numbers of one shard of the embedded stack have equal lengths, so text compares as numbers.
-        let previous = last.insert(shard, sequence.clone()).unwrap_or_default();
-        self.disorder += u64::from(previous > sequence);
+        let place = (sequence, sub_sequence);
+        let previous = last.insert(shard, place.clone()).unwrap_or_default();
+        self.disorder += u64::from(previous > place);
         *self.carriers.entry(text("carrier")).or_default() += 1;
         *self.versions.entry(text("version")).or_default() += 1;
     }

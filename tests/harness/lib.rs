@@ -3,6 +3,7 @@
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
+pub mod aggregates;
 pub mod contract;
 pub mod embedded;
 pub mod fake_coordinator;

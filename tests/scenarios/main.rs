@@ -1,11 +1,13 @@
 //! The real binary on the embedded stack and real input: one file for each situation of an operator.
 //!
-//! `SHARDMILL_FLIGHTS=flights.ndjson.gz` runs them on another file than the slice in the repository;
+//! `SHARDMILL_FLIGHTS=flights.ndjson.gz` runs them on another file than the slice in the repository, and then
+//! `SHARDMILL_AGGREGATES` has to name the same in aggregates (`tests/kpl/aggregate.py` makes them);
 //! `SHARDMILL_KILLS` and `SHARDMILL_SWAPS` set how often hosts are killed and files replaced.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stderr, reason = "figures for whoever runs these on the whole input")]
 
+mod aggregates;
 mod commands;
 mod crashes;
 mod doctor;

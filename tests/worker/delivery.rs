@@ -292,6 +292,19 @@ async fn calls_stay_within_the_shards_rate() {
     assert!(calls <= 51, "{calls} calls in ten seconds");
 }
 
+#[test]
+fn reads_that_would_outlast_an_iterator_are_refused_before_anything_is_read() {
+    let refused = |change: fn(&mut shardmill_worker::ReadLimits)| {
+        let mut options = TestFleet::new(1).options;
+        change(&mut options.reads);
+        options.validate().unwrap_err().setting
+    };
+    assert_eq!(refused(|reads| reads.calls_per_second = 1e-30), "reads.calls-per-second");
+    assert_eq!(refused(|reads| reads.calls_per_second = f64::NAN), "reads.calls-per-second");
+    assert_eq!(refused(|reads| reads.bytes_per_second = 0.0), "reads.bytes-per-second");
+    assert_eq!(refused(|reads| reads.idle_every = Duration::MAX), "reads.idle-every");
+}
+
 #[tokio::test(start_paused = true)]
 async fn idle_shards_keep_no_bytes_from_each_other() {
     // The budget of a test host allows six replies at once; the shards are ten times as many.

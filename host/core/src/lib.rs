@@ -12,6 +12,7 @@ pub mod backoff;
 pub mod doctor;
 pub mod explain;
 pub mod fleet;
+pub mod kpl;
 pub mod lease;
 pub mod pipeline;
 pub mod plan;

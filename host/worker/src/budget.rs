@@ -54,8 +54,64 @@ impl Reservation {
         drop(self.permit.split(excess));
     }
 
+    /// Gives back what is not needed for `bytes`, or takes what is missing as far as it is free. Never waits: of those
+    /// who hold some and wait for more, none might ever get it.
+    pub fn fit_to(&mut self, bytes: usize) {
+        let missing = bytes.div_ceil(UNIT_BYTES).saturating_sub(self.permit.num_permits());
+        if missing == 0 {
+            return self.shrink_to(bytes);
+        }
+        let semaphore = Arc::clone(self.permit.semaphore());
+        let free = u32::try_from(missing.min(semaphore.available_permits())).unwrap_or(u32::MAX);
+        if let Ok(permit) = semaphore.try_acquire_many_owned(free) {
+            self.permit.merge(permit);
+        }
+    }
+
+    /// Parts with what `bytes` need, as far as that is there.
+    pub fn split(&mut self, bytes: usize) -> Option<Self> {
+        let units = bytes.div_ceil(UNIT_BYTES).min(self.permit.num_permits());
+        self.permit.split(units).map(|permit| Self { permit })
+    }
+
     /// Takes over what `other` holds.
     pub fn absorb(&mut self, other: Self) {
         self.permit.merge(other.permit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn units(reservation: &Reservation) -> usize {
+        reservation.permit.num_permits() * UNIT_BYTES
+    }
+
+    #[tokio::test]
+    async fn a_reservation_grows_by_what_is_free_and_never_waits() {
+        let budget = ByteBudget::new(20 * MIB).expect("large enough");
+        let mut first = budget.reserve(4 * MIB).await;
+        let _second = budget.reserve(10 * MIB).await;
+        first.fit_to(6 * MIB);
+        assert_eq!(units(&first), 6 * MIB);
+        first.fit_to(30 * MIB);
+        assert_eq!(units(&first), 10 * MIB, "all that was free");
+        first.fit_to(MIB);
+        assert_eq!(units(&first), MIB);
+    }
+
+    #[tokio::test]
+    async fn a_reservation_is_split_and_nothing_of_it_is_lost() {
+        let budget = ByteBudget::new(20 * MIB).expect("large enough");
+        let mut whole = budget.reserve(10 * MIB).await;
+        let part = whole.split(4 * MIB).expect("a part");
+        assert_eq!((units(&whole), units(&part)), (6 * MIB, 4 * MIB));
+        let rest = whole.split(100 * MIB).expect("a part");
+        assert_eq!((units(&whole), units(&rest)), (0, 6 * MIB));
+        drop((whole, part, rest));
+        assert_eq!(budget.units.available_permits() * UNIT_BYTES, 20 * MIB);
     }
 }

@@ -38,6 +38,10 @@ pub const READS: &str = "shardmill_reads_total";
 pub const SHARED_READS: &str = "shardmill_shared_reads_total";
 /// Records dropped from replies because they were fetched before. Labels: plugin.
 pub const REPEATS: &str = "shardmill_read_repeats_total";
+/// KPL aggregates read. Labels: plugin, outcome.
+pub const AGGREGATES: &str = "shardmill_aggregates_total";
+/// KPL aggregates that could not be opened and are delivered as they came. Labels: plugin, why.
+pub const DAMAGED_AGGREGATES: &str = "shardmill_damaged_aggregates_total";
 /// Swaps to another version of the plugin. Labels: plugin, outcome.
 pub const SWAPS: &str = "shardmill_plugin_swaps_total";
 
@@ -61,5 +65,7 @@ pub fn describe() {
     describe_counter!(READS, Unit::Count, "reads of shards by plugins, by outcome");
     describe_counter!(SHARED_READS, Unit::Count, "reads of shards, by whether they cost a GetRecords call");
     describe_counter!(REPEATS, Unit::Count, "records dropped because they were fetched before");
+    describe_counter!(AGGREGATES, Unit::Count, "KPL aggregates read, by outcome");
+    describe_counter!(DAMAGED_AGGREGATES, Unit::Count, "KPL aggregates delivered as they came, by what is wrong");
     describe_counter!(SWAPS, Unit::Count, "swaps to another version of the plugin, by outcome");
 }

@@ -180,8 +180,23 @@ impl WorkerOptions {
             return refuse("leases.max", "must be at least 1".to_owned());
         }
         let reads = &self.reads;
-        if !(reads.calls_per_second > 0.0 && reads.bytes_per_second > 0.0) {
-            return refuse("reads", "calls and bytes per second must be above zero".to_owned());
+        // Slower, and an iterator, which lives for five minutes, would expire between two calls. A number that is none
+        // compares as false.
+        let slowest = Duration::from_mins(5);
+        let is_often_enough = reads.calls_per_second >= 1.0 / slowest.as_secs_f64();
+        if !is_often_enough {
+            let problem = format!("{} is less than one call in {slowest:?}", reads.calls_per_second);
+            return refuse("reads.calls-per-second", problem);
+        }
+        let is_some = reads.bytes_per_second >= 1.0;
+        if !is_some {
+            return refuse("reads.bytes-per-second", "must be at least 1".to_owned());
+        }
+        if reads.idle_every > slowest {
+            return refuse(
+                "reads.idle-every",
+                format!("must be at most {slowest:?}: a shard iterator lives no longer"),
+            );
         }
         if reads.idle_max < reads.idle_every {
             return refuse("reads.idle-max", format!("must be at least reads.idle-every, {:?}", reads.idle_every));

@@ -6,6 +6,7 @@ mod consumer;
 mod deliver;
 mod fetch;
 mod instance;
+mod opening;
 mod output;
 mod shard_end;
 mod swap;

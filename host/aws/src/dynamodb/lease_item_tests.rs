@@ -1,5 +1,8 @@
 //! Conformance with the KCL's rows, one table line for each kind of row.
 
+#[path = "../../../../tests/fuzz/checks/lease_row.rs"]
+mod fuzz_check;
+
 use super::*;
 use shardmill_core::stream::{Position, SequenceNumber};
 
@@ -153,4 +156,14 @@ fn a_fresh_row_has_no_empty_attributes() {
         assert!(!item.contains_key(absent), "{absent}");
     }
     assert_eq!(item["endingHashKey"], text("340282366920938463463374607431768211455"));
+}
+
+#[test]
+fn no_row_that_fuzzing_found_is_another_one_once_written_and_read_back() {
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus/lease_row");
+    let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() > 10, "the corpus is gone");
+    for file in files {
+        fuzz_check::check(&std::fs::read(file).unwrap());
+    }
 }

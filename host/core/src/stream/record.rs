@@ -22,11 +22,17 @@ pub struct Record {
 }
 
 impl Record {
-    /// What it costs a byte budget: data and key, and a little for the rest.
+    /// What it costs a byte budget: data and keys, and a little for the rest.
     pub fn cost_bytes(&self) -> usize {
+        let hash_key = self.explicit_hash_key.as_ref().map_or(0, String::len);
+        Self::cost_of(self.data.len(), self.partition_key.len(), hash_key)
+    }
+
+    /// The cost of a record whose data and keys have these lengths in bytes.
+    pub(crate) fn cost_of(data: usize, partition_key: usize, explicit_hash_key: usize) -> usize {
         /// Two small strings and the struct itself, measured roughly; keeps empty records from being free.
         const OVERHEAD_BYTES: usize = 128;
-        self.data.len() + self.partition_key.len() + OVERHEAD_BYTES
+        data + partition_key + explicit_hash_key + OVERHEAD_BYTES
     }
 }
 

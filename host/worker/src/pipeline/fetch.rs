@@ -11,6 +11,7 @@ use shardmill_core::time::Moment;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
+use super::opening::Opener;
 use crate::budget::{ByteBudget, REPLY_BYTES_MAX, Reservation};
 use crate::metrics;
 use crate::options::WorkerOptions;
@@ -22,7 +23,8 @@ pub(super) const CHUNKS_MAX: usize = 1;
 /// A read that takes longer is given up and tried again: `GetRecords` answers within seconds or not at all.
 const READ_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// One reply, in order, without what was fetched before.
+/// One reply, in order, without what was fetched before, its aggregates opened; or a part of it, always of whole Kinesis
+/// records.
 pub(super) struct Chunk {
     pub(super) records: Vec<Record>,
     pub(super) millis_behind_latest: Option<u64>,
@@ -62,6 +64,7 @@ impl ShardReader {
     /// aborted with it.
     pub(super) async fn run(self, start: Start) {
         let Start { from, settled } = start;
+        let mut opener = Opener::new(self.options.plugin.to_string(), self.shard.clone(), settled.clone());
         let mut place = Place { from, iterator: None, last: None, settled, is_stream_in_doubt: false };
         let mut pace = Pace::new(&self.options.reads);
         let mut failures = 0_u32;
@@ -88,7 +91,7 @@ impl ShardReader {
                     let bytes: usize = fetched.records.iter().map(Record::cost_bytes).sum();
                     reservation.shrink_to(bytes);
                     pace.replied(bytes, Pace::is_idle(&fetched));
-                    if self.hand_over(fetched, reservation).await.is_err() {
+                    if self.hand_over(fetched, reservation, &mut opener).await.is_err() {
                         return;
                     }
                 }
@@ -98,7 +101,7 @@ impl ShardReader {
                     drop(reservation);
                     if SeededBug::NotFoundEndsShard.is_on() && matches!(error, ReadError::NotFound { .. }) {
                         let reservation = self.budget.reserve(0).await;
-                        let _ = self.hand_over(Fetched::default(), reservation).await;
+                        let _ = self.hand_over(Fetched::default(), reservation, &mut opener).await;
                         return;
                     }
                     // A throttled or unanswered call changed nothing: its iterator still stands.
@@ -142,7 +145,7 @@ impl ShardReader {
     }
 
     /// `Err` when reading is over: nobody listens, or the shard has ended.
-    async fn hand_over(&self, fetched: Fetched, reservation: Reservation) -> Result<(), ()> {
+    async fn hand_over(&self, fetched: Fetched, mut reservation: Reservation, opener: &mut Opener) -> Result<(), ()> {
         let Fetched { records, next, millis_behind_latest, children } = fetched;
         if let Some(behind) = millis_behind_latest {
             let labels = [("plugin", self.options.plugin.to_string()), ("shard", self.shard.to_string())];
@@ -151,17 +154,35 @@ impl ShardReader {
         self.status.update_shard(&self.shard, |status| {
             status.millis_behind_latest = millis_behind_latest;
             status.is_at_tip = records.is_empty() && millis_behind_latest.unwrap_or(0) == 0;
-            if let Some(last) = records.last() {
-                status.fetched = Some(last.position.clone());
-            }
         });
+        let mut closed = records.into_iter();
+        let mut opened = opener.open_some(&mut closed);
+        while closed.len() > 0 {
+            let share = reservation.split(opened.closed_bytes).ok_or(())?;
+            self.send(opened.records, millis_behind_latest, share, None).await?;
+            opened = opener.open_some(&mut closed);
+        }
         let ended = next.is_none().then_some(children);
         let is_last = ended.is_some();
-        if records.is_empty() && !is_last {
+        self.send(opened.records, millis_behind_latest, reservation, ended).await?;
+        if is_last { Err(()) } else { Ok(()) }
+    }
+
+    /// Waits until the consumer has room. `Err` if there is none.
+    async fn send(
+        &self,
+        records: Vec<Record>,
+        millis_behind_latest: Option<u64>,
+        mut reservation: Reservation,
+        ended: Option<Vec<Shard>>,
+    ) -> Result<(), ()> {
+        if let Some(last) = records.last() {
+            self.status.update_shard(&self.shard, |status| status.fetched = Some(last.position.clone()));
+        } else if ended.is_none() {
             return Ok(());
         }
-        let sent = self.chunks.send(Chunk { records, millis_behind_latest, reservation, ended }).await;
-        if is_last || sent.is_err() { Err(()) } else { Ok(()) }
+        reservation.fit_to(records.iter().map(Record::cost_bytes).sum());
+        self.chunks.send(Chunk { records, millis_behind_latest, reservation, ended }).await.map_err(|_| ())
     }
 
     async fn failed(&self, error: &ReadError, failures: u32) {
@@ -236,7 +257,9 @@ impl Place {
         }
         fetched.records.retain(|record| {
             last.as_ref().is_none_or(|last| record.position.sequence > *last)
-                && settled.as_ref().is_none_or(|settled| record.position > *settled)
+                && settled
+                    .as_ref()
+                    .is_none_or(|settled| record.position > *settled || Opener::may_reach_beyond(settled, record))
         });
         if SeededBug::SkipsFirstRecord.is_on()
             && last.is_none()
