@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use metrics_exporter_prometheus::PrometheusHandle;
 use shardmill_aws::{AwsClients, CoordinatorTable, KinesisReader, LeaseTable};
+use shardmill_core::pipeline::FailurePolicy;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, ProcessorFactory, Sink, StreamReader};
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
@@ -20,7 +21,7 @@ use crate::admin::Admin;
 use crate::clock::BootClock;
 use crate::config::{Config, OnRemove, SinkConfig};
 use crate::host_status::HostStatus;
-use crate::sinks::{FileSink, FileSinkOptions, LineFormat, Router, StdoutSink};
+use crate::sinks::{FileSink, FileSinkOptions, LineFormat, NoDeadLetters, Router, StdoutSink};
 use crate::supervisor::Supervisor;
 
 /// The sink that exists without being configured.
@@ -147,6 +148,7 @@ impl Parts {
             store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application.as_str())),
             coordinator: Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), &application)),
             sink: Arc::clone(&self.sink),
+            dead_letters: Arc::new(NoDeadLetters),
             clock: Arc::clone(&self.clock),
             budget: self.budget.clone(),
             versions,
@@ -163,6 +165,7 @@ impl Parts {
             batches: config.batches,
             checkpoints: config.checkpoints,
             backoff: config.retry,
+            failure: FailurePolicy::default(),
             destinations: self.destinations.clone(),
             config: own.config.into_iter().collect(),
         };

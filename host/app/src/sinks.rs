@@ -2,10 +2,12 @@
 
 mod file;
 mod line;
+mod no_dead_letters;
 mod router;
 mod stdout;
 
 pub use file::{FileSink, FileSinkError, FileSinkOptions};
 pub use line::LineFormat;
+pub use no_dead_letters::NoDeadLetters;
 pub use router::Router;
 pub use stdout::StdoutSink;

@@ -4,10 +4,8 @@ mod checkpoint_policy;
 mod failure_policy;
 mod judge;
 mod ledger;
-mod settle;
 
 pub use checkpoint_policy::{CheckpointPolicy, CheckpointReason, Unwritten};
 pub use failure_policy::{FailurePolicy, GiveUp, Order, PolicyProblem};
-pub use judge::{Cause, Failure, Fate, Ruling, Tried, Verdict, judge};
+pub use judge::{Blame, Cause, Failure, Fate, Ruling, Tried, Verdict, judge};
 pub use ledger::Ledger;
-pub use settle::{Settlement, settle};

@@ -32,8 +32,19 @@ pub struct Failure {
     pub in_a_row: u32,
     /// How long the plugin asked to wait instead.
     pub retry_after: Option<Duration>,
-    /// Whether the records had a part in it. If the host could not call the plugin they had none: nothing is counted.
-    pub is_of_records: bool,
+    /// Whose failure it is.
+    pub of: Blame,
+}
+
+/// Whose failure a failed delivery is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// Of the records that the plugin named; the rest of the call stands.
+    Records,
+    /// Of some record of the batch, nobody knows which; nothing of the call is kept.
+    Batch,
+    /// Of the host, which could not make the call: it is no record's attempt, and nothing of it is kept.
+    Host,
 }
 
 /// What becomes of a record that was not handled.
@@ -153,30 +164,30 @@ impl Court<'_> {
         });
         let in_a_row = in_a_row(&rulings, |tried| tried.attempts);
         let failure =
-            Failure { kind: "records", reason, in_a_row, retry_after: outcome.retry_after, is_of_records: true };
+            Failure { kind: "records", reason, in_a_row, retry_after: outcome.retry_after, of: Blame::Records };
         Verdict { commit: outcome.commit, rulings, split_at: None, failure: Some(failure) }
     }
 
     /// Nothing is known but that the call failed.
     fn whole(&self, error: &ProcessorError) -> Verdict {
         let message = error.to_string();
-        let is_of_records = !matches!(error, ProcessorError::Host { .. });
+        let is_hosts = matches!(error, ProcessorError::Host { .. });
         let count = self.records.len();
-        let split_at = (is_of_records && self.policy.bisect && count > 1).then_some(count / 2);
+        let split_at = (!is_hosts && self.policy.bisect && count > 1).then_some(count / 2);
         let rule = |index: usize| {
-            if is_of_records && split_at.is_none() {
+            if !is_hosts && split_at.is_none() {
                 return self.own_failure(index, message.clone(), false);
             }
             let tried = self.delivered(index);
             Ruling { index, tried, fate: Fate::Again, message: message.clone() }
         };
         let rulings: Vec<Ruling> = (0..count).map(rule).collect();
-        let in_a_row = match (split_at, is_of_records) {
-            (Some(_), _) => 1,
-            (None, true) => in_a_row(&rulings, |tried| tried.attempts),
-            (None, false) => in_a_row(&rulings, |tried| tried.deliveries),
+        let (in_a_row, of) = match (split_at, is_hosts) {
+            (Some(_), _) => (1, Blame::Batch),
+            (None, false) => (in_a_row(&rulings, |tried| tried.attempts), Blame::Batch),
+            (None, true) => (in_a_row(&rulings, |tried| tried.deliveries), Blame::Host),
         };
-        let failure = Failure { kind: error.kind(), reason: message, in_a_row, retry_after: None, is_of_records };
+        let failure = Failure { kind: error.kind(), reason: message, in_a_row, retry_after: None, of };
         Verdict { commit: Some(Commit::Nothing), rulings, split_at, failure: Some(failure) }
     }
 
