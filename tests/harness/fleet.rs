@@ -216,10 +216,10 @@ impl TestFleet {
     /// Whether every record put so far is checkpointed.
     pub fn is_all_checkpointed(&self) -> bool {
         self.stream.shards().iter().all(|shard| {
-            let Some(last) = self.stream.records(&shard.id).last().cloned() else { return true };
+            let Some(last) = self.stream.last(&shard.id) else { return true };
             self.row(&shard.id).is_some_and(|row| match row.checkpoint {
                 Checkpoint::ShardEnd => true,
-                Checkpoint::At(position) => position >= last.position,
+                Checkpoint::At(position) => position >= last,
                 Checkpoint::TrimHorizon | Checkpoint::Latest | Checkpoint::AtTimestamp => false,
             })
         })

@@ -4,6 +4,9 @@
 
 mod balancing;
 mod delivery;
+mod failure_policy;
 mod leases;
+mod order_by_key;
+mod poison;
 mod resharding;
 mod swaps;

@@ -6,7 +6,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FailurePolicy {
     /// Deliveries that may fail before a record is given up; `None` is no limit. Counted are those that were the
-    /// record's own: of it alone, or where the plugin reported it; without `bisect` also those of its whole batch.
+    /// record's own: of it alone, or where the plugin reported it; without `bisect` also those of its whole batch. Of
+    /// records of one key reported together, with `Order::Key`, it is the first one's.
     pub attempts: Option<u32>,
     /// A record that fails and arrived longer ago than this is given up. Judged only when it fails; a record whose
     /// arrival Kinesis did not tell has no age.

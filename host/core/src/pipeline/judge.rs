@@ -1,11 +1,12 @@
 //! From how a delivery ended to what becomes of each of its records.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use super::FailurePolicy;
+use super::{FailurePolicy, Order};
 use crate::plugin::ProcessorError;
-use crate::ports::{Commit, FailureKind, Outcome};
+use crate::ports::{Commit, FailureKind, Outcome, RecordFailure};
 use crate::stream::{Position, Record};
 
 /// What came of a delivery, and what is done next, each with its reason.
@@ -154,8 +155,16 @@ struct Court<'a> {
 impl Court<'_> {
     /// The plugin named the records that failed.
     fn partly(&self, outcome: &Outcome) -> Verdict {
-        let rule = |failure: &crate::ports::RecordFailure| {
-            self.own_failure(failure.index as usize, failure.message.clone(), failure.kind == FailureKind::Reject)
+        let mut keys = BTreeSet::new();
+        let rule = |failure: &RecordFailure| {
+            let (index, message) = (failure.index as usize, failure.message.clone());
+            let is_rejected = failure.kind == FailureKind::Reject;
+            let is_first = self.policy.order == Order::Shard || keys.insert(&self.records[index].partition_key);
+            if is_first || is_rejected {
+                return self.own_failure(index, message, is_rejected);
+            }
+            // A plugin that keeps the order of a key reports what follows a failed record, though it did not try it.
+            Ruling { index, tried: self.delivered(index), fate: Fate::Again, message }
         };
         let rulings: Vec<Ruling> = outcome.failures.iter().map(rule).collect();
         let reason = rulings.first().map_or_else(String::new, |first| {

@@ -27,6 +27,7 @@ impl Consumer {
         if due.is_some() {
             return due;
         }
+        self.retries.end_wait();
         loop {
             if !self.may_go_on() || !(self.buffer.has_again() || self.buffer.is_batch_due(&self.options.batches)) {
                 return None;

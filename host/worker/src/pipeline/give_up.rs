@@ -30,7 +30,13 @@ impl Consumer {
             GiveUp::DeadLetter(sink) => {
                 let letters = given_up.iter().map(|(record, ruling, cause)| self.letter(record, ruling, *cause));
                 let letters = Arc::new(letters.collect());
+                // Should it take long, the row says what is waited for.
+                let waits = format!("{} record(s) wait to be stored as dead letters in sink {sink}", given_up.len());
+                let earlier = self.stuck.replace(waits);
+                self.keeper.note(self.progress());
                 self.output.store(sink, letters, &mut self.gate).await?;
+                self.stuck = earlier;
+                self.keeper.note(self.progress());
             }
             GiveUp::Skip => {}
             GiveUp::Halt => {

@@ -105,14 +105,19 @@ impl Retries {
         self.not_before = Some(at);
     }
 
+    /// As of the last [`Retries::end_wait`].
     pub(super) fn is_waiting(&self) -> bool {
-        self.not_before.is_some_and(|at| at > Instant::now())
+        self.not_before.is_some()
     }
 
-    /// When something that failed is due next.
+    /// The wait is over, if it is.
+    pub(super) fn end_wait(&mut self) {
+        self.not_before = self.not_before.filter(|at| *at > Instant::now());
+    }
+
+    /// When something that failed is due next; may be past, since time goes on between two looks.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        let front = self.not_before.filter(|at| *at > Instant::now());
-        front.into_iter().chain(self.parked.next_due()).min()
+        self.not_before.into_iter().chain(self.parked.next_due()).min()
     }
 
     /// Reading starts again: what was in hand is gone.

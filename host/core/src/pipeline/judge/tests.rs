@@ -76,6 +76,22 @@ fn a_record_that_is_rejected_is_given_up_at_once_and_others_are_not() {
 }
 
 #[test]
+fn by_key_only_the_first_failed_record_of_a_key_counts_an_attempt() {
+    let keys = ["a", "b", "a", "a", "b"];
+    let named = |(record, key): (Record, &&str)| Record { partition_key: (*key).to_owned(), ..record };
+    let records: Vec<Record> = records(5).into_iter().zip(&keys).map(named).collect();
+    let (retry, reject) = (FailureKind::Retry, FailureKind::Reject);
+    let outcome = failing(&[(0, retry), (1, retry), (2, retry), (3, reject), (4, retry)]);
+    for (order, attempts) in [(Order::Key, [1, 1, 0, 1, 0]), (Order::Shard, [1; 5])] {
+        let policy = FailurePolicy { order, ..skipping(Some(9)) };
+        let verdict = judge(&records, &|_| Tried::default(), Ok(&outcome), &policy, NOW_MS);
+        let counted: Vec<u32> = verdict.rulings.iter().map(|ruling| ruling.tried.attempts).collect();
+        assert_eq!(counted, attempts, "{order:?}");
+        assert_eq!(verdict.rulings[3].fate, Fate::GivenUp(Cause::Rejected));
+    }
+}
+
+#[test]
 fn age_counts_from_arrival_and_only_where_it_is_known() {
     let policy = |age_ms| FailurePolicy { max_age: Some(Duration::from_millis(age_ms)), ..skipping(None) };
     let fate = |arrival_ms: u64, age_ms| {
