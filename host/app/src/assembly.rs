@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use metrics_exporter_prometheus::PrometheusHandle;
 use shardmill_aws::{AwsClients, CoordinatorTable, KinesisReader, LeaseTable};
-use shardmill_core::pipeline::FailurePolicy;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, ProcessorFactory, Sink, StreamReader};
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
@@ -25,7 +24,7 @@ use crate::sinks::{FileSink, FileSinkOptions, LineFormat, NoDeadLetters, Router,
 use crate::supervisor::Supervisor;
 
 /// The sink that exists without being configured.
-const STDOUT: &str = "stdout";
+pub(crate) const STDOUT: &str = "stdout";
 
 /// What all workers of a host share, and what makes one of them.
 pub(crate) struct Parts {
@@ -165,7 +164,7 @@ impl Parts {
             batches: config.batches,
             checkpoints: config.checkpoints,
             backoff: config.retry,
-            failure: FailurePolicy::default(),
+            failure: own.failure.unwrap_or_else(|| config.failure.clone()),
             destinations: self.destinations.clone(),
             config: own.config.into_iter().collect(),
         };

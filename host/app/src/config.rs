@@ -1,5 +1,6 @@
 //! The configuration file: parsed once, into values that cannot be wrong.
 
+mod failure;
 mod file;
 mod leases;
 
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
-use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::GuestLimits;
 use shardmill_core::stream::{InitialPosition, StreamName};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
@@ -40,6 +41,8 @@ pub struct Config {
     pub checkpoints: CheckpointPolicy,
     /// Waits between tries.
     pub retry: Backoff,
+    /// What is done about records that fail, unless a plugin has a policy of its own.
+    pub failure: FailurePolicy,
     /// What an instance may use.
     pub limits: GuestLimits,
     /// The process.
@@ -119,6 +122,8 @@ pub struct PluginConfig {
     pub application: Option<String>,
     /// Values the plugin reads through `wasi:config/store`.
     pub config: BTreeMap<String, String>,
+    /// What is done about records that fail; stands in place of the host's policy.
+    pub failure: Option<FailurePolicy>,
 }
 
 /// A configuration that cannot be used. Its text names file, line and mend.

@@ -14,6 +14,7 @@ use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_core::stream::{InitialPosition, StreamName};
 use shardmill_worker::{BatchLimits, ReadLimits};
 
+use super::failure::FailureFile;
 use super::leases::LeasesFile;
 use super::{AwsConfig, Config, HostConfig, OnRemove, PluginConfig, SinkConfig};
 use crate::sinks::LineFormat;
@@ -21,7 +22,9 @@ use crate::sinks::LineFormat;
 /// A setting that parses but cannot work.
 #[derive(Debug)]
 pub(super) struct Problem {
-    key: &'static str,
+    /// The table that the key is in, where the same key may be in several.
+    section: Option<String>,
+    key: String,
     message: String,
 }
 
@@ -45,6 +48,8 @@ pub(super) struct ConfigFile {
     checkpoint: CheckpointFile,
     #[serde(default)]
     retry: RetryFile,
+    #[serde(default)]
+    failure: FailureFile,
     #[serde(default)]
     limits: LimitsFile,
     #[serde(default)]
@@ -150,6 +155,7 @@ struct PluginFile {
     application: Option<String>,
     #[serde(default)]
     config: BTreeMap<String, String>,
+    failure: Option<FailureFile>,
 }
 
 fn default_plugins() -> PathBuf {
@@ -159,16 +165,23 @@ fn default_plugins() -> PathBuf {
 // === impl Problem ===
 
 impl Problem {
-    pub(super) fn new(key: &'static str, message: impl Into<String>) -> Self {
-        Self { key, message: message.into() }
+    pub(super) fn new(key: &str, message: impl Into<String>) -> Self {
+        Self { section: None, key: key.to_owned(), message: message.into() }
+    }
+
+    /// A problem with a key that several tables may have.
+    pub(super) fn within(section: &str, key: &str, message: impl Into<String>) -> Self {
+        Self { section: Some(section.to_owned()), ..Self::new(&format!("{section}.{key}"), message) }
     }
 
     /// Finds the line that sets the key, for people; the key itself is named in any case.
     pub(super) fn with_line(&self, text: &str) -> String {
-        let name = self.key.rsplit('.').next().unwrap_or(self.key);
+        let name = self.key.rsplit('.').next().unwrap_or(&self.key);
         let sets_key =
             |line: &str| line.trim_start().strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with('='));
-        match text.lines().position(sets_key) {
+        let heads = |line: &str| self.section.as_ref().is_some_and(|section| line.trim() == format!("[{section}]"));
+        let start = text.lines().position(heads).map_or(0, |head| head + 1);
+        match text.lines().skip(start).position(sets_key).map(|index| start + index) {
             Some(index) => format!("line {}: {}: {}", index + 1, self.key, self.message),
             None => format!("{}: {}", self.key, self.message),
         }
@@ -182,6 +195,7 @@ impl ConfigFile {
         let stream = StreamName::new(&self.stream).map_err(|error| Problem::new("stream", error.to_string()))?;
         let worker_id = self.worker_id.unwrap_or_else(made_up_worker_id);
         let worker_id = WorkerId::new(&worker_id).ok_or_else(|| Problem::new("worker-id", "must not be empty"))?;
+        let sinks = self.sinks.into_iter().map(|(name, sink)| (name, sink.check(folder))).collect();
         Ok(Config {
             stream,
             plugins: folder.join(self.plugins),
@@ -193,10 +207,11 @@ impl ConfigFile {
             batches: self.batch.check(),
             checkpoints: self.checkpoint.check(),
             retry: self.retry.check()?,
+            failure: self.failure.check("failure", &sinks)?,
             limits: self.limits.check()?,
             host: self.host.check(folder)?,
-            sinks: self.sinks.into_iter().map(|(name, sink)| (name, sink.check(folder))).collect(),
-            plugin: check_plugins(self.plugin)?,
+            plugin: check_plugins(self.plugin, &sinks)?,
+            sinks,
         })
     }
 }
@@ -222,9 +237,12 @@ fn initial_position(text: Option<&str>) -> Result<InitialPosition, Problem> {
     }
 }
 
-fn check_plugins(plugins: BTreeMap<String, PluginFile>) -> Result<BTreeMap<String, PluginConfig>, Problem> {
-    for (name, file) in &plugins {
-        PluginName::new(name).map_err(|error| Problem::new("plugin", error.to_string()))?;
+fn check_plugins(
+    plugins: BTreeMap<String, PluginFile>,
+    sinks: &BTreeMap<String, SinkConfig>,
+) -> Result<BTreeMap<String, PluginConfig>, Problem> {
+    let check = |(name, file): (String, PluginFile)| {
+        PluginName::new(&name).map_err(|error| Problem::new("plugin", error.to_string()))?;
         // The application names the lease table.
         if let Some(application) = &file.application {
             let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
@@ -233,11 +251,11 @@ fn check_plugins(plugins: BTreeMap<String, PluginFile>) -> Result<BTreeMap<Strin
                 return Err(Problem::new("plugin.application", format!("{application:?}: {rule}")));
             }
         }
-    }
-    Ok(plugins
-        .into_iter()
-        .map(|(name, file)| (name, PluginConfig { application: file.application, config: file.config }))
-        .collect())
+        let section = format!("plugin.{name}.failure");
+        let failure = file.failure.map(|failure| failure.check(&section, sinks)).transpose()?;
+        Ok((name, PluginConfig { application: file.application, config: file.config, failure }))
+    };
+    plugins.into_iter().map(check).collect()
 }
 
 impl AwsFile {
