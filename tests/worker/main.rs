@@ -5,6 +5,7 @@
 mod balancing;
 mod delivery;
 mod failure_policy;
+mod halting;
 mod leases;
 mod order_by_key;
 mod poison;

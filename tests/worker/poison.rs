@@ -5,12 +5,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use harness::fleet::TestFleet;
+use harness::fleet::{TestFleet, TestHost};
 use harness::native::{Event, History, NativePlugin};
 use shardmill_core::pipeline::{FailurePolicy, GiveUp};
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{FailureKind, Processed, RecordFailure};
 use shardmill_core::stream::{Emitted, Record, ShardId};
+use shardmill_worker::ShardStatus;
 
 /// How a record fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +102,11 @@ pub(crate) fn came_out_once_and_in_order(fleet: &TestFleet, numbers: impl Iterat
 /// The shard of a fleet that has one.
 pub(crate) fn only_shard(fleet: &TestFleet) -> ShardId {
     fleet.stream.shards()[0].id.clone()
+}
+
+/// What a host says of a shard.
+pub(crate) fn shard_status(host: &TestHost, shard: &ShardId) -> Option<ShardStatus> {
+    host.status.snapshot().shards.get(shard.as_str()).cloned()
 }
 
 /// A flag to turn while hosts run.

@@ -188,6 +188,11 @@ proptest! {
         }
     }
 
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 50, failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn what_is_open_is_all_that_takes_space(failed in subsequence((0..100_usize).collect::<Vec<_>>(), 1..20)) {
         let mut ledger = Ledger::default();
