@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use harness::fake_dead_letters::FakeDeadLetters;
 use harness::fleet::{CollectingSink, TokioClock};
 use harness::guests::guest;
 use harness::native::NativePlugin;
@@ -18,7 +19,7 @@ use shardmill_aws::{
 };
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
-use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{ProcessorFactory, StreamReader};
 use shardmill_core::stream::{InitialPosition, ReadFrom, StreamName};
@@ -180,6 +181,7 @@ async fn pipeline(
         store: Arc::new(LeaseTable::new(clients.dynamodb.clone(), options.application.as_str())),
         coordinator: Arc::new(CoordinatorTable::new(clients.dynamodb.clone(), &options.application)),
         sink: Arc::new(CollectingSink::default()),
+        dead_letters: Arc::new(FakeDeadLetters::default()),
         clock: Arc::new(TokioClock::default()),
         budget: ByteBudget::new(256 << 20).expect("large enough"),
         versions: offered,
@@ -227,6 +229,7 @@ fn options(stream: &StreamName, application: &str, per_call: u32) -> WorkerOptio
         batches: BatchLimits::default(),
         checkpoints: CheckpointPolicy::default(),
         backoff: Backoff::standard(),
+        failure: FailurePolicy::default(),
         destinations: vec!["stdout".to_owned()],
         config: Vec::new(),
     }

@@ -164,6 +164,11 @@ impl FakeStream {
         self.state().find_mut(shard).records.clone()
     }
 
+    /// The last record put to a shard.
+    pub fn last(&self, shard: &ShardId) -> Option<Position> {
+        self.state().find_mut(shard).records.last().map(|record| record.position.clone())
+    }
+
     /// All shards, without a call.
     pub fn shards(&self) -> Vec<Shard> {
         self.state().shards.iter().map(|kept| kept.shard.clone()).collect()

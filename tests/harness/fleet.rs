@@ -1,15 +1,15 @@
 //! Hosts on fakes and the paused clock: the real worker, with everything around it in memory.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{Checkpoint, Lease, WorkerId};
-use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{
-    Clock, Coordinator, LeaseStore, Origin, PortFuture, ProcessorFactory, Sink, SinkError, StreamReader,
+    Clock, Coordinator, DeadLetters, LeaseStore, Origin, PortFuture, ProcessorFactory, Sink, SinkError, StreamReader,
 };
 use shardmill_core::stream::{Emitted, InitialPosition, LeaseKey, ShardId, StreamName};
 use shardmill_core::time::Moment;
@@ -22,12 +22,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::fake_coordinator::FakeCoordinator;
+use crate::fake_dead_letters::FakeDeadLetters;
 use crate::fake_lease_store::FakeLeaseStore;
 use crate::fake_stream::FakeStream;
 
-/// Tokio's clock, paused or not, as the host's clock.
+/// Tokio's clock, paused or not, as the host's clock; wall time stands still unless it is set.
 pub struct TokioClock {
     origin: Instant,
+    wall_ms: Arc<AtomicU64>,
 }
 
 /// Keeps what is flushed; can be broken.
@@ -50,6 +52,10 @@ pub struct TestFleet {
     pub coordinator: Arc<FakeCoordinator>,
     /// The sink.
     pub sink: Arc<CollectingSink>,
+    /// Where records go that are given up.
+    pub dead_letters: Arc<FakeDeadLetters>,
+    /// The hosts' wall clock, in milliseconds since the Unix epoch.
+    pub wall_ms: Arc<AtomicU64>,
     /// Settings of hosts started from now on.
     pub options: WorkerOptions,
 }
@@ -66,7 +72,7 @@ pub struct TestHost {
 impl Default for TokioClock {
     fn default() -> Self {
         // A minute in the past, so that subtracting from the first moments works as on a real host.
-        Self { origin: Instant::now() }
+        Self { origin: Instant::now(), wall_ms: Arc::new(AtomicU64::new(1)) }
     }
 }
 
@@ -76,7 +82,7 @@ impl Clock for TokioClock {
     }
 
     fn wall_ms(&self) -> u64 {
-        1
+        self.wall_ms.load(Ordering::Relaxed)
     }
 }
 
@@ -131,6 +137,7 @@ impl TestFleet {
             batches: BatchLimits { records: 10, ..BatchLimits::default() },
             checkpoints: CheckpointPolicy { records: 50, bytes: 1 << 20, age: Duration::from_secs(2) },
             backoff: Backoff::standard(),
+            failure: FailurePolicy::default(),
             destinations: vec!["out".to_owned()],
             config: Vec::new(),
         };
@@ -139,6 +146,8 @@ impl TestFleet {
             store: Arc::new(FakeLeaseStore::new()),
             coordinator: Arc::new(FakeCoordinator::new()),
             sink: Arc::new(CollectingSink::default()),
+            dead_letters: Arc::new(FakeDeadLetters::default()),
+            wall_ms: Arc::new(AtomicU64::new(1)),
             options,
         }
     }
@@ -174,7 +183,8 @@ impl TestFleet {
             store: Arc::clone(&self.store) as Arc<dyn LeaseStore>,
             coordinator: Arc::clone(&self.coordinator) as Arc<dyn Coordinator>,
             sink: Arc::clone(&self.sink) as Arc<dyn Sink>,
-            clock: Arc::new(TokioClock::default()),
+            dead_letters: Arc::clone(&self.dead_letters) as Arc<dyn DeadLetters>,
+            clock: Arc::new(TokioClock { wall_ms: Arc::clone(&self.wall_ms), ..TokioClock::default() }),
             budget: ByteBudget::new(64 << 20).expect("large enough"),
             versions: offered,
             freezer: freezer.clone(),
@@ -206,10 +216,10 @@ impl TestFleet {
     /// Whether every record put so far is checkpointed.
     pub fn is_all_checkpointed(&self) -> bool {
         self.stream.shards().iter().all(|shard| {
-            let Some(last) = self.stream.records(&shard.id).last().cloned() else { return true };
+            let Some(last) = self.stream.last(&shard.id) else { return true };
             self.row(&shard.id).is_some_and(|row| match row.checkpoint {
                 Checkpoint::ShardEnd => true,
-                Checkpoint::At(position) => position >= last.position,
+                Checkpoint::At(position) => position >= last,
                 Checkpoint::TrimHorizon | Checkpoint::Latest | Checkpoint::AtTimestamp => false,
             })
         })

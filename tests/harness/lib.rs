@@ -7,6 +7,7 @@ pub mod aggregates;
 pub mod contract;
 pub mod embedded;
 pub mod fake_coordinator;
+pub mod fake_dead_letters;
 pub mod fake_lease_store;
 pub mod fake_stream;
 pub mod faults;

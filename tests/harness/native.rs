@@ -164,6 +164,10 @@ impl RecordProcessor for NativeInstance {
                 std::future::pending::<()>().await;
             }
             let result = (self.behaviour)(&self.shard, &batch);
+            if let Err(ProcessorError::DeadlineExceeded { limit, .. }) = &result {
+                // It hangs, and is cut off as a component is.
+                tokio::time::sleep(*limit).await;
+            }
             note(self.history.as_ref(), &self.shard, &self.digest, || Event::Delivered {
                 positions: batch.records.iter().map(|record| record.position.clone()).collect(),
                 attempt: batch.attempt,

@@ -200,6 +200,7 @@ fn ports(
         store: Arc::new(store),
         coordinator: Arc::new(coordinator),
         sink: Arc::new(SimulatedSink { world: Arc::clone(world) }),
+        dead_letters: Arc::new(SimulatedSink { world: Arc::clone(world) }),
         clock: Arc::clone(machine) as Arc<dyn Clock>,
         budget: ByteBudget::new(64 << 20).expect("large enough"),
         versions,

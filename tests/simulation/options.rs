@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
-use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::{InitialPosition, StreamName};
@@ -50,6 +50,7 @@ pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> WorkerOption
             age: Duration::from_millis(dice.u64(100..5_000)),
         },
         backoff: Backoff::standard(),
+        failure: FailurePolicy::default(),
         destinations: vec!["out".to_owned()],
         config: Vec::new(),
     }

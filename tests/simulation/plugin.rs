@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::{
-    CloseReason, Commit, FailureKind, InstanceContext, Origin, Outcome as Reported, PortFuture, Processed,
-    ProcessorFactory, RecordFailure, RecordProcessor, Sink, SinkError,
+    CloseReason, Commit, DeadLetter, DeadLetters, FailureKind, InstanceContext, Origin, Outcome as Reported,
+    PortFuture, Processed, ProcessorFactory, RecordFailure, RecordProcessor, Sink, SinkError,
 };
 use shardmill_core::stream::{Batch, Emitted, Position};
 use shardmill_invariants::history::{Delivery, Outcome, Place, What};
@@ -219,6 +219,12 @@ impl Sink for SimulatedSink {
     }
 
     fn flush(&self) -> PortFuture<'_, Result<(), SinkError>> {
+        Box::pin(self.answer())
+    }
+}
+
+impl DeadLetters for SimulatedSink {
+    fn store<'a>(&'a self, _: &'a str, _: Arc<Vec<DeadLetter>>) -> PortFuture<'a, Result<(), SinkError>> {
         Box::pin(self.answer())
     }
 }

@@ -5,7 +5,11 @@
 mod aggregates;
 mod balancing;
 mod delivery;
+mod failure_policy;
+mod halting;
 mod leases;
+mod order_by_key;
+mod poison;
 mod resharding;
 mod shared_read;
 mod swaps;

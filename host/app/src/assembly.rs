@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use metrics_exporter_prometheus::PrometheusHandle;
 use shardmill_aws::{AwsClients, CoordinatorTable, KinesisReader, LeaseTable};
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{Clock, ProcessorFactory, Sink, StreamReader};
+use shardmill_core::ports::{Clock, DeadLetters, ProcessorFactory, Sink, StreamReader};
 use shardmill_core::stream::StreamRef;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
 use shardmill_wasm::{Runtime, RuntimeOptions};
@@ -30,6 +30,7 @@ pub(crate) struct Parts {
     config: Config,
     clients: AwsClients,
     sink: Arc<dyn Sink>,
+    dead_letters: Arc<dyn DeadLetters>,
     destinations: Vec<String>,
     clock: Arc<dyn Clock>,
     budget: ByteBudget,
@@ -63,7 +64,7 @@ impl Host {
                 config.plugins.display()
             );
         }
-        let sinks = open_sinks(&config.sinks, &config.aws, Some(&clients)).await?;
+        let sinks = Arc::new(open_sinks(&config.sinks, &config.aws, Some(&clients)).await?);
         let status = HostStatus::new(config.worker_id.as_str());
         let admin =
             match config.host.admin {
@@ -88,7 +89,8 @@ impl Host {
             ring: RingBudget::of(budget.clone(), config.host.buffer_bytes),
             streams: HashMap::new(),
             destinations: sinks.names(),
-            sink: Arc::new(sinks),
+            sink: sinks.clone(),
+            dead_letters: sinks,
             clock: Arc::new(BootClock),
             budget,
             clients,
@@ -160,6 +162,7 @@ impl Parts {
             store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application)),
             coordinator: Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), application)),
             sink: Arc::clone(&self.sink),
+            dead_letters: Arc::clone(&self.dead_letters),
             clock: Arc::clone(&self.clock),
             budget: self.budget.clone(),
             versions,
@@ -177,6 +180,7 @@ impl Parts {
             batches: settings.batches,
             checkpoints: settings.checkpoints,
             backoff: settings.retry,
+            failure: settings.failure.clone(),
             destinations: self.destinations.clone(),
             config: settings.config.clone().into_iter().collect(),
         };

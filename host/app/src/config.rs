@@ -1,5 +1,6 @@
 //! The configuration file: parsed once, into values that cannot be wrong.
 
+mod failure;
 mod file;
 mod leases;
 mod manifest;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use shardmill_aws::PutTarget;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
-use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_core::stream::{InitialPosition, StreamName, StreamRef};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
@@ -51,6 +52,8 @@ pub struct Config {
     pub checkpoints: CheckpointPolicy,
     /// Waits between tries.
     pub retry: Backoff,
+    /// What is done about records that fail, unless a plugin has a policy of its own.
+    pub failure: FailurePolicy,
     /// What an instance may use.
     pub limits: GuestLimits,
     /// The process.

@@ -18,7 +18,7 @@ pub use file::{FileSink, FileSinkError, FileSinkOptions};
 pub use http::HttpSinkOptions;
 pub use kinesis::{KeyOrder, KinesisSinkOptions};
 pub use line::LineFormat;
-pub use open::{OpenError, open_sinks};
+pub use open::{OpenError, STDOUT, open_sinks};
 pub use router::{Outlet, Router};
 pub use secret::HeaderSource;
 pub use stdout::StdoutSink;

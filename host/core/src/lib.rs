@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   lease rows + shard list + time ──> FleetView ──> plan() ──> steps, each with its reason
-//!   records + outcome of a batch   ──> settle()  ──> what is settled, what to deliver again
+//!   records + how a delivery ended ──> judge()   ──> what becomes of each record, and why
+//!   what came of deliveries        ──> Ledger    ──> how far everything is settled
 //!   progress since the last write  ──> CheckpointPolicy ──> write now, or wait
 //! ```
 //!

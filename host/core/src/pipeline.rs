@@ -1,7 +1,11 @@
-//! One shard's records: what is settled, what to deliver again, when to write it down.
+//! One shard's records: what is settled, what becomes of those that fail, when to write it down.
 
 mod checkpoint_policy;
-mod settle;
+mod failure_policy;
+mod judge;
+mod ledger;
 
 pub use checkpoint_policy::{CheckpointPolicy, CheckpointReason, Unwritten};
-pub use settle::{Settlement, settle};
+pub use failure_policy::{FailurePolicy, GiveUp, Order, PolicyProblem};
+pub use judge::{Blame, Cause, Failure, Fate, Ruling, Tried, Verdict, judge};
+pub use ledger::Ledger;

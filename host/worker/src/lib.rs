@@ -25,5 +25,5 @@ pub use budget::{ByteBudget, Reservation};
 pub use freezer::Freezer;
 pub use options::{BatchLimits, InvalidOptions, LeaseOptions, ReadLimits, WorkerOptions};
 pub use shared_read::{RingBudget, SharedReader, SharedStream};
-pub use status::{BlockedStatus, ShardState, ShardStatus, StatusBoard, SwapRefusal, WorkerStatus};
+pub use status::{BlockedStatus, GivenUp, Parking, ShardState, ShardStatus, StatusBoard, SwapRefusal, WorkerStatus};
 pub use worker::{Ports, Worker, WorkerError};

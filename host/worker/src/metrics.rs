@@ -10,6 +10,16 @@ pub const BYTES: &str = "shardmill_bytes_settled_total";
 pub const BATCHES: &str = "shardmill_batches_total";
 /// Failed deliveries. Labels: plugin, kind.
 pub const FAILURES: &str = "shardmill_delivery_failures_total";
+/// Records that failed and are to be delivered again. Labels: plugin.
+pub const RETRIES: &str = "shardmill_records_retried_total";
+/// Records that the failure policy gave up. Labels: plugin, decision, cause.
+pub const RECORDS_GIVEN_UP: &str = "shardmill_records_given_up_total";
+/// Batches cut in two to find the record that fails. Labels: plugin.
+pub const SPLITS: &str = "shardmill_batch_splits_total";
+/// Records that wait for a record of their key that is tried again, and that one. Labels: plugin, shard.
+pub const PARKED: &str = "shardmill_parked_records";
+/// Shards that the failure policy halted. Labels: plugin, shard; 1 while halted.
+pub const HALTED: &str = "shardmill_shard_halted";
 /// Seconds in the guest, a batch. Labels: plugin.
 pub const PROCESS_SECONDS: &str = "shardmill_process_seconds";
 /// Checkpoints written. Labels: plugin.
@@ -51,6 +61,11 @@ pub fn describe() {
     describe_counter!(BYTES, Unit::Bytes, "bytes of record data settled");
     describe_counter!(BATCHES, Unit::Count, "batches delivered with success");
     describe_counter!(FAILURES, Unit::Count, "failed deliveries, by kind");
+    describe_counter!(RETRIES, Unit::Count, "records that failed and are to be delivered again");
+    describe_counter!(RECORDS_GIVEN_UP, Unit::Count, "records that the failure policy gave up, by decision and cause");
+    describe_counter!(SPLITS, Unit::Count, "batches cut in two to find the record that fails");
+    describe_gauge!(PARKED, Unit::Count, "records waiting for a record of their key that is tried again");
+    describe_gauge!(HALTED, Unit::Count, "1 while the failure policy halts a shard");
     describe_histogram!(PROCESS_SECONDS, Unit::Seconds, "time in the plugin, a batch");
     describe_counter!(CHECKPOINTS, Unit::Count, "checkpoints written");
     describe_gauge!(LEASES, Unit::Count, "leases held");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
-use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, PolicyProblem};
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::{InitialPosition, StreamName};
@@ -32,6 +32,8 @@ pub struct WorkerOptions {
     pub checkpoints: CheckpointPolicy,
     /// Waits after failures of reads, deliveries and sinks.
     pub backoff: Backoff,
+    /// What is done about records that fail.
+    pub failure: FailurePolicy,
     /// Names of the sinks that the plugin may emit to.
     pub destinations: Vec<String>,
     /// The plugin's own configuration values.
@@ -212,6 +214,9 @@ impl WorkerOptions {
                 "batch.window",
                 "must be at most 300s, since a shard iterator lives for five minutes".to_owned(),
             );
+        }
+        if let Some(PolicyProblem { key, problem }) = self.failure.problem() {
+            return refuse("failure", format!("{key}: {problem}"));
         }
         Ok(())
     }

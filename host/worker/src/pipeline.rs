@@ -5,11 +5,16 @@ mod buffer;
 mod consumer;
 mod deliver;
 mod fetch;
+mod give_up;
 mod instance;
+mod leave;
 mod opening;
 mod output;
+mod parked;
+mod retries;
 mod shard_end;
 mod swap;
+mod trouble;
 
 pub(crate) use consumer::{Consumer, ConsumerPorts, PipelineEnd};
 pub(crate) use swap::LastGood;

@@ -84,8 +84,36 @@ pub struct ShardStatus {
     pub batches: u64,
     /// Why it does not get on, if it does not.
     pub blocked: Option<BlockedStatus>,
+    /// Records that wait while others flow, since one of their key is tried again.
+    pub parked: Parking,
+    /// Records that the failure policy gave up in this run.
+    pub given_up: GivenUp,
     /// Why it cannot read, if it cannot.
     pub read_error: Option<String>,
+}
+
+/// Records that wait while others flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Parking {
+    /// Partition keys.
+    pub keys: usize,
+    /// Their records.
+    pub records: usize,
+    /// What they cost the host's buffer.
+    pub bytes: usize,
+}
+
+/// Records that were given up.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct GivenUp {
+    /// Stored as dead letters.
+    pub dead_lettered: u64,
+    /// Dropped.
+    pub skipped: u64,
+    /// The last of them, and why.
+    pub last: Option<String>,
 }
 
 /// What a pipeline does.
@@ -96,6 +124,8 @@ pub enum ShardState {
     Starting,
     /// Reads and delivers.
     Processing,
+    /// Delivers nothing: a record failed for good, and the failure policy says to stop there.
+    Halted,
     /// Delivers what it has, then stops.
     Draining,
     /// The shard's end is checkpointed.
@@ -187,6 +217,8 @@ impl ShardStatus {
             records: 0,
             batches: 0,
             blocked: None,
+            parked: Parking::default(),
+            given_up: GivenUp::default(),
             read_error: None,
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use shardmill_core::fleet::{Incarnation, StreamIdentity};
 use shardmill_core::ports::{
-    Clock, Coordinator, LeaseStore, ProcessorFactory, ReadError, Sink, StoreError, StreamReader,
+    Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, ReadError, Sink, StoreError, StreamReader,
 };
 use shardmill_core::stream::{LeaseKey, StreamName};
 use shardmill_core::time::Moment;
@@ -46,6 +46,8 @@ pub struct Ports {
     pub coordinator: Arc<dyn Coordinator>,
     /// Where outputs go.
     pub sink: Arc<dyn Sink>,
+    /// Where records go that the failure policy gives up.
+    pub dead_letters: Arc<dyn DeadLetters>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// The host's byte budget.

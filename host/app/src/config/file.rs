@@ -13,6 +13,7 @@ use shardmill_core::pipeline::CheckpointPolicy;
 use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_worker::{BatchLimits, ReadLimits};
 
+use super::failure::FailureFile;
 use super::leases::LeasesFile;
 use super::plugin::{self, BatchFile, CheckpointFile, PluginFile, RetryFile};
 use super::problem::Problem;
@@ -39,6 +40,8 @@ pub(super) struct ConfigFile {
     checkpoint: CheckpointFile,
     #[serde(default)]
     retry: RetryFile,
+    #[serde(default)]
+    failure: FailureFile,
     #[serde(default)]
     limits: LimitsFile,
     #[serde(default)]
@@ -108,6 +111,7 @@ impl ConfigFile {
     pub(super) fn check(self, folder: &Path, sections: BTreeMap<String, toml::Table>) -> Result<Config, Problem> {
         let worker_id = self.worker_id.unwrap_or_else(made_up_worker_id);
         let worker_id = WorkerId::new(&worker_id).ok_or_else(|| Problem::new("worker-id", "must not be empty"))?;
+        let sinks = check_sinks(self.sinks, folder)?;
         let config = Config {
             stream: self.stream.as_deref().map(plugin::stream).transpose()?,
             plugins: folder.join(self.plugins),
@@ -121,7 +125,8 @@ impl ConfigFile {
             retry: self.retry.check(Backoff::standard())?,
             limits: self.limits.check()?,
             host: self.host.check(folder)?,
-            sinks: check_sinks(self.sinks, folder)?,
+            failure: self.failure.check(&sinks).map_err(|problem| problem.under("failure"))?,
+            sinks,
             plugin: sections,
         };
         for (name, file) in self.plugin {

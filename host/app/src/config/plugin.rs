@@ -11,12 +11,13 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de};
 use shardmill_core::backoff::Backoff;
-use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::{InitialPosition, StreamRef};
 use shardmill_worker::BatchLimits;
 
 use super::Config;
+use super::failure::FailureFile;
 use super::file::to_usize;
 use super::problem::Problem;
 
@@ -36,6 +37,8 @@ pub struct PluginConfig {
     pub checkpoints: CheckpointPolicy,
     /// Waits between tries.
     pub retry: Backoff,
+    /// What is done about records that fail.
+    pub failure: FailurePolicy,
     /// Values the plugin reads through `wasi:config/store`.
     pub config: BTreeMap<String, String>,
 }
@@ -68,6 +71,7 @@ pub(super) struct PluginFile {
     checkpoint: CheckpointFile,
     #[serde(default)]
     retry: RetryFile,
+    failure: Option<FailureFile>,
     #[serde(default)]
     config: BTreeMap<String, String>,
 }
@@ -169,11 +173,14 @@ impl PluginFile {
             let message = "must be at most half of host.buffer, or a batch would never fill";
             return Err(Problem::new("batch.bytes", message));
         }
+        // A policy is one thought: a plugin's own stands in place of the general one, and is not laid over it.
+        let failure = self.failure.map(|own| own.check(&general.sinks).map_err(|problem| problem.under("failure")));
         Ok(PluginConfig {
             streams,
             batches,
             checkpoints: self.checkpoint.check(general.checkpoints),
             retry: self.retry.check(general.retry)?,
+            failure: failure.transpose()?.unwrap_or_else(|| general.failure.clone()),
             config: self.config,
         })
     }

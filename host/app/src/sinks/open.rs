@@ -12,7 +12,7 @@ use super::{FileSink, FileSinkError, FileSinkOptions, LineFormat, Router, Stdout
 use crate::config::{AwsConfig, SinkConfig};
 
 /// The sink that exists without being configured.
-const STDOUT: &str = "stdout";
+pub const STDOUT: &str = "stdout";
 
 /// Why a sink cannot be opened.
 #[derive(Debug, thiserror::Error)]

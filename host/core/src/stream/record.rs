@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use md5::{Digest, Md5};
 
 use super::Position;
 
@@ -34,6 +35,12 @@ impl Record {
         const OVERHEAD_BYTES: usize = 128;
         data + partition_key + explicit_hash_key + OVERHEAD_BYTES
     }
+
+    /// The hash key that Kinesis makes of the partition key: its MD5, as a number. Tells keys apart in logs, where a key
+    /// itself does not belong, since it may name a person.
+    pub fn key_hash(&self) -> u128 {
+        u128::from_be_bytes(Md5::digest(self.partition_key.as_bytes()).into())
+    }
 }
 
 /// Records delivered to a processor in one call, in shard order, never empty.
@@ -56,4 +63,23 @@ pub struct Emitted {
     pub key: String,
     /// The payload, opaque.
     pub data: Bytes,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::SequenceNumber;
+
+    #[test]
+    fn the_hash_of_a_key_is_its_md5_as_kinesis_has_it() {
+        let record = Record {
+            data: Bytes::new(),
+            partition_key: "abc".to_owned(),
+            explicit_hash_key: None,
+            position: Position::plain(SequenceNumber::parse("1").unwrap()),
+            arrival_ms: 0,
+        };
+        // RFC 1321, A.5.
+        assert_eq!(format!("{:032x}", record.key_hash()), "900150983cd24fb0d6963f7d28e17f72");
+    }
 }

@@ -18,6 +18,11 @@ pub(super) struct Arrivals {
 impl Arrivals {
     /// A batch goes into delivery; what is settled by now need not be asked about again.
     pub(super) fn delivering(&mut self, batch: &[Record], settled: Option<&Position>) {
+        // Another attempt at what is known adds nothing.
+        let known = self.batch.last().or(self.earlier.back());
+        if known.zip(batch.last()).is_some_and(|((known, _), last)| last.position <= *known) {
+            return;
+        }
         self.earlier.extend(self.batch.pop());
         // The last of those that are settled stays: it is the answer until something more is.
         while self.earlier.get(1).is_some_and(|(position, _)| settled.is_some_and(|settled| position <= settled)) {

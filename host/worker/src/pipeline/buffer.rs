@@ -1,19 +1,22 @@
 //! Fetched records waiting for delivery, cut into batches.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use shardmill_core::stream::{Record, Shard};
+use shardmill_core::stream::{Position, Record, Shard};
 use tokio::time::Instant;
 
 use super::fetch::Chunk;
 use crate::budget::Reservation;
 use crate::options::BatchLimits;
 
-/// Records fetched and not yet delivered, and the budget that they and the batch in delivery hold.
+/// Records fetched and not yet settled, but for those that are parked, and the budget that all of them hold.
 #[derive(Default)]
 pub(super) struct Buffer {
     records: VecDeque<Record>,
+    /// Records that were handed out before and came back: they are older than all of `records` and go first.
+    again: VecDeque<Record>,
+    /// Of `records`.
     bytes: usize,
     held_bytes: usize,
     reservation: Option<Reservation>,
@@ -41,7 +44,18 @@ impl Buffer {
         self.ended = self.ended.take().or(chunk.ended);
     }
 
-    /// Whether a batch should go now: full, old enough, or the last one.
+    /// Puts records back that were handed out.
+    pub(super) fn put_back(&mut self, records: impl IntoIterator<Item = Record>) {
+        self.again.extend(records);
+        // Nearly always two runs in order, which sorts as fast as it merges.
+        self.again.make_contiguous().sort_by(|a, b| a.position.cmp(&b.position));
+    }
+
+    pub(super) fn has_again(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// Whether a batch of new records should go now: full, old enough, or the last one.
     pub(super) fn is_batch_due(&self, limits: &BatchLimits) -> bool {
         !self.records.is_empty()
             && (self.ended.is_some()
@@ -55,7 +69,7 @@ impl Buffer {
         Some(limits.window.saturating_sub(self.waiting_since?.elapsed()))
     }
 
-    /// The next batch: as many records as the limits allow, at least one.
+    /// The next batch of new records: as many as the limits allow, at least one.
     pub(super) fn take_batch(&mut self, limits: &BatchLimits) -> Vec<Record> {
         let mut bytes = 0;
         let mut count = 0;
@@ -72,9 +86,44 @@ impl Buffer {
         self.records.drain(..count).collect()
     }
 
-    /// Gives back the budget that a settled batch held.
-    pub(super) fn settled(&mut self, batch: &[Record]) {
-        let bytes: usize = batch.iter().map(Record::cost_bytes).sum();
+    /// The next batch, of what came back if there is any and else of new records: those that `admit` hands back, up to
+    /// the limits, or to one of `ends`. May be empty, if nothing was admitted.
+    pub(super) fn take_one_by_one(
+        &mut self,
+        limits: &BatchLimits,
+        ends: &BTreeSet<Position>,
+        mut admit: impl FnMut(Record, bool) -> Option<Record>,
+    ) -> Vec<Record> {
+        let is_new = self.again.is_empty();
+        let source = if is_new { &mut self.records } else { &mut self.again };
+        let (mut batch, mut admitted_bytes, mut bytes) = (Vec::new(), 0, 0);
+        while batch.len() < limits.records
+            && let Some(record) = source.pop_front()
+        {
+            let cost = record.cost_bytes();
+            if !batch.is_empty() && admitted_bytes + cost > limits.bytes {
+                source.push_front(record);
+                break;
+            }
+            bytes += cost;
+            let is_end = ends.contains(&record.position);
+            if let Some(record) = admit(record, is_new) {
+                admitted_bytes += cost;
+                batch.push(record);
+            }
+            if is_end {
+                break;
+            }
+        }
+        if is_new {
+            self.bytes -= bytes;
+            self.waiting_since = (!self.records.is_empty()).then(Instant::now);
+        }
+        batch
+    }
+
+    /// Gives back the budget that settled records held.
+    pub(super) fn settled(&mut self, bytes: usize) {
         self.held_bytes = self.held_bytes.saturating_sub(bytes);
         if let Some(reservation) = &mut self.reservation {
             reservation.shrink_to(self.held_bytes);
@@ -82,6 +131,6 @@ impl Buffer {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.records.is_empty()
+        self.records.is_empty() && self.again.is_empty()
     }
 }

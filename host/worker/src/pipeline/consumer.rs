@@ -1,27 +1,27 @@
 //! The consumer of one shard: the task that owns its instance, its position and its progress.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::lease::{Checkpoint, LossReason};
-use shardmill_core::pipeline::Unwritten;
+use shardmill_core::pipeline::{Ledger, Unwritten};
 use shardmill_core::ports::{
-    CheckpointWrite, Clock, CloseReason, Coordinator, InstanceContext, LeaseStore, ProcessorFactory, Progress, Sink,
-    StreamReader,
+    CheckpointWrite, Clock, CloseReason, Coordinator, DeadLetters, InstanceContext, LeaseStore, ProcessorFactory,
+    Progress, Sink, StreamReader,
 };
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Position, ShardId};
 use shardmill_core::time::Moment;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
 
 use super::arrivals::Arrivals;
 use super::buffer::Buffer;
 use super::fetch::{CHUNKS_MAX, Chunk, ShardReader, Start};
 use super::instance::Instance;
 use super::output::Output;
+use super::retries::Retries;
 use super::swap::LastGood;
 use crate::budget::ByteBudget;
 use crate::freezer::Freezer;
@@ -36,6 +36,7 @@ pub(crate) struct ConsumerPorts {
     pub(crate) reader: Arc<dyn StreamReader>,
     pub(crate) store: Arc<dyn LeaseStore>,
     pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) dead_letters: Arc<dyn DeadLetters>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) budget: ByteBudget,
     pub(crate) versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
@@ -74,6 +75,7 @@ pub(crate) struct Consumer {
     pub(super) output: Output,
     pub(super) buffer: Buffer,
     pub(super) headway: Headway,
+    pub(super) retries: Retries,
     /// Why it does not get on, as the row says.
     pub(super) stuck: Option<String>,
     /// Calls of the plugin in a row that did not come back.
@@ -81,17 +83,16 @@ pub(crate) struct Consumer {
     reading: Reading,
     chunks: mpsc::Receiver<Chunk>,
     // Aborts the reader when the consumer is gone.
-    reader_task: JoinSet<()>,
+    pub(super) reader_task: JoinSet<()>,
 }
 
 /// How far this grant has come.
 pub(super) struct Headway {
     /// The checkpoint in the row.
     pub(super) written: Checkpoint,
-    /// The last record delivered with success.
-    pub(super) delivered: Option<Position>,
-    /// The last record that may be checkpointed once outputs are flushed; behind `delivered` while the guest holds
-    /// records back.
+    /// What came of the records handed out.
+    pub(super) ledger: Ledger,
+    /// The last record that may be checkpointed once outputs are flushed, as the ledger has it.
     pub(super) settled: Option<Position>,
     pub(super) unwritten: Unwritten,
     pub(super) arrivals: Arrivals,
@@ -119,6 +120,7 @@ impl Consumer {
         let shard = context.shard.clone();
         let output = Output {
             sink: Arc::clone(&ports.sink),
+            dead_letters: Arc::clone(&ports.dead_letters),
             backoff: options.backoff,
             status: status.clone(),
             plugin: options.plugin.clone(),
@@ -129,7 +131,7 @@ impl Consumer {
         let version = Arc::clone(&ports.versions.borrow_and_update());
         let headway = Headway {
             written: checkpoint,
-            delivered: None,
+            ledger: Ledger::default(),
             settled: None,
             unwritten: Unwritten::default(),
             arrivals: Arrivals::default(),
@@ -149,6 +151,7 @@ impl Consumer {
             keeper,
             output,
             headway,
+            retries: Retries::default(),
             stuck: None,
             hangs: 0,
             reading,
@@ -177,8 +180,9 @@ impl Consumer {
         self.status.update_shard(&self.shard, |status| status.state = ShardState::Processing);
         loop {
             self.take_up_version().await?;
-            if self.buffer.is_batch_due(&self.options.batches) {
-                let batch = self.buffer.take_batch(&self.options.batches);
+            if let Some(halt) = self.retries.halted.clone() {
+                self.stay_halted(halt).await?;
+            } else if let Some(batch) = self.next_batch() {
                 if SeededBug::CheckpointsBeforeDelivery.is_on() {
                     self.headway.settled = batch.last().map(|record| record.position.clone());
                     self.write_checkpoint().await?;
@@ -188,7 +192,7 @@ impl Consumer {
                 self.checkpoint_if_due().await?;
                 // While a batch was delivered, the reader may have waited for this consumer.
                 self.reading.free_since = self.ports.clock.now();
-            } else if self.buffer.is_empty() && self.buffer.ended.is_some() {
+            } else if self.is_finished() {
                 if self.finish_shard().await? {
                     return Ok(());
                 }
@@ -198,33 +202,44 @@ impl Consumer {
         }
     }
 
-    /// Waits for records, a full window, a due checkpoint, a new version, or the end.
+    /// Whether all of the shard was read, and nothing of it is to be delivered any more.
+    fn is_finished(&self) -> bool {
+        self.buffer.ended.is_some() && self.buffer.is_empty() && self.retries.parked.is_empty()
+    }
+
+    /// Waits for records, a full window, a record that is due again, a due checkpoint, a new version, or the end.
     async fn wait(&mut self) -> Result<(), Stopped> {
         let now = self.ports.clock.now();
         let checkpoint_in = self.headway.unwritten.due_in(&self.options.checkpoints, now);
-        let window_in = self.buffer.due_in(&self.options.batches);
+        // While the shard waits for a record that is tried again, nothing is taken in: the reader waits as well.
+        let may_go_on = self.may_go_on();
+        let window_in = self.buffer.due_in(&self.options.batches).filter(|_| may_go_on);
+        let retry_at = self.retries.next_due();
         let read_deadline = self.options.leases.read_deadline;
         let heard_at = *self.reading.heard_at.borrow();
-        let is_reading = self.buffer.ended.is_none();
+        let is_reading = may_go_on && self.buffer.ended.is_none();
         let stalled_in = (heard_at.max(self.reading.free_since) + read_deadline).since(now);
         tokio::select! {
             biased;
             stopped = self.gate.stopped() => return Err(stopped),
             Ok(()) = self.ports.versions.changed() => self.ports.versions.mark_changed(),
-            chunk = self.chunks.recv() => match chunk {
+            chunk = self.chunks.recv(), if is_reading => match chunk {
                 Some(chunk) => {
                     self.reading.free_since = self.ports.clock.now();
                     self.buffer.push(chunk);
                 }
                 // The reader never ends before the shard does, unless it panicked: never own a shard and not read it.
-                None if self.buffer.ended.is_none() => self.rewind(),
-                None => {}
+                None => self.rewind(),
             },
+            () = tokio::time::sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {}
             () = tokio::time::sleep(window_in.unwrap_or_default()), if window_in.is_some() => {}
             () = tokio::time::sleep(checkpoint_in.unwrap_or_default()), if checkpoint_in.is_some() => {
                 self.write_checkpoint().await?;
             }
             () = tokio::time::sleep(stalled_in), if is_reading => self.reading_stalled()?,
+        }
+        if !is_reading {
+            self.reading.free_since = self.ports.clock.now();
         }
         Ok(())
     }
@@ -250,7 +265,8 @@ impl Consumer {
     /// Starts reading again right after what is settled, and forgets what was fetched since.
     pub(super) fn rewind(&mut self) {
         let checkpoint = self.headway.settled.clone().map_or_else(|| self.headway.written.clone(), Checkpoint::At);
-        self.headway.delivered.clone_from(&self.headway.settled);
+        self.headway.ledger.rewind();
+        self.retries.rewind();
         self.buffer = Buffer::default();
         self.reader_task = JoinSet::new();
         // A finished lease is never granted; should it happen all the same, there is nothing to read.
@@ -323,7 +339,9 @@ impl Consumer {
     /// reader may be at the tip long before: that is not where the plugin is.
     fn millis_behind_latest(&self) -> Option<u64> {
         let (fetched, behind) = self.status.last_reply(&self.shard);
-        if self.headway.delivered >= fetched { behind } else { self.buffer.millis_behind_latest }
+        let ledger = &self.headway.ledger;
+        let is_all_delivered = ledger.handed_out() >= fetched.as_ref() && !ledger.is_busy();
+        if is_all_delivered { behind } else { self.buffer.millis_behind_latest }
     }
 
     /// When the last settled record arrived, as Kinesis said.
@@ -338,56 +356,6 @@ impl Consumer {
 
     /// Whether the guest holds back delivered records, so that a new instance must get them again.
     pub(super) fn holds_back(&self) -> bool {
-        self.headway.delivered > self.headway.settled
-    }
-
-    /// Closes the instance, stores its outputs, checkpoints, gives the lease back.
-    async fn drain(mut self) -> PipelineEnd {
-        self.status.update_shard(&self.shard, |status| status.state = ShardState::Draining);
-        self.reader_task.abort_all();
-        // The wish to stop was heard; from here on only a lost lease cuts the work short. A sink that fails for a moment
-        // must not make the records behind it repeat.
-        self.gate.drain = CancellationToken::new();
-        if SeededBug::HandsOverWithoutCheckpoint.is_on() {
-            self.headway.settled = None;
-        }
-        match self.instance.close(CloseReason::Shutdown).await {
-            Ok(emitted) => {
-                // If the sink cannot take it, the records behind it are not checkpointed either.
-                let stored = self.output.write(emitted, self.headway.delivered.clone(), &mut self.gate).await;
-                if stored.is_ok() && self.write_checkpoint().await.is_err() {
-                    tracing::warn!(shard = %self.shard, "the last checkpoint could not be written, records will repeat");
-                }
-            }
-            Err(error) => {
-                tracing::warn!(shard = %self.shard, %error, "the plugin failed in close");
-                let _ = self.write_checkpoint().await;
-            }
-        }
-        if SeededBug::DrainsWithoutRelease.is_on() {
-            return PipelineEnd::Released;
-        }
-        if self.keeper.release(None).await.is_err() {
-            let Stopped::Lost(reason) = self.why_refused() else { return PipelineEnd::Released };
-            return PipelineEnd::Lost(reason);
-        }
-        PipelineEnd::Released
-    }
-
-    /// Gives the lease back without waiting for what does not come: what is settled is checkpointed if that can be done
-    /// at once.
-    async fn give_up(mut self, reason: String) -> PipelineEnd {
-        /// A sink that fails at once or answers at once is quick; one that hangs is why we are here.
-        const LAST_CHECKPOINT_MAX: Duration = Duration::from_secs(2);
-        tracing::warn!(shard = %self.shard, reason, "the shard does not get on here, giving its lease up");
-        self.reader_task.abort_all();
-        self.instance.kill();
-        let _ = tokio::time::timeout(LAST_CHECKPOINT_MAX, self.write_checkpoint()).await;
-        if self.keeper.release(Some(reason.clone())).await.is_err()
-            && let Stopped::Lost(loss) = self.why_refused()
-        {
-            return PipelineEnd::Lost(loss);
-        }
-        PipelineEnd::GaveUp(reason)
+        self.headway.ledger.holds_back()
     }
 }

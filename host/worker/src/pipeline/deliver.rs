@@ -1,85 +1,81 @@
-//! Delivers a batch until it is handled, however often that takes.
+//! Delivers a batch once, and sees to what is handled and what goes again.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::pipeline::{Settlement, settle};
+use shardmill_core::pipeline::{Blame, Failure, Fate, Order, Verdict, judge};
 use shardmill_core::plugin::ProcessorError;
-use shardmill_core::ports::{Commit, Outcome, Processed};
+use shardmill_core::ports::{Outcome, Processed};
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::stream::{Batch, Position, Record};
+use shardmill_core::stream::{Batch, Emitted, Record};
 use tokio::time::Instant;
 
 use super::consumer::Consumer;
 use crate::grant::Stopped;
 use crate::metrics;
-use crate::status::BlockedStatus;
 
-/// One batch on its way.
-struct Delivery {
-    /// The batch as cut.
-    records: Arc<Vec<Record>>,
-    /// What is still to be handled.
-    pending: Arc<Vec<Record>>,
-    /// The furthest position that the guest let the host commit.
-    ceiling: Option<Position>,
-    failures: u32,
-}
-
-impl Delivery {
-    /// The record before the one at `position`, or else `earlier`: the last one of the batches before.
-    fn last_before(&self, position: &Position, earlier: Option<&Position>) -> Option<Position> {
-        let positions = self.records.iter().map(|record| &record.position);
-        positions.take_while(|before| *before < position).last().or(earlier).cloned()
-    }
-}
-
-/// What follows from one attempt.
-enum Attempt {
-    /// All of the batch is handled.
-    Handled,
-    /// Some or all of it must be delivered again.
-    Again { reason: String, kind: &'static str, wait: Option<Duration> },
-    /// An instance died that held back earlier records: they must be read again.
-    Rewind { reason: String, kind: &'static str },
-}
+/// A guest may not park its shard for longer than this at a time.
+const RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
 
 impl Consumer {
-    /// Returns once the batch is handled, or is to be read again from the last settled record.
-    pub(super) async fn deliver(&mut self, records: Vec<Record>) -> Result<(), Stopped> {
-        let records = Arc::new(records);
-        let ceiling = records.last().map(|record| record.position.clone());
-        let pending = Arc::clone(&records);
-        let mut delivery = Delivery { records, pending, ceiling, failures: 0 };
+    /// The records to deliver now, if any are due: of parked keys first, then what failed, then new ones.
+    pub(super) fn next_batch(&mut self) -> Option<Vec<Record>> {
+        let (retries, limits) = (&mut self.retries, &self.options.batches);
+        let mut parked = std::mem::take(&mut retries.parked);
+        let due = parked.take_due(limits, retries.ends(), |position| retries.has_failed(position));
+        retries.parked = parked;
+        if due.is_some() {
+            return due;
+        }
+        self.retries.end_wait();
         loop {
-            self.gate.pass().await?;
-            match self.attempt(&mut delivery).await? {
-                Attempt::Handled => {
-                    self.handled(&delivery);
-                    return Ok(());
-                }
-                Attempt::Again { reason, kind, wait } => {
-                    delivery.failures += 1;
-                    self.blocked(delivery.failures, kind, reason);
-                    self.wait_to_retry(delivery.failures, wait).await?;
-                    if self.take_up_version().await? {
-                        return Ok(());
-                    }
-                }
-                Attempt::Rewind { reason, kind } => {
-                    self.blocked(delivery.failures + 1, kind, reason);
-                    self.wait_to_retry(delivery.failures + 1, None).await?;
-                    self.rewind();
-                    return Ok(());
-                }
+            if !self.may_go_on() || !(self.buffer.has_again() || self.buffer.is_batch_due(&self.options.batches)) {
+                return None;
+            }
+            let batch = self.take_batch();
+            if !batch.is_empty() {
+                return Some(batch);
             }
         }
     }
 
-    async fn attempt(&mut self, delivery: &mut Delivery) -> Result<Attempt, Stopped> {
+    /// Whether records may go out that are not parked: nothing of the shard waits for its next attempt.
+    pub(super) fn may_go_on(&self) -> bool {
+        !self.retries.is_waiting() && (self.buffer.has_again() || !self.retries.parked.is_full())
+    }
+
+    fn take_batch(&mut self) -> Vec<Record> {
+        let Self { buffer, retries, headway, options, .. } = self;
+        if !buffer.has_again() && retries.is_idle() && !headway.ledger.is_busy() {
+            return buffer.take_batch(&options.batches);
+        }
+        let mut passed_bytes = 0;
+        let mut parked = std::mem::take(&mut retries.parked);
+        let batch = buffer.take_one_by_one(&options.batches, retries.ends(), |record, is_new| {
+            if is_new && !headway.ledger.hand_out(&record.position) {
+                passed_bytes += record.cost_bytes();
+                return None;
+            }
+            parked.join(record)
+        });
+        retries.parked = parked;
+        if passed_bytes > 0 {
+            buffer.settled(passed_bytes);
+            self.settle();
+        }
+        batch
+    }
+
+    /// Delivers a batch once. What of it is not handled is given up, or delivered again when it is due.
+    pub(super) async fn deliver(&mut self, records: Vec<Record>) -> Result<(), Stopped> {
+        if !self.instance.is_alive() {
+            self.make_instance().await?;
+        }
+        self.gate.pass().await?;
+        let records = Arc::new(records);
         let batch = Batch {
-            records: Arc::clone(&delivery.pending),
-            attempt: delivery.failures + 1,
+            records: Arc::clone(&records),
+            attempt: self.retries.attempt(&records),
             millis_behind_latest: self.buffer.millis_behind_latest.unwrap_or(0),
         };
         let started = Instant::now();
@@ -88,18 +84,17 @@ impl Consumer {
             .record(started.elapsed().as_secs_f64());
         // The lease may have gone during the call: then nothing of it counts.
         self.gate.check_held()?;
-        let judged = result.and_then(|processed| {
-            let settlement = settle(&delivery.pending, &processed.outcome)?;
-            Ok((processed, settlement))
-        });
-        match judged {
-            Ok((processed, settlement)) => {
-                self.output.write(processed.emitted, settlement.settled_through.clone(), &mut self.gate).await?;
-                Ok(self.apply(delivery, &processed.outcome, settlement))
-            }
-            Err(_) if SeededBug::SkipsFailedBatch.is_on() => Ok(Attempt::Handled),
-            Err(error) => Ok(self.failed(&error)),
-        }
+        let (outcome, emitted) = match result {
+            Ok(processed) => (Ok(processed.outcome), processed.emitted),
+            Err(_) if SeededBug::SkipsFailedBatch.is_on() => (Ok(Outcome::default()), Vec::new()),
+            Err(error) => (Err(error), Vec::new()),
+        };
+        let retries = &self.retries;
+        let tried = |position: &_| retries.tried(position);
+        let now_ms = self.ports.clock.wall_ms();
+        let mut verdict = judge(&records, &tried, outcome.as_ref(), &self.options.failure, now_ms);
+        seeded(&mut verdict);
+        self.follow(&records, &verdict, emitted).await
     }
 
     /// Calls the plugin, for at most its deadline: a call that never comes back must not keep the shard for ever.
@@ -111,6 +106,7 @@ impl Consumer {
         }
         self.instance.kill();
         self.hangs += 1;
+        // A component has a deadline of its own, far below: this is the host's trouble, and no record's.
         let message = format!("the plugin did not come back within {deadline:?}");
         if self.hangs > 1 {
             return Err(Stopped::Stuck(format!("{message}, nor did a new instance of it")));
@@ -118,81 +114,123 @@ impl Consumer {
         Ok(Err(ProcessorError::Host { message }))
     }
 
-    fn apply(&mut self, delivery: &mut Delivery, outcome: &Outcome, settlement: Settlement) -> Attempt {
-        let committed = match outcome.commit {
-            _ if SeededBug::CheckpointCoversHeldBack.is_on() => delivery.ceiling.clone(),
-            None => delivery.ceiling.clone(),
-            Some(Commit::Nothing) => None,
-            // Records between two pending ones were handled in an earlier attempt, whose own word on them stands.
-            Some(Commit::Through(index)) => match delivery.pending.get(index as usize + 1) {
-                Some(held_back) => delivery.last_before(&held_back.position, self.headway.delivered.as_ref()),
-                None => delivery.ceiling.clone(),
-            },
-        };
-        delivery.ceiling = delivery.ceiling.take().min(committed);
-        let Some(first) = settlement.first_failure else {
-            return Attempt::Handled;
-        };
-        // Before the first failed record everything is settled already, and may be checkpointed while the rest waits.
-        // That may be what an earlier batch held back, and this one commits.
-        let failed = &delivery.pending[first.index as usize].position;
-        let before = delivery.last_before(failed, self.headway.delivered.as_ref());
-        self.settle_through(before.min(delivery.ceiling.clone()));
-        let count = settlement.deliver_again.len();
-        let skipped = usize::from(SeededBug::RetrySkipsFailedRecord.is_on());
-        let again: Vec<Record> =
-            settlement.deliver_again.iter().skip(skipped).map(|index| delivery.pending[*index].clone()).collect();
-        if SeededBug::RetrySkipsFailedRecord.is_on() && again.is_empty() {
-            return Attempt::Handled;
+    async fn follow(&mut self, records: &[Record], verdict: &Verdict, emitted: Vec<Emitted>) -> Result<(), Stopped> {
+        let blame = verdict.failure.as_ref().map(|failure| failure.of);
+        if matches!(blame, None | Some(Blame::Records)) {
+            let through = records.last().map(|record| record.position.clone());
+            self.output.write(emitted, through, &mut self.gate).await?;
         }
-        let reason = format!("{count} record(s) failed, the first at {failed}: {}", first.message);
-        delivery.pending = Arc::new(again);
-        Attempt::Again { reason, kind: "records", wait: settlement.retry_after }
+        let failed: Vec<usize> = verdict.rulings.iter().map(|ruling| ruling.index).collect();
+        self.headway.ledger.report(records, &failed, verdict.commit);
+        for ruling in &verdict.rulings {
+            self.retries.note(&records[ruling.index].position, ruling.tried);
+        }
+        if failed.len() < records.len() {
+            self.handled(records, &failed);
+        }
+        if let Some(failure) = &verdict.failure {
+            let plugin = self.options.plugin.to_string();
+            ::metrics::counter!(metrics::FAILURES, "plugin" => plugin, "kind" => failure.kind).increment(1);
+            self.give_up_records(records, &verdict.rulings).await?;
+        }
+        self.put_back(records, verdict);
+        if !self.instance.is_alive() && self.holds_back() {
+            // What it held back died with it, and must be read again.
+            self.rewind();
+        }
+        self.show_progress();
+        Ok(())
     }
 
-    fn failed(&self, error: &ProcessorError) -> Attempt {
-        let (reason, kind) = (error.to_string(), error.kind());
-        if self.holds_back() && !self.instance.is_alive() {
-            return Attempt::Rewind { reason, kind };
+    fn handled(&mut self, records: &[Record], failed: &[usize]) {
+        let (mut bytes, mut cost_bytes) = (0, 0);
+        let mut failed_indexes = failed.iter().peekable();
+        for (index, record) in records.iter().enumerate() {
+            if failed_indexes.next_if_eq(&&index).is_some() {
+                continue;
+            }
+            bytes += record.data.len();
+            cost_bytes += record.cost_bytes();
+            if !self.retries.is_clear() {
+                self.retries.forget(&record.position);
+            }
         }
-        Attempt::Again { reason, kind, wait: None }
-    }
-
-    fn handled(&mut self, delivery: &Delivery) {
-        let bytes: usize = delivery.records.iter().map(|record| record.data.len()).sum();
-        let (count, bytes) = (delivery.records.len() as u64, bytes as u64);
+        let (count, bytes) = ((records.len() - failed.len()) as u64, bytes as u64);
         let plugin = self.options.plugin.to_string();
         ::metrics::counter!(metrics::RECORDS, "plugin" => plugin.clone()).increment(count);
         ::metrics::counter!(metrics::BYTES, "plugin" => plugin.clone()).increment(bytes);
-        ::metrics::counter!(metrics::BATCHES, "plugin" => plugin).increment(1);
-        self.buffer.settled(&delivery.records);
-        self.headway.delivered = delivery.records.last().map(|record| record.position.clone());
-        self.headway.unwritten.add(count, bytes, self.ports.clock.now());
-        self.settle_through(delivery.ceiling.clone());
-        let was_blocked = delivery.failures > 0;
-        self.stuck = None;
-        self.keeper.count_bytes(bytes);
-        self.keeper.note(self.progress());
-        if was_blocked {
-            tracing::info!(shard = %self.shard, failures = delivery.failures, "the failing batch was handled");
-            self.set_blocked_gauge(0.0);
+        if failed.is_empty() {
+            ::metrics::counter!(metrics::BATCHES, "plugin" => plugin).increment(1);
         }
+        self.buffer.settled(cost_bytes);
+        self.headway.unwritten.add(count, bytes, self.ports.clock.now());
+        self.keeper.count_bytes(bytes);
+        self.settle();
         self.status.update_shard(&self.shard, |status| {
             status.records += count;
-            status.batches += 1;
-            if was_blocked {
-                status.blocked = None;
-            }
+            status.batches += u64::from(failed.is_empty());
         });
     }
 
-    fn settle_through(&mut self, position: Option<Position>) {
-        // A guest that commits less than before settles nothing; progress never goes back.
-        if position <= self.headway.settled {
+    /// Puts what goes again where it waits for that: the whole shard, or only its partition key.
+    fn put_back(&mut self, records: &[Record], verdict: &Verdict) {
+        let key = records.first().map_or("", |record| &record.partition_key);
+        let is_of_lane = self.retries.parked.is_parked(key);
+        let is_halted = self.retries.halted.is_some();
+        let goes_again = verdict.rulings.iter().filter(|ruling| is_halted || ruling.fate == Fate::Again);
+        let again: Vec<Record> = goes_again.map(|ruling| records[ruling.index].clone()).collect();
+        if let Some(last) = records.last().filter(|_| verdict.split_at.is_none() && !self.holds_back()) {
+            self.retries.end_reached(last);
+        }
+        if let (Some(failure), Some(last)) = (&verdict.failure, again.last()) {
+            let retry_at = Instant::now() + self.wait_after(failure);
+            if let Some(at) = verdict.split_at {
+                self.retries.end_at(&records[at - 1]);
+                self.count(metrics::SPLITS, 1);
+            }
+            // Of a batch that failed as a whole and is cut in two nobody knows which key it is: the shard waits, shortly.
+            let is_by_key = self.options.failure.order == Order::Key
+                && (is_of_lane || (failure.of != Blame::Host && verdict.split_at.is_none()));
+            let is_lost = !self.instance.is_alive() && self.holds_back();
+            if !is_by_key || is_lost {
+                self.retries.wait_until(retry_at);
+            }
+            if !is_halted {
+                self.count(metrics::RETRIES, again.len() as u64);
+                let deliveries = verdict.rulings.iter().map(|ruling| ruling.tried.deliveries).max().unwrap_or_default();
+                self.blocked(deliveries, failure.reason.clone());
+            }
+            if is_by_key {
+                self.retries.parked.park(again, retry_at);
+            } else {
+                self.retries.end_at(last);
+                self.buffer.put_back(again);
+            }
+        }
+        if is_of_lane {
+            let mut parked = std::mem::take(&mut self.retries.parked);
+            self.buffer.put_back(parked.leave(key, |position| self.retries.has_failed(position)));
+            self.retries.parked = parked;
+        }
+    }
+
+    fn wait_after(&self, failure: &Failure) -> Duration {
+        match failure.retry_after {
+            Some(asked) => asked.min(RETRY_AFTER_MAX),
+            None => self.options.backoff.delay(failure.in_a_row, fastrand::f64()),
+        }
+    }
+
+    /// Takes over from the ledger how far everything is settled.
+    pub(super) fn settle(&mut self) {
+        let position = self.headway.ledger.settled();
+        if position <= self.headway.settled.as_ref() {
             return;
         }
-        let text = position.as_ref().map(ToString::to_string);
-        self.headway.settled = position;
+        let Some(position) = position.cloned() else { return };
+        self.retries.settled(&position);
+        let text = position.to_string();
+        self.headway.settled = Some(position);
         self.headway.unwritten.add(0, 0, self.ports.clock.now());
         let arrived_ms = self.settled_arrival_ms();
         if let Some(ms) = arrived_ms {
@@ -200,60 +238,23 @@ impl Consumer {
             ::metrics::gauge!(metrics::SETTLED_ARRIVAL, &labels).set(ms as f64 / 1_000.0);
         }
         self.status.update_shard(&self.shard, |status| {
-            status.settled = text;
+            status.settled = Some(text);
             status.settled_arrival_ms = arrived_ms.or(status.settled_arrival_ms);
         });
     }
 
-    pub(super) fn blocked(&mut self, attempts: u32, kind: &'static str, reason: String) {
-        /// From here on the row says it, for people; a single failure is not worth a write.
-        const NOTED_FROM: u32 = 3;
-        if attempts >= NOTED_FROM {
-            self.stuck = Some(format!("attempt {attempts} failed: {reason}"));
-            // Powers of two, as in the log: the row must not be written at every attempt.
-            if attempts == NOTED_FROM || attempts.is_power_of_two() {
-                self.keeper.note(self.progress());
-            }
-        }
-        let plugin = self.options.plugin.to_string();
-        ::metrics::counter!(metrics::FAILURES, "plugin" => plugin, "kind" => kind).increment(1);
-        self.set_blocked_gauge(1.0);
-        // Powers of two: a batch that fails for days must not fill the log.
-        if attempts.is_power_of_two() {
-            let digest = self.instance.digest();
-            tracing::warn!(shard = %self.shard, attempts, %digest, reason, "delivery failed, trying again");
-        }
-        self.status.update_shard(&self.shard, |status| status.blocked = Some(BlockedStatus { attempts, reason }));
+    pub(super) fn count(&self, metric: &'static str, by: u64) {
+        ::metrics::counter!(metric, "plugin" => self.options.plugin.to_string()).increment(by);
     }
+}
 
-    /// Waits between attempts, but not when there is something new to try.
-    pub(super) async fn wait_to_retry(&mut self, failures: u32, asked: Option<Duration>) -> Result<(), Stopped> {
-        /// A guest may not park its shard for longer than this at a time.
-        const RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
-        let wait = asked
-            .map_or_else(|| self.options.backoff.delay(failures, fastrand::f64()), |asked| asked.min(RETRY_AFTER_MAX));
-        let checkpoint_in = self.headway.unwritten.due_in(&self.options.checkpoints, self.ports.clock.now());
-        let deadline = Instant::now() + wait;
-        tokio::select! {
-            biased;
-            stopped = self.gate.stopped() => return Err(stopped),
-            Ok(()) = self.ports.versions.changed() => {
-                self.ports.versions.mark_changed();
-                return Ok(());
-            }
-            () = tokio::time::sleep_until(deadline) => return Ok(()),
-            () = tokio::time::sleep(checkpoint_in.unwrap_or_default()), if checkpoint_in.is_some() => {}
-        }
-        // What is settled below a failing record is written down while the record waits.
-        self.write_checkpoint().await?;
-        tokio::select! {
-            stopped = self.gate.stopped() => Err(stopped),
-            () = tokio::time::sleep_until(deadline) => Ok(()),
-        }
+/// The bugs that the simulator must find.
+fn seeded(verdict: &mut Verdict) {
+    let is_partial = verdict.failure.as_ref().is_some_and(|failure| failure.of == Blame::Records);
+    if SeededBug::CheckpointCoversHeldBack.is_on() && (verdict.is_clean() || is_partial) {
+        verdict.commit = None;
     }
-
-    fn set_blocked_gauge(&self, value: f64) {
-        let labels = [("plugin", self.options.plugin.to_string()), ("shard", self.shard.to_string())];
-        ::metrics::gauge!(metrics::BLOCKED, &labels).set(value);
+    if SeededBug::RetrySkipsFailedRecord.is_on() && is_partial {
+        verdict.rulings.remove(0);
     }
 }

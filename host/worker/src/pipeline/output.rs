@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{Origin, Sink, SinkError};
+use shardmill_core::ports::{DeadLetter, DeadLetters, Origin, PortFuture, Sink, SinkError};
 use shardmill_core::stream::{Emitted, Position, ShardId};
 use tokio::time::Instant;
 
@@ -15,6 +15,7 @@ use crate::status::{BlockedStatus, StatusBoard};
 /// The pipeline's side of the sink. A sink that fails blocks its shard, visibly; it loses nothing.
 pub(super) struct Output {
     pub(super) sink: Arc<dyn Sink>,
+    pub(super) dead_letters: Arc<dyn DeadLetters>,
     pub(super) backoff: Backoff,
     pub(super) status: StatusBoard,
     pub(super) plugin: PluginName,
@@ -38,7 +39,7 @@ impl Output {
         let origin = Arc::new(Origin { plugin: self.plugin.clone(), shard: self.shard.clone(), through });
         let (mut failures, since) = (0, Instant::now());
         loop {
-            match self.sink.write(Arc::clone(&origin), Arc::clone(&emitted)).await {
+            match self.answered(self.sink.write(Arc::clone(&origin), Arc::clone(&emitted)), gate).await? {
                 Ok(()) => {
                     self.recovered(failures);
                     return Ok(());
@@ -52,13 +53,47 @@ impl Output {
     pub(super) async fn flush(&self, gate: &mut Gate) -> Result<(), Stopped> {
         let (mut failures, since) = (0, Instant::now());
         loop {
-            match self.sink.flush().await {
+            match self.answered(self.sink.flush(), gate).await? {
                 Ok(()) => {
                     self.recovered(failures);
                     return Ok(());
                 }
                 Err(error) => self.failed(&error, (&mut failures, since), gate).await?,
             }
+        }
+    }
+
+    /// Returns once the dead letters are stored in the sink named `target`.
+    pub(super) async fn store(
+        &self,
+        target: &str,
+        letters: Arc<Vec<DeadLetter>>,
+        gate: &mut Gate,
+    ) -> Result<(), Stopped> {
+        let (mut failures, since) = (0, Instant::now());
+        loop {
+            match self.answered(self.dead_letters.store(target, Arc::clone(&letters)), gate).await? {
+                Ok(()) => {
+                    self.recovered(failures);
+                    return Ok(());
+                }
+                Err(error) => self.failed(&error, (&mut failures, since), gate).await?,
+            }
+        }
+    }
+
+    /// The answer, for which a lost lease does not wait, and nobody longer than the deadline.
+    async fn answered(
+        &self,
+        call: PortFuture<'_, Result<(), SinkError>>,
+        gate: &mut Gate,
+    ) -> Result<Result<(), SinkError>, Stopped> {
+        let deadline = self.deadline;
+        tokio::select! {
+            biased;
+            answer = call => Ok(answer),
+            lost = gate.lost() => Err(lost),
+            () = tokio::time::sleep(deadline) => Err(Stopped::Stuck(format!("a sink did not answer within {deadline:?}"))),
         }
     }
 

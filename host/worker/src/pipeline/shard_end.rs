@@ -22,13 +22,13 @@ impl Consumer {
             match self.instance.close(CloseReason::ShardEnded).await {
                 Ok(emitted) => {
                     self.gate.check_held()?;
-                    self.output.write(emitted, self.headway.delivered.clone(), &mut self.gate).await?;
+                    self.output.write(emitted, self.headway.ledger.handed_out().cloned(), &mut self.gate).await?;
                     break;
                 }
                 Err(error) => {
                     failures += 1;
-                    self.blocked(failures, error.kind(), format!("close at the shard's end: {error}"));
-                    self.wait_to_retry(failures, None).await?;
+                    self.failed(failures, error.kind(), format!("close at the shard's end: {error}"));
+                    self.wait_to_retry(failures).await?;
                     if self.holds_back() {
                         self.rewind();
                         return Ok(false);
@@ -84,8 +84,8 @@ impl Consumer {
                 Err(error) => error.to_string(),
             };
             failures += 1;
-            self.blocked(failures, "shard_end", problem);
-            self.wait_to_retry(failures, None).await?;
+            self.failed(failures, "shard_end", problem);
+            self.wait_to_retry(failures).await?;
         }
     }
 
@@ -97,8 +97,8 @@ impl Consumer {
             let mut failures = 0;
             while let Err(error) = self.ports.store.create(&lease).await {
                 failures += 1;
-                self.blocked(failures, "shard_end", format!("cannot create the lease of child {}: {error}", child.id));
-                self.wait_to_retry(failures, None).await?;
+                self.failed(failures, "shard_end", format!("cannot create the lease of child {}: {error}", child.id));
+                self.wait_to_retry(failures).await?;
                 self.gate.check_held()?;
             }
         }

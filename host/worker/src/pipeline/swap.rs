@@ -42,8 +42,8 @@ impl Consumer {
                 self.instance.set_version(good);
                 continue;
             }
-            self.blocked(failures, error.kind(), format!("cannot make an instance: {error}"));
-            self.wait_to_retry(failures, None).await?;
+            self.failed(failures, error.kind(), format!("cannot make an instance: {error}"));
+            self.wait_to_retry(failures).await?;
             self.take_up_version().await?;
         }
         self.ports.last_good.set(self.instance.version());
@@ -57,24 +57,23 @@ impl Consumer {
         Ok(())
     }
 
-    /// Swaps to the version on offer, if it is new and starts. Returns whether records must be read again, because the
-    /// old instance held some back.
+    /// Swaps to the version on offer, if it is new and starts. Reading starts again if the old instance held records back.
     ///
     /// Only called between batches, or between two attempts at a failing one: no attempt sees two versions. What the
     /// old version settled is checkpointed first, so that each written range belongs to one digest.
-    pub(super) async fn take_up_version(&mut self) -> Result<bool, Stopped> {
+    pub(super) async fn take_up_version(&mut self) -> Result<(), Stopped> {
         if !self.ports.versions.has_changed().unwrap_or(false) {
-            return Ok(false);
+            return Ok(());
         }
         let offered = Arc::clone(&self.ports.versions.borrow_and_update());
         if offered.digest() == self.instance.digest() {
-            return Ok(false);
+            return Ok(());
         }
         if !self.instance.is_alive() {
             self.write_checkpoint().await?;
             self.swapped(&offered);
             self.instance.set_version(offered);
-            return Ok(false);
+            return Ok(());
         }
         let mut candidate = self.instance.with_version(Arc::clone(&offered));
         match candidate.ensure().await {
@@ -82,28 +81,30 @@ impl Consumer {
                 self.write_checkpoint().await?;
                 let mut old = std::mem::replace(&mut self.instance, candidate);
                 match old.close(CloseReason::Reload).await {
-                    Ok(emitted) => self.output.write(emitted, self.headway.delivered.clone(), &mut self.gate).await?,
+                    Ok(emitted) => {
+                        self.output.write(emitted, self.headway.ledger.handed_out().cloned(), &mut self.gate).await?
+                    }
                     Err(error) => tracing::warn!(shard = %self.shard, %error, "the old version failed in close"),
                 }
                 self.ports.last_good.set(&offered);
                 self.swapped(&offered);
-                let must_rewind = self.holds_back();
-                if must_rewind {
+                if self.holds_back() {
                     self.rewind();
                 }
-                Ok(must_rewind)
+                Ok(())
             }
             Err(error) => {
                 self.refused(&offered, &error);
-                Ok(false)
+                Ok(())
             }
         }
     }
 
-    fn swapped(&self, version: &Arc<dyn ProcessorFactory>) {
+    fn swapped(&mut self, version: &Arc<dyn ProcessorFactory>) {
         let digest = version.digest();
         tracing::info!(shard = %self.shard, from = %self.instance.digest(), to = %digest, "plugin version taken up");
-        self.count("swapped");
+        self.count_swap("swapped");
+        self.retries.start_over();
         let digest = digest.as_str().to_owned();
         self.status.update_shard(&self.shard, |status| status.plugin_digest = Some(digest));
     }
@@ -111,12 +112,12 @@ impl Consumer {
     fn refused(&self, version: &Arc<dyn ProcessorFactory>, error: &ProcessorError) {
         let digest = version.digest();
         tracing::warn!(shard = %self.shard, %digest, %error, "new plugin version does not start, keeping the old one");
-        self.count("refused");
+        self.count_swap("refused");
         let refusal = SwapRefusal { digest: Some(digest.as_str().to_owned()), reason: error.to_string() };
         self.status.set_refused(Some(refusal));
     }
 
-    fn count(&self, outcome: &'static str) {
+    fn count_swap(&self, outcome: &'static str) {
         let plugin = self.options.plugin.to_string();
         ::metrics::counter!(metrics::SWAPS, "plugin" => plugin, "outcome" => outcome).increment(1);
     }

@@ -252,6 +252,7 @@ impl Worker {
             store: Arc::clone(&ports.store),
             coordinator: Arc::clone(&ports.coordinator),
             sink: Arc::clone(&ports.sink),
+            dead_letters: Arc::clone(&ports.dead_letters),
             clock: Arc::clone(&ports.clock),
             budget: ports.budget.clone(),
             versions: ports.versions.clone(),

@@ -1,0 +1,139 @@
+//! The sections `[failure]` and `[plugin.NAME.failure]`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order, PolicyProblem};
+
+use super::SinkConfig;
+use super::problem::Problem;
+use crate::sinks::STDOUT;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct FailureFile {
+    attempts: Option<u32>,
+    #[serde(default, with = "humantime_serde")]
+    max_age: Option<Duration>,
+    bisect: Option<bool>,
+    on_exhausted: Option<OnExhausted>,
+    dead_letter: Option<String>,
+    #[serde(default)]
+    order: OrderWord,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum OnExhausted {
+    DeadLetter,
+    Skip,
+    Halt,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum OrderWord {
+    #[default]
+    Shard,
+    Key,
+}
+
+impl FailureFile {
+    /// Problems are named by key, without the section that this is.
+    pub(super) fn check(self, sinks: &BTreeMap<String, SinkConfig>) -> Result<FailurePolicy, Problem> {
+        let problem = |key: &str, message: &str| Err(Problem::new(key, message));
+        let then = match (self.on_exhausted, self.dead_letter) {
+            (Some(OnExhausted::DeadLetter), Some(sink)) => Some(GiveUp::DeadLetter(sink)),
+            (Some(OnExhausted::DeadLetter), None) => {
+                return problem("on-exhausted", "\"dead-letter\" needs the name of a sink: set dead-letter as well");
+            }
+            (Some(OnExhausted::Skip | OnExhausted::Halt) | None, Some(_)) => {
+                return problem(
+                    "dead-letter",
+                    "is only used with on-exhausted = \"dead-letter\": set that, or remove this",
+                );
+            }
+            (Some(OnExhausted::Skip), None) => Some(GiveUp::Skip),
+            (Some(OnExhausted::Halt), None) => Some(GiveUp::Halt),
+            (None, None) => None,
+        };
+        let order = match self.order {
+            OrderWord::Shard => Order::Shard,
+            OrderWord::Key => Order::Key,
+        };
+        // Without it, one bad record takes its whole batch with it; who gives up records wants the bad one.
+        let bisect = self.bisect.unwrap_or(then.is_some() || order == Order::Key);
+        let policy = FailurePolicy { attempts: self.attempts, max_age: self.max_age, bisect, then, order };
+        if let Some(PolicyProblem { key, problem: message }) = policy.problem() {
+            return problem(key, message);
+        }
+        match &policy.then {
+            Some(GiveUp::DeadLetter(sink)) if sink != STDOUT && !sinks.contains_key(sink) => {
+                let message = format!("no sink is named {sink:?}: add [sinks.{sink}], or name one that there is");
+                problem("dead-letter", &message)
+            }
+            _ => Ok(policy),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use shardmill_core::plugin::PluginName;
+
+    use super::*;
+    use crate::config::Config;
+
+    fn parsed(text: &str) -> Result<Config, String> {
+        Config::parse(&format!("stream = \"s\"\n{text}"), Path::new("."))
+    }
+
+    #[test]
+    fn what_is_not_said_retries_for_ever_in_the_order_of_the_shard() {
+        assert_eq!(parsed("").unwrap().failure, FailurePolicy::default());
+        assert_eq!(parsed("[failure]\n").unwrap().failure, FailurePolicy::default());
+    }
+
+    #[test]
+    fn a_plugins_section_stands_in_place_of_the_hosts() {
+        let text = "[failure]\nattempts = 5\nmax-age = \"1h\"\non-exhausted = \"skip\"\n\
+                    [plugin.abc.failure]\norder = \"key\"\n[plugin.def]\napplication = \"xyz\"\n";
+        let config = parsed(text).unwrap();
+        let host = FailurePolicy {
+            attempts: Some(5),
+            max_age: Some(Duration::from_hours(1)),
+            bisect: true,
+            then: Some(GiveUp::Skip),
+            order: Order::Shard,
+        };
+        assert_eq!(config.failure, host);
+        let own = FailurePolicy { bisect: true, order: Order::Key, ..FailurePolicy::default() };
+        let of = |name| config.of_plugin(&PluginName::new(name).unwrap(), None).unwrap().failure;
+        assert_eq!((of("abc"), of("def")), (own, host));
+        let halts = parsed("[failure]\nbisect = false\nattempts = 1\non-exhausted = \"halt\"\n").unwrap().failure;
+        assert_eq!((halts.bisect, halts.then), (false, Some(GiveUp::Halt)));
+    }
+
+    #[test]
+    fn contradictions_name_the_line_of_their_own_section_and_the_mend() {
+        let earlier = "[failure]\nattempts = 3\non-exhausted = \"skip\"\n";
+        for (section, line, mend) in [
+            ("attempts = 0\non-exhausted = \"skip\"", 6, "plugin.abc.failure.attempts: must be at least 1"),
+            ("attempts = 3", 6, "plugin.abc.failure.attempts: says when a record is given up, but not what then"),
+            ("bisect = true\nmax-age = \"1m\"", 7, "plugin.abc.failure.max-age: says when"),
+            ("max-age = \"0s\"\non-exhausted = \"skip\"", 6, "max-age: must be above zero"),
+            ("on-exhausted = \"dead-letter\"", 6, "set dead-letter as well"),
+            ("on-exhausted = \"skip\"\ndead-letter = \"stdout\"", 7, "is only used with on-exhausted"),
+            ("dead-letter = \"stdout\"", 6, "is only used with on-exhausted"),
+            ("on-exhausted = \"dead-letter\"\ndead-letter = \"lost\"", 7, "add [sinks.lost]"),
+            ("on-exhausted = \"later\"", 6, "unknown variant `later`"),
+            ("atempts = 1", 6, "unknown field `atempts`"),
+        ] {
+            let error = parsed(&format!("{earlier}[plugin.abc.failure]\n{section}\n")).unwrap_err();
+            assert!(error.contains(&format!("line {line}")) && error.contains(mend), "{section}: {error}");
+        }
+    }
+}

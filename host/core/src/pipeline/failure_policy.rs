@@ -1,0 +1,105 @@
+//! What is done about records that fail: how often they are tried, and what then.
+
+use std::time::Duration;
+
+/// What an operator decided about records that fail. The default tries for ever, and later records wait.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FailurePolicy {
+    /// Deliveries that may fail before a record is given up; `None` is no limit. Counted are those that were the
+    /// record's own: of it alone, or where the plugin reported it; without `bisect` also those of its whole batch. Of
+    /// records of one key reported together, with `Order::Key`, it is the first one's.
+    pub attempts: Option<u32>,
+    /// A record that fails and arrived longer ago than this is given up. Judged only when it fails; a record whose
+    /// arrival Kinesis did not tell has no age.
+    pub max_age: Option<Duration>,
+    /// Whether a batch that failed as a whole is cut in two, until the record that fails is alone.
+    pub bisect: bool,
+    /// What is done with a record that is given up; `None` gives up nothing.
+    pub then: Option<GiveUp>,
+    /// What waits for a record that is tried again.
+    pub order: Order,
+}
+
+/// What is done with a record that is given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GiveUp {
+    /// It is stored whole in the sink of this name, with the reason; then the shard goes on.
+    DeadLetter(String),
+    /// It is dropped, counted and logged; then the shard goes on.
+    Skip,
+    /// The shard stops there until another version of the plugin comes, or the host is started again.
+    Halt,
+}
+
+/// What waits for a record that is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// All later records of the shard.
+    #[default]
+    Shard,
+    /// Later records of the same partition key.
+    Key,
+}
+
+/// A policy that contradicts itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyProblem {
+    /// The field, as a configuration key.
+    pub key: &'static str,
+    /// What is wrong and what would be right.
+    pub problem: &'static str,
+}
+
+impl GiveUp {
+    /// The word used in configuration, logs and metrics.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::DeadLetter(_) => "dead-letter",
+            Self::Skip => "skip",
+            Self::Halt => "halt",
+        }
+    }
+}
+
+impl FailurePolicy {
+    /// What contradicts itself, if anything does.
+    pub fn problem(&self) -> Option<PolicyProblem> {
+        let (key, problem) = if self.attempts == Some(0) {
+            ("attempts", "must be at least 1: a record is delivered before it can fail")
+        } else if self.max_age.is_some_and(|age| age.is_zero()) {
+            ("max-age", "must be above zero; leave it out for no limit")
+        } else if self.attempts.is_some() && self.then.is_none() {
+            ("attempts", "says when a record is given up, but not what then: set on-exhausted as well")
+        } else if self.max_age.is_some() && self.then.is_none() {
+            ("max-age", "says when a record is given up, but not what then: set on-exhausted as well")
+        } else if matches!(&self.then, Some(GiveUp::DeadLetter(sink)) if sink.is_empty()) {
+            ("dead-letter", "must name a sink")
+        } else {
+            return None;
+        };
+        Some(PolicyProblem { key, problem })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_that_cannot_work_is_refused_by_the_key_that_mends_it() {
+        let good = FailurePolicy { attempts: Some(1), then: Some(GiveUp::Skip), ..FailurePolicy::default() };
+        let age = Some(Duration::from_secs(1));
+        for (policy, key) in [
+            (FailurePolicy::default(), None),
+            (good.clone(), None),
+            (FailurePolicy { attempts: None, ..good.clone() }, None),
+            (FailurePolicy { attempts: Some(0), ..good.clone() }, Some("attempts")),
+            (FailurePolicy { then: None, ..good.clone() }, Some("attempts")),
+            (FailurePolicy { attempts: None, max_age: age, then: None, ..good.clone() }, Some("max-age")),
+            (FailurePolicy { max_age: Some(Duration::ZERO), ..good.clone() }, Some("max-age")),
+            (FailurePolicy { then: Some(GiveUp::DeadLetter(String::new())), ..good }, Some("dead-letter")),
+        ] {
+            assert_eq!(policy.problem().map(|problem| problem.key), key, "{policy:?}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Which records of a shard are settled, while some are tried again and some are held back by the plugin.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ports::Commit;
+use crate::stream::{Position, Record};
+
+/// Runs of held-back records that are told apart. A plugin makes one run, or one for each gap that failing records leave;
+/// beyond this two of them count as one, which only commits later.
+const RUNS_MAX: usize = 1_000;
+/// Records given up above the checkpoint that are remembered, so that they are not given up again when an instance that
+/// held records back dies: as many as one reply of `GetRecords` has. Of more, the first are forgotten, and come twice.
+const GIVEN_UP_MAX: usize = 10_000;
+
+/// What is known of the records handed out since a grant began.
+///
+/// A checkpoint covers everything before it, so it stays below the lowest record that is open (failed, or waiting behind
+/// one that did) or held back. All else up to the last record handed out is settled and takes no space here.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    settled: Option<Position>,
+    handed_out: Option<Position>,
+    /// Each with the record handed out just before it.
+    open: BTreeMap<Position, Option<Position>>,
+    /// In order, apart from each other.
+    held: Vec<Run>,
+    given_up: BTreeSet<Position>,
+}
+
+/// Records held back, without a gap.
+#[derive(Debug, Clone)]
+struct Run {
+    /// The record handed out just before the first of them.
+    before: Option<Position>,
+    last: Position,
+}
+
+impl Ledger {
+    /// Everything of the shard up to and including this may be checkpointed, once outputs are flushed; `None` if
+    /// nothing was settled yet.
+    pub fn settled(&self) -> Option<&Position> {
+        self.settled.as_ref()
+    }
+
+    /// The last record handed out.
+    pub fn handed_out(&self) -> Option<&Position> {
+        self.handed_out.as_ref()
+    }
+
+    /// Whether the plugin holds back records, so that a new instance must get them again.
+    pub fn holds_back(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Whether records must be handed out one by one: some are open, or were given up before a rewind.
+    pub fn is_busy(&self) -> bool {
+        !self.open.is_empty() || !self.given_up.is_empty()
+    }
+
+    /// Hands out the record at `position`, which comes after all that were handed out so far. Returns false if it was
+    /// given up before the last rewind: then it is settled, and must not be delivered.
+    pub fn hand_out(&mut self, position: &Position) -> bool {
+        let before = self.handed_out.replace(position.clone());
+        if self.given_up.contains(position) {
+            self.advance();
+            return false;
+        }
+        self.open.insert(position.clone(), before);
+        true
+    }
+
+    /// Takes in what came of a delivery: records at the indexes `failed`, which rise, are open now; the others were
+    /// handled, and are settled as far as `commit` goes. A commit also releases what was held back before its place.
+    ///
+    /// Records that were not handed out yet are, by this.
+    pub fn report(&mut self, batch: &[Record], failed: &[usize], commit: Option<Commit>) {
+        let committed = match commit {
+            None => batch.len(),
+            Some(Commit::Nothing) => 0,
+            Some(Commit::Through(index)) => index as usize + 1,
+        };
+        if let Some(last) = committed.checked_sub(1).and_then(|last| batch.get(last)) {
+            self.release(&last.position);
+        }
+        if self.open.is_empty() && failed.is_empty() && committed >= batch.len() {
+            // Nearly every batch: all of it is settled.
+            if let Some(last) = batch.last() {
+                self.handed_out = Some(last.position.clone());
+            }
+        } else {
+            let mut failed = failed.iter().peekable();
+            for (index, Record { position, .. }) in batch.iter().enumerate() {
+                let before = self.close(position);
+                if failed.next_if_eq(&&index).is_some() {
+                    self.open.insert(position.clone(), before);
+                } else if index >= committed {
+                    self.hold_back(position, before);
+                }
+            }
+        }
+        self.advance();
+    }
+
+    /// Settles a record that is given up.
+    pub fn give_up(&mut self, position: &Position) {
+        let _ = self.close(position);
+        self.given_up.insert(position.clone());
+        self.advance();
+        if self.given_up.len() > GIVEN_UP_MAX {
+            self.given_up.pop_first();
+        }
+    }
+
+    /// Reading starts again after what is settled.
+    pub fn rewind(&mut self) {
+        self.open.clear();
+        self.held.clear();
+        self.handed_out.clone_from(&self.settled);
+    }
+
+    /// The record handed out before the one at `position`, which is open no more.
+    fn close(&mut self, position: &Position) -> Option<Position> {
+        match self.open.remove(position) {
+            Some(before) => before,
+            None => self.handed_out.replace(position.clone()),
+        }
+    }
+
+    fn hold_back(&mut self, position: &Position, before: Option<Position>) {
+        let at = self.held.partition_point(|run| run.last < *position);
+        let follows = at.checked_sub(1).filter(|earlier| Some(&self.held[*earlier].last) == before.as_ref());
+        let is_followed = self.held.get(at).is_some_and(|next| next.before.as_ref() == Some(position));
+        match (follows, is_followed) {
+            (Some(earlier), true) => self.join(earlier),
+            (Some(earlier), false) => self.held[earlier].last = position.clone(),
+            (None, true) => self.held[at].before = before,
+            (None, false) => self.held.insert(at, Run { before, last: position.clone() }),
+        }
+        if self.held.len() > RUNS_MAX {
+            self.join(0);
+        }
+    }
+
+    /// Makes one run of two.
+    fn join(&mut self, earlier: usize) {
+        let later = self.held.remove(earlier + 1);
+        self.held[earlier].last = later.last;
+    }
+
+    /// Up to and including `through` nothing is held back any more.
+    fn release(&mut self, through: &Position) {
+        let gone = self.held.partition_point(|run| run.last <= *through);
+        self.held.drain(..gone);
+        if let Some(run) = self.held.first_mut().filter(|run| run.before.as_ref() < Some(through)) {
+            run.before = Some(through.clone());
+        }
+    }
+
+    fn advance(&mut self) {
+        let open = self.open.first_key_value().map(|(_, before)| before);
+        let held = self.held.iter().map(|run| &run.before);
+        let through = open.into_iter().chain(held).min().unwrap_or(&self.handed_out);
+        if *through > self.settled {
+            self.settled.clone_from(through);
+            let settled = self.settled.as_ref();
+            self.given_up.retain(|position| Some(position) > settled);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

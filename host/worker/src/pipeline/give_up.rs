@@ -1,0 +1,137 @@
+//! What the failure policy gives up: dead letters, records skipped, shards halted.
+
+use std::sync::Arc;
+
+use shardmill_core::pipeline::{Cause, Fate, GiveUp, Ruling};
+use shardmill_core::ports::DeadLetter;
+use shardmill_core::stream::Record;
+
+use super::consumer::Consumer;
+use super::retries::Halt;
+use crate::grant::Stopped;
+use crate::metrics;
+use crate::status::{BlockedStatus, ShardState};
+
+impl Consumer {
+    /// Gives up those of `records` that are ruled so: stored before they are settled, if they are to be stored.
+    pub(super) async fn give_up_records(&mut self, records: &[Record], rulings: &[Ruling]) -> Result<(), Stopped> {
+        let given_up: Vec<(&Record, &Ruling, Cause)> = rulings
+            .iter()
+            .filter_map(|ruling| match ruling.fate {
+                Fate::GivenUp(cause) => Some((&records[ruling.index], ruling, cause)),
+                Fate::Again => None,
+            })
+            .collect();
+        let options = Arc::clone(&self.options);
+        let (Some(then), Some((first, ruling, cause))) = (&options.failure.then, given_up.first()) else {
+            return Ok(());
+        };
+        match then {
+            GiveUp::DeadLetter(sink) => {
+                let letters = given_up.iter().map(|(record, ruling, cause)| self.letter(record, ruling, *cause));
+                let letters = Arc::new(letters.collect());
+                // Should it take long, the row says what is waited for.
+                let waits = format!("{} record(s) wait to be stored as dead letters in sink {sink}", given_up.len());
+                let earlier = self.stuck.replace(waits);
+                self.keeper.note(self.progress());
+                self.output.store(sink, letters, &mut self.gate).await?;
+                self.stuck = earlier;
+                self.keeper.note(self.progress());
+            }
+            GiveUp::Skip => {}
+            GiveUp::Halt => {
+                self.count_given_up(*cause, then);
+                self.halt(first, ruling, *cause);
+                return Ok(());
+            }
+        }
+        for (record, ruling, cause) in given_up {
+            self.settle_given_up(record, ruling, cause, then);
+        }
+        self.settle();
+        Ok(())
+    }
+
+    fn letter(&self, record: &Record, ruling: &Ruling, cause: Cause) -> DeadLetter {
+        DeadLetter {
+            record: record.clone(),
+            stream: self.options.stream.clone(),
+            shard: self.shard.clone(),
+            application: self.options.application.clone(),
+            plugin: self.options.plugin.clone(),
+            digest: self.instance.digest().clone(),
+            reason: format!("{cause}: {}", ruling.message),
+            attempts: ruling.tried.deliveries,
+            failed_at_ms: self.ports.clock.wall_ms(),
+        }
+    }
+
+    /// The one place where a record leaves without having been handled.
+    fn settle_given_up(&mut self, record: &Record, ruling: &Ruling, cause: Cause, then: &GiveUp) {
+        let (position, key_hash) = (&record.position, format!("{:032x}", record.key_hash()));
+        let (decision, deliveries) = (then.as_str(), ruling.tried.deliveries);
+        let reason = &ruling.message;
+        tracing::warn!(shard = %self.shard, %position, key_hash, decision, %cause, deliveries, reason, "record given up");
+        self.count_given_up(cause, then);
+        self.headway.ledger.give_up(position);
+        self.headway.unwritten.add(1, record.data.len() as u64, self.ports.clock.now());
+        self.retries.forget(position);
+        self.buffer.settled(record.cost_bytes());
+        let last = format!("{decision} of {position}, {cause} after {deliveries} deliveries: {reason}");
+        self.status.update_shard(&self.shard, |status| {
+            let count = match then {
+                GiveUp::DeadLetter(_) => &mut status.given_up.dead_lettered,
+                GiveUp::Skip | GiveUp::Halt => &mut status.given_up.skipped,
+            };
+            *count += 1;
+            status.given_up.last = Some(last);
+        });
+    }
+
+    fn count_given_up(&self, cause: Cause, then: &GiveUp) {
+        let labels = [
+            ("plugin", self.options.plugin.to_string()),
+            ("decision", then.as_str().into()),
+            ("cause", cause.as_str().into()),
+        ];
+        ::metrics::counter!(metrics::RECORDS_GIVEN_UP, &labels).increment(1);
+    }
+
+    fn halt(&mut self, record: &Record, ruling: &Ruling, cause: Cause) {
+        let (position, key_hash) = (&record.position, format!("{:032x}", record.key_hash()));
+        let (deliveries, reason) = (ruling.tried.deliveries, &ruling.message);
+        tracing::warn!(shard = %self.shard, %position, key_hash, decision = "halt", %cause, deliveries, reason, "shard halted");
+        let why = format!(
+            "halted at {position}, {cause} after {deliveries} deliveries; a new version of the plugin or a restart goes \
+             on with it: {reason}"
+        );
+        self.retries.halted = Some(Halt { deliveries, why });
+    }
+
+    /// Delivers nothing until another version of the plugin is at work. The lease is kept all the while.
+    pub(super) async fn stay_halted(&mut self, halt: Halt) -> Result<(), Stopped> {
+        self.write_checkpoint().await?;
+        let Halt { deliveries, why } = halt;
+        self.stuck = Some(why.clone());
+        self.keeper.note(self.progress());
+        self.retries.is_blocked = true;
+        self.set_shard_gauge(metrics::HALTED, 1.0);
+        self.set_shard_gauge(metrics::BLOCKED, 1.0);
+        self.status.update_shard(&self.shard, |status| {
+            status.state = ShardState::Halted;
+            status.blocked = Some(BlockedStatus { attempts: deliveries, reason: why });
+        });
+        while self.retries.halted.is_some() {
+            tokio::select! {
+                biased;
+                stopped = self.gate.stopped() => return Err(stopped),
+                Ok(()) = self.ports.versions.changed() => self.ports.versions.mark_changed(),
+            }
+            self.take_up_version().await?;
+        }
+        tracing::info!(shard = %self.shard, digest = %self.instance.digest(), "the halted shard goes on");
+        self.set_shard_gauge(metrics::HALTED, 0.0);
+        self.status.update_shard(&self.shard, |status| status.state = ShardState::Processing);
+        Ok(())
+    }
+}

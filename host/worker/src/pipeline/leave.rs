@@ -1,0 +1,65 @@
+//! The end of a grant that is not the shard's: drained, or given up.
+
+use std::time::Duration;
+
+use shardmill_core::ports::CloseReason;
+use shardmill_core::seeded_bug::SeededBug;
+use tokio_util::sync::CancellationToken;
+
+use super::consumer::{Consumer, PipelineEnd};
+use crate::grant::Stopped;
+use crate::status::ShardState;
+
+impl Consumer {
+    /// Closes the instance, stores its outputs, checkpoints, gives the lease back. What is to be delivered again waits for
+    /// the next owner: the checkpoint is below it.
+    pub(super) async fn drain(mut self) -> PipelineEnd {
+        self.status.update_shard(&self.shard, |status| status.state = ShardState::Draining);
+        self.reader_task.abort_all();
+        // The wish to stop was heard; from here on only a lost lease cuts the work short. A sink that fails for a moment
+        // must not make the records behind it repeat.
+        self.gate.drain = CancellationToken::new();
+        if SeededBug::HandsOverWithoutCheckpoint.is_on() {
+            self.headway.settled = None;
+        }
+        match self.instance.close(CloseReason::Shutdown).await {
+            Ok(emitted) => {
+                // If the sink cannot take it, the records behind it are not checkpointed either.
+                let stored =
+                    self.output.write(emitted, self.headway.ledger.handed_out().cloned(), &mut self.gate).await;
+                if stored.is_ok() && self.write_checkpoint().await.is_err() {
+                    tracing::warn!(shard = %self.shard, "the last checkpoint could not be written, records will repeat");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(shard = %self.shard, %error, "the plugin failed in close");
+                let _ = self.write_checkpoint().await;
+            }
+        }
+        if SeededBug::DrainsWithoutRelease.is_on() {
+            return PipelineEnd::Released;
+        }
+        if self.keeper.release(None).await.is_err() {
+            let Stopped::Lost(reason) = self.why_refused() else { return PipelineEnd::Released };
+            return PipelineEnd::Lost(reason);
+        }
+        PipelineEnd::Released
+    }
+
+    /// Gives the lease back without waiting for what does not come: what is settled is checkpointed if that can be done
+    /// at once.
+    pub(super) async fn give_up(mut self, reason: String) -> PipelineEnd {
+        /// A sink that fails at once or answers at once is quick; one that hangs is why we are here.
+        const LAST_CHECKPOINT_MAX: Duration = Duration::from_secs(2);
+        tracing::warn!(shard = %self.shard, reason, "the shard does not get on here, giving its lease up");
+        self.reader_task.abort_all();
+        self.instance.kill();
+        let _ = tokio::time::timeout(LAST_CHECKPOINT_MAX, self.write_checkpoint()).await;
+        if self.keeper.release(Some(reason.clone())).await.is_err()
+            && let Stopped::Lost(loss) = self.why_refused()
+        {
+            return PipelineEnd::Lost(loss);
+        }
+        PipelineEnd::GaveUp(reason)
+    }
+}

@@ -1,0 +1,91 @@
+//! Shows what is in a shard's way, and waits between tries.
+
+use tokio::time::Instant;
+
+use super::consumer::Consumer;
+use crate::grant::Stopped;
+use crate::metrics;
+use crate::status::BlockedStatus;
+
+impl Consumer {
+    /// Something else than a delivery failed and is tried again.
+    pub(super) fn failed(&mut self, attempts: u32, kind: &'static str, reason: String) {
+        let plugin = self.options.plugin.to_string();
+        ::metrics::counter!(metrics::FAILURES, "plugin" => plugin, "kind" => kind).increment(1);
+        self.blocked(attempts, reason);
+    }
+
+    pub(super) fn blocked(&mut self, attempts: u32, reason: String) {
+        /// From here on the row says it, for people; a single failure is not worth a write.
+        const NOTED_FROM: u32 = 3;
+        if attempts >= NOTED_FROM {
+            self.stuck = Some(format!("attempt {attempts} failed: {reason}"));
+            // Powers of two, as in the log: the row must not be written at every attempt.
+            if attempts == NOTED_FROM || attempts.is_power_of_two() {
+                self.keeper.note(self.progress());
+            }
+        }
+        self.retries.is_blocked = true;
+        self.set_shard_gauge(metrics::BLOCKED, 1.0);
+        // Powers of two: a batch that fails for days must not fill the log.
+        if attempts.is_power_of_two() {
+            let digest = self.instance.digest();
+            tracing::warn!(shard = %self.shard, attempts, %digest, reason, "delivery failed, trying again");
+        }
+        self.status.update_shard(&self.shard, |status| status.blocked = Some(BlockedStatus { attempts, reason }));
+    }
+
+    /// After a delivery: what still waits, and whether anything is in the way still.
+    pub(super) fn show_progress(&mut self) {
+        let usage = self.retries.parked.usage();
+        let is_mended = self.retries.is_clear() && self.retries.is_blocked;
+        if is_mended {
+            self.retries.is_blocked = false;
+            tracing::info!(shard = %self.shard, "what failed is settled");
+            self.set_shard_gauge(metrics::BLOCKED, 0.0);
+        }
+        if self.retries.is_clear() {
+            self.stuck = None;
+            self.keeper.note(self.progress());
+        }
+        let mut has_changed = false;
+        self.status.update_shard(&self.shard, |status| {
+            has_changed = status.parked != usage;
+            status.parked = usage;
+            if is_mended {
+                status.blocked = None;
+            }
+        });
+        if has_changed {
+            self.set_shard_gauge(metrics::PARKED, usage.records as f64);
+        }
+    }
+
+    pub(super) fn set_shard_gauge(&self, metric: &'static str, value: f64) {
+        let labels = [("plugin", self.options.plugin.to_string()), ("shard", self.shard.to_string())];
+        ::metrics::gauge!(metric, &labels).set(value);
+    }
+
+    /// Waits between tries, but not when there is something new to try.
+    pub(super) async fn wait_to_retry(&mut self, failures: u32) -> Result<(), Stopped> {
+        let wait = self.options.backoff.delay(failures, fastrand::f64());
+        let checkpoint_in = self.headway.unwritten.due_in(&self.options.checkpoints, self.ports.clock.now());
+        let deadline = Instant::now() + wait;
+        tokio::select! {
+            biased;
+            stopped = self.gate.stopped() => return Err(stopped),
+            Ok(()) = self.ports.versions.changed() => {
+                self.ports.versions.mark_changed();
+                return Ok(());
+            }
+            () = tokio::time::sleep_until(deadline) => return Ok(()),
+            () = tokio::time::sleep(checkpoint_in.unwrap_or_default()), if checkpoint_in.is_some() => {}
+        }
+        // What is settled below a failing record is written down while the record waits.
+        self.write_checkpoint().await?;
+        tokio::select! {
+            stopped = self.gate.stopped() => Err(stopped),
+            () = tokio::time::sleep_until(deadline) => Ok(()),
+        }
+    }
+}
