@@ -13,6 +13,11 @@ pub(crate) struct Liveness<'a> {
     limits: &'a Limits,
     /// Unfinished rows that nobody reads: since when, and by when they must be taken.
     orphans: BTreeMap<String, Orphan>,
+    /// Hosts that signed off and were not started since.
+    signed_off: BTreeSet<String>,
+    /// Whether a host stopped before it was up: its registration may still arrive, and count in the shares for as long as
+    /// it takes to see that nobody is behind it.
+    has_ghost: bool,
     /// Hosts that were told to stop, and hold leases.
     stopping: BTreeMap<String, Micros>,
     /// Ends that were read, by shard: by whom and when.
@@ -34,6 +39,8 @@ impl<'a> Liveness<'a> {
         Self {
             limits,
             orphans: BTreeMap::new(),
+            signed_off: BTreeSet::new(),
+            has_ghost: false,
             stopping: BTreeMap::new(),
             said_ends: BTreeMap::new(),
             disturbed_at: limits.healed_at.unwrap_or_default(),
@@ -57,6 +64,12 @@ impl<'a> Liveness<'a> {
             }
             What::Host { host, change } => {
                 self.disturbed_at = self.disturbed_at.max(event.at);
+                match change {
+                    HostChange::SignedOff => drop(self.signed_off.insert(host.clone())),
+                    HostChange::Stopped => self.has_ghost |= !self.signed_off.contains(host),
+                    HostChange::Started => drop(self.signed_off.remove(host)),
+                    _ => {}
+                }
                 match change {
                     HostChange::Stopping => drop(self.stopping.insert(host.clone(), event.at.max(healed_at))),
                     HostChange::Started | HostChange::Crashed => drop(self.stopping.remove(host)),
@@ -112,6 +125,7 @@ impl<'a> Liveness<'a> {
             let was_given_back = write.is_some_and(|write| {
                 let by = write.by.as_ref().and_then(|by| world.hosts.get(by));
                 write.key == *key
+                    && !self.has_ghost
                     && write.kind == WriteKind::Release
                     && by.is_some_and(|by| by.stopping_since.is_some())
             });

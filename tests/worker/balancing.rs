@@ -142,6 +142,15 @@ async fn only_the_leader_lists_shards_and_its_successor_goes_on_after_an_exit_or
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_that_is_stopped_while_it_registers_leaves_no_registration() {
+    let fleet = TestFleet::new(1);
+    fleet.coordinator.faults.queue(CoordinatorOp::Register, Fault::UnknownApplied);
+    let a = fleet.start("a", NativePlugin::echo(1));
+    a.stop_when(|| fleet.coordinator.calls(CoordinatorOp::Register) == 1).await;
+    assert_eq!(fleet.coordinator.rows().workers, []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_office_whose_write_had_no_answer_is_given_back_all_the_same() {
     let fleet = TestFleet::new(1);
     fleet.coordinator.faults.queue(CoordinatorOp::WriteLeader, Fault::UnknownApplied);

@@ -63,6 +63,39 @@ async fn a_crashed_hosts_leases_are_taken_after_the_lease_duration_and_resume_at
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_crash_costs_about_a_lease_duration_whenever_it_comes_though_checkpoints_moved_the_rows() {
+    let mut longest = Duration::ZERO;
+    for phase in [0, 1_300, 2_900, 4_100, 5_600, 7_200, 8_800, 9_900] {
+        let fleet = TestFleet::new(4);
+        let a = fleet.start("a", NativePlugin::echo(1));
+        let _b = fleet.start("b", NativePlugin::echo(1));
+        until("they share", || (count(&fleet, "a"), count(&fleet, "b")) == (2, 2)).await;
+        let mut next = 0;
+        let mut put = || {
+            fleet.put(next..next + 4);
+            next += 4;
+        };
+        let (started_at, busy_for) = (tokio::time::Instant::now(), Duration::from_millis(15_000 + phase));
+        while started_at.elapsed() < busy_for {
+            put();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        drop(a);
+        let crashed_at = tokio::time::Instant::now();
+        while count(&fleet, "b") < 4 {
+            put();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert!(crashed_at.elapsed() < Duration::from_mins(1), "nobody takes over");
+        }
+        longest = longest.max(crashed_at.elapsed());
+    }
+    assert!(
+        longest < Duration::from_secs(17),
+        "{longest:?}: the rows must be looked at before the owner counts as dead"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_restart_under_the_same_id_resumes_at_once() {
     let fleet = TestFleet::new(3);
     drop({

@@ -125,6 +125,8 @@ pub struct Worker {
     /// Leases this host gave up, and until when it leaves them to others.
     avoided: HashMap<LeaseKey, Moment>,
     grants: JoinSet<GrantEnd>,
+    /// Whether this run may have a registration in the table.
+    is_registering: bool,
     heart: Option<HeartWatch>,
     heart_task: JoinSet<Replaced>,
     is_draining: watch::Sender<bool>,
@@ -162,6 +164,7 @@ impl Worker {
             held: HashMap::new(),
             avoided: HashMap::new(),
             grants: JoinSet::new(),
+            is_registering: false,
             heart: None,
             heart_task: JoinSet::new(),
             is_draining: watch::channel(false).0,

@@ -12,6 +12,10 @@ impl Worker {
         /// Signing off is a courtesy: without it, others find this host silent after a lease duration.
         const SIGN_OFF_MAX: Duration = Duration::from_secs(2);
         if self.heart.is_none() {
+            // It was about to register: what may have arrived would count in everybody's shares for a lease duration.
+            if self.is_registering {
+                let _ = tokio::time::timeout(SIGN_OFF_MAX, self.sign_off()).await;
+            }
             return;
         }
         self.is_draining.send_replace(true);

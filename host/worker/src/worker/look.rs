@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use shardmill_core::fleet::{FleetRows, Leadership};
-use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, WorkerId};
+use shardmill_core::fleet::{FleetRows, Leadership, WorkerRow};
+use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Standing, WorkerId};
 use shardmill_core::plan::{ObservedLease, ObservedWorker, Outlook, alive_workers, observed_workers};
 use shardmill_core::ports::LeaseListing;
 use shardmill_core::stream::{LeaseKey, ShardId};
@@ -22,6 +23,9 @@ pub(super) struct Observed {
     pub(super) listing: Option<(LeaseListing, Moment)>,
     seen_bulletin: u64,
     alive: BTreeSet<WorkerId>,
+    late: BTreeSet<WorkerId>,
+    /// Whether a lease names an owner that does not live, and has not expired yet.
+    awaits_expiry: bool,
     must_look: bool,
 }
 
@@ -35,8 +39,9 @@ impl Observed {
 impl Worker {
     /// Reads the small rows, and the leases if there is reason to.
     ///
-    /// Reasons: the bulletin was raised, a worker came or went, the first sync ended, something ended here, or nobody
-    /// looked for a lease duration. While a KCL shares the table, which raises no bulletin, every pass looks.
+    /// Reasons: the bulletin was raised, a worker came, went or is late, the first sync ended, something ended here, an
+    /// owner is dead, or nobody looked for a lease duration. The sooner after a crash its rows are looked at, the sooner
+    /// they have stood still for a lease duration: checkpoints move them too. While a KCL shares the table, which raises no bulletin, every pass looks.
     pub(super) async fn look(&mut self) -> Result<bool, PassError> {
         let mut fleet = self.ports.coordinator.fleet().await?;
         let now = self.ports.clock.now();
@@ -48,15 +53,19 @@ impl Worker {
             // A read may be stale, and this is never unsaid.
             fleet.stream = observed.fleet.stream.clone();
         }
+        let late = late_workers(&observed.observer, now);
         let listed_at = observed.listing.as_ref().map(|(_, at)| *at);
         let is_due = observed.must_look
             || fleet.bulletin != observed.seen_bulletin
+            || observed.awaits_expiry
             || alive != observed.alive
+            || !late.is_subset(&observed.late)
             // Some leases wait for the end of the first sync.
             || fleet.is_bootstrapped() != observed.fleet.is_bootstrapped()
             || listed_at.is_none_or(|at| now.since(at) >= self.options.leases.duration);
         observed.seen_bulletin = fleet.bulletin;
         observed.alive = alive;
+        observed.late = late;
         observed.fleet = fleet;
         if !is_due && !self.renews_rows() {
             return Ok(false);
@@ -77,10 +86,22 @@ impl Worker {
             );
         }
         self.observed.observer.observe(&listing.leases, self.ports.clock.now());
+        self.observed.awaits_expiry = self.awaits_expiry(&listing);
         self.verify_held(&listing);
         self.look_out_for_kcl(&listing);
         self.observed.listing = Some((listing, now));
         Ok(())
+    }
+
+    fn awaits_expiry(&self, listing: &LeaseListing) -> bool {
+        let (observed, now) = (&self.observed, self.ports.clock.now());
+        let is_dead = |owner: &WorkerId| *owner != self.options.worker && !observed.alive.contains(owner);
+        let awaited = |lease: &Lease| {
+            lease.owner.as_ref().is_some_and(is_dead)
+                && !lease.is_finished()
+                && observed.observer.standing(lease, now, self.options.leases.duration) == Standing::Held
+        };
+        listing.leases.iter().any(awaited)
     }
 
     /// Reads all rows consistently, and after that each row that should be there if the listing was torn.
@@ -162,6 +183,13 @@ impl Worker {
             now: self.ports.clock.now(),
         }
     }
+}
+
+/// Workers that should have beaten by now. A heart beats at least three times in a lease duration, and is looked at once
+/// in a while between.
+fn late_workers(observer: &LeaseObserver, now: Moment) -> BTreeSet<WorkerId> {
+    let is_late = |(row, silent): &(&WorkerRow, Duration)| *silent > row.lease_duration.mul_f64(0.45);
+    observer.workers(now).filter(is_late).map(|(row, _)| row.worker.clone()).collect()
 }
 
 /// A lease that was never started, and a parent of which has no row.

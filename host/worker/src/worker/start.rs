@@ -95,6 +95,7 @@ impl Worker {
             is_draining: false,
             max_leases: self.options.leases.max_leases,
         };
+        self.is_registering = true;
         let seen = self.ports.coordinator.worker(&row.worker).await?;
         let sent_at = self.ports.clock.now();
         if self.ports.coordinator.register(seen.as_ref(), &row).await? == Raced::Lost {
