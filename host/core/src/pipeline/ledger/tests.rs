@@ -83,12 +83,21 @@ enum Step {
 #[derive(Debug, Clone)]
 struct End {
     failed: Vec<Index>,
-    commit: Option<Option<Index>>,
+    word: Word,
+}
+
+/// What the plugin says of the commit.
+#[derive(Debug, Clone, Copy)]
+enum Word {
+    None,
+    Nothing,
+    Through(Index),
 }
 
 fn end() -> impl Strategy<Value = End> {
-    let commit = prop_oneof![3 => Just(None), 1 => Just(Some(None)), 2 => any::<Index>().prop_map(|at| Some(Some(at)))];
-    (vec(any::<Index>(), 0..4), commit).prop_map(|(failed, commit)| End { failed, commit })
+    let word =
+        prop_oneof![3 => Just(Word::None), 1 => Just(Word::Nothing), 2 => any::<Index>().prop_map(Word::Through)];
+    (vec(any::<Index>(), 0..4), word).prop_map(|(failed, word)| End { failed, word })
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -124,10 +133,10 @@ impl Pair {
         }
         let indexes: Vec<usize> = (0..batch.len()).collect();
         let failed = picked(&indexes, &end.failed);
-        let (commit, committed) = match end.commit {
-            None => (None, batch.len()),
-            Some(None) => (Some(Commit::Nothing), 0),
-            Some(Some(at)) => {
+        let (commit, committed) = match end.word {
+            Word::None => (None, batch.len()),
+            Word::Nothing => (Some(Commit::Nothing), 0),
+            Word::Through(at) => {
                 let index = at.index(batch.len());
                 (Some(Commit::Through(u32::try_from(index).unwrap())), index + 1)
             }
