@@ -4,6 +4,7 @@
 
 mod balancing;
 mod delivery;
+mod fan_out;
 mod leases;
 mod resharding;
 mod swaps;

@@ -11,7 +11,7 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, ProcessorFactory, Sink, StreamReader};
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
 use shardmill_wasm::{Runtime, RuntimeOptions};
-use shardmill_worker::{ByteBudget, Freezer, Ports, WorkerOptions};
+use shardmill_worker::{ByteBudget, Freezer, Ports, Retrieval, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -144,6 +144,7 @@ impl Parts {
         let application = own.application.unwrap_or_else(|| name.as_str().to_owned());
         let ports = Ports {
             reader: Arc::clone(&self.reader),
+            subscriptions: None,
             store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application.as_str())),
             coordinator: Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), &application)),
             sink: Arc::clone(&self.sink),
@@ -160,6 +161,7 @@ impl Parts {
             initial_position: config.initial_position,
             leases: config.leases,
             reads: config.reads,
+            retrieval: Retrieval::Polling,
             batches: config.batches,
             checkpoints: config.checkpoints,
             backoff: config.retry,

@@ -10,17 +10,22 @@
 //! A worker serves one application: one plugin on one stream, with a lease table of its own.
 
 mod budget;
+mod fan_out;
 mod freezer;
 mod grant;
 mod heart;
 pub mod metrics;
 mod options;
 mod pipeline;
+mod retrieval;
 mod status;
 mod worker;
 
 pub use budget::{ByteBudget, Reservation};
 pub use freezer::Freezer;
 pub use options::{BatchLimits, InvalidOptions, LeaseOptions, ReadLimits, WorkerOptions};
-pub use status::{BlockedStatus, ShardState, ShardStatus, StatusBoard, SwapRefusal, WorkerStatus};
+pub use retrieval::{FanOut, Retrieval};
+pub use status::{
+    BlockedStatus, FanOutStatus, ShardRetrieval, ShardState, ShardStatus, StatusBoard, SwapRefusal, WorkerStatus,
+};
 pub use worker::{Ports, Worker, WorkerError};

@@ -32,6 +32,12 @@ pub const BEHIND: &str = "shardmill_millis_behind_latest";
 pub const BLOCKED: &str = "shardmill_shard_blocked";
 /// `GetRecords` calls. Labels: plugin, outcome.
 pub const READS: &str = "shardmill_reads_total";
+/// Events of subscriptions, with records or without. Labels: plugin.
+pub const EVENTS: &str = "shardmill_fan_out_events_total";
+/// Subscriptions that ended or were not made. Labels: plugin, reason.
+pub const SUBSCRIPTION_ENDS: &str = "shardmill_fan_out_subscriptions_ended_total";
+/// Times that all shards went back to polling for want of a consumer. Labels: plugin, reason.
+pub const FAN_OUT_FALLBACKS: &str = "shardmill_fan_out_fallbacks_total";
 /// Records dropped from replies because they were fetched before. Labels: plugin.
 pub const REPEATS: &str = "shardmill_read_repeats_total";
 /// Swaps to another version of the plugin. Labels: plugin, outcome.
@@ -54,6 +60,9 @@ pub fn describe() {
     describe_gauge!(BEHIND, Unit::Milliseconds, "how far the last fetched record is behind the tip");
     describe_gauge!(BLOCKED, Unit::Count, "1 while a shard's batch fails again and again");
     describe_counter!(READS, Unit::Count, "GetRecords calls, by outcome");
+    describe_counter!(EVENTS, Unit::Count, "events of fan-out subscriptions");
+    describe_counter!(SUBSCRIPTION_ENDS, Unit::Count, "fan-out subscriptions that ended or were not made, by reason");
+    describe_counter!(FAN_OUT_FALLBACKS, Unit::Count, "fallbacks to polling for want of a fan-out consumer, by reason");
     describe_counter!(REPEATS, Unit::Count, "records dropped because they were fetched before");
     describe_counter!(SWAPS, Unit::Count, "swaps to another version of the plugin, by outcome");
 }

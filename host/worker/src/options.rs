@@ -7,7 +7,9 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::CheckpointPolicy;
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::PluginName;
-use shardmill_core::stream::{InitialPosition, StreamName};
+use shardmill_core::stream::{FanOutConsumer, InitialPosition, StreamName};
+
+use crate::retrieval::Retrieval;
 
 /// Everything a worker needs to know, apart from its ports.
 #[derive(Debug, Clone)]
@@ -26,6 +28,8 @@ pub struct WorkerOptions {
     pub leases: LeaseOptions,
     /// Reads.
     pub reads: ReadLimits,
+    /// How records are read.
+    pub retrieval: Retrieval,
     /// Batches.
     pub batches: BatchLimits,
     /// Checkpoints.
@@ -182,6 +186,13 @@ impl WorkerOptions {
         }
         if !(1..=10_000).contains(&reads.records_per_call) {
             return refuse("reads.records-per-call", format!("{} is not between 1 and 10000", reads.records_per_call));
+        }
+        if let Some(fan_out) = self.retrieval.fan_out()
+            && let FanOutConsumer::Given(arn) = &fan_out.consumer
+            && arn.stream_name() != self.stream.as_str()
+        {
+            let problem = format!("{arn} is a consumer of stream {}, not of {}", arn.stream_name(), self.stream);
+            return refuse("reads.consumer", problem);
         }
         if self.batches.records == 0 || self.batches.bytes == 0 {
             return refuse("batch", "records and bytes must be above zero".to_owned());

@@ -40,6 +40,8 @@ pub struct WorkerStatus {
     pub held_back: BTreeMap<String, String>,
     /// Parts of the hash key space that no lease covers, as of the last audit by this host.
     pub coverage_holes: Vec<String>,
+    /// The fan-out consumer, if shards are to be subscribed to.
+    pub fan_out: Option<FanOutStatus>,
     /// Shards served by this worker, now or earlier in this run.
     pub shards: BTreeMap<String, ShardStatus>,
 }
@@ -52,6 +54,16 @@ pub struct SwapRefusal {
     pub digest: Option<String>,
     /// Why.
     pub reason: String,
+}
+
+/// The fan-out consumer.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct FanOutStatus {
+    /// Its name or ARN.
+    pub consumer: String,
+    /// Why shards are polled for now, if they are.
+    pub unusable: Option<String>,
 }
 
 /// One shard.
@@ -74,6 +86,8 @@ pub struct ShardStatus {
     pub fetched: Option<Position>,
     /// Whether the last reply was empty and at the shard's tip.
     pub is_at_tip: bool,
+    /// How it is read.
+    pub retrieval: ShardRetrieval,
     /// Milliseconds behind the tip at the last reply.
     pub millis_behind_latest: Option<u64>,
     /// Records settled in this run.
@@ -84,6 +98,8 @@ pub struct ShardStatus {
     pub blocked: Option<BlockedStatus>,
     /// Why it cannot read, if it cannot.
     pub read_error: Option<String>,
+    /// Why its last subscription broke off or was not made; `None` once events come.
+    pub subscription_error: Option<String>,
 }
 
 /// What a pipeline does.
@@ -104,6 +120,19 @@ pub enum ShardState {
     Lost,
     /// The lease was given up because the shard did not get on here.
     GaveUp,
+}
+
+/// How a shard is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShardRetrieval {
+    /// By `GetRecords`, as configured.
+    #[default]
+    Polling,
+    /// By a subscription.
+    FanOut,
+    /// By `GetRecords`, until there is a subscription.
+    PollingForNow,
 }
 
 /// A batch, a sink or an instance that fails again and again.
@@ -173,11 +202,13 @@ impl ShardStatus {
             checkpoint,
             fetched: None,
             is_at_tip: false,
+            retrieval: ShardRetrieval::Polling,
             millis_behind_latest: None,
             records: 0,
             batches: 0,
             blocked: None,
             read_error: None,
+            subscription_error: None,
         }
     }
 }

@@ -17,6 +17,8 @@ pub enum SubscriptionEnd {
     Cut,
     /// Nothing came for so long that nothing will.
     Stalled,
+    /// The reader let go of it, since the host had no room for more for too long.
+    HeldBack,
     /// Another subscription with the same consumer took it over.
     TakenOver,
     /// It was not made, since another one is too young.
@@ -54,6 +56,7 @@ impl SubscriptionEnd {
             Self::Expired => "expired",
             Self::Cut => "cut",
             Self::Stalled => "stalled",
+            Self::HeldBack => "held_back",
             Self::TakenOver => "taken_over",
             Self::InUse => "in_use",
             Self::ConsumerGone => "consumer_gone",
@@ -91,6 +94,7 @@ impl Renewals {
             SubscriptionEnd::Expired
             | SubscriptionEnd::Cut
             | SubscriptionEnd::Stalled
+            | SubscriptionEnd::HeldBack
             | SubscriptionEnd::ConsumerGone
             | SubscriptionEnd::Failed => {}
         }
@@ -98,6 +102,7 @@ impl Renewals {
         self.fruitless = self.fruitless.saturating_add(1);
         // One that was read from and ended is renewed without a pause; what fails again and again is tried ever less.
         let for_failures = match end {
+            SubscriptionEnd::HeldBack => Duration::ZERO,
             SubscriptionEnd::Expired | SubscriptionEnd::Cut | SubscriptionEnd::Stalled if is_first_fruitless => {
                 Duration::ZERO
             }
@@ -131,7 +136,8 @@ mod tests {
 
     #[test]
     fn a_subscription_that_ran_its_time_is_renewed_without_a_pause() {
-        for end in [SubscriptionEnd::Expired, SubscriptionEnd::Cut, SubscriptionEnd::Stalled] {
+        for end in [SubscriptionEnd::Expired, SubscriptionEnd::Cut, SubscriptionEnd::Stalled, SubscriptionEnd::HeldBack]
+        {
             let next = subscribed(100).after(end, at(400), Backoff::standard(), 0.3);
             assert_eq!(next, Renewal::AtOnce, "{end:?}");
         }

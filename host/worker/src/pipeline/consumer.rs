@@ -23,6 +23,7 @@ use super::instance::Instance;
 use super::output::Output;
 use super::swap::LastGood;
 use crate::budget::ByteBudget;
+use crate::fan_out::FanOutView;
 use crate::freezer::Freezer;
 use crate::grant::{Gate, KeeperHandle, Stopped};
 use crate::metrics;
@@ -33,6 +34,8 @@ use crate::status::{ShardState, StatusBoard};
 #[derive(Clone)]
 pub(crate) struct ConsumerPorts {
     pub(crate) reader: Arc<dyn StreamReader>,
+    /// Set if shards are subscribed to where that is possible.
+    pub(crate) fan_out: Option<FanOutView>,
     pub(crate) store: Arc<dyn LeaseStore>,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -249,6 +252,7 @@ impl Consumer {
         let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
         let reader = ShardReader {
             reader: Arc::clone(&self.ports.reader),
+            fan_out: self.ports.fan_out.clone(),
             clock: Arc::clone(&self.ports.clock),
             budget: self.ports.budget.clone(),
             options: Arc::clone(&self.options),
