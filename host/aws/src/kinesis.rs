@@ -1,12 +1,15 @@
-//! Kinesis Data Streams: reading a stream, writing to one, and making one.
+//! Kinesis Data Streams: reading a stream by asking or by subscription, writing to one, and making one.
 
 mod admin;
 mod convert;
 mod errors;
+mod fan_out;
 mod listing;
 mod reader;
+mod subscription;
 mod writer;
 
 pub use admin::{AdminError, StreamAdmin, StreamDescription};
+pub use fan_out::{ConsumerDescription, KinesisFanOut};
 pub use reader::KinesisReader;
 pub use writer::{PutEntry, PutError, PutReport, StreamWriter};

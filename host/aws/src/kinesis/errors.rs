@@ -1,7 +1,7 @@
 //! What a Kinesis error means for a reader: the one table of it.
 
 use aws_sdk_kinesis::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
-use shardmill_core::ports::ReadError;
+use shardmill_core::ports::{ReadError, SubscribeError};
 
 /// By the name that Kinesis gave the error. Names and not Rust types, because the same name comes from every operation
 /// and some (`ThrottlingException`, `InvalidSignatureException`) are in no operation's model.
@@ -15,6 +15,29 @@ where
         Some(code) => by_code(code, message),
         // A timeout, a cut connection, or a reply that cannot be read.
         None => ReadError::Unavailable { message },
+    }
+}
+
+/// The same for subscriptions, whether a call fails or an event says so.
+pub(super) fn subscribe_error<E, R>(error: &SdkError<E, R>) -> SubscribeError
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: std::fmt::Debug + 'static,
+{
+    match error.as_service_error().and_then(ProvideErrorMetadata::code) {
+        // Another subscription, or a stream or consumer that is not active yet: each is worth a wait.
+        Some("ResourceInUseException") => SubscribeError::InUse { message: describe(error) },
+        Some(_) | None => as_subscribe_error(read_error(error)),
+    }
+}
+
+pub(super) fn as_subscribe_error(error: ReadError) -> SubscribeError {
+    match error {
+        ReadError::Throttled { message } => SubscribeError::Throttled { message },
+        ReadError::NotFound { message } => SubscribeError::NotFound { message },
+        ReadError::Refused { message } => SubscribeError::Refused { message },
+        ReadError::Unavailable { message } => SubscribeError::Unavailable { message },
+        ReadError::ExpiredIterator => SubscribeError::Unavailable { message: error.to_string() },
     }
 }
 
