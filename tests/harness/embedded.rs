@@ -1,5 +1,6 @@
 //! The embedded stack with clients, and a stream in it that tests can change.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_kinesis::primitives::Blob;
@@ -129,9 +130,9 @@ fn machine_now_ms() -> u64 {
     u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl StreamControl for FakeStream {
+impl StreamControl for Arc<FakeStream> {
     fn reader(&self) -> &dyn StreamReader {
-        self
+        self.as_ref()
     }
 
     fn put<'a>(&'a self, hash_key: u128, key: &'a str, data: &'a str) -> PortFuture<'a, (ShardId, SequenceNumber)> {

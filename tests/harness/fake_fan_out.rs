@@ -23,7 +23,7 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How soon a record is pushed.
 const PUSH_EVERY: Duration = Duration::from_millis(50);
 /// How long a consumer is in the making.
-const CREATION: Duration = Duration::from_secs(3);
+const CREATION: Duration = Duration::from_secs(1);
 /// AWS limit.
 const CONSUMERS_MAX: usize = 20;
 

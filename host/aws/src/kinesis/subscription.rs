@@ -5,7 +5,7 @@ use shardmill_core::ports::{PortFuture, ReadError, ShardEvent, SubscribeError, S
 use shardmill_core::stream::SequenceNumber;
 
 use super::convert;
-use super::errors::{as_subscribe_error, subscribe_error};
+use super::errors::{as_subscribe_error, event_error};
 
 type Events = aws_sdk_kinesis::primitives::event_stream::EventReceiver<
     sdk::SubscribeToShardEventStream,
@@ -24,7 +24,7 @@ impl KinesisSubscription {
 
     async fn receive(&mut self) -> Result<Option<ShardEvent>, SubscribeError> {
         loop {
-            match self.events.recv().await.map_err(|error| subscribe_error(&error))? {
+            match self.events.recv().await.map_err(|error| event_error(&error))? {
                 Some(sdk::SubscribeToShardEventStream::SubscribeToShardEvent(event)) => {
                     return event_of(event).map(Some).map_err(as_subscribe_error);
                 }

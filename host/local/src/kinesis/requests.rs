@@ -16,6 +16,7 @@ pub(super) enum Target {
     GetRecords,
     GetShardIterator,
     ListShards,
+    SubscribeToShard,
     UpdateShardCount,
     /// Changes no stream and reads no records.
     Describe,
@@ -32,8 +33,7 @@ impl Target {
             "GetShardIterator" => Self::GetShardIterator,
             "ListShards" => Self::ListShards,
             "UpdateShardCount" => Self::UpdateShardCount,
-            // Streams for minutes: it must not hold anybody up, and sees records in order because puts are exclusive.
-            "SubscribeToShard" => Self::Describe,
+            "SubscribeToShard" => Self::SubscribeToShard,
             other if other.starts_with("Describe") || other.starts_with("List") || other.starts_with("Get") => {
                 Self::Describe
             }
