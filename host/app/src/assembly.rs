@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use metrics_exporter_prometheus::PrometheusHandle;
-use shardmill_aws::{AwsClients, CoordinatorTable, KinesisReader, LeaseTable};
+use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable};
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{Clock, ProcessorFactory, Sink, StreamReader};
+use shardmill_core::ports::{Clock, ProcessorFactory, Sink, StreamReader, Subscriptions};
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
 use shardmill_wasm::{Runtime, RuntimeOptions};
-use shardmill_worker::{ByteBudget, Freezer, Ports, Retrieval, WorkerOptions};
+use shardmill_worker::{ByteBudget, Freezer, Ports, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,7 @@ pub(crate) struct Parts {
     config: Config,
     clients: AwsClients,
     reader: Arc<dyn StreamReader>,
+    fan_out: Arc<dyn Subscriptions>,
     sink: Arc<dyn Sink>,
     destinations: Vec<String>,
     clock: Arc<dyn Clock>,
@@ -78,6 +79,7 @@ impl Host {
         let (folder, events) = PluginFolder::new(runtime, folder_options);
         let parts = Parts {
             reader: Arc::new(KinesisReader::new(clients.kinesis.clone(), config.stream.clone())),
+            fan_out: Arc::new(KinesisFanOut::new(clients.kinesis.clone(), config.stream.clone())),
             destinations: sinks.names(),
             sink: Arc::new(sinks),
             clock: Arc::new(BootClock),
@@ -140,11 +142,13 @@ impl Parts {
         versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
     ) -> (Ports, WorkerOptions) {
         let config = &self.config;
+        // The configuration was checked with it; a plugin that it does not name has the general settings.
+        let retrieval = config.retrieval(name.as_str()).unwrap_or_default();
         let own = config.plugin.get(name.as_str()).cloned().unwrap_or_default();
         let application = own.application.unwrap_or_else(|| name.as_str().to_owned());
         let ports = Ports {
             reader: Arc::clone(&self.reader),
-            subscriptions: None,
+            subscriptions: Some(Arc::clone(&self.fan_out)),
             store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application.as_str())),
             coordinator: Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), &application)),
             sink: Arc::clone(&self.sink),
@@ -161,7 +165,7 @@ impl Parts {
             initial_position: config.initial_position,
             leases: config.leases,
             reads: config.reads,
-            retrieval: Retrieval::Polling,
+            retrieval,
             batches: config.batches,
             checkpoints: config.checkpoints,
             backoff: config.retry,

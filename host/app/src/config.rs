@@ -2,6 +2,7 @@
 
 mod file;
 mod leases;
+mod retrieval;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,6 +17,8 @@ use shardmill_core::stream::{InitialPosition, StreamName};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
 use crate::sinks::LineFormat;
+
+pub use retrieval::RetrievalMode;
 
 /// A checked configuration.
 #[derive(Debug, Clone)]
@@ -34,6 +37,10 @@ pub struct Config {
     pub leases: LeaseOptions,
     /// Reads.
     pub reads: ReadLimits,
+    /// How records are read.
+    pub retrieval: RetrievalMode,
+    /// Whether the last host that leaves an application deregisters its fan-out consumer.
+    pub deregister_on_exit: bool,
     /// Batches.
     pub batches: BatchLimits,
     /// Checkpoints.
@@ -72,6 +79,8 @@ pub struct HostConfig {
     pub drain_limit: Duration,
     /// Where `/status` and `/metrics` are served, if anywhere.
     pub admin: Option<SocketAddr>,
+    /// Whether enhanced fan-out, which costs money, may be used where `auto` leaves the choice.
+    pub is_fan_out_allowed: bool,
     /// Where compiled plugins are kept, if anywhere.
     pub cache: Option<PathBuf>,
     /// What happens when a plugin's file is removed.
@@ -117,6 +126,10 @@ pub enum SinkConfig {
 pub struct PluginConfig {
     /// The application's name, and so the lease table's; the plugin's name unless given.
     pub application: Option<String>,
+    /// How its records are read, if not as all.
+    pub retrieval: Option<RetrievalMode>,
+    /// The fan-out consumer, by name or ARN; named as the application unless given.
+    pub consumer: Option<String>,
     /// Values the plugin reads through `wasi:config/store`.
     pub config: BTreeMap<String, String>,
 }

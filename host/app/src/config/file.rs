@@ -15,12 +15,12 @@ use shardmill_core::stream::{InitialPosition, StreamName};
 use shardmill_worker::{BatchLimits, ReadLimits};
 
 use super::leases::LeasesFile;
-use super::{AwsConfig, Config, HostConfig, OnRemove, PluginConfig, SinkConfig};
+use super::{AwsConfig, Config, HostConfig, OnRemove, PluginConfig, RetrievalMode, SinkConfig};
 use crate::sinks::LineFormat;
 
 /// A setting that parses but cannot work.
 #[derive(Debug)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     key: &'static str,
     message: String,
 }
@@ -72,6 +72,10 @@ struct ReadsFile {
     records_per_call: Option<u32>,
     #[serde(default, with = "humantime_serde")]
     idle_every: Option<Duration>,
+    #[serde(default)]
+    retrieval: RetrievalMode,
+    #[serde(default)]
+    deregister_on_exit: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -120,6 +124,8 @@ struct HostFile {
     #[serde(default, with = "humantime_serde")]
     drain_limit: Option<Duration>,
     admin: Option<SocketAddr>,
+    #[serde(default)]
+    fan_out_allowed: bool,
     cache: Option<PathBuf>,
     #[serde(default)]
     on_remove: OnRemove,
@@ -148,6 +154,8 @@ enum SinkFile {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct PluginFile {
     application: Option<String>,
+    retrieval: Option<RetrievalMode>,
+    consumer: Option<String>,
     #[serde(default)]
     config: BTreeMap<String, String>,
 }
@@ -182,13 +190,15 @@ impl ConfigFile {
         let stream = StreamName::new(&self.stream).map_err(|error| Problem::new("stream", error.to_string()))?;
         let worker_id = self.worker_id.unwrap_or_else(made_up_worker_id);
         let worker_id = WorkerId::new(&worker_id).ok_or_else(|| Problem::new("worker-id", "must not be empty"))?;
-        Ok(Config {
+        let config = Config {
             stream,
             plugins: folder.join(self.plugins),
             worker_id,
             initial_position: initial_position(self.initial_position.as_deref())?,
             aws: self.aws.check(),
             leases: self.leases.check()?,
+            retrieval: self.reads.retrieval,
+            deregister_on_exit: self.reads.deregister_on_exit,
             reads: self.reads.check(),
             batches: self.batch.check(),
             checkpoints: self.checkpoint.check(),
@@ -197,7 +207,9 @@ impl ConfigFile {
             host: self.host.check(folder)?,
             sinks: self.sinks.into_iter().map(|(name, sink)| (name, sink.check(folder))).collect(),
             plugin: check_plugins(self.plugin)?,
-        })
+        };
+        config.check_retrieval()?;
+        Ok(config)
     }
 }
 
@@ -236,7 +248,10 @@ fn check_plugins(plugins: BTreeMap<String, PluginFile>) -> Result<BTreeMap<Strin
     }
     Ok(plugins
         .into_iter()
-        .map(|(name, file)| (name, PluginConfig { application: file.application, config: file.config }))
+        .map(|(name, file)| {
+            let PluginFile { application, retrieval, consumer, config } = file;
+            (name, PluginConfig { application, retrieval, consumer, config })
+        })
         .collect())
 }
 
@@ -324,6 +339,7 @@ impl HostFile {
             buffer_bytes,
             drain_limit: self.drain_limit.unwrap_or(Duration::from_secs(20)),
             admin: self.admin,
+            is_fan_out_allowed: self.fan_out_allowed,
             cache: self.cache.map(|path| folder.join(path)),
             on_remove: self.on_remove,
             plugin_bytes_max: self.plugin_bytes_max.map_or(32 << 20, |size| size.as_u64()),
