@@ -44,12 +44,12 @@ pub enum Break {
 pub struct FakeFanOut {
     stream: Arc<FakeStream>,
     state: Arc<Mutex<State>>,
-    /// Records of one event.
-    event_records: Mutex<u32>,
 }
 
 #[derive(Default)]
 struct State {
+    /// Records of one event, if set.
+    event_records: Option<u32>,
     consumers: BTreeMap<String, Consumer>,
     registrations: u32,
     subscriptions: BTreeMap<(String, ShardId), Running>,
@@ -96,12 +96,12 @@ struct FakeSubscription {
 impl FakeFanOut {
     /// Nobody is registered.
     pub fn new(stream: Arc<FakeStream>) -> Self {
-        Self { stream, state: Arc::default(), event_records: Mutex::new(100) }
+        Self { stream, state: Arc::default() }
     }
 
     /// Events hold at most this many records.
     pub fn set_event_records(&self, records: u32) {
-        *self.event_records.lock().unwrap_or_else(PoisonError::into_inner) = records;
+        self.state().event_records = Some(records);
     }
 
     /// Registers a consumer, as somebody else would; it is ready at once.
@@ -137,17 +137,15 @@ impl FakeFanOut {
         self.state().consumers.keys().cloned().collect()
     }
 
-    /// Breaks the running subscriptions to `shard`. Returns whether there was one.
+    /// Breaks the running subscription to `shard`. Returns whether there was one.
     pub fn break_off(&self, shard: &ShardId, how: Break) -> bool {
         let mut state = self.state();
-        let running = state.subscriptions.iter_mut().filter(|((_, of), _)| of == shard).map(|(_, running)| running);
-        running
-            .map(|running| {
-                running.fault = Some(how);
-                running.changed.notify_one();
-            })
-            .count()
-            > 0
+        let mut running = state.subscriptions.iter_mut().filter(|((_, of), _)| of == shard);
+        let found = running.next().map(|(_, running)| {
+            running.fault = Some(how);
+            running.changed.notify_one();
+        });
+        found.is_some()
     }
 
     /// The next call of `subscribe` fails so.
@@ -213,7 +211,6 @@ impl FakeFanOut {
         shard: &ShardId,
         from: &ReadFrom,
     ) -> Result<FakeSubscription, SubscribeError> {
-        let event_records = *self.event_records.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
         if let Some(error) = state.refusals.pop_front() {
             return Err(error);
@@ -244,7 +241,7 @@ impl FakeFanOut {
             next,
             continuation: self.stream.last_sequence(),
             heard_at: made_at,
-            event_records,
+            event_records: state.event_records.unwrap_or(100),
             last_records: Vec::new(),
             is_over: false,
         })

@@ -5,6 +5,7 @@
 mod balancing;
 mod delivery;
 mod fan_out;
+mod fan_out_costs;
 mod leases;
 mod resharding;
 mod swaps;

@@ -96,13 +96,12 @@ impl ShardReader {
     pub(super) async fn run(self, start: Start) {
         let mut place = Place::new(start);
         let mut poller = Poller::new(&self.options);
-        let Over = match &self.fan_out {
-            Some(fan_out) => self.alternate(&mut place, &mut poller, fan_out).await,
-            None => {
-                self.show_retrieval(ShardRetrieval::Polling);
-                match self.poll(&mut place, &mut poller, std::future::pending()).await {
-                    Ok(()) | Err(Over) => Over,
-                }
+        let Over = if let Some(fan_out) = &self.fan_out {
+            self.alternate(&mut place, &mut poller, fan_out).await
+        } else {
+            self.show_retrieval(ShardRetrieval::Polling);
+            match self.poll(&mut place, &mut poller, std::future::pending()).await {
+                Ok(()) | Err(Over) => Over,
             }
         };
     }
