@@ -54,7 +54,7 @@ mod tests {
 
     fn batch(numbers: std::ops::Range<u64>) -> Vec<Record> {
         let record = |number| Record {
-            data: Default::default(),
+            data: Vec::<u8>::new().into(),
             partition_key: String::new(),
             explicit_hash_key: None,
             position: at(number),

@@ -82,7 +82,7 @@ impl Consumer {
                 let mut old = std::mem::replace(&mut self.instance, candidate);
                 match old.close(CloseReason::Reload).await {
                     Ok(emitted) => {
-                        self.output.write(emitted, self.headway.ledger.handed_out().cloned(), &mut self.gate).await?
+                        self.output.write(emitted, self.headway.ledger.handed_out().cloned(), &mut self.gate).await?;
                     }
                     Err(error) => tracing::warn!(shard = %self.shard, %error, "the old version failed in close"),
                 }

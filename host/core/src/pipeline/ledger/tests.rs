@@ -83,6 +83,8 @@ enum Step {
 #[derive(Debug, Clone)]
 struct End {
     failed: Vec<Index>,
+    /// Of a commit, which record: one that says none commits nothing.
+    #[expect(clippy::option_option, reason = "no commit, and one that names no record, are two cases")]
     commit: Option<Option<Index>>,
 }
 
