@@ -25,7 +25,7 @@ use shardmill_core::ports::{ProcessorFactory, StreamReader};
 use shardmill_core::stream::{InitialPosition, ReadFrom, StreamName};
 use shardmill_wasm::{Runtime, RuntimeOptions};
 use shardmill_worker::{
-    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, StatusBoard, Worker, WorkerOptions,
+    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, Retrieval, StatusBoard, Worker, WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -178,6 +178,7 @@ async fn pipeline(
     let (_versions, offered) = watch::channel(Arc::clone(plugin));
     let ports = Ports {
         reader: Arc::new(KinesisReader::new(clients.kinesis.clone(), options.stream.clone())),
+        subscriptions: None,
         store: Arc::new(LeaseTable::new(clients.dynamodb.clone(), options.application.as_str())),
         coordinator: Arc::new(CoordinatorTable::new(clients.dynamodb.clone(), &options.application)),
         sink: Arc::new(CollectingSink::default()),
@@ -226,6 +227,7 @@ fn options(stream: &StreamName, application: &str, per_call: u32) -> WorkerOptio
             records_per_call: per_call,
             ..ReadLimits::default()
         },
+        retrieval: Retrieval::Polling,
         batches: BatchLimits::default(),
         checkpoints: CheckpointPolicy::default(),
         backoff: Backoff::standard(),

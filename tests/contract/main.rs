@@ -6,14 +6,17 @@ mod kcl_rows;
 
 use std::sync::Arc;
 
+use harness::contract::fan_out::FanOutStream;
 use harness::embedded::Embedded;
 use harness::fake_coordinator::FakeCoordinator;
+use harness::fake_fan_out::FakeFanOut;
 use harness::fake_lease_store::FakeLeaseStore;
 use harness::fake_stream::FakeStream;
 use harness::shared_stream::SharedControl;
-use harness::{coordinator_contract, lease_store_contract, stream_contract};
-use shardmill_aws::{CoordinatorTable, KinesisReader};
+use harness::{coordinator_contract, fan_out_contract, lease_store_contract, stream_contract};
+use shardmill_aws::{CoordinatorTable, KinesisFanOut, KinesisReader};
 use shardmill_core::ports::{Coordinator, LeaseStore};
+use shardmill_core::stream::StreamName;
 use shardmill_local::LocalOptions;
 
 mod fake_lease_store {
@@ -49,6 +52,26 @@ mod dynamodb {
 mod fake_stream {
     use super::*;
     stream_contract!(async { (FakeStream::new(2), ()) });
+}
+
+mod fake_fan_out {
+    use super::*;
+    fan_out_contract!(async {
+        let stream = Arc::new(FakeStream::new(2));
+        let fan_out = FakeFanOut::new(Arc::clone(&stream));
+        (FanOutStream { stream, fan_out: Box::new(fan_out) }, ())
+    });
+}
+
+mod kinesis_fan_out {
+    use super::*;
+    fan_out_contract!(async {
+        let embedded = Embedded::start(LocalOptions::in_memory()).await;
+        let stream = embedded.stream("orders", 2).await;
+        let name = StreamName::new("orders").expect("valid");
+        let fan_out = KinesisFanOut::new(embedded.clients.kinesis.clone(), name);
+        (FanOutStream { stream: Arc::new(stream), fan_out: Box::new(fan_out) }, embedded)
+    });
 }
 
 mod kinesis {

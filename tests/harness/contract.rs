@@ -1,6 +1,7 @@
-//! What every lease store, coordinator and stream must do, fake or real. One function a promise; the macros make each a test.
+//! What every lease store, coordinator, stream and fan-out must do, fake or real. One function a promise; the macros make each a test.
 
 pub mod coordinator;
+pub mod fan_out;
 pub mod lease_store;
 pub mod stream;
 
@@ -68,6 +69,26 @@ macro_rules! stream_contract {
             the_child_of_a_merge_has_both_parents,
             what_is_put_after_a_split_is_read_from_the_children,
             an_unknown_shard_is_not_found,
+        }
+    };
+}
+
+/// Makes a test of every promise of enhanced fan-out. `$make` is an async block that gives a stream of two shards with it,
+/// and whatever must live as long.
+#[macro_export]
+macro_rules! fan_out_contract {
+    ($make:expr) => {
+        $crate::promises! { fan_out, $make;
+            a_consumer_is_made_once_and_found_again,
+            a_given_consumer_that_is_not_there_is_not_made,
+            a_consumer_that_is_removed_cannot_be_subscribed_with,
+            records_are_pushed_in_order_with_all_they_were_put_with,
+            every_start_position_starts_where_it_says,
+            a_quiet_shard_sends_events_without_records,
+            a_continuation_leads_on_without_a_gap,
+            a_second_subscription_is_refused_at_first_and_takes_over_later,
+            a_closed_shard_is_pushed_to_its_end_with_its_children,
+            a_subscription_to_an_unknown_shard_is_not_found,
         }
     };
 }

@@ -169,6 +169,21 @@ impl FakeStream {
         self.state().find_mut(shard).records.last().map(|record| record.position.clone())
     }
 
+    /// An iterator without a call, for [`Self::look_on`].
+    pub(crate) fn place(&self, shard: &ShardId, from: &ReadFrom) -> Result<ShardIterator, ReadError> {
+        self.state().iterator(shard, from)
+    }
+
+    /// What lies at `iterator`, without a call.
+    pub(crate) fn look_on(&self, iterator: &ShardIterator, limit: u32) -> Result<Fetched, ReadError> {
+        self.state().fetch(iterator, limit)
+    }
+
+    /// The last sequence number given out in any shard.
+    pub(crate) fn last_sequence(&self) -> SequenceNumber {
+        SequenceNumber::parse(&self.state().last_sequence.to_string()).expect("digits")
+    }
+
     /// All shards, without a call.
     pub fn shards(&self) -> Vec<Shard> {
         self.state().shards.iter().map(|kept| kept.shard.clone()).collect()

@@ -10,11 +10,13 @@ use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, LeaseStore, Origin, PortFuture, ProcessorFactory, Sink, SinkError, StreamReader,
+    Subscriptions,
 };
 use shardmill_core::stream::{Emitted, InitialPosition, LeaseKey, ShardId, StreamName};
 use shardmill_core::time::Moment;
 use shardmill_worker::{
-    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, StatusBoard, Worker, WorkerError, WorkerOptions,
+    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, Retrieval, StatusBoard, Worker, WorkerError,
+    WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -23,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fake_coordinator::FakeCoordinator;
 use crate::fake_dead_letters::FakeDeadLetters;
+use crate::fake_fan_out::FakeFanOut;
 use crate::fake_lease_store::FakeLeaseStore;
 use crate::fake_stream::FakeStream;
 
@@ -46,6 +49,8 @@ pub struct CollectingSink {
 pub struct TestFleet {
     /// The stream.
     pub stream: Arc<FakeStream>,
+    /// Enhanced fan-out on it.
+    pub fan_out: Arc<FakeFanOut>,
     /// The table.
     pub store: Arc<FakeLeaseStore>,
     /// The table beside it.
@@ -134,6 +139,7 @@ impl TestFleet {
             initial_position: InitialPosition::TrimHorizon,
             leases: LeaseOptions::default(),
             reads: ReadLimits::default(),
+            retrieval: Retrieval::Polling,
             batches: BatchLimits { records: 10, ..BatchLimits::default() },
             checkpoints: CheckpointPolicy { records: 50, bytes: 1 << 20, age: Duration::from_secs(2) },
             backoff: Backoff::standard(),
@@ -141,8 +147,10 @@ impl TestFleet {
             destinations: vec!["out".to_owned()],
             config: Vec::new(),
         };
+        let stream = Arc::new(FakeStream::new(shards));
         Self {
-            stream: Arc::new(FakeStream::new(shards)),
+            fan_out: Arc::new(FakeFanOut::new(Arc::clone(&stream))),
+            stream,
             store: Arc::new(FakeLeaseStore::new()),
             coordinator: Arc::new(FakeCoordinator::new()),
             sink: Arc::new(CollectingSink::default()),
@@ -180,6 +188,7 @@ impl TestFleet {
         let (versions, offered) = watch::channel(version);
         let ports = Ports {
             reader: Arc::clone(&self.stream) as Arc<dyn StreamReader>,
+            subscriptions: Some(Arc::clone(&self.fan_out) as Arc<dyn Subscriptions>),
             store: Arc::clone(&self.store) as Arc<dyn LeaseStore>,
             coordinator: Arc::clone(&self.coordinator) as Arc<dyn Coordinator>,
             sink: Arc::clone(&self.sink) as Arc<dyn Sink>,

@@ -8,6 +8,7 @@ pub mod contract;
 pub mod embedded;
 pub mod fake_coordinator;
 pub mod fake_dead_letters;
+pub mod fake_fan_out;
 pub mod fake_lease_store;
 pub mod fake_stream;
 pub mod faults;

@@ -12,6 +12,7 @@ mod commands;
 mod crashes;
 mod doctor;
 mod explain;
+mod fan_out;
 mod fleet;
 mod handover;
 mod hostile;

@@ -197,6 +197,7 @@ fn ports(
     };
     Ports {
         reader: Arc::new(reader),
+        subscriptions: None,
         store: Arc::new(store),
         coordinator: Arc::new(coordinator),
         sink: Arc::new(SimulatedSink { world: Arc::clone(world) }),

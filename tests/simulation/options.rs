@@ -8,7 +8,7 @@ use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::{InitialPosition, StreamName};
-use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits, WorkerOptions};
+use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits, Retrieval, WorkerOptions};
 
 /// The application, and so the lease table.
 pub const APPLICATION: &str = "simulated";
@@ -39,6 +39,7 @@ pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> WorkerOption
             idle_max: Duration::from_secs(3),
             ..ReadLimits::default()
         },
+        retrieval: Retrieval::Polling,
         batches: BatchLimits {
             records: dice.usize(1..=40),
             bytes: 4 << 20,

@@ -6,6 +6,8 @@ mod aggregates;
 mod balancing;
 mod delivery;
 mod failure_policy;
+mod fan_out;
+mod fan_out_costs;
 mod halting;
 mod leases;
 mod order_by_key;

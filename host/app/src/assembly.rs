@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use metrics_exporter_prometheus::PrometheusHandle;
-use shardmill_aws::{AwsClients, CoordinatorTable, KinesisReader, LeaseTable};
+use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, DeadLetters, ProcessorFactory, Sink, StreamReader};
 use shardmill_core::stream::StreamRef;
@@ -159,6 +159,7 @@ impl Parts {
         let application = stream.application.as_str();
         let ports = Ports {
             reader: self.reader(&stream.stream),
+            subscriptions: Some(Arc::new(KinesisFanOut::new(self.clients.kinesis.clone(), &stream.stream))),
             store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application)),
             coordinator: Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), application)),
             sink: Arc::clone(&self.sink),
@@ -177,6 +178,7 @@ impl Parts {
             initial_position: stream.initial_position,
             leases: config.leases,
             reads: config.reads,
+            retrieval: stream.retrieval.clone(),
             batches: settings.batches,
             checkpoints: settings.checkpoints,
             backoff: settings.retry,

@@ -8,9 +8,11 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::telemetry::LogFormat;
 
+mod consumers;
 mod questions;
 mod replay;
 
+pub use consumers::ConsumersArgs;
 pub use questions::{ExplainArgs, PlanArgs, ReadingArgs};
 pub use replay::ReplayArgs;
 
@@ -43,6 +45,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Show the leases of an application: who holds which shard, and how far it is.
     Leases(LeasesArgs),
+    /// Show the fan-out consumers of a stream, which are billed while they exist; delete one that nobody needs.
+    Consumers(ConsumersArgs),
     /// Tell what a lease table holds and how a host may use it. Only reads: run it before pointing a host at a table.
     Doctor(DoctorArgs),
     /// Dry run: what a host would do now, each step with its reason, and what it would leave for now. Writes nothing.

@@ -1,6 +1,7 @@
 //! One file for each subcommand.
 
 pub mod check;
+pub mod consumers;
 #[cfg(feature = "local")]
 pub mod dev;
 pub mod doctor;
@@ -25,6 +26,7 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Run(args) => Box::pin(run::execute(args)).await,
         Command::Put(args) => Box::pin(put::execute(args)).await,
         Command::Check(args) => check::execute(&args).await,
+        Command::Consumers(args) => Box::pin(consumers::execute(&args)).await,
         Command::Leases(args) => Box::pin(leases::execute(&args)).await,
         Command::Doctor(args) => Box::pin(doctor::execute(&args)).await,
         Command::Plan(args) => Box::pin(plan::execute(&args)).await,

@@ -6,6 +6,7 @@ mod leases;
 mod manifest;
 mod plugin;
 mod problem;
+mod retrieval;
 mod sinks;
 
 #[cfg(test)]
@@ -26,6 +27,7 @@ use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
 pub use manifest::Manifest;
 pub use plugin::{PluginConfig, StreamConfig};
+pub use retrieval::RetrievalMode;
 
 use crate::sinks::{HttpSinkOptions, KinesisSinkOptions, LineFormat};
 
@@ -46,6 +48,10 @@ pub struct Config {
     pub leases: LeaseOptions,
     /// Reads.
     pub reads: ReadLimits,
+    /// How records are read.
+    pub retrieval: RetrievalMode,
+    /// Whether the last host that leaves an application deregisters its fan-out consumer.
+    pub deregister_on_exit: bool,
     /// Batches.
     pub batches: BatchLimits,
     /// Checkpoints.
@@ -86,6 +92,8 @@ pub struct HostConfig {
     pub drain_limit: Duration,
     /// Where `/status` and `/metrics` are served, if anywhere.
     pub admin: Option<SocketAddr>,
+    /// Whether enhanced fan-out, which costs money, may be used where `auto` leaves the choice.
+    pub is_fan_out_allowed: bool,
     /// Where compiled plugins are kept, if anywhere.
     pub cache: Option<PathBuf>,
     /// What happens when a plugin's file is removed.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_smithy_http_client::{Builder, tls};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 
@@ -83,9 +84,7 @@ pub enum ConnectError {
 
 /// Reads the AWS chain (environment, profile, role) and makes the clients. No request is sent to either service.
 pub async fn connect(options: &AwsOptions) -> Result<AwsClients, ConnectError> {
-    let http_client =
-        Builder::new().tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring)).build_https();
-    let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(http_client);
+    let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(http_client());
     if let Some(region) = &options.region {
         loader = loader.region(Region::new(region.clone()));
     }
@@ -94,6 +93,11 @@ pub async fn connect(options: &AwsOptions) -> Result<AwsClients, ConnectError> {
         loader = loader.credentials_provider(Credentials::from_keys(access_key_id, secret_access_key, None));
     }
     clients_from(&loader.load().await, options)
+}
+
+/// A transport with connections of its own. Cheap: certificates are read once a process.
+pub(crate) fn http_client() -> SharedHttpClient {
+    Builder::new().tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring)).build_https()
 }
 
 /// Makes the clients over a chain that is read already: its transport, time and credentials, our limits and endpoints.

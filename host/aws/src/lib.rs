@@ -1,4 +1,4 @@
-//! Adapters over the AWS SDK: Kinesis as a `StreamReader`, DynamoDB as a `LeaseStore`. They decide nothing.
+//! Adapters over the AWS SDK: Kinesis as a `StreamReader` and `Subscriptions`, DynamoDB as a `LeaseStore`. They decide nothing.
 //!
 //! Clients are built once, by [`connect`] or [`clients_from`], and passed in to the adapters, so that a simulator can put its own transport
 //! underneath. What an error means is decided in one file for each service (`kinesis/errors.rs`, `dynamodb/errors.rs`).
@@ -9,11 +9,13 @@ pub mod kinesis;
 #[cfg(test)]
 mod replay;
 #[cfg(test)]
+mod replay_fan_out_tests;
+#[cfg(test)]
 mod replay_tests;
 
 pub use client::{AwsClients, AwsOptions, ConnectError, StaticCredentials, clients_from, connect};
 pub use dynamodb::{CoordinatorTable, LeaseTable, TableInspector, applications_of_streams};
 pub use kinesis::{
-    AdminError, KinesisReader, PutEntry, PutError, PutOutcome, PutReport, PutTarget, Putter, StreamAdmin,
-    StreamDescription, StreamWriter,
+    AdminError, ConsumerDescription, KinesisFanOut, KinesisReader, PutEntry, PutError, PutOutcome, PutReport,
+    PutTarget, Putter, StreamAdmin, StreamDescription, StreamWriter,
 };

@@ -1,11 +1,13 @@
-//! One shard's records: what is settled, what becomes of those that fail, when to write it down.
+//! One shard's records: how they keep coming, what is settled, what becomes of those that fail, when to write it down.
 
 mod checkpoint_policy;
 mod failure_policy;
 mod judge;
 mod ledger;
+mod renewal;
 
 pub use checkpoint_policy::{CheckpointPolicy, CheckpointReason, Unwritten};
 pub use failure_policy::{FailurePolicy, GiveUp, Order, PolicyProblem};
 pub use judge::{Blame, Cause, Failure, Fate, Ruling, Tried, Verdict, judge};
 pub use ledger::Ledger;
+pub use renewal::{Renewal, Renewals, SubscriptionEnd};

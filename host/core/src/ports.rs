@@ -7,6 +7,7 @@ mod lease_store;
 mod processor;
 mod sink;
 mod stream_reader;
+mod subscriptions;
 
 use std::pin::Pin;
 
@@ -23,6 +24,7 @@ pub use processor::{
 };
 pub use sink::{Origin, Sink, SinkError};
 pub use stream_reader::{Fetched, PacedBy, ReadError, ShardIterator, StreamReader};
+pub use subscriptions::{ConsumerState, ShardEvent, SubscribeError, Subscription, Subscriptions};
 
 /// A port's answer, boxed so that ports can be used behind `dyn`.
 pub type PortFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

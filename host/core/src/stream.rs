@@ -1,5 +1,6 @@
 //! What Kinesis is: streams, shards, positions, records.
 
+mod consumer;
 mod coverage;
 mod ids;
 mod position;
@@ -8,8 +9,9 @@ mod sequence_number;
 mod shard;
 mod stream_ref;
 
+pub use consumer::{ConsumerArn, FanOutConsumer, InvalidConsumerArn};
 pub use coverage::holes;
-pub use ids::{InvalidName, LeaseKey, ShardId, StreamName};
+pub use ids::{ConsumerName, InvalidName, LeaseKey, ShardId, StreamName};
 pub use position::{InitialPosition, Position, ReadFrom};
 pub use record::{Batch, Emitted, Record};
 pub use sequence_number::{InvalidSequenceNumber, SequenceNumber};

@@ -8,6 +8,7 @@
 //! | `ListShards` forgets the stream on its second page | the token names it |
 //! | `ListShards` ignores its `ShardFilter` | kept |
 //! | AT_TIMESTAMP past the last record starts at the first one | starts at the tip |
+//! | `SubscribeToShard` never ends a shard, says no lag, knows no takeover, and runs ahead of the journal | pushed by the front (JSON only; CBOR is left to the emulator) |
 //! | `UpdateShardCount` makes shards without parents | refused |
 
 mod entry;
@@ -19,8 +20,10 @@ mod replies;
 mod requests;
 mod restore;
 mod shard_filter;
+mod subscribe;
 
 use axum::Router;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::StartError;
 
@@ -28,5 +31,5 @@ pub(crate) use front::{Front, serve};
 
 /// The service, empty and kept in memory only, to be called without a socket: for simulations.
 pub async fn in_process() -> Result<Router, StartError> {
-    Ok(front::router(Front::restore(None).await?))
+    Ok(front::router(Front::restore(None, CancellationToken::new()).await?))
 }

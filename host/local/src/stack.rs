@@ -69,14 +69,15 @@ impl LocalStack {
         let dynamodb_listener = bind("dynamodb", options.dynamodb_port).await?;
         let path = data_dir.as_ref().map(DataDir::path);
         let database = dynamodb::open(path)?;
-        let front = Front::restore(path).await?;
+        let stop = CancellationToken::new();
+        let front = Front::restore(path, stop.clone()).await?;
         let kinesis_endpoint = endpoint(&kinesis_listener)?;
         let dynamodb_endpoint = endpoint(&dynamodb_listener)?;
         if let Some(dir) = &data_dir {
             let pid = std::process::id();
             dir.write_endpoints(&Endpoints { kinesis: &kinesis_endpoint, dynamodb: &dynamodb_endpoint, pid })?;
         }
-        let (mut servers, stop) = (JoinSet::new(), CancellationToken::new());
+        let mut servers = JoinSet::new();
         servers.spawn(kinesis::serve(kinesis_listener, front.clone(), stop.clone()));
         servers.spawn(dynamodb::serve(dynamodb_listener, database, stop.clone()));
         Ok(Self { kinesis_endpoint, dynamodb_endpoint, front, data_dir, servers, stop })

@@ -10,6 +10,7 @@
 //! A worker serves one application: one plugin on one stream, with a lease table of its own.
 
 mod budget;
+mod fan_out;
 mod freezer;
 mod grant;
 mod heart;
@@ -17,6 +18,7 @@ pub mod metrics;
 mod options;
 mod pace;
 mod pipeline;
+mod retrieval;
 mod shared_read;
 mod status;
 mod worker;
@@ -24,6 +26,10 @@ mod worker;
 pub use budget::{ByteBudget, Reservation};
 pub use freezer::Freezer;
 pub use options::{BatchLimits, InvalidOptions, LeaseOptions, ReadLimits, WorkerOptions};
+pub use retrieval::{FanOut, Retrieval};
 pub use shared_read::{RingBudget, SharedReader, SharedStream};
-pub use status::{BlockedStatus, GivenUp, Parking, ShardState, ShardStatus, StatusBoard, SwapRefusal, WorkerStatus};
+pub use status::{
+    BlockedStatus, FanOutStatus, GivenUp, Parking, ShardRetrieval, ShardState, ShardStatus, StatusBoard, SwapRefusal,
+    WorkerStatus,
+};
 pub use worker::{Ports, Worker, WorkerError};

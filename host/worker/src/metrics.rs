@@ -46,6 +46,12 @@ pub const BLOCKED: &str = "shardmill_shard_blocked";
 pub const READS: &str = "shardmill_reads_total";
 /// Reads of shared streams: called (cost a `GetRecords` call), shared (did not). Labels: stream, outcome.
 pub const SHARED_READS: &str = "shardmill_shared_reads_total";
+/// Events of subscriptions, with records or without. Labels: plugin.
+pub const EVENTS: &str = "shardmill_fan_out_events_total";
+/// Subscriptions that ended or were not made. Labels: plugin, reason.
+pub const SUBSCRIPTION_ENDS: &str = "shardmill_fan_out_subscriptions_ended_total";
+/// Times that all shards went back to polling for want of a consumer. Labels: plugin, reason.
+pub const FAN_OUT_FALLBACKS: &str = "shardmill_fan_out_fallbacks_total";
 /// Records dropped from replies because they were fetched before. Labels: plugin.
 pub const REPEATS: &str = "shardmill_read_repeats_total";
 /// KPL aggregates read. Labels: plugin, outcome.
@@ -79,6 +85,9 @@ pub fn describe() {
     describe_gauge!(BLOCKED, Unit::Count, "1 while a shard's batch fails again and again");
     describe_counter!(READS, Unit::Count, "reads of shards by plugins, by outcome");
     describe_counter!(SHARED_READS, Unit::Count, "reads of shards, by whether they cost a GetRecords call");
+    describe_counter!(EVENTS, Unit::Count, "events of fan-out subscriptions");
+    describe_counter!(SUBSCRIPTION_ENDS, Unit::Count, "fan-out subscriptions that ended or were not made, by reason");
+    describe_counter!(FAN_OUT_FALLBACKS, Unit::Count, "fallbacks to polling for want of a fan-out consumer, by reason");
     describe_counter!(REPEATS, Unit::Count, "records dropped because they were fetched before");
     describe_counter!(AGGREGATES, Unit::Count, "KPL aggregates read, by outcome");
     describe_counter!(DAMAGED_AGGREGATES, Unit::Count, "KPL aggregates delivered as they came, by what is wrong");

@@ -7,7 +7,9 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, PolicyProblem};
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::PluginName;
-use shardmill_core::stream::{InitialPosition, StreamName};
+use shardmill_core::stream::{FanOutConsumer, InitialPosition, StreamName};
+
+use crate::retrieval::Retrieval;
 
 /// Everything a worker needs to know, apart from its ports.
 #[derive(Debug, Clone)]
@@ -26,6 +28,8 @@ pub struct WorkerOptions {
     pub leases: LeaseOptions,
     /// Reads.
     pub reads: ReadLimits,
+    /// How records are read.
+    pub retrieval: Retrieval,
     /// Batches.
     pub batches: BatchLimits,
     /// Checkpoints.
@@ -206,6 +210,7 @@ impl WorkerOptions {
         if !(1..=10_000).contains(&reads.records_per_call) {
             return refuse("reads.records-per-call", format!("{} is not between 1 and 10000", reads.records_per_call));
         }
+        self.validate_consumer()?;
         if self.batches.records == 0 || self.batches.bytes == 0 {
             return refuse("batch", "records and bytes must be above zero".to_owned());
         }
@@ -219,5 +224,15 @@ impl WorkerOptions {
             return refuse("failure", format!("{key}: {problem}"));
         }
         Ok(())
+    }
+
+    fn validate_consumer(&self) -> Result<(), InvalidOptions> {
+        match self.retrieval.fan_out().map(|fan_out| &fan_out.consumer) {
+            Some(FanOutConsumer::Given(arn)) if arn.stream_name() != self.stream.as_str() => {
+                let problem = format!("{arn} is a consumer of stream {}, not of {}", arn.stream_name(), self.stream);
+                Err(InvalidOptions { setting: "reads.consumer", problem })
+            }
+            Some(FanOutConsumer::Given(_) | FanOutConsumer::Named(_)) | None => Ok(()),
+        }
     }
 }

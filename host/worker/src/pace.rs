@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shardmill_core::ports::Fetched;
+use shardmill_core::stream::Record;
 use tokio::time::Instant;
 
 use crate::options::ReadLimits;
@@ -26,8 +26,8 @@ impl Pace {
 
     /// Whether nothing is there to read. An empty reply from behind the tip is none: Kinesis steps over gaps in empty
     /// replies, and more is to be read at once.
-    pub(crate) fn is_idle(fetched: &Fetched) -> bool {
-        fetched.records.is_empty() && fetched.millis_behind_latest.unwrap_or(0) == 0
+    pub(crate) fn is_idle(records: &[Record], millis_behind_latest: Option<u64>) -> bool {
+        records.is_empty() && millis_behind_latest.unwrap_or(0) == 0
     }
 
     pub(crate) async fn wait(&self) {
@@ -119,8 +119,7 @@ mod tests {
 
     #[test]
     fn an_empty_reply_from_behind_the_tip_is_not_idle() {
-        let reply = |behind| Fetched { millis_behind_latest: behind, ..Fetched::default() };
-        assert!(Pace::is_idle(&reply(Some(0))) && Pace::is_idle(&reply(None)));
-        assert!(!Pace::is_idle(&reply(Some(1))));
+        assert!(Pace::is_idle(&[], Some(0)) && Pace::is_idle(&[], None));
+        assert!(!Pace::is_idle(&[], Some(1)));
     }
 }

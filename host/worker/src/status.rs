@@ -40,6 +40,8 @@ pub struct WorkerStatus {
     pub held_back: BTreeMap<String, String>,
     /// Parts of the hash key space that no lease covers, as of the last audit by this host.
     pub coverage_holes: Vec<String>,
+    /// The fan-out consumer, if shards are to be subscribed to.
+    pub fan_out: Option<FanOutStatus>,
     /// Shards served by this worker, now or earlier in this run.
     pub shards: BTreeMap<String, ShardStatus>,
 }
@@ -52,6 +54,16 @@ pub struct SwapRefusal {
     pub digest: Option<String>,
     /// Why.
     pub reason: String,
+}
+
+/// The fan-out consumer.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct FanOutStatus {
+    /// Its name or ARN.
+    pub consumer: String,
+    /// Why shards are polled for now, if they are.
+    pub unusable: Option<String>,
 }
 
 /// One shard.
@@ -76,6 +88,8 @@ pub struct ShardStatus {
     pub fetched: Option<Position>,
     /// Whether the last reply was empty and at the shard's tip.
     pub is_at_tip: bool,
+    /// How it is read.
+    pub retrieval: ShardRetrieval,
     /// Milliseconds behind the tip at the last reply.
     pub millis_behind_latest: Option<u64>,
     /// Records settled in this run.
@@ -90,6 +104,8 @@ pub struct ShardStatus {
     pub given_up: GivenUp,
     /// Why it cannot read, if it cannot.
     pub read_error: Option<String>,
+    /// Why its last subscription broke off or was not made; `None` once events come.
+    pub subscription_error: Option<String>,
 }
 
 /// Records that wait while others flow.
@@ -136,6 +152,19 @@ pub enum ShardState {
     Lost,
     /// The lease was given up because the shard did not get on here.
     GaveUp,
+}
+
+/// How a shard is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShardRetrieval {
+    /// By `GetRecords`, as configured.
+    #[default]
+    Polling,
+    /// By a subscription.
+    FanOut,
+    /// By `GetRecords`, until there is a subscription.
+    PollingForNow,
 }
 
 /// A batch, a sink or an instance that fails again and again.
@@ -213,6 +242,7 @@ impl ShardStatus {
             checkpoint,
             fetched: None,
             is_at_tip: false,
+            retrieval: ShardRetrieval::Polling,
             millis_behind_latest: None,
             records: 0,
             batches: 0,
@@ -220,6 +250,7 @@ impl ShardStatus {
             parked: Parking::default(),
             given_up: GivenUp::default(),
             read_error: None,
+            subscription_error: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use shardmill_core::fleet::{Incarnation, StreamIdentity};
 use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, ReadError, Sink, StoreError, StreamReader,
+    Subscriptions,
 };
 use shardmill_core::stream::{LeaseKey, StreamName};
 use shardmill_core::time::Moment;
@@ -17,6 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::budget::ByteBudget;
+use crate::fan_out::{ConsumerKeeper, FanOutView};
 use crate::freezer::Freezer;
 use crate::grant::{GrantEnd, KeeperHandle};
 use crate::heart::{HeartWatch, Replaced};
@@ -40,6 +42,8 @@ use look::Observed;
 pub struct Ports {
     /// The stream.
     pub reader: Arc<dyn StreamReader>,
+    /// Enhanced fan-out on it; needed only where [`WorkerOptions::retrieval`] wants it.
+    pub subscriptions: Option<Arc<dyn Subscriptions>>,
     /// The application's lease table.
     pub store: Arc<dyn LeaseStore>,
     /// The application's coordinator table.
@@ -137,6 +141,10 @@ pub struct Worker {
     /// Told by readers when the stream may be another one.
     doubts: Arc<Notify>,
     last_good: LastGood,
+    /// Set if shards are subscribed to where that is possible.
+    fan_out: Option<FanOutView>,
+    consumer_keeper: Option<ConsumerKeeper>,
+    keeper_task: JoinSet<()>,
 }
 
 /// A lease that this host holds.
@@ -152,6 +160,7 @@ impl Worker {
         options.validate()?;
         let digest = ports.versions.borrow().digest().as_str().to_owned();
         status.update(|status| status.plugin_digest = Some(digest));
+        let (consumer_keeper, fan_out) = fan_out(&ports, &options, &status)?.unzip();
         let renews_rows = Arc::new(AtomicBool::new(options.leases.shared_with_kcl));
         Ok(Self {
             ports,
@@ -172,6 +181,9 @@ impl Worker {
             has_news: false,
             doubts: Arc::new(Notify::new()),
             last_good: LastGood::default(),
+            fan_out,
+            consumer_keeper,
+            keeper_task: JoinSet::new(),
         })
     }
 
@@ -270,4 +282,19 @@ impl Worker {
     fn renews_rows(&self) -> bool {
         self.renews_rows.load(Ordering::Relaxed)
     }
+}
+
+/// What sees to the fan-out consumer, if shards are to be subscribed to.
+fn fan_out(
+    ports: &Ports,
+    options: &WorkerOptions,
+    status: &StatusBoard,
+) -> Result<Option<(ConsumerKeeper, FanOutView)>, InvalidOptions> {
+    let Some(wanted) = options.retrieval.fan_out() else { return Ok(None) };
+    let Some(subscriptions) = &ports.subscriptions else {
+        let problem = "enhanced fan-out needs a port for subscriptions".to_owned();
+        return Err(InvalidOptions { setting: "reads.retrieval", problem });
+    };
+    let (subscriptions, consumer) = (Arc::clone(subscriptions), wanted.consumer.clone());
+    Ok(Some(ConsumerKeeper::new(subscriptions, consumer, options.plugin.clone(), status.clone())))
 }

@@ -17,6 +17,7 @@ use super::failure::FailureFile;
 use super::leases::LeasesFile;
 use super::plugin::{self, BatchFile, CheckpointFile, PluginFile, RetryFile};
 use super::problem::Problem;
+use super::retrieval::{RetrievalMode, refuse_shared_consumers};
 use super::sinks::{SinkFile, check_sinks};
 use super::{AwsConfig, Config, HostConfig, OnRemove};
 
@@ -71,6 +72,10 @@ struct ReadsFile {
     idle_every: Option<Duration>,
     #[serde(default, with = "humantime_serde")]
     idle_max: Option<Duration>,
+    #[serde(default)]
+    retrieval: RetrievalMode,
+    #[serde(default)]
+    deregister_on_exit: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -92,6 +97,8 @@ struct HostFile {
     #[serde(default, with = "humantime_serde")]
     drain_limit: Option<Duration>,
     admin: Option<SocketAddr>,
+    #[serde(default)]
+    fan_out_allowed: bool,
     cache: Option<PathBuf>,
     #[serde(default)]
     on_remove: OnRemove,
@@ -119,6 +126,8 @@ impl ConfigFile {
             initial_position: plugin::initial_position(self.initial_position.as_deref())?,
             aws: self.aws.check(),
             leases: self.leases.check()?,
+            retrieval: self.reads.retrieval,
+            deregister_on_exit: self.reads.deregister_on_exit,
             reads: self.reads.check(),
             batches: self.batch.check(BatchLimits::default())?,
             checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
@@ -129,11 +138,14 @@ impl ConfigFile {
             sinks,
             plugin: sections,
         };
+        let mut plugins = BTreeMap::new();
         for (name, file) in self.plugin {
             let section = format!("plugin.{name}");
             let name = PluginName::new(&name).map_err(|error| Problem::new(&section, error.to_string()))?;
-            file.check(&name, &config).map_err(|problem| problem.under(&section))?;
+            let plugin = file.check(&name, &config).map_err(|problem| problem.under(&section))?;
+            plugins.insert(section, plugin);
         }
+        refuse_shared_consumers(&plugins)?;
         Ok(config)
     }
 }
@@ -201,6 +213,7 @@ impl HostFile {
             buffer_bytes,
             drain_limit: self.drain_limit.unwrap_or(Duration::from_secs(20)),
             admin: self.admin,
+            is_fan_out_allowed: self.fan_out_allowed,
             cache: self.cache.map(|path| folder.join(path)),
             on_remove: self.on_remove,
             plugin_bytes_max: self.plugin_bytes_max.map_or(32 << 20, |size| size.as_u64()),

@@ -14,12 +14,13 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::{InitialPosition, StreamRef};
-use shardmill_worker::BatchLimits;
+use shardmill_worker::{BatchLimits, Retrieval};
 
 use super::Config;
 use super::failure::FailureFile;
 use super::file::to_usize;
 use super::problem::Problem;
+use super::retrieval::{OwnRetrieval, RetrievalMode};
 
 /// Streams of one plugin. Each is a worker with two tables of its own.
 const STREAMS_MAX: usize = 32;
@@ -54,6 +55,8 @@ pub struct StreamConfig {
     pub label: PluginName,
     /// Where shards start that were never checkpointed.
     pub initial_position: InitialPosition,
+    /// How its records are read.
+    pub retrieval: Retrieval,
 }
 
 /// As written, in either place. Keys are laid over each other before this is read, so what is absent is absent in both.
@@ -65,6 +68,8 @@ pub(super) struct PluginFile {
     streams: Vec<StreamFile>,
     application: Option<String>,
     initial_position: Option<String>,
+    retrieval: Option<RetrievalMode>,
+    consumer: Option<String>,
     #[serde(default)]
     batch: BatchFile,
     #[serde(default)]
@@ -205,13 +210,14 @@ impl PluginFile {
             None if self.streams.is_empty() => general.stream.clone(),
             None => None,
         };
-        let single = single.map(|stream| StreamConfig {
-            stream,
-            application: application.to_owned(),
-            label: name.clone(),
-            initial_position: own_position,
-        });
-        let mut streams: Vec<StreamConfig> = single.into_iter().collect();
+        let retrieval = OwnRetrieval { mode: self.retrieval, consumer: self.consumer.as_deref() };
+        let is_only = self.streams.len() + usize::from(single.is_some()) == 1;
+        let mut streams = Vec::new();
+        if let Some(stream) = single {
+            let retrieval = retrieval.check(application, is_only, general)?;
+            let (application, label) = (application.to_owned(), name.clone());
+            streams.push(StreamConfig { stream, application, label, initial_position: own_position, retrieval });
+        }
         for entry in &self.streams {
             let stream = StreamRef::parse(&entry.stream).map_err(|error| Problem::new("streams", error.to_string()))?;
             let suffix = suffix_of(&stream);
@@ -221,7 +227,9 @@ impl PluginFile {
                 Some(text) => initial_position(Some(text)).map_err(|problem| problem.under("streams"))?,
                 None => own_position,
             };
-            streams.push(StreamConfig { stream, application, label: name.on_stream(&suffix), initial_position });
+            let retrieval = retrieval.check(&application, is_only, general)?;
+            let label = name.on_stream(&suffix);
+            streams.push(StreamConfig { stream, application, label, initial_position, retrieval });
         }
         let mut seen = BTreeSet::new();
         match streams.iter().find(|one| !seen.insert(&one.stream)) {

@@ -1,7 +1,8 @@
 //! What a Kinesis error means for a reader: the one table of it.
 
 use aws_sdk_kinesis::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
-use shardmill_core::ports::ReadError;
+use aws_sdk_kinesis::types::error::SubscribeToShardEventStreamError;
+use shardmill_core::ports::{ReadError, SubscribeError};
 
 /// By the name that Kinesis gave the error. Names and not Rust types, because the same name comes from every operation
 /// and some (`ThrottlingException`, `InvalidSignatureException`) are in no operation's model.
@@ -15,6 +16,51 @@ where
         Some(code) => by_code(code, message),
         // A timeout, a cut connection, or a reply that cannot be read.
         None => ReadError::Unavailable { message },
+    }
+}
+
+/// The same for calls of enhanced fan-out.
+pub(super) fn subscribe_error<E, R>(error: &SdkError<E, R>) -> SubscribeError
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: std::fmt::Debug + 'static,
+{
+    match error.as_service_error().and_then(ProvideErrorMetadata::code) {
+        // Another subscription, or a stream or consumer that is not active yet: each is worth a wait.
+        Some("ResourceInUseException") => SubscribeError::InUse { message: describe(error) },
+        Some(_) | None => as_subscribe_error(read_error(error)),
+    }
+}
+
+/// The same for what ends a subscription that runs. By type here: the SDK gives exceptions in an event stream no code.
+pub(super) fn event_error<R: std::fmt::Debug + 'static>(
+    error: &SdkError<SubscribeToShardEventStreamError, R>,
+) -> SubscribeError {
+    use SubscribeToShardEventStreamError as Event;
+    let message = describe(error);
+    match error.as_service_error() {
+        Some(Event::ResourceInUseException(_)) => SubscribeError::InUse { message },
+        Some(Event::ResourceNotFoundException(_)) => SubscribeError::NotFound { message },
+        Some(Event::KmsThrottlingException(_)) => SubscribeError::Throttled { message },
+        Some(
+            Event::KmsAccessDeniedException(_)
+            | Event::KmsDisabledException(_)
+            | Event::KmsInvalidStateException(_)
+            | Event::KmsNotFoundException(_)
+            | Event::KmsOptInRequired(_),
+        ) => SubscribeError::Refused { message },
+        // A cut connection, or an exception newer than this program, which may have a code all the same.
+        Some(_) | None => subscribe_error(error),
+    }
+}
+
+pub(super) fn as_subscribe_error(error: ReadError) -> SubscribeError {
+    match error {
+        ReadError::Throttled { message } => SubscribeError::Throttled { message },
+        ReadError::NotFound { message } => SubscribeError::NotFound { message },
+        ReadError::Refused { message } => SubscribeError::Refused { message },
+        ReadError::Unavailable { message } => SubscribeError::Unavailable { message },
+        ReadError::ExpiredIterator => SubscribeError::Unavailable { message: error.to_string() },
     }
 }
 
@@ -102,5 +148,19 @@ mod tests {
         ] {
             assert_eq!(kind(code), expected, "{code}");
         }
+    }
+
+    #[test]
+    fn an_exception_in_an_event_stream_has_its_meaning_though_it_has_no_code() {
+        use SubscribeToShardEventStreamError as Event;
+        use aws_sdk_kinesis::types::error::{KmsDisabledException, ResourceInUseException, ResourceNotFoundException};
+
+        let meaning = |error: Event| event_error(&SdkError::service_error(error, ()));
+        let in_use = ResourceInUseException::builder().message("taken over").build();
+        assert!(matches!(meaning(Event::ResourceInUseException(in_use)), SubscribeError::InUse { .. }));
+        let gone = ResourceNotFoundException::builder().message("gone").build();
+        assert!(matches!(meaning(Event::ResourceNotFoundException(gone)), SubscribeError::NotFound { .. }));
+        let disabled = KmsDisabledException::builder().message("off").build();
+        assert!(matches!(meaning(Event::KmsDisabledException(disabled)), SubscribeError::Refused { .. }));
     }
 }

@@ -69,6 +69,14 @@ name!(
     "use 1 to 128 letters, digits, '_', '.' or '-'"
 );
 name!(
+    /// A fan-out consumer's name, one of its kind on its stream (AWS limit: 128 characters).
+    ConsumerName,
+    "consumer name",
+    "_.-",
+    128,
+    "use 1 to 128 letters, digits, '_', '.' or '-'"
+);
+name!(
     /// The key of a lease row. For one stream it is the shard id; the KCL's multi-stream mode puts
     /// `account:stream:epoch:` before it (KCL FAQ).
     LeaseKey,

@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 use super::keeper::Keeper;
 use super::replies::{self, JSON_1_1};
 use super::requests::{self, Target};
-use super::{get_records, restore};
+use super::subscribe::Running;
+use super::{get_records, restore, subscribe};
 use crate::error::StartError;
 use crate::stack::{LOCAL_ACCOUNT, LOCAL_REGION};
 
@@ -35,6 +36,9 @@ const SHARDS_MAX: u32 = 1_000;
 pub(crate) struct Front {
     store: Store,
     keeper: RwLock<Keeper>,
+    subscriptions: Running,
+    /// Ends what streams.
+    closing: CancellationToken,
 }
 
 impl std::fmt::Debug for Front {
@@ -45,7 +49,7 @@ impl std::fmt::Debug for Front {
 
 impl Front {
     /// An emulator with what the journal in `data_dir` holds; empty and not kept without one.
-    pub(crate) async fn restore(data_dir: Option<&Path>) -> Result<Arc<Self>, StartError> {
+    pub(crate) async fn restore(data_dir: Option<&Path>, closing: CancellationToken) -> Result<Arc<Self>, StartError> {
         let store = Store::new(StoreOptions {
             create_stream_ms: TRANSITION_MS,
             delete_stream_ms: TRANSITION_MS,
@@ -56,7 +60,7 @@ impl Front {
             ..StoreOptions::default()
         });
         let keeper = restore::restore(&store, data_dir).await?;
-        Ok(Arc::new(Self { store, keeper: RwLock::new(keeper) }))
+        Ok(Arc::new(Self { store, keeper: RwLock::new(keeper), subscriptions: Running::default(), closing }))
     }
 
     /// Writes down what is left, waits for the disk, and takes no more changes.
@@ -67,7 +71,7 @@ impl Front {
         }
     }
 
-    async fn answer(&self, request: Request, next: Next) -> Response {
+    async fn answer(self: &Arc<Self>, request: Request, next: Next) -> Response {
         let target = request.headers().get("x-amz-target").and_then(|value| value.to_str().ok()).map(Target::of);
         match target {
             Some(target @ (Target::Put | Target::Admin)) => match self.change(target, request, next).await {
@@ -93,6 +97,7 @@ impl Front {
                     Err(response) => response,
                 }
             }
+            Some(Target::SubscribeToShard) => self.subscribe(request, next).await,
             Some(Target::ListShards) => self.list_shards(request, next).await,
             Some(Target::DescribeStream) => match mend(request, async |body| requests::name_by_arn(body)).await {
                 Ok((request, _)) => next.run(request).await,
@@ -116,7 +121,7 @@ impl Front {
     }
 
     /// Shares the state with other readers, once the journal holds all of it.
-    async fn share(&self) -> RwLockReadGuard<'_, Keeper> {
+    pub(super) async fn share(&self) -> RwLockReadGuard<'_, Keeper> {
         let shared = self.keeper.read().await;
         if !shared.is_behind() {
             return shared;
@@ -128,6 +133,32 @@ impl Front {
             tracing::error!(%error, "cannot write the embedded kinesis' journal");
         }
         keeper.downgrade()
+    }
+
+    /// The emulator judges the request; what it finds good is pushed by the front.
+    async fn subscribe(self: &Arc<Self>, request: Request, next: Next) -> Response {
+        let is_json = is_json(request.headers());
+        let (parts, body) = match split(request).await {
+            Ok(split) => split,
+            Err(response) => return response,
+        };
+        let judged = next.run(Request::from_parts(parts, Body::from(body.clone()))).await;
+        if !is_json || !judged.status().is_success() {
+            return judged;
+        }
+        subscribe::answer(self, &body).await.unwrap_or(judged)
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(super) fn running(&self) -> &Running {
+        &self.subscriptions
+    }
+
+    pub(super) fn closing(&self) -> &CancellationToken {
+        &self.closing
     }
 
     async fn list_shards(&self, request: Request, next: Next) -> Response {

@@ -39,16 +39,22 @@ struct Reply<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct ChildShard<'a> {
+pub(super) struct ChildShard<'a> {
     shard_id: &'a str,
     parent_shards: Vec<&'a str>,
     hash_key_range: &'a HashKeyRange,
 }
 
 /// What lies at and after an iterator.
-struct Page {
-    records: Vec<(String, StoredRecord)>,
-    has_more: bool,
+pub(super) struct Page {
+    pub(super) records: Vec<(String, StoredRecord)>,
+    pub(super) has_more: bool,
+}
+
+impl Page {
+    pub(super) fn last_sequence(&self) -> Option<&str> {
+        self.records.last().map(|(key, _)| sequence(key))
+    }
 }
 
 /// `None` if the emulator should answer.
@@ -69,7 +75,7 @@ pub(super) async fn answer(store: &Store, body: &[u8]) -> Option<Response> {
     let (_, index) = resolve_shard_id(&shard_id).ok()?;
     let index = usize::try_from(index).ok()?;
     let shard = stream.shards.get(index)?;
-    let page = read(store, &stream_name, index, &from, limit).await;
+    let page = read(store, &stream_name, index, &from, (limit, REPLY_BYTES_MAX)).await;
     let is_over = !page.has_more && shard.sequence_number_range.ending_sequence_number.is_some();
     let next = next_position(&page, &position, now);
     let reply = Reply {
@@ -81,20 +87,27 @@ pub(super) async fn answer(store: &Store, body: &[u8]) -> Option<Response> {
     Some(replies::ok(&reply))
 }
 
-async fn read(store: &Store, stream: &str, index: usize, from: &str, limit: usize) -> Page {
+/// At most as many records as the first limit says, and as many bytes in base64 as the second, but at least one record.
+pub(super) async fn read(
+    store: &Store,
+    stream: &str,
+    index: usize,
+    from: &str,
+    (limit, bytes_max): (usize, usize),
+) -> Page {
     let (shard, end) = shard_keys(index);
     let mut start = format!("{shard}{from}");
     let (mut records, mut bytes) = (Vec::new(), 0);
     loop {
         let room = limit - records.len();
-        if room == 0 || bytes >= REPLY_BYTES_MAX {
+        if room == 0 || bytes >= bytes_max {
             let has_more = !store.get_records_range_limited(stream, &start, &end, 1).await.is_empty();
             return Page { records, has_more };
         }
         let chunk = store.get_records_range_limited(stream, &start, &end, room.min(CHUNK_RECORDS)).await;
         let is_last = chunk.len() < room.min(CHUNK_RECORDS);
         for (key, record) in chunk {
-            if bytes >= REPLY_BYTES_MAX {
+            if bytes >= bytes_max {
                 return Page { records, has_more: true };
             }
             bytes += record.data.len();
@@ -109,7 +122,7 @@ async fn read(store: &Store, stream: &str, index: usize, from: &str, limit: usiz
 
 /// After the last record read, or at the same place with a newer time, as the emulator does it.
 fn next_position(page: &Page, position: &SeqObj, now: u64) -> String {
-    let last = page.records.last().and_then(|(key, _)| parse_sequence(sequence(key)).ok());
+    let last = page.last_sequence().and_then(|last| parse_sequence(last).ok());
     match last {
         Some(last) => increment_sequence(&last, None),
         // A clock that stepped back must not move the reader back.
@@ -117,7 +130,7 @@ fn next_position(page: &Page, position: &SeqObj, now: u64) -> String {
     }
 }
 
-fn lag(page: &Page, now: u64) -> u64 {
+pub(super) fn lag(page: &Page, now: u64) -> u64 {
     match page.records.last() {
         Some((_, last)) if page.has_more => {
             // Whole seconds since the epoch, never negative: the cast is exact.
@@ -129,7 +142,7 @@ fn lag(page: &Page, now: u64) -> u64 {
     }
 }
 
-fn unexpired<'a>(stream: &Stream, page: &'a Page, now: u64) -> impl Iterator<Item = ResponseRecord<'a>> {
+pub(super) fn unexpired<'a>(stream: &Stream, page: &'a Page, now: u64) -> impl Iterator<Item = ResponseRecord<'a>> {
     let retention_ms = u64::from(stream.retention_period_hours) * 3_600_000;
     let oldest_kept = (now.saturating_sub(retention_ms) / 1_000) as f64;
     let kept = page.records.iter().filter(move |(_, record)| record.approximate_arrival_timestamp >= oldest_kept);
@@ -141,7 +154,7 @@ fn unexpired<'a>(stream: &Stream, page: &'a Page, now: u64) -> impl Iterator<Ite
     })
 }
 
-fn children<'a>(stream: &'a Stream, parent: &str) -> Vec<ChildShard<'a>> {
+pub(super) fn children<'a>(stream: &'a Stream, parent: &str) -> Vec<ChildShard<'a>> {
     let parents = |shard: &'a ferrokinesis::types::Shard| {
         [&shard.parent_shard_id, &shard.adjacent_parent_shard_id].into_iter().flatten().map(String::as_str)
     };

@@ -14,7 +14,12 @@ pub(super) fn ok(body: &impl Serialize) -> Response {
 
 /// A refusal that names the exception and says what to do instead.
 pub(super) fn invalid_argument(message: &str) -> Response {
-    reply(StatusCode::BAD_REQUEST, &json!({"__type": "InvalidArgumentException", "message": message}))
+    refusal("InvalidArgumentException", message)
+}
+
+/// A refusal by the name of its exception.
+pub(super) fn refusal(exception: &str, message: &str) -> Response {
+    reply(StatusCode::BAD_REQUEST, &json!({"__type": exception, "message": message}))
 }
 
 /// The state could not be kept: the client must not take the request for done.

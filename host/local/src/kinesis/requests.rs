@@ -18,6 +18,7 @@ pub(super) enum Target {
     ListShards,
     /// Describes one stream, by name or by ARN.
     DescribeStream,
+    SubscribeToShard,
     UpdateShardCount,
     /// Changes no stream and reads no records.
     Describe,
@@ -35,8 +36,7 @@ impl Target {
             "ListShards" => Self::ListShards,
             "DescribeStream" | "DescribeStreamSummary" => Self::DescribeStream,
             "UpdateShardCount" => Self::UpdateShardCount,
-            // Streams for minutes: it must not hold anybody up, and sees records in order because puts are exclusive.
-            "SubscribeToShard" => Self::Describe,
+            "SubscribeToShard" => Self::SubscribeToShard,
             other if other.starts_with("Describe") || other.starts_with("List") || other.starts_with("Get") => {
                 Self::Describe
             }

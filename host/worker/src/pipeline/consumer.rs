@@ -24,6 +24,7 @@ use super::output::Output;
 use super::retries::Retries;
 use super::swap::LastGood;
 use crate::budget::ByteBudget;
+use crate::fan_out::FanOutView;
 use crate::freezer::Freezer;
 use crate::grant::{Gate, KeeperHandle, Stopped};
 use crate::metrics;
@@ -34,6 +35,8 @@ use crate::status::{ShardState, StatusBoard};
 #[derive(Clone)]
 pub(crate) struct ConsumerPorts {
     pub(crate) reader: Arc<dyn StreamReader>,
+    /// Set if shards are subscribed to where that is possible.
+    pub(crate) fan_out: Option<FanOutView>,
     pub(crate) store: Arc<dyn LeaseStore>,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
@@ -274,6 +277,7 @@ impl Consumer {
         let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
         let reader = ShardReader {
             reader: Arc::clone(&self.ports.reader),
+            fan_out: self.ports.fan_out.clone(),
             clock: Arc::clone(&self.ports.clock),
             budget: self.ports.budget.clone(),
             options: Arc::clone(&self.options),

@@ -271,7 +271,7 @@ impl Chain {
         if !reply.records.is_sorted_by(|a, b| a.position <= b.position) {
             return Absorbed::OutOfOrder(reply);
         }
-        let is_idle = Pace::is_idle(&reply);
+        let is_idle = Pace::is_idle(&reply.records, reply.millis_behind_latest);
         let Fetched { mut records, next, millis_behind_latest, children } = reply;
         let bytes = records.iter().map(Record::cost_bytes).sum();
         // What came again is dropped here once, as each caller would do for itself.

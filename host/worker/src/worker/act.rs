@@ -249,6 +249,7 @@ impl Worker {
         let ports = &self.ports;
         ConsumerPorts {
             reader: Arc::clone(&ports.reader),
+            fan_out: self.fan_out.clone(),
             store: Arc::clone(&ports.store),
             coordinator: Arc::clone(&ports.coordinator),
             sink: Arc::clone(&ports.sink),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use shardmill_core::stream::FanOutConsumer;
+
 use super::Worker;
 
 impl Worker {
@@ -11,6 +13,8 @@ impl Worker {
     pub(super) async fn leave(mut self, limit: Duration) {
         /// Signing off is a courtesy: without it, others find this host silent after a lease duration.
         const SIGN_OFF_MAX: Duration = Duration::from_secs(2);
+        /// One look and one request; a consumer that stays behind costs money and nothing else.
+        const DEREGISTER_MAX: Duration = Duration::from_secs(5);
         if self.heart.is_none() {
             // It was about to register: what may have arrived would count in everybody's shares for a lease duration.
             if self.is_registering {
@@ -29,6 +33,7 @@ impl Worker {
         // Signing off says that nothing is held any more, so nothing may run any more.
         self.grants.shutdown().await;
         let _ = tokio::time::timeout(SIGN_OFF_MAX, self.sign_off()).await;
+        let _ = tokio::time::timeout(DEREGISTER_MAX, self.deregister_consumer()).await;
     }
 
     async fn drained(&mut self) {
@@ -47,6 +52,7 @@ impl Worker {
     async fn sign_off(&mut self) {
         self.resign().await;
         self.heart_task.abort_all();
+        self.keeper_task.abort_all();
         if let Ok(Some(row)) = self.ports.coordinator.worker(&self.options.worker).await
             && row.incarnation == self.run
             && let Err(error) = self.ports.coordinator.remove_worker(&row).await
@@ -55,5 +61,26 @@ impl Worker {
         }
         self.has_news = true;
         self.announce_news().await;
+    }
+
+    /// The last one out puts out the light, if it is told to. A host that starts at this moment registers the consumer
+    /// again, as it does whenever it finds none.
+    async fn deregister_consumer(&self) {
+        let (Some(fan_out), Some(subscriptions)) = (self.options.retrieval.fan_out(), &self.ports.subscriptions) else {
+            return;
+        };
+        let FanOutConsumer::Named(name) = &fan_out.consumer else { return };
+        if !fan_out.deregister_on_exit {
+            return;
+        }
+        // Others may be dead and still listed, and this one may be listed still: the doubt keeps the consumer.
+        let fleet = self.ports.coordinator.fleet().await;
+        if !fleet.is_ok_and(|fleet| fleet.workers.iter().all(|row| row.worker == self.options.worker)) {
+            return;
+        }
+        match subscriptions.remove_consumer(name).await {
+            Ok(()) => tracing::info!(consumer = %name, "last host of the application, fan-out consumer deregistered"),
+            Err(error) => tracing::warn!(consumer = %name, %error, "the fan-out consumer is left behind, and billed"),
+        }
     }
 }

@@ -35,6 +35,9 @@ impl Worker {
                 }
             }
         }
+        if let Some(keeper) = self.consumer_keeper.take() {
+            self.keeper_task.spawn(self.ports.freezer.clone().guard(keeper.run()));
+        }
         self.status.update(|status| status.pass_error = None);
         Ok(true)
     }

@@ -1,0 +1,27 @@
+//! Arguments of `consumers`.
+
+use clap::Args;
+
+use super::AwsArgs;
+
+/// Arguments of `consumers`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shardmill consumers orders\n  \
+    shardmill consumers orders --delete billing")]
+pub struct ConsumersArgs {
+    /// The stream, by name or by ARN.
+    pub stream: String,
+    /// Deregister this consumer. Refused while hosts of an application of its name are registered.
+    #[arg(long, value_name = "NAME", conflicts_with = "json")]
+    pub delete: Option<String>,
+    /// Deregister it though hosts are registered.
+    #[arg(long, requires = "delete")]
+    pub force: bool,
+    /// Print rows as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// How to reach AWS.
+    #[command(flatten)]
+    pub aws: AwsArgs,
+}

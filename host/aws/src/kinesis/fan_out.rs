@@ -1,0 +1,239 @@
+//! Enhanced fan-out on one stream through `RegisterStreamConsumer` and `SubscribeToShard`.
+
+use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::config::StalledStreamProtectionConfig;
+use aws_sdk_kinesis::error::SdkError;
+use aws_sdk_kinesis::operation::register_stream_consumer::RegisterStreamConsumerError;
+use aws_sdk_kinesis::primitives::DateTime;
+use aws_sdk_kinesis::types::{ConsumerStatus, ShardIteratorType, StartingPosition};
+use shardmill_core::ports::{ConsumerState, PortFuture, SubscribeError, Subscription, Subscriptions};
+use shardmill_core::stream::{ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, ShardId, StreamRef};
+
+use super::errors::subscribe_error;
+use super::subscription::KinesisSubscription;
+use crate::client::http_client;
+
+/// Consumers of one page (AWS limit: 100); a stream has 20, or 50 by agreement.
+const PAGE_CONSUMERS: i32 = 100;
+/// A thousand consumers are more than any stream may have: then the paging goes in circles.
+const PAGES_MAX: usize = 10;
+
+/// The adapter.
+#[derive(Debug, Clone)]
+pub struct KinesisFanOut {
+    client: Client,
+    stream: StreamRef,
+    connections: Connections,
+}
+
+/// What a subscription travels on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Connections {
+    /// One of its own. Subscriptions that share an HTTP/2 connection share its flow-control window: a few shards whose
+    /// plugin is stuck would hold up all the others.
+    Own,
+    /// The client's, as a simulator needs it.
+    Shared,
+}
+
+/// A consumer as `ListStreamConsumers` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumerDescription {
+    /// Its name.
+    pub name: String,
+    /// Its ARN.
+    pub arn: String,
+    /// `ACTIVE`, `CREATING` or `DELETING`.
+    pub status: String,
+    /// When it was registered, in seconds since the Unix epoch.
+    pub created_at: i64,
+}
+
+impl KinesisFanOut {
+    /// Subscribes to shards of `stream` through `client`, which must be of the region in its ARN; each on a connection of its
+    /// own.
+    pub fn new(client: Client, stream: impl Into<StreamRef>) -> Self {
+        Self { client, stream: stream.into(), connections: Connections::Own }
+    }
+
+    /// Subscribes on the client's own connections. For transports that are not the network.
+    #[must_use]
+    pub fn on_shared_connections(self) -> Self {
+        Self { connections: Connections::Shared, ..self }
+    }
+
+    /// All consumers of the stream.
+    pub async fn consumers(&self) -> Result<Vec<ConsumerDescription>, SubscribeError> {
+        let stream_arn = self.stream_arn().await?;
+        let (mut consumers, mut token) = (Vec::new(), None);
+        for _ in 0..PAGES_MAX {
+            let request = self.client.list_stream_consumers().stream_arn(&stream_arn).max_results(PAGE_CONSUMERS);
+            let page = request.set_next_token(token).send().await.map_err(|error| subscribe_error(&error))?;
+            consumers.extend(page.consumers.unwrap_or_default().into_iter().map(|consumer| ConsumerDescription {
+                name: consumer.consumer_name,
+                arn: consumer.consumer_arn,
+                status: consumer.consumer_status.as_str().to_owned(),
+                created_at: consumer.consumer_creation_timestamp.secs(),
+            }));
+            token = page.next_token.filter(|token| !token.is_empty());
+            if token.is_none() {
+                return Ok(consumers);
+            }
+        }
+        Err(SubscribeError::Unavailable { message: format!("the list of consumers has more than {PAGES_MAX} pages") })
+    }
+
+    async fn stream_arn(&self) -> Result<String, SubscribeError> {
+        if let Some(arn) = self.stream.arn() {
+            return Ok(arn.to_owned());
+        }
+        let reply = self.client.describe_stream_summary().stream_name(self.stream.name().as_str()).send().await;
+        let reply = reply.map_err(|error| subscribe_error(&error))?;
+        let summary = reply.stream_description_summary;
+        summary.map(|summary| summary.stream_arn).ok_or_else(|| unreadable("no description of the stream"))
+    }
+
+    async fn ensure_named(&self, name: &ConsumerName) -> Result<ConsumerState, SubscribeError> {
+        let stream_arn = self.stream_arn().await?;
+        let request = self.client.describe_stream_consumer().stream_arn(&stream_arn).consumer_name(name.as_str());
+        match request.send().await.map_err(|error| subscribe_error(&error)) {
+            Ok(reply) => {
+                let found = reply.consumer_description.ok_or_else(|| unreadable("no description of the consumer"))?;
+                state(&found.consumer_arn, &found.consumer_status)
+            }
+            Err(SubscribeError::NotFound { .. }) => self.register(&stream_arn, name).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn register(&self, stream_arn: &str, name: &ConsumerName) -> Result<ConsumerState, SubscribeError> {
+        let request = self.client.register_stream_consumer().stream_arn(stream_arn).consumer_name(name.as_str());
+        match request.send().await {
+            Ok(reply) => {
+                let made = reply.consumer.ok_or_else(|| unreadable("no description of the consumer"))?;
+                tracing::info!(consumer = made.consumer_arn, "fan-out consumer registered");
+                state(&made.consumer_arn, &made.consumer_status)
+            }
+            Err(error) => register_failed(&error),
+        }
+    }
+
+    async fn look_for(&self, arn: &ConsumerArn) -> Result<ConsumerState, SubscribeError> {
+        let reply = self.client.describe_stream_consumer().consumer_arn(arn.as_str()).send().await;
+        let reply = reply.map_err(|error| match subscribe_error(&error) {
+            SubscribeError::NotFound { message } => SubscribeError::ConsumerNotFound { message },
+            other => other,
+        })?;
+        let found = reply.consumer_description.ok_or_else(|| unreadable("no description of the consumer"))?;
+        state(&found.consumer_arn, &found.consumer_status)
+    }
+
+    async fn open(
+        &self,
+        consumer: &ConsumerArn,
+        shard: &ShardId,
+        from: &ReadFrom,
+    ) -> Result<Box<dyn Subscription>, SubscribeError> {
+        // The reader watches for silence itself, and is silent itself while the host has no room.
+        let mut config =
+            aws_sdk_kinesis::Config::builder().stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        if self.connections == Connections::Own {
+            config = config.http_client(http_client());
+        }
+        let request = self.client.subscribe_to_shard().consumer_arn(consumer.as_str()).shard_id(shard.as_str());
+        let request = request.starting_position(starting_position(from)?);
+        match request.customize().config_override(config).send().await {
+            Ok(reply) => Ok(Box::new(KinesisSubscription::new(reply.event_stream))),
+            Err(error) => Err(self.explain(consumer, subscribe_error(&error)).await),
+        }
+    }
+
+    /// "Resource not found" may be the consumer, the stream or the shard: only the first is mended by registering.
+    async fn explain(&self, consumer: &ConsumerArn, error: SubscribeError) -> SubscribeError {
+        let SubscribeError::NotFound { message } = error else { return error };
+        match self.look_for(consumer).await {
+            Err(SubscribeError::ConsumerNotFound { .. }) | Ok(ConsumerState::Deleting) => {
+                SubscribeError::ConsumerNotFound { message }
+            }
+            Ok(ConsumerState::Active(_) | ConsumerState::Creating) | Err(_) => SubscribeError::NotFound { message },
+        }
+    }
+}
+
+impl Subscriptions for KinesisFanOut {
+    fn ensure_consumer<'a>(
+        &'a self,
+        consumer: &'a FanOutConsumer,
+    ) -> PortFuture<'a, Result<ConsumerState, SubscribeError>> {
+        Box::pin(async move {
+            match consumer {
+                FanOutConsumer::Named(name) => self.ensure_named(name).await,
+                FanOutConsumer::Given(arn) => self.look_for(arn).await,
+            }
+        })
+    }
+
+    fn remove_consumer<'a>(&'a self, name: &'a ConsumerName) -> PortFuture<'a, Result<(), SubscribeError>> {
+        Box::pin(async move {
+            let stream_arn = self.stream_arn().await?;
+            let request = self.client.deregister_stream_consumer().stream_arn(stream_arn).consumer_name(name.as_str());
+            match request.send().await.map_err(|error| subscribe_error(&error)) {
+                Ok(_) | Err(SubscribeError::NotFound { .. }) => Ok(()),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn subscribe<'a>(
+        &'a self,
+        consumer: &'a ConsumerArn,
+        shard: &'a ShardId,
+        from: &'a ReadFrom,
+    ) -> PortFuture<'a, Result<Box<dyn Subscription>, SubscribeError>> {
+        Box::pin(self.open(consumer, shard, from))
+    }
+}
+
+fn register_failed<R: std::fmt::Debug + 'static>(
+    error: &SdkError<RegisterStreamConsumerError, R>,
+) -> Result<ConsumerState, SubscribeError> {
+    match error.as_service_error() {
+        // Another host was faster, or the stream is changing: the next look tells.
+        Some(RegisterStreamConsumerError::ResourceInUseException(_)) => Ok(ConsumerState::Creating),
+        Some(RegisterStreamConsumerError::LimitExceededException(limit)) => Err(SubscribeError::ConsumerLimit {
+            message: limit.message().unwrap_or("LimitExceededException").to_owned(),
+        }),
+        Some(_) | None => Err(subscribe_error(error)),
+    }
+}
+
+fn state(arn: &str, status: &ConsumerStatus) -> Result<ConsumerState, SubscribeError> {
+    match status {
+        ConsumerStatus::Active => ConsumerArn::new(arn).map(ConsumerState::Active).map_err(|error| unreadable(&error)),
+        ConsumerStatus::Creating => Ok(ConsumerState::Creating),
+        ConsumerStatus::Deleting => Ok(ConsumerState::Deleting),
+        other => Err(unreadable(format_args!("consumer status {other}"))),
+    }
+}
+
+fn starting_position(from: &ReadFrom) -> Result<StartingPosition, SubscribeError> {
+    let position = StartingPosition::builder();
+    let position = match from {
+        ReadFrom::TrimHorizon => position.r#type(ShardIteratorType::TrimHorizon),
+        ReadFrom::Latest => position.r#type(ShardIteratorType::Latest),
+        ReadFrom::AtTimestamp(ms) => position
+            .r#type(ShardIteratorType::AtTimestamp)
+            .timestamp(DateTime::from_millis(i64::try_from(*ms).unwrap_or(i64::MAX))),
+        ReadFrom::AtSequenceNumber(sequence) => {
+            position.r#type(ShardIteratorType::AtSequenceNumber).sequence_number(sequence.as_str())
+        }
+        ReadFrom::AfterSequenceNumber(sequence) => {
+            position.r#type(ShardIteratorType::AfterSequenceNumber).sequence_number(sequence.as_str())
+        }
+    };
+    position.build().map_err(|error| SubscribeError::Refused { message: error.to_string() })
+}
+
+fn unreadable(problem: impl std::fmt::Display) -> SubscribeError {
+    SubscribeError::Unavailable { message: format!("unreadable reply: {problem}") }
+}

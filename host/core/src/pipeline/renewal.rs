@@ -1,0 +1,194 @@
+//! When a reader subscribes again after a subscription came to its end, and what it does until then.
+
+use std::time::Duration;
+
+use crate::backoff::Backoff;
+use crate::time::Moment;
+
+/// A subscription made sooner after a successful one is refused, later it takes over (AWS).
+const TAKES_OVER_AFTER: Duration = Duration::from_secs(5);
+
+/// How an attempt to read by subscription ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubscriptionEnd {
+    /// Kinesis ended it, as it does after five minutes.
+    Expired,
+    /// It broke off: a cut connection, GOAWAY, a reset, an event that cannot be read.
+    Cut,
+    /// Nothing came for so long that nothing will.
+    Stalled,
+    /// The reader let go of it, since the host had no room for more for too long.
+    HeldBack,
+    /// Another subscription with the same consumer took it over.
+    TakenOver,
+    /// It was not made, since another one is too young.
+    InUse,
+    /// It was not made, or broke off, since the consumer is not registered.
+    ConsumerGone,
+    /// It was not made for another reason.
+    Failed,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewal {
+    /// Subscribe again.
+    AtOnce,
+    /// Poll for this long, then subscribe again: the shard must not rest because a subscription cannot be had yet.
+    AfterPolling(Duration),
+    /// Do nothing for this long, then subscribe again: another host reads the shard now.
+    AfterResting(Duration),
+}
+
+/// What one reader remembers of its subscriptions to one shard.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Renewals {
+    /// When the last one was made.
+    subscribed_at: Option<Moment>,
+    /// Attempts in a row that brought nothing.
+    fruitless: u32,
+}
+
+impl SubscriptionEnd {
+    /// The reason, as the metric has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Cut => "cut",
+            Self::Stalled => "stalled",
+            Self::HeldBack => "held_back",
+            Self::TakenOver => "taken_over",
+            Self::InUse => "in_use",
+            Self::ConsumerGone => "consumer_gone",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Renewals {
+    /// A subscription was made.
+    pub fn subscribed(&mut self, now: Moment) {
+        self.subscribed_at = Some(now);
+    }
+
+    /// An event came.
+    pub fn heard(&mut self) {
+        self.fruitless = 0;
+    }
+
+    /// Attempts in a row that brought nothing.
+    pub fn fruitless(&self) -> u32 {
+        self.fruitless
+    }
+
+    /// What comes after `end`; `roll` is uniform in `[0, 1)`.
+    pub fn after(&mut self, end: SubscriptionEnd, now: Moment, backoff: Backoff, roll: f64) -> Renewal {
+        // Hosts that contend for a shard must not do so in step.
+        let polite = TAKES_OVER_AFTER + TAKES_OVER_AFTER.mul_f64(roll.clamp(0.0, 1.0) / 2.0);
+        match end {
+            SubscriptionEnd::TakenOver => return Renewal::AfterResting(polite),
+            SubscriptionEnd::InUse => {
+                self.fruitless = self.fruitless.saturating_add(1);
+                return Renewal::AfterPolling(polite);
+            }
+            SubscriptionEnd::Expired
+            | SubscriptionEnd::Cut
+            | SubscriptionEnd::Stalled
+            | SubscriptionEnd::HeldBack
+            | SubscriptionEnd::ConsumerGone
+            | SubscriptionEnd::Failed => {}
+        }
+        let is_first_fruitless = self.fruitless == 0;
+        self.fruitless = self.fruitless.saturating_add(1);
+        // One that was read from and ended is renewed without a pause; what fails again and again is tried ever less.
+        let for_failures = match end {
+            SubscriptionEnd::HeldBack => Duration::ZERO,
+            SubscriptionEnd::Expired | SubscriptionEnd::Cut | SubscriptionEnd::Stalled if is_first_fruitless => {
+                Duration::ZERO
+            }
+            _ => backoff.delay(self.fruitless, roll),
+        };
+        let too_young = self.subscribed_at.map(|at| now.since(at)).filter(|age| *age < TAKES_OVER_AFTER);
+        let for_youth = too_young.map_or(Duration::ZERO, |age| polite.saturating_sub(age));
+        match for_failures.max(for_youth) {
+            Duration::ZERO => Renewal::AtOnce,
+            wait => Renewal::AfterPolling(wait),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROLLS: [f64; 3] = [0.0, 0.5, 0.999];
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_origin(Duration::from_secs(seconds))
+    }
+
+    fn subscribed(seconds: u64) -> Renewals {
+        let mut renewals = Renewals::default();
+        renewals.subscribed(at(seconds));
+        renewals.heard();
+        renewals
+    }
+
+    #[test]
+    fn a_subscription_that_ran_its_time_is_renewed_without_a_pause() {
+        for end in [SubscriptionEnd::Expired, SubscriptionEnd::Cut, SubscriptionEnd::Stalled, SubscriptionEnd::HeldBack]
+        {
+            let next = subscribed(100).after(end, at(400), Backoff::standard(), 0.3);
+            assert_eq!(next, Renewal::AtOnce, "{end:?}");
+        }
+    }
+
+    #[test]
+    fn after_a_young_one_the_shard_is_polled_until_kinesis_takes_another() {
+        for roll in ROLLS {
+            let next = subscribed(100).after(SubscriptionEnd::Cut, at(102), Backoff::standard(), roll);
+            let Renewal::AfterPolling(wait) = next else { panic!("{next:?}") };
+            assert!(wait >= Duration::from_secs(3) && wait <= Duration::from_millis(5_500), "{wait:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_taken_over_rests_for_at_least_five_seconds_and_who_comes_too_early_polls_as_long() {
+        for roll in ROLLS {
+            let (mut loser, mut early) = (subscribed(100), subscribed(100));
+            let rest = loser.after(SubscriptionEnd::TakenOver, at(200), Backoff::standard(), roll);
+            let Renewal::AfterResting(rest) = rest else { panic!("{rest:?}") };
+            let wait = early.after(SubscriptionEnd::InUse, at(101), Backoff::standard(), roll);
+            let Renewal::AfterPolling(wait) = wait else { panic!("{wait:?}") };
+            for wait in [rest, wait] {
+                assert!(wait >= Duration::from_secs(5) && wait < Duration::from_millis(7_501), "{wait:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_fails_again_and_again_is_tried_ever_less_until_an_event_comes() {
+        let mut renewals = Renewals::default();
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            match renewals.after(SubscriptionEnd::Failed, at(100), Backoff::standard(), 0.0) {
+                Renewal::AfterPolling(wait) => waits.push(wait),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(waits.is_sorted() && waits[0] == Duration::from_millis(50) && waits[11] == Duration::from_secs(15));
+        renewals.heard();
+        assert_eq!(renewals.after(SubscriptionEnd::Cut, at(100), Backoff::standard(), 0.0), Renewal::AtOnce);
+    }
+
+    #[test]
+    fn subscriptions_that_end_without_an_event_are_not_made_in_a_tight_loop() {
+        let mut renewals = Renewals::default();
+        for round in 0..5_u64 {
+            let now = 100 + round * 400;
+            renewals.subscribed(at(now));
+            let next = renewals.after(SubscriptionEnd::Expired, at(now + 300), Backoff::standard(), 0.0);
+            assert_eq!(next == Renewal::AtOnce, round == 0, "{next:?}");
+        }
+    }
+}

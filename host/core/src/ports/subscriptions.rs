@@ -1,0 +1,105 @@
+use super::PortFuture;
+use crate::stream::{ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, Record, SequenceNumber, Shard, ShardId};
+
+/// Enhanced fan-out on one stream: consumers, and subscriptions to shards, which push what polling would have to ask for.
+pub trait Subscriptions: Send + Sync {
+    /// Looks for the consumer; registers it if it is given by name and there is none. Registering one costs money for as
+    /// long as it exists. Any number of hosts may ask at once.
+    fn ensure_consumer<'a>(
+        &'a self,
+        consumer: &'a FanOutConsumer,
+    ) -> PortFuture<'a, Result<ConsumerState, SubscribeError>>;
+
+    /// Deregisters a consumer; one that is not there is no error.
+    fn remove_consumer<'a>(&'a self, name: &'a ConsumerName) -> PortFuture<'a, Result<(), SubscribeError>>;
+
+    /// Subscribes to `shard`, once for each consumer and shard (AWS): another subscription 5 s or more later takes over.
+    fn subscribe<'a>(
+        &'a self,
+        consumer: &'a ConsumerArn,
+        shard: &'a ShardId,
+        from: &'a ReadFrom,
+    ) -> PortFuture<'a, Result<Box<dyn Subscription>, SubscribeError>>;
+}
+
+/// A subscription to one shard. Dropping it ends it.
+pub trait Subscription: Send {
+    /// The next event; `None` once Kinesis has ended the subscription, as it does after five minutes. Nothing is taken
+    /// off the wire but by this call. After an error there are no more events.
+    fn next(&mut self) -> PortFuture<'_, Result<Option<ShardEvent>, SubscribeError>>;
+}
+
+/// What Kinesis pushes. While there is nothing new, it sends one without records every few seconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShardEvent {
+    /// The records, in the order of the event.
+    pub records: Vec<Record>,
+    /// Where to subscribe again: a sequence number, not always a record's. `None` is Kinesis' word that the shard has
+    /// ended.
+    pub continuation: Option<SequenceNumber>,
+    /// How far the tip is ahead, in milliseconds.
+    pub millis_behind_latest: u64,
+    /// The shards that follow, given with the last event of a closed shard.
+    pub children: Vec<Shard>,
+}
+
+/// A consumer, as Kinesis has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConsumerState {
+    /// Ready to subscribe with.
+    Active(ConsumerArn),
+    /// Being made, which takes some seconds; ask again.
+    Creating,
+    /// Being deleted; ask again.
+    Deleting,
+}
+
+/// Why there is no subscription, or no more of it. None of these is ever the end of a shard.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SubscribeError {
+    /// Another subscription with this consumer was made less than 5 s ago, or has taken this one over.
+    #[error("the shard is subscribed to elsewhere with the same consumer: {message}")]
+    InUse {
+        /// What Kinesis said.
+        message: String,
+    },
+    /// The consumer is not registered, or is on its way out.
+    #[error("the fan-out consumer is not registered: {message}")]
+    ConsumerNotFound {
+        /// What Kinesis said.
+        message: String,
+    },
+    /// The stream has as many consumers as it may have, or too many are being made.
+    #[error(
+        "the stream takes no more fan-out consumers: {message} (AWS allows 20 a stream, and 5 at a time in creation): \
+         remove one that nobody needs, see `shardmill consumers STREAM`, or ask AWS for more"
+    )]
+    ConsumerLimit {
+        /// What Kinesis said.
+        message: String,
+    },
+    /// A rate was exceeded.
+    #[error("kinesis throttled the request: {message}")]
+    Throttled {
+        /// What Kinesis said.
+        message: String,
+    },
+    /// Stream or shard is unknown; possibly only for a moment.
+    #[error("kinesis does not know the stream or shard: {message}")]
+    NotFound {
+        /// What Kinesis said.
+        message: String,
+    },
+    /// Rights or keys are missing, or the request makes no sense to Kinesis; an operator must act.
+    #[error("kinesis refused the request: {message}")]
+    Refused {
+        /// What Kinesis said.
+        message: String,
+    },
+    /// Anything else: timeouts, cut connections, 5xx, events that cannot be read.
+    #[error("kinesis is unavailable: {message}")]
+    Unavailable {
+        /// What happened.
+        message: String,
+    },
+}

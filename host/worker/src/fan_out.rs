@@ -1,0 +1,176 @@
+//! The application's fan-out consumer on this host: one task sees to it that there is one, readers look at how it stands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_core::backoff::Backoff;
+use shardmill_core::plugin::PluginName;
+use shardmill_core::ports::{ConsumerState, SubscribeError, Subscriptions};
+use shardmill_core::stream::{ConsumerArn, FanOutConsumer};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::metrics;
+use crate::status::{FanOutStatus, StatusBoard};
+
+/// A consumer that cannot be had is asked for again, ever less often: an operator may have made room for it meanwhile.
+const ASK_AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_mins(5)) {
+    Some(backoff) => backoff,
+    None => Backoff::standard(),
+};
+/// Kinesis makes a consumer in some seconds; `DescribeStreamConsumer` allows 20 calls a second for the account.
+const IS_IT_READY: Backoff = match Backoff::new(Duration::from_millis(500), Duration::from_secs(10)) {
+    Some(backoff) => backoff,
+    None => Backoff::standard(),
+};
+/// Longer than Kinesis takes for one by far: shards are polled for so long that it counts as a fallback.
+const READY_WITHIN_ASKS: u32 = 12;
+/// A consumer that was good for this long was not lost by being asked for in a circle.
+const GOOD_FOR: Duration = Duration::from_mins(1);
+
+/// Whether shards can be subscribed to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Standing {
+    /// Asked for, or being made.
+    NotYet,
+    /// With this consumer.
+    Usable(ConsumerArn),
+    /// Not for now.
+    Unusable,
+}
+
+/// What readers see of the consumer.
+#[derive(Clone)]
+pub(crate) struct FanOutView {
+    pub(crate) subscriptions: Arc<dyn Subscriptions>,
+    standing: Arc<watch::Sender<Standing>>,
+}
+
+/// Sees to it that there is a consumer.
+pub(crate) struct ConsumerKeeper {
+    view: FanOutView,
+    consumer: FanOutConsumer,
+    plugin: PluginName,
+    status: StatusBoard,
+}
+
+impl FanOutView {
+    /// The consumer to subscribe with, unless there is none for now.
+    pub(crate) fn usable(&self) -> Option<ConsumerArn> {
+        match &*self.standing.borrow() {
+            Standing::Usable(consumer) => Some(consumer.clone()),
+            Standing::NotYet | Standing::Unusable => None,
+        }
+    }
+
+    /// Until there is a consumer to subscribe with.
+    pub(crate) async fn until_usable(&self) {
+        let mut standing = self.standing.subscribe();
+        // The sender lives as long as this view.
+        let _ = standing.wait_for(|standing| matches!(standing, Standing::Usable(_))).await;
+    }
+
+    /// A reader was told that this consumer is not registered: it is asked for again.
+    pub(crate) fn lost(&self, consumer: &ConsumerArn) {
+        self.standing.send_if_modified(|standing| {
+            let is_news = *standing == Standing::Usable(consumer.clone());
+            if is_news {
+                *standing = Standing::NotYet;
+            }
+            is_news
+        });
+    }
+}
+
+impl ConsumerKeeper {
+    pub(crate) fn new(
+        subscriptions: Arc<dyn Subscriptions>,
+        consumer: FanOutConsumer,
+        plugin: PluginName,
+        status: StatusBoard,
+    ) -> (Self, FanOutView) {
+        let view = FanOutView { subscriptions, standing: Arc::new(watch::channel(Standing::NotYet).0) };
+        (Self { view: view.clone(), consumer, plugin, status }, view)
+    }
+
+    /// Runs for as long as the worker does.
+    pub(crate) async fn run(self) {
+        let (mut failures, mut asked) = (0_u32, 0_u32);
+        loop {
+            let wait = match self.view.subscriptions.ensure_consumer(&self.consumer).await {
+                Ok(ConsumerState::Active(arn)) => {
+                    let usable_at = Instant::now();
+                    self.usable(arn).await;
+                    asked = 0;
+                    failures = if usable_at.elapsed() < GOOD_FOR { failures + 1 } else { 1 };
+                    self.unusable("not_found", "the consumer is gone".to_owned(), failures);
+                    // Once at once, since most likely somebody deregistered it; then ever less.
+                    if failures == 1 { Duration::ZERO } else { ASK_AGAIN.delay(failures, fastrand::f64()) }
+                }
+                Ok(state @ (ConsumerState::Creating | ConsumerState::Deleting)) => {
+                    asked = asked.saturating_add(1);
+                    self.not_ready(&state, asked);
+                    IS_IT_READY.delay(asked, fastrand::f64())
+                }
+                Err(error) => {
+                    failures = failures.saturating_add(1);
+                    self.unusable(why(&error), error.to_string(), failures);
+                    ASK_AGAIN.delay(failures, fastrand::f64())
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Offers the consumer to the readers, until one of them cannot subscribe with it.
+    async fn usable(&self, arn: ConsumerArn) {
+        tracing::info!(consumer = %arn, "subscribing by enhanced fan-out");
+        let shown = FanOutStatus { consumer: arn.to_string(), unusable: None };
+        self.status.update(|status| status.fan_out = Some(shown));
+        let mut standing = self.view.standing.subscribe();
+        self.view.standing.send_replace(Standing::Usable(arn));
+        let _ = standing.wait_for(|standing| !matches!(standing, Standing::Usable(_))).await;
+    }
+
+    /// A consumer in the making is no failure, unless it takes far too long.
+    fn not_ready(&self, state: &ConsumerState, asked: u32) {
+        let doing = if *state == ConsumerState::Creating { "made" } else { "deleted" };
+        let reason = format!("the consumer is still being {doing}");
+        if asked >= READY_WITHIN_ASKS {
+            self.unusable("not_ready", reason, asked - READY_WITHIN_ASKS + 1);
+        } else {
+            self.show(reason);
+        }
+    }
+
+    /// Counted and logged once for each time that it becomes so; shown for as long as it is.
+    fn unusable(&self, kind: &'static str, reason: String, failures: u32) {
+        let is_news = self.view.standing.send_replace(Standing::Unusable) != Standing::Unusable;
+        if is_news {
+            let plugin = self.plugin.to_string();
+            ::metrics::counter!(metrics::FAN_OUT_FALLBACKS, "plugin" => plugin, "reason" => kind).increment(1);
+            tracing::warn!(consumer = %self.consumer, reason, "no enhanced fan-out for now, polling");
+        } else {
+            tracing::debug!(consumer = %self.consumer, reason, failures, "still no enhanced fan-out");
+        }
+        self.show(reason);
+    }
+
+    fn show(&self, reason: String) {
+        let shown = FanOutStatus { consumer: self.consumer.to_string(), unusable: Some(reason) };
+        self.status.update(|status| status.fan_out = Some(shown));
+    }
+}
+
+/// The reason of a fallback, as the metric has it.
+fn why(error: &SubscribeError) -> &'static str {
+    match error {
+        SubscribeError::ConsumerNotFound { .. } => "not_found",
+        SubscribeError::ConsumerLimit { .. } => "limit",
+        SubscribeError::Refused { .. } => "refused",
+        SubscribeError::InUse { .. }
+        | SubscribeError::Throttled { .. }
+        | SubscribeError::NotFound { .. }
+        | SubscribeError::Unavailable { .. } => "unavailable",
+    }
+}

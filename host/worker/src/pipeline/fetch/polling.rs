@@ -1,0 +1,151 @@
+//! Reading by `GetRecords`, within the shard's rates.
+
+use std::time::Duration;
+
+use shardmill_core::ports::{Fetched, PacedBy, ReadError};
+use shardmill_core::seeded_bug::SeededBug;
+use tokio::time::Instant;
+
+use super::place::Place;
+use super::{Arrival, Over, ShardReader, Stop};
+use crate::budget::{REPLY_BYTES_MAX, Reservation};
+use crate::metrics;
+use crate::options::ReadLimits;
+use crate::pace::Pace;
+
+/// A read that takes longer is given up and tried again: `GetRecords` answers within seconds or not at all.
+const READ_TIMEOUT: Duration = Duration::from_secs(40);
+
+/// What polling remembers between its turns.
+pub(super) struct Poller {
+    pace: Pace,
+    failures: u32,
+}
+
+impl Poller {
+    pub(super) fn new(reads: &ReadLimits) -> Self {
+        Self { pace: Pace::new(reads), failures: 0 }
+    }
+}
+
+impl ShardReader {
+    /// Polls until `until`, which cuts waits and calls short but never the taking in of a reply.
+    pub(super) async fn poll(
+        &self,
+        place: &mut Place,
+        poller: &mut Poller,
+        until: impl Future<Output = ()>,
+    ) -> Result<(), Over> {
+        let mut until = std::pin::pin!(until);
+        loop {
+            let answer = tokio::select! {
+                biased;
+                () = &mut until => return Ok(()),
+                answer = self.ask(place, &mut poller.pace) => answer,
+            };
+            let error = match answer {
+                Ok((fetched, reservation)) => match self.polled(place, poller, fetched, reservation).await {
+                    Ok(()) => continue,
+                    Err(Stop::Over) => return Err(Over),
+                    Err(Stop::Refused(error)) => error,
+                },
+                Err(error) => error,
+            };
+            let Some(wait) = self.read_failed(place, poller, &error).await? else { continue };
+            tokio::select! {
+                biased;
+                () = &mut until => return Ok(()),
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// One call, in its turn.
+    async fn ask(&self, place: &mut Place, pace: &mut Pace) -> Result<(Fetched, Reservation), ReadError> {
+        // In this order: a shard that waits for its turn must not keep bytes from those whose turn it is.
+        if self.reader.turn(&self.shard, place.iterator.as_ref()).await == PacedBy::Caller {
+            pace.wait().await;
+        }
+        let reservation = self.budget.reserve(REPLY_BYTES_MAX).await;
+        pace.calling(Instant::now());
+        let reply = tokio::time::timeout(READ_TIMEOUT, self.read(place)).await;
+        let reply = reply.unwrap_or_else(|_| Err(ReadError::Unavailable { message: "no answer".to_owned() }));
+        reply.map(|fetched| (fetched, reservation))
+    }
+
+    async fn read(&self, place: &mut Place) -> Result<Fetched, ReadError> {
+        if place.is_stream_in_doubt {
+            self.verify_stream().await?;
+            place.is_stream_in_doubt = false;
+        }
+        if place.iterator.is_none() {
+            let asked_at_ms = self.clock.wall_ms();
+            place.iterator = Some(self.reader.iterator(&self.shard, &place.read_from()).await?);
+            place.pin_latest(asked_at_ms);
+        }
+        let Some(iterator) = &place.iterator else { return Err(ReadError::ExpiredIterator) };
+        let fetched = self.reader.fetch(iterator, self.options.reads.records_per_call).await;
+        let outcome = if fetched.is_ok() { "ok" } else { "failed" };
+        ::metrics::counter!(metrics::READS, "plugin" => self.options.plugin.to_string(), "outcome" => outcome)
+            .increment(1);
+        fetched
+    }
+
+    async fn polled(
+        &self,
+        place: &mut Place,
+        poller: &mut Poller,
+        fetched: Fetched,
+        reservation: Reservation,
+    ) -> Result<(), Stop> {
+        let Fetched { records, next, millis_behind_latest, children } = fetched;
+        let ended = next.is_none().then_some(children);
+        // Set before the reply is taken in: if it is refused, it is read again from the last good record.
+        place.iterator = None;
+        let taken = self.take_in(place, Arrival { records, millis_behind_latest, ended }, reservation).await?;
+        place.iterator = next;
+        place.continuation = None;
+        if poller.failures > 0 {
+            poller.failures = 0;
+            self.status.update_shard(&self.shard, |status| status.read_error = None);
+        }
+        poller.pace.replied(taken.bytes, taken.is_idle);
+        Ok(())
+    }
+
+    /// How long to wait before the next try; `None` for none.
+    async fn read_failed(
+        &self,
+        place: &mut Place,
+        poller: &mut Poller,
+        error: &ReadError,
+    ) -> Result<Option<Duration>, Over> {
+        if *error == ReadError::ExpiredIterator {
+            place.expired();
+            return Ok(None);
+        }
+        poller.failures += 1;
+        if SeededBug::NotFoundEndsShard.is_on() && matches!(error, ReadError::NotFound { .. }) {
+            let reservation = self.budget.reserve(0).await;
+            let end = Arrival { records: Vec::new(), millis_behind_latest: None, ended: Some(Vec::new()) };
+            let _ = self.hand_over(&mut place.opener, end, reservation).await;
+            return Err(Over);
+        }
+        // A throttled or unanswered call changed nothing: its iterator still stands.
+        if !matches!(error, ReadError::Throttled { .. } | ReadError::Unavailable { .. }) {
+            place.iterator = None;
+            place.is_stream_in_doubt = true;
+            self.doubts.notify_one();
+        }
+        let failures = poller.failures;
+        // The first failure of a row is shown; a throttle is ordinary on a shared shard and is shown only if it lasts.
+        let is_ordinary = matches!(error, ReadError::Throttled { .. }) && failures < 8;
+        if is_ordinary {
+            tracing::debug!(shard = %self.shard, %error, failures, "read throttled");
+        } else if failures.is_power_of_two() {
+            tracing::warn!(shard = %self.shard, %error, failures, "cannot read, trying again");
+        }
+        self.status.update_shard(&self.shard, |status| status.read_error = Some(error.to_string()));
+        Ok(Some(self.options.backoff.delay(failures, fastrand::f64())))
+    }
+}

@@ -1,0 +1,214 @@
+//! Reading by enhanced fan-out: one subscription after the other, each from where the last one left off.
+//!
+//! Nothing is pulled off the connection while the consumer or the host's byte budget is behind, so HTTP/2's own window holds
+//! Kinesis back. Nobody knows an event's size before it is there: a reader has at most one in hand that is not in the budget
+//! yet, and lets go of it, and of its connection with all that waits in its window, if there is no room for long.
+
+use std::time::Duration;
+
+use shardmill_core::pipeline::{Renewals, SubscriptionEnd};
+use shardmill_core::ports::{ReadError, ShardEvent, SubscribeError, Subscription};
+use shardmill_core::stream::{ConsumerArn, Record};
+
+use super::place::Place;
+use super::{Arrival, Over, ShardReader, Stop};
+use crate::budget::{REPLY_BYTES_MAX, Reservation};
+use crate::fan_out::FanOutView;
+use crate::metrics;
+use crate::status::ShardRetrieval;
+
+/// `SubscribeToShard` answers within seconds or not at all.
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(40);
+/// Kinesis sends an event every five seconds, records or not: four of them missing in a row are no delay. (The KCL waits
+/// for 35 s.)
+const STALLED_AFTER: Duration = Duration::from_secs(20);
+/// What must be free in the budget before an event is pulled: a shard's second of fan-out is 2 MB (AWS limit).
+const ROOM_BYTES: usize = 2 << 20;
+/// How long there may be no room before the subscription is let go of: longer than batches take, far shorter than its five
+/// minutes. What a shard that is stuck holds is then in the budget, all of it.
+const HELD_BACK_MAX: Duration = Duration::from_secs(30);
+/// Subscriptions refused in a row for another one's sake, before that is worth a warning: a lease that moves costs one or two.
+const CONTENDED_AFTER: u32 = 5;
+
+impl ShardReader {
+    /// Subscribes once and reads until that subscription ends.
+    pub(super) async fn subscribe(
+        &self,
+        place: &mut Place,
+        renewals: &mut Renewals,
+        fan_out: &FanOutView,
+        consumer: &ConsumerArn,
+    ) -> Result<SubscriptionEnd, Over> {
+        self.until_there_is_room(place).await?;
+        let opened = tokio::time::timeout(SUBSCRIBE_TIMEOUT, self.open(place, fan_out, consumer)).await;
+        let opened = opened.unwrap_or_else(|_| Err(no_answer()));
+        let ended = match opened {
+            Ok(subscription) => {
+                renewals.subscribed(self.clock.now());
+                // A polling iterator goes stale meanwhile.
+                place.iterator = None;
+                self.show_retrieval(ShardRetrieval::FanOut);
+                self.follow(place, renewals, subscription).await?
+            }
+            Err(error) => Err((error, SubscriptionEnd::Failed)),
+        };
+        Ok(match ended {
+            Ok(end) => end,
+            Err((error, otherwise)) => {
+                self.subscription_failed(place, renewals, (fan_out, consumer), &error, otherwise)
+            }
+        })
+    }
+
+    async fn open(
+        &self,
+        place: &mut Place,
+        fan_out: &FanOutView,
+        consumer: &ConsumerArn,
+    ) -> Result<Box<dyn Subscription>, SubscribeError> {
+        if place.is_stream_in_doubt {
+            self.verify_stream().await.map_err(as_subscribe_error)?;
+            place.is_stream_in_doubt = false;
+        }
+        let asked_at_ms = self.clock.wall_ms();
+        let from = place.subscribe_from();
+        let subscription = fan_out.subscriptions.subscribe(consumer, &self.shard, &from).await?;
+        place.pin_latest(asked_at_ms);
+        Ok(subscription)
+    }
+
+    /// Reads until the subscription ends: `Err(Over)` if reading is over with it.
+    async fn follow(
+        &self,
+        place: &mut Place,
+        renewals: &mut Renewals,
+        mut subscription: Box<dyn Subscription>,
+    ) -> Result<Result<SubscriptionEnd, (SubscribeError, SubscriptionEnd)>, Over> {
+        loop {
+            let Ok(room) = tokio::time::timeout(HELD_BACK_MAX, self.until_there_is_room(place)).await else {
+                return Ok(Ok(SubscriptionEnd::HeldBack));
+            };
+            room?;
+            let event = match tokio::time::timeout(STALLED_AFTER, subscription.next()).await {
+                Err(_) => return Ok(Err((no_event(), SubscriptionEnd::Stalled))),
+                Ok(Err(error)) => return Ok(Err((error, SubscriptionEnd::Cut))),
+                Ok(Ok(None)) => return Ok(Ok(SubscriptionEnd::Expired)),
+                Ok(Ok(Some(event))) => event,
+            };
+            renewals.heard();
+            let bytes: usize = event.records.iter().map(Record::cost_bytes).sum();
+            let reserved = self.budget.reserve(bytes.min(REPLY_BYTES_MAX));
+            let Ok(reservation) = tokio::time::timeout(HELD_BACK_MAX, reserved).await else {
+                // It will be as large when it is pulled again: not before there is room for it.
+                place.refused_bytes = bytes.min(REPLY_BYTES_MAX);
+                return Ok(Ok(SubscriptionEnd::HeldBack));
+            };
+            place.refused_bytes = 0;
+            let mut taking_in = std::pin::pin!(self.pushed(place, event, reservation));
+            let Ok(taken) = tokio::time::timeout(HELD_BACK_MAX, &mut taking_in).await else {
+                // Some of its opened aggregates wait for the consumer still; what waits on the connection is let go of.
+                drop(subscription);
+                return match taking_in.await {
+                    Ok(()) => Ok(Ok(SubscriptionEnd::HeldBack)),
+                    Err(Stop::Over) => Err(Over),
+                    Err(Stop::Refused(error)) => Ok(Err((unreadable(&error), SubscriptionEnd::Cut))),
+                };
+            };
+            match taken {
+                Ok(()) => {}
+                Err(Stop::Over) => return Err(Over),
+                Err(Stop::Refused(error)) => return Ok(Err((unreadable(&error), SubscriptionEnd::Cut))),
+            }
+        }
+    }
+
+    /// While the consumer has a chunk in hand, or the host is full, nothing is pulled: what is pulled cannot be refused.
+    async fn until_there_is_room(&self, place: &Place) -> Result<(), Over> {
+        // Only this task sends, so that what is free now is free when the event is there.
+        drop(self.chunks.reserve().await.map_err(|_| Over)?);
+        drop(self.budget.reserve(place.refused_bytes.max(ROOM_BYTES)).await);
+        Ok(())
+    }
+
+    async fn pushed(&self, place: &mut Place, event: ShardEvent, reservation: Reservation) -> Result<(), Stop> {
+        let ShardEvent { records, continuation, millis_behind_latest, children } = event;
+        ::metrics::counter!(metrics::EVENTS, "plugin" => self.options.plugin.to_string()).increment(1);
+        let ended = continuation.is_none().then_some(children);
+        let arrival = Arrival { records, millis_behind_latest: Some(millis_behind_latest), ended };
+        self.take_in(place, arrival, reservation).await?;
+        place.continuation = continuation;
+        self.status.update_shard(&self.shard, |status| {
+            status.read_error = None;
+            status.subscription_error = None;
+        });
+        Ok(())
+    }
+
+    /// What the error means; `otherwise` if it says nothing of its own.
+    fn subscription_failed(
+        &self,
+        place: &mut Place,
+        renewals: &Renewals,
+        (fan_out, consumer): (&FanOutView, &ConsumerArn),
+        error: &SubscribeError,
+        otherwise: SubscriptionEnd,
+    ) -> SubscriptionEnd {
+        let end = match error {
+            SubscribeError::InUse { .. } if otherwise == SubscriptionEnd::Failed => SubscriptionEnd::InUse,
+            SubscribeError::InUse { .. } => SubscriptionEnd::TakenOver,
+            SubscribeError::ConsumerNotFound { .. } => {
+                fan_out.lost(consumer);
+                SubscriptionEnd::ConsumerGone
+            }
+            SubscribeError::NotFound { .. } | SubscribeError::Refused { .. } => {
+                // Kinesis may know the last record where it does not know the continuation.
+                place.continuation = None;
+                place.is_stream_in_doubt = true;
+                self.doubts.notify_one();
+                otherwise
+            }
+            SubscribeError::ConsumerLimit { .. }
+            | SubscribeError::Throttled { .. }
+            | SubscribeError::Unavailable { .. } => otherwise,
+        };
+        let fruitless = renewals.fruitless();
+        let is_ordinary = match end {
+            // Connections are cut every day; what was delivered is known.
+            SubscriptionEnd::Expired
+            | SubscriptionEnd::Cut
+            | SubscriptionEnd::HeldBack
+            | SubscriptionEnd::TakenOver => true,
+            SubscriptionEnd::InUse => fruitless < CONTENDED_AFTER,
+            SubscriptionEnd::Stalled | SubscriptionEnd::ConsumerGone | SubscriptionEnd::Failed => false,
+        };
+        if is_ordinary || !fruitless.max(1).is_power_of_two() {
+            tracing::debug!(shard = %self.shard, %error, fruitless, end = end.as_str(), "subscription ended");
+        } else {
+            tracing::warn!(shard = %self.shard, %error, fruitless, end = end.as_str(), "subscription ended, trying again");
+        }
+        self.status.update_shard(&self.shard, |status| status.subscription_error = Some(error.to_string()));
+        end
+    }
+}
+
+fn no_answer() -> SubscribeError {
+    SubscribeError::Unavailable { message: format!("no answer within {SUBSCRIBE_TIMEOUT:?}") }
+}
+
+fn no_event() -> SubscribeError {
+    SubscribeError::Unavailable { message: format!("no event within {STALLED_AFTER:?}") }
+}
+
+fn unreadable(error: &ReadError) -> SubscribeError {
+    SubscribeError::Unavailable { message: error.to_string() }
+}
+
+fn as_subscribe_error(error: ReadError) -> SubscribeError {
+    match error {
+        ReadError::Throttled { message } => SubscribeError::Throttled { message },
+        ReadError::NotFound { message } => SubscribeError::NotFound { message },
+        ReadError::Refused { message } => SubscribeError::Refused { message },
+        ReadError::Unavailable { message } => SubscribeError::Unavailable { message },
+        ReadError::ExpiredIterator => SubscribeError::Unavailable { message: error.to_string() },
+    }
+}
