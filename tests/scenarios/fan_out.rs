@@ -8,8 +8,8 @@ use harness::process::{Host, eventually, shardmill};
 use harness::setting::{STREAM, Setting};
 use serde_json::Value;
 
-/// Polling at a call in a quarter of an hour: whatever comes out in time was pushed.
-const FAN_OUT: &str = "[reads]\nretrieval = \"fan-out\"\nderegister-on-exit = true\ncalls-per-second = 0.001";
+/// Polling at a call in four minutes, about the slowest that is taken: whatever comes out in time was pushed.
+const FAN_OUT: &str = "[reads]\nretrieval = \"fan-out\"\nderegister-on-exit = true\ncalls-per-second = 0.004";
 
 async fn consumers(setting: &Setting) -> Vec<Value> {
     let output = shardmill(&["consumers", STREAM, "--local", "--json"], setting.path()).await;
