@@ -159,7 +159,8 @@ async fn nothing_is_lost(version: &str, mut scene: Scene, ours: Host) {
     assert_eq!(balance.distinct, scene.feed.total());
     assert!(!log.contains("cannot be read"), "the KCL's rows are ours: {log}");
     let (to_us, to_kcl) = (scene.changes.count("kcl", "ours"), scene.changes.count("ours", "kcl"));
-    assert!(to_us >= 8 && to_kcl >= 8, "{to_us} leases went to us, {to_kcl} to the KCL");
+    // Each way at least as many as the stream had shards at first; how many more depends on when finished leases go.
+    assert!(to_us >= 4 && to_kcl >= 4, "{to_us} leases went to us, {to_kcl} to the KCL");
     let figures = format!(
         "{version}: {} records, {} repeats; owners changed {to_us} times from the KCL to us, {to_kcl} times back",
         balance.distinct, balance.repeats
