@@ -1,6 +1,7 @@
 //! What a fleet costs and how fast it settles, counted on the paused clock: the real worker on fakes that count calls.
 //!
-//! Prints a table; nothing here depends on the speed of the machine.
+//! Prints a table; nothing here depends on the speed of the machine. `SHARDMILL_MINUTES` is how long a settled fleet is
+//! counted, 60 unless set; `SHARDMILL_HOSTS` runs one size only.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -59,6 +60,10 @@ fn spread(fleet: &TestFleet, hosts: usize) -> (usize, usize) {
     (counts.iter().copied().max().unwrap_or(0), counts.iter().copied().min().unwrap_or(0))
 }
 
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
 async fn measure(hosts: usize, is_shared_with_kcl: bool) {
     let mut fleet = TestFleet::new(SHARDS);
     // Reads are not what is counted.
@@ -89,10 +94,11 @@ async fn measure(hosts: usize, is_shared_with_kcl: bool) {
     tokio::time::sleep(Duration::from_mins(2)).await;
     let taken = fleet.store.calls(StoreOp::Take);
     let (before, scans_before) = requests(&fleet);
-    tokio::time::sleep(Duration::from_hours(1)).await;
+    let minutes = number("SHARDMILL_MINUTES").unwrap_or(60);
+    tokio::time::sleep(Duration::from_mins(minutes)).await;
     let (after, scans_after) = requests(&fleet);
     let moved = fleet.store.calls(StoreOp::Take) - taken;
-    let per_lease = (after - before) as f64 / f64::from(SHARDS);
+    let per_lease = (after - before) as f64 / f64::from(SHARDS) * 60.0 / minutes as f64;
     let kcl = KCL_WRITES + KCL_SCANS_A_WORKER * hosts as f64 / f64::from(SHARDS);
     println!(
         "{hosts:>5} | {:>6} | {:>9.1} | {rounds:>6} | {:>5} | {per_lease:>14.1} | {:>10} | {kcl:>8.1} | {:>5.3}",
@@ -107,7 +113,9 @@ async fn measure(hosts: usize, is_shared_with_kcl: bool) {
 fn main() {
     println!("{SHARDS} idle shards; one host holds all, then the others join at once");
     println!("hosts | mode   | settled s | rounds | moved | req/lease-hour | scans/hour | KCL 2.x | ratio");
-    for (hosts, is_shared_with_kcl) in [(1, false), (4, false), (16, false), (64, false), (4, true)] {
+    let only = number("SHARDMILL_HOSTS").and_then(|hosts| usize::try_from(hosts).ok());
+    let sizes = [(1, false), (4, false), (16, false), (64, false), (4, true)];
+    for (hosts, is_shared_with_kcl) in sizes.into_iter().filter(|(hosts, _)| only.is_none_or(|only| *hosts == only)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         runtime.expect("a runtime").block_on(measure(hosts, is_shared_with_kcl));
     }
