@@ -105,7 +105,7 @@ async fn measure(hosts: usize, is_shared_with_kcl: bool) {
         if is_shared_with_kcl { "kcl" } else { "own" },
         settled_after.as_secs_f64(),
         moved,
-        scans_after - scans_before,
+        (scans_after - scans_before) as u64 * 60 / minutes,
         per_lease / kcl,
     );
 }

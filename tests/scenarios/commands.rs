@@ -68,6 +68,7 @@ async fn a_bad_configuration_is_refused_with_its_line_and_exit_code_64() {
         ("stream = \"s\"\n[leases]\nduration = \"10s\"\nrenew-every = \"9s\"\n", "line 4: leases.renew-every"),
         ("stream = \"s\"\ninitial-position = \"yesterday\"\n", "line 2: initial-position"),
         ("stream = \"s\"\n[limits]\nmemory = \"many\"\n", "line 3"),
+        ("stream = \"s\"\n[failure]\nattempts = 3\n", "line 3: failure.attempts"),
         ("stream = 7\n", "line 1"),
         ("[batch]\nrecords = -1\n", "line 2"),
         ("[plugin.orders]\nstream = \"two words\"\n", "line 2: plugin.orders.stream"),
