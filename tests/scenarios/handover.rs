@@ -30,6 +30,14 @@ fn start(setting: &Setting, id: &str) -> Host {
     setting.host_sharing(id, &lease(), READS)
 }
 
+/// A stream that gets records on every shard, and the plugin; no host yet.
+async fn under_load() -> (Setting, Feed) {
+    let setting = Setting::new(SHARDS).await;
+    setting.drop_plugin("flights", &guest("flights"));
+    let feed = Feed::start(setting.clients.kinesis.clone(), SHARDS, Duration::from_millis(50));
+    (setting, feed)
+}
+
 async fn owned_by(setting: &Setting, id: &str) -> BTreeSet<String> {
     let leases = setting.leases("flights").await;
     let mine = leases.iter().filter(|lease| lease.owner.as_ref().is_some_and(|owner| owner.as_str() == id));
@@ -73,9 +81,7 @@ fn report(what: &str, mut waits: Vec<Duration>, repeats: u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_of_a_host_that_leaves_go_on_elsewhere_and_nothing_is_lost_or_repeated() {
     let _turn = TURN.lock().await;
-    let setting = Setting::new(SHARDS).await;
-    setting.drop_plugin("flights", &guest("flights"));
-    let feed = Feed::start(setting.clients.kinesis.clone(), SHARDS, Duration::from_millis(50));
+    let (setting, feed) = under_load().await;
     let mut hosts = vec![("a", start(&setting, "a")), ("b", start(&setting, "b"))];
     let mut waits = Vec::new();
     for _ in 0..number("SHARDMILL_ROUNDS", 2) {
@@ -101,9 +107,7 @@ async fn leases_of_a_host_that_leaves_go_on_elsewhere_and_nothing_is_lost_or_rep
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_of_a_killed_host_go_on_after_the_lease_duration_and_nothing_is_lost() {
     let _turn = TURN.lock().await;
-    let setting = Setting::new(SHARDS).await;
-    setting.drop_plugin("flights", &guest("flights"));
-    let feed = Feed::start(setting.clients.kinesis.clone(), SHARDS, Duration::from_millis(50));
+    let (setting, feed) = under_load().await;
     let mut hosts = vec![("a", start(&setting, "a")), ("b", start(&setting, "b"))];
     let mut waits = Vec::new();
     for _ in 0..number("SHARDMILL_ROUNDS", 2) {
@@ -125,9 +129,7 @@ async fn leases_of_a_killed_host_go_on_after_the_lease_duration_and_nothing_is_l
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_stopped_for_longer_than_a_lease_takes_part_again_and_nothing_is_lost() {
     let _turn = TURN.lock().await;
-    let setting = Setting::new(SHARDS).await;
-    setting.drop_plugin("flights", &guest("flights"));
-    let feed = Feed::start(setting.clients.kinesis.clone(), SHARDS, Duration::from_millis(50));
+    let (setting, feed) = under_load().await;
     let (a, b) = (start(&setting, "a"), start(&setting, "b"));
     until_shared(&setting, &["a", "b"]).await;
     let shards = owned_by(&setting, "a").await;
@@ -146,9 +148,7 @@ async fn a_host_stopped_for_longer_than_a_lease_takes_part_again_and_nothing_is_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rolling_restart_of_four_hosts_under_load_repeats_nothing() {
     let _turn = TURN.lock().await;
-    let setting = Setting::new(SHARDS).await;
-    setting.drop_plugin("flights", &guest("flights"));
-    let feed = Feed::start(setting.clients.kinesis.clone(), SHARDS, Duration::from_millis(50));
+    let (setting, feed) = under_load().await;
     let ids = ["a", "b", "c", "d"];
     let mut hosts: Vec<_> = ids.map(|id| (id, start(&setting, id))).into();
     until_shared(&setting, &ids).await;
