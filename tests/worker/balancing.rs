@@ -101,6 +101,18 @@ async fn a_host_whose_registration_is_not_listed_yet_is_not_stolen_from_as_if_it
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_whose_registration_is_not_listed_yet_is_not_taken_for_dead_because_its_rows_stand_still() {
+    let fleet = TestFleet::new(4);
+    let _a = fleet.start("a", NativePlugin::echo(1));
+    until("a has them all", || counts(&fleet, &["a"]) == [4]).await;
+    fleet.coordinator.keep_unlisted(WorkerId::new("a").unwrap());
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    // Its rows have stood still for longer than a lease, so b would take them, and looks at their owner first.
+    until("b has looked", || fleet.coordinator.calls(CoordinatorOp::Worker) > 10).await;
+    assert_eq!(counts(&fleet, &["a", "b"]), [4, 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_plugin_that_never_comes_back_from_close_cannot_keep_a_lease_that_was_asked_for() {
     let mut fleet = TestFleet::new(4);
     fleet.options.leases.plugin_deadline = fleet.options.leases.duration;

@@ -136,42 +136,35 @@ impl Worker {
     }
 
     /// Leaves out leases of others whose owner's row, read consistently just now, shows more than this host has seen: a
-    /// beat of one taken for dead, or the registration of one taken for a KCL's worker. Neither moves the lease's
-    /// counter, so the take's own condition would not notice.
+    /// beat of one taken for dead, or the registration of one taken for a KCL's worker, which has none. Neither moves the
+    /// lease's counter, so the take's own condition would not notice. What this host saw of the fleet may be older than
+    /// what it saw of the lease, if a request took long.
     async fn without_revived(&mut self, takes: Vec<Chosen>) -> Vec<Chosen> {
         let mut is_dead: BTreeMap<WorkerId, bool> = BTreeMap::new();
         let mut kept = Vec::new();
         for (seen, reason) in takes {
-            let expired_owner = match &seen.owner {
-                Some(owner) if *owner != self.options.worker => Some(owner.clone()),
-                Some(_) | None => None,
-            };
-            let may_take = match expired_owner {
+            let other = seen.owner.as_ref().filter(|owner| **owner != self.options.worker);
+            let may_take = match other {
                 Some(_) if SeededBug::TakesWithoutSecondLook.is_on() => true,
-                // A KCL's worker has no heart: that it expired, its rows' counters say.
-                Some(owner) if self.is_registered(&owner) || matches!(reason, Reason::Uneven { .. }) => {
-                    if !is_dead.contains_key(&owner) {
-                        let row = self.ports.coordinator.worker(&owner).await;
+                Some(owner) => {
+                    if !is_dead.contains_key(owner) {
+                        let row = self.ports.coordinator.worker(owner).await;
                         let observer = &self.observed.observer;
                         let is_still = row.is_ok_and(|row| {
                             let seen = row.as_ref().map(|row| (&row.incarnation, row.beat));
-                            !observer.has_moved(&owner, seen)
+                            !observer.has_moved(owner, seen)
                         });
                         is_dead.insert(owner.clone(), is_still);
                     }
-                    is_dead.get(&owner).copied().unwrap_or(false)
+                    is_dead.get(owner).copied().unwrap_or(false)
                 }
-                Some(_) | None => true,
+                None => true,
             };
             if may_take {
                 kept.push((seen, reason));
             }
         }
         kept
-    }
-
-    fn is_registered(&self, worker: &WorkerId) -> bool {
-        self.observed.fleet.workers.iter().any(|row| row.worker == *worker)
     }
 
     async fn claim_all(&mut self, claims: Vec<Chosen>) {
