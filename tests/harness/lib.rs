@@ -6,6 +6,7 @@
 pub mod aggregates;
 pub mod contract;
 pub mod embedded;
+pub mod endpoint;
 pub mod fake_coordinator;
 pub mod fake_dead_letters;
 pub mod fake_fan_out;
