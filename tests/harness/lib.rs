@@ -20,6 +20,7 @@ pub mod guests;
 pub mod kcl_peer;
 pub mod native;
 pub mod process;
+pub mod rig;
 pub mod setting;
 pub mod shared_stream;
 pub mod throttle;

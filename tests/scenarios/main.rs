@@ -18,6 +18,7 @@ mod fleet;
 mod handover;
 mod hostile;
 mod known_answer;
+mod large_records;
 mod poison;
 mod removal;
 mod several;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use harness::embedded::machine_now_ms;
 use harness::endpoint::Endpoint;
 use harness::flights::Output;
 use harness::guests::guest;
@@ -73,9 +74,9 @@ async fn feed(setting: &Setting, host: &Host) -> (Vec<(String, String)>, Vec<Dur
 async fn lags_of(host: &Host) -> Vec<Duration> {
     let status = host.status().await;
     let shards = status["plugins"]["poison"]["shards"].as_object().cloned().unwrap_or_default();
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = machine_now_ms();
     let arrived = shards.values().filter_map(|shard| shard["settled-arrival-ms"].as_u64());
-    arrived.map(|arrived| now.saturating_sub(Duration::from_millis(arrived))).collect()
+    arrived.map(|arrived| Duration::from_millis(now.saturating_sub(arrived))).collect()
 }
 
 /// Each record that never works is there once, with a reason that fits.
