@@ -24,6 +24,7 @@ mod removal;
 mod several;
 mod sinks;
 mod swaps;
+mod trial;
 
 /// A number from the environment.
 fn setting(name: &str, default: usize) -> usize {

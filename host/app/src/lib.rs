@@ -20,5 +20,7 @@ pub mod sinks;
 pub mod summary;
 mod supervisor;
 pub mod telemetry;
+#[cfg(feature = "local")]
+pub mod trial;
 
 pub use host_status::{HostSnapshot, HostStatus, PluginSnapshot};
