@@ -4,6 +4,7 @@ Configuration: `destination` (default `stdout`).
 """
 
 import functools
+import traceback
 
 from componentize_py_types import Err
 from wit_world import exports
@@ -22,7 +23,8 @@ def reporting(call):
         except Exception as error:
             if isinstance(error, Err) and isinstance(error.value, types.Error):
                 raise
-            raise Err(types.Error_Other(repr(error)))
+            trace = "".join(traceback.format_tb(error.__traceback__))
+            raise Err(types.Error_Other(f"{error!r}\n{trace}"))
 
     return wrapper
 
