@@ -9,12 +9,14 @@ use clap::{Args, Parser, Subcommand};
 use crate::telemetry::LogFormat;
 
 mod consumers;
+mod new;
 mod questions;
 mod replay;
 #[cfg(feature = "local")]
 mod test;
 
 pub use consumers::ConsumersArgs;
+pub use new::NewArgs;
 pub use questions::{ExplainArgs, PlanArgs, ReadingArgs};
 pub use replay::ReplayArgs;
 #[cfg(feature = "local")]
@@ -41,6 +43,8 @@ pub enum Command {
     /// Run plugins on an embedded Kinesis and DynamoDB: no account, no network, kept in a data directory.
     #[cfg(feature = "local")]
     Dev(DevArgs),
+    /// Make a project for a plugin: source, test, README, and the contract.
+    New(NewArgs),
     /// Run a plugin on the records of a file, in the whole host, and compare what comes out with what should.
     #[cfg(feature = "local")]
     Test(TestArgs),

@@ -7,6 +7,7 @@ pub mod dev;
 pub mod doctor;
 pub mod explain;
 pub mod leases;
+pub mod new;
 pub mod plan;
 pub mod put;
 mod reading;
@@ -28,6 +29,7 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
         #[cfg(feature = "local")]
         Command::Test(args) => Box::pin(test::execute(args)).await,
         Command::Run(args) => Box::pin(run::execute(args)).await,
+        Command::New(args) => new::execute(&args),
         Command::Put(args) => Box::pin(put::execute(args)).await,
         Command::Check(args) => check::execute(&args).await,
         Command::Consumers(args) => Box::pin(consumers::execute(&args)).await,

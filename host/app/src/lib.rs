@@ -14,6 +14,7 @@ mod host_status;
 pub mod letters;
 pub mod pump;
 pub mod replay;
+pub mod scaffold;
 pub mod shutdown;
 pub mod sinks;
 #[cfg(feature = "local")]
