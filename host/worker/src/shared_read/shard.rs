@@ -233,7 +233,7 @@ impl SharedShard {
     fn failed(&mut self, id: u64, error: &ReadError) {
         match error {
             // The call changed nothing: its iterator still stands.
-            ReadError::Throttled { .. } | ReadError::Unavailable { .. } => {}
+            ReadError::Throttled { .. } | ReadError::KeyUnusable { .. } | ReadError::Unavailable { .. } => {}
             ReadError::ExpiredIterator => {
                 if let Some(chain) = self.chain(id) {
                     chain.source = Source::Expired;

@@ -207,7 +207,7 @@ fn as_subscribe_error(error: ReadError) -> SubscribeError {
     match error {
         ReadError::Throttled { message } => SubscribeError::Throttled { message },
         ReadError::NotFound { message } => SubscribeError::NotFound { message },
-        ReadError::Refused { message } => SubscribeError::Refused { message },
+        ReadError::Refused { message } | ReadError::KeyUnusable { message } => SubscribeError::Refused { message },
         ReadError::Unavailable { message } => SubscribeError::Unavailable { message },
         ReadError::ExpiredIterator => SubscribeError::Unavailable { message: error.to_string() },
     }
