@@ -103,7 +103,7 @@ pub(super) struct Headway {
 
 /// Whether the reader gets anywhere.
 struct Reading {
-    /// When the last good reply came.
+    /// When Kinesis last gave a good reply, or a refusal that every host would get.
     heard_at: Arc<watch::Sender<Moment>>,
     /// When the reader last had nothing to wait for but Kinesis.
     free_since: Moment,
