@@ -7,8 +7,9 @@ use crate::ports::ReadError;
 
 /// A key comes back when an operator mends it: asking more often only costs calls to KMS, which are billed and limited.
 const KEY_WAIT: Duration = Duration::from_secs(30);
-/// Others may read the same shard, so that throttles are ordinary, unless they last.
-const THROTTLES_SHOWN_AFTER: Duration = Duration::from_secs(30);
+/// From here on a failure lasts. Until then throttles are ordinary, since others may read the same shard, and anything
+/// else is not worth a write to the lease's row.
+const LASTS_FROM: Duration = Duration::from_secs(30);
 
 /// How long to wait after `failures` failed reads in a row; `roll` is uniform in `[0, 1)`.
 pub fn read_again_after(error: &ReadError, failures: u32, backoff: Backoff, roll: f64) -> Duration {
@@ -27,12 +28,17 @@ pub fn read_again_after(error: &ReadError, failures: u32, backoff: Backoff, roll
 pub fn is_trouble(error: &ReadError, failing_for: Duration) -> bool {
     match error {
         ReadError::ExpiredIterator => false,
-        ReadError::Throttled { .. } => failing_for >= THROTTLES_SHOWN_AFTER,
+        ReadError::Throttled { .. } => is_lasting(failing_for),
         ReadError::NotFound { .. }
         | ReadError::Refused { .. }
         | ReadError::KeyUnusable { .. }
         | ReadError::Unavailable { .. } => true,
     }
+}
+
+/// Whether reads that have failed for so long are worth a word in the lease's row, for whoever asks the table.
+pub fn is_lasting(failing_for: Duration) -> bool {
+    failing_for >= LASTS_FROM
 }
 
 /// Whether any other host would be told the same: then the lease stays where it is, since giving it up helps nobody.

@@ -60,6 +60,8 @@ pub(super) struct ShardReader {
     pub(super) chunks: mpsc::Sender<Chunk>,
     /// When Kinesis last gave a good reply, or a refusal that every host would get.
     pub(super) heard_at: Arc<watch::Sender<Moment>>,
+    /// Why the shard cannot be read, once that lasts.
+    pub(super) trouble: Arc<watch::Sender<Option<String>>>,
     /// The stream whose checkpoints these are.
     pub(super) identity: StreamIdentity,
     /// Told when the stream may be another one.
@@ -226,6 +228,9 @@ impl ShardReader {
 
     fn show_read_error(&self, error: Option<&ReadError>) {
         let text = error.map(ToString::to_string);
+        if error.is_none() {
+            self.trouble.send_if_modified(|told| told.take().is_some());
+        }
         let mut has_changed = false;
         self.status.update_shard(&self.shard, |status| {
             has_changed = status.read_error.is_some() != text.is_some();

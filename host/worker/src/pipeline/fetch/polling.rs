@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shardmill_core::pipeline::{is_told_to_all, is_trouble, read_again_after};
+use shardmill_core::pipeline::{is_lasting, is_told_to_all, is_trouble, read_again_after};
 use shardmill_core::ports::{Fetched, PacedBy, ReadError};
 use shardmill_core::seeded_bug::SeededBug;
 use tokio::time::Instant;
@@ -152,13 +152,17 @@ impl ShardReader {
         }
         let failures = poller.failures;
         let failing_for = poller.failing_since.get_or_insert_with(Instant::now).elapsed();
-        if !is_trouble(error, failing_for) {
-            tracing::debug!(shard = %self.shard, %error, failures, "read throttled");
-        } else {
+        if is_trouble(error, failing_for) {
             if failures.is_power_of_two() {
                 tracing::warn!(shard = %self.shard, %error, failures, "cannot read, trying again");
             }
             self.show_read_error(Some(error));
+        } else {
+            tracing::debug!(shard = %self.shard, %error, failures, "read throttled");
+        }
+        if is_lasting(failing_for) {
+            let trouble = Some(format!("cannot be read: {error}"));
+            self.trouble.send_if_modified(|told| std::mem::replace(told, trouble.clone()) != trouble);
         }
         Ok(Some(read_again_after(error, failures, self.options.backoff, fastrand::f64())))
     }
