@@ -74,9 +74,9 @@ async fn an_event_that_outgrows_the_budget_is_opened_in_parts_and_its_subscripti
     }
     let is_open = Arc::new(AtomicBool::new(false));
     let gate = Arc::clone(&is_open);
-    let plugin = NativePlugin::new(1, move |_, _| match gate.load(Ordering::Relaxed) {
-        true => Ok(Processed::default()),
-        false => Err(ProcessorError::Trapped { message: "stuck".to_owned() }),
+    let plugin = NativePlugin::new(1, move |_, _| {
+        let stuck = || ProcessorError::Trapped { message: "stuck".to_owned() };
+        gate.load(Ordering::Relaxed).then(Processed::default).ok_or_else(stuck)
     });
     let history = plugin.history();
     let host = fleet.start("a", plugin);

@@ -19,10 +19,13 @@ use aws_smithy_types::retry::RetryConfig;
 
 use crate::{AwsClients, AwsOptions, clients_from};
 
+/// A status and a body.
+type Reply = (u16, Vec<u8>);
+
 /// Replies in order; none left is a cut connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Replay {
-    replies: Arc<Mutex<VecDeque<(u16, Vec<u8>)>>>,
+    replies: Arc<Mutex<VecDeque<Reply>>>,
     requests: Arc<Mutex<Vec<String>>>,
     signed_at: Arc<Mutex<Vec<String>>>,
     /// Of every reply.
@@ -34,7 +37,7 @@ impl Replay {
         Self::of_bytes(replies.map(|(status, body)| (status, body.into())))
     }
 
-    pub(crate) fn of_bytes<const N: usize>(replies: [(u16, Vec<u8>); N]) -> Self {
+    pub(crate) fn of_bytes<const N: usize>(replies: [Reply; N]) -> Self {
         Self { replies: Arc::new(Mutex::new(replies.into())), ..Self::default() }
     }
 

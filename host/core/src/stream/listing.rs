@@ -148,6 +148,38 @@ mod tests {
     }
 
     #[test]
+    fn of_all_small_listings_those_pass_whose_lineages_end_and_whose_last_shards_are_apart() {
+        const NAMES: [&str; 3] = ["a", "b", "c"];
+        let parents = |set: usize| -> Vec<&str> {
+            NAMES.iter().enumerate().filter(|(bit, _)| set >> bit & 1 == 1).map(|(_, name)| *name).collect()
+        };
+        let shards_of = |name: &str| -> Vec<Shard> {
+            let ranges = [(0, 4), (3, 9), (5, 9)];
+            let of = |set, range| [open(name, &parents(set), range), closed(name, &parents(set), range)];
+            (0..8).flat_map(|set| ranges.into_iter().flat_map(move |range| of(set, range))).collect()
+        };
+        let [a, b, c] = NAMES.map(shards_of);
+        let mut passed = 0;
+        let pairs = || a.iter().flat_map(|a| b.iter().map(move |b| (a, b)));
+        for ((a, b), c) in pairs().flat_map(|pair| c.iter().map(move |c| (pair, c))) {
+            let listing = [a.clone(), b.clone(), c.clone()];
+            let of = |name: &ShardId| listing.iter().find(|shard| shard.id == *name).unwrap();
+            // Three steps up a lineage of three shards lead back only in a cycle.
+            let up = |from: Vec<ShardId>| -> Vec<ShardId> {
+                from.iter().flat_map(|name| of(name).parents.clone()).collect()
+            };
+            let ends = listing.iter().all(|shard| up(up(up(vec![shard.id.clone()]))).is_empty());
+            let is_parent = |shard: &Shard| listing.iter().any(|child| child.parents.contains(&shard.id));
+            let last: Vec<_> = listing.iter().filter(|shard| shard.is_open() && !is_parent(shard)).collect();
+            let meet = |x: &Shard, y: &Shard| x.id < y.id && x.hash_range.overlaps(y.hash_range);
+            let are_apart = !last.iter().any(|x| last.iter().any(|y| meet(x, y)));
+            assert_eq!(check_listing(&listing).is_ok(), ends && are_apart, "{listing:?}");
+            passed += u32::from(ends && are_apart);
+        }
+        assert!(passed > 1_000, "{passed}");
+    }
+
+    #[test]
     fn a_hole_is_left_to_the_audit() {
         assert_eq!(check_listing(&[open("a", &[], (0, 4)), open("c", &[], (7, 9))]), Ok(()));
     }
