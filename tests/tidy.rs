@@ -184,3 +184,36 @@ fn every_decision_has_context_decision_and_consequences() {
         }
     }
 }
+
+/// Rows of `docs/faults.md`: its tables by letter, and how many rows each has.
+const FAULT_TABLES: [(char, u32); 2] = [('A', 26), ('E', 13)];
+
+/// Whatever is between backticks and looks like the name of a function.
+fn names_in(cell: &str) -> impl Iterator<Item = &str> {
+    let is_name = |text: &&str| text.contains('_') && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    cell.split('`').skip(1).step_by(2).filter(is_name)
+}
+
+#[test]
+fn every_fault_has_a_row_with_its_tests_and_every_test_named_there_exists() {
+    let text = fs::read_to_string(root().join("docs/faults.md")).unwrap();
+    let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| ")).map(cells).collect();
+    let rows: Vec<_> = rows.into_iter().filter(|cells| cells[0] != "Row").collect();
+    let ids: Vec<_> = rows.iter().map(|cells| cells[0].clone()).collect();
+    let expected = FAULT_TABLES.iter().flat_map(|(table, rows)| (1..=*rows).map(move |row| format!("{table}{row}")));
+    assert_eq!(ids, expected.collect::<Vec<_>>());
+    let code: String = files_with("rs").iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let mut wrong = Vec::new();
+    for cells in &rows {
+        let [row, fault, outcome, tests] = &cells[..] else { panic!("{cells:?} has not four cells") };
+        assert!(!fault.is_empty() && !outcome.is_empty(), "{row} does not say what it is");
+        let names: Vec<_> = names_in(tests).collect();
+        if names.is_empty() && !tests.starts_with("does not apply: ") {
+            wrong.push(format!("{row} has no test, nor the reason why it does not apply"));
+        }
+        let is_missing = |name: &&&str| !code.contains(&format!("fn {name}("));
+        wrong.extend(names.iter().filter(is_missing).map(|name| format!("{row} names {name}, which is not there")));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

@@ -99,7 +99,9 @@ impl FakeCoordinator {
                 Err(StoreError::Unknown { message: message() })
             }
             Some(Fault::UnknownNotApplied | Fault::ExpiredIterator) => Err(StoreError::Unknown { message: message() }),
-            Some(Fault::Refuse | Fault::NotFound) => Err(StoreError::Refused { message: message() }),
+            Some(Fault::Refuse | Fault::KeyUnusable | Fault::NotFound) => {
+                Err(StoreError::Refused { message: message() })
+            }
             Some(Fault::Hang) => std::future::pending().await,
         }
     }

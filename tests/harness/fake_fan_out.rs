@@ -389,7 +389,7 @@ fn as_subscribe_error(error: &ReadError) -> SubscribeError {
     let message = error.to_string();
     match error {
         ReadError::NotFound { .. } => SubscribeError::NotFound { message },
-        ReadError::Refused { .. } => SubscribeError::Refused { message },
+        ReadError::Refused { .. } | ReadError::KeyUnusable { .. } => SubscribeError::Refused { message },
         ReadError::Throttled { .. } => SubscribeError::Throttled { message },
         ReadError::Unavailable { .. } | ReadError::ExpiredIterator => SubscribeError::Unavailable { message },
     }

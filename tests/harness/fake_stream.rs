@@ -2,6 +2,7 @@
 //!
 //! Time stands still unless told otherwise; sequence numbers rise over the whole stream.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -42,7 +43,12 @@ struct State {
     /// Iterators of an earlier generation have expired.
     generation: u64,
     calls: Vec<ReadOp>,
+    /// What becomes of the next good replies, as on their way from a server that is wrong.
+    changes: VecDeque<Change>,
 }
+
+/// Makes another reply of a good one.
+type Change = Box<dyn FnOnce(&mut Fetched) + Send>;
 
 struct FakeShard {
     shard: Shard,
@@ -63,6 +69,7 @@ impl FakeStream {
             created_at_ms: Some(1_000_000),
             generation: 0,
             calls: Vec::new(),
+            changes: VecDeque::new(),
         };
         for index in 0..u128::from(shards) {
             let end = if index + 1 == u128::from(shards) { u128::MAX } else { (index + 1) * width - 1 };
@@ -159,6 +166,11 @@ impl FakeStream {
         self.state().generation += 1;
     }
 
+    /// The next good reply to a fetch, for which no change is queued yet, becomes another one.
+    pub fn change_next(&self, change: impl FnOnce(&mut Fetched) + Send + 'static) {
+        self.state().changes.push_back(Box::new(change));
+    }
+
     /// Everything ever put to a shard, trimmed or not.
     pub fn records(&self, shard: &ShardId) -> Vec<Record> {
         self.state().find_mut(shard).records.clone()
@@ -207,6 +219,7 @@ impl FakeStream {
             None => act(&mut self.state()),
             Some(Fault::Throttle) => Err(ReadError::Throttled { message }),
             Some(Fault::Refuse) => Err(ReadError::Refused { message }),
+            Some(Fault::KeyUnusable) => Err(ReadError::KeyUnusable { message }),
             Some(Fault::NotFound) => Err(ReadError::NotFound { message }),
             Some(Fault::ExpiredIterator) if op == ReadOp::Fetch => Err(ReadError::ExpiredIterator),
             Some(Fault::ExpiredIterator | Fault::UnknownApplied | Fault::UnknownNotApplied) => {
@@ -325,7 +338,13 @@ impl StreamReader for FakeStream {
     }
 
     fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>> {
-        Box::pin(self.call(ReadOp::Fetch, move |state| state.fetch(iterator, limit)))
+        Box::pin(self.call(ReadOp::Fetch, move |state| {
+            let mut fetched = state.fetch(iterator, limit)?;
+            if let Some(change) = state.changes.pop_front() {
+                change(&mut fetched);
+            }
+            Ok(fetched)
+        }))
     }
 }
 

@@ -14,6 +14,8 @@ pub enum Fault {
     UnknownNotApplied,
     /// Refused for good; nothing is applied.
     Refuse,
+    /// The stream's key cannot be used (reads only; a store refuses).
+    KeyUnusable,
     /// Stream or shard not known (reads only; a store refuses).
     NotFound,
     /// The iterator is too old (fetches only; anything else is unavailable).

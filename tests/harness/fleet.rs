@@ -12,11 +12,11 @@ use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, LeaseStore, Origin, PortFuture, ProcessorFactory, Sink, SinkError, StreamReader,
     Subscriptions,
 };
-use shardmill_core::stream::{Emitted, InitialPosition, LeaseKey, ShardId, StreamName};
+use shardmill_core::stream::{Emitted, InitialPosition, LeaseKey, ShardId, StreamName, StreamRef};
 use shardmill_core::time::Moment;
 use shardmill_worker::{
-    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, Retrieval, StatusBoard, Worker, WorkerError,
-    WorkerOptions,
+    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, Retrieval, RingBudget, ShardStatus,
+    SharedStream, StatusBoard, Worker, WorkerError, WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -63,6 +63,8 @@ pub struct TestFleet {
     pub wall_ms: Arc<AtomicU64>,
     /// Settings of hosts started from now on.
     pub options: WorkerOptions,
+    /// Set if hosts read as the real ones do, by a read that plugins of a host share.
+    shared: Option<SharedStream>,
 }
 
 /// One running host. Dropping it is a crash.
@@ -157,7 +159,23 @@ impl TestFleet {
             dead_letters: Arc::new(FakeDeadLetters::default()),
             wall_ms: Arc::new(AtomicU64::new(1)),
             options,
+            shared: None,
         }
+    }
+
+    /// The same fleet, whose hosts read as the real ones do: each shard once, for all their plugins.
+    ///
+    /// # Panics
+    ///
+    /// Never: its names are valid.
+    #[must_use]
+    pub fn sharing_reads(mut self) -> Self {
+        let budget_bytes = 64 << 20;
+        let ring = RingBudget::of(ByteBudget::new(budget_bytes).expect("large enough"), budget_bytes);
+        let stream = StreamRef::parse("stream").expect("valid");
+        let reader = Arc::clone(&self.stream) as Arc<dyn StreamReader>;
+        self.shared = Some(SharedStream::new(&stream, reader, self.options.reads, ring));
+        self
     }
 
     /// Starts a host.
@@ -187,7 +205,10 @@ impl TestFleet {
         let version: Arc<dyn ProcessorFactory> = Arc::new(plugin);
         let (versions, offered) = watch::channel(version);
         let ports = Ports {
-            reader: Arc::clone(&self.stream) as Arc<dyn StreamReader>,
+            reader: match &self.shared {
+                Some(shared) => Arc::new(shared.reader()),
+                None => Arc::clone(&self.stream) as Arc<dyn StreamReader>,
+            },
             subscriptions: Some(Arc::clone(&self.fan_out) as Arc<dyn Subscriptions>),
             store: Arc::clone(&self.store) as Arc<dyn LeaseStore>,
             coordinator: Arc::clone(&self.coordinator) as Arc<dyn Coordinator>,
@@ -243,6 +264,11 @@ impl TestFleet {
 }
 
 impl TestHost {
+    /// What it says of a shard.
+    pub fn shard(&self, shard: &ShardId) -> Option<ShardStatus> {
+        self.status.snapshot().shards.get(shard.as_str()).cloned()
+    }
+
     /// Offers another version of the plugin.
     pub fn offer(&self, plugin: impl ProcessorFactory + 'static) {
         self.versions.send_replace(Arc::new(plugin));

@@ -13,6 +13,8 @@ use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{Commit, FailureKind, Outcome, Processed, RecordFailure};
 use shardmill_core::stream::{Batch, Emitted, Position, SequenceNumber, ShardId};
 
+use crate::poison::dead_lettering;
+
 /// Puts one aggregate of `numbers` to the shard that `hash_key` falls in.
 fn put_aggregate(fleet: &TestFleet, hash_key: u128, numbers: Range<u32>) -> (ShardId, SequenceNumber) {
     fleet.stream.put_at(hash_key, "aggregate", aggregate(numbers.map(|number| number.to_string())))
@@ -259,4 +261,26 @@ async fn aggregates_that_grow_many_times_when_opened_flow_through_a_small_budget
     handled.sort_unstable();
     handled.dedup();
     assert_eq!(handled.len(), 4 * 6 * OF_ONE, "each once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_aggregate_that_a_plugin_cannot_open_either_is_a_dead_letter_whole() {
+    let mut fleet = TestFleet::new(1);
+    fleet.options.failure = dead_lettering(3);
+    fleet.stream.put_at(0, "key", with_a_lost_key());
+    let (shard, last) = put_aggregate(&fleet, 0, 0..5);
+    let rejecting = NativePlugin::new(1, |_, batch| {
+        let reject =
+            |index| RecordFailure { index, kind: FailureKind::Reject, message: "no record of ours".to_owned() };
+        let is_closed = |record: &shardmill_core::stream::Record| record.data[..] == with_a_lost_key();
+        let failures =
+            (0..).zip(batch.records.iter()).filter(|(_, record)| is_closed(record)).map(|(index, _)| reject(index));
+        let outcome = Outcome { failures: failures.collect(), ..Outcome::default() };
+        Ok(Processed { outcome, ..Processed::default() })
+    });
+    let _host = fleet.start("a", rejecting);
+    until_checkpoint(&fleet, &shard, at(&last, 4)).await;
+    let letters = fleet.dead_letters.stored();
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0].1.record, fleet.stream.records(&shard)[0]);
 }

@@ -176,7 +176,7 @@ async fn a_leader_that_cannot_list_shards_is_replaced_by_one_that_can() {
     let fleet = TestFleet::new(2);
     let _a = fleet.start("a", NativePlugin::echo(1));
     until("a leads and serves", || counts(&fleet, &["a"]) == [2]).await;
-    fleet.stream.faults.draw_from(|op| (op == ReadOp::ListShards).then_some(Fault::Throttle));
+    fleet.stream.faults.draw_from(|op| (op == ReadOp::ListShards).then_some(Fault::Refuse));
     tokio::time::sleep(Duration::from_mins(2)).await;
     let _b = fleet.start("b", NativePlugin::echo(1));
     until("somebody else tries", || leader(&fleet).as_deref() == Some("b")).await;

@@ -8,7 +8,7 @@ use harness::fake_stream::ReadOp;
 use harness::fleet::{TestFleet, TestHost, until};
 use harness::native::NativePlugin;
 use shardmill_core::plugin::ProcessorError;
-use shardmill_core::ports::Processed;
+use shardmill_core::ports::{Processed, SubscribeError};
 use shardmill_core::stream::{ConsumerArn, Emitted, FanOutConsumer};
 use shardmill_worker::{FanOut, Retrieval, ShardRetrieval};
 
@@ -189,4 +189,23 @@ async fn a_consumer_of_another_stream_is_refused_at_once() {
     fleet.options.retrieval = Retrieval::FanOut(FanOut { consumer, deregister_on_exit: false });
     let error = fleet.options.validate().unwrap_err();
     assert!(error.problem.contains("consumer of stream another"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_whose_registration_is_throttled_is_asked_for_again_and_shards_are_polled_meanwhile() {
+    let mut fleet = TestFleet::new(2);
+    fleet.options.retrieval = Retrieval::FanOut(named(false));
+    fleet.fan_out.no_consumer(&SubscribeError::Throttled { message: "slow down".to_owned() }, 5);
+    let plugin = NativePlugin::echo(1);
+    let history = plugin.history();
+    let host = fleet.start("a", plugin);
+    fleet.put(0..50);
+    until("all out by polling", || fleet.has_exactly(0..50)).await;
+    assert!(fleet.fan_out.consumers().is_empty());
+    assert!(why_unusable(&host).is_some_and(|reason| reason.contains("slow down")));
+    let shard = fleet.stream.shards()[0].id.clone();
+    until("subscribed", || retrieval(&host, &shard) == Some(ShardRetrieval::FanOut)).await;
+    fleet.put(50..100);
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    assert!(is_all_once_in_order(&fleet, &history));
 }

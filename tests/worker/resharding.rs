@@ -9,7 +9,7 @@ use harness::fleet::{TestFleet, until};
 use harness::native::{Event, NativePlugin};
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::ports::CloseReason;
-use shardmill_core::stream::{InitialPosition, ShardId};
+use shardmill_core::stream::{InitialPosition, Shard, ShardId};
 
 /// Index of the first write of `op` to `shard`'s row.
 fn first_write(fleet: &TestFleet, op: StoreOp, shard: &ShardId) -> usize {
@@ -85,7 +85,7 @@ async fn a_storm_of_splits_and_merges_loses_nothing_and_repeats_nothing() {
     let _b = fleet.start("b", NativePlugin::echo(1));
     let mut put = 0;
     for _ in 0..4 {
-        let open: Vec<_> = fleet.stream.shards().into_iter().filter(shardmill_core::stream::Shard::is_open).collect();
+        let open: Vec<_> = fleet.stream.shards().into_iter().filter(Shard::is_open).collect();
         for shard in &open {
             let middle = shard.hash_range.start() + (shard.hash_range.end() - shard.hash_range.start()) / 2;
             fleet.stream.split(&shard.id, middle + 1);
@@ -93,8 +93,7 @@ async fn a_storm_of_splits_and_merges_loses_nothing_and_repeats_nothing() {
             put += 10;
         }
         tokio::time::sleep(Duration::from_millis(700)).await;
-        let mut open: Vec<_> =
-            fleet.stream.shards().into_iter().filter(shardmill_core::stream::Shard::is_open).collect();
+        let mut open: Vec<_> = fleet.stream.shards().into_iter().filter(Shard::is_open).collect();
         open.sort_by_key(|shard| shard.hash_range.start());
         if let [left, right, ..] = &open[..] {
             fleet.stream.merge(&left.id, &right.id);
@@ -104,4 +103,51 @@ async fn a_storm_of_splits_and_merges_loses_nothing_and_repeats_nothing() {
     }
     until("all checkpointed", || fleet.is_all_checkpointed()).await;
     assert!(fleet.has_exactly(0..put));
+}
+
+/// Whether the last record of a shard is checkpointed.
+fn is_read_up(fleet: &TestFleet, shard: &ShardId) -> bool {
+    let last = fleet.stream.last(shard).map(Checkpoint::At);
+    fleet.row(shard).is_some_and(|row| Some(row.checkpoint) == last)
+}
+
+/// Open shards in the order of their keys.
+fn open_shards(fleet: &TestFleet) -> Vec<Shard> {
+    let mut open: Vec<_> = fleet.stream.shards().into_iter().filter(Shard::is_open).collect();
+    open.sort_by_key(|shard| shard.hash_range.start());
+    open
+}
+
+#[tokio::test(start_paused = true)]
+async fn from_1_shard_to_256_and_back_under_crashes_nothing_is_lost_and_one_row_is_left() {
+    let fleet = TestFleet::new(1);
+    let mut hosts: Vec<_> = ["a0", "b0", "c0"].map(|id| fleet.start(id, NativePlugin::echo(1))).into();
+    let mut put = 0;
+    for step in 0..16 {
+        let open = open_shards(&fleet);
+        if step < 8 {
+            for shard in &open {
+                let (start, end) = (shard.hash_range.start(), shard.hash_range.end());
+                fleet.stream.split(&shard.id, start + (end - start) / 2 + 1);
+            }
+        } else {
+            for pair in open.chunks_exact(2) {
+                fleet.stream.merge(&pair[0].id, &pair[1].id);
+            }
+        }
+        fleet.put(put..put + 100);
+        put += 100;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        // A crash, and another host in its place.
+        drop(hosts.remove(0));
+        hosts.push(fleet.start(&format!("host-{step}"), NativePlugin::echo(1)));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    let [last] = &open_shards(&fleet)[..] else { panic!("one open shard") };
+    until("one row is left", || fleet.store.rows().len() == 1).await;
+    until("all of it is checkpointed", || is_read_up(&fleet, &last.id)).await;
+    let mut numbers: Vec<u32> = fleet.sink.lines().iter().map(|line| line.parse().unwrap()).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers, (0..put).collect::<Vec<_>>(), "nothing lost");
 }

@@ -11,6 +11,8 @@ mod replay;
 #[cfg(test)]
 mod replay_fan_out_tests;
 #[cfg(test)]
+mod replay_fault_tests;
+#[cfg(test)]
 mod replay_tests;
 
 pub use client::{AwsClients, AwsOptions, ConnectError, StaticCredentials, clients_from, connect};

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use aws_config::{Region, SdkConfig};
 use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_dynamodb::config::BehaviorVersion;
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
@@ -15,17 +17,32 @@ use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::retry::RetryConfig;
 
+use crate::{AwsClients, AwsOptions, clients_from};
+
+/// A status and a body.
+type Reply = (u16, Vec<u8>);
+
 /// Replies in order; none left is a cut connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Replay {
-    replies: Arc<Mutex<VecDeque<(u16, String)>>>,
+    replies: Arc<Mutex<VecDeque<Reply>>>,
     requests: Arc<Mutex<Vec<String>>>,
+    signed_at: Arc<Mutex<Vec<String>>>,
+    /// Of every reply.
+    header: Option<(&'static str, String)>,
 }
 
 impl Replay {
     pub(crate) fn new<const N: usize>(replies: [(u16, &str); N]) -> Self {
-        let replies = replies.into_iter().map(|(status, body)| (status, body.to_owned())).collect();
-        Self { replies: Arc::new(Mutex::new(replies)), requests: Arc::default() }
+        Self::of_bytes(replies.map(|(status, body)| (status, body.into())))
+    }
+
+    pub(crate) fn of_bytes<const N: usize>(replies: [Reply; N]) -> Self {
+        Self { replies: Arc::new(Mutex::new(replies.into())), ..Self::default() }
+    }
+
+    pub(crate) fn with_header(self, name: &'static str, value: impl Into<String>) -> Self {
+        Self { header: Some((name, value.into())), ..self }
     }
 
     /// The bodies sent so far.
@@ -33,10 +50,25 @@ impl Replay {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The times that the requests were signed with, as sent.
+    pub(crate) fn signed_at(&self) -> Vec<String> {
+        self.signed_at.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The clients that a host uses, retries and all.
+    pub(crate) fn clients(&self, credentials: SharedCredentialsProvider) -> AwsClients {
+        let config = SdkConfig::builder()
+            .behavior_version(BehaviorVersion::v2026_01_12())
+            .region(Region::new("us-east-1"))
+            .credentials_provider(credentials)
+            .http_client(SharedHttpClient::new(self.clone()));
+        clients_from(&config.build(), &AwsOptions::default()).unwrap()
+    }
+
     pub(crate) fn kinesis(&self) -> aws_sdk_kinesis::Client {
         let config = aws_sdk_kinesis::Config::builder()
             .behavior_version(BehaviorVersion::v2026_01_12())
-            .region(aws_sdk_kinesis::config::Region::new("us-east-1"))
+            .region(Region::new("us-east-1"))
             .credentials_provider(Credentials::from_keys("a", "b", None))
             .retry_config(RetryConfig::disabled())
             .http_client(SharedHttpClient::new(self.clone()));
@@ -46,7 +78,7 @@ impl Replay {
     pub(crate) fn dynamodb(&self) -> aws_sdk_dynamodb::Client {
         let config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::v2026_01_12())
-            .region(aws_sdk_dynamodb::config::Region::new("us-east-1"))
+            .region(Region::new("us-east-1"))
             .credentials_provider(Credentials::from_keys("a", "b", None))
             .retry_config(RetryConfig::disabled())
             .http_client(SharedHttpClient::new(self.clone()));
@@ -58,9 +90,17 @@ impl HttpConnector for Replay {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let body = request.body().bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(body.unwrap_or_default());
+        let date = request.headers().get("x-amz-date").unwrap_or_default().to_owned();
+        self.signed_at.lock().unwrap_or_else(PoisonError::into_inner).push(date);
         let reply = self.replies.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         HttpConnectorFuture::ready(match reply.map(|(status, body)| (StatusCode::try_from(status), body)) {
-            Some((Ok(status), body)) => Ok(HttpResponse::new(status, SdkBody::from(body))),
+            Some((Ok(status), body)) => {
+                let mut response = HttpResponse::new(status, SdkBody::from(body));
+                if let Some((name, value)) = &self.header {
+                    response.headers_mut().insert(*name, value.clone());
+                }
+                Ok(response)
+            }
             Some((Err(_), _)) | None => Err(ConnectorError::io("the connection was cut".into())),
         })
     }

@@ -3,17 +3,21 @@
 mod consumer;
 mod coverage;
 mod ids;
+mod listing;
 mod position;
 mod record;
 mod sequence_number;
 mod shard;
 mod stream_ref;
+mod trimming;
 
 pub use consumer::{ConsumerArn, FanOutConsumer, InvalidConsumerArn};
 pub use coverage::holes;
 pub use ids::{ConsumerName, InvalidName, LeaseKey, ShardId, StreamName};
+pub use listing::{InvalidListing, check_listing};
 pub use position::{InitialPosition, Position, ReadFrom};
 pub use record::{Batch, Emitted, Record};
 pub use sequence_number::{InvalidSequenceNumber, SequenceNumber};
 pub use shard::{HashKeyRange, InvalidHashKeyRange, Shard};
 pub use stream_ref::{InvalidStreamRef, StreamRef};
+pub use trimming::{Anchor, Gap, is_near_trimming, look_for, may_be_trimmed};

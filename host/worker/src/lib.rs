@@ -29,7 +29,7 @@ pub use options::{BatchLimits, InvalidOptions, LeaseOptions, ReadLimits, WorkerO
 pub use retrieval::{FanOut, Retrieval};
 pub use shared_read::{RingBudget, SharedReader, SharedStream};
 pub use status::{
-    BlockedStatus, FanOutStatus, GivenUp, Parking, ShardRetrieval, ShardState, ShardStatus, StatusBoard, SwapRefusal,
-    WorkerStatus,
+    BlockedStatus, FanOutStatus, Gaps, GivenUp, Parking, ShardRetrieval, ShardState, ShardStatus, StatusBoard,
+    SwapRefusal, WorkerStatus,
 };
 pub use worker::{Ports, Worker, WorkerError};

@@ -34,6 +34,8 @@ pub const LOSSES: &str = "shardmill_leases_lost_total";
 pub const GIVEN_UP: &str = "shardmill_leases_given_up_total";
 /// Shards that were trimmed away before they were read to their end. Labels: plugin.
 pub const SHARDS_GONE: &str = "shardmill_shards_gone_total";
+/// Places where records may have been trimmed before they were read. Labels: plugin.
+pub const GAPS: &str = "shardmill_trim_gaps_total";
 /// Parts of the hash key space that no lease covers, audit after audit. Labels: plugin.
 pub const HOLES: &str = "shardmill_coverage_holes";
 /// Milliseconds behind the tip. Labels: plugin, shard.
@@ -42,6 +44,8 @@ pub const BEHIND: &str = "shardmill_millis_behind_latest";
 pub const SETTLED_ARRIVAL: &str = "shardmill_settled_arrival_seconds";
 /// Shards whose batch fails again and again. Labels: plugin, shard; 1 while blocked.
 pub const BLOCKED: &str = "shardmill_shard_blocked";
+/// Shards that cannot be read. Labels: plugin, shard; 1 while reads fail.
+pub const UNREADABLE: &str = "shardmill_shard_unreadable";
 /// Reads of shards. Labels: plugin, outcome.
 pub const READS: &str = "shardmill_reads_total";
 /// Reads of shared streams: called (cost a `GetRecords` call), shared (did not). Labels: stream, outcome.
@@ -79,10 +83,12 @@ pub fn describe() {
     describe_counter!(LOSSES, Unit::Count, "leases lost");
     describe_counter!(GIVEN_UP, Unit::Count, "leases given up because the shard did not get on here");
     describe_counter!(SHARDS_GONE, Unit::Count, "shards trimmed away before they were read to their end");
+    describe_counter!(GAPS, Unit::Count, "places where records may have been trimmed before they were read");
     describe_gauge!(HOLES, Unit::Count, "parts of the hash key space that no lease covers");
     describe_gauge!(BEHIND, Unit::Milliseconds, "how far the last fetched record is behind the tip");
     describe_gauge!(SETTLED_ARRIVAL, Unit::Seconds, "when the last settled record arrived, since the Unix epoch");
     describe_gauge!(BLOCKED, Unit::Count, "1 while a shard's batch fails again and again");
+    describe_gauge!(UNREADABLE, Unit::Count, "1 while a shard cannot be read");
     describe_counter!(READS, Unit::Count, "reads of shards by plugins, by outcome");
     describe_counter!(SHARED_READS, Unit::Count, "reads of shards, by whether they cost a GetRecords call");
     describe_counter!(EVENTS, Unit::Count, "events of fan-out subscriptions");

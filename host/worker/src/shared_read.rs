@@ -111,7 +111,7 @@ impl StreamReader for SharedReader {
         shard: &'a ShardId,
         from: &'a ReadFrom,
     ) -> PortFuture<'a, Result<ShardIterator, ReadError>> {
-        Box::pin(async move { Ok(encode(shard, &self.inner.find_or_open(shard, from).await?)) })
+        Box::pin(async move { Ok(encode(shard, &self.inner.find_or_open(shard, from, false).await?)) })
     }
 
     fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>> {
@@ -139,7 +139,8 @@ impl Inner {
         Ok(identity)
     }
 
-    async fn find_or_open(&self, shard: &ShardId, from: &ReadFrom) -> Result<Place, ReadError> {
+    /// `is_anchored`: `from` is after a record that must still be there.
+    async fn find_or_open(&self, shard: &ShardId, from: &ReadFrom, is_anchored: bool) -> Result<Place, ReadError> {
         let opening = self.with_shard(shard, |shared| match shared.find(from) {
             Some(place) => Err(place),
             None => Ok(Arc::clone(&shared.opening)),
@@ -152,8 +153,13 @@ impl Inner {
         if let Some(place) = self.with_shard(shard, |shared| shared.find(from)) {
             return Ok(place);
         }
-        let iterator = self.reader.iterator(shard, from).await?;
-        Ok(self.with_shard(shard, |shared| shared.open(from.clone(), iterator, Instant::now())))
+        let iterator = match from {
+            ReadFrom::AfterSequenceNumber(sequence) if is_anchored => {
+                self.reader.iterator(shard, &ReadFrom::AtSequenceNumber(sequence.clone())).await?
+            }
+            from => self.reader.iterator(shard, from).await?,
+        };
+        Ok(self.with_shard(shard, |shared| shared.open(from.clone(), is_anchored, iterator, Instant::now())))
     }
 
     async fn fetch(&self, iterator: &ShardIterator, limit: u32) -> Result<Fetched, ReadError> {
@@ -171,8 +177,12 @@ impl Inner {
                     return Ok(served.into_fetched(&shard));
                 }
                 Step::Expired => return Err(ReadError::ExpiredIterator),
+                Step::OpenBehind(sequence) => {
+                    place = self.find_or_open(&shard, &ReadFrom::AfterSequenceNumber(sequence), true).await?;
+                    is_polled = false;
+                }
                 Step::Open(from) => {
-                    place = self.find_or_open(&shard, &from).await?;
+                    place = self.find_or_open(&shard, &from, false).await?;
                     is_polled = false;
                 }
                 Step::Poll { chain, polls, flight } => {
@@ -207,16 +217,17 @@ impl Inner {
             .with_shard(shard, |shared| shared.chain(chain).map(|chain| (chain.source.clone(), chain.resume_from())));
         let iterator = match known {
             Some((Source::Iterator(iterator), _)) => iterator,
-            Some((Source::Expired, Some(from))) => {
+            Some((Source::Anew, Some(from))) => {
                 let iterator = self.reader.iterator(shard, &from).await?;
                 self.with_shard(shard, |shared| {
                     if let Some(chain) = shared.chain(chain) {
                         chain.source = Source::Iterator(iterator.clone());
+                        chain.is_anchored = !chain.is_unplaced();
                     }
                 });
                 iterator
             }
-            Some((Source::Expired, None) | (Source::Ended(_), _)) | None => return Err(ReadError::ExpiredIterator),
+            Some((Source::Anew, None) | (Source::Ended(_), _)) | None => return Err(ReadError::ExpiredIterator),
         };
         let slot = self.with_shard(shard, |shared| shared.take_slot(Instant::now()));
         tokio::time::sleep_until(slot).await;

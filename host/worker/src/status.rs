@@ -102,6 +102,8 @@ pub struct ShardStatus {
     pub parked: Parking,
     /// Records that the failure policy gave up in this run.
     pub given_up: GivenUp,
+    /// Where records may have been trimmed before they were read, in this run.
+    pub gaps: Gaps,
     /// Why it cannot read, if it cannot.
     pub read_error: Option<String>,
     /// Why its last subscription broke off or was not made; `None` once events come.
@@ -129,6 +131,16 @@ pub struct GivenUp {
     /// Dropped.
     pub skipped: u64,
     /// The last of them, and why.
+    pub last: Option<String>,
+}
+
+/// Where records may be lost to retention.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Gaps {
+    /// How many such places.
+    pub count: u64,
+    /// The last of them.
     pub last: Option<String>,
 }
 
@@ -249,6 +261,7 @@ impl ShardStatus {
             blocked: None,
             parked: Parking::default(),
             given_up: GivenUp::default(),
+            gaps: Gaps::default(),
             read_error: None,
             subscription_error: None,
         }

@@ -153,9 +153,11 @@ pub(super) async fn identity(client: &Client, stream: &StreamRef) -> Result<Opti
         return Ok(None);
     };
     let created_at_ms = summary.stream_creation_timestamp.to_millis().ok().and_then(|ms| u64::try_from(ms).ok());
+    // The SDK gives 1970 for a member that is not there: another time than the stream's would stop every host.
     created_at_ms
+        .filter(|created_at_ms| *created_at_ms > 0)
         .map(|created_at_ms| Some(StreamIdentity { created_at_ms }))
-        .ok_or_else(|| convert::unreadable("the stream's creation time is out of range"))
+        .ok_or_else(|| convert::unreadable("the stream's creation time is missing or out of range"))
 }
 
 /// A stream that is being resharded can be read and written.

@@ -48,7 +48,7 @@ pub(super) fn event_error<R: std::fmt::Debug + 'static>(
             | Event::KmsInvalidStateException(_)
             | Event::KmsNotFoundException(_)
             | Event::KmsOptInRequired(_),
-        ) => SubscribeError::Refused { message },
+        ) => as_subscribe_error(ReadError::KeyUnusable { message }),
         // A cut connection, or an exception newer than this program, which may have a code all the same.
         Some(_) | None => subscribe_error(error),
     }
@@ -58,7 +58,8 @@ pub(super) fn as_subscribe_error(error: ReadError) -> SubscribeError {
     match error {
         ReadError::Throttled { message } => SubscribeError::Throttled { message },
         ReadError::NotFound { message } => SubscribeError::NotFound { message },
-        ReadError::Refused { message } => SubscribeError::Refused { message },
+        // Polling, which follows, is what waits for the key.
+        ReadError::Refused { message } | ReadError::KeyUnusable { message } => SubscribeError::Refused { message },
         ReadError::Unavailable { message } => SubscribeError::Unavailable { message },
         ReadError::ExpiredIterator => SubscribeError::Unavailable { message: error.to_string() },
     }
@@ -75,13 +76,13 @@ fn by_code(code: &str, message: String) -> ReadError {
         | "RequestLimitExceeded"
         | "TooManyRequestsException" => ReadError::Throttled { message },
         "ResourceNotFoundException" => ReadError::NotFound { message },
-        "AccessDeniedException"
-        | "AccessDenied"
-        | "KMSAccessDeniedException"
+        "KMSAccessDeniedException"
         | "KMSDisabledException"
         | "KMSInvalidStateException"
         | "KMSNotFoundException"
-        | "KMSOptInRequired"
+        | "KMSOptInRequired" => ReadError::KeyUnusable { message },
+        "AccessDeniedException"
+        | "AccessDenied"
         | "InvalidSignatureException"
         | "SignatureDoesNotMatch"
         | "IncompleteSignature"
@@ -127,6 +128,7 @@ mod tests {
             ReadError::Throttled { .. } => "throttled",
             ReadError::NotFound { .. } => "not found",
             ReadError::Refused { .. } => "refused",
+            ReadError::KeyUnusable { .. } => "key",
             ReadError::Unavailable { .. } => "unavailable",
         };
         for (code, expected) in [
@@ -136,12 +138,14 @@ mod tests {
             ("KMSThrottlingException", "throttled"),
             ("ResourceNotFoundException", "not found"),
             ("AccessDeniedException", "refused"),
-            ("KMSAccessDeniedException", "refused"),
-            ("KMSDisabledException", "refused"),
-            ("KMSInvalidStateException", "refused"),
-            ("KMSNotFoundException", "refused"),
-            ("KMSOptInRequired", "refused"),
+            ("KMSAccessDeniedException", "key"),
+            ("KMSDisabledException", "key"),
+            ("KMSInvalidStateException", "key"),
+            ("KMSNotFoundException", "key"),
+            ("KMSOptInRequired", "key"),
             ("InvalidSignatureException", "refused"),
+            ("ExpiredTokenException", "refused"),
+            ("UnrecognizedClientException", "refused"),
             ("InternalFailureException", "unavailable"),
             ("ServiceUnavailable", "unavailable"),
             ("SomethingNew", "unavailable"),

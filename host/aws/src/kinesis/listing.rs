@@ -1,13 +1,11 @@
 //! `ListShards`, whole or not at all: a partial list would make shards look deleted.
 
-use std::collections::{HashMap, HashSet};
-
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::error::SdkError;
 use aws_sdk_kinesis::operation::list_shards::ListShardsError;
 use shardmill_core::ports::ReadError;
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::stream::{Shard, ShardId, StreamRef};
+use shardmill_core::stream::{Shard, StreamRef, check_listing};
 
 use super::errors::read_error;
 use super::{convert, naming};
@@ -33,7 +31,7 @@ pub(super) async fn list_shards(
 ) -> Result<Vec<Shard>, ReadError> {
     for _ in 0..LISTINGS_MAX {
         match list_once(client, stream, page_shards).await {
-            Ok(shards) => return check(shards),
+            Ok(shards) => return check_listing(&shards).map(|()| shards).map_err(convert::unreadable),
             Err(PageError::ExpiredToken) => tracing::debug!(%stream, "the shard listing expired half-way; restarting"),
             Err(PageError::Other(error)) => return Err(error),
         }
@@ -68,74 +66,5 @@ fn page_error<R: std::fmt::Debug + 'static>(error: &SdkError<ListShardsError, R>
     match error.as_service_error() {
         Some(ListShardsError::ExpiredNextTokenException(_)) => PageError::ExpiredToken,
         Some(_) | None => PageError::Other(read_error(error)),
-    }
-}
-
-/// Refuses a list that contradicts itself; the caller keeps the last good one.
-fn check(shards: Vec<Shard>) -> Result<Vec<Shard>, ReadError> {
-    let mut seen = HashSet::with_capacity(shards.len());
-    if let Some(twice) = shards.iter().find(|shard| !seen.insert(&shard.id)) {
-        return Err(convert::unreadable(format_args!("shard {} is listed twice", twice.id)));
-    }
-    if let Some(shard) = find_cycle(&shards) {
-        return Err(convert::unreadable(format_args!("shard {shard} is its own ancestor")));
-    }
-    Ok(shards)
-}
-
-/// Removes shards whose parents are gone or removed (Kahn); what remains is a cycle or descends from one.
-fn find_cycle(shards: &[Shard]) -> Option<&ShardId> {
-    let listed: HashSet<&ShardId> = shards.iter().map(|shard| &shard.id).collect();
-    let listed_parents = |shard: &'_ Shard| shard.parents.iter().filter(|id| listed.contains(id)).count();
-    let mut waiting: HashMap<&ShardId, usize> = shards.iter().map(|shard| (&shard.id, listed_parents(shard))).collect();
-    let mut children: HashMap<&ShardId, Vec<&ShardId>> = HashMap::new();
-    for shard in shards {
-        for parent in &shard.parents {
-            children.entry(parent).or_default().push(&shard.id);
-        }
-    }
-    let mut ready: Vec<&ShardId> = waiting.iter().filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
-    while let Some(done) = ready.pop() {
-        waiting.remove(done);
-        for child in children.get(done).into_iter().flatten() {
-            if let Some(count) = waiting.get_mut(child) {
-                *count -= 1;
-                if *count == 0 {
-                    ready.push(child);
-                }
-            }
-        }
-    }
-    waiting.into_keys().min()
-}
-
-#[cfg(test)]
-mod tests {
-    use shardmill_core::stream::HashKeyRange;
-
-    use super::*;
-
-    fn shard(id: &str, parents: &[&str]) -> Shard {
-        let parents = parents.iter().map(|id| ShardId::new(id).unwrap()).collect();
-        Shard { id: ShardId::new(id).unwrap(), parents, hash_range: HashKeyRange::FULL, ending_sequence: None }
-    }
-
-    #[test]
-    fn a_lineage_with_trimmed_ancestors_is_accepted() {
-        let shards = vec![shard("c", &["a", "b"]), shard("b", &["gone"]), shard("a", &[]), shard("d", &["c"])];
-        assert_eq!(check(shards.clone()), Ok(shards));
-    }
-
-    #[test]
-    fn a_shard_listed_twice_is_refused() {
-        let error = check(vec![shard("a", &[]), shard("a", &[])]).unwrap_err();
-        assert!(error.to_string().contains("listed twice"), "{error}");
-    }
-
-    #[test]
-    fn a_cycle_of_parents_is_refused() {
-        let error = check(vec![shard("a", &["b"]), shard("b", &["a"]), shard("c", &[])]).unwrap_err();
-        assert!(error.to_string().contains("own ancestor"), "{error}");
-        assert!(check(vec![shard("a", &["a"])]).is_err());
     }
 }

@@ -64,6 +64,13 @@ impl KinesisReader {
         let request = self.client.get_records().shard_iterator(&iterator.0).limit(limit);
         let request = request.set_stream_arn(naming::arn(&self.stream));
         let reply = request.send().await.map_err(|error| read_error(&error))?;
+        let says_nothing = reply.next_shard_iterator.is_none()
+            && reply.child_shards.as_deref().unwrap_or_default().is_empty()
+            && reply.millis_behind_latest.is_none();
+        if says_nothing {
+            // To the SDK an empty body is a reply without members. Were this believed, a proxy could end a shard.
+            return Err(convert::unreadable("a reply has neither an iterator nor anything that ends a shard"));
+        }
         Ok(Fetched {
             records: reply.records.into_iter().map(convert::record).collect::<Result<_, _>>()?,
             next: reply.next_shard_iterator.map(ShardIterator),

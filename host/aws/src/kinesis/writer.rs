@@ -107,7 +107,8 @@ impl StreamWriter {
             };
             progress(report.records, report.bytes);
             fruitless = if batch.len() < sent { 0 } else { fruitless + 1 };
-            if fruitless >= FRUITLESS_ATTEMPTS_MAX || matches!(cause, ReadError::Refused { .. }) {
+            let is_refused = matches!(cause, ReadError::Refused { .. } | ReadError::KeyUnusable { .. });
+            if fruitless >= FRUITLESS_ATTEMPTS_MAX || is_refused {
                 return Err(PutError { stored: report.clone(), attempts: fruitless, cause });
             }
             report.retries += batch.len() as u64;

@@ -78,6 +78,12 @@ pub enum ReadError {
         /// What Kinesis said.
         message: String,
     },
+    /// The key that the stream is encrypted with cannot be used: no right to it, disabled, deleted. An operator must act.
+    #[error("the stream's encryption key cannot be used: {message}")]
+    KeyUnusable {
+        /// What Kinesis said.
+        message: String,
+    },
     /// Anything else: timeouts, 5xx, replies that cannot be read.
     #[error("kinesis is unavailable: {message}")]
     Unavailable {

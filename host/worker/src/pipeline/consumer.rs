@@ -103,8 +103,11 @@ pub(super) struct Headway {
 
 /// Whether the reader gets anywhere.
 struct Reading {
-    /// When the last good reply came.
+    /// When Kinesis last gave a good reply, or a refusal that every host would get.
     heard_at: Arc<watch::Sender<Moment>>,
+    /// Why the shard cannot be read, once that lasts.
+    trouble: Arc<watch::Sender<Option<String>>>,
+    told: watch::Receiver<Option<String>>,
     /// When the reader last had nothing to wait for but Kinesis.
     free_since: Moment,
     /// When it was made anew because it did not get anywhere.
@@ -141,7 +144,14 @@ impl Consumer {
         };
         let (_, chunks) = mpsc::channel(CHUNKS_MAX);
         let now = ports.clock.now();
-        let reading = Reading { heard_at: Arc::new(watch::channel(now).0), free_since: now, restarted_at: None };
+        let (trouble, told) = watch::channel(None);
+        let reading = Reading {
+            heard_at: Arc::new(watch::channel(now).0),
+            trouble: Arc::new(trouble),
+            told,
+            free_since: now,
+            restarted_at: None,
+        };
         let mut consumer = Self {
             instance: Instance::new(version, context, options.leases.plugin_deadline),
             buffer: Buffer::default(),
@@ -239,6 +249,7 @@ impl Consumer {
             () = tokio::time::sleep(checkpoint_in.unwrap_or_default()), if checkpoint_in.is_some() => {
                 self.write_checkpoint().await?;
             }
+            Ok(()) = self.reading.told.changed() => self.keeper.note(self.progress()),
             () = tokio::time::sleep(stalled_in), if is_reading => self.reading_stalled()?,
         }
         if !is_reading {
@@ -285,6 +296,7 @@ impl Consumer {
             shard: self.shard.clone(),
             chunks: sender,
             heard_at: Arc::clone(&self.reading.heard_at),
+            trouble: Arc::clone(&self.reading.trouble),
             identity: self.ports.identity,
             doubts: Arc::clone(&self.ports.doubts),
         };
@@ -335,7 +347,7 @@ impl Consumer {
             settled_arrival_ms: self.settled_arrival_ms(),
             // The keeper measures it.
             bytes_per_second: None,
-            stuck: self.stuck.clone(),
+            stuck: self.stuck.clone().or_else(|| self.reading.told.borrow().clone()),
         }
     }
 

@@ -11,11 +11,11 @@ use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::pipeline::{Renewal, Renewals};
 use shardmill_core::ports::{Clock, ReadError, StreamReader};
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::stream::{Position, ReadFrom, Record, Shard, ShardId};
+use shardmill_core::stream::{Gap, Position, ReadFrom, Record, Shard, ShardId};
 use shardmill_core::time::Moment;
 use tokio::sync::{Notify, mpsc, watch};
 
-use self::place::Place;
+use self::place::{Accepted, Place};
 use self::polling::Poller;
 use super::opening::Opener;
 use crate::budget::{ByteBudget, Reservation};
@@ -58,8 +58,10 @@ pub(super) struct ShardReader {
     pub(super) status: StatusBoard,
     pub(super) shard: ShardId,
     pub(super) chunks: mpsc::Sender<Chunk>,
-    /// When the last good reply came.
+    /// When Kinesis last gave a good reply, or a refusal that every host would get.
     pub(super) heard_at: Arc<watch::Sender<Moment>>,
+    /// Why the shard cannot be read, once that lasts.
+    pub(super) trouble: Arc<watch::Sender<Option<String>>>,
     /// The stream whose checkpoints these are.
     pub(super) identity: StreamIdentity,
     /// Told when the stream may be another one.
@@ -148,8 +150,12 @@ impl ShardReader {
         arrival: Arrival,
         mut reservation: Reservation,
     ) -> Result<TakenIn, Stop> {
-        let (arrival, repeats) = place.accept(arrival).map_err(Stop::Refused)?;
-        self.heard_at.send_replace(self.clock.now());
+        let now = self.clock.now();
+        let Accepted { arrival, repeats, gap } = place.accept(arrival, now).map_err(Stop::Refused)?;
+        self.heard_at.send_replace(now);
+        if let Some(gap) = gap {
+            self.note_gap(&gap);
+        }
         if repeats > 0 {
             let plugin = self.options.plugin.to_string();
             ::metrics::counter!(metrics::REPEATS, "plugin" => plugin).increment(repeats);
@@ -210,7 +216,44 @@ impl ShardReader {
         }
     }
 
+    /// Records may have been lost before they were read: never silently.
+    fn note_gap(&self, gap: &Gap) {
+        ::metrics::counter!(metrics::GAPS, "plugin" => self.options.plugin.to_string()).increment(1);
+        tracing::warn!(shard = %self.shard, %gap, "records may be lost to retention");
+        self.status.update_shard(&self.shard, |status| {
+            status.gaps.count += 1;
+            status.gaps.last = Some(gap.to_string());
+        });
+    }
+
+    fn show_read_error(&self, error: Option<&ReadError>) {
+        let text = error.map(ToString::to_string);
+        if error.is_none() {
+            self.trouble.send_if_modified(|told| told.take().is_some());
+        }
+        let mut has_changed = false;
+        self.status.update_shard(&self.shard, |status| {
+            has_changed = status.read_error.is_some() != text.is_some();
+            status.read_error = text;
+        });
+        if has_changed || error.is_some() {
+            self.set_unreadable(error.is_some());
+        }
+    }
+
+    fn set_unreadable(&self, is_unreadable: bool) {
+        let labels = [("plugin", self.options.plugin.to_string()), ("shard", self.shard.to_string())];
+        ::metrics::gauge!(metrics::UNREADABLE, &labels).set(if is_unreadable { 1.0 } else { 0.0 });
+    }
+
     fn show_retrieval(&self, retrieval: ShardRetrieval) {
         self.status.update_shard(&self.shard, |status| status.retrieval = retrieval);
+    }
+}
+
+impl Drop for ShardReader {
+    /// Whoever reads the shard next says whether it can be read.
+    fn drop(&mut self) {
+        self.set_unreadable(false);
     }
 }

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use shardmill_core::ports::{Fetched, ReadError, ShardIterator};
-use shardmill_core::stream::{ReadFrom, Record, SequenceNumber, Shard, ShardId};
+use shardmill_core::stream::{Anchor, ReadFrom, Record, SequenceNumber, Shard, ShardId, is_near_trimming, look_for};
 use tokio::time::Instant;
 
 use super::place::{Place, encode};
@@ -35,6 +35,8 @@ pub(super) struct Chain {
     /// When the last record arrived, in milliseconds since the Unix epoch; 0 if not known.
     last_arrival_ms: u64,
     pub(super) source: Source,
+    /// Whether the next reply must begin with `last`, since its iterator was made at that record and not after it.
+    pub(super) is_anchored: bool,
     /// Finished calls.
     pub(super) polls: u64,
     /// How the last one ended.
@@ -54,8 +56,8 @@ pub(super) struct Chain {
 pub(super) enum Source {
     /// With this iterator.
     Iterator(ShardIterator),
-    /// With a new one, since the old one expired.
-    Expired,
+    /// With a new one: the old one expired, or only so is it seen whether what follows was trimmed.
+    Anew,
     /// Nowhere: Kinesis said that the shard has ended, and what follows it.
     Ended(Vec<Shard>),
 }
@@ -85,6 +87,8 @@ pub(super) enum Absorbed {
     Good(usize),
     /// Its records are out of order: nothing of it can be kept.
     OutOfOrder(Fetched),
+    /// What was to be at its start is trimmed: it follows nothing that was read before.
+    Severed,
 }
 
 impl Segment {
@@ -119,6 +123,7 @@ impl Chain {
             last: known,
             last_arrival_ms: 0,
             source: Source::Iterator(iterator),
+            is_anchored: false,
             polls: 0,
             outcome: Ok(()),
             sent_at: now,
@@ -178,7 +183,7 @@ impl Chain {
     /// Where a new iterator must start that goes on here. `None` if that is lost: "latest" was another moment.
     pub(super) fn resume_from(&self) -> Option<ReadFrom> {
         match (&self.last, &self.origin) {
-            (Some(last), _) => Some(ReadFrom::AfterSequenceNumber(last.clone())),
+            (Some(last), _) => Some(ReadFrom::AtSequenceNumber(last.clone())),
             (None, ReadFrom::Latest) => None,
             (None, origin) => Some(origin.clone()),
         }
@@ -271,6 +276,13 @@ impl Chain {
         if !reply.records.is_sorted_by(|a, b| a.position <= b.position) {
             return Absorbed::OutOfOrder(reply);
         }
+        if let Some(last) = self.last.as_ref().filter(|_| self.is_anchored) {
+            match look_for(last, &reply.records) {
+                Anchor::Holds => self.is_anchored = false,
+                Anchor::Unknown => {}
+                Anchor::Lost(_) => return Absorbed::Severed,
+            }
+        }
         let is_idle = Pace::is_idle(&reply.records, reply.millis_behind_latest);
         let Fetched { mut records, next, millis_behind_latest, children } = reply;
         let bytes = records.iter().map(Record::cost_bytes).sum();
@@ -282,6 +294,9 @@ impl Chain {
         if let Some(record) = records.last() {
             self.last = Some(record.position.sequence.clone());
             self.last_arrival_ms = record.arrival_ms;
+            if millis_behind_latest.is_some_and(is_near_trimming) && !self.is_ended() {
+                self.source = Source::Anew;
+            }
             let kept = self.make_room(records.iter().map(Record::cost_bytes).sum(), ring);
             self.segments.push_back(Segment { records, read_at: now, served: 0, kept });
         }

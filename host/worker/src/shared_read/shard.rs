@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_core::ports::{Fetched, ReadError, ShardIterator};
-use shardmill_core::stream::ReadFrom;
+use shardmill_core::stream::{ReadFrom, SequenceNumber};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::Instant;
 
@@ -49,6 +49,8 @@ pub(super) enum Step {
     Ready(Served),
     /// Make a call for this chain, unless somebody else has made one since `polls`.
     Poll { chain: u64, polls: u64, flight: Arc<AsyncMutex<()>> },
+    /// Make an iterator at this record first, which the caller has: what follows it may be trimmed by now.
+    OpenBehind(SequenceNumber),
     /// Make an iterator here first.
     Open(ReadFrom),
     /// Ask for another iterator.
@@ -83,7 +85,7 @@ impl SharedShard {
     }
 
     /// Begins a chain with a new iterator, and says where its first reader is.
-    pub(super) fn open(&mut self, from: ReadFrom, iterator: ShardIterator, now: Instant) -> Place {
+    pub(super) fn open(&mut self, from: ReadFrom, is_anchored: bool, iterator: ShardIterator, now: Instant) -> Place {
         if self.chains.len() >= CHAINS_MAX {
             let oldest = self.chains.iter().enumerate().min_by_key(|(_, flown)| flown.chain.used_at);
             if let Some((index, _)) = oldest {
@@ -96,7 +98,9 @@ impl SharedShard {
             ReadFrom::AfterSequenceNumber(sequence) => Place::After(sequence.clone()),
             _ => Place::Start(id),
         };
-        self.chains.push(Flown { chain: Chain::new(id, from, iterator, now), flight: Arc::default() });
+        let mut chain = Chain::new(id, from, iterator, now);
+        chain.is_anchored = is_anchored;
+        self.chains.push(Flown { chain, flight: Arc::default() });
         place
     }
 
@@ -120,7 +124,7 @@ impl SharedShard {
             return match place {
                 Place::Start(_) => Step::Expired,
                 Place::At(sequence) => Step::Open(ReadFrom::AtSequenceNumber(sequence.clone())),
-                Place::After(sequence) => Step::Open(ReadFrom::AfterSequenceNumber(sequence.clone())),
+                Place::After(sequence) => Step::OpenBehind(sequence.clone()),
             };
         };
         if let Some(until) = ride {
@@ -217,6 +221,11 @@ impl SharedShard {
                 self.chains.retain(|flown| flown.chain.id != id);
                 Ok(Some(reply))
             }
+            Absorbed::Severed => {
+                // Whoever was here asks by the record that it has itself, and so sees what is missing.
+                self.chains.retain(|flown| flown.chain.id != id);
+                Err(ReadError::ExpiredIterator)
+            }
         }
     }
 
@@ -233,10 +242,10 @@ impl SharedShard {
     fn failed(&mut self, id: u64, error: &ReadError) {
         match error {
             // The call changed nothing: its iterator still stands.
-            ReadError::Throttled { .. } | ReadError::Unavailable { .. } => {}
+            ReadError::Throttled { .. } | ReadError::KeyUnusable { .. } | ReadError::Unavailable { .. } => {}
             ReadError::ExpiredIterator => {
                 if let Some(chain) = self.chain(id) {
-                    chain.source = Source::Expired;
+                    chain.source = Source::Anew;
                 }
             }
             // The stream may be another one now: nothing that was read is served any more.

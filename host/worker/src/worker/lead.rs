@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use shardmill_core::fleet::{FleetRows, LeaderStep, StreamRow};
+use shardmill_core::pipeline::{is_told_to_all, read_again_after};
 use shardmill_core::ports::{CachedShards, Raced, ReadError};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{HashKeyRange, ReadFrom, Shard, ShardId, holes};
@@ -28,6 +29,10 @@ pub(super) struct Duties {
     /// When the shards were last listed by this host as the leader.
     listed_at: Option<Moment>,
     listing_failures: u32,
+    /// After a listing that failed: not before then again.
+    list_again_at: Option<Moment>,
+    /// Whether it failed as it would for any other host.
+    would_fail_for_all: bool,
     /// How many listings in a row did not show a shard that has a row.
     missing: BTreeMap<ShardId, u32>,
     written: Option<Vec<Shard>>,
@@ -68,7 +73,8 @@ impl Worker {
     pub(super) async fn refresh_leadership(&mut self) -> Result<(), PassError> {
         let now = self.ports.clock.now();
         let step = self.observed.leadership.decide(&self.options.worker, &self.run, self.options.leases.duration, now);
-        if step == LeaderStep::Refresh && self.duties.listing_failures == 0 {
+        let can_lead = self.duties.listing_failures == 0 || self.duties.would_fail_for_all;
+        if step == LeaderStep::Refresh && can_lead {
             self.write_leader().await?;
         }
         Ok(())
@@ -94,12 +100,19 @@ impl Worker {
         if !is_table_empty && self.duties.listed_at.is_some_and(|at| now.since(at) < jittered) {
             return Ok(None);
         }
+        if !is_table_empty && self.duties.list_again_at.is_some_and(|at| now < at) {
+            return Ok(None);
+        }
         let shards = match self.ports.reader.list_shards().await {
             Ok(shards) => shards,
             // What has rows already is served all the same; only new shards wait for a listing.
             Err(error) if !is_table_empty => {
                 self.duties.listing_failures += 1;
                 let failures = self.duties.listing_failures;
+                // A throttled leader stays in office, or its successors would ask as often as the fleet is large.
+                self.duties.would_fail_for_all = is_told_to_all(&error);
+                let wait = read_again_after(&error, failures, self.options.backoff, fastrand::f64());
+                self.duties.list_again_at = Some(now + wait);
                 if failures.is_power_of_two() {
                     tracing::warn!(%error, failures, "cannot list shards, going on with those that have leases");
                 }
@@ -107,7 +120,7 @@ impl Worker {
             }
             Err(error) => return Err(error.into()),
         };
-        self.duties.listing_failures = 0;
+        (self.duties.listing_failures, self.duties.list_again_at) = (0, None);
         self.duties.listed_at = Some(now);
         let gone = self.confirm_gone(&shards).await;
         self.share(&shards).await?;

@@ -2,7 +2,8 @@
 
 use shardmill_core::ports::{ReadError, ShardIterator};
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::stream::{Position, ReadFrom, SequenceNumber};
+use shardmill_core::stream::{Anchor, Gap, Position, ReadFrom, SequenceNumber, look_for, may_be_trimmed};
+use shardmill_core::time::Moment;
 
 use super::{Arrival, Start};
 use crate::pipeline::opening::Opener;
@@ -18,11 +19,32 @@ pub(super) struct Place {
     pub(super) refused_bytes: usize,
     /// The last record taken from a reply.
     last: Option<SequenceNumber>,
+    /// When the last reply came, and whether it reached the tip.
+    heard: Option<(Moment, bool)>,
+    /// The record that the next reply must begin with, or what follows it may be lost to retention.
+    anchor: Option<SequenceNumber>,
     settled: Option<Position>,
     /// Opens what is taken in.
     pub(super) opener: Opener,
     /// The last call failed in a way that a stream created anew would explain.
     pub(super) is_stream_in_doubt: bool,
+}
+
+/// Where reading goes on.
+pub(super) struct Resume {
+    pub(super) from: ReadFrom,
+    /// The record that the first reply must begin with.
+    anchor: Option<SequenceNumber>,
+}
+
+/// A reply that leads on.
+pub(super) struct Accepted {
+    /// What of it is new.
+    pub(super) arrival: Arrival,
+    /// Records dropped, since they came before.
+    pub(super) repeats: u64,
+    /// Set if records may be lost in front of it.
+    pub(super) gap: Option<Gap>,
 }
 
 impl Place {
@@ -34,6 +56,8 @@ impl Place {
             continuation: None,
             refused_bytes: 0,
             last: None,
+            heard: None,
+            anchor: None,
             settled,
             opener,
             is_stream_in_doubt: false,
@@ -53,17 +77,40 @@ impl Place {
         }
     }
 
-    pub(super) fn read_from(&self) -> ReadFrom {
-        match &self.last {
+    /// A record's own number shows whether what follows it is still there, where that may be in doubt.
+    pub(super) fn poll_from(&self, now: Moment) -> Resume {
+        let from = match &self.last {
+            Some(last) if self.may_be_trimmed(now) => ReadFrom::AtSequenceNumber(last.clone()),
             Some(last) => ReadFrom::AfterSequenceNumber(last.clone()),
             None => self.from.clone(),
-        }
+        };
+        let anchor = match &from {
+            ReadFrom::AtSequenceNumber(sequence) => Some(sequence.clone()),
+            ReadFrom::AfterSequenceNumber(_) | ReadFrom::TrimHorizon | ReadFrom::Latest | ReadFrom::AtTimestamp(_) => {
+                None
+            }
+        };
+        Resume { from, anchor }
     }
 
     /// At the continuation and not after it: AWS allows both and says of neither that it is not a record's number. What
     /// repeats is dropped.
-    pub(super) fn subscribe_from(&self) -> ReadFrom {
-        self.continuation.clone().map_or_else(|| self.read_from(), ReadFrom::AtSequenceNumber)
+    pub(super) fn subscribe_from(&self, now: Moment) -> Resume {
+        match &self.continuation {
+            Some(continuation) if self.last.is_none() || !self.may_be_trimmed(now) => {
+                Resume { from: ReadFrom::AtSequenceNumber(continuation.clone()), anchor: self.anchor.clone() }
+            }
+            Some(_) | None => self.poll_from(now),
+        }
+    }
+
+    /// Kinesis agreed to go on there.
+    pub(super) fn resumed(&mut self, resume: Resume) {
+        self.anchor = resume.anchor;
+    }
+
+    fn may_be_trimmed(&self, now: Moment) -> bool {
+        self.heard.is_none_or(|(at, was_at_tip)| may_be_trimmed(was_at_tip, now.since(at)))
     }
 
     /// Once a LATEST iterator was made, "latest" is that moment: asking for LATEST again after a failure would skip what
@@ -76,18 +123,20 @@ impl Place {
     }
 
     /// Drops what was fetched or settled before; refuses a reply whose records are out of order, which is then read
-    /// again from the last good record. Also gives how many were dropped.
-    pub(super) fn accept(&mut self, mut arrival: Arrival) -> Result<(Arrival, u64), ReadError> {
+    /// again from the last good record. Also tells what was dropped, and what is missing.
+    pub(super) fn accept(&mut self, mut arrival: Arrival, now: Moment) -> Result<Accepted, ReadError> {
         if !arrival.records.is_sorted_by(|a, b| a.position <= b.position) {
             let message = "a reply's records are out of order".to_owned();
             return Err(ReadError::Unavailable { message });
         }
+        let gap = self.find_gap(&arrival);
+        self.heard = Some((now, arrival.millis_behind_latest.unwrap_or(0) == 0));
         let received = arrival.records.len();
         arrival.records.dedup_by(|later, earlier| later.position == earlier.position);
         let (last, settled) = (self.last.take(), &self.settled);
         if SeededBug::DeliversSettledAgain.is_on() {
             self.last = arrival.records.last().map(|record| record.position.sequence.clone()).or(last);
-            return Ok((arrival, 0));
+            return Ok(Accepted { arrival, repeats: 0, gap });
         }
         arrival.records.retain(|record| {
             last.as_ref().is_none_or(|last| record.position.sequence > *last)
@@ -104,6 +153,20 @@ impl Place {
         }
         self.last = arrival.records.last().map(|record| record.position.sequence.clone()).or(last);
         let repeats = (received - arrival.records.len()) as u64;
-        Ok((arrival, repeats))
+        Ok(Accepted { arrival, repeats, gap })
+    }
+
+    fn find_gap(&mut self, arrival: &Arrival) -> Option<Gap> {
+        match look_for(self.anchor.as_ref()?, &arrival.records) {
+            Anchor::Unknown => None,
+            Anchor::Holds => {
+                self.anchor = None;
+                None
+            }
+            Anchor::Lost(gap) => {
+                self.anchor = None;
+                Some(gap)
+            }
+        }
     }
 }

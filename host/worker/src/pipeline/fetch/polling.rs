@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use shardmill_core::pipeline::{is_lasting, is_told_to_all, is_trouble, read_again_after};
 use shardmill_core::ports::{Fetched, PacedBy, ReadError};
 use shardmill_core::seeded_bug::SeededBug;
 use tokio::time::Instant;
@@ -20,11 +21,13 @@ const READ_TIMEOUT: Duration = Duration::from_secs(40);
 pub(super) struct Poller {
     pace: Pace,
     failures: u32,
+    /// When the first of them came.
+    failing_since: Option<Instant>,
 }
 
 impl Poller {
     pub(super) fn new(reads: &ReadLimits) -> Self {
-        Self { pace: Pace::new(reads), failures: 0 }
+        Self { pace: Pace::new(reads), failures: 0, failing_since: None }
     }
 }
 
@@ -80,12 +83,18 @@ impl ShardReader {
         }
         if place.iterator.is_none() {
             let asked_at_ms = self.clock.wall_ms();
-            place.iterator = Some(self.reader.iterator(&self.shard, &place.read_from()).await?);
+            let resume = place.poll_from(self.clock.now());
+            place.iterator = Some(self.reader.iterator(&self.shard, &resume.from).await?);
+            place.resumed(resume);
             place.pin_latest(asked_at_ms);
         }
         let Some(iterator) = &place.iterator else { return Err(ReadError::ExpiredIterator) };
         let fetched = self.reader.fetch(iterator, self.options.reads.records_per_call).await;
-        let outcome = if fetched.is_ok() { "ok" } else { "failed" };
+        let outcome = match &fetched {
+            Ok(_) => "ok",
+            Err(ReadError::Throttled { .. }) => "throttled",
+            Err(_) => "failed",
+        };
         ::metrics::counter!(metrics::READS, "plugin" => self.options.plugin.to_string(), "outcome" => outcome)
             .increment(1);
         fetched
@@ -106,8 +115,8 @@ impl ShardReader {
         place.iterator = next;
         place.continuation = None;
         if poller.failures > 0 {
-            poller.failures = 0;
-            self.status.update_shard(&self.shard, |status| status.read_error = None);
+            (poller.failures, poller.failing_since) = (0, None);
+            self.show_read_error(None);
         }
         poller.pace.replied(taken.bytes, taken.is_idle);
         Ok(())
@@ -131,21 +140,30 @@ impl ShardReader {
             let _ = self.hand_over(&mut place.opener, end, reservation).await;
             return Err(Over);
         }
-        // A throttled or unanswered call changed nothing: its iterator still stands.
-        if !matches!(error, ReadError::Throttled { .. } | ReadError::Unavailable { .. }) {
+        // A call that was throttled, not answered, or stopped by the key changed nothing: its iterator still stands.
+        if matches!(error, ReadError::NotFound { .. } | ReadError::Refused { .. }) {
             place.iterator = None;
             place.is_stream_in_doubt = true;
             self.doubts.notify_one();
         }
-        let failures = poller.failures;
-        // The first failure of a row is shown; a throttle is ordinary on a shared shard and is shown only if it lasts.
-        let is_ordinary = matches!(error, ReadError::Throttled { .. }) && failures < 8;
-        if is_ordinary {
-            tracing::debug!(shard = %self.shard, %error, failures, "read throttled");
-        } else if failures.is_power_of_two() {
-            tracing::warn!(shard = %self.shard, %error, failures, "cannot read, trying again");
+        if is_told_to_all(error) {
+            // Kinesis answers, so that this reader is well: neither a new one nor another host would be told more.
+            self.heard_at.send_replace(self.clock.now());
         }
-        self.status.update_shard(&self.shard, |status| status.read_error = Some(error.to_string()));
-        Ok(Some(self.options.backoff.delay(failures, fastrand::f64())))
+        let failures = poller.failures;
+        let failing_for = poller.failing_since.get_or_insert_with(Instant::now).elapsed();
+        if is_trouble(error, failing_for) {
+            if failures.is_power_of_two() {
+                tracing::warn!(shard = %self.shard, %error, failures, "cannot read, trying again");
+            }
+            self.show_read_error(Some(error));
+        } else {
+            tracing::debug!(shard = %self.shard, %error, failures, "read throttled");
+        }
+        if is_lasting(failing_for) {
+            let trouble = Some(format!("cannot be read: {error}"));
+            self.trouble.send_if_modified(|told| std::mem::replace(told, trouble.clone()) != trouble);
+        }
+        Ok(Some(read_again_after(error, failures, self.options.backoff, fastrand::f64())))
     }
 }

@@ -71,8 +71,9 @@ impl ShardReader {
             place.is_stream_in_doubt = false;
         }
         let asked_at_ms = self.clock.wall_ms();
-        let from = place.subscribe_from();
-        let subscription = fan_out.subscriptions.subscribe(consumer, &self.shard, &from).await?;
+        let resume = place.subscribe_from(self.clock.now());
+        let subscription = fan_out.subscriptions.subscribe(consumer, &self.shard, &resume.from).await?;
+        place.resumed(resume);
         place.pin_latest(asked_at_ms);
         Ok(subscription)
     }
@@ -137,10 +138,8 @@ impl ShardReader {
         let arrival = Arrival { records, millis_behind_latest: Some(millis_behind_latest), ended };
         self.take_in(place, arrival, reservation).await?;
         place.continuation = continuation;
-        self.status.update_shard(&self.shard, |status| {
-            status.read_error = None;
-            status.subscription_error = None;
-        });
+        self.show_read_error(None);
+        self.status.update_shard(&self.shard, |status| status.subscription_error = None);
         Ok(())
     }
 
@@ -207,7 +206,7 @@ fn as_subscribe_error(error: ReadError) -> SubscribeError {
     match error {
         ReadError::Throttled { message } => SubscribeError::Throttled { message },
         ReadError::NotFound { message } => SubscribeError::NotFound { message },
-        ReadError::Refused { message } => SubscribeError::Refused { message },
+        ReadError::Refused { message } | ReadError::KeyUnusable { message } => SubscribeError::Refused { message },
         ReadError::Unavailable { message } => SubscribeError::Unavailable { message },
         ReadError::ExpiredIterator => SubscribeError::Unavailable { message: error.to_string() },
     }
