@@ -178,6 +178,9 @@ fn note(row: &mut Lease, progress: &Progress) {
         row.bytes_per_second = Some(rate);
     }
     row.stuck.clone_from(&progress.stuck);
+    if let Some(given_up) = &progress.given_up {
+        row.given_up = Some(given_up.clone());
+    }
 }
 
 impl LeaseStore for FakeLeaseStore {

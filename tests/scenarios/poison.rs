@@ -9,7 +9,7 @@ use harness::embedded::machine_now_ms;
 use harness::endpoint::Endpoint;
 use harness::flights::Output;
 use harness::guests::guest;
-use harness::process::{Host, eventually};
+use harness::process::{Host, eventually, shardmill};
 use harness::setting::{STREAM, Setting};
 use serde_json::Value;
 use shardmill_aws::{PutEntry, StreamWriter};
@@ -125,6 +125,7 @@ async fn poison_becomes_dead_letters_and_every_other_record_comes_out_once_and_i
         at(90),
         at(100),
     );
+    explained(&setting).await;
     let never = (0..count()).filter(|n| matches!(badness(*n), Some("trap" | "hang"))).count();
     let counted = host.metric("shardmill_records_given_up_total", "dead-letter").await;
     assert!((counted - never as f64).abs() < 0.5, "{counted} counted");
@@ -133,6 +134,17 @@ async fn poison_becomes_dead_letters_and_every_other_record_comes_out_once_and_i
     let letters = std::fs::read_to_string(dead).unwrap();
     check_letters(&letters.lines().map(str::to_owned).collect::<Vec<_>>());
     setting.stop().await;
+}
+
+/// Whoever asks about a shard is told the last record that was given up.
+async fn explained(setting: &Setting) {
+    let mut last = Vec::new();
+    for lease in setting.leases("poison").await {
+        let args = ["explain", lease.key.as_str(), "--application", "poison", "--local", "--watch-for", "0s", "--json"];
+        let told: Value = serde_json::from_slice(&shardmill(&args, setting.path()).await.stdout).unwrap();
+        last.extend(told["place"]["last-given-up"].as_str().map(str::to_owned));
+    }
+    assert!(!last.is_empty() && last.iter().all(|last| last.starts_with("dead-letter of ")), "{last:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -79,7 +79,9 @@ async fn every_good_record_is_settled_once_in_order_and_each_poison_record_is_a_
     for shard in fleet.stream.shards() {
         let status = shard_status(&host, &shard.id).unwrap();
         assert!(status.blocked.is_none() && status.given_up.last.is_some());
-        assert_eq!(fleet.row(&shard.id).unwrap().stuck, None);
+        let row = fleet.row(&shard.id).unwrap();
+        assert_eq!(row.stuck, None);
+        assert!(row.given_up.unwrap().starts_with("dead-letter of "), "for whoever asks later");
     }
 }
 

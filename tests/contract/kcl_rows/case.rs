@@ -132,8 +132,15 @@ impl Case {
 
 /// The row as a KCL reads it: without the attributes that shardmill adds, which a KCL ignores and keeps.
 fn without_ours(mut row: Item) -> Item {
-    const OURS: [&str; 6] =
-        ["pluginDigest", "millisBehindLatest", "settledArrivalMillis", "claimedBy", "heldSinceMillis", "stuckBecause"];
+    const OURS: [&str; 7] = [
+        "pluginDigest",
+        "millisBehindLatest",
+        "settledArrivalMillis",
+        "claimedBy",
+        "heldSinceMillis",
+        "stuckBecause",
+        "lastGivenUp",
+    ];
     for name in OURS {
         row.remove(name);
     }

@@ -108,6 +108,7 @@ pub async fn a_renewal_raises_the_counter_and_notes_progress(store: &dyn LeaseSt
         plugin_digest: digest.clone(),
         millis_behind_latest: Some(1_500),
         settled_arrival_ms: Some(1_700_000_000_123),
+        given_up: Some("skip of 7".to_owned()),
         ..Progress::default()
     };
     let token = applied(store.renew(&token, &progress).await.expect("an answer"));
@@ -117,6 +118,7 @@ pub async fn a_renewal_raises_the_counter_and_notes_progress(store: &dyn LeaseSt
     assert_eq!((row.counter, row.checkpoint), (LeaseCounter(3), Checkpoint::TrimHorizon));
     assert_eq!((row.plugin_digest, row.millis_behind_latest), (digest, Some(1_500)));
     assert_eq!(row.settled_arrival_ms, Some(1_700_000_000_123));
+    assert_eq!(row.given_up.as_deref(), Some("skip of 7"), "it stays until another one is given up");
 }
 
 /// S: a worker that lost its lease changes nothing, whichever write it tries.

@@ -158,6 +158,9 @@ fn facts(place: &Place, reading: &Reading) -> Vec<(&'static str, String)> {
     if let Some(digest) = &lease.plugin_digest {
         facts.push(("plugin", digest.as_str().get(..12).unwrap_or(digest.as_str()).to_owned()));
     }
+    if let Some(given_up) = &lease.given_up {
+        facts.push(("gave up", format!("last: {given_up}")));
+    }
     if let Some(claim) = &place.claim {
         facts.push(("claimed by", format!("{claim}, seen for {}", age(claim.waited))));
     }
@@ -239,6 +242,7 @@ fn place_json(place: &Place) -> Value {
         "millis-behind-latest": lease.millis_behind_latest,
         "settled-arrival-ms": lease.settled_arrival_ms,
         "bytes-per-second": lease.bytes_per_second,
+        "last-given-up": lease.given_up,
         "plugin-digest": lease.plugin_digest.as_ref().map(shardmill_core::plugin::PluginDigest::as_str),
         "claimed-by": place.claim.as_ref().map(|claim| json!({
             "worker": claim.by.as_str(), "is-fresh": claim.is_fresh,

@@ -182,6 +182,10 @@ fn held_write(
         values.insert(":rate".to_owned(), throughput(rate));
         set("throughputKBps = :rate");
     }
+    if let Some(given_up) = &progress.given_up {
+        values.insert(":given".to_owned(), text(given_up));
+        set("lastGivenUp = :given");
+    }
     let mut removed: Vec<&str> = if remove.is_empty() { Vec::new() } else { vec![remove] };
     match &progress.stuck {
         Some(why) => {

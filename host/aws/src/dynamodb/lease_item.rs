@@ -38,6 +38,8 @@ const SETTLED_ARRIVAL: &str = "settledArrivalMillis";
 const HELD_SINCE: &str = "heldSinceMillis";
 /// shardmill's own, for people.
 const STUCK: &str = "stuckBecause";
+/// shardmill's own, for people.
+const GIVEN_UP: &str = "lastGivenUp";
 /// KCL 3.x: KB a second with a fraction; the KCL 2.x ignores and keeps it.
 const THROUGHPUT: &str = "throughputKBps";
 
@@ -82,6 +84,7 @@ pub(super) fn encode(lease: &Lease) -> Item {
     put(HELD_SINCE, lease.held_since_ms.map(number));
     put(THROUGHPUT, lease.bytes_per_second.map(throughput));
     put(STUCK, lease.stuck.as_deref().map(text));
+    put(GIVEN_UP, lease.given_up.as_deref().map(text));
     item
 }
 
@@ -124,6 +127,7 @@ pub(super) fn decode(item: &Item) -> Result<Lease, String> {
         held_since_ms: unsigned(item, HELD_SINCE).ok().flatten(),
         bytes_per_second: read_throughput(item),
         stuck: string(item, STUCK).ok().flatten().map(str::to_owned),
+        given_up: string(item, GIVEN_UP).ok().flatten().map(str::to_owned),
     })
 }
 

@@ -124,6 +124,7 @@ fn lease(key: &str) -> Lease {
         plugin_digest: None,
         millis_behind_latest: None,
         settled_arrival_ms: None,
+        given_up: None,
         checkpoint_owner: None,
         claimant: None,
         held_since_ms: None,

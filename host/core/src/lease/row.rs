@@ -87,6 +87,8 @@ pub struct Lease {
     pub bytes_per_second: Option<u64>,
     /// shardmill, for people only: why the shard does not get on, if it does not.
     pub stuck: Option<String>,
+    /// shardmill, for people only: the last record that the failure policy gave up, and why.
+    pub given_up: Option<String>,
 }
 
 impl Lease {
@@ -109,6 +111,7 @@ impl Lease {
             held_since_ms: None,
             bytes_per_second: None,
             stuck: None,
+            given_up: None,
         }
     }
 

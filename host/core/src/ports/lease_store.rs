@@ -110,6 +110,8 @@ pub struct Progress {
     pub bytes_per_second: Option<u64>,
     /// Why the shard does not get on; `None` clears what was noted before.
     pub stuck: Option<String>,
+    /// The last record that the failure policy gave up, and why; `None` leaves what was noted before.
+    pub given_up: Option<String>,
 }
 
 /// A checkpoint to be written.

@@ -81,6 +81,8 @@ pub(crate) struct Consumer {
     pub(super) retries: Retries,
     /// Why it does not get on, as the row says.
     pub(super) stuck: Option<String>,
+    /// What the row says of the last record given up.
+    pub(super) last_given_up: Option<String>,
     /// Calls of the plugin in a row that did not come back.
     pub(super) hangs: u32,
     reading: Reading,
@@ -166,6 +168,7 @@ impl Consumer {
             headway,
             retries: Retries::default(),
             stuck: None,
+            last_given_up: None,
             hangs: 0,
             reading,
             chunks,
@@ -348,6 +351,7 @@ impl Consumer {
             // The keeper measures it.
             bytes_per_second: None,
             stuck: self.stuck.clone().or_else(|| self.reading.told.borrow().clone()),
+            given_up: self.last_given_up.clone(),
         }
     }
 

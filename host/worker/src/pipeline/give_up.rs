@@ -12,6 +12,9 @@ use crate::grant::Stopped;
 use crate::metrics;
 use crate::status::{BlockedStatus, ShardState};
 
+/// How much of it the row holds: a write of up to 1 KB costs one unit (AWS), and there is more in it.
+const NOTE_CHARS_MAX: usize = 300;
+
 impl Consumer {
     /// Gives up those of `records` that are ruled so: stored before they are settled, if they are to be stored.
     pub(super) async fn give_up_records(&mut self, records: &[Record], rulings: &[Ruling]) -> Result<(), Stopped> {
@@ -78,6 +81,7 @@ impl Consumer {
         self.retries.forget(position);
         self.buffer.settled(record.cost_bytes());
         let last = format!("{decision} of {position}, {cause} after {deliveries} deliveries: {reason}");
+        self.last_given_up = Some(last.chars().take(NOTE_CHARS_MAX).collect());
         self.status.update_shard(&self.shard, |status| {
             let count = match then {
                 GiveUp::DeadLetter(_) => &mut status.given_up.dead_lettered,
