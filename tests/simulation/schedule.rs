@@ -5,7 +5,8 @@ use std::time::Duration;
 use shardmill_worker::WorkerOptions;
 
 use crate::options;
-use crate::weather::Weather;
+use crate::poison::{Poisons, draw_policy};
+use crate::weather::{Fault, Weather};
 
 /// The plan of a run.
 #[derive(Debug, Clone)]
@@ -26,6 +27,8 @@ pub struct Schedule {
     pub clock_error_max: f64,
     /// Longest wait between two puts.
     pub put_every_max: Duration,
+    /// Records that fail, whoever gets them.
+    pub poisons: Poisons,
     /// Whether the healed fleet, once settled, loses a host in order and one by a crash, and then has a quiet time.
     pub has_drill: bool,
 }
@@ -54,8 +57,8 @@ pub struct Storms {
 }
 
 impl Schedule {
-    /// The plan of `seed`.
-    pub fn draw(seed: u64) -> Self {
+    /// The plan of `seed`; a plain one has no failure policy, and nothing else that was added after it.
+    pub fn draw(seed: u64, is_plain: bool) -> Self {
         let mut dice = fastrand::Rng::with_seed(seed ^ 0x5ced_01e5);
         let mut later = fastrand::Rng::with_seed(seed ^ 0x1a7e_0001);
         let faults_for = match dice.u32(0..100) {
@@ -82,7 +85,7 @@ impl Schedule {
         // Hours cost little: hosts without leases only knock now and then.
         let outage_lasts = if dice.u32(0..10) == 0 { dice.u64(3_600..4 * 3_600) } else { dice.u64(5..60) };
         let storms = Storms { outage_lasts: Duration::from_secs(outage_lasts), ..storms };
-        Self {
+        let mut schedule = Self {
             options: options::draw(&mut dice, &mut later),
             weather: Weather::draw(&mut dice, &mut later),
             hosts: dice.usize(1..=4),
@@ -92,6 +95,24 @@ impl Schedule {
             clock_error_max: if dice.bool() { 0.0 } else { 0.045 },
             put_every_max: Duration::from_millis(dice.u64(500..4_000)),
             has_drill: later.u32(0..3) == 0,
+            poisons: Poisons::default(),
+        };
+        if !is_plain {
+            schedule.draw_policy(&mut fastrand::Rng::with_seed(seed ^ 0x9015_0001));
+        }
+        schedule
+    }
+
+    /// Half of the runs have a policy of their own, and poison for it.
+    fn draw_policy(&mut self, dice: &mut fastrand::Rng) {
+        if dice.bool() {
+            return;
+        }
+        let policy = draw_policy(dice);
+        self.poisons = Poisons::draw(dice, &policy, self.clock_error_max > 0.0);
+        self.options.failure = policy;
+        if dice.u32(0..3) == 0 {
+            self.weather.chances.insert(Fault::DeadLetterError, 0.5 * 10_f64.powf(-1.5 * dice.f64()));
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 
+use aws_smithy_types::base64;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
@@ -103,12 +104,14 @@ impl Stream {
         world.note(What::Topology(Topology::Created { identity: 1, shards: created }));
     }
 
-    /// Puts records with these partition keys, as a producer who always gets its answer.
-    pub async fn put(&self, world: &World, keys: &[String]) {
-        let records: Vec<_> = keys.iter().map(|key| json!({"Data": "c2hhcmRtaWxs", "PartitionKey": key})).collect();
+    /// Puts records with these partition keys and data, as a producer who always gets its answer.
+    pub async fn put(&self, world: &World, records: &[(String, &[u8])]) {
+        let keys = records.iter().map(|(key, _)| key);
+        let entry = |(key, data): &(String, &[u8])| json!({"Data": base64::encode(data), "PartitionKey": key});
+        let records: Vec<_> = records.iter().map(entry).collect();
         let reply = self.ask("PutRecords", &json!({"StreamName": STREAM, "Records": records})).await;
         let mut shards = lock(&self.shards);
-        for (key, result) in keys.iter().zip(reply["Records"].as_array().into_iter().flatten()) {
+        for (key, result) in keys.zip(reply["Records"].as_array().into_iter().flatten()) {
             let (Some(shard), Some(sequence)) = (result["ShardId"].as_str(), result["SequenceNumber"].as_str()) else {
                 continue;
             };

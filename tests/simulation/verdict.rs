@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use shardmill_core::pipeline::{self, Order};
 use shardmill_core::plan::Balance;
-use shardmill_invariants::history::{Checkpoint, Micros};
+use shardmill_invariants::history::{CallResult, Checkpoint, Event, Micros, What};
+use shardmill_invariants::policy::{GiveUp, Policy};
 use shardmill_invariants::{Bounds, Limits, check};
 
 use crate::host::DRAIN_LIMIT;
@@ -52,6 +54,13 @@ pub fn unsettled(world: &World, alive: &BTreeSet<String>) -> Vec<String> {
     missing
 }
 
+/// Whether `host`'s last call on a row had no answer, so that it does not know whether the lease is its own.
+pub fn is_in_doubt(history: &[Event], key: &str, host: &str) -> bool {
+    let is_of_row = |event: &&Event| matches!(&event.what, What::Called(call) if call.key == key && call.host == host);
+    let last = history.iter().rev().find(is_of_row);
+    matches!(last.map(|event| &event.what), Some(What::Called(call)) if call.result == CallResult::Unknown)
+}
+
 /// How many records no checkpoint covers.
 pub fn behind(world: &World) -> usize {
     let rows = world.tables.leases();
@@ -78,14 +87,34 @@ pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros) -> Vec<Stri
         ..Bounds::default()
     };
     let batch = options.batches.records as u64;
+    let is_by_key = options.failure.order == Order::Key;
     let limits = Limits {
         healed_at: Some(healed_at),
-        // What makes a checkpoint due, the batch that overshoots it, and the batch in flight.
-        repeats_max: options.checkpoints.records + 2 * batch,
+        // What makes a checkpoint due, the batch that overshoots it, and the batch in flight; by key, all since the oldest
+        // record that is tried again.
+        repeats_max: if is_by_key { u64::MAX } else { options.checkpoints.records + 2 * batch },
         bounds,
+        policy: policy(schedule),
         ..Limits::new(micros(options.leases.duration), world.now())
     };
     check(&world.history(), &limits).iter().map(ToString::to_string).collect()
+}
+
+/// The judge's own words for the hosts' policy.
+fn policy(schedule: &Schedule) -> Policy {
+    let policy = &schedule.options.failure;
+    Policy {
+        attempts: policy.attempts,
+        max_age: policy.max_age.map(micros),
+        bisect: policy.bisect,
+        then: policy.then.as_ref().map(|then| match then {
+            pipeline::GiveUp::DeadLetter(_) => GiveUp::DeadLetter,
+            pipeline::GiveUp::Skip => GiveUp::Skip,
+            pipeline::GiveUp::Halt => GiveUp::Halt,
+        }),
+        by_key: policy.order == Order::Key,
+        is_age_unsure: schedule.clock_error_max > 0.0,
+    }
 }
 
 fn micros(duration: Duration) -> Micros {

@@ -54,6 +54,8 @@ pub enum Fault {
     StaleListing,
     /// The plugin holds records back: they are handled, but may not be checkpointed yet.
     HoldBack,
+    /// The sink of dead letters refuses.
+    DeadLetterError,
 }
 
 impl Fault {

@@ -35,8 +35,14 @@ fn no_seed_breaks_a_promise() {
 #[test]
 fn what_failed_once_stays_mended() {
     let lines = include_str!("../regressions.txt").lines();
-    for seed in lines.map(|line| line.split('#').next().unwrap_or_default().trim()).filter(|seed| !seed.is_empty()) {
-        let (is_right, text) = simulate(&["--seeds", seed]);
+    for line in lines.map(|line| line.split('#').next().unwrap_or_default().trim()).filter(|line| !line.is_empty()) {
+        let (seed, plain) = match line.split_once(' ') {
+            Some((seed, "plain")) => (seed, Some("--plain")),
+            Some((_, other)) => panic!("{other:?} is not known"),
+            None => (line, None),
+        };
+        let arguments: Vec<&str> = ["--seeds", seed].into_iter().chain(plain).collect();
+        let (is_right, text) = simulate(&arguments);
         assert!(is_right, "{text}");
     }
 }

@@ -69,9 +69,11 @@ impl Consumer {
     /// The one place where a record leaves without having been handled.
     fn settle_given_up(&mut self, record: &Record, ruling: &Ruling, cause: Cause, then: &GiveUp) {
         let (position, key_hash) = (&record.position, format!("{:032x}", record.key_hash()));
-        let (decision, deliveries) = (then.as_str(), ruling.tried.deliveries);
+        let (epoch, decision, deliveries) = (self.instance.epoch(), then.as_str(), ruling.tried.deliveries);
         let reason = &ruling.message;
-        tracing::warn!(shard = %self.shard, %position, key_hash, decision, %cause, deliveries, reason, "record given up");
+        tracing::warn!(
+            shard = %self.shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "record given up"
+        );
         self.count_given_up(cause, then);
         self.headway.ledger.give_up(position);
         self.headway.unwritten.add(1, record.data.len() as u64, self.ports.clock.now());
