@@ -20,6 +20,7 @@ pub mod observed;
 pub mod options;
 pub mod plugin;
 pub mod poison;
+pub mod producer;
 pub mod reached;
 pub mod report;
 pub mod run;

@@ -1,8 +1,15 @@
 //! Rare states that a history has reached: counted, so that nobody believes in tests that never got there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use shardmill_invariants::history::{Delivery, Event, Outcome, What};
+use shardmill_invariants::history::{Checkpoint, Delivery, Event, Outcome, Place, What, Write, WriteKind};
+
+/// What is remembered of a history.
+#[derive(Default)]
+struct Seen {
+    grants: BTreeMap<(String, u64), Last>,
+    produced: BTreeMap<String, BTreeSet<Place>>,
+}
 
 /// What is remembered of a grant's last delivery.
 struct Last {
@@ -13,24 +20,43 @@ struct Last {
 
 /// Counts what the history shows.
 pub fn count(history: &[Event], mut count: impl FnMut(&str)) {
-    let mut grants: BTreeMap<(String, u64), Last> = BTreeMap::new();
+    let mut seen = Seen::default();
     for event in history {
         match &event.what {
+            What::Produced { shard, at, .. } => {
+                seen.produced.entry(shard.clone()).or_default().insert(at.clone());
+            }
             What::DeliveryStarted(delivery) => {
                 let grant = (delivery.shard.clone(), delivery.epoch);
-                if let Some(last) = grants.get(&grant) {
-                    followed(last, delivery, &mut count);
+                match seen.grants.get(&grant) {
+                    Some(last) => followed(last, delivery, &mut count),
+                    None if seen.begins_inside(delivery) => count("reached: resumed inside an aggregate"),
+                    None => {}
                 }
-                grants.insert(grant, Last { delivery: delivery.clone(), outcome: None, failed: 0 });
+                seen.grants.insert(grant, Last { delivery: delivery.clone(), outcome: None, failed: 0 });
             }
             What::DeliveryEnded { id, outcome, failed } => {
-                if let Some(last) = grants.values_mut().find(|last| last.delivery.id == *id) {
+                if let Some(last) = seen.grants.values_mut().find(|last| last.delivery.id == *id) {
                     (last.outcome, last.failed) = (Some(*outcome), failed.len());
                 }
             }
             What::DeadLettered { .. } => count("reached: dead letter written"),
+            What::Written(write) if seen.ends_inside(write) => count("reached: checkpoint inside an aggregate"),
             _ => {}
         }
+    }
+}
+
+impl Seen {
+    fn begins_inside(&self, delivery: &Delivery) -> bool {
+        delivery.places.first().is_some_and(|first| first.sub > 0)
+    }
+
+    fn ends_inside(&self, write: &Write) -> bool {
+        let Some(Checkpoint::At(at)) = write.after.as_ref().map(|row| &row.checkpoint) else { return false };
+        let next = Place { sub: at.sub + 1, ..at.clone() };
+        write.kind == WriteKind::Checkpoint
+            && self.produced.get(&write.key).is_some_and(|produced| produced.contains(&next))
     }
 }
 

@@ -6,6 +6,7 @@ use shardmill_worker::WorkerOptions;
 
 use crate::options;
 use crate::poison::{Poisons, draw_policy};
+use crate::producer::Producer;
 use crate::weather::{Fault, Weather};
 
 /// The plan of a run.
@@ -27,8 +28,8 @@ pub struct Schedule {
     pub clock_error_max: f64,
     /// Longest wait between two puts.
     pub put_every_max: Duration,
-    /// Records that fail, whoever gets them.
-    pub poisons: Poisons,
+    /// What is put into the stream.
+    pub producer: Producer,
     /// Whether the healed fleet, once settled, loses a host in order and one by a crash, and then has a quiet time.
     pub has_drill: bool,
 }
@@ -95,10 +96,11 @@ impl Schedule {
             clock_error_max: if dice.bool() { 0.0 } else { 0.045 },
             put_every_max: Duration::from_millis(dice.u64(500..4_000)),
             has_drill: later.u32(0..3) == 0,
-            poisons: Poisons::default(),
+            producer: Producer::default(),
         };
         if !is_plain {
             schedule.draw_policy(&mut fastrand::Rng::with_seed(seed ^ 0x9015_0001));
+            schedule.producer.draw_aggregates(&mut fastrand::Rng::with_seed(seed ^ 0xa669_0001));
         }
         schedule
     }
@@ -109,7 +111,8 @@ impl Schedule {
             return;
         }
         let policy = draw_policy(dice);
-        self.poisons = Poisons::draw(dice, &policy, self.clock_error_max > 0.0);
+        self.producer.poisons = Poisons::draw(dice, &policy, self.clock_error_max > 0.0);
+        self.producer.suit(&policy);
         self.options.failure = policy;
         if dice.u32(0..3) == 0 {
             self.weather.chances.insert(Fault::DeadLetterError, 0.5 * 10_f64.powf(-1.5 * dice.f64()));

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use shardmill_core::pipeline::Order;
-
 use crate::driver::{Driver, Slot};
 use crate::stream::neighbours;
 use crate::weather::{Direction, Partition, Service};
@@ -97,14 +95,10 @@ impl Driver {
     /// Puts a few records.
     pub(crate) async fn put(&mut self) {
         let count = self.dice.u64(1..6);
-        let mut keys: Vec<String> = (0..count).map(|_| format!("key-{}", self.dice.u32(0..40))).collect();
+        let keys: Vec<String> = (0..count).map(|_| format!("key-{}", self.dice.u32(0..40))).collect();
         self.keys_made += count;
         let Self { schedule, contents, .. } = self;
-        if schedule.options.failure.order == Order::Key {
-            // So few that records of a key follow each other closely.
-            keys.iter_mut().for_each(|key| *key = format!("key-{}", contents.u32(0..8)));
-        }
-        let records: Vec<_> = keys.into_iter().map(|key| (key, schedule.poisons.next_data(contents))).collect();
+        let records: Vec<_> = keys.into_iter().map(|key| schedule.producer.next(key, contents)).collect();
         self.world.stream.put(&self.world, &records).await;
     }
 

@@ -14,6 +14,7 @@ use shardmill_invariants::history::{Micros, Place, ShardInfo, Topology, What};
 use tower::ServiceExt;
 
 use crate::options::STREAM;
+use crate::producer::Entry;
 use crate::weather::Fault;
 use crate::wire::{Reply, Sent, contains};
 use crate::world::{World, lock};
@@ -104,20 +105,22 @@ impl Stream {
         world.note(What::Topology(Topology::Created { identity: 1, shards: created }));
     }
 
-    /// Puts records with these partition keys and data, as a producer who always gets its answer.
-    pub async fn put(&self, world: &World, records: &[(String, &[u8])]) {
-        let keys = records.iter().map(|(key, _)| key);
-        let entry = |(key, data): &(String, &[u8])| json!({"Data": base64::encode(data), "PartitionKey": key});
-        let records: Vec<_> = records.iter().map(entry).collect();
+    /// Puts these records, as a producer who always gets its answer.
+    pub async fn put(&self, world: &World, entries: &[Entry]) {
+        let record = |entry: &Entry| json!({"Data": base64::encode(&entry.data), "PartitionKey": entry.key});
+        let records: Vec<_> = entries.iter().map(record).collect();
         let reply = self.ask("PutRecords", &json!({"StreamName": STREAM, "Records": records})).await;
         let mut shards = lock(&self.shards);
-        for (key, result) in keys.zip(reply["Records"].as_array().into_iter().flatten()) {
+        for (entry, result) in entries.iter().zip(reply["Records"].as_array().into_iter().flatten()) {
             let (Some(shard), Some(sequence)) = (result["ShardId"].as_str(), result["SequenceNumber"].as_str()) else {
                 continue;
             };
-            let at = Place::plain(sequence);
-            shards.get_mut(shard).expect("a known shard").places.push(at.clone());
-            world.note(What::Produced { shard: shard.to_owned(), at, key: key.clone() });
+            let truth = shards.get_mut(shard).expect("a known shard");
+            for (sub, key) in (0..).zip(&entry.inside) {
+                let at = Place { sub, ..Place::plain(sequence) };
+                truth.places.push(at.clone());
+                world.note(What::Produced { shard: shard.to_owned(), at, key: key.clone() });
+            }
         }
     }
 
