@@ -228,6 +228,7 @@ pub async fn run(seed: u64, is_plain: bool, file: Option<TraceFile>) -> SeedRepo
     let shards = driver.schedule.shards;
     driver.world.stream.create(&driver.world, shards).await;
     *driver.world.weather() = weather;
+    driver.world.stream.shorten_subscriptions(driver.schedule.subscription_lasts);
     for _ in 0..driver.schedule.hosts {
         driver.add_host();
     }

@@ -13,6 +13,7 @@
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
 pub mod driver;
+mod events;
 pub mod hearing;
 pub mod host;
 pub mod lanes;

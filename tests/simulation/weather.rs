@@ -56,6 +56,10 @@ pub enum Fault {
     HoldBack,
     /// The sink of dead letters refuses.
     DeadLetterError,
+    /// A subscription's connection breaks in the middle of an event.
+    CutSubscription,
+    /// A subscription's connection stays, but nothing comes any more.
+    SilentSubscription,
 }
 
 impl Fault {
