@@ -211,7 +211,7 @@ impl Driver {
         let owned = rows.filter_map(|(key, row)| Some((key, row.owner?)));
         // A host that lost a lease by silence has nothing to give back, until its next look.
         let history = self.world.history();
-        let owned = owned.filter(|(key, owner)| !verdict::is_in_doubt(&history, key, owner));
+        let owned = owned.filter(|(key, owner)| !verdict::is_in_doubt(&history, key, owner, healed_at));
         let owned = owned.map(|(key, owner)| format!("all hosts have drained, but {owner} still owns {key}"));
         // The office of one that crashed, perhaps under the name of one of these, is taken only once it was silent for long.
         let leads = self.world.tables.leader().filter(|(host, since)| names.contains(host) && *since >= healed_at);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shardmill_core::pipeline::{self, Order};
 use shardmill_core::plan::Balance;
-use shardmill_invariants::history::{CallResult, Checkpoint, Event, Micros, What};
+use shardmill_invariants::history::{CallResult, Checkpoint, Event, Micros, What, WriteKind};
 use shardmill_invariants::policy::{GiveUp, Policy};
 use shardmill_invariants::{Bounds, Limits, check};
 
@@ -54,11 +54,17 @@ pub fn unsettled(world: &World, alive: &BTreeSet<String>) -> Vec<String> {
     missing
 }
 
-/// Whether `host`'s last call on a row had no answer, so that it does not know whether the lease is its own.
-pub fn is_in_doubt(history: &[Event], key: &str, host: &str) -> bool {
-    let is_of_row = |event: &&Event| matches!(&event.what, What::Called(call) if call.key == key && call.host == host);
-    let last = history.iter().rev().find(is_of_row);
-    matches!(last.map(|event| &event.what), Some(What::Called(call)) if call.result == CallResult::Unknown)
+/// Whether `host` was left in doubt about a row by faults: its last call had no answer, or was a take sent before the
+/// healing, which the SDK sent again until it came too late to hold anything.
+pub fn is_in_doubt(history: &[Event], key: &str, host: &str, healed_at: Micros) -> bool {
+    let of_row = |event: &Event| match &event.what {
+        What::Called(call) if call.key == key && call.host == host => Some(call.clone()),
+        _ => None,
+    };
+    history.iter().rev().find_map(of_row).is_some_and(|call| {
+        let is_old_take = matches!(call.kind, Some(WriteKind::Take { .. })) && call.sent_at < healed_at;
+        call.result == CallResult::Unknown || is_old_take
+    })
 }
 
 /// How many records no checkpoint covers.

@@ -63,6 +63,9 @@ impl Place {
     /// At the continuation and not after it: AWS allows both and says of neither that it is not a record's number. What
     /// repeats is dropped.
     pub(super) fn subscribe_from(&self) -> ReadFrom {
+        if SeededBug::RenewsAtLatest.is_on() && self.continuation.is_some() {
+            return ReadFrom::Latest;
+        }
         self.continuation.clone().map_or_else(|| self.read_from(), ReadFrom::AtSequenceNumber)
     }
 
