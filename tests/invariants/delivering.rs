@@ -63,16 +63,20 @@ fn started(world: &World, (grant, delivery): (&Grant, &Delivery), limits: &Limit
     let is_by_key = limits.policy.by_key;
     let is_rewind = grant.is_rewind(delivery);
     let broken = out_of_order(grant, delivery)
-        .or_else(|| match is_by_key {
-            false => passes_pending(grant, delivery, is_rewind),
-            true => lanes::passes_pending(grant, shard, delivery),
+        .or_else(|| {
+            if is_by_key {
+                return lanes::passes_pending(grant, shard, delivery);
+            }
+            passes_pending(grant, delivery, is_rewind)
         })
         .or_else(|| before_start(grant, delivery))
         .or_else(|| given_up(grant, delivery, limits))
         .or_else(|| repeat(grant, shard, delivery, is_rewind))
-        .or_else(|| match is_by_key {
-            false => left_out(world, grant, shard, delivery, is_rewind),
-            true => lanes::left_out(grant, shard, delivery),
+        .or_else(|| {
+            if is_by_key {
+                return lanes::left_out(grant, shard, delivery);
+            }
+            left_out(world, grant, shard, delivery, is_rewind)
         });
     if let Some((invariant, what)) = broken {
         report

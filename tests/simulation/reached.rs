@@ -30,7 +30,7 @@ pub fn count(history: &[Event], mut count: impl FnMut(&str)) {
                 let grant = (delivery.shard.clone(), delivery.epoch);
                 match seen.grants.get(&grant) {
                     Some(last) => followed(last, delivery, &mut count),
-                    None if seen.begins_inside(delivery) => count("reached: resumed inside an aggregate"),
+                    None if begins_inside(delivery) => count("reached: resumed inside an aggregate"),
                     None => {}
                 }
                 seen.grants.insert(grant, Last { delivery: delivery.clone(), outcome: None, failed: 0 });
@@ -48,16 +48,16 @@ pub fn count(history: &[Event], mut count: impl FnMut(&str)) {
 }
 
 impl Seen {
-    fn begins_inside(&self, delivery: &Delivery) -> bool {
-        delivery.places.first().is_some_and(|first| first.sub > 0)
-    }
-
     fn ends_inside(&self, write: &Write) -> bool {
         let Some(Checkpoint::At(at)) = write.after.as_ref().map(|row| &row.checkpoint) else { return false };
         let next = Place { sub: at.sub + 1, ..at.clone() };
         write.kind == WriteKind::Checkpoint
             && self.produced.get(&write.key).is_some_and(|produced| produced.contains(&next))
     }
+}
+
+fn begins_inside(delivery: &Delivery) -> bool {
+    delivery.places.first().is_some_and(|first| first.sub > 0)
 }
 
 fn followed(last: &Last, next: &Delivery, count: &mut impl FnMut(&str)) {

@@ -65,7 +65,7 @@ pub struct Storms {
 }
 
 impl Schedule {
-    /// The plan of `seed`; a plain one has no failure policy, and nothing else that was added after it.
+    /// The plan of `seed`; a plain one has no failure policy, no aggregates and no fan-out.
     pub fn draw(seed: u64, is_plain: bool) -> Self {
         let mut dice = fastrand::Rng::with_seed(seed ^ 0x5ced_01e5);
         let mut later = fastrand::Rng::with_seed(seed ^ 0x1a7e_0001);

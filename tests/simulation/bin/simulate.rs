@@ -18,11 +18,12 @@ use shardmill_simulation::trace_file::TraceFile;
 const REGRESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/regressions.txt");
 
 #[derive(Parser)]
+#[allow(clippy::struct_excessive_bools, reason = "switches of a command line")]
 struct Arguments {
     /// One seed, or FIRST..END.
     #[arg(long, default_value = "0..100", value_parser = parse_seeds)]
     seeds: std::ops::Range<u64>,
-    /// Without what was added to the simulator since its first seeds were written down: failure policies.
+    /// Without failure policies, aggregates and fan-out, which earlier seeds did not draw.
     #[arg(long)]
     plain: bool,
     /// Runs at once.
