@@ -135,8 +135,20 @@ impl StreamControl for EmbeddedStream {
     }
 }
 
+/// Lets `stream` take records of 10 MiB (AWS limit).
+///
+/// # Panics
+///
+/// If that is refused.
+pub async fn take_large_records(client: &aws_sdk_kinesis::Client, stream: &StreamName) {
+    let described = client.describe_stream_summary().stream_name(stream.as_str()).send().await.expect("described");
+    let arn = described.stream_description_summary().expect("a summary").stream_arn();
+    client.update_max_record_size().stream_arn(arn).max_record_size_in_kib(10_240).send().await.expect("raised");
+}
+
+/// The machine's wall clock, which is the emulator's too, in milliseconds since the Unix epoch.
 #[expect(clippy::disallowed_methods, reason = "the emulator's clock is the machine's")]
-fn machine_now_ms() -> u64 {
+pub fn machine_now_ms() -> u64 {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }

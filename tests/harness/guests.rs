@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 
 const TARGET: &str = "wasm32-wasip2";
 const PACKAGES: [&str; 3] = ["shardmill-guests", "earthquakes", "flights"];
-const EXAMPLES: [&str; 4] = ["noop", "echo", "evil", "versioned"];
+const EXAMPLES: [&str; 5] = ["noop", "echo", "evil", "poison", "versioned"];
 
-/// The bytes of a guest: `noop`, `echo`, `evil`, `earthquakes` or `flights`.
+/// The bytes of a guest: `noop`, `echo`, `evil`, `poison`, `earthquakes` or `flights`.
 ///
 /// # Panics
 ///

@@ -6,6 +6,7 @@
 pub mod aggregates;
 pub mod contract;
 pub mod embedded;
+pub mod endpoint;
 pub mod fake_coordinator;
 pub mod fake_dead_letters;
 pub mod fake_fan_out;
@@ -19,6 +20,7 @@ pub mod guests;
 pub mod kcl_peer;
 pub mod native;
 pub mod process;
+pub mod rig;
 pub mod setting;
 pub mod shared_stream;
 pub mod throttle;

@@ -131,6 +131,8 @@ path = "{id}.ndjson"
 destination = "out"
 [plugin.versioned.config]
 destination = "out"
+[plugin.poison.config]
+destination = "out"
 "#
         );
         let file = format!("{id}.toml");

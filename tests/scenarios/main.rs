@@ -2,7 +2,8 @@
 //!
 //! `SHARDMILL_FLIGHTS=flights.ndjson.gz` runs them on another file than the slice in the repository, and then
 //! `SHARDMILL_AGGREGATES` has to name the same in aggregates (`tests/kpl/aggregate.py` makes them);
-//! `SHARDMILL_KILLS` and `SHARDMILL_SWAPS` set how often hosts are killed and files replaced.
+//! `SHARDMILL_KILLS` and `SHARDMILL_SWAPS` set how often hosts are killed and files replaced, `SHARDMILL_POISONED` how
+//! many records the stream with poison in it gets.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stderr, reason = "figures for whoever runs these on the whole input")]
@@ -17,10 +18,13 @@ mod fleet;
 mod handover;
 mod hostile;
 mod known_answer;
+mod large_records;
+mod poison;
 mod removal;
 mod several;
 mod sinks;
 mod swaps;
+mod trial;
 
 /// A number from the environment.
 fn setting(name: &str, default: usize) -> usize {

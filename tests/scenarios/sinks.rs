@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::StatusCode;
+use harness::endpoint::Endpoint;
 use harness::flights;
 use harness::guests::guest;
 use harness::process::{eventually, shardmill};
@@ -18,65 +15,36 @@ use shardmill_aws::{KinesisReader, StreamAdmin};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::{DeadLetter, StreamReader};
 use shardmill_core::stream::{Position, ReadFrom, Record, SequenceNumber, ShardId, StreamName};
-use tokio::task::JoinSet;
 
 const READS: &str = "[reads]\ncalls-per-second = 50.0\nbytes-per-second = \"1GiB\"\nidle-every = \"50ms\"\n";
-
-/// An endpoint that refuses while it is told to, and keeps the lines it took.
-#[derive(Default)]
-struct Endpoint {
-    refusing: AtomicUsize,
-    refused: AtomicUsize,
-    lines: Mutex<Vec<String>>,
-}
-
-async fn take(State(endpoint): State<Arc<Endpoint>>, body: String) -> StatusCode {
-    let status = endpoint.refusing.load(Ordering::SeqCst);
-    if status > 0 {
-        endpoint.refused.fetch_add(1, Ordering::SeqCst);
-        return StatusCode::from_u16(u16::try_from(status).unwrap()).unwrap();
-    }
-    endpoint.lines.lock().unwrap().extend(body.lines().map(str::to_owned));
-    StatusCode::OK
-}
-
-async fn serve(endpoint: &Arc<Endpoint>) -> (String, JoinSet<()>) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let app = axum::Router::new().fallback(take).with_state(Arc::clone(endpoint));
-    let mut serving = JoinSet::new();
-    serving.spawn(async move { axum::serve(listener, app).await.unwrap() });
-    (address, serving)
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_endpoint_blocks_its_plugin_visibly_and_no_other_and_loses_nothing() {
     let setting = Setting::new(2).await;
-    let endpoint = Arc::new(Endpoint::default());
-    endpoint.refusing.store(503, Ordering::SeqCst);
-    let (address, _serving) = serve(&endpoint).await;
+    let endpoint = Endpoint::refusing(503).await;
     setting.drop_plugin("echo", &guest("echo"));
     setting.drop_plugin("flights", &guest("flights"));
+    let url = &endpoint.url;
     let config = format!(
-        "{READS}[host]\nadmin = \"127.0.0.1:0\"\n[retry]\ncap = \"200ms\"\n[sinks.hook]\ntype = \"http\"\nurl = \"http://{address}/in\"\n\
+        "{READS}[host]\nadmin = \"127.0.0.1:0\"\n[retry]\ncap = \"200ms\"\n[sinks.hook]\ntype = \"http\"\nurl = \"{url}\"\n\
          [plugin.echo.config]\ndestination = \"hook\"\n"
     );
     let host = setting.host_with("a", &config);
     let last = setting.put(&flights::input()).await;
     // The other plugin gets through while the endpoint refuses.
     setting.until_checkpointed("flights", &last).await;
-    eventually("some refusals", || endpoint.refused.load(Ordering::SeqCst) > 5).await;
+    eventually("some refusals", || endpoint.refused() > 5).await;
     let reason = blocked(&host.status().await, "echo");
     assert!(reason.contains("sink hook cannot store output: 503"), "{reason}");
     let rows = setting.leases("echo").await;
     assert!(rows.iter().all(|row| row.checkpoint == shardmill_core::lease::Checkpoint::TrimHorizon));
 
-    endpoint.refusing.store(0, Ordering::SeqCst);
+    endpoint.take();
     setting.until_checkpointed("echo", &last).await;
     assert!(host.terminate().await.success());
     let mut carriers = BTreeMap::<String, u64>::new();
-    for line in endpoint.lines.lock().unwrap().iter() {
-        let flight: Value = serde_json::from_str(line).unwrap();
+    for line in endpoint.lines() {
+        let flight: Value = serde_json::from_str(&line).unwrap();
         *carriers.entry(flight["carrier"].as_str().unwrap().to_owned()).or_default() += 1;
     }
     assert_eq!(carriers, flights::expected(), "each record once");
@@ -226,19 +194,18 @@ async fn dead_letters_go_back_into_a_stream_as_they_were_put() {
 async fn a_replay_that_is_interrupted_leaves_what_was_not_tried() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    let endpoint = Arc::new(Endpoint::default());
-    endpoint.refusing.store(500, Ordering::SeqCst);
-    let (address, _serving) = serve(&endpoint).await;
+    let endpoint = Endpoint::refusing(500).await;
     std::fs::write(at("echo.wasm"), guest("echo")).unwrap();
+    let url = &endpoint.url;
     let config = format!(
-        "stream = \"orders\"\n[batch]\nrecords = 1\n[sinks.hook]\ntype = \"http\"\nurl = \"http://{address}/in\"\n\
+        "stream = \"orders\"\n[batch]\nrecords = 1\n[sinks.hook]\ntype = \"http\"\nurl = \"{url}\"\n\
          [plugin.echo.config]\ndestination = \"hook\"\n"
     );
     std::fs::write(at("shardmill.toml"), config).unwrap();
     write_letters(&at("dead.ndjson"), &[letter("echo", 1, "one"), letter("echo", 2, "two")]);
     let args = ["replay", "--config", "shardmill.toml", "--plugin", "echo.wasm", "dead.ndjson"];
     let host = harness::process::Host::start("replay", &args, folder.path());
-    eventually("the endpoint refuses", || endpoint.refused.load(Ordering::SeqCst) > 1).await;
+    eventually("the endpoint refuses", || endpoint.refused() > 1).await;
     let status = tokio::time::timeout(Duration::from_mins(1), host.terminate()).await.unwrap();
     assert_eq!(status.code(), Some(1));
     assert_eq!(

@@ -46,6 +46,14 @@ pub(crate) struct Settings {
     pub(crate) has_manifest: bool,
 }
 
+/// Where output goes.
+pub(crate) struct Outputs {
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) dead_letters: Arc<dyn DeadLetters>,
+    /// What plugins may emit to.
+    pub(crate) names: Vec<String>,
+}
+
 /// A host, built and not yet running.
 pub struct Host {
     supervisor: Supervisor,
@@ -58,13 +66,24 @@ pub struct Host {
 impl Host {
     /// Opens sinks, starts the engine, binds the admin address. Takes no lease and reads no record.
     pub async fn build(config: Config, clients: AwsClients, metrics: Option<PrometheusHandle>) -> anyhow::Result<Self> {
+        let sinks = Arc::new(open_sinks(&config.sinks, &config.aws, Some(&clients)).await?);
+        let outputs = Outputs { names: sinks.names(), sink: sinks.clone(), dead_letters: sinks };
+        Self::with_outputs(config, clients, metrics, outputs).await
+    }
+
+    /// The same, with all output going elsewhere than to the configured sinks.
+    pub(crate) async fn with_outputs(
+        config: Config,
+        clients: AwsClients,
+        metrics: Option<PrometheusHandle>,
+        outputs: Outputs,
+    ) -> anyhow::Result<Self> {
         if !config.plugins.is_dir() {
             bail!(
                 "there is no plugins folder {}: make it, or set `plugins` in the configuration",
                 config.plugins.display()
             );
         }
-        let sinks = Arc::new(open_sinks(&config.sinks, &config.aws, Some(&clients)).await?);
         let status = HostStatus::new(config.worker_id.as_str());
         let admin =
             match config.host.admin {
@@ -88,9 +107,9 @@ impl Host {
         let parts = Parts {
             ring: RingBudget::of(budget.clone(), config.host.buffer_bytes),
             streams: HashMap::new(),
-            destinations: sinks.names(),
-            sink: sinks.clone(),
-            dead_letters: sinks,
+            destinations: outputs.names,
+            sink: outputs.sink,
+            dead_letters: outputs.dead_letters,
             clock: Arc::new(BootClock),
             budget,
             clients,

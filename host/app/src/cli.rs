@@ -9,12 +9,18 @@ use clap::{Args, Parser, Subcommand};
 use crate::telemetry::LogFormat;
 
 mod consumers;
+mod new;
 mod questions;
 mod replay;
+#[cfg(feature = "local")]
+mod test;
 
 pub use consumers::ConsumersArgs;
+pub use new::NewArgs;
 pub use questions::{ExplainArgs, PlanArgs, ReadingArgs};
 pub use replay::ReplayArgs;
+#[cfg(feature = "local")]
+pub use test::TestArgs;
 
 /// Runs WebAssembly record processors on Amazon Kinesis Data Streams.
 ///
@@ -37,6 +43,11 @@ pub enum Command {
     /// Run plugins on an embedded Kinesis and DynamoDB: no account, no network, kept in a data directory.
     #[cfg(feature = "local")]
     Dev(DevArgs),
+    /// Make a project for a plugin: source, test, README, and the contract.
+    New(NewArgs),
+    /// Run a plugin on the records of a file, in the whole host, and compare what comes out with what should.
+    #[cfg(feature = "local")]
+    Test(TestArgs),
     /// Run plugins against AWS, or any endpoint.
     Run(RunArgs),
     /// Put the lines of a file, or of standard input, into a stream.
@@ -55,6 +66,17 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Feed dead letters back through a plugin, here and now, or back into a stream; or list them.
     Replay(ReplayArgs),
+}
+
+impl Command {
+    /// Whether its own output is what people want to see, and not what the host logs on the way.
+    pub fn is_quiet(&self) -> bool {
+        #[cfg(feature = "local")]
+        if matches!(self, Self::Test(_)) {
+            return true;
+        }
+        false
+    }
 }
 
 /// Arguments of `dev`.

@@ -7,11 +7,14 @@ pub mod dev;
 pub mod doctor;
 pub mod explain;
 pub mod leases;
+pub mod new;
 pub mod plan;
 pub mod put;
 mod reading;
 pub mod replay;
 pub mod run;
+#[cfg(feature = "local")]
+pub mod test;
 
 use std::io::Write;
 
@@ -23,7 +26,10 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         #[cfg(feature = "local")]
         Command::Dev(args) => Box::pin(dev::execute(args)).await,
+        #[cfg(feature = "local")]
+        Command::Test(args) => Box::pin(test::execute(args)).await,
         Command::Run(args) => Box::pin(run::execute(args)).await,
+        Command::New(args) => new::execute(&args),
         Command::Put(args) => Box::pin(put::execute(args)).await,
         Command::Check(args) => check::execute(&args).await,
         Command::Consumers(args) => Box::pin(consumers::execute(&args)).await,
@@ -39,6 +45,13 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+}
+
+/// Prints bytes that end their lines themselves.
+#[cfg(feature = "local")]
+fn print_bytes(bytes: &[u8]) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(bytes).and_then(|()| out.flush());
 }
 
 fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {

@@ -230,7 +230,9 @@ impl Config {
         let section = self.plugin.get(name.as_str()).cloned().unwrap_or_default();
         let file: plugin::PluginFile =
             plugin::overlay(&section, under).try_into().map_err(|error: toml::de::Error| error.to_string())?;
-        file.check(name, self).map_err(|problem| match manifest {
+        let is_manifests_word = manifest.is_some() && !section.contains_key("retrieval");
+        let allowed = if is_manifests_word { file.refuse_to_spend(self) } else { Ok(()) };
+        allowed.and_then(|()| file.check(name, self)).map_err(|problem| match manifest {
             Some(manifest) => match problem.line(&manifest.text) {
                 Some(line) => format!("{}: line {line}: {problem}", manifest.path.display()),
                 None => format!("{problem} ([plugin.{name}] over {})", manifest.path.display()),

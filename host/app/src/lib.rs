@@ -14,11 +14,14 @@ mod host_status;
 pub mod letters;
 pub mod pump;
 pub mod replay;
+pub mod scaffold;
 pub mod shutdown;
 pub mod sinks;
 #[cfg(feature = "local")]
 pub mod summary;
 mod supervisor;
 pub mod telemetry;
+#[cfg(feature = "local")]
+pub mod trial;
 
 pub use host_status::{HostSnapshot, HostStatus, PluginSnapshot};

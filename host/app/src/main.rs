@@ -11,7 +11,7 @@ const EXIT_USAGE: u8 = 64;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    telemetry::start_logging(cli.log_format);
+    telemetry::start_logging(cli.log_format, cli.command.is_quiet());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

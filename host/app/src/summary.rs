@@ -7,6 +7,7 @@ use std::time::Duration;
 use indicatif::HumanCount;
 use serde::Serialize;
 use shardmill_core::lease::{Checkpoint, Lease};
+use shardmill_core::stream::{SequenceNumber, ShardId};
 
 use crate::host_status::HostSnapshot;
 use crate::pump::PumpSummary;
@@ -71,8 +72,12 @@ impl fmt::Display for Summary {
 
 /// Whether the table shows every fed record as settled.
 pub(crate) fn is_fed_checkpointed(leases: &[Lease], fed: Option<&PumpSummary>) -> bool {
-    let Some(fed) = fed else { return true };
-    fed.report.last_sequence.iter().all(|(shard, last)| {
+    fed.is_none_or(|fed| is_checkpointed(leases, &fed.report.last_sequence))
+}
+
+/// Whether the table shows every record up to `last` as settled.
+pub(crate) fn is_checkpointed(leases: &[Lease], last: &BTreeMap<ShardId, SequenceNumber>) -> bool {
+    last.iter().all(|(shard, last)| {
         let lease = leases.iter().find(|lease| lease.key.shard_id() == *shard);
         lease.is_some_and(|lease| match &lease.checkpoint {
             Checkpoint::ShardEnd => true,

@@ -19,11 +19,14 @@ pub enum LogFormat {
 const DEFAULT_FILTER: &str = "warn,dynoxide=error,ferrokinesis=error,shardmill=info,shardmill_worker=info,shardmill_aws=info,shardmill_wasm=info,\
                               shardmill_local=info";
 
+/// The same for commands in which the host is a means: only what a plugin logs, and errors.
+const QUIET_FILTER: &str = "error,shardmill::guest=info";
+
 /// Starts logging; standard output is left to records. Called once, by `main`.
-pub fn start_logging(format: LogFormat) {
+pub fn start_logging(format: LogFormat, is_quiet: bool) {
     let directives = std::env::var("SHARDMILL_LOG").or_else(|_| std::env::var("RUST_LOG"));
     let filter = directives.ok().and_then(|directives| EnvFilter::try_new(directives).ok());
-    let filter = filter.unwrap_or_else(|| EnvFilter::new(DEFAULT_FILTER));
+    let filter = filter.unwrap_or_else(|| EnvFilter::new(if is_quiet { QUIET_FILTER } else { DEFAULT_FILTER }));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second call, in a test that runs a command in-process, changes nothing.
     let _ = match format {

@@ -9,6 +9,7 @@
 //! | `ListShards` ignores its `ShardFilter` | kept |
 //! | AT_TIMESTAMP past the last record starts at the first one | starts at the tip |
 //! | `SubscribeToShard` never ends a shard, says no lag, knows no takeover, and runs ahead of the journal | pushed by the front (JSON only; CBOR is left to the emulator) |
+//! | records of more than 1 MiB are refused, though it has `UpdateMaxRecordSize` | stored by the front |
 //! | `UpdateShardCount` makes shards without parents | refused |
 
 mod entry;
@@ -16,6 +17,7 @@ mod front;
 mod get_records;
 mod journal;
 mod keeper;
+mod large_puts;
 mod replies;
 mod requests;
 mod restore;

@@ -139,7 +139,7 @@ impl Default for ReadLimits {
             calls_per_second: 5.0,
             bytes_per_second: 2.0 * 1024.0 * 1024.0,
             records_per_call: 10_000,
-            idle_every: Duration::from_secs(1),
+            idle_every: Duration::from_millis(250),
             idle_max: Duration::from_secs(2),
         }
     }

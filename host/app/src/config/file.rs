@@ -21,6 +21,9 @@ use super::retrieval::{RetrievalMode, refuse_shared_consumers};
 use super::sinks::{SinkFile, check_sinks};
 use super::{AwsConfig, Config, HostConfig, OnRemove};
 
+/// `reads.idle-max`, unless it is set, in multiples of `reads.idle-every`: three doublings, 2 s by default.
+const IDLE_MAX_TIMES: u32 = 8;
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct ConfigFile {
@@ -171,7 +174,7 @@ impl ReadsFile {
     fn check(self) -> ReadLimits {
         let defaults = ReadLimits::default();
         let idle_every = self.idle_every.unwrap_or(defaults.idle_every);
-        let idle_max = self.idle_max.unwrap_or(idle_every * 2);
+        let idle_max = self.idle_max.unwrap_or(idle_every.saturating_mul(IDLE_MAX_TIMES));
         ReadLimits {
             calls_per_second: self.calls_per_second.unwrap_or(defaults.calls_per_second),
             bytes_per_second: self.bytes_per_second.map_or(defaults.bytes_per_second, |size| size.as_u64() as f64),

@@ -190,6 +190,17 @@ impl PluginFile {
         })
     }
 
+    /// A manifest comes with the plugin, and the bill goes to the host's operator: who has to have allowed it.
+    pub(super) fn refuse_to_spend(&self, general: &Config) -> Result<(), Problem> {
+        let is_allowed = general.host.is_fan_out_allowed || general.retrieval == RetrievalMode::FanOut;
+        if self.retrieval != Some(RetrievalMode::FanOut) || is_allowed {
+            return Ok(());
+        }
+        let message = "a manifest alone may not spend money on fan-out: set host.fan-out-allowed = true, or retrieval in \
+                       the host's section of the plugin; with \"auto\" the plugin is polled until then";
+        Err(Problem::new("retrieval", message))
+    }
+
     /// The stream under `stream` has the application's own table, as it always had; each one under `streams` has a table
     /// of its own, so that adding one changes nothing for the others.
     fn check_streams(

@@ -155,10 +155,30 @@ mod tests {
             let settings = parse(section).unwrap().of_plugin(&name, manifest.as_ref()).unwrap();
             settings.streams[0].retrieval.fan_out().map(|fan_out| fan_out.consumer.to_string())
         };
-        assert_eq!(with("[reads]\nretrieval = \"polling\"").as_deref(), Some("theirs"), "over the general setting");
+        let allowed = "[reads]\nretrieval = \"polling\"\n[host]\nfan-out-allowed = true";
+        assert_eq!(with(allowed).as_deref(), Some("theirs"), "over the general setting");
         let ours = "[plugin.billing]\nretrieval = \"auto\"\nconsumer = \"ours\"\n[host]\nfan-out-allowed = true";
         assert_eq!(with(ours).as_deref(), Some("ours"));
         assert_eq!(with("[plugin.billing]\nretrieval = \"polling\""), None);
+    }
+
+    #[test]
+    fn a_manifest_alone_spends_no_money() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("billing.toml");
+        std::fs::write(&path, "stream = \"orders\"\nretrieval = \"fan-out\"").unwrap();
+        let manifest = Manifest::read(&path).unwrap();
+        let name = PluginName::new("billing").unwrap();
+        let with = |text: &str| parse(text).unwrap().of_plugin(&name, manifest.as_ref());
+        let refused = with("").unwrap_err();
+        assert!(refused.contains("billing.toml: line 2: retrieval: a manifest alone may not spend"), "{refused}");
+        for allowed in [
+            "[host]\nfan-out-allowed = true",
+            "[reads]\nretrieval = \"fan-out\"",
+            "[plugin.billing]\nretrieval = \"fan-out\"",
+        ] {
+            assert!(with(allowed).unwrap().streams[0].retrieval.fan_out().is_some(), "{allowed}");
+        }
     }
 
     #[test]

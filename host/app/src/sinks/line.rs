@@ -35,7 +35,7 @@ struct Envelope<'a> {
 
 impl LineFormat {
     /// Appends `emitted` as one line to `lines`.
-    pub(super) fn append(self, lines: &mut Vec<u8>, origin: &Origin, emitted: &Emitted) {
+    pub(crate) fn append(self, lines: &mut Vec<u8>, origin: &Origin, emitted: &Emitted) {
         let text = std::str::from_utf8(&emitted.data).ok();
         match self {
             Self::Data => match text.filter(|text| !text.contains(['\n', '\r'])) {

@@ -259,7 +259,10 @@ fn a_claim_is_told_with_whether_it_counts() {
     assert!(scene.says(0).starts_with("b asked for it; the owner finishes"), "{}", scene.says(0));
     assert_eq!(scene.opinions(0)[0], "a would hand it over: b asked for it");
     assert!(Scene::of(vec![claimed("gone")]).says(0).ends_with("the claim is void"));
-    let given_up = Scene::of(vec![Lease { owner: None, ..claimed("b") }]);
+    let given_up = |watched| Scene { watched, ..Scene::of(vec![Lease { owner: None, ..claimed("b") }]) };
+    let says = given_up(LEASE).opinions(0);
+    assert!(says[0].starts_with("a would take it: free"), "b did not take what was kept for it: {says:?}");
+    let given_up = given_up(LEASE / 8);
     assert_eq!(given_up.words(0), ["kept-for"]);
     assert_eq!(
         given_up.opinions(0),

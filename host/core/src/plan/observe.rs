@@ -12,6 +12,9 @@ use crate::time::Moment;
 /// A claim waits this many lease durations for its owner before it is void: an owner finishes a batch in that time, or
 /// is stuck in it and will be for longer.
 pub const CLAIM_PATIENCE_LEASES: u32 = 2;
+/// What part of a lease duration a lease that its owner gave back is kept for the worker that asked for it, which looks
+/// several times a second while it waits: one that does not take it by then has enough without it.
+const KEPT_FOR_CLAIMANT: u32 = 4;
 /// A free or expired lease that nobody takes for this many lease durations is taken above the fair share (KCL rule).
 pub const OVERDUE_LEASES: u32 = 3;
 
@@ -47,7 +50,10 @@ impl Outlook<'_> {
 
     fn is_claim_fresh(&self, row: &Lease) -> bool {
         let is_alive = |worker: &WorkerId| worker == self.me || self.alive.contains(worker);
+        let is_kept =
+            row.owner.is_some() || self.observer.idle_for(row, self.now) < self.lease_duration / KEPT_FOR_CLAIMANT;
         row.claimant.as_ref().is_some_and(is_alive)
+            && is_kept
             && self.observer.claimed_for(row, self.now) < self.lease_duration * CLAIM_PATIENCE_LEASES
             || row.claimant.is_some() && SeededBug::ClaimsNeverExpire.is_on()
     }

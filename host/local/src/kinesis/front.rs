@@ -21,7 +21,7 @@ use super::keeper::Keeper;
 use super::replies::{self, JSON_1_1};
 use super::requests::{self, Target};
 use super::subscribe::Running;
-use super::{get_records, restore, subscribe};
+use super::{get_records, large_puts, restore, subscribe};
 use crate::error::StartError;
 use crate::stack::{LOCAL_ACCOUNT, LOCAL_REGION};
 
@@ -111,13 +111,31 @@ impl Front {
     async fn change(&self, target: Target, request: Request, next: Next) -> io::Result<Response> {
         let mut keeper = self.keeper.write().await;
         keeper.expect_change(&self.store).await?;
-        let response = next.run(request).await;
+        let response = match target {
+            Target::Put => self.put(request, next).await,
+            _ => next.run(request).await,
+        };
         if target == Target::Admin {
             keeper.keep_streams(&self.store).await?;
         }
         keeper.keep_records(&self.store).await?;
         keeper.change_is_kept();
         Ok(response)
+    }
+
+    async fn put(&self, request: Request, next: Next) -> Response {
+        let is_json = is_json(request.headers());
+        let (parts, body) = match split(request).await {
+            Ok(split) => split,
+            Err(response) => return response,
+        };
+        if is_json
+            && body.len() > large_puts::ORDINARY_BYTES_MAX
+            && let Some(response) = large_puts::answer(&self.store, &body).await
+        {
+            return response;
+        }
+        next.run(Request::from_parts(parts, Body::from(body))).await
     }
 
     /// Shares the state with other readers, once the journal holds all of it.

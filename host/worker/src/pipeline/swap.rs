@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::plugin::ProcessorError;
+use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::{CloseReason, ProcessorFactory};
 
 use super::consumer::Consumer;
@@ -71,8 +71,9 @@ impl Consumer {
         }
         if !self.instance.is_alive() {
             self.write_checkpoint().await?;
-            self.swapped(&offered);
-            self.instance.set_version(offered);
+            let old = self.instance.digest().clone();
+            self.instance.set_version(Arc::clone(&offered));
+            self.swapped(&old, &offered);
             return Ok(());
         }
         let mut candidate = self.instance.with_version(Arc::clone(&offered));
@@ -80,6 +81,7 @@ impl Consumer {
             Ok(()) => {
                 self.write_checkpoint().await?;
                 let mut old = std::mem::replace(&mut self.instance, candidate);
+                let replaced = old.digest().clone();
                 match old.close(CloseReason::Reload).await {
                     Ok(emitted) => {
                         self.output.write(emitted, self.headway.ledger.handed_out().cloned(), &mut self.gate).await?;
@@ -87,7 +89,7 @@ impl Consumer {
                     Err(error) => tracing::warn!(shard = %self.shard, %error, "the old version failed in close"),
                 }
                 self.ports.last_good.set(&offered);
-                self.swapped(&offered);
+                self.swapped(&replaced, &offered);
                 if self.holds_back() {
                     self.rewind();
                 }
@@ -100,9 +102,9 @@ impl Consumer {
         }
     }
 
-    fn swapped(&mut self, version: &Arc<dyn ProcessorFactory>) {
+    fn swapped(&mut self, old: &PluginDigest, version: &Arc<dyn ProcessorFactory>) {
         let digest = version.digest();
-        tracing::info!(shard = %self.shard, from = %self.instance.digest(), to = %digest, "plugin version taken up");
+        tracing::info!(shard = %self.shard, from = %old, to = %digest, "plugin version taken up");
         self.count_swap("swapped");
         self.retries.start_over();
         let digest = digest.as_str().to_owned();

@@ -24,8 +24,9 @@ pub(super) struct Observed {
     seen_bulletin: u64,
     alive: BTreeSet<WorkerId>,
     late: BTreeSet<WorkerId>,
-    /// Whether a lease names an owner that does not live, and has not expired yet.
-    awaits_expiry: bool,
+    /// Whether a lease is to be had soon: it names an owner that does not live, and has not expired yet, or it is free and
+    /// kept for another who asked for it.
+    awaits_lease: bool,
     must_look: bool,
 }
 
@@ -40,7 +41,7 @@ impl Worker {
     /// Reads the small rows, and the leases if there is reason to.
     ///
     /// Reasons: the bulletin was raised, a worker came, went or is late, the first sync ended, something ended here, an
-    /// owner is dead, or nobody looked for a lease duration. The sooner after a crash its rows are looked at, the sooner
+    /// owner is dead, a free lease is kept for another, or nobody looked for a lease duration. The sooner after a crash its rows are looked at, the sooner
     /// they have stood still for a lease duration: checkpoints move them too. While a KCL shares the table, which raises no bulletin, every pass looks.
     pub(super) async fn look(&mut self) -> Result<bool, PassError> {
         let mut fleet = self.ports.coordinator.fleet().await?;
@@ -57,7 +58,7 @@ impl Worker {
         let listed_at = observed.listing.as_ref().map(|(_, at)| *at);
         let is_due = observed.must_look
             || fleet.bulletin != observed.seen_bulletin
-            || observed.awaits_expiry
+            || observed.awaits_lease
             || alive != observed.alive
             || !late.is_subset(&observed.late)
             // Some leases wait for the end of the first sync.
@@ -86,22 +87,24 @@ impl Worker {
             );
         }
         self.observed.observer.observe(&listing.leases, self.ports.clock.now());
-        self.observed.awaits_expiry = self.awaits_expiry(&listing);
+        self.observed.awaits_lease = self.awaits_lease(&listing);
         self.verify_held(&listing);
         self.look_out_for_kcl(&listing);
         self.observed.listing = Some((listing, now));
         Ok(())
     }
 
-    fn awaits_expiry(&self, listing: &LeaseListing) -> bool {
-        let (observed, now) = (&self.observed, self.ports.clock.now());
-        let is_dead = |owner: &WorkerId| *owner != self.options.worker && !observed.alive.contains(owner);
+    fn awaits_lease(&self, listing: &LeaseListing) -> bool {
+        let (me, outlook) = (&self.options.worker, self.outlook());
+        let is_dead = |owner: &WorkerId| owner != me && !self.observed.alive.contains(owner);
         let awaited = |lease: &Lease| {
-            lease.owner.as_ref().is_some_and(is_dead)
-                && !lease.is_finished()
-                && observed.observer.standing(lease, now, self.options.leases.duration) == Standing::Held
+            let seen = outlook.lease(lease, false, false);
+            match &lease.owner {
+                Some(owner) => is_dead(owner) && seen.standing == Standing::Held,
+                None => seen.is_claim_fresh && lease.claimant.as_ref() != Some(me),
+            }
         };
-        listing.leases.iter().any(awaited)
+        listing.leases.iter().any(|lease| !lease.is_finished() && awaited(lease))
     }
 
     /// Reads all rows consistently, and after that each row that should be there if the listing was torn.

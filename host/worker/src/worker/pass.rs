@@ -49,7 +49,11 @@ impl Worker {
             }
         }
         self.refresh_leadership().await?;
-        self.status.update(|status| status.passes += 1);
+        let offered = self.ports.versions.borrow().digest().as_str().to_owned();
+        self.status.update(|status| {
+            status.passes += 1;
+            status.plugin_digest = Some(offered);
+        });
         Ok(self.next_look(&leases))
     }
 

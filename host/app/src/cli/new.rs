@@ -1,0 +1,23 @@
+//! `shardmill new`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::scaffold::Language;
+
+/// Arguments of `new`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shardmill new alerts\n  \
+    shardmill new alerts --lang python --at services/alerts")]
+pub struct NewArgs {
+    /// The plugin's name: lower-case letters, digits, '-' and '_', with a letter first.
+    pub name: String,
+    /// The language it is written in.
+    #[arg(long, value_enum, default_value_t)]
+    pub lang: Language,
+    /// The folder to make; NAME unless given. It must not exist, or be empty.
+    #[arg(long, value_name = "FOLDER")]
+    pub at: Option<PathBuf>,
+}

@@ -1,0 +1,71 @@
+//! `shardmill test`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+/// Arguments of `test`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The plugin's manifest NAME.toml beside FILE.wasm is used, but for its streams. Output is printed line by line, as \
+    a sink prints it; what is told about the run goes to standard error. Exit code: 0 if the output is as expected and no \
+    record failed, 1 if not, 64 if the configuration is wrong.\n\nExamples:\n  \
+    shardmill test alerts.wasm --input sample.ndjson > expected.ndjson\n  \
+    shardmill test alerts.wasm --input sample.ndjson --expect expected.ndjson\n  \
+    shardmill test alerts.wasm --input sample.ndjson --spoil 100 --allow-failures\n  \
+    shardmill test alerts.wasm --input sample.ndjson --expect expected.ndjson --reload-after 500"
+)]
+pub struct TestArgs {
+    /// The component.
+    #[arg(value_name = "FILE.wasm")]
+    pub plugin: PathBuf,
+    /// Lines to deliver, a record each, plain or gzip; `-` is standard input.
+    #[arg(long, value_name = "FILE")]
+    pub input: PathBuf,
+    /// The field of each line that becomes the partition key, such as `carrier` or `properties.net`.
+    #[arg(long, value_name = "FIELD")]
+    pub key_field: Option<String>,
+    /// What must come out, line by line.
+    #[arg(long, value_name = "FILE")]
+    pub expect: Option<PathBuf>,
+    /// Lines may come in any order.
+    #[arg(long, requires = "expect")]
+    pub unordered: bool,
+    /// Print and compare objects that name plugin, shard and key beside the data.
+    #[arg(long)]
+    pub envelope: bool,
+    /// Settings as for `run`: limits, batches, failure policy, the plugin's section. Its sinks are only names here.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A further destination that the plugin may emit to; may be given several times.
+    #[arg(long = "sink", value_name = "NAME")]
+    pub sinks: Vec<String>,
+    /// Most records in a batch.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub batch_records: Option<u32>,
+    /// Shards that the records are spread over by their keys.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub shards: u32,
+    /// After each COUNT lines, put a record that no producer meant: empty, no UTF-8, or a line cut in half, in turn.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub spoil: Option<u64>,
+    /// Swap the plugin once this many records are settled: for itself, or for --reload-to.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub reload_after: Option<u64>,
+    /// The version to swap to.
+    #[arg(long, value_name = "FILE.wasm", requires = "reload_after")]
+    pub reload_to: Option<PathBuf>,
+    /// Deliveries of a record that fails, where the plugin's policy would try for ever.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub attempts: u32,
+    /// Records that fail are told, and are no reason to exit with 1.
+    #[arg(long)]
+    pub allow_failures: bool,
+    /// Give up when nothing is settled for this long.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub timeout: Duration,
+    /// Print an object with counts, failures and differences instead of the output.
+    #[arg(long)]
+    pub json: bool,
+}

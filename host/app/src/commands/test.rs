@@ -1,0 +1,79 @@
+//! `shardmill test`.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use shardmill_core::stream::StreamName;
+
+use super::print_json;
+use crate::cli::TestArgs;
+use crate::config::Config;
+use crate::feed::KeySource;
+use crate::shutdown::Signals;
+use crate::sinks::LineFormat;
+use crate::trial::{Failure, Reload, Trial, TrialInput, TrialReport, compare, lines};
+
+pub(super) async fn execute(args: TestArgs) -> anyhow::Result<()> {
+    let signals = Signals::listen()?;
+    let expected = args.expect.as_deref().map(read).transpose()?;
+    let mut config = match &args.config {
+        Some(path) => Config::load(path)?,
+        None => Config::for_stream(&StreamName::new("test")?).map_err(anyhow::Error::msg)?,
+    };
+    if let Some(records) = args.batch_records {
+        config.batches.records = records as usize;
+    }
+    let input = read_input(&args).await?;
+    let records = input.entries.len();
+    let trial = Trial {
+        plugin: args.plugin.clone(),
+        config,
+        sinks: args.sinks,
+        shards: args.shards,
+        attempts: args.attempts,
+        reload: args
+            .reload_after
+            .map(|after| Reload { after: usize::try_from(after).unwrap_or(usize::MAX), to: args.reload_to.clone() }),
+        timeout: args.timeout,
+    };
+    let tried = Box::pin(trial.run(input.entries, signals.stop())).await?;
+    let format = if args.envelope { LineFormat::Envelope } else { LineFormat::Data };
+    let output = lines(&tried.kept, format);
+    let report = TrialReport {
+        records: records as u64,
+        batches: tried.batches,
+        output: tried.kept.output.len() as u64,
+        failures: tried.kept.failed.iter().map(Failure::from).collect(),
+        seconds: tried.took.as_secs_f64(),
+        digests: tried.digests,
+        comparison: expected.map(|expected| compare(&expected, &output, args.unordered)),
+    };
+    if args.json {
+        print_json(&report)?;
+    } else {
+        if report.comparison.is_none() {
+            super::print_bytes(&output);
+        }
+        tell(&report);
+    }
+    if !report.is_good(args.allow_failures) {
+        bail!("the test failed");
+    }
+    Ok(())
+}
+
+async fn read_input(args: &TestArgs) -> anyhow::Result<TrialInput> {
+    let (path, spoil) = (args.input.clone(), args.spoil);
+    let key = args.key_field.clone().map_or(KeySource::LineNumber, KeySource::Field);
+    let read = tokio::task::spawn_blocking(move || TrialInput::read(&path, key, spoil));
+    Ok(read.await.context("the reader of the input panicked")??)
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+#[expect(clippy::print_stderr, reason = "for people; standard output is the plugin's")]
+fn tell(report: &TrialReport) {
+    eprintln!("{report}");
+}

@@ -1,0 +1,224 @@
+//! A first project in a language: templates that are part of the binary, with the contract beside them.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use include_dir::{Dir, DirEntry, include_dir};
+
+static TEMPLATES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/templates");
+/// The contract: WIT for all languages, and what is written by hand for Rust and Go.
+static CONTRACT: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../wit");
+/// What templates say instead of the project's name.
+const NAME: &str = "{{name}}";
+/// What they say instead of the name that cargo gives its output.
+const CRATE: &str = "{{crate}}";
+/// As long as crate names on the registry may be; also what fits the other tools.
+const NAME_CHARS_MAX: usize = 64;
+
+/// A language that there is a template for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Language {
+    /// cargo, for `wasm32-wasip2`.
+    #[default]
+    Rust,
+    /// componentize-py.
+    Python,
+    /// componentize-js.
+    Javascript,
+    /// go, and jco for the component.
+    Go,
+    /// wit-bindgen and clang.
+    C,
+}
+
+/// A name that is one for a plugin, a crate, a Go module, an npm package and a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectName(String);
+
+/// A name that would not do everywhere.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no name for a plugin and its project: use 1 to {NAME_CHARS_MAX} lower-case letters, digits, '-' or '_', with a letter first"
+)]
+pub struct InvalidProjectName(String);
+
+/// A project to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Project {
+    /// Its name, which becomes the plugin's.
+    pub name: ProjectName,
+    /// Its language.
+    pub language: Language,
+}
+
+/// Why a project was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum ScaffoldError {
+    /// Nothing that is there is ever written over.
+    #[error("{} exists and is not empty: choose another folder with --at", .0.display())]
+    Occupied(PathBuf),
+    /// The file system said no.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl ProjectName {
+    /// Checks it.
+    pub fn new(text: &str) -> Result<Self, InvalidProjectName> {
+        let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
+        let is_good = text.len() <= NAME_CHARS_MAX
+            && text.starts_with(|c: char| c.is_ascii_lowercase())
+            && text.chars().all(is_inner);
+        if is_good { Ok(Self(text.to_owned())) } else { Err(InvalidProjectName(text.to_owned())) }
+    }
+}
+
+impl Language {
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Rust => "rust",
+            Self::Python => "python",
+            Self::Javascript => "javascript",
+            Self::Go => "go",
+            Self::C => "c",
+        }
+    }
+
+    /// Where a file of the contract lies in a project, if it belongs into one of this language.
+    fn place(self, path: &Path) -> Option<PathBuf> {
+        if path.extension().is_some_and(|extension| extension == "wit") {
+            return Some(Path::new("wit").join(path));
+        }
+        match self {
+            Self::Rust => path.starts_with("src").then(|| Path::new("wit").join(path)),
+            Self::Go => path.strip_prefix("go").ok().map(|path| Path::new("shardmill").join(path)),
+            Self::Python | Self::Javascript | Self::C => None,
+        }
+    }
+}
+
+impl fmt::Display for Language {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rust => "Rust",
+            Self::Python => "Python",
+            Self::Javascript => "JavaScript",
+            Self::Go => "Go",
+            Self::C => "C",
+        })
+    }
+}
+
+impl Project {
+    /// Every file, by its path in the project.
+    pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut files = Vec::new();
+        if let Some(template) = TEMPLATES.get_dir(self.language.folder()) {
+            for (path, content) in files_of(template) {
+                let path = path.strip_prefix(template.path()).unwrap_or(path);
+                files.push((path.to_owned(), self.named(content)));
+            }
+        }
+        for (path, content) in files_of(&CONTRACT) {
+            files.extend(self.language.place(path).map(|place| (place, content.to_vec())));
+        }
+        files
+    }
+
+    /// Makes `folder` and everything in it.
+    pub fn write(&self, folder: &Path) -> Result<(), ScaffoldError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| ScaffoldError::Write { path, source }
+        };
+        fs::create_dir_all(folder).map_err(failed(folder))?;
+        if fs::read_dir(folder).map_err(failed(folder))?.next().is_some() {
+            return Err(ScaffoldError::Occupied(folder.to_owned()));
+        }
+        for (path, content) in self.files() {
+            let path = folder.join(path);
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent).map_err(failed(parent))?;
+            }
+            fs::write(&path, content).map_err(failed(&path))?;
+        }
+        Ok(())
+    }
+
+    fn named(&self, content: &[u8]) -> Vec<u8> {
+        match std::str::from_utf8(content) {
+            Ok(text) => text.replace(NAME, &self.name.0).replace(CRATE, &self.name.0.replace('-', "_")).into_bytes(),
+            Err(_) => content.to_vec(),
+        }
+    }
+}
+
+fn files_of<'a>(dir: &'a Dir<'static>) -> Vec<(&'a Path, &'a [u8])> {
+    let mut files = Vec::new();
+    for entry in dir.entries() {
+        match entry {
+            DirEntry::Dir(dir) => files.extend(files_of(dir)),
+            DirEntry::File(file) => files.push((file.path(), file.contents())),
+        }
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::ValueEnum;
+
+    use super::*;
+
+    fn project(language: Language) -> Project {
+        Project { name: ProjectName::new("alerts").unwrap(), language }
+    }
+
+    #[test]
+    fn each_language_has_a_project_with_a_readme_a_test_and_the_contract() {
+        for language in Language::value_variants() {
+            let files = project(*language).files();
+            let paths: BTreeSet<String> = files.iter().map(|(path, _)| path.display().to_string()).collect();
+            assert_eq!(paths.len(), files.len(), "{language}: two files in one place");
+            for expected in ["README.md", ".gitignore", "wit/processor.wit", "wit/deps/wasi-logging/logging.wit"] {
+                assert!(paths.contains(expected), "{language} has no {expected}: {paths:?}");
+            }
+            let has_test = files.iter().any(|(path, content)| {
+                path.display().to_string().contains("test") || String::from_utf8_lossy(content).contains("#[test]")
+            });
+            assert!(has_test, "{language}: no test");
+            let text: String = files.iter().map(|(_, content)| String::from_utf8_lossy(content)).collect();
+            assert!(text.contains("alerts") && !text.contains(NAME) && !text.contains(CRATE), "{language}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_is_there_is_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        project(Language::Rust).write(folder.path()).unwrap();
+        let readme = fs::read_to_string(folder.path().join("README.md")).unwrap();
+        assert!(readme.starts_with("# alerts"), "{readme}");
+        let again = project(Language::Go).write(folder.path()).unwrap_err();
+        assert!(again.to_string().contains("is not empty"), "{again}");
+        assert!(!folder.path().join("go.mod").exists());
+    }
+
+    #[test]
+    fn a_name_does_for_every_tool_or_is_refused() {
+        for good in ["a", "alerts", "alerts-2", "order_totals"] {
+            assert!(ProjectName::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "2alerts", "Alerts", "a b", "-a", "a/b", "..", "ä", &"a".repeat(65)] {
+            assert!(ProjectName::new(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The run: a stack in memory, a folder with the plugin, the host, and a wait for each portion of the input.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use shardmill_aws::{AwsClients, LeaseTable, PutEntry, StreamAdmin, StreamWriter};
+use shardmill_core::lease::WorkerId;
+use shardmill_core::pipeline::Order;
+use shardmill_core::plugin::PluginName;
+use shardmill_core::ports::LeaseStore;
+use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
+use shardmill_local::{LocalOptions, LocalStack};
+use shardmill_worker::{ReadLimits, ShardState};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::collector::{Collector, Kept};
+use crate::assembly::{Host, Outputs};
+use crate::config::{Config, Manifest};
+use crate::host_status::{HostStatus, PluginSnapshot};
+use crate::sinks::STDOUT;
+use crate::summary::is_checkpointed;
+
+const STREAM: &str = "test";
+/// How often a trial looks whether it is done.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Long enough for a batch to fill from a stream that holds everything already, so that batches are cut in the same
+/// places in every run.
+const FILL: Duration = Duration::from_millis(100);
+
+/// What is tried, and how.
+#[derive(Debug)]
+pub struct Trial {
+    /// The component.
+    pub plugin: PathBuf,
+    /// Settings; streams, endpoints and sinks in them are not used.
+    pub config: Config,
+    /// Destinations besides those of the configuration.
+    pub sinks: Vec<String>,
+    /// Shards of the stream.
+    pub shards: u32,
+    /// Deliveries of a record that fails, where the policy would try for ever.
+    pub attempts: u32,
+    /// A swap in the middle.
+    pub reload: Option<Reload>,
+    /// Nothing settled for this long is a failure of the trial.
+    pub timeout: Duration,
+}
+
+/// A swap in the middle.
+#[derive(Debug)]
+pub struct Reload {
+    /// Records that are settled before it.
+    pub after: usize,
+    /// The version to swap to; the same code under another digest if `None`.
+    pub to: Option<PathBuf>,
+}
+
+/// A trial that ran to its end.
+#[derive(Debug)]
+pub struct Tried {
+    /// What came out.
+    pub kept: Kept,
+    /// Batches that were settled.
+    pub batches: u64,
+    /// From the host's start to the last checkpoint.
+    pub took: Duration,
+    /// Digests of the versions that ran, in order.
+    pub digests: Vec<String>,
+}
+
+/// The stack, the folder and the plugin in it.
+struct Scene {
+    folder: tempfile::TempDir,
+    name: PluginName,
+    application: String,
+    clients: AwsClients,
+    stream: StreamName,
+    timeout: Duration,
+}
+
+impl Trial {
+    /// Runs until everything is settled.
+    pub async fn run(mut self, mut entries: Vec<PutEntry>, stop: &CancellationToken) -> anyhow::Result<Tried> {
+        let stack = LocalStack::start(LocalOptions::in_memory()).await.context("cannot start the embedded stack")?;
+        self.config.aws =
+            crate::aws::at_endpoints(stack.kinesis_endpoint().to_owned(), stack.dynamodb_endpoint().to_owned());
+        let scene = self.scene().await?;
+        let after = self.reload.as_ref().map_or(entries.len(), |reload| reload.after.min(entries.len()));
+        let rest = entries.split_off(after);
+        let mut last = scene.put(entries).await?;
+        let collector = Arc::new(Collector::default());
+        let mut names: BTreeSet<String> = self.config.sinks.keys().cloned().chain(self.sinks.clone()).collect();
+        names.insert(STDOUT.to_owned());
+        let outputs =
+            Outputs { sink: collector.clone(), dead_letters: collector.clone(), names: names.into_iter().collect() };
+        let host = Host::with_outputs(self.config.clone(), scene.clients.clone(), None, outputs).await?;
+        let (status, host_stop, started) = (host.status(), CancellationToken::new(), Instant::now());
+        let work = async {
+            let settled = async {
+                let mut digests = vec![scene.until_settled(&status, &last).await?];
+                if let Some(reload) = &self.reload {
+                    digests.push(scene.swap(&status, &self.plugin, reload).await?);
+                    last.extend(scene.put(rest).await?);
+                    scene.until_settled(&status, &last).await?;
+                }
+                Ok::<_, anyhow::Error>(digests)
+            };
+            let settled = stop.run_until_cancelled(settled).await;
+            let took = started.elapsed();
+            host_stop.cancel();
+            (settled, took)
+        };
+        let ((), (settled, took)) = tokio::join!(host.run(host_stop.clone()), work);
+        let digests = settled.ok_or_else(|| anyhow!("interrupted"))??;
+        let snapshot = status.snapshot();
+        let shards = snapshot.plugins.values().flat_map(|plugin| plugin.worker.shards.values());
+        let tried = Tried { kept: collector.take(), batches: shards.map(|shard| shard.batches).sum(), took, digests };
+        stack.stop().await;
+        Ok(tried)
+    }
+
+    /// Puts the plugin and its manifest into a folder of their own, and settles what it runs with.
+    async fn scene(&mut self) -> anyhow::Result<Scene> {
+        let stem = self.plugin.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let name = PluginName::new(stem).with_context(|| format!("{} names no plugin", self.plugin.display()))?;
+        let folder = tempfile::tempdir().context("cannot make a folder for the test")?;
+        let manifest_path = self.plugin.with_extension("toml");
+        let manifest = Manifest::read(&manifest_path)?;
+        copy(&self.plugin, &folder.path().join(format!("{name}.wasm")))?;
+        if manifest.is_some() {
+            copy(&manifest_path, &folder.path().join(format!("{name}.toml")))?;
+        }
+        let stream = StreamName::new(STREAM)?;
+        let config = &mut self.config;
+        config.stream = Some(stream.clone().into());
+        config.plugins = folder.path().to_owned();
+        config.host.admin = None;
+        if let Some(worker) = WorkerId::new("test") {
+            config.worker_id = worker;
+        }
+        config.reads = ReadLimits {
+            calls_per_second: 1e4,
+            bytes_per_second: 1e12,
+            idle_every: LOOK_EVERY,
+            idle_max: LOOK_EVERY,
+            ..ReadLimits::default()
+        };
+        config.batches.window = config.batches.window.max(FILL);
+        config.checkpoints.age = FILL;
+        let section = config.plugin.entry(name.to_string()).or_default();
+        section.remove("streams");
+        section.insert("stream".to_owned(), STREAM.into());
+        section.insert("retrieval".to_owned(), "polling".into());
+        let policy = config.of_plugin(&name, manifest.as_ref()).map_err(anyhow::Error::msg)?.failure;
+        if policy.then.is_none() {
+            // A test that tries for ever would never tell what is wrong.
+            let failure = toml::Table::from_iter([
+                ("attempts".to_owned(), i64::from(self.attempts).into()),
+                ("on-exhausted".to_owned(), "dead-letter".into()),
+                ("dead-letter".to_owned(), STDOUT.into()),
+                ("order".to_owned(), if policy.order == Order::Key { "key" } else { "shard" }.into()),
+            ]);
+            config.plugin.entry(name.to_string()).or_default().insert("failure".to_owned(), failure.into());
+        }
+        let settings = config.of_plugin(&name, manifest.as_ref()).map_err(anyhow::Error::msg)?;
+        let application = settings.streams.first().map_or_else(String::new, |one| one.application.clone());
+        let clients = crate::aws::connect(&config.aws).await?;
+        StreamAdmin::new(clients.kinesis.clone()).ensure_stream(&stream, self.shards).await?;
+        Ok(Scene { folder, name, application, clients, stream, timeout: self.timeout })
+    }
+}
+
+impl Scene {
+    /// Gives the last sequence number of each shard that got some.
+    async fn put(&self, entries: Vec<PutEntry>) -> anyhow::Result<BTreeMap<ShardId, SequenceNumber>> {
+        let writer = StreamWriter::new(self.clients.kinesis.clone(), self.stream.clone());
+        Ok(writer.put_all(entries, |_, _| {}).await.context("cannot put the input")?.last_sequence)
+    }
+
+    /// Waits until everything up to `last` is checkpointed; gives the digest of the version at work.
+    async fn until_settled(
+        &self,
+        status: &HostStatus,
+        last: &BTreeMap<ShardId, SequenceNumber>,
+    ) -> anyhow::Result<String> {
+        let table = LeaseTable::new(self.clients.dynamodb.clone(), self.application.as_str());
+        let (mut settled, mut moved_at) = (0, Instant::now());
+        loop {
+            let plugin = self.plugin(status)?;
+            let is_started = plugin.as_ref().is_some_and(|plugin| plugin.worker.plugin_digest.is_some());
+            if let Some(plugin) = plugin.filter(|_| is_started) {
+                if plugin.worker.lease_rows > 0 && is_checkpointed(&table.list().await?.leases, last) {
+                    return Ok(plugin.worker.plugin_digest.unwrap_or_default());
+                }
+                let records = plugin.worker.shards.values().map(|shard| shard.records).sum::<u64>();
+                if records != settled {
+                    (settled, moved_at) = (records, Instant::now());
+                }
+                if let Some(halted) = plugin.worker.shards.values().find(|shard| shard.state == ShardState::Halted) {
+                    bail!(
+                        "the plugin's failure policy stopped it: {}",
+                        why_blocked(&plugin, halted.given_up.last.as_deref())
+                    );
+                }
+                if moved_at.elapsed() > self.timeout {
+                    bail!("nothing was settled for {:?}: {}", self.timeout, why_blocked(&plugin, None));
+                }
+            } else if moved_at.elapsed() > self.timeout {
+                bail!("the plugin did not start within {:?}", self.timeout);
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Replaces the file, and waits until the host has the new version.
+    async fn swap(&self, status: &HostStatus, plugin: &Path, reload: &Reload) -> anyhow::Result<String> {
+        let before = self.plugin(status)?.and_then(|plugin| plugin.worker.plugin_digest);
+        let path = reload.to.as_deref().unwrap_or(plugin);
+        let mut bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        if reload.to.is_none() {
+            bytes.extend(custom_section());
+        }
+        let fresh = self.folder.path().join(".fresh");
+        std::fs::write(&fresh, bytes).context("cannot write the new version")?;
+        std::fs::rename(fresh, self.folder.path().join(format!("{}.wasm", self.name)))?;
+        let asked_at = Instant::now();
+        loop {
+            let now = self.plugin(status)?;
+            if let Some(refused) = now.as_ref().and_then(|plugin| plugin.worker.refused.as_ref()) {
+                bail!("the new version was refused: {}", refused.reason);
+            }
+            let shards = now.iter().flat_map(|plugin| plugin.worker.shards.values());
+            let digests: BTreeSet<_> = shards.filter_map(|shard| shard.plugin_digest.clone()).collect();
+            if let Some(digest) = digests.first().filter(|new| digests.len() == 1 && Some(*new) != before.as_ref()) {
+                return Ok(digest.clone());
+            }
+            if asked_at.elapsed() > self.timeout {
+                bail!("the new version was not taken up within {:?}; is it the same file?", self.timeout);
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// The plugin's status, if there is any yet; a refusal is an error.
+    fn plugin(&self, status: &HostStatus) -> anyhow::Result<Option<PluginSnapshot>> {
+        let plugin = status.snapshot().plugins.remove(self.name.as_str());
+        let refused =
+            plugin.as_ref().and_then(|plugin| plugin.refused_file.clone().or_else(|| plugin.refused_settings.clone()));
+        match refused {
+            Some(reason) => Err(anyhow!("the host refuses {}: {reason}", self.name)),
+            None => Ok(plugin),
+        }
+    }
+}
+
+/// A section that engines ignore: the same code under another digest.
+fn custom_section() -> [u8; 6] {
+    const CUSTOM: u8 = 0;
+    [CUSTOM, 4, 3, b's', b'm', b't']
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::copy(from, to).with_context(|| format!("cannot read {}", from.display()))?;
+    Ok(())
+}
+
+fn why_blocked(plugin: &PluginSnapshot, otherwise: Option<&str>) -> String {
+    let reasons: BTreeSet<&str> =
+        plugin.worker.shards.values().filter_map(|shard| Some(shard.blocked.as_ref()?.reason.as_str())).collect();
+    let told = reasons.into_iter().collect::<Vec<_>>().join("; ");
+    if told.is_empty() { otherwise.unwrap_or("no reason is known").to_owned() } else { told }
+}

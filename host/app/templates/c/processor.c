@@ -1,0 +1,92 @@
+// The component: what the host calls, as `build/plugin.h` declares it. handle.c does the work.
+//
+// C has no exceptions: what goes wrong is returned. A crash costs the instance, and the batch comes again to a new one.
+// What a call is given is its own, to be freed; what it returns is freed by the bindings.
+
+#include <stdlib.h>
+
+#include "build/plugin.h"
+#include "handle.h"
+
+typedef exports_shardmill_processor_processor_batch_t batch_t;
+typedef exports_shardmill_processor_processor_close_reason_t close_reason_t;
+typedef exports_shardmill_processor_processor_context_t context_t;
+typedef exports_shardmill_processor_processor_error_t error_t;
+typedef exports_shardmill_processor_processor_outcome_t outcome_t;
+typedef shardmill_processor_types_failure_t failure_t;
+
+// An instance serves one shard: what must last from call to call is kept here.
+static plugin_string_t destination;
+
+static bool fail(error_t *error, uint8_t tag, const char *message) {
+    error->tag = tag;
+    plugin_string_dup(&error->val.other, message);
+    return false;
+}
+
+bool exports_shardmill_processor_processor_init(context_t *context, error_t *error) {
+    exports_shardmill_processor_processor_context_free(context);
+    plugin_string_t key;
+    plugin_string_set(&key, "destination");
+    plugin_option_string_t value;
+    wasi_config_store_error_t config_error;
+    if (!wasi_config_store_get(&key, &value, &config_error)) {
+        wasi_config_store_error_free(&config_error);
+        return fail(error, SHARDMILL_PROCESSOR_TYPES_ERROR_UNAVAILABLE, "the configuration cannot be read");
+    }
+    if (value.is_some) {
+        destination = value.val;
+    } else {
+        plugin_string_set(&destination, "stdout");
+    }
+    return true;
+}
+
+static bool emit(plugin_string_t *key, bytes output, error_t *error) {
+    plugin_list_u8_t data = {(uint8_t *)output.start, output.length};
+    shardmill_processor_emit_emit_error_t emit_error;
+    if (shardmill_processor_emit_put(&destination, key, &data, &emit_error)) {
+        return true;
+    }
+    // All its cases carry a text.
+    error->tag = SHARDMILL_PROCESSOR_TYPES_ERROR_OTHER;
+    error->val.other = emit_error.val.other;
+    return false;
+}
+
+static bool process(batch_t *batch, outcome_t *outcome, error_t *error) {
+    // As large as it may have to be: the bindings free it.
+    failure_t *failures = malloc(batch->records.len * sizeof *failures);
+    *outcome = (outcome_t){.failures.ptr = failures, .commit.tag = SHARDMILL_PROCESSOR_TYPES_COMMIT_ALL};
+    if (!failures) {
+        return fail(error, SHARDMILL_PROCESSOR_TYPES_ERROR_OTHER, "out of memory");
+    }
+    for (size_t i = 0; i < batch->records.len; i++) {
+        shardmill_processor_types_record_t *record = &batch->records.ptr[i];
+        bytes output;
+        const char *reason = handle((bytes){record->data.ptr, record->data.len}, &output);
+        if (reason) {
+            failure_t *failure = &failures[outcome->failures.len++];
+            *failure = (failure_t){.index = (uint32_t)i, .kind = SHARDMILL_PROCESSOR_TYPES_FAILURE_KIND_REJECT};
+            plugin_string_dup(&failure->message, reason);
+        } else if (!emit(&record->partition_key, output, error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool exports_shardmill_processor_processor_process(batch_t *batch, outcome_t *outcome, error_t *error) {
+    bool done = process(batch, outcome, error);
+    if (!done) {
+        exports_shardmill_processor_processor_outcome_free(outcome);
+    }
+    exports_shardmill_processor_processor_batch_free(batch);
+    return done;
+}
+
+bool exports_shardmill_processor_processor_close(close_reason_t *reason, error_t *error) {
+    (void)error;
+    exports_shardmill_processor_processor_close_reason_free(reason);
+    return true;
+}

@@ -1,0 +1,45 @@
+// The component: what the host calls. `processor.js` does the work.
+
+import { put } from "shardmill:processor/emit@0.1.0";
+import { get } from "wasi:config/store@0.2.0-rc.1";
+
+import { handle } from "./processor.js";
+
+// An instance serves one shard: what must last from call to call is kept in the module.
+let destination;
+
+export const processor = {
+  init: reporting((_context) => {
+    destination = get("destination") ?? "stdout";
+  }),
+
+  process: reporting(({ records }) => {
+    const failures = [];
+    records.forEach((record, index) => {
+      const { output, reject } = handle(record.data);
+      if (reject) failures.push({ index, kind: "reject", message: reject });
+      else put(destination, record.partitionKey, output);
+    });
+    return { failures, commit: { tag: "all" } };
+  }),
+
+  close: reporting((_reason) => {}),
+};
+
+// Hands what is thrown to the host as an error of the contract. Anything else that is thrown would trap, and cost the
+// instance.
+function reporting(call) {
+  return (argument) => {
+    try {
+      return call(argument);
+    } catch (error) {
+      throw { tag: "other", val: describe(error) };
+    }
+  };
+}
+
+function describe(error) {
+  // An import throws what it returned as error: `{ payload: { tag, val } }`.
+  if (error?.payload) return JSON.stringify(error.payload);
+  return error instanceof Error ? `${error}\n${error.stack}` : String(error);
+}

@@ -1,0 +1,50 @@
+"""The component: what the host calls. `processor.py` does the work."""
+
+import functools
+import traceback
+
+from componentize_py_types import Err
+from wit_world import exports
+from wit_world.imports import emit, store, types
+
+from processor import handle
+
+
+def reporting(call):
+    """Hands an exception to the host as an error. One that escapes would trap, and cost the instance."""
+
+    @functools.wraps(call)
+    def wrapper(*arguments):
+        try:
+            return call(*arguments)
+        except Exception as error:
+            if isinstance(error, Err) and isinstance(error.value, types.Error):
+                raise
+            trace = "".join(traceback.format_tb(error.__traceback__))
+            raise Err(types.Error_Other(f"{error!r}\n{trace}"))
+
+    return wrapper
+
+
+class Processor(exports.Processor):
+    # A new `Processor` is made for each call: what must last is kept in the module.
+    @reporting
+    def init(self, context):
+        global destination
+        destination = store.get("destination") or "stdout"
+
+    @reporting
+    def process(self, batch):
+        failures = []
+        for index, record in enumerate(batch.records):
+            try:
+                output = handle(record.data)
+            except ValueError as error:
+                failures.append(types.Failure(index, types.FailureKind.REJECT, str(error)))
+                continue
+            emit.put(destination, record.partition_key, output)
+        return types.Outcome(failures, types.Commit_All(), None)
+
+    @reporting
+    def close(self, reason):
+        pass

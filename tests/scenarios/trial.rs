@@ -1,0 +1,91 @@
+//! `shardmill test`, as the author of a plugin uses it.
+
+use harness::flights;
+use harness::guests::guest;
+use harness::process::shardmill;
+use serde_json::Value;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn folder(plugin: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join(format!("{plugin}.wasm")), guest(plugin)).unwrap();
+    folder
+}
+
+fn args<'a>(plugin: &'a str, input: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["test", plugin, "--input", input, "--key-field", "flight"], more].concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_out_once_comes_out_again_in_other_batches_and_over_a_swap() {
+    let (folder, input) = (folder("flights"), flights::input().display().to_string());
+    let first = shardmill(&args("flights.wasm", &input, &[]), folder.path()).await;
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    let records: u64 = flights::expected().values().sum();
+    assert_eq!(text(&first.stdout).lines().count() as u64, records);
+    std::fs::write(folder.path().join("expected"), &first.stdout).unwrap();
+    let other = ["--expect", "expected", "--batch-records", "137", "--reload-after", "3000", "--json"];
+    let second = shardmill(&args("flights.wasm", &input, &other), folder.path()).await;
+    assert!(second.status.success(), "{}", text(&second.stderr));
+    let report: Value = serde_json::from_slice(&second.stdout).unwrap();
+    assert_eq!(report["comparison"]["missing"], 0, "{report}");
+    assert_eq!(report["digests"].as_array().map(Vec::len), Some(2), "{report}");
+    assert!(report["batches"].as_u64().unwrap() >= records / 137, "{report}");
+
+    let fewer: String = text(&first.stdout).lines().skip(1).map(|line| format!("{line}\n")).collect();
+    std::fs::write(folder.path().join("expected"), fewer).unwrap();
+    let differs = shardmill(&args("flights.wasm", &input, &["--expect", "expected"]), folder.path()).await;
+    assert_eq!(differs.status.code(), Some(1));
+    let told = text(&differs.stderr);
+    assert!(told.contains("0 lines are missing, 1 were not expected\n+ 1: {"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_fail_are_told_with_their_reason() {
+    let (folder, input) = (folder("flights"), flights::input().display().to_string());
+    let spoiled = shardmill(&args("flights.wasm", &input, &["--spoil", "3000"]), folder.path()).await;
+    assert_eq!(spoiled.status.code(), Some(1));
+    let told = text(&spoiled.stderr);
+    assert!(told.contains("4 failures") && told.contains("rejected: not a departure"), "{told}");
+    let allowed = ["--spoil", "3000", "--allow-failures"];
+    assert!(shardmill(&args("flights.wasm", &input, &allowed), folder.path()).await.status.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_traps_on_every_record_is_told_and_not_tried_for_ever() {
+    let folder = folder("evil");
+    std::fs::write(folder.path().join("evil.toml"), "stream = \"real\"\n[config]\nmisbehave = \"trap\"\n").unwrap();
+    std::fs::write(folder.path().join("input"), "{\"flight\":1}\n{\"flight\":2}\n").unwrap();
+    let trapped = shardmill(&args("evil.wasm", "input", &[]), folder.path()).await;
+    assert_eq!(trapped.status.code(), Some(1));
+    let told = text(&trapped.stderr);
+    assert!(told.contains("2 failures") && told.contains("process panics as asked"), "{told}");
+
+    std::fs::write(
+        folder.path().join("evil.toml"),
+        "[failure]\non-exhausted = \"halt\"\nattempts = 1\n[config]\nmisbehave = \"trap\"\n",
+    )
+    .unwrap();
+    let halted = shardmill(&args("evil.wasm", "input", &[]), folder.path()).await;
+    assert!(text(&halted.stderr).contains("failure policy stopped it"), "{}", text(&halted.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_tried_is_refused_with_the_reason() {
+    let folder = folder("flights");
+    std::fs::write(folder.path().join("text.wasm"), "no component").unwrap();
+    std::fs::write(folder.path().join("input"), "{\"flight\":1}\n").unwrap();
+    for (plugin, more, expected) in [
+        ("text.wasm", &[][..], "it is not WebAssembly"),
+        ("none.wasm", &[], "cannot read none.wasm"),
+        ("flights.wasm", &["--expect", "none"], "cannot read none"),
+        ("flights.wasm", &["--reload-after", "1", "--reload-to", "text.wasm"], "it is not WebAssembly"),
+    ] {
+        let refused = shardmill(&args(plugin, "input", more), folder.path()).await;
+        assert_eq!(refused.status.code(), Some(1), "{expected}");
+        assert!(text(&refused.stderr).contains(expected), "{}", text(&refused.stderr));
+    }
+}

@@ -1,0 +1,3 @@
+module shardmill
+
+go 1.25
