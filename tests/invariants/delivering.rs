@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::{Checkpoint, Delivery, Event, Outcome, Place, What};
+use crate::lanes;
 use crate::limits::Limits;
 use crate::violation::{Invariant, Report};
 use crate::world::{Grant, GrantKey, Shard, World, is_unfinished};
@@ -19,7 +20,7 @@ impl Delivering {
             What::DeliveryStarted(delivery) => {
                 // Without a grant the host does not hold the lease, which is said there.
                 let Some(grant) = world.grant_of(delivery) else { return };
-                started(world, grant, delivery, report);
+                started(world, (grant, delivery), limits, report);
             }
             What::DeliveryEnded { id, outcome: Outcome::Ok, failed } => {
                 if let Some(delivery) = world.in_flight.get(id) {
@@ -50,7 +51,7 @@ impl Delivering {
     }
 }
 
-fn started(world: &World, grant: &Grant, delivery: &Delivery, report: &mut Report) {
+fn started(world: &World, (grant, delivery): (&Grant, &Delivery), limits: &Limits, report: &mut Report) {
     if let Some(what) = of_namesake(world, grant, delivery) {
         report.add(Invariant::S16, what);
         return;
@@ -59,10 +60,24 @@ fn started(world: &World, grant: &Grant, delivery: &Delivery, report: &mut Repor
     if !grant.has_delivered {
         report.add_all(Invariant::S6, unended_parent(world, grant, shard));
     }
+    let is_by_key = limits.policy.by_key;
+    let is_rewind = grant.is_rewind(delivery);
     let broken = out_of_order(grant, delivery)
+        .or_else(|| {
+            if is_by_key {
+                return lanes::passes_pending(grant, shard, delivery);
+            }
+            passes_pending(grant, delivery, is_rewind)
+        })
         .or_else(|| before_start(grant, delivery))
-        .or_else(|| repeat(grant, shard, delivery))
-        .or_else(|| left_out(world, grant, shard, delivery));
+        .or_else(|| given_up(grant, delivery, limits))
+        .or_else(|| repeat(grant, shard, delivery, is_rewind))
+        .or_else(|| {
+            if is_by_key {
+                return lanes::left_out(grant, shard, delivery);
+            }
+            left_out(world, grant, shard, delivery, is_rewind)
+        });
     if let Some((invariant, what)) = broken {
         report
             .add(invariant, format!("{} delivers {:?} of {}: {what}", delivery.host, delivery.places, delivery.shard));
@@ -98,9 +113,9 @@ fn unended_parent(world: &World, grant: &Grant, shard: &Shard) -> Option<String>
     Some(format!("{} is delivered while its parent {parent} has not ended", grant.key.shard))
 }
 
-type Broken = Option<(Invariant, String)>;
+pub(crate) type Broken = Option<(Invariant, String)>;
 
-/// S7: one batch at a time, in order, and nothing else while something waits for its next attempt.
+/// S7: one batch at a time, in order.
 fn out_of_order(grant: &Grant, delivery: &Delivery) -> Broken {
     if !delivery.places.is_sorted_by(|a, b| a < b) {
         return Some((Invariant::S7, "not in order".to_owned()));
@@ -108,7 +123,12 @@ fn out_of_order(grant: &Grant, delivery: &Delivery) -> Broken {
     if grant.open.is_some() {
         return Some((Invariant::S7, "another delivery of this grant is still running".to_owned()));
     }
-    if grant.pending.is_empty() || grant.is_rewind(delivery) {
+    None
+}
+
+/// S7: nothing else goes out while something waits for its next attempt.
+fn passes_pending(grant: &Grant, delivery: &Delivery, is_rewind: bool) -> Broken {
+    if grant.pending.is_empty() || is_rewind {
         return None;
     }
     let newcomer = delivery.places.iter().find(|place| !grant.pending.contains(place))?;
@@ -121,16 +141,24 @@ fn before_start(grant: &Grant, delivery: &Delivery) -> Broken {
     (first <= grant.start).then(|| (Invariant::S8, format!("the grant started at {:?}", grant.start)))
 }
 
+/// S17: what was given up comes no more, and what must be given up is not tried again.
+fn given_up(grant: &Grant, delivery: &Delivery, limits: &Limits) -> Broken {
+    if let Some(place) = delivery.places.iter().find(|place| grant.failures.is_given_up(place)) {
+        return Some((Invariant::S17, format!("{place:?} was given up before")));
+    }
+    let place = grant.failures.exhausted(&delivery.places, &limits.policy)?;
+    Some((Invariant::S17, format!("{place:?} has used up its attempts")))
+}
+
 /// S9: within a grant only what failed is repeated, and says so; after a lease was given back nothing is.
-fn repeat(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
-    let is_rewind = grant.is_rewind(delivery);
-    let again = delivery.places.iter().find(|place| grant.handled.contains_key(place));
-    if let (Some(place), false) = (again, is_rewind) {
+fn repeat(grant: &Grant, shard: &Shard, delivery: &Delivery, is_rewind: bool) -> Broken {
+    let is_handled = |place: &&Place| grant.handled.contains_key(*place) && !grant.may_repeat(delivery, place);
+    if let (Some(place), false) = (delivery.places.iter().find(is_handled), is_rewind) {
         return Some((Invariant::S9, format!("{place:?} was handled in this grant")));
     }
-    let last_attempt = grant.last.as_ref().map_or(0, |last| last.attempt);
-    if !is_rewind && !grant.pending.is_empty() && delivery.attempt <= last_attempt {
-        return Some((Invariant::S9, format!("attempt {} follows attempt {last_attempt}", delivery.attempt)));
+    let attempt = grant.failures.attempt(&delivery.places);
+    if delivery.attempt != attempt {
+        return Some((Invariant::S9, format!("it says to be attempt {} and is attempt {attempt}", delivery.attempt)));
     }
     let (epoch, through) = shard.given_back.as_ref().filter(|(epoch, _)| *epoch < delivery.epoch)?;
     let place = delivery.places.first().filter(|place| *place <= through)?;
@@ -138,9 +166,8 @@ fn repeat(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
 }
 
 /// S8, or S7 if it was tried before: a record that this grant passes over.
-fn left_out(world: &World, grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
+fn left_out(world: &World, grant: &Grant, shard: &Shard, delivery: &Delivery, is_rewind: bool) -> Broken {
     let (first, last) = (delivery.places.first()?, delivery.places.last()?);
-    let is_rewind = grant.is_rewind(delivery);
     let starts_anywhere = grant.start == Checkpoint::Initial
         && !grant.has_delivered
         && !world.stream.starts_at_oldest()
@@ -152,8 +179,9 @@ fn left_out(world: &World, grant: &Grant, shard: &Shard, delivery: &Delivery) ->
         (false, false) => grant.frontier(),
     };
     let batch: BTreeSet<&Place> = delivery.places.iter().collect();
+    let comes_again = |place: &Place| is_rewind && Some(place) >= delivery.places.first();
     let is_handled =
-        |place: &Place| grant.handled.contains_key(place) && !(is_rewind && Some(place) >= delivery.places.first());
+        |place: &Place| grant.failures.is_given_up(place) || (grant.handled.contains_key(place) && !comes_again(place));
     let place =
         shard.due(&from, &Checkpoint::At(last.clone())).find(|place| !batch.contains(place) && !is_handled(place))?;
     let invariant = if grant.pending.contains(place) && !is_rewind { Invariant::S7 } else { Invariant::S8 };

@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::policy::{Cause, GiveUp};
+
 /// Microseconds since the run began, by the one true clock of the run.
 pub type Micros = u64;
 
@@ -64,6 +66,23 @@ pub enum What {
         /// The furthest place that may be committed; `None` for nothing of the batch.
         through: Option<Place>,
     },
+    /// The plugin said that these records of a delivery will never work. Comes right before the delivery's
+    /// `DeliveryEnded`, whose `failed` names them too.
+    Rejected {
+        /// The `id` of the delivery.
+        id: u64,
+        /// Which.
+        places: Vec<Place>,
+    },
+    /// A sink has stored a record as a dead letter.
+    DeadLettered {
+        /// The shard it came from.
+        shard: String,
+        /// Where in it.
+        at: Place,
+    },
+    /// A host says that it gave a record up: from here on it counts as settled.
+    GivenUp(GivenUp),
     /// Something happened to a host.
     Host {
         /// Which.
@@ -279,6 +298,21 @@ pub struct Delivery {
     pub attempt: u32,
     /// When, by the host's own suspend-aware clock.
     pub local_at: Micros,
+}
+
+/// A record that a host gave up, as it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenUp {
+    /// Of which shard.
+    pub shard: String,
+    /// The lease counter of the take that began the grant.
+    pub epoch: u64,
+    /// Which.
+    pub at: Place,
+    /// What it did with it.
+    pub how: GiveUp,
+    /// Why.
+    pub cause: Cause,
 }
 
 /// How a delivery ended.

@@ -9,11 +9,14 @@
 
 pub mod history;
 pub mod limits;
+pub mod policy;
 pub mod rules;
 pub mod violation;
 
 mod delivering;
+mod giving_up;
 mod holding;
+mod lanes;
 mod liveness;
 mod rest;
 mod settling;
@@ -38,13 +41,14 @@ use world::World;
 /// Judges a history; empty if nothing is wrong. Events must be in the order in which they happened.
 pub fn check(history: &[Event], limits: &Limits) -> Vec<Violation> {
     let mut report = Report::default();
-    let mut world = World::new(limits.starts_at_oldest);
+    let mut world = World::new(limits);
     let (mut holding, mut versions, mut delivering) = (Holding::default(), Versions::default(), Delivering::default());
     let mut liveness = Liveness::new(limits);
     for event in history {
         report.now = event.at;
         writing::judge(&world, event, &mut report);
         settling::judge(&world, event, &mut report);
+        giving_up::judge(&world, event, limits, &mut report);
         rest::judge(&world, event, &mut report);
         delivering.judge(&world, event, limits, &mut report);
         holding.judge(&world, event, limits, &mut report);

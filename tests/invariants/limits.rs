@@ -1,6 +1,7 @@
 //! What a history is judged by.
 
 use crate::history::Micros;
+use crate::policy::Policy;
 
 /// The parameters of the judged fleet and run.
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub struct Limits {
     /// Records that may be settled again after one change of owner: what may be settled without a checkpoint, and the
     /// batch in flight.
     pub repeats_max: u64,
+    /// What the fleet does about records that fail.
+    pub policy: Policy,
     /// When the last fault was gone; `None` if the run does not heal, which turns off all that is due "in the end".
     pub healed_at: Option<Micros>,
     /// When the run ended.
@@ -67,6 +70,7 @@ impl Limits {
             check_to_call: 0,
             starts_at_oldest: true,
             repeats_max: u64::MAX,
+            policy: Policy::default(),
             healed_at: None,
             end,
             bounds: Bounds::default(),

@@ -67,7 +67,7 @@ fn unjustified_end(world: &World, grant: &Grant, write: &Write) -> Option<String
     let key = &write.key;
     let shard = world.shard_of(grant)?;
     let end = Checkpoint::End;
-    let is_handled = |place: &crate::history::Place| grant.handled.contains_key(place);
+    let is_handled = |place: &crate::history::Place| grant.is_done_with(place);
     if let Some(place) = rules::unsettled(shard.due(&grant.written, &end), &grant.written, &end, is_handled) {
         return Some(format!("{key} was ended, but {place:?} was not settled"));
     }

@@ -4,5 +4,6 @@
 
 mod legal;
 mod liveness;
+mod policy;
 mod safety;
 mod story;

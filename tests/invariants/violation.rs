@@ -39,6 +39,8 @@ pub enum Invariant {
     S15,
     /// Identity: a stream resumed from the checkpoint of its namesake.
     S16,
+    /// Failure policy: a record given up that the policy keeps, or tried although the policy gives it up.
+    S17,
     /// Orphaned leases find an owner.
     L1,
     /// Leases are spread evenly, and then stay where they are.

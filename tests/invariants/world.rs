@@ -6,7 +6,11 @@ mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::history::{Checkpoint, Delivery, Event, HostChange, Micros, Outcome, Place, What, Write, WriteKind};
+use crate::history::{
+    Checkpoint, Delivery, Event, GivenUp, HostChange, Micros, Outcome, Place, What, Write, WriteKind,
+};
+use crate::limits::Limits;
+use crate::policy::Policy;
 
 pub(crate) use grant::{Grant, GrantKey};
 pub(crate) use stream::{Shard, Stream};
@@ -21,8 +25,13 @@ pub(crate) struct World {
     /// Deliveries that have not ended.
     pub(crate) in_flight: BTreeMap<u64, Delivery>,
     pub(crate) hosts: BTreeMap<String, HostFacts>,
+    /// What sinks have stored.
+    pub(crate) dead_letters: BTreeSet<(String, Place)>,
+    policy: Policy,
     /// Limits of outcomes whose `DeliveryEnded` is still to come.
     held_back: BTreeMap<u64, Option<Place>>,
+    /// What such an outcome rejects.
+    rejected: BTreeMap<u64, BTreeSet<Place>>,
 }
 
 /// What a host does.
@@ -41,15 +50,24 @@ impl HostFacts {
 }
 
 impl World {
-    pub(crate) fn new(starts_at_oldest: bool) -> Self {
+    pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            stream: Stream::new(starts_at_oldest),
+            stream: Stream::new(limits.starts_at_oldest),
             table: Table::default(),
             grants: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             hosts: BTreeMap::new(),
+            dead_letters: BTreeSet::new(),
+            policy: limits.policy.clone(),
             held_back: BTreeMap::new(),
+            rejected: BTreeMap::new(),
         }
+    }
+
+    /// The grant under which a record was given up.
+    pub(crate) fn grant_of_given_up(&self, given_up: &GivenUp) -> Option<&Grant> {
+        let mut grants = self.grants.values();
+        grants.find(|grant| grant.key.shard == given_up.shard && grant.key.epoch == given_up.epoch)
     }
 
     /// The grant that a delivery claims to belong to.
@@ -79,7 +97,7 @@ impl World {
 
     pub(crate) fn apply(&mut self, event: &Event) {
         match &event.what {
-            What::Produced { shard, at, .. } => self.stream.produced(shard, at, event.at),
+            What::Produced { shard, at, key } => self.stream.produced(shard, (at, key), event.at),
             What::Topology(change) => self.stream.changed(change),
             What::Written(write) => self.written(write, event.at),
             What::SaidEnd { host, shard } => {
@@ -94,10 +112,26 @@ impl World {
             What::HeldBack { id, through } => {
                 self.held_back.insert(*id, through.clone());
             }
+            What::Rejected { id, places } => drop(self.rejected.insert(*id, places.iter().cloned().collect())),
+            What::DeadLettered { shard, at } => drop(self.dead_letters.insert((shard.clone(), at.clone()))),
+            What::GivenUp(given_up) => self.given_up(given_up, event.at),
             What::DeliveryEnded { id, outcome, failed } => self.ended(*id, *outcome, failed, event.at),
             What::Host { host, change } => self.host_changed(host, *change, event.at),
-            What::Heartbeat(_) | What::Called(_) | What::Offered { .. } => {}
+            What::Offered { host, .. } => {
+                let grants = self.grants.values_mut().filter(|grant| grant.key.host == *host);
+                grants.for_each(|grant| grant.failures.offered());
+            }
+            What::Heartbeat(_) | What::Called(_) => {}
         }
+    }
+
+    fn given_up(&mut self, given_up: &GivenUp, at: Micros) {
+        let key = self.grant_of_given_up(given_up).map(|grant| grant.key.clone());
+        let Some(grant) = key.and_then(|key| self.grants.get_mut(&key)) else { return };
+        grant.given_up(&given_up.at, at);
+        let Some(shard) = self.stream.shards.get_mut(&(grant.generation, given_up.shard.clone())) else { return };
+        grant.advance(shard);
+        shard.settled(std::iter::once(&given_up.at), given_up.epoch, at);
     }
 
     fn written(&mut self, write: &Write, at: Micros) {
@@ -109,6 +143,7 @@ impl World {
                     let start_generation = self.table.rows.get(&write.key).map(|facts| facts.checkpoint_generation);
                     let start_generation = start_generation.unwrap_or(generation);
                     let grant = Grant::new(key.clone(), after.checkpoint.clone(), generation, start_generation);
+                    let grant = grant.by_key(self.policy.by_key);
                     self.grants.insert(key, grant);
                 }
             }
@@ -158,6 +193,7 @@ impl World {
 
     fn ended(&mut self, id: u64, outcome: Outcome, failed: &[Place], at: Micros) {
         let held_back = self.held_back.remove(&id);
+        let rejected = self.rejected.remove(&id).unwrap_or_default();
         let Some(delivery) = self.in_flight.remove(&id) else { return };
         // What a host handled after it lost its lease is dropped by it: it settles nothing.
         let counts = self.is_held(&delivery);
@@ -166,6 +202,8 @@ impl World {
         let through = held_back.unwrap_or_else(|| delivery.places.last().cloned());
         grant.ended(&delivery, outcome, &failed, through.as_ref(), at);
         let Some(shard) = self.stream.shards.get_mut(&(grant.generation, delivery.shard.clone())) else { return };
+        let key = |place: &Place| shard.keys.get(place).cloned();
+        grant.failures.ended(&delivery, outcome, (&failed, &rejected), &self.policy, key);
         grant.advance(shard);
         if outcome == Outcome::Ok && counts {
             shard.settled(delivery.places.iter().filter(|place| !failed.contains(*place)), delivery.epoch, at);

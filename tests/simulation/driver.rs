@@ -5,11 +5,14 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_core::pipeline::GiveUp;
 use shardmill_invariants::history::{Checkpoint, Micros};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::hearing;
 use crate::host::{Host, Machine};
+use crate::reached;
 use crate::report::SeedReport;
 use crate::schedule::Schedule;
 use crate::storm::Event;
@@ -30,6 +33,8 @@ pub struct Driver {
     pub(crate) world: Arc<World>,
     pub(crate) schedule: Schedule,
     pub(crate) dice: fastrand::Rng,
+    /// For what is in the records.
+    pub(crate) contents: fastrand::Rng,
     pub(crate) slots: Vec<Slot>,
     pub(crate) agenda: BinaryHeap<Reverse<(Instant, u64, Event)>>,
     pub(crate) stopping: JoinSet<()>,
@@ -51,11 +56,16 @@ pub(crate) struct Slot {
 
 impl Driver {
     async fn new(seed: u64, schedule: Schedule, file: Option<TraceFile>) -> Self {
+        if let Some(file) = &file {
+            file.line(format_args!("{schedule:?}"));
+        }
         let world = World::new(seed, Weather::default(), file).await;
+        hearing::listen(&world);
         Self {
             world,
             schedule,
             dice: fastrand::Rng::with_seed(seed ^ 0xd1ce),
+            contents: fastrand::Rng::with_seed(seed ^ 0xc0_17e1),
             slots: Vec::new(),
             agenda: BinaryHeap::new(),
             stopping: JoinSet::new(),
@@ -111,6 +121,9 @@ impl Driver {
 
     async fn heal(&mut self) {
         *self.world.weather() = Weather::default();
+        if self.schedule.options.failure.then == Some(GiveUp::Halt) {
+            self.world.cure();
+        }
         self.agenda.clear();
         while let Some(stopped) = self.stopping.join_next().await {
             stopped.expect("a host stops without a panic");
@@ -196,6 +209,9 @@ impl Driver {
         // A finished row may keep its owner if the release after its end got lost: nobody takes finished rows.
         let rows = self.world.tables.leases().into_iter().filter(|(_, row)| row.checkpoint != Checkpoint::End);
         let owned = rows.filter_map(|(key, row)| Some((key, row.owner?)));
+        // A host that lost a lease by silence has nothing to give back, until its next look.
+        let history = self.world.history();
+        let owned = owned.filter(|(key, owner)| !verdict::is_in_doubt(&history, key, owner, healed_at));
         let owned = owned.map(|(key, owner)| format!("all hosts have drained, but {owner} still owns {key}"));
         // The office of one that crashed, perhaps under the name of one of these, is taken only once it was silent for long.
         let leads = self.world.tables.leader().filter(|(host, since)| names.contains(host) && *since >= healed_at);
@@ -205,13 +221,14 @@ impl Driver {
 }
 
 /// Runs `seed` to its end, inside of a paused runtime on a thread that has entered the simulation.
-pub async fn run(seed: u64, file: Option<TraceFile>) -> SeedReport {
-    let schedule = Schedule::draw(seed);
+pub async fn run(seed: u64, is_plain: bool, file: Option<TraceFile>) -> SeedReport {
+    let schedule = Schedule::draw(seed, is_plain);
     let weather = schedule.weather.clone();
     let mut driver = Driver::new(seed, schedule, file).await;
     let shards = driver.schedule.shards;
     driver.world.stream.create(&driver.world, shards).await;
     *driver.world.weather() = weather;
+    driver.world.stream.shorten_subscriptions(driver.schedule.subscription_lasts);
     for _ in 0..driver.schedule.hosts {
         driver.add_host();
     }
@@ -241,6 +258,7 @@ pub async fn run(seed: u64, file: Option<TraceFile>) -> SeedReport {
             violations.push(what);
         }
     }
+    reached::count(&driver.world.history(), |what| driver.world.count(what));
     let records = driver.world.stream.shards().values().map(|truth| truth.places.len() as u64).sum();
     SeedReport {
         seed,

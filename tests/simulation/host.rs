@@ -9,9 +9,9 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_smithy_async::rt::sleep::TokioSleep;
 use aws_smithy_async::time::SystemTimeSource;
-use shardmill_aws::{AwsClients, AwsOptions, CoordinatorTable, KinesisReader, LeaseTable, clients_from};
+use shardmill_aws::{AwsClients, AwsOptions, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable, clients_from};
 use shardmill_core::lease::WorkerId;
-use shardmill_core::ports::{Clock, ProcessorFactory};
+use shardmill_core::ports::{Clock, ProcessorFactory, Subscriptions};
 use shardmill_core::time::Moment;
 use shardmill_invariants::history::{HostChange, Micros, What};
 use shardmill_worker::{ByteBudget, Freezer, Ports, StatusBoard, Worker, WorkerOptions};
@@ -179,6 +179,10 @@ fn ports(
 ) -> Ports {
     let host = options.worker.as_str();
     let clients = clients(world, host);
+    let subscriptions = options.retrieval.fan_out().map(|_| {
+        let fan_out = KinesisFanOut::new(clients.kinesis.clone(), options.stream.clone()).on_shared_connections();
+        Arc::new(fan_out) as Arc<dyn Subscriptions>
+    });
     let reader = KinesisReader::new(clients.kinesis, options.stream.clone());
     // Pages so small that a listing's token is used; in other runs as the product has them.
     let pages_small = world.weather().chance(Fault::ExpiredNextToken) > 0.0;
@@ -197,7 +201,7 @@ fn ports(
     };
     Ports {
         reader: Arc::new(reader),
-        subscriptions: None,
+        subscriptions,
         store: Arc::new(store),
         coordinator: Arc::new(coordinator),
         sink: Arc::new(SimulatedSink { world: Arc::clone(world) }),

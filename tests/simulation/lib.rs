@@ -13,11 +13,16 @@
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
 pub mod driver;
+mod events;
+pub mod hearing;
 pub mod host;
 pub mod lanes;
 pub mod observed;
 pub mod options;
 pub mod plugin;
+pub mod poison;
+pub mod producer;
+pub mod reached;
 pub mod report;
 pub mod run;
 pub mod schedule;

@@ -12,6 +12,8 @@ use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits, Retrieval, WorkerO
 
 /// The application, and so the lease table.
 pub const APPLICATION: &str = "simulated";
+/// The fan-out consumer, if there is one.
+pub const CONSUMER: &str = "simulated";
 /// The stream.
 pub const STREAM: &str = "stream";
 

@@ -12,6 +12,7 @@ use shardmill_core::stream::{Batch, Emitted, Position};
 use shardmill_invariants::history::{Delivery, Outcome, Place, What};
 
 use crate::host::Machine;
+use crate::poison::{DEAD_LETTER_SINK, Poison};
 use crate::weather::Fault;
 use crate::world::World;
 
@@ -54,6 +55,7 @@ struct Running<'a> {
     id: u64,
     outcome: Outcome,
     failed: Vec<Place>,
+    rejected: Vec<Place>,
     /// How far the outcome may be committed, if not all of it.
     held_back: Option<HeldBack>,
 }
@@ -111,7 +113,14 @@ impl Instance {
             attempt: batch.attempt,
             local_at: machine.local_micros(),
         }));
-        Running { instance: self, id, outcome: Outcome::Cancelled, failed: Vec::new(), held_back: None }
+        Running {
+            instance: self,
+            id,
+            outcome: Outcome::Cancelled,
+            failed: Vec::new(),
+            rejected: Vec::new(),
+            held_back: None,
+        }
     }
 
     fn draws(&self, fault: Fault) -> bool {
@@ -140,16 +149,15 @@ impl Instance {
         if self.draws(Fault::PluginError) {
             return Err(ProcessorError::Reported { message: "not now".to_owned() });
         }
-        let mut failures = Vec::new();
+        let mut failures = self.poisoned(batch)?;
         if self.draws(Fault::PartialFailure) {
             let count = u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
             let mut dice = self.place.world.dice();
             let fails = |index: &u32| *index == count - 1 || dice.u32(0..3) == 0;
-            failures.extend((0..count).filter(fails).map(|index| RecordFailure {
-                index,
-                kind: FailureKind::Retry,
-                message: "not this one".to_owned(),
-            }));
+            failures.extend((0..count).filter(fails).map(|index| failure(index, FailureKind::Retry)));
+            // Stable: what poison does to a record comes before what the weather does to it.
+            failures.sort_by_key(|failure| failure.index);
+            failures.dedup_by_key(|failure| failure.index);
         }
         let mut commit = None;
         if failures.is_empty() && self.draws(Fault::HoldBack) {
@@ -161,6 +169,33 @@ impl Instance {
         }
         Ok(Reported { failures, commit, ..Reported::default() })
     }
+
+    /// What the poison in a batch does; nothing at all in a healed world that halted shards have to get on in.
+    fn poisoned(&self, batch: &Batch) -> Result<Vec<RecordFailure>, ProcessorError> {
+        let world = &self.place.world;
+        let (mut failures, mut whole) = (Vec::new(), None);
+        for (index, record) in (0..).zip(batch.records.iter()) {
+            let Some(poison) = Poison::of(&record.data).filter(|_| !world.is_cured()) else { continue };
+            if poison.is_passing() && world.fails_again(self.context.shard.as_str(), &place_of(&record.position)) > 2 {
+                world.count("reached: poison that works in the end");
+                continue;
+            }
+            world.count(&format!("fault: poison {poison:?}"));
+            match poison {
+                Poison::Trap => return Err(ProcessorError::Trapped { message: "poison".to_owned() }),
+                Poison::Error | Poison::ErrorTwice => {
+                    whole = Some(ProcessorError::Reported { message: "poison".to_owned() });
+                }
+                Poison::Retry | Poison::RetryTwice => failures.push(failure(index, FailureKind::Retry)),
+                Poison::Reject => failures.push(failure(index, FailureKind::Reject)),
+            }
+        }
+        whole.map_or(Ok(failures), Err)
+    }
+}
+
+fn failure(index: u32, kind: FailureKind) -> RecordFailure {
+    RecordFailure { index, kind, message: "not this one".to_owned() }
 }
 
 impl Drop for Running<'_> {
@@ -168,6 +203,10 @@ impl Drop for Running<'_> {
         let failed = std::mem::take(&mut self.failed);
         if let Some(HeldBack { through }) = self.held_back.take() {
             self.instance.place.world.note(What::HeldBack { id: self.id, through });
+        }
+        if !self.rejected.is_empty() {
+            let places = std::mem::take(&mut self.rejected);
+            self.instance.place.world.note(What::Rejected { id: self.id, places });
         }
         self.instance.place.world.note(What::DeliveryEnded { id: self.id, outcome: self.outcome, failed });
     }
@@ -186,6 +225,9 @@ impl RecordProcessor for Instance {
             let outcome = result?;
             let failed = outcome.failures.iter().map(|failure| &batch.records[failure.index as usize].position);
             running.failed = failed.map(place_of).collect();
+            let rejected = outcome.failures.iter().filter(|failure| failure.kind == FailureKind::Reject);
+            running.rejected =
+                rejected.map(|failure| place_of(&batch.records[failure.index as usize].position)).collect();
             running.held_back = outcome.commit.map(|commit| HeldBack {
                 through: match commit {
                     Commit::Nothing => None,
@@ -224,7 +266,24 @@ impl Sink for SimulatedSink {
 }
 
 impl DeadLetters for SimulatedSink {
-    fn store<'a>(&'a self, _: &'a str, _: Arc<Vec<DeadLetter>>) -> PortFuture<'a, Result<(), SinkError>> {
-        Box::pin(self.answer())
+    fn store<'a>(&'a self, sink: &'a str, letters: Arc<Vec<DeadLetter>>) -> PortFuture<'a, Result<(), SinkError>> {
+        Box::pin(async move {
+            assert_eq!(sink, DEAD_LETTER_SINK);
+            self.answer().await?;
+            let chance = self.world.weather().chance(Fault::DeadLetterError);
+            let is_refused = self.world.happens(chance);
+            // A sink over a network may have stored what it did not acknowledge.
+            if !is_refused || self.world.dice().bool() {
+                for letter in letters.iter() {
+                    let (shard, at) = (letter.shard.to_string(), place_of(&letter.record.position));
+                    self.world.note(What::DeadLettered { shard, at });
+                }
+            }
+            if is_refused {
+                self.world.count("fault: DeadLetterError");
+                return Err(SinkError { sink: sink.to_owned(), message: "not now".to_owned() });
+            }
+            Ok(())
+        })
     }
 }

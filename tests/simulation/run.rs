@@ -13,12 +13,12 @@ use crate::trace_file::{HostLog, TraceFile};
 
 const STACK_BYTES: usize = 16 << 20;
 
-/// Runs `seed`, with `bug` in its hosts if given, and writes down what happens to `file` if given.
+/// Runs `seed`, plain if told so (see [`crate::schedule`]), with `bug` in its hosts if given, and writes down what happens to `file` if given.
 ///
 /// A thread of its own, so that hash maps, dice and caches that live in threads begin afresh. For the same run down to
 /// the last byte the *process* must be fresh too, because tokio seeds each runtime's dice from a counter of the process:
 /// see [`crate::lanes`].
-pub fn run(seed: u64, bug: Option<SeededBug>, file: Option<TraceFile>) -> SeedReport {
+pub fn run(seed: u64, is_plain: bool, bug: Option<SeededBug>, file: Option<TraceFile>) -> SeedReport {
     let thread = std::thread::Builder::new().name(format!("seed-{seed}")).stack_size(STACK_BYTES);
     HostLog(file.clone()).install();
     let running = thread.spawn(move || {
@@ -30,7 +30,7 @@ pub fn run(seed: u64, bug: Option<SeededBug>, file: Option<TraceFile>) -> SeedRe
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
         let report = runtime.block_on(async {
             system::follow(Instant::now());
-            Box::pin(driver::run(seed, file.clone())).await
+            Box::pin(driver::run(seed, is_plain, file.clone())).await
         });
         if let Some(file) = file {
             file.flush();

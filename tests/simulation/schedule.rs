@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use shardmill_worker::WorkerOptions;
+use shardmill_core::stream::{ConsumerName, FanOutConsumer};
+use shardmill_worker::{FanOut, Retrieval, WorkerOptions};
 
-use crate::options;
-use crate::weather::Weather;
+use crate::options::{self, CONSUMER};
+use crate::poison::{Poisons, draw_policy};
+use crate::producer::Producer;
+use crate::weather::{Fault, Weather};
 
 /// The plan of a run.
 #[derive(Debug, Clone)]
@@ -26,6 +29,10 @@ pub struct Schedule {
     pub clock_error_max: f64,
     /// Longest wait between two puts.
     pub put_every_max: Duration,
+    /// How long a subscription to a shard lasts, if there are any.
+    pub subscription_lasts: Duration,
+    /// What is put into the stream.
+    pub producer: Producer,
     /// Whether the healed fleet, once settled, loses a host in order and one by a crash, and then has a quiet time.
     pub has_drill: bool,
 }
@@ -49,13 +56,17 @@ pub struct Storms {
     pub versions: Option<Duration>,
     /// A host stops running code, as on SIGSTOP, and goes on later.
     pub pauses: Option<Duration>,
+    /// Somebody deregisters the fan-out consumer.
+    pub deregistrations: Option<Duration>,
+    /// Somebody else subscribes with it.
+    pub intruders: Option<Duration>,
     /// How long an outage lasts.
     pub outage_lasts: Duration,
 }
 
 impl Schedule {
-    /// The plan of `seed`.
-    pub fn draw(seed: u64) -> Self {
+    /// The plan of `seed`; a plain one has no failure policy, no aggregates and no fan-out.
+    pub fn draw(seed: u64, is_plain: bool) -> Self {
         let mut dice = fastrand::Rng::with_seed(seed ^ 0x5ced_01e5);
         let mut later = fastrand::Rng::with_seed(seed ^ 0x1a7e_0001);
         let faults_for = match dice.u32(0..100) {
@@ -77,12 +88,12 @@ impl Schedule {
             reshards: every(0.5, 4..30),
             versions: every(0.4, 5..20),
             pauses: every(0.3, 6..30),
-            outage_lasts: Duration::ZERO,
+            ..Storms::default()
         };
         // Hours cost little: hosts without leases only knock now and then.
         let outage_lasts = if dice.u32(0..10) == 0 { dice.u64(3_600..4 * 3_600) } else { dice.u64(5..60) };
         let storms = Storms { outage_lasts: Duration::from_secs(outage_lasts), ..storms };
-        Self {
+        let mut schedule = Self {
             options: options::draw(&mut dice, &mut later),
             weather: Weather::draw(&mut dice, &mut later),
             hosts: dice.usize(1..=4),
@@ -92,6 +103,51 @@ impl Schedule {
             clock_error_max: if dice.bool() { 0.0 } else { 0.045 },
             put_every_max: Duration::from_millis(dice.u64(500..4_000)),
             has_drill: later.u32(0..3) == 0,
+            subscription_lasts: Duration::ZERO,
+            producer: Producer::default(),
+        };
+        if !is_plain {
+            schedule.draw_policy(&mut fastrand::Rng::with_seed(seed ^ 0x9015_0001));
+            schedule.draw_retrieval(&mut fastrand::Rng::with_seed(seed ^ 0xfa90_0001));
+            schedule.producer.draw_aggregates(&mut fastrand::Rng::with_seed(seed ^ 0xa669_0001));
+        }
+        schedule
+    }
+
+    /// A third of the runs subscribe.
+    fn draw_retrieval(&mut self, dice: &mut fastrand::Rng) {
+        if dice.u32(0..3) > 0 {
+            return;
+        }
+        self.options.retrieval = Retrieval::FanOut(FanOut {
+            consumer: FanOutConsumer::Named(ConsumerName::new(CONSUMER).expect("valid")),
+            deregister_on_exit: dice.bool(),
+        });
+        self.subscription_lasts = Duration::from_secs(dice.u64(6..60));
+        for (fault, most) in [(Fault::CutSubscription, 0.2), (Fault::SilentSubscription, 0.05)] {
+            if dice.u32(0..3) == 0 {
+                self.weather.chances.insert(fault, most * 10_f64.powf(-1.5 * dice.f64()));
+            }
+        }
+        let mut every = |chance: f64, seconds: std::ops::Range<u64>| {
+            let wanted = dice.f64() < chance;
+            wanted.then_some(Duration::from_secs(dice.u64(seconds)))
+        };
+        self.storms.deregistrations = every(0.2, 10..60);
+        self.storms.intruders = every(0.3, 5..30);
+    }
+
+    /// Half of the runs have a policy of their own, and poison for it.
+    fn draw_policy(&mut self, dice: &mut fastrand::Rng) {
+        if dice.bool() {
+            return;
+        }
+        let policy = draw_policy(dice);
+        self.producer.poisons = Poisons::draw(dice, &policy, self.clock_error_max > 0.0);
+        self.producer.suit(&policy);
+        self.options.failure = policy;
+        if dice.u32(0..3) == 0 {
+            self.weather.chances.insert(Fault::DeadLetterError, 0.5 * 10_f64.powf(-1.5 * dice.f64()));
         }
     }
 }

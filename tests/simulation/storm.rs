@@ -27,6 +27,8 @@ pub(crate) enum Event {
     WallClock,
     Pause,
     Resume(usize),
+    Deregister,
+    Intrude,
 }
 
 impl Driver {
@@ -43,6 +45,8 @@ impl Driver {
             Event::Reshard,
             Event::Version,
             Event::Pause,
+            Event::Deregister,
+            Event::Intrude,
         ];
         for event in events {
             self.plan_next(event);
@@ -60,6 +64,8 @@ impl Driver {
             Event::Reshard => storms.reshards,
             Event::Version => storms.versions,
             Event::Pause => storms.pauses,
+            Event::Deregister => storms.deregistrations,
+            Event::Intrude => storms.intruders,
             Event::Put | Event::Restart(_) | Event::Mend(_) | Event::WallClock | Event::Resume(_) => None,
         };
         let Some(mean) = mean else { return };
@@ -88,6 +94,8 @@ impl Driver {
             Event::WallClock => self.move_wall_clock(),
             Event::Pause => self.pause(),
             Event::Resume(slot) => self.resume(slot),
+            Event::Deregister => self.world.stream.deregister(&self.world).await,
+            Event::Intrude => self.intrude().await,
         }
         self.plan_next(event);
     }
@@ -97,7 +105,9 @@ impl Driver {
         let count = self.dice.u64(1..6);
         let keys: Vec<String> = (0..count).map(|_| format!("key-{}", self.dice.u32(0..40))).collect();
         self.keys_made += count;
-        self.world.stream.put(&self.world, &keys).await;
+        let Self { schedule, contents, .. } = self;
+        let records: Vec<_> = keys.into_iter().map(|key| schedule.producer.next(key, contents)).collect();
+        self.world.stream.put(&self.world, &records).await;
     }
 
     fn any_host(&mut self) -> Option<usize> {
@@ -202,6 +212,12 @@ impl Driver {
             }
             _ => self.world.stream.split(&self.world, &open[start % open.len()]).await,
         }
+    }
+
+    async fn intrude(&mut self) {
+        let shards: Vec<String> = self.world.stream.shards().into_keys().collect();
+        let shard = &shards[self.dice.usize(..shards.len())];
+        self.world.stream.intrude(&self.world, shard).await;
     }
 
     fn offer(&mut self) {

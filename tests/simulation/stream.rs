@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
+use std::time::Duration;
 
+use aws_smithy_types::base64;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
@@ -12,20 +14,24 @@ use serde_json::{Value, json};
 use shardmill_invariants::history::{Micros, Place, ShardInfo, Topology, What};
 use tower::ServiceExt;
 
-use crate::options::STREAM;
+use crate::options::{CONSUMER, STREAM};
+use crate::producer::Entry;
 use crate::weather::Fault;
-use crate::wire::{Reply, Sent, contains};
+use crate::wire::{Reply, Sent, Subscribed, contains};
 use crate::world::{World, lock};
 
 /// Reads a second that one shard allows (AWS limit).
 const READS_PER_SECOND: usize = 5;
 const REPLY_BYTES_MAX: usize = 64 << 20;
+/// How long a subscription lasts (AWS limit).
+const LIFETIME: Duration = Duration::from_mins(5);
 
 /// One stream.
 pub struct Stream {
     router: Router,
     shards: Mutex<BTreeMap<String, Truth>>,
     reads: Mutex<BTreeMap<String, VecDeque<Micros>>>,
+    subscription_lasts: Mutex<Duration>,
 }
 
 /// What is true of a shard.
@@ -45,7 +51,7 @@ impl Stream {
     /// A service without streams.
     pub async fn new() -> Self {
         let router = shardmill_local::kinesis::in_process().await.expect("a service in memory");
-        Self { router, shards: Mutex::default(), reads: Mutex::default() }
+        Self { router, shards: Mutex::default(), reads: Mutex::default(), subscription_lasts: Mutex::new(LIFETIME) }
     }
 
     /// The shards as they are.
@@ -66,6 +72,7 @@ impl Stream {
         if sent.operation == "ListShards" {
             self.lag(world, &mut reply);
         }
+        note_rare(world, sent, &reply);
         let goes_on = reply.status != 200 || contains(&reply.body, b"\"NextShardIterator\"");
         reply.ended_shard = shard.filter(|_| !goes_on);
         reply
@@ -103,18 +110,54 @@ impl Stream {
         world.note(What::Topology(Topology::Created { identity: 1, shards: created }));
     }
 
-    /// Puts records with these partition keys, as a producer who always gets its answer.
-    pub async fn put(&self, world: &World, keys: &[String]) {
-        let records: Vec<_> = keys.iter().map(|key| json!({"Data": "c2hhcmRtaWxs", "PartitionKey": key})).collect();
+    /// Puts these records, as a producer who always gets its answer.
+    pub async fn put(&self, world: &World, entries: &[Entry]) {
+        let record = |entry: &Entry| json!({"Data": base64::encode(&entry.data), "PartitionKey": entry.key});
+        let records: Vec<_> = entries.iter().map(record).collect();
         let reply = self.ask("PutRecords", &json!({"StreamName": STREAM, "Records": records})).await;
         let mut shards = lock(&self.shards);
-        for (key, result) in keys.iter().zip(reply["Records"].as_array().into_iter().flatten()) {
+        for (entry, result) in entries.iter().zip(reply["Records"].as_array().into_iter().flatten()) {
             let (Some(shard), Some(sequence)) = (result["ShardId"].as_str(), result["SequenceNumber"].as_str()) else {
                 continue;
             };
-            let at = Place::plain(sequence);
-            shards.get_mut(shard).expect("a known shard").places.push(at.clone());
-            world.note(What::Produced { shard: shard.to_owned(), at, key: key.clone() });
+            let truth = shards.get_mut(shard).expect("a known shard");
+            for (sub, key) in (0..).zip(&entry.inside) {
+                let at = Place { sub, ..Place::plain(sequence) };
+                truth.places.push(at.clone());
+                world.note(What::Produced { shard: shard.to_owned(), at, key: key.clone() });
+            }
+        }
+    }
+
+    /// How long a subscription lasts.
+    pub fn subscription_lasts(&self) -> Duration {
+        *lock(&self.subscription_lasts)
+    }
+
+    /// From here on subscriptions last only so long, so that a run of a minute sees several.
+    pub fn shorten_subscriptions(&self, lasts: Duration) {
+        *lock(&self.subscription_lasts) = lasts;
+    }
+
+    /// Somebody deregisters the hosts' consumer.
+    pub async fn deregister(&self, world: &World) {
+        let summary = self.ask("DescribeStreamSummary", &json!({"StreamName": STREAM})).await;
+        let arn = &summary["StreamDescriptionSummary"]["StreamARN"];
+        let request = json!({"StreamARN": arn, "ConsumerName": CONSUMER}).to_string();
+        if self.send("DeregisterStreamConsumer", request.into()).await.status == 200 {
+            world.count("fault: consumer deregistered");
+        }
+    }
+
+    /// Somebody else subscribes to a shard with the hosts' consumer, and leaves at once.
+    pub async fn intrude(&self, world: &World, shard: &str) {
+        let summary = self.ask("DescribeStreamSummary", &json!({"StreamName": STREAM})).await;
+        let arn = &summary["StreamDescriptionSummary"]["StreamARN"];
+        let found = self.ask("DescribeStreamConsumer", &json!({"StreamARN": arn, "ConsumerName": CONSUMER})).await;
+        let consumer = &found["ConsumerDescription"]["ConsumerARN"];
+        let request = json!({"ConsumerARN": consumer, "ShardId": shard, "StartingPosition": {"Type": "LATEST"}});
+        if self.send("SubscribeToShard", request.to_string().into()).await.status == 200 {
+            world.count("fault: intruder subscribes");
         }
     }
 
@@ -151,7 +194,7 @@ impl Stream {
             if summary["StreamDescriptionSummary"]["StreamStatus"] == "ACTIVE" {
                 break self.ask("ListShards", &json!({"StreamName": STREAM})).await;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         };
         let mut shards = lock(&self.shards);
         let mut fresh = Vec::new();
@@ -176,6 +219,7 @@ impl Stream {
     }
 
     async fn send(&self, operation: &str, body: Bytes) -> Reply {
+        let asked_shard = (operation == "SubscribeToShard").then(|| text_of(&body, "ShardId")).flatten();
         let request = Request::post("/")
             .header("content-type", "application/x-amz-json-1.1")
             .header("x-amz-target", format!("Kinesis_20131202.{operation}"))
@@ -188,8 +232,13 @@ impl Stream {
             Err(never) => match never {},
         };
         let status = response.status().as_u16();
+        let kind = response.headers().get("content-type");
+        if kind.is_some_and(|kind| kind == "application/vnd.amazon.eventstream") {
+            let events = Some(Subscribed { shard: asked_shard.unwrap_or_default(), frames: response.into_body() });
+            return Reply { events, ..Reply::plain(status, Bytes::new()) };
+        }
         let body = to_bytes(response.into_body(), REPLY_BYTES_MAX).await.expect("a body in memory");
-        Reply { status, body, ended_shard: None }
+        Reply::plain(status, body)
     }
 
     /// Five reads a second of a shard, whoever reads.
@@ -207,6 +256,23 @@ impl Stream {
         recent.push_back(now);
         false
     }
+}
+
+fn note_rare(world: &World, sent: &Sent, reply: &Reply) {
+    match (sent.operation.as_str(), reply.status) {
+        ("SubscribeToShard", 200) => world.count("reached: subscription made"),
+        ("SubscribeToShard", _) if contains(&reply.body, b"ResourceInUse") => {
+            world.count("reached: subscription refused, another is too young");
+        }
+        ("RegisterStreamConsumer", 200) => world.count("reached: consumer registered"),
+        ("DeregisterStreamConsumer", 200) => world.count("reached: consumer deregistered by the last host"),
+        _ => {}
+    }
+}
+
+fn text_of(body: &[u8], member: &str) -> Option<String> {
+    let request: Value = serde_json::from_slice(body).ok()?;
+    request[member].as_str().map(str::to_owned)
 }
 
 /// The shard that a `GetRecords` reads.

@@ -57,12 +57,12 @@ impl Tables {
     /// Answers a request.
     pub fn apply(&self, world: &World, sent: &Sent) -> Reply {
         match self.dispatch(world, sent) {
-            Ok(body) => Reply { status: 200, body, ended_shard: None },
+            Ok(body) => Reply::plain(200, body),
             Err(error) => {
                 if let DynoxideError::ConditionalCheckFailedException(..) = error {
                     world.count("reached: condition failed");
                 }
-                Reply { status: error.status_code(), body: error.to_json().into(), ended_shard: None }
+                Reply::plain(error.status_code(), error.to_json())
             }
         }
     }

@@ -10,13 +10,14 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
+use crate::hearing;
 use crate::world::lock;
 
 /// The file, shared by all that write to it.
 #[derive(Clone)]
 pub struct TraceFile(Arc<Mutex<BufWriter<File>>>);
 
-/// Writes the hosts' log into a trace file, or nowhere.
+/// Writes the hosts' log into a trace file, or nowhere; what hosts say of records they give up is always heard.
 ///
 /// Every run has one, so that a replay is the run that failed: without any subscriber the SDK rolls dice to name its
 /// spans. And it makes no hash map on the simulation's thread, since each shifts the keys of all that follow.
@@ -52,10 +53,10 @@ impl HostLog {
 
 impl Subscriber for HostLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        self.0.is_some()
-            && metadata.is_event()
+        let is_written = self.0.is_some() && *metadata.level() <= tracing::Level::DEBUG;
+        metadata.is_event()
             && metadata.target().starts_with("shardmill")
-            && *metadata.level() <= tracing::Level::DEBUG
+            && (is_written || hearing::is_of_interest(metadata))
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -67,8 +68,11 @@ impl Subscriber for HostLog {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let Some(file) = &self.0 else { return };
         let metadata = event.metadata();
+        if hearing::is_of_interest(metadata) {
+            hearing::hear(event);
+        }
+        let Some(file) = &self.0 else { return };
         let mut line = Line(format!("{:>12} {} {}", "log", metadata.level(), metadata.target()));
         event.record(&mut line);
         file.line(format_args!("{}", line.0));

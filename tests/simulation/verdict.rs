@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use shardmill_core::pipeline::{self, Order};
 use shardmill_core::plan::Balance;
-use shardmill_invariants::history::{Checkpoint, Micros};
+use shardmill_invariants::history::{CallResult, Checkpoint, Event, Micros, What, WriteKind};
+use shardmill_invariants::policy::{GiveUp, Policy};
 use shardmill_invariants::{Bounds, Limits, check};
 
 use crate::host::DRAIN_LIMIT;
@@ -52,6 +54,19 @@ pub fn unsettled(world: &World, alive: &BTreeSet<String>) -> Vec<String> {
     missing
 }
 
+/// Whether `host` was left in doubt about a row by faults: its last call had no answer, or was a take sent before the
+/// healing, which the SDK sent again until it came too late to hold anything.
+pub fn is_in_doubt(history: &[Event], key: &str, host: &str, healed_at: Micros) -> bool {
+    let of_row = |event: &Event| match &event.what {
+        What::Called(call) if call.key == key && call.host == host => Some(call.clone()),
+        _ => None,
+    };
+    history.iter().rev().find_map(of_row).is_some_and(|call| {
+        let is_old_take = matches!(call.kind, Some(WriteKind::Take { .. })) && call.sent_at < healed_at;
+        call.result == CallResult::Unknown || is_old_take
+    })
+}
+
 /// How many records no checkpoint covers.
 pub fn behind(world: &World) -> usize {
     let rows = world.tables.leases();
@@ -78,14 +93,34 @@ pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros) -> Vec<Stri
         ..Bounds::default()
     };
     let batch = options.batches.records as u64;
+    let is_by_key = options.failure.order == Order::Key;
     let limits = Limits {
         healed_at: Some(healed_at),
-        // What makes a checkpoint due, the batch that overshoots it, and the batch in flight.
-        repeats_max: options.checkpoints.records + 2 * batch,
+        // What makes a checkpoint due, the batch that overshoots it, and the batch in flight; by key, all since the oldest
+        // record that is tried again.
+        repeats_max: if is_by_key { u64::MAX } else { options.checkpoints.records + 2 * batch },
         bounds,
+        policy: policy(schedule),
         ..Limits::new(micros(options.leases.duration), world.now())
     };
     check(&world.history(), &limits).iter().map(ToString::to_string).collect()
+}
+
+/// The judge's own words for the hosts' policy.
+fn policy(schedule: &Schedule) -> Policy {
+    let policy = &schedule.options.failure;
+    Policy {
+        attempts: policy.attempts,
+        max_age: policy.max_age.map(micros),
+        bisect: policy.bisect,
+        then: policy.then.as_ref().map(|then| match then {
+            pipeline::GiveUp::DeadLetter(_) => GiveUp::DeadLetter,
+            pipeline::GiveUp::Skip => GiveUp::Skip,
+            pipeline::GiveUp::Halt => GiveUp::Halt,
+        }),
+        by_key: policy.order == Order::Key,
+        is_age_unsure: schedule.clock_error_max > 0.0,
+    }
 }
 
 fn micros(duration: Duration) -> Micros {

@@ -54,6 +54,12 @@ pub enum Fault {
     StaleListing,
     /// The plugin holds records back: they are handled, but may not be checkpointed yet.
     HoldBack,
+    /// The sink of dead letters refuses.
+    DeadLetterError,
+    /// A subscription's connection breaks in the middle of an event.
+    CutSubscription,
+    /// A subscription's connection stays, but nothing comes any more.
+    SilentSubscription,
 }
 
 impl Fault {

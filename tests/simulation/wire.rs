@@ -17,6 +17,7 @@ use bytes::Bytes;
 use shardmill_invariants::history::{Micros, What};
 use tokio::sync::oneshot;
 
+use crate::events::{Connection, Push};
 use crate::weather::{Direction, Fault, Service};
 use crate::world::{World, lock};
 
@@ -45,14 +46,27 @@ pub struct Sent {
 }
 
 /// What a service answers.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Reply {
     /// The HTTP status.
     pub status: u16,
     /// The JSON.
     pub body: Bytes,
+    /// What follows after the head of the reply, if that is a stream.
+    pub events: Option<Subscribed>,
     /// The shard of which this reply says that it has no more records.
     pub ended_shard: Option<String>,
+    /// Whether it broke on its way.
+    pub is_mangled: bool,
+}
+
+/// The events of a subscription, as the service sends them.
+#[derive(Debug)]
+pub struct Subscribed {
+    /// To what.
+    pub shard: String,
+    /// Their frames.
+    pub frames: axum::body::Body,
 }
 
 /// What will happen to one request.
@@ -69,10 +83,15 @@ impl fmt::Debug for Wire {
 }
 
 impl Reply {
+    /// One that is there at once and ends no shard.
+    pub fn plain(status: u16, body: impl Into<Bytes>) -> Self {
+        Self { status, body: body.into(), events: None, ended_shard: None, is_mangled: false }
+    }
+
     /// An error in the wire format of both services.
     pub fn error(status: u16, code: &str) -> Self {
         let body = format!(r#"{{"__type":"{code}","message":"simulated"}}"#);
-        Self { status, body: body.into(), ended_shard: None }
+        Self::plain(status, body)
     }
 }
 
@@ -117,9 +136,9 @@ impl HttpConnector for Wire {
             let (sender, reply) = oneshot::channel();
             // A task of the world's: what is on its way arrives, whatever becomes of the host that sent it.
             let flights = world.flights.clone();
-            flights.spawn(fly(world, sent, fate, sender));
+            flights.spawn(fly(Arc::clone(&world), sent.clone(), fate, sender));
             match reply.await {
-                Ok(Some(reply)) => Ok(response(reply)),
+                Ok(Some(reply)) => Ok(response(&world, &sent, reply)),
                 Ok(None) => Err(ConnectorError::io("connection reset by peer".into())),
                 Err(_) => std::future::pending().await,
             }
@@ -127,10 +146,19 @@ impl HttpConnector for Wire {
     }
 }
 
-fn response(reply: Reply) -> HttpResponse {
+fn response(world: &Arc<World>, sent: &Sent, reply: Reply) -> HttpResponse {
     let status = StatusCode::try_from(reply.status).expect("a status");
-    let mut response = HttpResponse::new(status, SdkBody::from(reply.body));
-    response.headers_mut().insert("content-type", "application/x-amz-json-1.1");
+    let (body, kind) = match reply.events {
+        None => (SdkBody::from(reply.body), "application/x-amz-json-1.1"),
+        Some(Subscribed { shard, frames }) => {
+            let (world, host, lifetime) =
+                (Arc::clone(world), Arc::clone(&sent.host), world.stream.subscription_lasts());
+            let push = Push { world, host, shard, is_doomed: reply.is_mangled, lifetime };
+            (Connection::open(push, frames), "application/vnd.amazon.eventstream")
+        }
+    };
+    let mut response = HttpResponse::new(status, body);
+    response.headers_mut().insert("content-type", kind);
     response
 }
 
@@ -169,7 +197,7 @@ async fn fly(world: Arc<World>, sent: Sent, fate: Fate, sender: oneshot::Sender<
         Some(Fault::ServerErrorApplied) => reply = Reply::error(500, "InternalServerError"),
         Some(Fault::Mangled) => {
             let half = reply.body.len() / 2;
-            reply = Reply { body: reply.body.slice(..half), ended_shard: None, ..reply };
+            reply = Reply { body: reply.body.slice(..half), ended_shard: None, is_mangled: true, ..reply };
         }
         _ => {}
     }

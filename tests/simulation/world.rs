@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use shardmill_invariants::history::{Event, Micros, What};
+use shardmill_invariants::history::{Event, Micros, Place, What};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -35,6 +35,9 @@ struct Record {
     file: Option<TraceFile>,
     deliveries: u64,
     requests: u64,
+    is_cured: bool,
+    /// How often each record that fails at first has been seen.
+    failed: BTreeMap<(String, Place), u32>,
 }
 
 impl World {
@@ -47,6 +50,8 @@ impl World {
             file,
             deliveries: 0,
             requests: 0,
+            is_cured: false,
+            failed: BTreeMap::new(),
         };
         Arc::new(Self {
             origin: Instant::now(),
@@ -101,6 +106,24 @@ impl World {
             Some(count) => *count += 1,
             None => drop(record.counts.insert(what.to_owned(), 1)),
         }
+    }
+
+    /// From here on every version of the plugin can handle poison.
+    pub fn cure(&self) {
+        lock(&self.record).is_cured = true;
+    }
+
+    /// Whether poison is harmless.
+    pub fn is_cured(&self) -> bool {
+        lock(&self.record).is_cured
+    }
+
+    /// Counts how often a record was seen that fails at first, by whomever.
+    pub fn fails_again(&self, shard: &str, at: &Place) -> u32 {
+        let mut record = lock(&self.record);
+        let count = record.failed.entry((shard.to_owned(), at.clone())).or_default();
+        *count += 1;
+        *count
     }
 
     /// A number that no delivery had before.

@@ -104,6 +104,18 @@ pub enum SeededBug {
     DrainsWithoutRelease,
     /// Reading starts one record too late (an off-by-one after the checkpoint).
     SkipsFirstRecord,
+    /// A dead letter counts as stored without having been.
+    GivesUpUnstored,
+    /// With bisecting, a batch that failed as a whole is an attempt of each of its records.
+    ChargesWholeBatch,
+    /// A record that failed as often as it may is tried again.
+    NeverOutOfAttempts,
+    /// Records do not wait for an earlier one of their key that is tried again.
+    ParkedKeyFlows,
+    /// What follows a checkpoint inside an aggregate is dropped.
+    DropsRestOfAggregate,
+    /// A subscription that follows another starts at what comes next.
+    RenewsAtLatest,
 }
 
 impl SeededBug {
@@ -158,6 +170,12 @@ impl SeededBug {
         Self::ListsFirstPageOnly,
         Self::DrainsWithoutRelease,
         Self::SkipsFirstRecord,
+        Self::GivesUpUnstored,
+        Self::ChargesWholeBatch,
+        Self::NeverOutOfAttempts,
+        Self::ParkedKeyFlows,
+        Self::DropsRestOfAggregate,
+        Self::RenewsAtLatest,
     ];
 
     /// Whether this bug is switched on for this thread.

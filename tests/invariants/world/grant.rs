@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Shard;
 use crate::history::{Checkpoint, Delivery, Micros, Outcome, Place};
+use crate::policy::Failures;
 
 /// What names a grant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +28,13 @@ pub(crate) struct Grant {
     pub(crate) handled: BTreeMap<Place, Option<Micros>>,
     /// Records that were delivered and must be delivered again before anything later is.
     pub(crate) pending: BTreeSet<Place>,
+    /// Whether records wait only for those of their own key.
+    is_by_key: bool,
+    /// What failed, and what was given up.
+    pub(crate) failures: Failures,
+    /// By key: committed before an instance died that held others back. They may come again, since what waited among them
+    /// must.
+    repeatable: BTreeSet<Place>,
     /// Everything up to here is committed.
     pub(crate) settled_through: Option<Place>,
     /// The checkpoint as this grant left it in the row.
@@ -44,7 +52,6 @@ pub(crate) struct Grant {
 /// What is remembered of the last delivery of a grant.
 #[derive(Debug)]
 pub(crate) struct Last {
-    pub(crate) attempt: u32,
     pub(crate) digest: String,
     pub(crate) outcome: Option<Outcome>,
 }
@@ -65,6 +72,9 @@ impl Grant {
             start_generation,
             handled: BTreeMap::new(),
             pending: BTreeSet::new(),
+            failures: Failures::default(),
+            is_by_key: false,
+            repeatable: BTreeSet::new(),
             settled_through: None,
             said_end_at: None,
             has_delivered: false,
@@ -74,10 +84,16 @@ impl Grant {
         }
     }
 
+    pub(super) fn by_key(self, is_by_key: bool) -> Self {
+        Self { is_by_key, ..self }
+    }
+
     /// Whether `delivery` may be one that starts over: the instance that held records back is gone, and with it what it
     /// held. Never below what was written down.
+    ///
+    /// By key nothing is inferred: see [`Grant::may_repeat`].
     pub(crate) fn is_rewind(&self, delivery: &Delivery) -> bool {
-        let Some(first) = delivery.places.first() else { return false };
+        let Some(first) = delivery.places.first().filter(|_| !self.is_by_key) else { return false };
         let is_above = Checkpoint::At(first.clone()) > self.written;
         // Another attempt at what is left of a batch starts nothing over; one that repeats what was handled does, and is
         // the first of an instance that replaces one that did not start. Asked of every delivery, so what is rare is
@@ -95,6 +111,32 @@ impl Grant {
     /// Whether `place` was settled by `at`.
     pub(crate) fn was_settled_by(&self, place: &Place, at: Micros) -> bool {
         self.handled.get(place).is_some_and(|committed| committed.is_some_and(|committed| committed <= at))
+            || self.failures.was_given_up_by(place, at)
+    }
+
+    /// Whether `place` need not be delivered any more, as far as this instance of the plugin is concerned.
+    pub(crate) fn is_done_with(&self, place: &Place) -> bool {
+        self.handled.contains_key(place) || self.failures.is_given_up(place)
+    }
+
+    /// By key: whether `place` was handled by an instance that is gone, in a way that lets it come again.
+    pub(crate) fn may_repeat(&self, delivery: &Delivery, place: &Place) -> bool {
+        self.repeatable.contains(place)
+            || (self.is_by_key
+                && self.is_swapped_while_holding(delivery)
+                && Checkpoint::At(place.clone()) > self.frontier())
+    }
+
+    /// By key: an instance is gone that held records back. They come again; what was committed among them and above may.
+    fn starts_over(&mut self) {
+        let frontier = self.frontier();
+        self.handled.retain(|_, committed| committed.is_some());
+        let above = self.handled.keys().filter(|place| Checkpoint::At((*place).clone()) > frontier);
+        self.repeatable.extend(above.cloned());
+    }
+
+    fn holds_back(&self) -> bool {
+        self.handled.values().any(Option::is_none)
     }
 
     /// From where records are not known to be settled without a gap.
@@ -103,6 +145,14 @@ impl Grant {
     }
 
     pub(super) fn started(&mut self, delivery: &Delivery) {
+        if self.is_by_key && self.is_swapped_while_holding(delivery) {
+            self.starts_over();
+        }
+        for place in delivery.places.iter().filter(|_| self.is_by_key) {
+            if self.repeatable.remove(place) {
+                self.handled.remove(place);
+            }
+        }
         if self.is_rewind(delivery)
             && let Some(first) = delivery.places.first()
         {
@@ -110,9 +160,10 @@ impl Grant {
             self.pending.clear();
             self.settled_through = self.settled_through.take().filter(|through| through < first);
         }
+        self.failures.started(delivery);
         self.has_delivered = true;
         self.open = Some(delivery.id);
-        self.last = Some(Last { attempt: delivery.attempt, digest: delivery.digest.clone(), outcome: None });
+        self.last = Some(Last { digest: delivery.digest.clone(), outcome: None });
     }
 
     pub(super) fn ended(
@@ -128,6 +179,9 @@ impl Grant {
             last.outcome = Some(outcome);
         }
         if outcome != Outcome::Ok {
+            if self.is_by_key && outcome == Outcome::Trap && self.holds_back() {
+                self.starts_over();
+            }
             self.pending.extend(delivery.places.iter().cloned());
             return;
         }
@@ -144,10 +198,16 @@ impl Grant {
         held.filter(|(_, committed)| committed.is_none()).for_each(|(_, committed)| *committed = Some(at));
     }
 
+    pub(super) fn given_up(&mut self, place: &Place, at: Micros) {
+        self.pending.remove(place);
+        self.failures.given_up(place, at);
+    }
+
     /// Moves the frontier over what is committed without a gap.
     pub(super) fn advance(&mut self, shard: &Shard) {
         let frontier = self.frontier();
-        let is_committed = |place: &&Place| self.handled.get(*place).is_some_and(Option::is_some);
+        let is_committed =
+            |place: &&Place| self.handled.get(*place).is_some_and(Option::is_some) || self.failures.is_given_up(place);
         let through = shard.due(&frontier, &Checkpoint::End).take_while(is_committed).last().cloned();
         self.settled_through = through.or(self.settled_through.take());
     }
@@ -159,6 +219,10 @@ impl Grant {
         self.pending.clear();
         self.settled_through = None;
         self.start = Checkpoint::Initial;
+    }
+
+    fn is_swapped_while_holding(&self, delivery: &Delivery) -> bool {
+        self.last.as_ref().is_some_and(|last| last.digest != delivery.digest) && self.holds_back()
     }
 
     fn is_new_instance(&self, delivery: &Delivery) -> bool {

@@ -23,6 +23,8 @@ pub(crate) struct Shard {
     pub(crate) children: BTreeSet<String>,
     /// When each record was produced.
     pub(crate) records: BTreeMap<Place, Micros>,
+    /// The partition key of each record.
+    pub(crate) keys: BTreeMap<Place, String>,
     /// Who settled each record, first and last; no last one if an operator asked for it to be repeated.
     pub(crate) settled: BTreeMap<Place, Settled>,
     /// Through where a holder had settled everything when it gave the lease back, and its epoch.
@@ -69,8 +71,10 @@ impl Stream {
         delivery.places.iter().any(|place| has(self.generation, place) && !has(generation, place))
     }
 
-    pub(super) fn produced(&mut self, shard: &str, place: &Place, at: Micros) {
-        self.entry(shard).records.insert(place.clone(), at);
+    pub(super) fn produced(&mut self, shard: &str, (place, key): (&Place, &str), at: Micros) {
+        let shard = self.entry(shard);
+        shard.records.insert(place.clone(), at);
+        shard.keys.insert(place.clone(), key.to_owned());
     }
 
     pub(super) fn changed(&mut self, change: &Topology) {

@@ -18,10 +18,14 @@ use shardmill_simulation::trace_file::TraceFile;
 const REGRESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/regressions.txt");
 
 #[derive(Parser)]
+#[allow(clippy::struct_excessive_bools, reason = "switches of a command line")]
 struct Arguments {
     /// One seed, or FIRST..END.
     #[arg(long, default_value = "0..100", value_parser = parse_seeds)]
     seeds: std::ops::Range<u64>,
+    /// Without failure policies, aggregates and fan-out, which earlier seeds did not draw.
+    #[arg(long)]
+    plain: bool,
     /// Runs at once.
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -83,7 +87,7 @@ fn main() -> io::Result<ExitCode> {
 
 fn one(arguments: &Arguments, seed: u64) -> SeedReport {
     let file = arguments.trace.as_ref().map(|path| TraceFile::create(path).expect("the trace file can be made"));
-    run(seed, arguments.bug, file)
+    run(seed, arguments.plain, arguments.bug, file)
 }
 
 fn tell(
@@ -127,19 +131,20 @@ fn keep(arguments: &Arguments, seed: u64, what: &str) -> io::Result<()> {
     }
     let what: String = what.chars().take(80).collect();
     let mut list = OpenOptions::new().append(true).create(true).open(REGRESSIONS)?;
-    writeln!(list, "{seed} # {what}")
+    writeln!(list, "{seed}{} # {what}", if arguments.plain { " plain" } else { "" })
 }
 
 fn replay(arguments: &Arguments, seed: u64) -> String {
     let bug = arguments.bug.map(|bug| format!(" --bug {bug:?}")).unwrap_or_default();
-    format!("cargo run --bin simulate -- --seeds {seed}{bug} --trace seed-{seed}.trace")
+    let plain = if arguments.plain { " --plain" } else { "" };
+    format!("cargo run --bin simulate -- --seeds {seed}{plain}{bug} --trace seed-{seed}.trace")
 }
 
 fn table_of_bugs(arguments: &Arguments, out: &mut impl Write) -> io::Result<ExitCode> {
     let mut all_found = true;
     for bug in SeededBug::ALL {
         let (mut tried, mut found) = (0, None);
-        let job = |seed| run(seed, Some(*bug), None);
+        let job = |seed| run(seed, arguments.plain, Some(*bug), None);
         run_all(0..arguments.bug_schedules, arguments.threads, &job, |seed, result| {
             tried += 1;
             let violations = result.map_or_else(|problem| vec![problem], |report| report.violations);

@@ -138,6 +138,7 @@ fn what_is_encoded_is_decoded_unchanged() {
         plugin_digest: PluginDigest::from_hex(&"ab".repeat(32)),
         millis_behind_latest: Some(1_200),
         settled_arrival_ms: Some(1_700_000_000_100),
+        given_up: Some("skip of 7".to_owned()),
         checkpoint_owner: None,
         claimant: WorkerId::new("thief"),
         held_since_ms: Some(1_700_000_000_000),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{FailurePolicy, Order};
 use crate::plugin::ProcessorError;
 use crate::ports::{Commit, FailureKind, Outcome, RecordFailure};
+use crate::seeded_bug::SeededBug;
 use crate::stream::{Position, Record};
 
 /// What came of a delivery, and what is done next, each with its reason.
@@ -184,7 +185,7 @@ impl Court<'_> {
         let count = self.records.len();
         let split_at = (!is_hosts && self.policy.bisect && count > 1).then_some(count / 2);
         let rule = |index: usize| {
-            if !is_hosts && split_at.is_none() {
+            if !is_hosts && (split_at.is_none() || SeededBug::ChargesWholeBatch.is_on()) {
                 return self.own_failure(index, message.clone(), false);
             }
             let tried = self.delivered(index);
@@ -220,7 +221,8 @@ impl Court<'_> {
         if is_rejected {
             return Some(Cause::Rejected);
         }
-        if self.policy.attempts.is_some_and(|most| tried.attempts >= most) {
+        let is_out = self.policy.attempts.is_some_and(|most| tried.attempts >= most);
+        if is_out && !SeededBug::NeverOutOfAttempts.is_on() {
             return Some(Cause::Attempts);
         }
         // An arrival in the future, as a wall clock that is behind sees it, is no age at all.

@@ -56,7 +56,7 @@ impl Consumer {
                 passed_bytes += record.cost_bytes();
                 return None;
             }
-            parked.join(record)
+            if SeededBug::ParkedKeyFlows.is_on() { Some(record) } else { parked.join(record) }
         });
         retries.parked = parked;
         if passed_bytes > 0 {

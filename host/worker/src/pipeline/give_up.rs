@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use shardmill_core::pipeline::{Cause, Fate, GiveUp, Ruling};
 use shardmill_core::ports::DeadLetter;
+use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::Record;
 
 use super::consumer::Consumer;
@@ -37,7 +38,9 @@ impl Consumer {
                 let waits = format!("{} record(s) wait to be stored as dead letters in sink {sink}", given_up.len());
                 let earlier = self.stuck.replace(waits);
                 self.keeper.note(self.progress());
-                self.output.store(sink, letters, &mut self.gate).await?;
+                if !SeededBug::GivesUpUnstored.is_on() {
+                    self.output.store(sink, letters, &mut self.gate).await?;
+                }
                 self.stuck = earlier;
                 self.keeper.note(self.progress());
             }
@@ -72,9 +75,11 @@ impl Consumer {
     /// The one place where a record leaves without having been handled.
     fn settle_given_up(&mut self, record: &Record, ruling: &Ruling, cause: Cause, then: &GiveUp) {
         let (position, key_hash) = (&record.position, format!("{:032x}", record.key_hash()));
-        let (decision, deliveries) = (then.as_str(), ruling.tried.deliveries);
+        let (epoch, decision, deliveries) = (self.instance.epoch(), then.as_str(), ruling.tried.deliveries);
         let reason = &ruling.message;
-        tracing::warn!(shard = %self.shard, %position, key_hash, decision, %cause, deliveries, reason, "record given up");
+        tracing::warn!(
+            shard = %self.shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "record given up"
+        );
         self.count_given_up(cause, then);
         self.headway.ledger.give_up(position);
         self.headway.unwritten.add(1, record.data.len() as u64, self.ports.clock.now());

@@ -29,6 +29,11 @@ impl Instance {
         self.version.digest()
     }
 
+    /// The grant that it serves, which tells apart the hosts that have had the shard.
+    pub(super) fn epoch(&self) -> u64 {
+        self.context.epoch.0
+    }
+
     pub(super) fn version(&self) -> &Arc<dyn ProcessorFactory> {
         &self.version
     }

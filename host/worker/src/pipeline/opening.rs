@@ -47,7 +47,11 @@ impl Opener {
         for record in closed.by_ref() {
             opened.closed_bytes += record.cost_bytes();
             let mut keep = |record: Record, settled: Option<&Position>| {
-                if settled.is_some_and(|settled| record.position <= *settled) {
+                let is_settled = |settled: &Position| {
+                    let drops_rest = SeededBug::DropsRestOfAggregate.is_on();
+                    record.position <= *settled || (drops_rest && record.position.sequence == settled.sequence)
+                };
+                if settled.is_some_and(is_settled) {
                     repeats += 1;
                 } else {
                     cost += record.cost_bytes();

@@ -96,6 +96,9 @@ impl Place {
     /// At the continuation and not after it: AWS allows both and says of neither that it is not a record's number. What
     /// repeats is dropped.
     pub(super) fn subscribe_from(&self, now: Moment) -> Resume {
+        if SeededBug::RenewsAtLatest.is_on() && self.continuation.is_some() {
+            return Resume { from: ReadFrom::Latest, anchor: None };
+        }
         match &self.continuation {
             Some(continuation) if self.last.is_none() || !self.may_be_trimmed(now) => {
                 Resume { from: ReadFrom::AtSequenceNumber(continuation.clone()), anchor: self.anchor.clone() }

@@ -1,0 +1,42 @@
+//! S7 and S8 where records wait only for those of their own partition key.
+
+use std::collections::BTreeSet;
+
+use crate::delivering::Broken;
+use crate::history::{Checkpoint, Delivery, Place};
+use crate::violation::Invariant;
+use crate::world::{Grant, Shard};
+
+/// S7: no record goes out while an earlier one of its key waits for its next attempt, unless both go together.
+pub(crate) fn passes_pending(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
+    if grant.pending.is_empty() {
+        return None;
+    }
+    let batch: BTreeSet<&Place> = delivery.places.iter().collect();
+    let waits = |place: &Place| earlier_of_its_key(grant, shard, place).find(|earlier| !batch.contains(earlier));
+    let (place, earlier) = delivery.places.iter().find_map(|place| Some((place, waits(place)?)))?;
+    Some((Invariant::S7, format!("{place:?} goes out while {earlier:?} of its key must be tried again")))
+}
+
+/// S8: a record that this grant passes over, although nothing of its key must be tried again before.
+pub(crate) fn left_out(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
+    // What failed goes again when it is due, whatever waits meanwhile.
+    if delivery.places.iter().all(|place| grant.pending.contains(place)) {
+        return None;
+    }
+    let last = delivery.places.last()?;
+    let batch: BTreeSet<&Place> = delivery.places.iter().collect();
+    let may_wait = |place: &Place| {
+        grant.is_done_with(place)
+            || grant.pending.contains(place)
+            || earlier_of_its_key(grant, shard, place).next().is_some()
+    };
+    let mut due = shard.due(&grant.frontier(), &Checkpoint::At(last.clone()));
+    let place = due.find(|place| !batch.contains(place) && !may_wait(place))?;
+    Some((Invariant::S8, format!("{place:?} was left out")))
+}
+
+fn earlier_of_its_key<'a>(grant: &'a Grant, shard: &'a Shard, place: &Place) -> impl Iterator<Item = &'a Place> {
+    let key = shard.keys.get(place);
+    grant.pending.range::<Place, _>(..place).filter(move |earlier| shard.keys.get(*earlier) == key)
+}

@@ -1,0 +1,149 @@
+//! The failure policy that a fleet runs under, and the count that says when a record may be given up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::history::{Delivery, Micros, Outcome, Place};
+
+/// Kinesis tells when a record arrived approximately.
+const ARRIVAL_ERROR: Micros = 1_000_000;
+
+/// What was decided about records that fail. The default tries for ever, and later records wait.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// Own attempts of a record after which it is given up.
+    pub attempts: Option<u32>,
+    /// Age after which a record that fails is given up.
+    pub max_age: Option<Micros>,
+    /// Whether a batch that failed as a whole is cut, so that only what fails alone, or by name, counts.
+    pub bisect: bool,
+    /// What is done with a record that is given up; `None` gives up nothing.
+    pub then: Option<GiveUp>,
+    /// Whether only records of the same partition key wait for one that is tried again.
+    pub by_key: bool,
+    /// Whether hosts may be wrong about the age of a record, because their wall clocks are.
+    pub is_age_unsure: bool,
+}
+
+/// What is done with a record that is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GiveUp {
+    /// It is stored, then the shard goes on.
+    DeadLetter,
+    /// It is dropped, and said so.
+    Skip,
+    /// The shard stops there until another version of the plugin is offered.
+    Halt,
+}
+
+/// Why a host says that it gave a record up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The plugin said that it will never work.
+    Rejected,
+    /// It failed as often as it may.
+    Attempts,
+    /// It is older than it may be.
+    Age,
+}
+
+/// What failed in one grant, counted from the outcomes alone: by the rules of the policy, not by the host's word.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    /// Of each record that has failed since it was last handled.
+    tried: BTreeMap<Place, Tried>,
+    /// What was given up, and when.
+    given_up: BTreeMap<Place, Micros>,
+    digest: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Tried {
+    deliveries: u32,
+    /// Own attempts at the version that is at work.
+    attempts: u32,
+    /// Of these, those since another version was last offered: the host may have begun to count anew then.
+    attempts_since_offer: u32,
+    is_rejected: bool,
+}
+
+impl Failures {
+    /// Which delivery of these records this must be, counted from 1.
+    pub(crate) fn attempt(&self, places: &[Place]) -> u32 {
+        let deliveries = places.iter().filter_map(|place| self.tried.get(place)).map(|tried| tried.deliveries);
+        deliveries.max().unwrap_or_default() + 1
+    }
+
+    pub(crate) fn is_given_up(&self, place: &Place) -> bool {
+        self.given_up.contains_key(place)
+    }
+
+    pub(crate) fn was_given_up_by(&self, place: &Place, at: Micros) -> bool {
+        self.given_up.get(place).is_some_and(|given_up| *given_up <= at)
+    }
+
+    /// The first of `places` that must not be delivered any more: it has used up its attempts.
+    pub(crate) fn exhausted<'a>(&self, places: &'a [Place], policy: &Policy) -> Option<&'a Place> {
+        let most = policy.attempts.filter(|_| policy.then.is_some())?;
+        places.iter().find(|place| self.tried.get(place).is_some_and(|tried| tried.attempts_since_offer >= most))
+    }
+
+    /// Why `place`, which was produced `age` ago, may not be given up for `cause`.
+    pub(crate) fn unjustified(&self, place: &Place, age: Micros, cause: Cause, policy: &Policy) -> Option<String> {
+        let tried = self.tried.get(place).copied().unwrap_or_default();
+        if tried.deliveries == 0 {
+            return Some("it did not fail".to_owned());
+        }
+        let is_right = match cause {
+            Cause::Rejected => tried.is_rejected,
+            Cause::Attempts => policy.attempts.is_some_and(|most| tried.attempts >= most),
+            Cause::Age => policy.max_age.is_some_and(|most| policy.is_age_unsure || age + ARRIVAL_ERROR >= most),
+        };
+        (!is_right).then(|| format!("{cause:?} after {tried:?} at the age of {age} us"))
+    }
+
+    /// Another version was offered to the host.
+    pub(crate) fn offered(&mut self) {
+        self.tried.values_mut().for_each(|tried| tried.attempts_since_offer = 0);
+    }
+
+    pub(crate) fn started(&mut self, delivery: &Delivery) {
+        let before = self.digest.replace(delivery.digest.clone());
+        if before.is_some_and(|before| before != delivery.digest) {
+            self.tried.values_mut().for_each(|tried| (tried.attempts, tried.attempts_since_offer) = (0, 0));
+        }
+    }
+
+    pub(crate) fn ended(
+        &mut self,
+        delivery: &Delivery,
+        outcome: Outcome,
+        (failed, rejected): (&BTreeSet<Place>, &BTreeSet<Place>),
+        policy: &Policy,
+        key: impl Fn(&Place) -> Option<String>,
+    ) {
+        let is_cut = policy.bisect && delivery.places.len() > 1;
+        let mut keys = BTreeSet::new();
+        for place in &delivery.places {
+            let is_own = match outcome {
+                Outcome::Ok if !failed.contains(place) => {
+                    self.tried.remove(place);
+                    continue;
+                }
+                // A plugin that keeps the order of a key reports what follows a failed record, though it did not try it.
+                Outcome::Ok => !policy.by_key || keys.insert(key(place)) || rejected.contains(place),
+                Outcome::Error | Outcome::Trap => !is_cut,
+                Outcome::Cancelled => false,
+            };
+            let tried = self.tried.entry(place.clone()).or_default();
+            tried.deliveries += 1;
+            tried.attempts += u32::from(is_own);
+            tried.attempts_since_offer += u32::from(is_own);
+            tried.is_rejected = rejected.contains(place);
+        }
+    }
+
+    pub(crate) fn given_up(&mut self, place: &Place, at: Micros) {
+        self.tried.remove(place);
+        self.given_up.insert(place.clone(), at);
+    }
+}
