@@ -23,7 +23,7 @@ build_python() {
 }
 
 build_javascript() {
-    (cd javascript && npm ci --no-audit --no-fund && npm test && npm run build)
+    (cd javascript && npm install --no-package-lock --no-audit --no-fund && npm test && npm run build)
     cp javascript/carriers.wasm "$out/carriers-javascript.wasm"
 }
 

@@ -1,6 +1,7 @@
 package shardmill
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -8,85 +9,74 @@ import (
 	"unsafe"
 )
 
-// Bindings to the component model's canonical ABI, by hand: the generated ones let the garbage collector run while the
-// host lowers arguments, and a component that calls an import then (the collector reads the clock) is trapped.
+// Bindings to the component model's canonical ABI, by hand. Generated ones let the host's allocations reach Go's heap;
+// the heap then reads the clock, to collect or to give memory back, and a component that calls an import while the host
+// allocates is trapped. So what the host allocates is outside of Go's heap, and is copied into it, in a call of ours,
+// where imports may be called.
 //
-// So nothing that the host allocates may start a collection:
-//   - it is off between calls, which is when the host lowers the arguments of the next one;
-//   - what imports return during a call lands in memory set aside for it.
+// It needs the linker's flag -checklinkname=0.
 
-// Before the runtime is up, the WASI adapter asks for the memory that it works with: two pages of 64 KiB at most.
-var (
-	boot  [4 << 16]byte
-	taken uintptr
-	ready bool
-)
+// sbrk is how Go's heap gets memory from the system. Growing the memory behind the runtime's back would break it.
+//
+//go:linkname sbrk runtime.sbrk
+func sbrk(size uintptr) unsafe.Pointer
 
-// What one import may return, in bytes; a longer result is allocated, at the risk above.
+// What the host allocates, until `release`: blocks, each larger than all before together, so there are
+// never many.
 var (
-	results [1 << 16]byte
+	blocks  [32]struct{ start, size uintptr }
+	count   int
+	current int
 	used    uintptr
-	inCall  bool
 )
 
-// The arguments of a call, in chunks: one allocation for many strings. Records point into them, which keeps them.
-var chunk []byte
+const firstBlock = 256 << 10
 
-const chunkBytes = 256 << 10
+// Before the runtime is up, the WASI adapter asks for the memory that it works with, for good.
+var ready bool
+
+func init() { ready = true }
 
 //go:wasmexport cabi_realloc
-func realloc(old unsafe.Pointer, oldSize, align, size uintptr) unsafe.Pointer {
-	if old != nil {
+func realloc(old, oldSize, align, size uintptr) uintptr {
+	if old != 0 {
 		panic("shardmill: the host does not resize")
 	}
 	if !ready {
-		return carve(boot[:], &taken, align, size)
+		return aligned(uintptr(sbrk(size+align)), align)
 	}
-	if inCall {
-		if place := carve(results[:], &used, align, size); place != nil {
+	for ; current < count; current, used = current+1, 0 {
+		block := blocks[current]
+		place := aligned(block.start+used, align)
+		if place+size <= block.start+block.size {
+			used = place + size - block.start
 			return place
 		}
 	}
-	var begin uintptr
-	place := carve(chunk, &begin, align, size)
-	if place == nil {
-		chunk = make([]byte, max(chunkBytes, size+align))
-		place = carve(chunk, &begin, align, size)
+	block := max(firstBlock, size+align)
+	for _, earlier := range blocks[:count] {
+		block += earlier.size
 	}
-	chunk = chunk[begin:]
-	return place
+	blocks[count].start, blocks[count].size = uintptr(sbrk(block)), block
+	if blocks[count].start == 0 {
+		panic("shardmill: out of memory")
+	}
+	count++
+	return realloc(0, 0, align, size)
 }
 
-// carve takes aligned bytes after the first `*used`; nil if they are not there.
-func carve(from []byte, used *uintptr, align, size uintptr) unsafe.Pointer {
-	if len(from) == 0 {
-		return nil
-	}
-	start := uintptr(unsafe.Pointer(unsafe.SliceData(from)))
-	begin := (start+*used+align-1)&^(align-1) - start
-	if begin+size > uintptr(len(from)) {
-		return nil
-	}
-	*used = begin + size
-	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(from)), begin)
-}
+func aligned(address, align uintptr) uintptr { return (address + align - 1) &^ (align - 1) }
 
-func init() {
-	debug.SetGCPercent(-1)
-	ready = true
-}
+// release lets the host's allocations be used again. What they hold must have been copied.
+func release() { current, used = 0, 0 }
 
-// guard runs a call of the processor with the collector on, and makes an error of a panic.
+// guard makes an error of a panic.
 func guard(call func() error) (err error) {
-	inCall = true
-	debug.SetGCPercent(100)
+	kept = nil
 	defer func() {
 		if reason := recover(); reason != nil {
 			err = fmt.Errorf("panic: %v\n%s", reason, debug.Stack())
 		}
-		// Also waits until no collection is under way.
-		debug.SetGCPercent(-1)
-		inCall = false
 	}()
 	if registered == nil {
 		return Misconfigured("the component registers no processor")
@@ -98,37 +88,38 @@ func guard(call func() error) (err error) {
 
 //go:wasmexport shardmill:processor/processor@0.1.0#init
 func exportInit(
-	plugin unsafe.Pointer, pluginLen uint32, application unsafe.Pointer, applicationLen uint32,
-	stream unsafe.Pointer, streamLen uint32, shard unsafe.Pointer, shardLen uint32,
-	worker unsafe.Pointer, workerLen uint32, grantEpoch uint64,
+	plugin, pluginLen, application, applicationLen, stream, streamLen, shard, shardLen, worker, workerLen uint32,
+	grantEpoch uint64,
 ) unsafe.Pointer {
 	context := Context{
-		Plugin:      unsafe.String((*byte)(plugin), pluginLen),
-		Application: unsafe.String((*byte)(application), applicationLen),
-		Stream:      unsafe.String((*byte)(stream), streamLen),
-		Shard:       unsafe.String((*byte)(shard), shardLen),
-		Worker:      unsafe.String((*byte)(worker), workerLen),
+		Plugin:      textAt(plugin, pluginLen),
+		Application: textAt(application, applicationLen),
+		Stream:      textAt(stream, streamLen),
+		Shard:       textAt(shard, shardLen),
+		Worker:      textAt(worker, workerLen),
 		GrantEpoch:  grantEpoch,
 	}
+	release()
 	return returnResult(guard(func() error { return registered.Init(context) }), 1)
 }
 
 //go:wasmexport shardmill:processor/processor@0.1.0#process
 func exportProcess(records unsafe.Pointer, length uint32, attempt uint32, millisBehindLatest uint64) unsafe.Pointer {
 	batch := Batch{Records: make([]Record, length), Attempt: attempt, MillisBehindLatest: millisBehindLatest}
-	for index := range batch.Records {
-		lowered := unsafe.Add(records, index*56)
-		batch.Records[index] = Record{
-			Data:              unsafe.Slice(bytesAt(lowered, 0)),
-			PartitionKey:      unsafe.String(bytesAt(lowered, 8)),
-			SequenceNumber:    unsafe.String(bytesAt(lowered, 28)),
-			SubSequenceNumber: *(*uint64)(unsafe.Add(lowered, 40)),
-			ArrivalMs:         *(*uint64)(unsafe.Add(lowered, 48)),
+	for index, lowered := range unsafe.Slice((*loweredRecord)(records), length) {
+		record := &batch.Records[index]
+		*record = Record{
+			Data:              bytes.Clone(bytesAt(lowered.data, lowered.dataLen)),
+			PartitionKey:      textAt(lowered.partitionKey, lowered.partitionKeyLen),
+			SequenceNumber:    textAt(lowered.sequenceNumber, lowered.sequenceNumberLen),
+			SubSequenceNumber: lowered.subSequenceNumber,
+			ArrivalMs:         lowered.arrivalMs,
 		}
-		if wordAt(lowered, 16)&0xff == 1 {
-			batch.Records[index].ExplicitHashKey = unsafe.String(bytesAt(lowered, 20))
+		if lowered.hasHashKey == 1 {
+			record.ExplicitHashKey = textAt(lowered.hashKey, lowered.hashKeyLen)
 		}
 	}
+	release()
 	var outcome Outcome
 	err := guard(func() (err error) {
 		outcome, err = registered.Process(batch)
@@ -141,19 +132,38 @@ func exportProcess(records unsafe.Pointer, length uint32, attempt uint32, millis
 }
 
 //go:wasmexport shardmill:processor/processor@0.1.0#close
-func exportClose(tag uint32, _ unsafe.Pointer, _ uint32) unsafe.Pointer {
+func exportClose(tag, _, _ uint32) unsafe.Pointer {
+	release()
 	reason := CloseReason(min(tag, uint32(OtherReason)))
 	return returnResult(guard(func() error { return registered.Close(reason) }), 1)
 }
 
-// What a call returns, in 32-bit words; 64-bit ones, so that it is aligned. What it points to lives until the next
-// call, because the collector is off.
-var returned [5]uint64
+// A record as the ABI lays it out.
+type loweredRecord struct {
+	data, dataLen                     uint32
+	partitionKey, partitionKeyLen     uint32
+	hasHashKey                        uint8
+	hashKey, hashKeyLen               uint32
+	sequenceNumber, sequenceNumberLen uint32
+	subSequenceNumber, arrivalMs      uint64
+}
+
+// What a call returns, in 32-bit words; 64-bit ones, so that it is aligned. What it points to is kept beside it until
+// the next call.
+var (
+	returned [5]uint64
+	kept     []any
+)
+
+func keep[T any](value T) T {
+	kept = append(kept, value)
+	return value
+}
 
 func returnOutcome(outcome Outcome) {
 	words := (*[10]uint32)(unsafe.Pointer(&returned))
 	*words = [10]uint32{}
-	failures := make([]uint32, 0, 4*len(outcome.Failures))
+	failures := keep(make([]uint32, 0, 4*len(outcome.Failures)))
 	for _, failure := range outcome.Failures {
 		message, length := addressOf(failure.Message)
 		failures = append(failures, uint32(failure.Index), uint32(failure.Kind), message, length)
@@ -185,15 +195,16 @@ func returnResult(err error, payload int) unsafe.Pointer {
 
 func addressOf(text string) (pointer, length uint32) {
 	// Go's strings are UTF-8 by habit; a component's must be.
-	text = strings.ToValidUTF8(text, "\uFFFD")
+	text = keep(strings.ToValidUTF8(text, "\uFFFD"))
 	return uint32(uintptr(unsafe.Pointer(unsafe.StringData(text)))), uint32(len(text))
 }
 
-func wordAt(base unsafe.Pointer, offset uintptr) uint32 { return *(*uint32)(unsafe.Add(base, offset)) }
-
-func bytesAt(base unsafe.Pointer, offset uintptr) (*byte, uint32) {
-	return (*byte)(unsafe.Pointer(uintptr(wordAt(base, offset)))), wordAt(base, offset+4)
+// bytesAt is what the host allocated; textAt a copy of it.
+func bytesAt(pointer, length uint32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(uintptr(pointer))), length)
 }
+
+func textAt(pointer, length uint32) string { return string(bytesAt(pointer, length)) }
 
 // The host's functions.
 
@@ -212,16 +223,22 @@ func importGauge(name string, value float64)
 //go:wasmimport shardmill:processor/metrics@0.1.0 histogram
 func importHistogram(name string, value float64)
 
-// What an import returned. Not on a stack, which may move while the host allocates.
+// What an import returned: a result's tag, the tag within it, and a text. Not on a stack, which may move while the host
+// allocates.
 var answer [4]uint32
 
+func answerText() string {
+	text := textAt(answer[2], answer[3])
+	release()
+	return text
+}
+
 func emit(destination, key string, data []byte) error {
-	used = 0
 	importPut(destination, key, unsafe.String(unsafe.SliceData(data), len(data)), unsafe.Pointer(&answer))
 	if answer[0]&0xff == 0 {
 		return nil
 	}
-	text := strings.Clone(unsafe.String(bytesAt(unsafe.Pointer(&answer), 8)))
+	text := answerText()
 	if answer[1]&0xff == 0 {
 		return fmt.Errorf("no sink is named %q; there are: %s", destination, text)
 	}
@@ -229,12 +246,12 @@ func emit(destination, key string, data []byte) error {
 }
 
 func config(key string) (string, bool) {
-	used = 0
 	importGet(key, unsafe.Pointer(&answer))
 	if answer[0]&0xff != 0 || answer[1]&0xff == 0 {
+		release()
 		return "", false
 	}
-	return strings.Clone(unsafe.String(bytesAt(unsafe.Pointer(&answer), 8))), true
+	return answerText(), true
 }
 
 func counter(name string, add uint64)      { importCounter(name, add) }

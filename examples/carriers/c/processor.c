@@ -59,7 +59,11 @@ static bool emit(const carrier_sums *sums, error_t *error) {
         bool taken = shardmill_processor_emit_put(&destination, &key, &data, &emit_error);
         free(line);
         if (!taken) {
-            // All its cases carry a text.
+            if (emit_error.tag == SHARDMILL_PROCESSOR_EMIT_EMIT_ERROR_UNKNOWN_DESTINATION) {
+                shardmill_processor_emit_emit_error_free(&emit_error);
+                return fail(error, SHARDMILL_PROCESSOR_TYPES_ERROR_MISCONFIGURED, "`destination` names no sink of the host");
+            }
+            // All cases carry a text.
             error->tag = SHARDMILL_PROCESSOR_TYPES_ERROR_OTHER;
             error->val.other = emit_error.val.other;
             return false;

@@ -34,7 +34,9 @@ function readFlight(line) {
   try {
     flight = JSON.parse(decoder.decode(line));
   } catch (error) {
-    return { reason: error.message };
+    // Not JSON, or not UTF-8. Anything else, such as running out of memory, says nothing about the flight.
+    if (error instanceof SyntaxError || error instanceof TypeError) return { reason: error.message };
+    throw error;
   }
   if (flight === null || typeof flight !== "object" || Array.isArray(flight)) return { reason: "not a JSON object" };
   const { carrier, dep_delay: delay = null } = flight;

@@ -48,7 +48,11 @@ static bool emit(plugin_string_t *key, bytes output, error_t *error) {
     if (shardmill_processor_emit_put(&destination, key, &data, &emit_error)) {
         return true;
     }
-    // All its cases carry a text.
+    if (emit_error.tag == SHARDMILL_PROCESSOR_EMIT_EMIT_ERROR_UNKNOWN_DESTINATION) {
+        shardmill_processor_emit_emit_error_free(&emit_error);
+        return fail(error, SHARDMILL_PROCESSOR_TYPES_ERROR_MISCONFIGURED, "`destination` names no sink of the host");
+    }
+    // All cases carry a text.
     error->tag = SHARDMILL_PROCESSOR_TYPES_ERROR_OTHER;
     error->val.other = emit_error.val.other;
     return false;
