@@ -35,7 +35,7 @@ async fn what_came_out_once_comes_out_again_in_other_batches_and_over_a_swap() {
     assert_eq!(report["digests"].as_array().map(Vec::len), Some(2), "{report}");
     assert!(report["batches"].as_u64().unwrap() >= records / 137, "{report}");
 
-    let fewer: String = text(&first.stdout).lines().skip(1).map(|line| format!("{line}\n")).collect();
+    let fewer = text(&first.stdout).lines().skip(1).collect::<Vec<_>>().join("\n");
     std::fs::write(folder.path().join("expected"), fewer).unwrap();
     let differs = shardmill(&args("flights.wasm", &input, &["--expect", "expected"]), folder.path()).await;
     assert_eq!(differs.status.code(), Some(1));

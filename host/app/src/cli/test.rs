@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 /// Arguments of `test`.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 #[derive(Debug, Args)]
 #[command(
     after_help = "The plugin's manifest NAME.toml beside FILE.wasm is used, but for its streams. Output is printed line by line, as \

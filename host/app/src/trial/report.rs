@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn very_long_output_is_compared_line_by_line() {
-        let long: String = (0..DIFF_LINES_MAX + 1).map(|n| format!("{n}\n")).collect();
+        let long = (0..=DIFF_LINES_MAX).map(|n| n.to_string()).collect::<Vec<_>>().join("\n");
         let other = long.replacen("\n7\n", "\nseven\n", 1);
         let differs = compare(long.as_bytes(), other.as_bytes(), false);
         assert_eq!(differs.differences, ["- 8: 7", "+ 8: seven"]);
