@@ -22,6 +22,7 @@ fn context() -> Arc<InstanceContext> {
         worker: WorkerId::new("worker").expect("not empty"),
         epoch: LeaseCounter(1),
         destinations: vec!["stdout".to_owned()],
+        limits: None,
         config: Vec::new(),
     })
 }

@@ -148,6 +148,7 @@ impl TestFleet {
             failure: FailurePolicy::default(),
             destinations: vec!["out".to_owned()],
             config: Vec::new(),
+            limits: None,
         };
         let stream = Arc::new(FakeStream::new(shards));
         Self {

@@ -266,5 +266,6 @@ pub fn options(stream: &StreamName, application: &str, reads: ReadLimits, retrie
         failure: FailurePolicy::default(),
         destinations: vec!["stdout".to_owned()],
         config: Vec::new(),
+        limits: None,
     }
 }

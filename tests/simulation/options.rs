@@ -56,5 +56,6 @@ pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> WorkerOption
         failure: FailurePolicy::default(),
         destinations: vec!["out".to_owned()],
         config: Vec::new(),
+        limits: None,
     }
 }

@@ -204,6 +204,7 @@ impl Parts {
             failure: settings.failure.clone(),
             destinations: self.destinations.clone(),
             config: settings.config.clone().into_iter().collect(),
+            limits: Some(settings.limits),
         };
         (ports, options)
     }

@@ -3,6 +3,7 @@
 mod failure;
 mod file;
 mod leases;
+mod limits;
 mod manifest;
 mod plugin;
 mod problem;
@@ -25,6 +26,7 @@ use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_core::stream::{InitialPosition, StreamName, StreamRef};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
+pub use limits::Ceilings;
 pub use manifest::Manifest;
 pub use plugin::{PluginConfig, StreamConfig};
 pub use retrieval::RetrievalMode;
@@ -62,6 +64,8 @@ pub struct Config {
     pub failure: FailurePolicy,
     /// What an instance may use.
     pub limits: GuestLimits,
+    /// The most that a manifest may ask for.
+    pub ceilings: Ceilings,
     /// The process.
     pub host: HostConfig,
     /// Sinks by name.
@@ -209,20 +213,20 @@ impl Config {
         Ok(settings)
     }
 
-    /// The text values of each plugin that is configured here or has a manifest in the folder of plugins.
-    pub fn values_of_plugins(&self) -> Result<BTreeMap<String, Vec<(String, String)>>, String> {
+    /// The settings of each plugin that is configured here or has a manifest in the folder of plugins. One that names no
+    /// stream has none.
+    pub fn settings_of_plugins(&self) -> Result<BTreeMap<String, PluginConfig>, String> {
         let files = std::fs::read_dir(&self.plugins).into_iter().flatten().flatten().map(|entry| entry.path());
         let manifests = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
         let stems = manifests.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()));
         let names: BTreeSet<String> = stems.chain(self.plugin.keys().cloned()).collect();
-        let mut values = BTreeMap::new();
+        let mut settings = BTreeMap::new();
         for name in names.iter().filter_map(|name| PluginName::new(name).ok()) {
             let manifest =
                 Manifest::read(&Manifest::path_in(&self.plugins, &name)).map_err(|error| error.to_string())?;
-            let settings = self.overlaid(&name, manifest.as_ref())?;
-            values.insert(name.as_str().to_owned(), settings.config.into_iter().collect());
+            settings.insert(name.as_str().to_owned(), self.overlaid(&name, manifest.as_ref())?);
         }
-        Ok(values)
+        Ok(settings)
     }
 
     fn overlaid(&self, name: &PluginName, manifest: Option<&Manifest>) -> Result<PluginConfig, String> {
@@ -230,8 +234,10 @@ impl Config {
         let section = self.plugin.get(name.as_str()).cloned().unwrap_or_default();
         let file: plugin::PluginFile =
             plugin::overlay(&section, under).try_into().map_err(|error: toml::de::Error| error.to_string())?;
-        let is_manifests_word = manifest.is_some() && !section.contains_key("retrieval");
-        let allowed = if is_manifests_word { file.refuse_to_spend(self) } else { Ok(()) };
+        let allowed = match manifest {
+            Some(manifest) => file.refuse_beyond_manifest(&section, &manifest.table, self),
+            None => Ok(()),
+        };
         allowed.and_then(|()| file.check(name, self)).map_err(|problem| match manifest {
             Some(manifest) => match problem.line(&manifest.text) {
                 Some(line) => format!("{}: line {line}: {problem}", manifest.path.display()),

@@ -14,7 +14,7 @@ use anyhow::Context;
 use serde::Serialize;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{LeaseCounter, WorkerId};
-use shardmill_core::plugin::PluginName;
+use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_core::ports::{Clock, DeadLetter, InstanceContext, PortFuture, ProcessorFactory, Sink};
 use shardmill_core::stream::{ShardId, StreamName};
 use shardmill_worker::BatchLimits;
@@ -49,6 +49,8 @@ pub struct ReplayOptions {
     pub destinations: Vec<String>,
     /// Each plugin's own configuration values.
     pub config: HashMap<String, Vec<(String, String)>>,
+    /// What instances of each plugin may use.
+    pub limits: HashMap<String, GuestLimits>,
 }
 
 /// Where the code comes from.
@@ -233,6 +235,7 @@ impl Replay {
             worker: self.options.worker.clone(),
             epoch: self.options.epoch,
             destinations: self.options.destinations.clone(),
+            limits: self.options.limits.get(source.plugin.as_str()).copied(),
             config,
         };
         Ok(Ok(Session::new(version, Arc::new(context))))

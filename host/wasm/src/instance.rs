@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::plugin::{InstanceFate, ProcessorError};
+use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::{CloseReason, InstanceContext, PortFuture, Processed, RecordProcessor};
 use shardmill_core::stream::{Batch, Emitted};
 use tokio::runtime::Handle;
@@ -26,7 +26,9 @@ const TIMEOUT_GRACE: Duration = Duration::from_millis(100);
 
 /// One instance of a plugin.
 pub(crate) struct Instance {
-    version: Arc<Version>,
+    /// Keeps the epoch moving.
+    _version: Arc<Version>,
+    limits: GuestLimits,
     /// Empty while a call runs, and for ever once one has failed for good.
     running: Option<Box<Running>>,
 }
@@ -47,11 +49,12 @@ struct Entry {
 impl Instance {
     /// Instantiates and runs `init`, both within the deadline for `init`.
     pub(crate) async fn start(version: Arc<Version>, context: Arc<InstanceContext>) -> Result<Self, ProcessorError> {
-        let entry = version.entry("init", version.limits.init_deadline);
+        let limits = context.limits.unwrap_or(*version.runtime.limits());
+        let entry = entry("init", limits.init_deadline, &limits);
         let shared = Arc::clone(&version);
         let running = on_blocking_thread(move || {
             let engine = shared.runtime.engine();
-            let mut store = InstanceState::new_store(engine, context, &shared.limits, Arc::clone(&shared.output));
+            let mut store = InstanceState::new_store(engine, context, &limits, Arc::clone(&shared.output));
             let exports = entered(&mut store, entry, async |store| {
                 let exports = shared.pre.instantiate_async(&mut *store).await?;
                 let context = Arc::clone(&store.data().identity);
@@ -61,7 +64,7 @@ impl Instance {
             Ok(Box::new(Running { store, exports }))
         })
         .await?;
-        Ok(Self { version, running: Some(running) })
+        Ok(Self { _version: version, limits, running: Some(running) })
     }
 
     fn take_running(&mut self) -> Result<Box<Running>, ProcessorError> {
@@ -74,7 +77,7 @@ impl RecordProcessor for Instance {
     fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>> {
         Box::pin(async move {
             let running = self.take_running()?;
-            let entry = self.version.entry("process", self.version.limits.process_deadline);
+            let entry = entry("process", self.limits.process_deadline, &self.limits);
             let (running, result) = on_blocking_thread(move || Ok(running.process(&batch, entry))).await?;
             self.running = running;
             result
@@ -84,7 +87,7 @@ impl RecordProcessor for Instance {
     fn close(mut self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
         Box::pin(async move {
             let running = self.take_running()?;
-            let entry = self.version.entry("close", self.version.limits.init_deadline);
+            let entry = entry("close", self.limits.init_deadline, &self.limits);
             on_blocking_thread(move || running.close(reason, entry)).await
         })
     }
@@ -122,10 +125,8 @@ impl Running {
     }
 }
 
-impl Version {
-    fn entry(&self, call: &'static str, deadline: Duration) -> Entry {
-        Entry { call, deadline, hostcall_bytes: self.limits.hostcall_bytes }
-    }
+fn entry(call: &'static str, deadline: Duration, limits: &GuestLimits) -> Entry {
+    Entry { call, deadline, hostcall_bytes: limits.hostcall_bytes }
 }
 
 /// The one door into guest code: sets the deadline, runs the call to its end, and names what went wrong.

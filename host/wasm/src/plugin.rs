@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::plugin::{GuestLimits, PluginDigest, PluginName, ProcessorError};
+use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
 use shardmill_core::ports::{InstanceContext, PortFuture, ProcessorFactory, RecordProcessor};
 
 use crate::Runtime;
@@ -22,7 +22,6 @@ pub struct Plugin {
 /// What every instance of a version shares.
 pub(crate) struct Version {
     pub(crate) pre: PluginPre<InstanceState>,
-    pub(crate) limits: GuestLimits,
     pub(crate) output: Arc<PluginOutput>,
     /// Keeps the epoch moving for as long as an instance may run.
     pub(crate) runtime: Runtime,
@@ -40,10 +39,9 @@ impl Plugin {
         size: usize,
         compiled: Compiled,
     ) -> Self {
-        let limits = runtime.limits_of(&name);
-        let output = runtime.output_of(&name, &limits);
+        let output = runtime.output_of(&name, runtime.limits());
         let Compiled { pre, compile_time } = compiled;
-        Self { version: Arc::new(Version { pre, limits, output, runtime, name, digest, size, compile_time }) }
+        Self { version: Arc::new(Version { pre, output, runtime, name, digest, size, compile_time }) }
     }
 
     /// The plugin's name.
@@ -59,11 +57,6 @@ impl Plugin {
     /// How long compiling took; next to nothing when it came from the cache.
     pub fn compile_time(&self) -> Duration {
         self.version.compile_time
-    }
-
-    /// What each instance may use.
-    pub fn limits(&self) -> &GuestLimits {
-        &self.version.limits
     }
 }
 

@@ -24,17 +24,15 @@ use crate::{EngineError, Inspection, LoadError, Plugin, signatures};
 pub struct RuntimeOptions {
     /// Where compiled code is kept between runs, private to this user; `None` compiles each time.
     pub cache_dir: Option<PathBuf>,
-    /// Limits of every instance.
+    /// Limits of every instance whose context names no others, and of a plugin's log lines.
     pub limits: GuestLimits,
-    /// Limits of the plugins that have their own.
-    pub plugin_limits: HashMap<PluginName, GuestLimits>,
     /// Compilations at once. One: a compilation uses every core already.
     pub compilations_max: usize,
 }
 
 impl Default for RuntimeOptions {
     fn default() -> Self {
-        Self { cache_dir: None, limits: GuestLimits::default(), plugin_limits: HashMap::new(), compilations_max: 1 }
+        Self { cache_dir: None, limits: GuestLimits::default(), compilations_max: 1 }
     }
 }
 
@@ -99,8 +97,8 @@ impl Runtime {
         &self.shared.engine
     }
 
-    pub(crate) fn limits_of(&self, name: &PluginName) -> GuestLimits {
-        self.shared.options.plugin_limits.get(name).copied().unwrap_or(self.shared.options.limits)
+    pub(crate) fn limits(&self) -> &GuestLimits {
+        &self.shared.options.limits
     }
 
     pub(crate) fn output_of(&self, name: &PluginName, limits: &GuestLimits) -> Arc<PluginOutput> {

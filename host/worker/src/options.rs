@@ -6,7 +6,7 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, PolicyProblem};
 use shardmill_core::plan::Balance;
-use shardmill_core::plugin::PluginName;
+use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_core::stream::{FanOutConsumer, InitialPosition, StreamName};
 
 use crate::retrieval::Retrieval;
@@ -42,6 +42,8 @@ pub struct WorkerOptions {
     pub destinations: Vec<String>,
     /// The plugin's own configuration values.
     pub config: Vec<(String, String)>,
+    /// What an instance may use; `None` is what the engine gives any.
+    pub limits: Option<GuestLimits>,
 }
 
 /// How leases are kept.

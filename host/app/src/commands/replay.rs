@@ -94,7 +94,7 @@ async fn run(
     let runtime_options =
         RuntimeOptions { cache_dir: config.host.cache.clone(), limits: config.limits, ..RuntimeOptions::default() };
     let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
-    let values = config.values_of_plugins().map_err(anyhow::Error::msg)?;
+    let settings = config.settings_of_plugins().map_err(anyhow::Error::msg)?;
     let options = ReplayOptions {
         only,
         attempts: args.attempts,
@@ -103,7 +103,8 @@ async fn run(
         worker: config.worker_id.clone(),
         epoch: LeaseCounter(args.epoch),
         destinations: sinks.names(),
-        config: values.into_iter().collect(),
+        limits: settings.iter().map(|(name, own)| (name.clone(), own.limits)).collect(),
+        config: settings.into_iter().map(|(name, own)| (name, own.config.into_iter().collect())).collect(),
     };
     let versions = Files {
         runtime,

@@ -15,6 +15,7 @@ use shardmill_worker::{BatchLimits, ReadLimits};
 
 use super::failure::FailureFile;
 use super::leases::LeasesFile;
+use super::limits::{CEILINGS, CeilingsFile, LimitsFile};
 use super::plugin::{self, BatchFile, CheckpointFile, PluginFile, RetryFile};
 use super::problem::Problem;
 use super::retrieval::{RetrievalMode, refuse_shared_consumers};
@@ -49,6 +50,8 @@ pub(super) struct ConfigFile {
     #[serde(default)]
     limits: LimitsFile,
     #[serde(default)]
+    ceilings: CeilingsFile,
+    #[serde(default)]
     host: HostFile,
     #[serde(default)]
     sinks: BTreeMap<String, SinkFile>,
@@ -79,18 +82,6 @@ struct ReadsFile {
     retrieval: RetrievalMode,
     #[serde(default)]
     deregister_on_exit: bool,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct LimitsFile {
-    memory: Option<ByteSize>,
-    #[serde(default, with = "humantime_serde")]
-    process_deadline: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
-    init_deadline: Option<Duration>,
-    emit_bytes: Option<ByteSize>,
-    log_lines_per_second: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -135,7 +126,8 @@ impl ConfigFile {
             batches: self.batch.check(BatchLimits::default())?,
             checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
             retry: self.retry.check(Backoff::standard())?,
-            limits: self.limits.check()?,
+            limits: self.limits.check(GuestLimits::default()).map_err(|problem| problem.under("limits"))?,
+            ceilings: self.ceilings.check(CEILINGS).map_err(|problem| problem.under("ceilings"))?,
             host: self.host.check(folder)?,
             failure: self.failure.check(&sinks).map_err(|problem| problem.under("failure"))?,
             sinks,
@@ -182,27 +174,6 @@ impl ReadsFile {
             idle_every,
             idle_max,
         }
-    }
-}
-
-impl LimitsFile {
-    fn check(self) -> Result<GuestLimits, Problem> {
-        let defaults = GuestLimits::default();
-        let limits = GuestLimits {
-            memory_bytes: self.memory.map_or(defaults.memory_bytes, to_usize),
-            process_deadline: self.process_deadline.unwrap_or(defaults.process_deadline),
-            init_deadline: self.init_deadline.unwrap_or(defaults.init_deadline),
-            emit_bytes: self.emit_bytes.map_or(defaults.emit_bytes, to_usize),
-            log_lines_per_second: self.log_lines_per_second.unwrap_or(defaults.log_lines_per_second),
-            ..defaults
-        };
-        if limits.memory_bytes < 1 << 20 {
-            return Err(Problem::new("limits.memory", "must be at least 1MiB: less does not hold any guest"));
-        }
-        if limits.process_deadline.is_zero() || limits.init_deadline.is_zero() {
-            return Err(Problem::new("limits.process-deadline", "deadlines must be above zero"));
-        }
-        Ok(limits)
     }
 }
 

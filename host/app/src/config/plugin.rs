@@ -12,13 +12,14 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de};
 use shardmill_core::backoff::Backoff;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
-use shardmill_core::plugin::PluginName;
+use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_core::stream::{InitialPosition, StreamRef};
 use shardmill_worker::{BatchLimits, Retrieval};
 
 use super::Config;
 use super::failure::FailureFile;
 use super::file::to_usize;
+use super::limits::CeilingsFile;
 use super::problem::Problem;
 use super::retrieval::{OwnRetrieval, RetrievalMode};
 
@@ -40,6 +41,8 @@ pub struct PluginConfig {
     pub retry: Backoff,
     /// What is done about records that fail.
     pub failure: FailurePolicy,
+    /// What an instance may use.
+    pub limits: GuestLimits,
     /// Values the plugin reads through `wasi:config/store`.
     pub config: BTreeMap<String, String>,
 }
@@ -77,6 +80,8 @@ pub(super) struct PluginFile {
     #[serde(default)]
     retry: RetryFile,
     failure: Option<FailureFile>,
+    #[serde(default)]
+    limits: CeilingsFile,
     #[serde(default)]
     config: BTreeMap<String, String>,
 }
@@ -186,12 +191,31 @@ impl PluginFile {
             checkpoints: self.checkpoint.check(general.checkpoints),
             retry: self.retry.check(general.retry)?,
             failure: failure.transpose()?.unwrap_or_else(|| general.failure.clone()),
+            limits: self.limits.over(general.limits).map_err(|problem| problem.under("limits"))?,
             config: self.config,
         })
     }
 
+    /// Refuses what the plugin's author may not decide alone, where the operator's `section` says nothing of it.
+    pub(super) fn refuse_beyond_manifest(
+        &self,
+        section: &toml::Table,
+        manifest: &toml::Table,
+        general: &Config,
+    ) -> Result<(), Problem> {
+        if !section.contains_key("retrieval") {
+            self.refuse_to_spend(general)?;
+        }
+        let table = |of: &toml::Table| of.get("limits").and_then(toml::Value::as_table).cloned().unwrap_or_default();
+        let (mut asked, granted) = (table(manifest), table(section));
+        asked.retain(|key, _| !granted.contains_key(key));
+        // The manifest was read as this before.
+        let asked: CeilingsFile = asked.try_into().unwrap_or_default();
+        asked.refuse_beyond(&general.ceilings, &general.limits).map_err(|problem| problem.under("limits"))
+    }
+
     /// A manifest comes with the plugin, and the bill goes to the host's operator: who has to have allowed it.
-    pub(super) fn refuse_to_spend(&self, general: &Config) -> Result<(), Problem> {
+    fn refuse_to_spend(&self, general: &Config) -> Result<(), Problem> {
         let is_allowed = general.host.is_fan_out_allowed || general.retrieval == RetrievalMode::FanOut;
         if self.retrieval != Some(RetrievalMode::FanOut) || is_allowed {
             return Ok(());

@@ -202,6 +202,7 @@ impl Case {
             epoch: LeaseCounter(0),
             destinations: vec!["out".into()],
             config: HashMap::new(),
+            limits: HashMap::new(),
         };
         let ports = ReplayPorts {
             versions: Box::new(Arc::clone(&self.plugin)),

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::PortFuture;
 use crate::lease::{LeaseCounter, WorkerId};
-use crate::plugin::{PluginDigest, PluginName, ProcessorError};
+use crate::plugin::{GuestLimits, PluginDigest, PluginName, ProcessorError};
 use crate::stream::{Batch, Emitted, ShardId, StreamName};
 
 /// One version of a plugin, validated and compiled: makes instances.
@@ -48,6 +48,8 @@ pub struct InstanceContext {
     pub destinations: Vec<String>,
     /// The plugin's own configuration values.
     pub config: Vec<(String, String)>,
+    /// What the instance may use; `None` is what the engine gives any.
+    pub limits: Option<GuestLimits>,
 }
 
 /// What a successful call of `process` gives back.

@@ -1,11 +1,12 @@
 //! Hostile plugins: each is stopped within its limit, by the error that names the limit, while a well-behaved instance
 //! goes on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{DEADLINE, batch, context, instance, name, plugin, runtime, tight_limits};
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
-use shardmill_core::ports::{CloseReason, Processed, ProcessorFactory};
+use shardmill_core::ports::{CloseReason, InstanceContext, Processed, ProcessorFactory};
 use shardmill_wasm::Plugin;
 
 /// Runs one misbehaviour, and meanwhile a well-behaved instance of the same version; both share the runtime, so a
@@ -180,4 +181,17 @@ async fn the_world_behind_wasi_is_empty() {
 fn patient() -> GuestLimits {
     let long = Duration::from_mins(2);
     GuestLimits { process_deadline: long, init_deadline: long, ..GuestLimits::default() }
+}
+
+#[tokio::test]
+async fn an_instance_has_the_limits_of_its_context() {
+    let plugin = plugin(&runtime(GuestLimits::default()), "evil").await;
+    let context = |limits| {
+        let general = context(&[]);
+        Arc::new(InstanceContext { limits, ..InstanceContext::clone(&general) })
+    };
+    assert!(plugin.instantiate(context(None)).await.is_ok());
+    let tight = GuestLimits { memory_bytes: 1 << 16, ..GuestLimits::default() };
+    let refused = plugin.instantiate(context(Some(tight))).await.err().expect("it does not fit");
+    assert!(refused.to_string().contains("memory"), "{refused}");
 }

@@ -45,6 +45,7 @@ pub fn context(config: &[(&str, &str)]) -> Arc<InstanceContext> {
         worker: WorkerId::new("worker").unwrap(),
         epoch: LeaseCounter(7),
         destinations: vec!["stdout".to_owned()],
+        limits: None,
         config: config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
     })
 }

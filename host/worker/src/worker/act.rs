@@ -211,6 +211,7 @@ impl Worker {
             worker: self.options.worker.clone(),
             epoch: token.counter,
             destinations: self.options.destinations.clone(),
+            limits: self.options.limits,
             config: self.options.config.clone(),
         });
         let ports = &self.ports;
