@@ -146,7 +146,7 @@ fn given_up(grant: &Grant, delivery: &Delivery, limits: &Limits) -> Broken {
     if let Some(place) = delivery.places.iter().find(|place| grant.failures.is_given_up(place)) {
         return Some((Invariant::S17, format!("{place:?} was given up before")));
     }
-    let place = grant.failures.exhausted(&delivery.places, &limits.policy)?;
+    let place = grant.failures.exhausted(delivery, &limits.policy)?;
     Some((Invariant::S17, format!("{place:?} has used up its attempts")))
 }
 

@@ -61,8 +61,6 @@ struct Tried {
     deliveries: u32,
     /// Own attempts at the version that is at work.
     attempts: u32,
-    /// Of these, those since another version was last offered: the host may have begun to count anew then.
-    attempts_since_offer: u32,
     is_rejected: bool,
 }
 
@@ -81,10 +79,11 @@ impl Failures {
         self.given_up.get(place).is_some_and(|given_up| *given_up <= at)
     }
 
-    /// The first of `places` that must not be delivered any more: it has used up its attempts.
-    pub(crate) fn exhausted<'a>(&self, places: &'a [Place], policy: &Policy) -> Option<&'a Place> {
-        let most = policy.attempts.filter(|_| policy.then.is_some())?;
-        places.iter().find(|place| self.tried.get(place).is_some_and(|tried| tried.attempts_since_offer >= most))
+    /// The first record of `delivery` that must not be delivered any more: it has used up its attempts at this version.
+    pub(crate) fn exhausted<'a>(&self, delivery: &'a Delivery, policy: &Policy) -> Option<&'a Place> {
+        let is_same_version = self.digest.as_ref() == Some(&delivery.digest);
+        let most = policy.attempts.filter(|_| policy.then.is_some() && is_same_version)?;
+        delivery.places.iter().find(|place| self.tried.get(place).is_some_and(|tried| tried.attempts >= most))
     }
 
     /// Why `place`, which was produced `age` ago, may not be given up for `cause`.
@@ -101,15 +100,10 @@ impl Failures {
         (!is_right).then(|| format!("{cause:?} after {tried:?} at the age of {age} us"))
     }
 
-    /// Another version was offered to the host.
-    pub(crate) fn offered(&mut self) {
-        self.tried.values_mut().for_each(|tried| tried.attempts_since_offer = 0);
-    }
-
     pub(crate) fn started(&mut self, delivery: &Delivery) {
         let before = self.digest.replace(delivery.digest.clone());
         if before.is_some_and(|before| before != delivery.digest) {
-            self.tried.values_mut().for_each(|tried| (tried.attempts, tried.attempts_since_offer) = (0, 0));
+            self.tried.values_mut().for_each(|tried| tried.attempts = 0);
         }
     }
 
@@ -137,7 +131,6 @@ impl Failures {
             let tried = self.tried.entry(place.clone()).or_default();
             tried.deliveries += 1;
             tried.attempts += u32::from(is_own);
-            tried.attempts_since_offer += u32::from(is_own);
             tried.is_rejected = rejected.contains(place);
         }
     }

@@ -117,11 +117,7 @@ impl World {
             What::GivenUp(given_up) => self.given_up(given_up, event.at),
             What::DeliveryEnded { id, outcome, failed } => self.ended(*id, *outcome, failed, event.at),
             What::Host { host, change } => self.host_changed(host, *change, event.at),
-            What::Offered { host, .. } => {
-                let grants = self.grants.values_mut().filter(|grant| grant.key.host == *host);
-                grants.for_each(|grant| grant.failures.offered());
-            }
-            What::Heartbeat(_) | What::Called(_) => {}
+            What::Heartbeat(_) | What::Called(_) | What::Offered { .. } => {}
         }
     }
 

@@ -73,6 +73,27 @@ async fn a_halted_shard_is_given_up_at_once_when_the_host_stops_and_tried_anew_b
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_version_that_does_not_start_gives_no_attempts_and_leaves_a_halted_shard_halted() {
+    let mut fleet = TestFleet::new(1);
+    fleet.options.failure = FailurePolicy { then: Some(GiveUp::Halt), ..dead_lettering(2) };
+    fleet.put(0..30);
+    let broken = plugin(1, |record, _| (number(record) == 13).then_some(Bad::Traps));
+    let history = broken.history();
+    let host = fleet.start("a", broken);
+    let shard = only_shard(&fleet);
+    let is_halted = || shard_status(&host, &shard).is_some_and(|shard| shard.state == ShardState::Halted);
+    until("halted", is_halted).await;
+    let count = deliveries(&history).len();
+    host.offer(plugin(2, |_, _| None).failing_init());
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert!(is_halted(), "the version at work is the one that halted");
+    assert_eq!(deliveries(&history).len(), count, "nothing is delivered");
+    host.offer(plugin(3, |_, _| None));
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    assert!(came_out_once_and_in_order(&fleet, 0..30));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_new_version_gets_all_attempts() {
     let mut fleet = TestFleet::new(1);
     fleet.options.failure = dead_lettering(5);

@@ -63,7 +63,7 @@ fn l5_a_stopping_host_gives_its_leases_back() {
     stopping().release("a", "p").wait(2 * SECOND).take("b", "p").breaks(&[L5]);
     // One that faults kept from it is gone before the healing.
     let gone = Story::with_records(0).take("a", "p").host("a", HostChange::Stopping).host("a", HostChange::Stopped);
-    with(gone.healed().wait(2 * LEASE).take("b", "p").wait(LEASE), bounds()).passes();
+    with(gone.wait(MS).healed().wait(2 * LEASE).take("b", "p").wait(LEASE), bounds()).passes();
 }
 
 #[test]

@@ -66,7 +66,8 @@ fn what_must_be_given_up_is_not_tried_again() {
     let story = || under(skip(2)).fails(&[1], 1).fails(&[1], 2);
     story().fails(&[1], 3).breaks(&[S17]);
     story().skipped(1).fails(&[1], 1).breaks(&[S17]);
-    // Another version gets all attempts.
+    // Another version gets all attempts, but not if it does not start.
+    story().offered("a", "v2", false).fails(&[1], 3).breaks(&[S17]);
     story().offered("a", "v2", true).start("a", "p", &[1], 3, "v2").ended(Outcome::Ok, &[]).passes();
 }
 

@@ -11,6 +11,8 @@ use shardmill_core::stream::{Batch, Emitted};
 pub(super) struct Instance {
     version: Arc<dyn ProcessorFactory>,
     processor: Option<Box<dyn RecordProcessor>>,
+    /// Whether this version has started here.
+    has_started: bool,
     context: Arc<InstanceContext>,
     /// How long `close` may take: a lease that is asked for, and a host on its way out, cannot wait for ever.
     close_deadline: Duration,
@@ -22,7 +24,7 @@ impl Instance {
         context: Arc<InstanceContext>,
         close_deadline: Duration,
     ) -> Self {
-        Self { version, processor: None, context, close_deadline }
+        Self { version, processor: None, has_started: false, context, close_deadline }
     }
 
     pub(super) fn digest(&self) -> &PluginDigest {
@@ -42,10 +44,16 @@ impl Instance {
         self.processor.is_some()
     }
 
+    /// Whether the active version has started on this shard, though its instance may be dead by now.
+    pub(super) fn has_started(&self) -> bool {
+        self.has_started
+    }
+
     /// Makes an instance of the active version, if there is none.
     pub(super) async fn ensure(&mut self) -> Result<(), ProcessorError> {
         if self.processor.is_none() {
             self.processor = Some(self.version.instantiate(Arc::clone(&self.context)).await?);
+            self.has_started = true;
         }
         Ok(())
     }
@@ -86,5 +94,6 @@ impl Instance {
     pub(super) fn set_version(&mut self, version: Arc<dyn ProcessorFactory>) {
         self.version = version;
         self.processor = None;
+        self.has_started = false;
     }
 }

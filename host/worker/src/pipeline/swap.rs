@@ -69,13 +69,16 @@ impl Consumer {
         if offered.digest() == self.instance.digest() {
             return Ok(());
         }
-        if !self.instance.is_alive() {
+        if !self.instance.has_started() {
+            // Nothing is known of the version at work either: the newest is as good.
             self.write_checkpoint().await?;
             let old = self.instance.digest().clone();
             self.instance.set_version(Arc::clone(&offered));
             self.swapped(&old, &offered);
             return Ok(());
         }
+        // Also if the instance is dead: a version that does not start must not give failing records all their attempts
+        // again, nor let a halted shard go on.
         let mut candidate = self.instance.with_version(Arc::clone(&offered));
         match candidate.ensure().await {
             Ok(()) => {
