@@ -88,28 +88,27 @@ async fn a_claim_whose_claimant_dies_binds_nobody() {
     assert!(fleet.has_exactly(0..40));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_host_whose_registration_is_not_listed_yet_is_not_stolen_from_as_if_it_were_a_kcls_worker() {
+/// Lets b look at the leases of a, which lives, while listings of the fleet do not show that a is registered.
+async fn leases_after_a_look_at_an_unlisted_host(shared_with_kcl: bool) -> Vec<usize> {
     let mut fleet = TestFleet::new(4);
-    fleet.options.leases.shared_with_kcl = true;
+    fleet.options.leases.shared_with_kcl = shared_with_kcl;
     let _a = fleet.start("a", NativePlugin::echo(1));
     until("a has them all", || counts(&fleet, &["a"]) == [4]).await;
     fleet.coordinator.keep_unlisted(WorkerId::new("a").unwrap());
     let _b = fleet.start("b", NativePlugin::echo(1));
     until("b has looked", || fleet.coordinator.calls(CoordinatorOp::Worker) > 10).await;
-    assert_eq!(counts(&fleet, &["a", "b"]), [4, 0]);
+    counts(&fleet, &["a", "b"])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_whose_registration_is_not_listed_yet_is_not_stolen_from_as_if_it_were_a_kcls_worker() {
+    assert_eq!(leases_after_a_look_at_an_unlisted_host(true).await, [4, 0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_whose_registration_is_not_listed_yet_is_not_taken_for_dead_because_its_rows_stand_still() {
-    let fleet = TestFleet::new(4);
-    let _a = fleet.start("a", NativePlugin::echo(1));
-    until("a has them all", || counts(&fleet, &["a"]) == [4]).await;
-    fleet.coordinator.keep_unlisted(WorkerId::new("a").unwrap());
-    let _b = fleet.start("b", NativePlugin::echo(1));
-    // Its rows have stood still for longer than a lease, so b would take them, and looks at their owner first.
-    until("b has looked", || fleet.coordinator.calls(CoordinatorOp::Worker) > 10).await;
-    assert_eq!(counts(&fleet, &["a", "b"]), [4, 0]);
+    // They have stood still for longer than a lease, so b would take them, and looks at their owner first.
+    assert_eq!(leases_after_a_look_at_an_unlisted_host(false).await, [4, 0]);
 }
 
 #[tokio::test(start_paused = true)]
