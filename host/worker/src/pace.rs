@@ -77,7 +77,8 @@ mod tests {
     use super::*;
 
     fn limits() -> ReadLimits {
-        ReadLimits { idle_max: Duration::from_secs(3), ..ReadLimits::default() }
+        let idle = (Duration::from_secs(1), Duration::from_secs(3));
+        ReadLimits { idle_every: idle.0, idle_max: idle.1, ..ReadLimits::default() }
     }
 
     /// Milliseconds from a call to the next, after a reply.
