@@ -325,3 +325,28 @@ async fn empty_windows_never_wake_the_plugin() {
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(deliveries(&history), [10, 3], "one full batch, and one that the window closed");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_of_which_every_record_fails_releases_what_was_held_back_before_it() {
+    let mut fleet = TestFleet::new(1);
+    fleet.options.batches = BatchLimits { records: 1, ..BatchLimits::default() };
+    fleet.put(0..2);
+    let _host = fleet.start(
+        "a",
+        NativePlugin::new(1, |_, batch| {
+            let is_first = number(&batch.records[0]) == 0;
+            let failure = RecordFailure { index: 0, kind: FailureKind::Retry, message: "not yet".to_owned() };
+            let failures = if is_first { Vec::new() } else { vec![failure] };
+            let commit = is_first.then_some(Commit::Nothing);
+            Ok(Processed { outcome: Outcome { failures, commit, ..Outcome::default() }, ..Processed::default() })
+        }),
+    );
+    let shard = only_shard(&fleet);
+    let first = fleet.stream.records(&shard)[0].position.clone();
+    let started = tokio::time::Instant::now();
+    until("the first is checkpointed", || {
+        fleet.row(&shard).is_some_and(|row| row.checkpoint == Checkpoint::At(first.clone()))
+    })
+    .await;
+    assert!(started.elapsed() < Duration::from_secs(30), "though the second fails for ever");
+}

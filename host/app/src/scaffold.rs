@@ -14,6 +14,8 @@ static CONTRACT: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../wit");
 const NAME: &str = "{{name}}";
 /// What they say instead of the name that cargo gives its output.
 const CRATE: &str = "{{crate}}";
+/// As short as a plugin's name may be.
+const NAME_CHARS_MIN: usize = 3;
 /// As long as crate names on the registry may be; also what fits the other tools.
 const NAME_CHARS_MAX: usize = 64;
 
@@ -40,7 +42,7 @@ pub struct ProjectName(String);
 /// A name that would not do everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no name for a plugin and its project: use 1 to {NAME_CHARS_MAX} lower-case letters, digits, '-' or '_', with a letter first"
+    "{0:?} is no name for a plugin and its project: use {NAME_CHARS_MIN} to {NAME_CHARS_MAX} lower-case letters, digits, '-' or '_', with a letter first"
 )]
 pub struct InvalidProjectName(String);
 
@@ -73,7 +75,7 @@ impl ProjectName {
     /// Checks it.
     pub fn new(text: &str) -> Result<Self, InvalidProjectName> {
         let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
-        let is_good = text.len() <= NAME_CHARS_MAX
+        let is_good = (NAME_CHARS_MIN..=NAME_CHARS_MAX).contains(&text.len())
             && text.starts_with(|c: char| c.is_ascii_lowercase())
             && text.chars().all(is_inner);
         if is_good { Ok(Self(text.to_owned())) } else { Err(InvalidProjectName(text.to_owned())) }
@@ -214,10 +216,10 @@ mod tests {
 
     #[test]
     fn a_name_does_for_every_tool_or_is_refused() {
-        for good in ["a", "alerts", "alerts-2", "order_totals"] {
+        for good in ["abc", "alerts", "alerts-2", "order_totals"] {
             assert!(ProjectName::new(good).is_ok(), "{good}");
         }
-        for bad in ["", "2alerts", "Alerts", "a b", "-a", "a/b", "..", "ä", &"a".repeat(65)] {
+        for bad in ["", "ab", "2alerts", "Alerts", "a b", "-a", "a/b", "..", "ä", &"a".repeat(65)] {
             assert!(ProjectName::new(bad).is_err(), "{bad}");
         }
     }

@@ -128,6 +128,8 @@ impl Consumer {
         if failed.len() < records.len() {
             self.handled(records, &failed);
         }
+        // Also if all of them failed: the commit may release what was held back before them.
+        self.settle();
         if let Some(failure) = &verdict.failure {
             let plugin = self.options.plugin.to_string();
             ::metrics::counter!(metrics::FAILURES, "plugin" => plugin, "kind" => failure.kind).increment(1);
@@ -165,7 +167,6 @@ impl Consumer {
         self.buffer.settled(cost_bytes);
         self.headway.unwritten.add(count, bytes, self.ports.clock.now());
         self.keeper.count_bytes(bytes);
-        self.settle();
         self.status.update_shard(&self.shard, |status| {
             status.records += count;
             status.batches += u64::from(failed.is_empty());
