@@ -15,7 +15,7 @@ use shardmill_worker::{BatchLimits, ReadLimits};
 
 use super::failure::FailureFile;
 use super::leases::LeasesFile;
-use super::limits::{CEILINGS, CeilingsFile, LimitsFile};
+use super::limits::{CEILINGS, HostLimitsFile, LimitsFile};
 use super::plugin::{self, BatchFile, CheckpointFile, PluginFile, RetryFile};
 use super::problem::Problem;
 use super::retrieval::{RetrievalMode, refuse_shared_consumers};
@@ -48,9 +48,9 @@ pub(super) struct ConfigFile {
     #[serde(default)]
     failure: FailureFile,
     #[serde(default)]
-    limits: LimitsFile,
+    limits: HostLimitsFile,
     #[serde(default)]
-    ceilings: CeilingsFile,
+    ceilings: LimitsFile,
     #[serde(default)]
     host: HostFile,
     #[serde(default)]

@@ -34,7 +34,7 @@ pub struct Ceilings {
 /// The section `[limits]`: for every plugin that says nothing else.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct LimitsFile {
+pub(super) struct HostLimitsFile {
     memory: Option<ByteSize>,
     #[serde(default, with = "humantime_serde")]
     process_deadline: Option<Duration>,
@@ -47,7 +47,7 @@ pub(super) struct LimitsFile {
 /// A plugin's own `[limits]`, and the host's `[ceilings]`, which have the same keys.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct CeilingsFile {
+pub(super) struct LimitsFile {
     memory: Option<ByteSize>,
     #[serde(default, with = "humantime_serde")]
     process_deadline: Option<Duration>,
@@ -56,11 +56,11 @@ pub(super) struct CeilingsFile {
     emit_bytes: Option<ByteSize>,
 }
 
-impl LimitsFile {
+impl HostLimitsFile {
     /// Problems are named by key, without the section.
     pub(super) fn check(self, defaults: GuestLimits) -> Result<GuestLimits, Problem> {
         let Self { memory, process_deadline, init_deadline, emit_bytes, log_lines_per_second } = self;
-        let limits = CeilingsFile { memory, process_deadline, init_deadline, emit_bytes }.over(defaults)?;
+        let limits = LimitsFile { memory, process_deadline, init_deadline, emit_bytes }.over(defaults)?;
         Ok(GuestLimits {
             log_lines_per_second: log_lines_per_second.unwrap_or(defaults.log_lines_per_second),
             ..limits
@@ -68,7 +68,7 @@ impl LimitsFile {
     }
 }
 
-impl CeilingsFile {
+impl LimitsFile {
     pub(super) fn check(self, defaults: Ceilings) -> Result<Ceilings, Problem> {
         let limits = self.over(GuestLimits {
             memory_bytes: defaults.memory_bytes,

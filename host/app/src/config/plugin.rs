@@ -19,7 +19,7 @@ use shardmill_worker::{BatchLimits, Retrieval};
 use super::Config;
 use super::failure::FailureFile;
 use super::file::to_usize;
-use super::limits::CeilingsFile;
+use super::limits::LimitsFile;
 use super::problem::Problem;
 use super::retrieval::{OwnRetrieval, RetrievalMode};
 
@@ -81,7 +81,7 @@ pub(super) struct PluginFile {
     retry: RetryFile,
     failure: Option<FailureFile>,
     #[serde(default)]
-    limits: CeilingsFile,
+    limits: LimitsFile,
     #[serde(default)]
     config: BTreeMap<String, String>,
 }
@@ -210,7 +210,7 @@ impl PluginFile {
         let (mut asked, granted) = (table(manifest), table(section));
         asked.retain(|key, _| !granted.contains_key(key));
         // The manifest was read as this before.
-        let asked: CeilingsFile = asked.try_into().unwrap_or_default();
+        let asked: LimitsFile = asked.try_into().unwrap_or_default();
         asked.refuse_beyond(&general.ceilings, &general.limits).map_err(|problem| problem.under("limits"))
     }
 
