@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 const TARGET: &str = "wasm32-wasip2";
-const PACKAGES: [&str; 3] = ["shardmill-guests", "earthquakes", "flights"];
+const PACKAGES: [&str; 4] = ["shardmill-guests", "earthquakes", "flights", "totals"];
 const EXAMPLES: [&str; 5] = ["noop", "echo", "evil", "poison", "versioned"];
 
 /// The bytes of a guest: `noop`, `echo`, `evil`, `poison`, `earthquakes` or `flights`.
@@ -38,6 +38,19 @@ pub fn versioned(version: usize) -> Vec<u8> {
         bytes[at..at + MARK.len()].copy_from_slice(format!("VERSION-{version:06}").as_bytes());
     }
     bytes
+}
+
+/// A component under another digest: with a custom section at its end that nothing reads.
+///
+/// # Panics
+///
+/// Never: the section is shorter than 128 bytes.
+pub fn marked(component: &[u8], mark: usize) -> Vec<u8> {
+    let name = "shardmill-test";
+    let mark = mark.to_string();
+    let length = u8::try_from(1 + name.len() + mark.len()).expect("short");
+    let name_length = u8::try_from(name.len()).expect("short");
+    [component, &[0, length, name_length], name.as_bytes(), mark.as_bytes()].concat()
 }
 
 fn build() -> PathBuf {

@@ -11,3 +11,20 @@ wit_bindgen::generate!({
     default_bindings_module: "shardmill_processor::bindings",
     generate_all,
 });
+
+/// The optional exports, as a world of their own: a component that names them in [`plugin!`](crate::plugin) has both.
+pub mod state {
+    wit_bindgen::generate!({
+        inline: "
+            package shardmill:guest@0.1.0;
+            world keeps-state {
+                export shardmill:processor/state@0.1.0;
+            }
+        ",
+        path: ".",
+        with: { "shardmill:processor/types@0.1.0": crate::bindings::shardmill::processor::types },
+        pub_export_macro: true,
+        export_macro_name: "export_state",
+        default_bindings_module: "shardmill_processor::bindings::state",
+    });
+}

@@ -54,3 +54,15 @@ pub trait Processor: Sized {
         Ok(())
     }
 }
+
+/// A processor that keeps state of its shard: name it as `plugin!(Type, state)`, and grant it state in its manifest.
+///
+/// The host stores the state in one transaction with the checkpoint, so that each record counts once in it.
+pub trait Stateful: Processor {
+    /// The state after everything processed so far; asked for before each checkpoint, so quick and small.
+    fn save(&mut self) -> Result<Vec<u8>, Error>;
+
+    /// Goes on from what an earlier instance saved, perhaps of another version. Called right after `init`. An error
+    /// refuses the state: a new version that does so never replaces the one whose state it is.
+    fn load(&mut self, state: Vec<u8>) -> Result<(), Error>;
+}

@@ -2,6 +2,8 @@
 
 /// Makes the type, which implements [`Processor`](crate::Processor), this component's record processor.
 ///
+/// `plugin!(Type, state)` also exports `save` and `load` of a [`Stateful`](crate::Stateful) one.
+///
 /// Outside WebAssembly it only checks the type: the exports' names are not symbols that native linkers accept.
 #[macro_export]
 macro_rules! plugin {
@@ -10,7 +12,28 @@ macro_rules! plugin {
             fn is_processor<T: $crate::Processor>() {}
             is_processor::<$processor>();
         };
+        $crate::plugin!(@component $processor, {});
+    };
+    ($processor:ty, state) => {
+        const _: fn() = || {
+            fn is_stateful<T: $crate::Stateful>() {}
+            is_stateful::<$processor>();
+        };
+        $crate::plugin!(@component $processor, {
+            impl $crate::bindings::state::exports::shardmill::processor::state::Guest for Component {
+                fn save() -> ::core::result::Result<::std::vec::Vec<u8>, $crate::Error> {
+                    with(|processor| $crate::Stateful::save(processor))
+                }
 
+                fn load(state: ::std::vec::Vec<u8>) -> ::core::result::Result<(), $crate::Error> {
+                    with(|processor| $crate::Stateful::load(processor, state))
+                }
+            }
+
+            $crate::bindings::state::export_state!(Component with_types_in $crate::bindings::state);
+        });
+    };
+    (@component $processor:ty, { $($more:item)* }) => {
         #[cfg(target_arch = "wasm32")]
         const _: () = {
             struct Component;
@@ -46,7 +69,9 @@ macro_rules! plugin {
                 }
             }
 
-    $crate::bindings::export!(Component with_types_in $crate::bindings);
+            $crate::bindings::export!(Component with_types_in $crate::bindings);
+
+            $($more)*
         };
     };
 }
