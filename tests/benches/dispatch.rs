@@ -45,9 +45,10 @@ fn calls(c: &mut Criterion) {
     let engine = Runtime::new(RuntimeOptions::default()).expect("an engine");
     let name = PluginName::new("noop").expect("valid");
     let plugin = tokio.block_on(engine.load(name, Bytes::from(guest("noop")))).expect("loads");
-    let mut wasm: Box<dyn RecordProcessor> = tokio.block_on(plugin.instantiate(context())).expect("an instance");
+    let mut wasm: Box<dyn RecordProcessor> = tokio.block_on(plugin.instantiate(context(), None)).expect("an instance");
     let native = NativePlugin::no_op(1).unwatched();
-    let mut native: Box<dyn RecordProcessor> = tokio.block_on(native.instantiate(context())).expect("an instance");
+    let mut native: Box<dyn RecordProcessor> =
+        tokio.block_on(native.instantiate(context(), None)).expect("an instance");
 
     let mut group = c.benchmark_group("process");
     for (records, bytes) in [(1, 1024), (100, 1024), (1000, 100), (1000, 1024), (1000, 10 * 1024)] {
@@ -63,7 +64,7 @@ fn calls(c: &mut Criterion) {
     }
     group.finish();
     c.bench_function("instantiate and init", |b| {
-        b.iter(|| tokio.block_on(plugin.instantiate(context())).expect("an instance"));
+        b.iter(|| tokio.block_on(plugin.instantiate(context(), None)).expect("an instance"));
     });
 }
 

@@ -18,6 +18,8 @@ macro_rules! lease_store_contract {
             of_two_takes_on_the_same_sight_one_wins_and_the_other_sees_the_winner,
             a_renewal_raises_the_counter_and_notes_progress,
             a_stale_holder_can_write_nothing,
+            a_stale_holder_can_write_no_state,
+            state_comes_and_goes_with_its_checkpoint,
             a_checkpoint_moves_the_position_and_resets_the_switches,
             the_end_of_a_shard_is_written_with_its_children,
             a_released_lease_is_free_and_the_token_is_void,

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, ShardEndWrite,
-    StoreError, WriteResult, Written,
+    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState,
+    ShardEndWrite, StoreError, WriteResult, Written,
 };
 use shardmill_core::stream::LeaseKey;
 
@@ -39,6 +39,10 @@ pub enum StoreOp {
     End,
     /// `release`
     Release,
+    /// `ensure_state_table`
+    EnsureStateTable,
+    /// `state`
+    State,
 }
 
 /// A write that was applied, for checks on history.
@@ -61,6 +65,7 @@ pub struct FakeLeaseStore {
 #[derive(Default)]
 struct Table {
     rows: BTreeMap<LeaseKey, Lease>,
+    states: BTreeMap<LeaseKey, SavedState>,
     bad_rows: Vec<BadRow>,
     foreign_rows: usize,
     history: Vec<AppliedWrite>,
@@ -91,6 +96,11 @@ impl FakeLeaseStore {
     /// Deletes a row, as an operator might.
     pub fn delete_row(&self, key: &LeaseKey) -> Option<Lease> {
         self.table().rows.remove(key)
+    }
+
+    /// The state of a shard, without a call.
+    pub fn saved_state(&self, key: &LeaseKey) -> Option<SavedState> {
+        self.table().states.get(key).cloned()
     }
 
     /// Adds a row that cannot be read.
@@ -139,8 +149,26 @@ impl FakeLeaseStore {
     }
 
     async fn held_write(&self, op: StoreOp, token: &LeaseToken, change: impl FnOnce(&mut Lease)) -> WriteResult {
+        self.held_write_then(op, token, change, |_| ()).await
+    }
+
+    /// What `then` does is of the same transaction.
+    async fn held_write_then(
+        &self,
+        op: StoreOp,
+        token: &LeaseToken,
+        change: impl FnOnce(&mut Lease),
+        then: impl FnOnce(&mut Table),
+    ) -> WriteResult {
         let holds = |row: &Lease| row.counter == token.counter && row.owner.as_ref() == Some(&token.owner);
-        self.call(op, |table| table.write(op, &token.key, &token.owner, holds, change)).await
+        self.call(op, |table| {
+            let written = table.write(op, &token.key, &token.owner, holds, change);
+            if matches!(written, Written::Applied(_)) {
+                then(table);
+            }
+            written
+        })
+        .await
     }
 }
 
@@ -260,20 +288,35 @@ impl LeaseStore for FakeLeaseStore {
     }
 
     fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.held_write(StoreOp::Checkpoint, token, |row| {
+        let state = write.state.as_ref().map(|bytes| SavedState {
+            bytes: bytes.clone(),
+            checkpoint: write.checkpoint(),
+            plugin_digest: write.progress.plugin_digest.clone(),
+        });
+        let change = |row: &mut Lease| {
             row.checkpoint = write.checkpoint();
             row.owner_switches = 0;
             note(row, &write.progress);
+        };
+        Box::pin(self.held_write_then(StoreOp::Checkpoint, token, change, move |table| {
+            if let Some(state) = state {
+                table.states.insert(token.key.clone(), state);
+            }
         }))
     }
 
     fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.held_write(StoreOp::End, token, |row| {
+        let change = |row: &mut Lease| {
             row.checkpoint = Checkpoint::ShardEnd;
             row.owner_switches = 0;
             row.children.clone_from(&write.children);
             row.children.sort();
             note(row, &write.progress);
+        };
+        Box::pin(self.held_write_then(StoreOp::End, token, change, |table| {
+            if write.keeps_state {
+                table.states.remove(&token.key);
+            }
         }))
     }
 
@@ -282,5 +325,13 @@ impl LeaseStore for FakeLeaseStore {
             row.owner = None;
             note(row, progress);
         }))
+    }
+
+    fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.call(StoreOp::EnsureStateTable, |_| ()))
+    }
+
+    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
+        Box::pin(self.call(StoreOp::State, |table| table.states.get(key).cloned()))
     }
 }

@@ -149,6 +149,7 @@ impl TestFleet {
             destinations: vec!["out".to_owned()],
             config: Vec::new(),
             limits: None,
+            keeps_state: false,
         };
         let stream = Arc::new(FakeStream::new(shards));
         Self {

@@ -1,8 +1,10 @@
 //! A plugin written in plain Rust, behind the same ports as a component: for the worker's tests, and as the yardstick
 //! that the price of Wasm is measured against.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::{CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor};
 use shardmill_core::stream::{Batch, Emitted, Position, ShardId};
@@ -38,6 +40,7 @@ pub struct NativePlugin {
     fails_init: bool,
     hangs: bool,
     hangs_in_close: bool,
+    state: Option<StateRules>,
     /// `None` notes nothing: for measurements.
     history: Option<History>,
 }
@@ -47,8 +50,21 @@ struct NativeInstance {
     behaviour: Arc<Behaviour>,
     hangs: bool,
     hangs_in_close: bool,
+    state: Option<StateRules>,
+    /// The records it has handled, from the shard's beginning.
+    counted: Vec<String>,
     history: Option<History>,
     shard: ShardId,
+}
+
+/// How a version that keeps state goes about it. The state is the list of the records that it has handled.
+#[derive(Clone)]
+struct StateRules {
+    refuses: bool,
+    /// Calls of `save` that still fail.
+    failures: Arc<AtomicU32>,
+    /// What they fail with.
+    error: ProcessorError,
 }
 
 impl NativePlugin {
@@ -68,6 +84,7 @@ impl NativePlugin {
             fails_init: false,
             hangs: false,
             hangs_in_close: false,
+            state: None,
             history: Some(History::default()),
         }
     }
@@ -75,6 +92,30 @@ impl NativePlugin {
     /// Handles everything, emits nothing.
     pub fn no_op(version: u64) -> Self {
         Self::new(version, |_, _| Ok(Processed::default()))
+    }
+
+    /// Keeps the list of the records that it has handled as its state: one line for each position.
+    #[must_use]
+    pub fn keeping_state(self) -> Self {
+        let error = ProcessorError::Reported { message: "not saved".to_owned() };
+        Self { state: Some(StateRules { refuses: false, failures: Arc::default(), error }), ..self }
+    }
+
+    /// Keeps state, and takes up nobody's.
+    #[must_use]
+    pub fn refusing_state(self) -> Self {
+        let mut plugin = self.keeping_state();
+        if let Some(state) = &mut plugin.state {
+            state.refuses = true;
+        }
+        plugin
+    }
+
+    /// Keeps state, and fails with `error` at the first `times` saves.
+    #[must_use]
+    pub fn failing_to_save(self, times: u32, error: ProcessorError) -> Self {
+        let state = StateRules { refuses: false, failures: Arc::new(AtomicU32::new(times)), error };
+        Self { state: Some(state), ..self }
     }
 
     /// Never comes back from a delivery.
@@ -135,20 +176,31 @@ impl ProcessorFactory for NativePlugin {
         &self.digest
     }
 
+    fn saves_state(&self) -> bool {
+        self.state.is_some()
+    }
+
     fn instantiate(
         &self,
         context: Arc<InstanceContext>,
+        state: Option<Bytes>,
     ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>> {
         Box::pin(async move {
             if self.fails_init {
                 return Err(ProcessorError::Reported { message: "init fails".to_owned() });
             }
+            if state.is_some() && self.state.as_ref().is_some_and(|state| state.refuses) {
+                return Err(ProcessorError::State { message: "not mine".to_owned() });
+            }
             note(self.history.as_ref(), &context.shard, &self.digest, || Event::Init);
+            let text = String::from_utf8(state.unwrap_or_default().to_vec()).unwrap_or_default();
             let instance: Box<dyn RecordProcessor> = Box::new(NativeInstance {
                 digest: self.digest.clone(),
                 behaviour: Arc::clone(&self.behaviour),
                 hangs: self.hangs,
                 hangs_in_close: self.hangs_in_close,
+                state: self.state.clone(),
+                counted: text.lines().map(str::to_owned).collect(),
                 history: self.history.clone(),
                 shard: context.shard.clone(),
             });
@@ -173,8 +225,24 @@ impl RecordProcessor for NativeInstance {
                 attempt: batch.attempt,
                 is_ok: result.is_ok(),
             });
+            if let (Ok(processed), Some(_)) = (&result, &self.state) {
+                let failed: Vec<usize> = processed.outcome.failures.iter().map(|one| one.index as usize).collect();
+                let handled = batch.records.iter().enumerate().filter(|(index, _)| !failed.contains(index));
+                self.counted.extend(handled.map(|(_, record)| record.position.to_string()));
+            }
             result
         })
+    }
+
+    fn save(&mut self) -> PortFuture<'_, Result<Bytes, ProcessorError>> {
+        let answer = match &self.state {
+            Some(state) if state.failures.load(Ordering::Relaxed) > 0 => {
+                state.failures.fetch_sub(1, Ordering::Relaxed);
+                Err(state.error.clone())
+            }
+            _ => Ok(Bytes::from(self.counted.join("\n"))),
+        };
+        Box::pin(std::future::ready(answer))
     }
 
     fn close(self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {

@@ -267,5 +267,6 @@ pub fn options(stream: &StreamName, application: &str, reads: ReadLimits, retrie
         destinations: vec!["stdout".to_owned()],
         config: Vec::new(),
         limits: None,
+        keeps_state: false,
     }
 }

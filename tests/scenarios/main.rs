@@ -23,6 +23,7 @@ mod poison;
 mod removal;
 mod several;
 mod sinks;
+mod state;
 mod swaps;
 mod trial;
 

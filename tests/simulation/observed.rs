@@ -7,7 +7,7 @@ use shardmill_core::fleet::{FleetRows, LeaderRow, StreamRow, WorkerRow};
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
     CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress,
-    Raced, ShardEndWrite, StoreError, WriteResult, Written,
+    Raced, SavedState, ShardEndWrite, StoreError, WriteResult, Written,
 };
 use shardmill_core::stream::LeaseKey;
 use shardmill_invariants::history::{Call, CallResult, Heartbeat, Micros, What, WriteKind};
@@ -173,6 +173,14 @@ impl LeaseStore for ObservedStore {
 
     fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
         Box::pin(self.write(&token.key, WriteKind::Release, self.table.release(token, progress)))
+    }
+
+    fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        self.table.ensure_state_table()
+    }
+
+    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
+        self.table.state(key)
     }
 }
 

@@ -57,5 +57,6 @@ pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> WorkerOption
         destinations: vec!["out".to_owned()],
         config: Vec::new(),
         limits: None,
+        keeps_state: false,
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::{
     CloseReason, Commit, DeadLetter, DeadLetters, FailureKind, InstanceContext, Origin, Outcome as Reported,
@@ -82,6 +83,7 @@ impl ProcessorFactory for SimulatedPlugin {
     fn instantiate(
         &self,
         context: Arc<InstanceContext>,
+        _: Option<Bytes>,
     ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>> {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -17,5 +17,6 @@ mod reading_faults;
 mod records;
 mod resharding;
 mod shared_read;
+mod state;
 mod swaps;
 mod trimming;

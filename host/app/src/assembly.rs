@@ -205,6 +205,7 @@ impl Parts {
             destinations: self.destinations.clone(),
             config: settings.config.clone().into_iter().collect(),
             limits: Some(settings.limits),
+            keeps_state: settings.keeps_state,
         };
         (ports, options)
     }

@@ -12,6 +12,7 @@ mod consumers;
 mod new;
 mod questions;
 mod replay;
+mod state;
 #[cfg(feature = "local")]
 mod test;
 
@@ -19,6 +20,7 @@ pub use consumers::ConsumersArgs;
 pub use new::NewArgs;
 pub use questions::{ExplainArgs, PlanArgs, ReadingArgs};
 pub use replay::ReplayArgs;
+pub use state::StateArgs;
 #[cfg(feature = "local")]
 pub use test::TestArgs;
 
@@ -66,6 +68,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Feed dead letters back through a plugin, here and now, or back into a stream; or list them.
     Replay(ReplayArgs),
+    /// Show what a plugin has saved as its state, shard by shard.
+    State(StateArgs),
 }
 
 impl Command {

@@ -13,6 +13,7 @@ pub mod put;
 mod reading;
 pub mod replay;
 pub mod run;
+pub mod state;
 #[cfg(feature = "local")]
 pub mod test;
 
@@ -38,6 +39,7 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Plan(args) => Box::pin(plan::execute(&args)).await,
         Command::Explain(args) => Box::pin(explain::execute(&args)).await,
         Command::Replay(args) => Box::pin(replay::execute(args)).await,
+        Command::State(args) => Box::pin(state::execute(&args)).await,
     }
 }
 
@@ -47,8 +49,7 @@ fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
 }
 
-/// Prints bytes that end their lines themselves.
-#[cfg(feature = "local")]
+/// Prints bytes as they are.
 fn print_bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(bytes).and_then(|()| out.flush());

@@ -10,6 +10,7 @@ mod lease_table;
 mod scan;
 mod shard_cache;
 mod siblings;
+mod state_table;
 mod table;
 
 pub use coordinator_table::CoordinatorTable;

@@ -15,8 +15,8 @@ pub use clock::Clock;
 pub use coordinator::{CachedShards, Coordinator, Raced};
 pub use dead_letters::{DeadLetter, DeadLetters};
 pub use lease_store::{
-    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, Progress, ShardEndWrite, StoreError,
-    WriteResult, Written,
+    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, Progress, SavedState, ShardEndWrite,
+    StoreError, WriteResult, Written,
 };
 pub use processor::{
     CloseReason, Commit, FailureKind, InstanceContext, Outcome, Processed, ProcessorFactory, RecordFailure,

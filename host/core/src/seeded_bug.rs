@@ -116,6 +116,10 @@ pub enum SeededBug {
     DropsRestOfAggregate,
     /// A subscription that follows another starts at what comes next.
     RenewsAtLatest,
+    /// A plugin's state is written after its checkpoint, and not with it.
+    StateWrittenApart,
+    /// An instance that dies does not take the shard back to the state that was saved.
+    UnsavedStateIsForgotten,
 }
 
 impl SeededBug {
@@ -176,6 +180,8 @@ impl SeededBug {
         Self::ParkedKeyFlows,
         Self::DropsRestOfAggregate,
         Self::RenewsAtLatest,
+        Self::StateWrittenApart,
+        Self::UnsavedStateIsForgotten,
     ];
 
     /// Whether this bug is switched on for this thread.

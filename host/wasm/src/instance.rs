@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::{CloseReason, InstanceContext, PortFuture, Processed, RecordProcessor};
 use shardmill_core::stream::{Batch, Emitted};
@@ -19,6 +20,7 @@ use crate::failure::{explain, reported};
 use crate::instance_state::InstanceState;
 use crate::outcome::checked;
 use crate::plugin::Version;
+use crate::state_exports::{StateExports, StateFunctions};
 
 /// How much later than the epoch the outer timeout comes. It is for guests that wait inside a host function, where
 /// epochs do not count; guest code itself must always be stopped by the epoch, so that no running future is dropped.
@@ -36,6 +38,7 @@ pub(crate) struct Instance {
 struct Running {
     store: Store<InstanceState>,
     exports: Exports,
+    state: Option<StateFunctions>,
 }
 
 /// What `entered` calls a call, and how long it may take.
@@ -47,21 +50,27 @@ struct Entry {
 }
 
 impl Instance {
-    /// Instantiates and runs `init`, both within the deadline for `init`.
-    pub(crate) async fn start(version: Arc<Version>, context: Arc<InstanceContext>) -> Result<Self, ProcessorError> {
+    /// Instantiates, runs `init`, and `load` if there is a state, each within the deadline for `init`.
+    pub(crate) async fn start(
+        version: Arc<Version>,
+        context: Arc<InstanceContext>,
+        state: Option<Bytes>,
+    ) -> Result<Self, ProcessorError> {
         let limits = context.limits.unwrap_or(*version.runtime.limits());
         let entry = entry("init", limits.init_deadline, &limits);
         let shared = Arc::clone(&version);
         let running = on_blocking_thread(move || {
             let engine = shared.runtime.engine();
             let mut store = InstanceState::new_store(engine, context, &limits, Arc::clone(&shared.output));
-            let exports = entered(&mut store, entry, async |store| {
-                let exports = shared.pre.instantiate_async(&mut *store).await?;
+            let (exports, instance) = entered(&mut store, entry, async |store| {
+                let instance = shared.pre.instance_pre().instantiate_async(&mut *store).await?;
+                let exports = Exports::new(&mut *store, &instance)?;
                 let context = Arc::clone(&store.data().identity);
                 let answer = exports.shardmill_processor_processor().call_init(store, wit_context(&context)).await?;
-                Ok(answer.map(|()| exports))
+                Ok(answer.map(|()| (exports, instance)))
             })?;
-            Ok(Box::new(Running { store, exports }))
+            let state = load(&mut store, &instance, shared.state, state.as_ref(), Entry { call: "load", ..entry })?;
+            Ok(Box::new(Running { store, exports, state }))
         })
         .await?;
         Ok(Self { _version: version, limits, running: Some(running) })
@@ -79,6 +88,17 @@ impl RecordProcessor for Instance {
             let running = self.take_running()?;
             let entry = entry("process", self.limits.process_deadline, &self.limits);
             let (running, result) = on_blocking_thread(move || Ok(running.process(&batch, entry))).await?;
+            self.running = running;
+            result
+        })
+    }
+
+    fn save(&mut self) -> PortFuture<'_, Result<Bytes, ProcessorError>> {
+        Box::pin(async move {
+            let running = self.take_running()?;
+            let entry = entry("save", self.limits.init_deadline, &self.limits);
+            let bytes_max = self.limits.state_bytes;
+            let (running, result) = on_blocking_thread(move || Ok(running.save(entry, bytes_max))).await?;
             self.running = running;
             result
         })
@@ -110,6 +130,31 @@ impl Running {
         let result = result
             .and_then(|outcome| checked(&outcome, batch.records.len()))
             .map(|outcome| Processed { outcome, emitted });
+        self.alive_after(result)
+    }
+
+    /// Gives itself back if it can be called again.
+    fn save(mut self: Box<Self>, entry: Entry, bytes_max: usize) -> (Option<Box<Self>>, Result<Bytes, ProcessorError>) {
+        let Some(functions) = self.state.clone() else {
+            let message = "this version exports no save".to_owned();
+            return (Some(self), Err(ProcessorError::State { message }));
+        };
+        let result = entered(&mut self.store, entry, async |store| functions.save(store).await);
+        let result = result.and_then(|state| match state.len() {
+            bytes if bytes > bytes_max => Err(ProcessorError::State {
+                message: format!(
+                    "it has {bytes} bytes, more than the limit of {bytes_max}: keep less, or raise limits.state"
+                ),
+            }),
+            _ => Ok(Bytes::from(state)),
+        });
+        self.alive_after(result)
+    }
+
+    fn alive_after<T>(
+        self: Box<Self>,
+        result: Result<T, ProcessorError>,
+    ) -> (Option<Box<Self>>, Result<T, ProcessorError>) {
         let is_dead = result.as_ref().is_err_and(|error| error.fate() == InstanceFate::Dead);
         ((!is_dead).then_some(self), result)
     }
@@ -123,6 +168,31 @@ impl Running {
         })?;
         Ok(self.store.data_mut().emit.take())
     }
+}
+
+/// Has a fresh instance take up `state`, if there is any.
+fn load(
+    store: &mut Store<InstanceState>,
+    instance: &wasmtime::component::Instance,
+    exports: Option<StateExports>,
+    state: Option<&Bytes>,
+    entry: Entry,
+) -> Result<Option<StateFunctions>, ProcessorError> {
+    let Some(exports) = exports else { return Ok(None) };
+    let functions = entered(store, entry, async |store| {
+        if let Some(state) = state {
+            let answer = exports.load(store, instance, state).await?;
+            if let Err(refusal) = answer {
+                return Ok(Err(refusal));
+            }
+        }
+        exports.functions(store, instance).map(Ok)
+    });
+    let refused = |message: String| ProcessorError::State { message: format!("this version refuses it: {message}") };
+    functions.map(Some).map_err(|error| match error {
+        ProcessorError::Reported { message } => refused(message),
+        error => error,
+    })
 }
 
 fn entry(call: &'static str, deadline: Duration, limits: &GuestLimits) -> Entry {

@@ -24,6 +24,7 @@ mod outcome;
 mod plugin;
 mod runtime;
 mod signatures;
+mod state_exports;
 mod world;
 
 pub use bytes_kind::BytesKind;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
 use shardmill_core::ports::{InstanceContext, PortFuture, ProcessorFactory, RecordProcessor};
 
@@ -12,6 +13,7 @@ use crate::host_functions::PluginOutput;
 use crate::instance::Instance;
 use crate::instance_state::InstanceState;
 use crate::runtime::Compiled;
+use crate::state_exports::StateExports;
 
 /// One version of a plugin. Cheap to clone; instances keep what they need of it.
 #[derive(Clone)]
@@ -22,6 +24,7 @@ pub struct Plugin {
 /// What every instance of a version shares.
 pub(crate) struct Version {
     pub(crate) pre: PluginPre<InstanceState>,
+    pub(crate) state: Option<StateExports>,
     pub(crate) output: Arc<PluginOutput>,
     /// Keeps the epoch moving for as long as an instance may run.
     pub(crate) runtime: Runtime,
@@ -40,8 +43,8 @@ impl Plugin {
         compiled: Compiled,
     ) -> Self {
         let output = runtime.output_of(&name, runtime.limits());
-        let Compiled { pre, compile_time } = compiled;
-        Self { version: Arc::new(Version { pre, output, runtime, name, digest, size, compile_time }) }
+        let Compiled { pre, state, compile_time } = compiled;
+        Self { version: Arc::new(Version { pre, state, output, runtime, name, digest, size, compile_time }) }
     }
 
     /// The plugin's name.
@@ -65,12 +68,19 @@ impl ProcessorFactory for Plugin {
         &self.version.digest
     }
 
+    fn saves_state(&self) -> bool {
+        self.version.state.is_some()
+    }
+
     fn instantiate(
         &self,
         context: Arc<InstanceContext>,
+        state: Option<Bytes>,
     ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>> {
         let version = Arc::clone(&self.version);
-        Box::pin(async move { Ok(Box::new(Instance::start(version, context).await?) as Box<dyn RecordProcessor>) })
+        Box::pin(
+            async move { Ok(Box::new(Instance::start(version, context, state).await?) as Box<dyn RecordProcessor>) },
+        )
     }
 }
 

@@ -16,6 +16,7 @@ use crate::bindings::PluginPre;
 use crate::engine::{Ticker, new_engine};
 use crate::host_functions::{PluginOutput, add_to_linker};
 use crate::instance_state::InstanceState;
+use crate::state_exports::StateExports;
 use crate::world::World;
 use crate::{EngineError, Inspection, LoadError, Plugin, signatures};
 
@@ -55,6 +56,7 @@ struct Shared {
 /// A component that fits the contract.
 pub(crate) struct Compiled {
     pub(crate) pre: PluginPre<InstanceState>,
+    pub(crate) state: Option<StateExports>,
     pub(crate) compile_time: Duration,
 }
 
@@ -90,7 +92,8 @@ impl Runtime {
         signatures::check(&self.shared.engine, &component)?;
         let mismatch = |error: wasmtime::Error| LoadError::Mismatch { message: format!("{error:#}") };
         let pre = self.shared.linker.instantiate_pre(&component).map_err(mismatch)?;
-        Ok(Compiled { pre: PluginPre::new(pre).map_err(mismatch)?, compile_time })
+        let state = StateExports::of(&component);
+        Ok(Compiled { pre: PluginPre::new(pre).map_err(mismatch)?, state, compile_time })
     }
 
     pub(crate) fn engine(&self) -> &Engine {

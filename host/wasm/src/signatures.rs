@@ -7,28 +7,35 @@ use wasmtime::component::{Component, ComponentNamedList, Lift, Lower};
 
 use crate::LoadError;
 use crate::bindings::shardmill::processor::types as wit;
+use crate::state_exports::STATE;
 use crate::world::is_processor;
 
-/// Refuses a component whose `processor` has other functions than the contract's.
+/// Refuses a component whose `processor` has other functions than the contract's, or whose `state` has, if it exports one.
 pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), LoadError> {
     let outside = component.component_type();
-    let processor = outside.exports(engine).find_map(|(name, export)| match export.ty {
-        ComponentItem::ComponentInstance(instance) if is_processor(name) => Some(instance),
-        _ => None,
-    });
-    let Some(processor) = processor else {
+    let find = |is_it: fn(&str) -> bool| {
+        outside.exports(engine).find_map(|(name, export)| match export.ty {
+            ComponentItem::ComponentInstance(instance) if is_it(name) => Some(instance),
+            _ => None,
+        })
+    };
+    let Some(processor) = find(is_processor) else {
         return Err(LoadError::Mismatch { message: "the export processor is no interface".to_owned() });
     };
-    let exports = Exports { engine, outside: &outside, processor: &processor };
+    let exports = Exports { engine, outside: &outside, interface: &processor };
     exports.check::<(wit::ContextParam<'_>,), (Result<(), wit::Error>,)>("init")?;
     exports.check::<(wit::Batch<'_>,), (Result<wit::Outcome, wit::Error>,)>("process")?;
-    exports.check::<(wit::CloseReason<'_>,), (Result<(), wit::Error>,)>("close")
+    exports.check::<(wit::CloseReason<'_>,), (Result<(), wit::Error>,)>("close")?;
+    let Some(state) = find(|name| name == STATE) else { return Ok(()) };
+    let exports = Exports { interface: &state, ..exports };
+    exports.check::<(), (Result<Vec<u8>, wit::Error>,)>("save")?;
+    exports.check::<(&[u8],), (Result<(), wit::Error>,)>("load")
 }
 
 struct Exports<'a> {
     engine: &'a Engine,
     outside: &'a types::Component,
-    processor: &'a types::ComponentInstance,
+    interface: &'a types::ComponentInstance,
 }
 
 impl Exports<'_> {
@@ -38,7 +45,7 @@ impl Exports<'_> {
         Return: ComponentNamedList + Lift,
     {
         let mismatch = |message: String| Err(LoadError::Mismatch { message });
-        match self.processor.get_export(self.engine, function).map(|export| export.ty) {
+        match self.interface.get_export(self.engine, function).map(|export| export.ty) {
             Some(ComponentItem::ComponentFunc(found)) => found
                 .typecheck::<Params, Return>(&self.outside.instance_type())
                 .or_else(|error| mismatch(format!("function {function}: {error:#}"))),

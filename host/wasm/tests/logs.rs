@@ -68,7 +68,7 @@ async fn a_log_flood_is_cut_counted_and_made_safe() {
     captured.0.lock().unwrap().clear();
     let runtime = runtime(limits);
     let plugin = plugin(&runtime, "evil").await;
-    let mut evil = plugin.instantiate(context(&[("misbehave", "long-line")])).await.unwrap();
+    let mut evil = plugin.instantiate(context(&[("misbehave", "long-line")]), None).await.unwrap();
     evil.process(batch(1)).await.unwrap();
     let lines = captured.lines();
     assert_eq!(lines.len(), 1);

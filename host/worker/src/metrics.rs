@@ -22,6 +22,8 @@ pub const PARKED: &str = "shardmill_parked_records";
 pub const HALTED: &str = "shardmill_shard_halted";
 /// Seconds in the guest, a batch. Labels: plugin.
 pub const PROCESS_SECONDS: &str = "shardmill_process_seconds";
+/// Bytes of a shard's state, each time it is saved. Labels: plugin.
+pub const STATE_BYTES: &str = "shardmill_state_bytes";
 /// Checkpoints written. Labels: plugin.
 pub const CHECKPOINTS: &str = "shardmill_checkpoints_total";
 /// Leases held. Labels: plugin.
@@ -77,6 +79,7 @@ pub fn describe() {
     describe_gauge!(PARKED, Unit::Count, "records waiting for a record of their key that is tried again");
     describe_gauge!(HALTED, Unit::Count, "1 while the failure policy halts a shard");
     describe_histogram!(PROCESS_SECONDS, Unit::Seconds, "time in the plugin, a batch");
+    describe_histogram!(STATE_BYTES, Unit::Bytes, "bytes of a shard's state, each time it is saved");
     describe_counter!(CHECKPOINTS, Unit::Count, "checkpoints written");
     describe_gauge!(LEASES, Unit::Count, "leases held");
     describe_counter!(TAKES, Unit::Count, "leases taken");

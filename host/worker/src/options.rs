@@ -44,6 +44,8 @@ pub struct WorkerOptions {
     pub config: Vec<(String, String)>,
     /// What an instance may use; `None` is what the engine gives any.
     pub limits: Option<GuestLimits>,
+    /// Whether the plugin's state is kept with each checkpoint.
+    pub keeps_state: bool,
 }
 
 /// How leases are kept.

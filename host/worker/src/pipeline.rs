@@ -13,6 +13,7 @@ mod output;
 mod parked;
 mod retries;
 mod shard_end;
+mod state;
 mod swap;
 mod trouble;
 

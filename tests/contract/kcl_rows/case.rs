@@ -199,11 +199,11 @@ impl Run<'_> {
             Write::Renew => table.renew(&token, &progress).await,
             Write::Save => {
                 let position = Position { sequence: SequenceNumber::parse("42").unwrap(), sub_sequence: 5 };
-                table.checkpoint(&token, &CheckpointWrite { position, progress }).await
+                table.checkpoint(&token, &CheckpointWrite { position, progress, state: None }).await
             }
             Write::End => {
                 let children = ["c1", "c2"].map(|id| ShardId::new(id).unwrap()).to_vec();
-                table.end(&token, &ShardEndWrite { children, progress }).await
+                table.end(&token, &ShardEndWrite { children, progress, keeps_state: false }).await
             }
             Write::Release => table.release(&token, &progress).await,
         }

@@ -1,5 +1,6 @@
 //! The promises of a lease store.
 
+use bytes::Bytes;
 use shardmill_core::lease::{Checkpoint, ConflictVerdict, Lease, LeaseCounter, LeaseToken, WorkerId, judge_conflict};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CheckpointWrite, Created, Deleted, LeaseStore, Progress, ShardEndWrite, Written};
@@ -45,7 +46,7 @@ async fn held(store: &dyn LeaseStore, by: &str) -> LeaseToken {
 
 fn at(sequence: &str, sub_sequence: u64) -> CheckpointWrite {
     let position = Position { sequence: SequenceNumber::parse(sequence).expect("digits"), sub_sequence };
-    CheckpointWrite { position, progress: Progress::default() }
+    CheckpointWrite { position, progress: Progress::default(), state: None }
 }
 
 /// All attributes survive, parents and hash keys included; what is not there is `None`.
@@ -128,7 +129,7 @@ pub async fn a_stale_holder_can_write_nothing(store: &dyn LeaseStore) {
     applied(store.take(&seen, &worker("b"), 7).await.expect("an answer"));
     let before = row(store, &stale.key).await;
     let progress = Progress::default();
-    let ended = ShardEndWrite { children: vec![shard_id(1)], progress: progress.clone() };
+    let ended = ShardEndWrite { children: vec![shard_id(1)], progress: progress.clone(), keeps_state: false };
     for written in [
         store.renew(&stale, &progress).await,
         store.checkpoint(&stale, &at("9", 0)).await,
@@ -157,13 +158,59 @@ pub async fn a_checkpoint_moves_the_position_and_resets_the_switches(store: &dyn
 pub async fn the_end_of_a_shard_is_written_with_its_children(store: &dyn LeaseStore) {
     let token = held(store, "a").await;
     let token = applied(store.checkpoint(&token, &at("9", 3)).await.expect("an answer"));
-    let write = ShardEndWrite { children: vec![shard_id(1), shard_id(2)], progress: Progress::default() };
+    let write =
+        ShardEndWrite { children: vec![shard_id(1), shard_id(2)], progress: Progress::default(), keeps_state: false };
     let token = applied(store.end(&token, &write).await.expect("an answer"));
     let ended = row(store, &token.key).await;
     assert!(ended.is_finished());
     assert_eq!(ended.children, write.children);
-    let none = ShardEndWrite { children: Vec::new(), progress: Progress::default() };
+    let none = ShardEndWrite { children: Vec::new(), progress: Progress::default(), keeps_state: false };
     applied(store.end(&token, &none).await.expect("an answer"));
+}
+
+fn with_state(sequence: &str, state: &'static [u8]) -> CheckpointWrite {
+    let plugin_digest = PluginDigest::from_hex(&"a".repeat(64));
+    let progress = Progress { plugin_digest, ..Progress::default() };
+    CheckpointWrite { progress, state: Some(Bytes::from_static(state)), ..at(sequence, 2) }
+}
+
+/// A state is there with its checkpoint, down to the last byte, and replaced by the next; the lease's row is as without.
+pub async fn state_comes_and_goes_with_its_checkpoint(store: &dyn LeaseStore) {
+    store.ensure_state_table().await.expect("a table");
+    store.ensure_state_table().await.expect("the same table");
+    let token = held(store, "a").await;
+    assert_eq!(store.state(&token.key).await, Ok(None));
+    let mut token = token;
+    for (sequence, state) in [("9", &b"\x00\xffone"[..]), ("11", b""), ("12", b"three")] {
+        let write = with_state(sequence, state);
+        token = applied(store.checkpoint(&token, &write).await.expect("an answer"));
+        let saved = store.state(&token.key).await.expect("an answer").expect("a state");
+        assert_eq!(saved.bytes, state);
+        assert_eq!(saved.plugin_digest, write.progress.plugin_digest);
+        let row = row(store, &token.key).await;
+        assert_eq!((saved.checkpoint, row.counter), (row.checkpoint, token.counter));
+    }
+    let end = ShardEndWrite { children: Vec::new(), progress: Progress::default(), keeps_state: true };
+    applied(store.end(&token, &end).await.expect("an answer"));
+    assert_eq!(store.state(&token.key).await, Ok(None), "it ends with the shard");
+}
+
+/// S2 holds for state as for checkpoints: who lost the lease changes neither.
+pub async fn a_stale_holder_can_write_no_state(store: &dyn LeaseStore) {
+    store.ensure_state_table().await.expect("a table");
+    let stale = held(store, "a").await;
+    let stale = applied(store.checkpoint(&stale, &with_state("9", b"kept")).await.expect("an answer"));
+    let seen = row(store, &stale.key).await;
+    applied(store.take(&seen, &worker("b"), 7).await.expect("an answer"));
+    let before = row(store, &stale.key).await;
+    let end = ShardEndWrite { children: Vec::new(), progress: Progress::default(), keeps_state: true };
+    for written in [store.checkpoint(&stale, &with_state("10", b"lost")).await, store.end(&stale, &end).await] {
+        assert_eq!(conflict(written.expect("an answer")), Some(before.clone()));
+    }
+    assert_eq!(store.state(&stale.key).await.expect("an answer").expect("a state").bytes, &b"kept"[..]);
+    store.delete(&before).await.expect("an answer");
+    let written = store.checkpoint(&stale, &with_state("10", b"lost")).await.expect("an answer");
+    assert_eq!(conflict(written), None, "there is no row any more");
 }
 
 /// The counter moves with a release too, so that the old token is fenced.

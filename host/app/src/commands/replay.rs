@@ -200,6 +200,12 @@ impl Files {
         let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let plugin = self.runtime.load(name.clone(), Bytes::from(bytes)).await;
         let plugin = Arc::new(plugin.with_context(|| format!("{} cannot be run", path.display()))?);
+        if plugin.saves_state() {
+            bail!(
+                "{name} keeps state, which belongs to its shards: outside of them a record would count in none; replay the \
+                 letters into the stream with --to-stream"
+            );
+        }
         tracing::info!(plugin = %name, digest = %plugin.digest(), file = %path.display(), "plugin loaded");
         self.loaded.insert(name.clone(), Arc::clone(&plugin));
         Ok(plugin)

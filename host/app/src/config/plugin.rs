@@ -11,7 +11,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de};
 use shardmill_core::backoff::Backoff;
-use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Order};
 use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_core::stream::{InitialPosition, StreamRef};
 use shardmill_worker::{BatchLimits, Retrieval};
@@ -43,6 +43,8 @@ pub struct PluginConfig {
     pub failure: FailurePolicy,
     /// What an instance may use.
     pub limits: GuestLimits,
+    /// Whether its state is kept with each checkpoint.
+    pub keeps_state: bool,
     /// Values the plugin reads through `wasi:config/store`.
     pub config: BTreeMap<String, String>,
 }
@@ -83,7 +85,17 @@ pub(super) struct PluginFile {
     #[serde(default)]
     limits: LimitsFile,
     #[serde(default)]
+    grants: GrantsFile,
+    #[serde(default)]
     config: BTreeMap<String, String>,
+}
+
+/// What a plugin is given beyond its records.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct GrantsFile {
+    #[serde(default)]
+    state: bool,
 }
 
 /// An entry of `streams`: a name or an ARN, or one with settings of its own.
@@ -185,12 +197,19 @@ impl PluginFile {
         }
         // A policy is one thought: a plugin's own stands in place of the general one, and is not laid over it.
         let failure = self.failure.map(|own| own.check(&general.sinks).map_err(|problem| problem.under("failure")));
+        let failure = failure.transpose()?.unwrap_or_else(|| general.failure.clone());
+        if self.grants.state && failure.order == Order::Key {
+            let message = "cannot be kept with failure.order = \"key\": later records would be counted before earlier ones \
+                           that wait, so set failure.order = \"shard\"";
+            return Err(Problem::new("grants.state", message));
+        }
         Ok(PluginConfig {
             streams,
             batches,
             checkpoints: self.checkpoint.check(general.checkpoints),
             retry: self.retry.check(general.retry)?,
-            failure: failure.transpose()?.unwrap_or_else(|| general.failure.clone()),
+            failure,
+            keeps_state: self.grants.state,
             limits: self.limits.over(general.limits).map_err(|problem| problem.under("limits"))?,
             config: self.config,
         })

@@ -105,7 +105,7 @@ impl Session {
 
     async fn ensure(&mut self) -> Result<&mut Box<dyn RecordProcessor>, ProcessorError> {
         if self.processor.is_none() {
-            self.processor = Some(self.version.instantiate(Arc::clone(&self.context)).await?);
+            self.processor = Some(self.version.instantiate(Arc::clone(&self.context), None).await?);
         }
         self.processor.as_mut().ok_or_else(|| ProcessorError::Host { message: "no instance".to_owned() })
     }

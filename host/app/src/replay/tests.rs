@@ -32,6 +32,7 @@ impl ProcessorFactory for Told {
     fn instantiate(
         &self,
         context: Arc<InstanceContext>,
+        _: Option<bytes::Bytes>,
     ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>> {
         let instance = Instance { shard: context.shard.to_string(), seen: Arc::clone(&self.seen) };
         self.seen.lock().unwrap().push(format!("init {} {}", context.application, context.shard));

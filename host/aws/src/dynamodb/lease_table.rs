@@ -9,15 +9,17 @@ use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, ShardEndWrite, StoreError,
-    WriteResult, Written,
+    CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState, ShardEndWrite,
+    StoreError, WriteResult, Written,
 };
+use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::LeaseKey;
 
 use super::conditions::{self, ConditionalUpdate, IS_NEW};
 use super::errors::store_error;
 use super::lease_item::{self, Item, LEASE_KEY, Row, text};
 use super::scan;
+use super::state_table::StateChange;
 use super::table::{self, Key};
 
 /// The adapter.
@@ -48,6 +50,10 @@ impl LeaseTable {
     /// Whether the table is there; makes nothing.
     pub async fn exists(&self) -> Result<bool, StoreError> {
         table::exists(&self.client, &self.table).await
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
     }
 
     async fn scan(&self, is_consistent: bool) -> Result<LeaseListing, StoreError> {
@@ -81,7 +87,7 @@ impl LeaseTable {
     }
 
     /// Sends `update`; `then` is what the writer holds if it is applied.
-    async fn write(&self, update: ConditionalUpdate, then: LeaseToken) -> WriteResult {
+    pub(super) async fn write(&self, update: ConditionalUpdate, then: LeaseToken) -> WriteResult {
         let request = self
             .client
             .update_item()
@@ -120,7 +126,7 @@ impl LeaseTable {
         }
     }
 
-    fn decode(&self, key: &LeaseKey, row: &Item) -> Result<Lease, StoreError> {
+    pub(super) fn decode(&self, key: &LeaseKey, row: &Item) -> Result<Lease, StoreError> {
         lease_item::decode(row).map_err(|problem| StoreError::Refused {
             message: format!("table {}: row {key} cannot be read: {problem}", self.table),
         })
@@ -177,14 +183,36 @@ impl LeaseStore for LeaseTable {
     }
 
     fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.write(conditions::checkpoint(token, write), token.advanced()))
+        let (update, then) = (conditions::checkpoint(token, write), token.advanced());
+        match &write.state {
+            Some(state) => {
+                let state = StateChange::saved(&token.key, write, state);
+                if SeededBug::StateWrittenApart.is_on() {
+                    return Box::pin(self.write_then_state(update, state, then));
+                }
+                Box::pin(self.write_with_state(update, state, then))
+            }
+            None => Box::pin(self.write(update, then)),
+        }
     }
 
     fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.write(conditions::end(token, write), token.advanced()))
+        let (update, then) = (conditions::end(token, write), token.advanced());
+        if write.keeps_state {
+            return Box::pin(self.write_with_state(update, StateChange::Remove, then));
+        }
+        Box::pin(self.write(update, then))
     }
 
     fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
         Box::pin(self.write(conditions::release(token, progress), token.advanced()))
+    }
+
+    fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move { table::ensure(&self.client, &self.state_table(), &[Key::Hash(LEASE_KEY)]).await })
+    }
+
+    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
+        Box::pin(self.saved_state(key))
     }
 }

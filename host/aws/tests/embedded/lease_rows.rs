@@ -65,7 +65,7 @@ async fn attributes_of_other_programs_survive_every_write_and_other_rows_are_cou
         panic!("a conflict")
     };
     let position = Position::plain(SequenceNumber::parse("7").unwrap());
-    let write = CheckpointWrite { position, progress: Progress::default() };
+    let write = CheckpointWrite { position, progress: Progress::default(), state: None };
     let Written::Applied(token) = table.checkpoint(&token, &write).await.unwrap() else { panic!("a conflict") };
     table.release(&token, &shardmill_core::ports::Progress::default()).await.unwrap();
     let get = clients.dynamodb.get_item().table_name("app").key("leaseKey", text(lease.key.as_str()));

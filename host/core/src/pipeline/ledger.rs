@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ports::Commit;
+use crate::seeded_bug::SeededBug;
 use crate::stream::{Position, Record};
 
 /// Runs of held-back records that are told apart. A plugin makes one run, or one for each gap that failing records leave;
@@ -25,6 +26,19 @@ pub struct Ledger {
     /// In order, apart from each other.
     held: Vec<Run>,
     given_up: BTreeSet<Position>,
+    saving: Saving,
+}
+
+/// Whether what was handled is settled at once, or only with the plugin's state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Saving {
+    /// The plugin keeps no state.
+    #[default]
+    Never,
+    /// Nothing was handled since its state was saved.
+    Saved,
+    /// Its state holds more than what was saved.
+    Unsaved,
 }
 
 /// Records held back, without a gap.
@@ -36,6 +50,25 @@ struct Run {
 }
 
 impl Ledger {
+    /// For a plugin that keeps state: what it handled is as if held back until its state is saved, since a new instance
+    /// starts from what was saved, and must get again what came after.
+    pub fn with_state() -> Self {
+        Self { saving: Saving::Saved, ..Self::default() }
+    }
+
+    /// Whether the plugin's state, as it is now, is that of everything handed out so far: nothing is open, and the plugin
+    /// holds nothing back. And whether saving it would settle anything.
+    pub fn may_save(&self) -> bool {
+        let is_whole = self.open.is_empty() && self.held.is_empty();
+        self.saving != Saving::Never && is_whole && self.handed_out > self.settled
+    }
+
+    /// The plugin's state was saved, after [`Ledger::may_save`]: everything handed out is settled.
+    pub fn saved(&mut self) {
+        self.saving = Saving::Saved;
+        self.settle_through(self.handed_out.clone());
+    }
+
     /// Everything of the shard up to and including this may be checkpointed, once outputs are flushed; `None` if
     /// nothing was settled yet.
     pub fn settled(&self) -> Option<&Position> {
@@ -47,9 +80,10 @@ impl Ledger {
         self.handed_out.as_ref()
     }
 
-    /// Whether the plugin holds back records, so that a new instance must get them again.
+    /// Whether the plugin holds back records, or has state of them that is not saved, so that a new instance must get them
+    /// again.
     pub fn holds_back(&self) -> bool {
-        !self.held.is_empty()
+        !self.held.is_empty() || self.saving == Saving::Unsaved
     }
 
     /// Whether records must be handed out one by one: some are open, or were given up before a rewind.
@@ -74,6 +108,10 @@ impl Ledger {
     ///
     /// Records that were not handed out yet are, by this.
     pub fn report(&mut self, batch: &[Record], failed: &[usize], commit: Option<Commit>) {
+        let is_forgotten = SeededBug::UnsavedStateIsForgotten.is_on();
+        if self.saving == Saving::Saved && !is_forgotten && failed.len() < batch.len() {
+            self.saving = Saving::Unsaved;
+        }
         let committed = match commit {
             None => batch.len(),
             Some(Commit::Nothing) => 0,
@@ -115,6 +153,9 @@ impl Ledger {
     pub fn rewind(&mut self) {
         self.open.clear();
         self.held.clear();
+        if self.saving == Saving::Unsaved {
+            self.saving = Saving::Saved;
+        }
         self.handed_out.clone_from(&self.settled);
     }
 
@@ -157,11 +198,18 @@ impl Ledger {
     }
 
     fn advance(&mut self) {
+        if self.saving != Saving::Never {
+            return;
+        }
         let open = self.open.first_key_value().map(|(_, before)| before);
         let held = self.held.iter().map(|run| &run.before);
-        let through = open.into_iter().chain(held).min().unwrap_or(&self.handed_out);
-        if *through > self.settled {
-            self.settled.clone_from(through);
+        let through = open.into_iter().chain(held).min().unwrap_or(&self.handed_out).clone();
+        self.settle_through(through);
+    }
+
+    fn settle_through(&mut self, through: Option<Position>) {
+        if through > self.settled {
+            self.settled = through;
             let settled = self.settled.as_ref();
             self.given_up.retain(|position| Some(position) > settled);
         }

@@ -21,6 +21,9 @@ pub struct GuestLimits {
     pub emit_bytes: usize,
     /// Pieces emitted in one batch. 100,000: ten for each record of the largest `GetRecords` reply.
     pub emit_count: usize,
+    /// Bytes of saved state of one shard. 256 KiB: DynamoDB's items have 400 KB at most (AWS limit), and each checkpoint
+    /// writes all of it.
+    pub state_bytes: usize,
     /// Bytes of one log line; the rest is cut. 8 KiB.
     pub log_line_bytes: usize,
     /// Log lines a second, sustained, over all of a plugin's instances; the rest is dropped and counted. 200.
@@ -39,6 +42,7 @@ impl Default for GuestLimits {
             hostcall_bytes: 16 << 20,
             emit_bytes: 32 << 20,
             emit_count: 100_000,
+            state_bytes: 256 << 10,
             log_line_bytes: 8 << 10,
             log_lines_per_second: 200,
             log_burst: 1_000,

@@ -48,6 +48,12 @@ pub enum ProcessorError {
         /// What was wrong with it.
         message: String,
     },
+    /// The state of a shard cannot be saved or taken up: it is too large, refused, or not that of the checkpoint.
+    #[error("the plugin's state: {message}")]
+    State {
+        /// What is wrong with it, and how to mend it.
+        message: String,
+    },
     /// The host could not run the call at all.
     #[error("the host could not run the plugin: {message}")]
     Host {
@@ -60,7 +66,7 @@ impl ProcessorError {
     /// Whether the instance survived.
     pub fn fate(&self) -> InstanceFate {
         match self {
-            Self::Reported { .. } | Self::InvalidOutcome { .. } => InstanceFate::Usable,
+            Self::Reported { .. } | Self::InvalidOutcome { .. } | Self::State { .. } => InstanceFate::Usable,
             Self::Trapped { .. } | Self::DeadlineExceeded { .. } | Self::LimitExceeded { .. } | Self::Host { .. } => {
                 InstanceFate::Dead
             }
@@ -75,6 +81,7 @@ impl ProcessorError {
             Self::DeadlineExceeded { .. } => "deadline",
             Self::LimitExceeded { .. } => "limit",
             Self::InvalidOutcome { .. } => "invalid_outcome",
+            Self::State { .. } => "state",
             Self::Host { .. } => "host",
         }
     }

@@ -1,3 +1,5 @@
+use bytes::Bytes;
+
 use super::PortFuture;
 use crate::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
 use crate::plugin::PluginDigest;
@@ -37,14 +39,31 @@ pub trait LeaseStore: Send + Sync {
     /// Raises the counter.
     fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult>;
 
-    /// Moves the checkpoint; counts as a renewal.
+    /// Moves the checkpoint; counts as a renewal. With a state, both are written in one transaction, or neither is.
     fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult>;
 
-    /// Marks the shard as finished, with its children.
+    /// Marks the shard as finished, with its children; removes its state in the same transaction, if it keeps one.
     fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult>;
 
     /// Gives the lease up: removes the owner; a claim stays.
     fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult>;
+
+    /// Makes sure that there is a table for the plugin's state.
+    fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>>;
+
+    /// The state saved with the last checkpoint of a shard, strongly consistent; `None` if none was ever saved.
+    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>>;
+}
+
+/// What a plugin saved of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedState {
+    /// As the plugin made it, opaque.
+    pub bytes: Bytes,
+    /// The checkpoint it was written with: the plugin had handled everything up to and including it, and nothing more.
+    pub checkpoint: Checkpoint,
+    /// The version that saved it.
+    pub plugin_digest: Option<PluginDigest>,
 }
 
 /// What a conditional write answers.
@@ -121,6 +140,8 @@ pub struct CheckpointWrite {
     pub position: Position,
     /// By which version, and how far behind.
     pub progress: Progress,
+    /// The plugin's state at `position`, if it keeps one.
+    pub state: Option<Bytes>,
 }
 
 impl CheckpointWrite {
@@ -137,6 +158,8 @@ pub struct ShardEndWrite {
     pub children: Vec<ShardId>,
     /// By which version.
     pub progress: Progress,
+    /// Whether the plugin keeps state, which ends with the shard.
+    pub keeps_state: bool,
 }
 
 /// Why the table did not answer.

@@ -1,6 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::PortFuture;
 use crate::lease::{LeaseCounter, WorkerId};
 use crate::plugin::{GuestLimits, PluginDigest, PluginName, ProcessorError};
@@ -11,10 +13,16 @@ pub trait ProcessorFactory: Send + Sync {
     /// The version's identity.
     fn digest(&self) -> &PluginDigest;
 
-    /// Makes an instance for one shard and runs its `init`.
+    /// Whether its instances can save their state, and load what another instance saved.
+    fn saves_state(&self) -> bool {
+        false
+    }
+
+    /// Makes an instance for one shard, runs its `init`, and has it load `state`, if there is any.
     fn instantiate(
         &self,
         context: Arc<InstanceContext>,
+        state: Option<Bytes>,
     ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>>;
 }
 
@@ -24,6 +32,14 @@ pub trait RecordProcessor: Send {
     ///
     /// Not cancel-safe: dropping the future before it is ready leaves the instance unusable.
     fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>>;
+
+    /// What the instance wants the next one to start from; only asked for between deliveries, of a version that saves its
+    /// state. After an error whose fate is dead, the instance must be dropped.
+    ///
+    /// Not cancel-safe, as `process`.
+    fn save(&mut self) -> PortFuture<'_, Result<Bytes, ProcessorError>> {
+        Box::pin(std::future::ready(Err(ProcessorError::State { message: "this version saves no state".to_owned() })))
+    }
 
     /// Tells the instance that it is over; returns what it emitted last.
     fn close(self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>>;

@@ -55,7 +55,7 @@ async fn an_error_keeps_the_instance_and_drops_what_it_emitted() {
 async fn an_example_filters_real_input_and_rejects_what_it_cannot_read() {
     let runtime = runtime(GuestLimits::default());
     let earthquakes = runtime.load(name("earthquakes"), guest("earthquakes").into()).await.unwrap();
-    let mut earthquakes = earthquakes.instantiate(context(&[("min-magnitude", "5")])).await.unwrap();
+    let mut earthquakes = earthquakes.instantiate(context(&[("min-magnitude", "5")]), None).await.unwrap();
     let sample = include_str!("../../../../examples/earthquakes/sample.ndjson");
     let mut records: Vec<_> = sample.lines().enumerate().map(|(n, line)| record(n, line)).collect();
     records.push(record(records.len(), "not json"));
@@ -72,6 +72,6 @@ async fn an_example_filters_real_input_and_rejects_what_it_cannot_read() {
 async fn configuration_that_makes_no_sense_is_refused_at_init() {
     let runtime = runtime(GuestLimits::default());
     let earthquakes = runtime.load(name("earthquakes"), guest("earthquakes").into()).await.unwrap();
-    let error = earthquakes.instantiate(context(&[("min-magnitude", "strong")])).await.err().unwrap();
+    let error = earthquakes.instantiate(context(&[("min-magnitude", "strong")]), None).await.err().unwrap();
     assert!(matches!(&error, ProcessorError::Reported { message } if message.starts_with("misconfigured:")), "{error}");
 }

@@ -76,7 +76,7 @@ async fn an_endless_loop_at_instantiation_is_stopped_at_the_deadline() {
     let runtime = runtime(tight_limits());
     let loops = runtime.load(name("loops-at-start"), crate::support::looping_at_start().into()).await.unwrap();
     let good = plugin(&runtime, "evil").await;
-    let attack = loops.instantiate(context(&[]));
+    let attack = loops.instantiate(context(&[]), None);
     let error = while_others_work(&good, attack).await.err().unwrap();
     assert_eq!(error, ProcessorError::DeadlineExceeded { call: "init", limit: DEADLINE });
 }
@@ -106,7 +106,7 @@ async fn what_is_too_big_from_the_start_is_refused_by_its_limit() {
     let good = plugin(&runtime, "evil").await;
     for (fields, what, limit) in cases {
         let bomb = runtime.load(name("bomb"), crate::support::starting_with(fields).into()).await.unwrap();
-        let attack = bomb.instantiate(context(&[]));
+        let attack = bomb.instantiate(context(&[]), None);
         let error = while_others_work(&good, attack).await.err().unwrap();
         assert_eq!(error, ProcessorError::LimitExceeded { what, limit });
     }
@@ -190,8 +190,8 @@ async fn an_instance_has_the_limits_of_its_context() {
         let general = context(&[]);
         Arc::new(InstanceContext { limits, ..InstanceContext::clone(&general) })
     };
-    assert!(plugin.instantiate(context(None)).await.is_ok());
+    assert!(plugin.instantiate(context(None), None).await.is_ok());
     let tight = GuestLimits { memory_bytes: 1 << 16, ..GuestLimits::default() };
-    let refused = plugin.instantiate(context(Some(tight))).await.err().expect("it does not fit");
+    let refused = plugin.instantiate(context(Some(tight)), None).await.err().expect("it does not fit");
     assert!(refused.to_string().contains("memory"), "{refused}");
 }

@@ -66,7 +66,7 @@ pub fn batch(records: usize) -> Batch {
 }
 
 pub async fn instance(plugin: &Plugin, config: &[(&str, &str)]) -> Result<Box<dyn RecordProcessor>, ProcessorError> {
-    plugin.instantiate(context(config)).await
+    plugin.instantiate(context(config), None).await
 }
 
 /// A component that fits the contract and never gets through its start function.

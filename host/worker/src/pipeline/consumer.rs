@@ -22,6 +22,7 @@ use super::fetch::{CHUNKS_MAX, Chunk, ShardReader, Start};
 use super::instance::Instance;
 use super::output::Output;
 use super::retries::Retries;
+use super::state::Saving;
 use super::swap::LastGood;
 use crate::budget::ByteBudget;
 use crate::fan_out::FanOutView;
@@ -79,6 +80,7 @@ pub(crate) struct Consumer {
     pub(super) buffer: Buffer,
     pub(super) headway: Headway,
     pub(super) retries: Retries,
+    pub(super) saving: Saving,
     /// Why it does not get on, as the row says.
     pub(super) stuck: Option<String>,
     /// What the row says of the last record given up.
@@ -139,7 +141,7 @@ impl Consumer {
         let version = Arc::clone(&ports.versions.borrow_and_update());
         let headway = Headway {
             written: checkpoint,
-            ledger: Ledger::default(),
+            ledger: if options.keeps_state { Ledger::with_state() } else { Ledger::default() },
             settled: None,
             unwritten: Unwritten::default(),
             arrivals: Arrivals::default(),
@@ -155,7 +157,7 @@ impl Consumer {
             restarted_at: None,
         };
         let mut consumer = Self {
-            instance: Instance::new(version, context, options.leases.plugin_deadline),
+            instance: Instance::new(version, context, options.leases.plugin_deadline, options.keeps_state),
             buffer: Buffer::default(),
             reader_task: JoinSet::new(),
             ports,
@@ -167,6 +169,7 @@ impl Consumer {
             output,
             headway,
             retries: Retries::default(),
+            saving: Saving::default(),
             stuck: None,
             last_given_up: None,
             hangs: 0,
@@ -196,7 +199,9 @@ impl Consumer {
         self.status.update_shard(&self.shard, |status| status.state = ShardState::Processing);
         loop {
             self.take_up_version().await?;
-            if let Some(halt) = self.retries.halted.clone() {
+            if self.must_save_again() {
+                self.save_again().await?;
+            } else if let Some(halt) = self.retries.halted.clone() {
                 self.stay_halted(halt).await?;
             } else if let Some(batch) = self.next_batch() {
                 if SeededBug::CheckpointsBeforeDelivery.is_on() {
@@ -320,6 +325,7 @@ impl Consumer {
 
     /// Stores outputs, then writes what is settled, if that is news.
     pub(super) async fn write_checkpoint(&mut self) -> Result<(), Stopped> {
+        self.save_state().await;
         let Some(position) = self.headway.settled.clone() else {
             // All of it is held back. Nothing is due until some of it is settled, or this would be asked for ever.
             self.headway.unwritten.clear();
@@ -332,10 +338,11 @@ impl Consumer {
         }
         self.output.flush(&mut self.gate).await?;
         self.gate.check_held()?;
-        let write = CheckpointWrite { position, progress: self.progress() };
+        let write = CheckpointWrite { position, progress: self.progress(), state: self.saving.unwritten.clone() };
         if self.keeper.checkpoint(write).await.is_err() {
             return Err(self.why_refused());
         }
+        self.saving.unwritten = None;
         self.headway.written = checkpoint.clone();
         self.headway.unwritten.clear();
         ::metrics::counter!(metrics::CHECKPOINTS, "plugin" => self.options.plugin.to_string()).increment(1);

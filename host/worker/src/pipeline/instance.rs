@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use shardmill_core::plugin::{InstanceFate, PluginDigest, ProcessorError};
 use shardmill_core::ports::{CloseReason, InstanceContext, Processed, ProcessorFactory, RecordProcessor};
 use shardmill_core::stream::{Batch, Emitted};
@@ -16,6 +17,8 @@ pub(super) struct Instance {
     context: Arc<InstanceContext>,
     /// How long `close` may take: a lease that is asked for, and a host on its way out, cannot wait for ever.
     close_deadline: Duration,
+    /// Whether the host keeps the plugin's state.
+    keeps_state: bool,
 }
 
 impl Instance {
@@ -23,8 +26,9 @@ impl Instance {
         version: Arc<dyn ProcessorFactory>,
         context: Arc<InstanceContext>,
         close_deadline: Duration,
+        keeps_state: bool,
     ) -> Self {
-        Self { version, processor: None, has_started: false, context, close_deadline }
+        Self { version, processor: None, has_started: false, context, close_deadline, keeps_state }
     }
 
     pub(super) fn digest(&self) -> &PluginDigest {
@@ -49,27 +53,59 @@ impl Instance {
         self.has_started
     }
 
-    /// Makes an instance of the active version, if there is none.
-    pub(super) async fn ensure(&mut self) -> Result<(), ProcessorError> {
+    /// Makes an instance of the active version, if there is none, that starts from `state`.
+    pub(super) async fn ensure(&mut self, state: Option<Bytes>) -> Result<(), ProcessorError> {
         if self.processor.is_none() {
-            self.processor = Some(self.version.instantiate(Arc::clone(&self.context)).await?);
+            self.check_state()?;
+            self.processor = Some(self.version.instantiate(Arc::clone(&self.context), state).await?);
             self.has_started = true;
         }
         Ok(())
     }
 
+    /// State that a version does not know of would be lost by it; state that nobody stores would be lost at the next
+    /// crash.
+    fn check_state(&self) -> Result<(), ProcessorError> {
+        let message = match (self.keeps_state, self.version.saves_state()) {
+            (true, false) => {
+                "is kept for this plugin (grants.state), but this version exports no save and load: build it against the \
+                 world stateful-plugin, or take the grant away"
+            }
+            (false, true) => {
+                "is saved by this version, but the plugin is not granted state: set state = true under [grants] in its \
+                 manifest"
+            }
+            _ => return Ok(()),
+        };
+        Err(ProcessorError::State { message: message.to_owned() })
+    }
+
     /// The same place in the world for another version; the one at work is not touched.
     pub(super) fn with_version(&self, version: Arc<dyn ProcessorFactory>) -> Self {
-        Self::new(version, Arc::clone(&self.context), self.close_deadline)
+        Self::new(version, Arc::clone(&self.context), self.close_deadline, self.keeps_state)
     }
 
     /// Delivers to the live instance; a dead one is dropped, since a trapped component cannot be entered again.
     pub(super) async fn process(&mut self, batch: Batch) -> Result<Processed, ProcessorError> {
-        self.ensure().await?;
-        let Some(processor) = &mut self.processor else {
-            return Err(ProcessorError::Host { message: "no instance".to_owned() });
-        };
-        let result = processor.process(batch).await;
+        let result = self.alive()?.process(batch).await;
+        self.bury(result)
+    }
+
+    /// Asks the live instance for its state, for at most as long as `close` may take.
+    pub(super) async fn save(&mut self) -> Result<Bytes, ProcessorError> {
+        let deadline = self.close_deadline;
+        let processor = self.alive()?;
+        let result = tokio::time::timeout(deadline, processor.save()).await.unwrap_or_else(|_| {
+            Err(ProcessorError::Host { message: format!("save did not come back within {deadline:?}") })
+        });
+        self.bury(result)
+    }
+
+    fn alive(&mut self) -> Result<&mut Box<dyn RecordProcessor>, ProcessorError> {
+        self.processor.as_mut().ok_or_else(|| ProcessorError::Host { message: "no instance".to_owned() })
+    }
+
+    fn bury<T>(&mut self, result: Result<T, ProcessorError>) -> Result<T, ProcessorError> {
         if result.as_ref().is_err_and(|error| error.fate() == InstanceFate::Dead) {
             self.processor = None;
         }

@@ -22,6 +22,7 @@ impl Consumer {
         if SeededBug::HandsOverWithoutCheckpoint.is_on() {
             self.headway.settled = None;
         }
+        self.save_state().await;
         match self.instance.close(CloseReason::Shutdown).await {
             Ok(emitted) => {
                 // If the sink cannot take it, the records behind it are not checkpointed either.

@@ -19,6 +19,13 @@ impl Consumer {
         loop {
             self.gate.pass().await?;
             self.make_instance().await?;
+            if self.options.keeps_state {
+                // Should the instance fail now, what it handled need not come again.
+                self.write_checkpoint().await?;
+                if self.must_save_again() {
+                    return Ok(false);
+                }
+            }
             match self.instance.close(CloseReason::ShardEnded).await {
                 Ok(emitted) => {
                     self.gate.check_held()?;
@@ -45,7 +52,7 @@ impl Consumer {
         self.output.flush(&mut self.gate).await?;
         self.gate.check_held()?;
         let children = children.into_iter().map(|child| child.id).collect();
-        let write = ShardEndWrite { children, progress: self.progress() };
+        let write = ShardEndWrite { children, progress: self.progress(), keeps_state: self.options.keeps_state };
         if self.keeper.end(write).await.is_err() {
             return Err(self.why_refused());
         }

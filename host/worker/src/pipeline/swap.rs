@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::{CloseReason, ProcessorFactory};
 
 use super::consumer::Consumer;
+use super::state::Saving;
 use crate::grant::Stopped;
 use crate::metrics;
 use crate::status::SwapRefusal;
@@ -34,14 +36,22 @@ impl Consumer {
     /// that one is used, as on the shards that were running when the new one came.
     pub(super) async fn make_instance(&mut self) -> Result<(), Stopped> {
         let mut failures = 0;
-        while let Err(error) = self.instance.ensure().await {
+        loop {
+            let error = match self.state_to_load().await {
+                Ok(state) => {
+                    let Err(error) = self.instance.ensure(state).await else { break };
+                    let good = self.ports.last_good.get().filter(|good| good.digest() != self.instance.digest());
+                    if let Some(good) = good {
+                        self.refused(self.instance.version(), &error);
+                        self.instance.set_version(good);
+                        continue;
+                    }
+                    error
+                }
+                // No version's fault.
+                Err(error) => error,
+            };
             failures += 1;
-            let good = self.ports.last_good.get().filter(|good| good.digest() != self.instance.digest());
-            if let Some(good) = good {
-                self.refused(self.instance.version(), &error);
-                self.instance.set_version(good);
-                continue;
-            }
             self.failed(failures, error.kind(), format!("cannot make an instance: {error}"));
             self.wait_to_retry(failures).await?;
             self.take_up_version().await?;
@@ -79,8 +89,9 @@ impl Consumer {
         }
         // Also if the instance is dead: a version that does not start must not give failing records all their attempts
         // again, nor let a halted shard go on.
+        let state = self.state_to_hand_over().await?;
         let mut candidate = self.instance.with_version(Arc::clone(&offered));
-        match candidate.ensure().await {
+        match candidate.ensure(state).await {
             Ok(()) => {
                 self.write_checkpoint().await?;
                 let mut old = std::mem::replace(&mut self.instance, candidate);
@@ -92,6 +103,7 @@ impl Consumer {
                     Err(error) => tracing::warn!(shard = %self.shard, %error, "the old version failed in close"),
                 }
                 self.ports.last_good.set(&offered);
+                self.saving = Saving::default();
                 self.swapped(&replaced, &offered);
                 if self.holds_back() {
                     self.rewind();
@@ -102,6 +114,25 @@ impl Consumer {
                 self.refused(&offered, &error);
                 Ok(())
             }
+        }
+    }
+
+    /// The state that another version takes over: of everything handed out, if it can be saved now; else that of the
+    /// checkpoint, and what came after is delivered again.
+    async fn state_to_hand_over(&mut self) -> Result<Option<Bytes>, Stopped> {
+        if !self.options.keeps_state {
+            return Ok(None);
+        }
+        self.write_checkpoint().await?;
+        let mut failures = 0;
+        loop {
+            let error = match self.state_to_load().await {
+                Ok(state) => return Ok(state),
+                Err(error) => error,
+            };
+            failures += 1;
+            self.failed(failures, error.kind(), format!("a new version waits: {error}"));
+            self.wait_to_retry(failures).await?;
         }
     }
 

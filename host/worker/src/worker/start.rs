@@ -45,6 +45,9 @@ impl Worker {
     async fn prepare(&mut self) -> Result<(), StartError> {
         self.ports.store.ensure_table().await?;
         self.ports.coordinator.ensure_table().await?;
+        if self.options.keeps_state {
+            self.ports.store.ensure_state_table().await?;
+        }
         let identity = self.ports.reader.identity().await.map_err(|error| StartError::NotYet(error.into()))?;
         let Some(identity) = identity else {
             return Err(StartError::NotYet(PassError::NoStream(self.options.stream.clone())));

@@ -250,3 +250,44 @@ fn runs_beyond_the_bound_are_joined_and_only_commit_later() {
     ledger.report(&records(&[count]), &[], None);
     assert_eq!(ledger.settled(), Some(&position(count)));
 }
+
+#[test]
+fn what_was_handled_since_the_state_was_saved_counts_as_held_back() {
+    let mut ledger = Ledger::with_state();
+    assert!(!ledger.may_save() && !ledger.holds_back());
+    ledger.report(&records(&[0, 1, 2, 3]), &[2], None);
+    assert!(ledger.holds_back() && !ledger.may_save(), "2 is open: the state holds 3, which comes after it");
+    ledger.report(&records(&[2]), &[], None);
+    assert_eq!((ledger.may_save(), ledger.settled()), (true, None));
+    ledger.saved();
+    assert_eq!((ledger.may_save(), ledger.holds_back(), ledger.settled()), (false, false, Some(&position(3))));
+    // The instance dies with what it had not saved, and what was given up stays given up.
+    ledger.report(&records(&[4, 5, 6]), &[5], None);
+    ledger.give_up(&position(5));
+    assert!(ledger.may_save());
+    ledger.rewind();
+    assert!(!ledger.holds_back());
+    let delivered: Vec<bool> = (4..7).map(|number| ledger.hand_out(&position(number))).collect();
+    assert_eq!(delivered, [true, false, true]);
+}
+
+#[test]
+fn a_failed_call_leaves_the_state_as_it_was_saved() {
+    let mut ledger = Ledger::with_state();
+    ledger.report(&records(&[0, 1]), &[0, 1], None);
+    assert!(!ledger.holds_back(), "nothing was handled, so nothing must come again but what failed");
+    ledger.give_up(&position(0));
+    ledger.give_up(&position(1));
+    assert!(ledger.may_save(), "the checkpoint moves, with the state as it was");
+    ledger.saved();
+    assert_eq!(ledger.settled(), Some(&position(1)));
+}
+
+#[test]
+fn a_plugin_that_holds_back_is_not_asked_to_save() {
+    let mut ledger = Ledger::with_state();
+    ledger.report(&records(&[0, 1]), &[], Some(Commit::Through(0)));
+    assert!(!ledger.may_save());
+    ledger.report(&records(&[2]), &[], None);
+    assert!(ledger.may_save());
+}

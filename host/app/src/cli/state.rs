@@ -1,0 +1,24 @@
+//! The command line of `shardmill state`.
+
+use clap::Args;
+
+use super::AwsArgs;
+
+/// Arguments of `state`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shardmill state totals\n  \
+    shardmill state totals --shard shardId-000000000000 > state.json")]
+pub struct StateArgs {
+    /// The application: the plugin's name, unless the configuration says otherwise.
+    pub application: String,
+    /// Print the state of this shard, as the plugin saved it, and nothing else.
+    #[arg(long, value_name = "SHARD", conflicts_with = "json")]
+    pub shard: Option<String>,
+    /// Print rows as JSON, each with the state in base64.
+    #[arg(long)]
+    pub json: bool,
+    /// How to reach AWS.
+    #[command(flatten)]
+    pub aws: AwsArgs,
+}
