@@ -83,6 +83,26 @@ pub enum What {
     },
     /// A host says that it gave a record up: from here on it counts as settled.
     GivenUp(GivenUp),
+    /// An instance has saved its state: what this grant handled so far is in it, and settled by it.
+    StateSaved {
+        /// Where it runs.
+        host: String,
+        /// The shard.
+        shard: String,
+        /// The grant.
+        epoch: u64,
+    },
+    /// An instance starts from this state.
+    StateLoaded {
+        /// Where it runs.
+        host: String,
+        /// The shard.
+        shard: String,
+        /// The grant.
+        epoch: u64,
+        /// The records that are counted in it, as often as they are.
+        counted: Vec<Place>,
+    },
     /// Something happened to a host.
     Host {
         /// Which.

@@ -20,6 +20,7 @@ mod lanes;
 mod liveness;
 mod rest;
 mod settling;
+mod state;
 mod versions;
 mod world;
 mod writing;
@@ -50,6 +51,7 @@ pub fn check(history: &[Event], limits: &Limits) -> Vec<Violation> {
         settling::judge(&world, event, &mut report);
         giving_up::judge(&world, event, limits, &mut report);
         rest::judge(&world, event, &mut report);
+        state::judge(&world, event, &mut report);
         delivering.judge(&world, event, limits, &mut report);
         holding.judge(&world, event, limits, &mut report);
         versions.judge(event, &mut report);

@@ -41,6 +41,8 @@ pub enum Invariant {
     S16,
     /// Failure policy: a record given up that the policy keeps, or tried although the policy gives it up.
     S17,
+    /// State: an instance that starts from another state than that of the checkpoint, in which each record counts once.
+    S18,
     /// Orphaned leases find an owner.
     L1,
     /// Leases are spread evenly, and then stay where they are.

@@ -27,6 +27,8 @@ pub(crate) struct World {
     pub(crate) hosts: BTreeMap<String, HostFacts>,
     /// What sinks have stored.
     pub(crate) dead_letters: BTreeSet<(String, Place)>,
+    /// Whatever was given up, by whomever.
+    given_up: BTreeSet<(String, Place)>,
     policy: Policy,
     /// Limits of outcomes whose `DeliveryEnded` is still to come.
     held_back: BTreeMap<u64, Option<Place>>,
@@ -58,6 +60,7 @@ impl World {
             in_flight: BTreeMap::new(),
             hosts: BTreeMap::new(),
             dead_letters: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             policy: limits.policy.clone(),
             held_back: BTreeMap::new(),
             rejected: BTreeMap::new(),
@@ -68,6 +71,11 @@ impl World {
     pub(crate) fn grant_of_given_up(&self, given_up: &GivenUp) -> Option<&Grant> {
         let mut grants = self.grants.values();
         grants.find(|grant| grant.key.shard == given_up.shard && grant.key.epoch == given_up.epoch)
+    }
+
+    /// Whether somebody gave it up once.
+    pub(crate) fn was_given_up(&self, shard: &str, place: &Place) -> bool {
+        self.given_up.contains(&(shard.to_owned(), place.clone()))
     }
 
     /// The grant that a delivery claims to belong to.
@@ -117,11 +125,32 @@ impl World {
             What::GivenUp(given_up) => self.given_up(given_up, event.at),
             What::DeliveryEnded { id, outcome, failed } => self.ended(*id, *outcome, failed, event.at),
             What::Host { host, change } => self.host_changed(host, *change, event.at),
+            What::StateSaved { host, shard, epoch } => {
+                let key = GrantKey { host: host.clone(), shard: shard.clone(), epoch: *epoch };
+                self.saved(&key, event.at);
+            }
+            What::StateLoaded { host, shard, epoch, .. } => {
+                let key = GrantKey { host: host.clone(), shard: shard.clone(), epoch: *epoch };
+                if let Some(grant) = self.grants.get_mut(&key) {
+                    grant.keeps_state = true;
+                    grant.instance_replaced();
+                }
+            }
             What::Heartbeat(_) | What::Called(_) | What::Offered { .. } => {}
         }
     }
 
+    fn saved(&mut self, key: &GrantKey, at: Micros) {
+        let Some(grant) = self.grants.get_mut(key) else { return };
+        grant.saved(at);
+        if let Some(shard) = self.stream.shards.get(&(grant.generation, key.shard.clone())) {
+            grant.advance(shard);
+        }
+        grant.saved_through.clone_from(&grant.settled_through);
+    }
+
     fn given_up(&mut self, given_up: &GivenUp, at: Micros) {
+        self.given_up.insert((given_up.shard.clone(), given_up.at.clone()));
         let key = self.grant_of_given_up(given_up).map(|grant| grant.key.clone());
         let Some(grant) = key.and_then(|key| self.grants.get_mut(&key)) else { return };
         grant.given_up(&given_up.at, at);
@@ -144,7 +173,7 @@ impl World {
                 }
             }
             WriteKind::Release => {
-                let owed = self.grant_of_write(write).map(|grant| (grant.generation, grant.settled_through.clone()));
+                let owed = self.grant_of_write(write).map(|grant| (grant.generation, grant.owed().cloned()));
                 if let Some((generation, Some(through))) = owed
                     && let Some(epoch) = self.table.rows.get(&write.key).and_then(|facts| facts.epoch)
                     && let Some(shard) = self.stream.shards.get_mut(&(generation, write.key.clone()))

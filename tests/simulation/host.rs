@@ -51,6 +51,7 @@ pub struct Host {
     pub status: StatusBoard,
     machine: Arc<Machine>,
     versions: watch::Sender<Arc<dyn ProcessorFactory>>,
+    keeps_state: bool,
     freeze: watch::Sender<bool>,
     stop: CancellationToken,
     process: JoinSet<()>,
@@ -100,9 +101,11 @@ impl Host {
         version: u64,
     ) -> Self {
         let place = HostPlace { world: Arc::clone(world), machine: Arc::clone(machine), host: name.to_owned() };
-        let plugin: Arc<dyn ProcessorFactory> = Arc::new(SimulatedPlugin::new(version, true, place));
+        let plugin: Arc<dyn ProcessorFactory> =
+            Arc::new(SimulatedPlugin::new(version, true, options.keeps_state, place));
         let digest = plugin.digest().as_str().to_owned();
         let (versions, offered) = watch::channel(plugin);
+        let keeps_state = options.keeps_state;
         let options = WorkerOptions { worker: WorkerId::new(name).expect("not empty"), ..options.clone() };
         let status = StatusBoard::default();
         let (freeze, is_frozen) = watch::channel(false);
@@ -114,14 +117,23 @@ impl Host {
         let (stop, mut process) = (CancellationToken::new(), JoinSet::new());
         let stopped = stop.clone();
         process.spawn(async move { worker.run(stopped, DRAIN_LIMIT).await.expect("the table is right") });
-        Self { name: name.to_owned(), status, machine: Arc::clone(machine), versions, freeze, stop, process }
+        Self {
+            name: name.to_owned(),
+            status,
+            machine: Arc::clone(machine),
+            versions,
+            keeps_state,
+            freeze,
+            stop,
+            process,
+        }
     }
 
     /// Offers another version of the plugin.
     pub fn offer(&self, version: u64, can_start: bool) {
         let machine = Arc::clone(&self.machine);
         let place = HostPlace { world: Arc::clone(&machine.world), machine, host: self.name.clone() };
-        let plugin = SimulatedPlugin::new(version, can_start, place);
+        let plugin = SimulatedPlugin::new(version, can_start, self.keeps_state, place);
         let digest = plugin.digest().as_str().to_owned();
         self.machine.world.note(What::Offered { host: self.name.clone(), digest, is_good: can_start });
         self.versions.send_replace(Arc::new(plugin));

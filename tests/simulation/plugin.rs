@@ -24,6 +24,7 @@ const CALL_LIMIT: Duration = Duration::from_secs(30);
 pub struct SimulatedPlugin {
     digest: PluginDigest,
     can_start: bool,
+    keeps_state: bool,
     place: HostPlace,
 }
 
@@ -42,6 +43,8 @@ struct Instance {
     place: HostPlace,
     digest: String,
     context: Arc<InstanceContext>,
+    /// Its state, if it keeps any: all records that it and those before it have handled.
+    counted: Option<Vec<String>>,
 }
 
 /// What the guest lets the host commit.
@@ -69,9 +72,9 @@ pub struct SimulatedSink {
 
 impl SimulatedPlugin {
     /// Version `version`.
-    pub fn new(version: u64, can_start: bool, place: HostPlace) -> Self {
+    pub fn new(version: u64, can_start: bool, keeps_state: bool, place: HostPlace) -> Self {
         let digest = PluginDigest::from_hex(&format!("{version:016x}").repeat(4)).expect("64 hex digits");
-        Self { digest, can_start, place }
+        Self { digest, can_start, keeps_state, place }
     }
 }
 
@@ -80,10 +83,14 @@ impl ProcessorFactory for SimulatedPlugin {
         &self.digest
     }
 
+    fn saves_state(&self) -> bool {
+        self.keeps_state
+    }
+
     fn instantiate(
         &self,
         context: Arc<InstanceContext>,
-        _: Option<Bytes>,
+        state: Option<Bytes>,
     ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>> {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -91,10 +98,27 @@ impl ProcessorFactory for SimulatedPlugin {
                 return Err(ProcessorError::Reported { message: "this version does not start".to_owned() });
             }
             let (place, digest) = (self.place.clone(), self.digest.as_str().to_owned());
-            let instance: Box<dyn RecordProcessor> = Box::new(Instance { place, digest, context });
+            let state = String::from_utf8(state.unwrap_or_default().to_vec()).expect("as written");
+            let counted = self.keeps_state.then(|| state.lines().map(str::to_owned).collect::<Vec<_>>());
+            if let Some(lines) = &counted {
+                let (host, shard, epoch) = (place.host.clone(), context.shard.to_string(), context.epoch.0);
+                let counted = lines.iter().map(|line| place_in(line)).collect();
+                place.world.note(What::StateLoaded { host, shard, epoch, counted });
+            }
+            let instance: Box<dyn RecordProcessor> = Box::new(Instance { place, digest, context, counted });
             Ok(instance)
         })
     }
+}
+
+/// How a record is written in a state.
+fn line_of(position: &Position) -> String {
+    format!("{} {}", position.sequence.as_str(), position.sub_sequence)
+}
+
+fn place_in(line: &str) -> Place {
+    let (sequence, sub) = line.split_once(' ').expect("as written");
+    Place { sub: sub.parse().expect("as written"), ..Place::plain(sequence) }
 }
 
 fn place_of(position: &Position) -> Place {
@@ -236,7 +260,33 @@ impl RecordProcessor for Instance {
                     Commit::Through(index) => Some(place_of(&batch.records[index as usize].position)),
                 },
             });
+            if self.counted.is_some() {
+                // What it handled is settled with its state, and not before.
+                running.held_back.get_or_insert(HeldBack { through: None });
+            }
+            let failed = running.failed.clone();
+            drop(running);
+            if let Some(counted) = &mut self.counted {
+                let handled = batch.records.iter().map(|record| &record.position);
+                counted.extend(handled.filter(|position| !failed.contains(&place_of(position))).map(line_of));
+            }
             Ok(Processed { outcome, emitted: Vec::new() })
+        })
+    }
+
+    fn save(&mut self) -> PortFuture<'_, Result<Bytes, ProcessorError>> {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            if self.draws(Fault::SaveFails) {
+                return Err(if self.place.world.dice().bool() {
+                    ProcessorError::State { message: "too large".to_owned() }
+                } else {
+                    ProcessorError::Trapped { message: "unreachable".to_owned() }
+                });
+            }
+            let (host, shard, epoch) = (self.place.host.clone(), self.context.shard.to_string(), self.context.epoch.0);
+            self.place.world.note(What::StateSaved { host, shard, epoch });
+            Ok(Bytes::from(self.counted.iter().flatten().map(|line| format!("{line}\n")).collect::<String>()))
         })
     }
 

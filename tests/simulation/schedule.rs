@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use shardmill_core::pipeline::Order;
 use shardmill_core::stream::{ConsumerName, FanOutConsumer};
 use shardmill_worker::{FanOut, Retrieval, WorkerOptions};
 
@@ -109,9 +110,21 @@ impl Schedule {
         if !is_plain {
             schedule.draw_policy(&mut fastrand::Rng::with_seed(seed ^ 0x9015_0001));
             schedule.draw_retrieval(&mut fastrand::Rng::with_seed(seed ^ 0xfa90_0001));
+            schedule.draw_state(&mut fastrand::Rng::with_seed(seed ^ 0x57a7_0001));
             schedule.producer.draw_aggregates(&mut fastrand::Rng::with_seed(seed ^ 0xa669_0001));
         }
         schedule
+    }
+
+    /// A third of the runs have a plugin that keeps state, where the configuration would allow it.
+    fn draw_state(&mut self, dice: &mut fastrand::Rng) {
+        if dice.u32(0..3) > 0 || self.options.failure.order == Order::Key {
+            return;
+        }
+        self.options.keeps_state = true;
+        if dice.bool() {
+            self.weather.chances.insert(Fault::SaveFails, 0.3 * 10_f64.powf(-1.5 * dice.f64()));
+        }
     }
 
     /// A third of the runs subscribe.

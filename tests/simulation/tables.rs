@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dynoxide::actions::delete_item::DeleteItemRequest;
+use dynoxide::actions::get_item::GetItemRequest;
 use dynoxide::actions::put_item::PutItemRequest;
+use dynoxide::actions::transact_write_items::TransactWriteItemsRequest;
 use dynoxide::actions::update_item::UpdateItemRequest;
 use dynoxide::{AttributeValue, Database, DynoxideError};
 use serde::Serialize;
@@ -99,6 +101,7 @@ impl Tables {
             },
             "PutItem" => self.put(world, sent),
             "UpdateItem" => self.update(world, sent),
+            "TransactWriteItems" => self.transact(world, sent),
             "DeleteItem" => self.delete(world, sent),
             other => Err(DynoxideError::ValidationException(format!("{other} is not simulated"))),
         }
@@ -123,7 +126,8 @@ impl Tables {
 
     fn update(&self, world: &World, sent: &Sent) -> Result<Bytes, DynoxideError> {
         let mut request: UpdateItemRequest = parse(&sent.body)?;
-        let kind = kind_of(&request);
+        let expression = request.update_expression.as_deref().unwrap_or_default();
+        let kind = kind_of(expression, request.expression_attribute_values.as_ref());
         let asked = Asked { table: request.table_name.clone(), key: request.key.clone(), kind };
         // The image after the write comes with the reply; whoever sent the request did not ask for it.
         let wants_none = request.return_values.is_none();
@@ -132,6 +136,32 @@ impl Tables {
         let after = if wants_none { reply.attributes.take() } else { reply.attributes.clone() };
         self.applied(world, sent, &asked, after);
         to_json(&reply)
+    }
+
+    /// A lease's row and the state beside it.
+    fn transact(&self, world: &World, sent: &Sent) -> Result<Bytes, DynoxideError> {
+        let request: TransactWriteItemsRequest = parse(&sent.body)?;
+        let lease = request.transact_items.iter().find_map(|item| item.update.clone());
+        let reply = self.database.transact_write_items(request)?;
+        if let Some(lease) = lease {
+            let kind = kind_of(&lease.update_expression, lease.expression_attribute_values.as_ref());
+            let read = json!({"TableName": lease.table_name, "Key": lease.key, "ConsistentRead": true});
+            let read: GetItemRequest = parse(&serde_json::to_vec(&read).unwrap_or_default())?;
+            let after = self.database.get_item(read)?.item;
+            if self.is_as_it_was(&lease.table_name, &lease.key, after.as_ref()) {
+                // The same request again, which DynamoDB knows by its token: nothing happened.
+                return to_json(&reply);
+            }
+            self.applied(world, sent, &Asked { table: lease.table_name, key: lease.key, kind }, after);
+            world.count("reached: state written with a checkpoint");
+        }
+        to_json(&reply)
+    }
+
+    fn is_as_it_was(&self, table: &str, key: &Item, after: Option<&Item>) -> bool {
+        let rows = lock(&self.rows);
+        let last = rows.get(table).and_then(|rows| rows.get(&key_text(key))).and_then(|versions| versions.last());
+        last.and_then(|version| version.item.as_ref()) == after
     }
 
     fn applied(&self, world: &World, sent: &Sent, asked: &Asked, after: Option<Item>) {
@@ -250,7 +280,7 @@ fn to_json(reply: &impl Serialize) -> Result<Bytes, DynoxideError> {
 
 /// The key attributes of an item: `leaseKey`, or those of the coordinator's table.
 fn key_of(table: &str, item: &Item) -> Item {
-    let names: &[&str] = if table == APPLICATION { &["leaseKey"] } else { &["kind", "id"] };
+    let names: &[&str] = if !table.ends_with("-coordinator") { &["leaseKey"] } else { &["kind", "id"] };
     names.iter().filter_map(|name| Some(((*name).to_owned(), item.get(*name)?.clone()))).collect()
 }
 
@@ -261,10 +291,9 @@ fn key_text(key: &Item) -> String {
 }
 
 /// What an update is meant to be, by the expressions that the product's `conditions.rs` makes.
-fn kind_of(request: &UpdateItemRequest) -> WriteKind {
-    let update = request.update_expression.as_deref().unwrap_or_default();
+fn kind_of(update: &str, values: Option<&Item>) -> WriteKind {
     let (set, remove) = update.split_once(" REMOVE ").unwrap_or((update, ""));
-    let value = |name: &str| request.expression_attribute_values.as_ref().and_then(|values| values.get(name));
+    let value = |name: &str| values.and_then(|values| values.get(name));
     let removes_owner = remove.split([',', ' ']).any(|name| name == "leaseOwner");
     if let Some(checkpoint) = text(value(":checkpoint")) {
         return if checkpoint == "SHARD_END" { WriteKind::End } else { WriteKind::Checkpoint };

@@ -56,6 +56,8 @@ pub enum Fault {
     HoldBack,
     /// The sink of dead letters refuses.
     DeadLetterError,
+    /// The plugin cannot save its state, or dies of it.
+    SaveFails,
     /// A subscription's connection breaks in the middle of an event.
     CutSubscription,
     /// A subscription's connection stays, but nothing comes any more.

@@ -306,3 +306,18 @@ async fn an_empty_state_is_a_state() {
     assert_eq!(fleet.store.saved_state(&LeaseKey::of_shard(&shard)).unwrap().bytes, Bytes::new());
     host.stop().await;
 }
+
+/// The simulator's seed 361: the save failed, the new version loaded the state of the checkpoint, and a second save worked.
+#[tokio::test(start_paused = true)]
+async fn a_new_version_never_starts_below_a_checkpoint_that_the_old_one_still_writes() {
+    let fleet = stateful(1);
+    let error = ProcessorError::State { message: "not now".to_owned() };
+    let host = fleet.start("a", NativePlugin::no_op(1).failing_to_save(1, error));
+    fleet.put(0..5);
+    let shard = only_shard(&fleet);
+    until("delivered", || host.shard(&shard).is_some_and(|shard| shard.records == 5)).await;
+    host.offer(NativePlugin::no_op(2).keeping_state());
+    fleet.put(5..10);
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    assert!(counts_each_once(&fleet, &[]));
+}

@@ -37,6 +37,10 @@ pub(crate) struct Grant {
     repeatable: BTreeSet<Place>,
     /// Everything up to here is committed.
     pub(crate) settled_through: Option<Place>,
+    /// Whether the plugin keeps state.
+    pub(super) keeps_state: bool,
+    /// Everything up to here was committed when the state was saved last.
+    pub(super) saved_through: Option<Place>,
     /// The checkpoint as this grant left it in the row.
     pub(crate) written: Checkpoint,
     pub(crate) said_end_at: Option<Micros>,
@@ -76,6 +80,8 @@ impl Grant {
             is_by_key: false,
             repeatable: BTreeSet::new(),
             settled_through: None,
+            keeps_state: false,
+            saved_through: None,
             said_end_at: None,
             has_delivered: false,
             is_interfered: false,
@@ -196,6 +202,24 @@ impl Grant {
         let Some(through) = through else { return };
         let held = self.handled.range_mut::<Place, _>(..=through).rev();
         held.filter(|(_, committed)| committed.is_none()).for_each(|(_, committed)| *committed = Some(at));
+    }
+
+    /// Through where nothing may come again once the lease is given back in good order: what is written down. Without its
+    /// state nothing of a plugin that keeps any can be, not even what was given up.
+    pub(crate) fn owed(&self) -> Option<&Place> {
+        if self.keeps_state { self.saved_through.as_ref() } else { self.settled_through.as_ref() }
+    }
+
+    /// Another instance has started, though the last delivery may have ended well: one may die while it saves its state.
+    pub(super) fn instance_replaced(&mut self) {
+        if let Some(last) = &mut self.last {
+            last.outcome = Some(Outcome::Trap);
+        }
+    }
+
+    /// Commits everything handled so far.
+    pub(super) fn saved(&mut self, at: Micros) {
+        self.handled.values_mut().filter(|committed| committed.is_none()).for_each(|committed| *committed = Some(at));
     }
 
     pub(super) fn given_up(&mut self, place: &Place, at: Micros) {

@@ -66,6 +66,11 @@ impl Unwritten {
         *self = Self::default();
     }
 
+    /// Starts waiting anew for what could not be written, without forgetting how much it is.
+    pub fn postpone(&mut self, now: Moment) {
+        self.since = self.since.map(|_| now);
+    }
+
     /// Whether there is anything to write.
     pub fn is_empty(self) -> bool {
         self.since.is_none()
@@ -105,6 +110,9 @@ mod tests {
         assert_eq!(unwritten.due(&policy, at(4)), Some(CheckpointReason::Age));
         unwritten.add(1, 0, at(2));
         assert_eq!(unwritten.due(&policy, at(2)), Some(CheckpointReason::Records));
+        unwritten.postpone(at(3));
+        assert_eq!(unwritten.due_in(&policy, at(3)), Some(Duration::from_secs(3)), "it is asked again later");
+        assert_eq!(unwritten.due(&policy, at(3)), Some(CheckpointReason::Records), "or once there is more");
         unwritten.clear();
         unwritten.add(1, 100, at(5));
         assert_eq!(unwritten.due(&policy, at(5)), Some(CheckpointReason::Bytes));

@@ -326,16 +326,11 @@ impl Consumer {
     /// Stores outputs, then writes what is settled, if that is news.
     pub(super) async fn write_checkpoint(&mut self) -> Result<(), Stopped> {
         self.save_state().await;
-        let Some(position) = self.headway.settled.clone() else {
-            // All of it is held back. Nothing is due until some of it is settled, or this would be asked for ever.
-            self.headway.unwritten.clear();
+        let settled = self.headway.settled.clone().map(|position| (Checkpoint::At(position.clone()), position));
+        let Some((checkpoint, position)) = settled.filter(|(checkpoint, _)| *checkpoint > self.headway.written) else {
+            self.nothing_to_write();
             return Ok(());
         };
-        let checkpoint = Checkpoint::At(position.clone());
-        if checkpoint <= self.headway.written {
-            self.headway.unwritten.clear();
-            return Ok(());
-        }
         self.output.flush(&mut self.gate).await?;
         self.gate.check_held()?;
         let write = CheckpointWrite { position, progress: self.progress(), state: self.saving.unwritten.clone() };
@@ -348,6 +343,16 @@ impl Consumer {
         ::metrics::counter!(metrics::CHECKPOINTS, "plugin" => self.options.plugin.to_string()).increment(1);
         self.status.update_shard(&self.shard, |status| status.checkpoint = checkpoint);
         Ok(())
+    }
+
+    /// All of it is held back. Nothing is due until some of it is settled, or this would be asked for ever.
+    fn nothing_to_write(&mut self) {
+        if self.options.keeps_state && self.holds_back() {
+            // What could not be saved now is to be saved as soon as it can be.
+            self.headway.unwritten.postpone(self.ports.clock.now());
+        } else {
+            self.headway.unwritten.clear();
+        }
     }
 
     pub(super) fn progress(&self) -> Progress {

@@ -93,7 +93,10 @@ impl Consumer {
         let mut candidate = self.instance.with_version(Arc::clone(&offered));
         match candidate.ensure(state).await {
             Ok(()) => {
-                self.write_checkpoint().await?;
+                if !self.options.keeps_state {
+                    // Of a plugin that keeps state it is written: what would be saved now the candidate has not loaded.
+                    self.write_checkpoint().await?;
+                }
                 let mut old = std::mem::replace(&mut self.instance, candidate);
                 let replaced = old.digest().clone();
                 match old.close(CloseReason::Reload).await {

@@ -1,0 +1,36 @@
+//! S18: a plugin's state is that of the checkpoint.
+
+use std::collections::BTreeSet;
+
+use crate::history::{Checkpoint, Event, Place, What};
+use crate::violation::{Invariant, Report};
+use crate::world::{GrantKey, Shard, World};
+
+pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
+    let What::StateLoaded { host, shard, epoch, counted } = &event.what else { return };
+    let key = GrantKey { host: host.clone(), shard: shard.clone(), epoch: *epoch };
+    // One that lost the lease meanwhile, or reads another stream by now, settles nothing.
+    let Some(facts) = world.table.rows.get(shard) else { return };
+    let holds = facts.row.owner.as_ref() == Some(host) && facts.epoch == Some(*epoch);
+    let Some(grant) = world.grants.get(&key).filter(|grant| holds && grant.generation == world.stream.generation)
+    else {
+        return;
+    };
+    let Some(truth) = world.shard_of(grant) else { return };
+    if let Some(what) = broken(world, shard, truth, &facts.row.checkpoint, counted) {
+        report.add(Invariant::S18, format!("{host} starts {shard} at {:?}: {what}", facts.row.checkpoint));
+    }
+}
+
+fn broken(world: &World, shard: &str, truth: &Shard, checkpoint: &Checkpoint, counted: &[Place]) -> Option<String> {
+    let mut once = BTreeSet::new();
+    if let Some(place) = counted.iter().find(|place| !once.insert((*place).clone())) {
+        return Some(format!("{place:?} counts twice"));
+    }
+    if let Some(place) = counted.iter().find(|place| Checkpoint::At((*place).clone()) > *checkpoint) {
+        return Some(format!("{place:?} counts already"));
+    }
+    let is_missing = |place: &&Place| !once.contains(*place) && !world.was_given_up(shard, place);
+    let missing = truth.due(&Checkpoint::Initial, checkpoint).find(is_missing)?;
+    Some(format!("{missing:?} does not count"))
+}
