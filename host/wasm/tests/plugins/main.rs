@@ -6,4 +6,5 @@ mod components;
 mod delivery;
 mod folder;
 mod hostile;
+mod state;
 mod support;
