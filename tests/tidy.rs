@@ -154,8 +154,8 @@ fn every_metric_is_in_the_operators_table() {
 #[test]
 fn every_configuration_key_is_documented() {
     let docs = fs::read_to_string(root().join("docs/configuration.md")).unwrap();
-    let files =
-        ["file.rs", "leases.rs", "plugin.rs", "sinks.rs"].map(|file| root().join("host/app/src/config").join(file));
+    let files = ["compile.rs", "failure.rs", "file.rs", "leases.rs", "limits.rs", "plugin.rs", "sinks.rs"];
+    let files = files.map(|file| root().join("host/app/src/config").join(file));
     let files = files.map(|path| fs::read_to_string(path).unwrap());
     let is_field = |line: &&str| line.starts_with("    ") && line.trim_end().ends_with(',') && line.contains(": ");
     // What is read from a file is declared in types that are named so.

@@ -17,6 +17,7 @@ pub mod feed;
 pub mod fleet;
 pub mod flights;
 pub mod guests;
+pub mod handmade;
 pub mod kcl_peer;
 pub mod native;
 pub mod process;

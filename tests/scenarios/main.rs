@@ -10,6 +10,7 @@
 
 mod aggregates;
 mod commands;
+mod compiling;
 mod crashes;
 mod doctor;
 mod explain;

@@ -11,8 +11,8 @@ use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, 
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, DeadLetters, ProcessorFactory, Sink, StreamReader};
 use shardmill_core::stream::StreamRef;
+use shardmill_wasm::Runtime;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
-use shardmill_wasm::{Runtime, RuntimeOptions};
 use shardmill_worker::{ByteBudget, Freezer, Ports, RingBudget, SharedStream, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Admin;
 use crate::clock::BootClock;
 use crate::config::{Config, Manifest, OnRemove, PluginConfig, StreamConfig};
+use crate::engine::runtime_options;
 use crate::host_status::HostStatus;
 use crate::sinks::open_sinks;
 use crate::supervisor::Supervisor;
@@ -95,8 +96,7 @@ impl Host {
         let Some(budget) = ByteBudget::new(config.host.buffer_bytes) else {
             bail!("host.buffer is too small: one GetRecords reply may hold 10 MiB");
         };
-        let runtime_options =
-            RuntimeOptions { cache_dir: config.host.cache.clone(), limits: config.limits, ..RuntimeOptions::default() };
+        let runtime_options = runtime_options(&config).context("cannot find the compiler")?;
         let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
         let folder_options = FolderOptions {
             file_bytes_max: config.host.plugin_bytes_max,

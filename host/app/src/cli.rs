@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::telemetry::LogFormat;
 
+mod compile;
 mod consumers;
 mod new;
 mod questions;
@@ -16,6 +17,7 @@ mod state;
 #[cfg(feature = "local")]
 mod test;
 
+pub use compile::CompileArgs;
 pub use consumers::ConsumersArgs;
 pub use new::NewArgs;
 pub use questions::{ExplainArgs, PlanArgs, ReadingArgs};
@@ -70,6 +72,9 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Show what a plugin has saved as its state, shard by shard.
     State(StateArgs),
+    /// What the host starts to compile a plugin: reads it from standard input, within limits.
+    #[command(hide = true)]
+    CompileComponent(CompileArgs),
 }
 
 impl Command {

@@ -1,6 +1,7 @@
 //! One file for each subcommand.
 
 pub mod check;
+pub mod compile;
 pub mod consumers;
 #[cfg(feature = "local")]
 pub mod dev;
@@ -40,6 +41,7 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Explain(args) => Box::pin(explain::execute(&args)).await,
         Command::Replay(args) => Box::pin(replay::execute(args)).await,
         Command::State(args) => Box::pin(state::execute(&args)).await,
+        Command::CompileComponent(args) => Ok(compile::run(&args)?),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The configuration file: parsed once, into values that cannot be wrong.
 
+mod compile;
 mod failure;
 mod file;
 mod leases;
@@ -24,6 +25,7 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_core::stream::{InitialPosition, StreamName, StreamRef};
+use shardmill_wasm::CompileLimits;
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
 pub use limits::Ceilings;
@@ -66,6 +68,8 @@ pub struct Config {
     pub limits: GuestLimits,
     /// The most that a manifest may ask for.
     pub ceilings: Ceilings,
+    /// What compiling one plugin may cost.
+    pub compile: CompileLimits,
     /// The process.
     pub host: HostConfig,
     /// Sinks by name.

@@ -9,6 +9,7 @@ pub mod cli;
 pub mod clock;
 pub mod commands;
 pub mod config;
+pub mod engine;
 pub mod feed;
 mod host_status;
 pub mod letters;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use shardmill::cli::Cli;
+use shardmill::cli::{Cli, Command};
 use shardmill::{commands, config::ConfigError, telemetry};
 
 /// `EX_USAGE` of sysexits: the command line or the configuration is wrong, and trying again will not help.
@@ -11,6 +11,9 @@ const EXIT_USAGE: u8 = 64;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Command::CompileComponent(args) = &cli.command {
+        return commands::compile::execute(args);
+    }
     telemetry::start_logging(cli.log_format, cli.command.is_quiet());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -1,11 +1,10 @@
 //! The engine and its settings. Each setting is a decision about what a plugin may cost or reach.
 
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use wasmtime::{Cache, CacheConfig, Config, Engine, EngineWeak, Strategy, WasmFeatures};
+use wasmtime::{Cache, Config, Engine, EngineWeak, Strategy, WasmFeatures};
 
 /// How often the epoch moves: how late a deadline may be noticed. 10 ms costs nothing measurable.
 pub(crate) const EPOCH_TICK: Duration = Duration::from_millis(10);
@@ -58,7 +57,9 @@ fn tick(engine: &EngineWeak, stopped: &mpsc::Receiver<()>) {
     }
 }
 
-pub(crate) fn new_engine(cache_dir: Option<&Path>) -> Result<Engine, EngineError> {
+/// The engine, in the host and in its compiler. All settings but the number of threads are part of the key under which
+/// the cache keeps compiled code: were they not the same in both, the host would compile again.
+pub(crate) fn new_engine(cache: Option<Cache>) -> Result<Engine, EngineError> {
     let mut config = Config::new();
     config
         .strategy(Strategy::Cranelift)
@@ -71,9 +72,7 @@ pub(crate) fn new_engine(cache_dir: Option<&Path>) -> Result<Engine, EngineError
     for feature in unneeded_features() {
         config.wasm_features(feature, false);
     }
-    if let Some(directory) = cache_dir {
-        config.cache(Some(open_cache(directory)?));
-    }
+    config.cache(cache);
     Engine::new(&config).map_err(|error| EngineError::Engine(format!("{error:#}")))
 }
 
@@ -94,45 +93,9 @@ fn unneeded_features() -> [WasmFeatures; 11] {
     ]
 }
 
-fn open_cache(directory: &Path) -> Result<Cache, EngineError> {
-    let refuse = |reason: String| EngineError::Cache { path: directory.to_owned(), reason };
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .map_err(|error| refuse(error.to_string()))?;
-    // wasmtime wants an absolute path without links in it.
-    let directory = directory.canonicalize().map_err(|error| refuse(error.to_string()))?;
-    let metadata = directory.metadata().map_err(|error| refuse(error.to_string()))?;
-    // What lies in the cache is run as native code: whoever can write there owns this process.
-    if metadata.uid() != rustix::process::geteuid().as_raw() {
-        return Err(refuse("it belongs to another user; give one that this user owns".to_owned()));
-    }
-    if metadata.mode() & 0o022 != 0 {
-        return Err(refuse("others may write to it; run chmod 700 on it".to_owned()));
-    }
-    let mut config = CacheConfig::new();
-    config.with_directory(&directory);
-    Cache::new(config).map_err(|error| refuse(format!("{error:#}")))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
-
-    #[test]
-    fn the_cache_is_private_and_a_shared_directory_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = folder.path().join("cache");
-        new_engine(Some(&cache)).unwrap();
-        assert_eq!(cache.metadata().unwrap().mode() & 0o777, 0o700);
-
-        std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(0o777)).unwrap();
-        let error = new_engine(Some(&cache)).err().unwrap().to_string();
-        assert!(error.contains("chmod 700"), "{error}");
-    }
 
     #[test]
     fn the_ticker_ends_with_its_owner() {

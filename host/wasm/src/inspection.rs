@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use shardmill_core::plugin::PluginDigest;
 
-use crate::runtime::digest_of;
+use crate::runtime::{digest_of, on_blocking_thread};
 use crate::world::{World, is_granted};
 use crate::{BytesKind, LoadError, Runtime};
 
@@ -39,28 +40,30 @@ pub struct InspectedImport {
 }
 
 impl Inspection {
-    pub(crate) fn of(runtime: &Runtime, bytes: &[u8]) -> Self {
-        let (world, unreadable) = match World::read(bytes) {
+    pub(crate) async fn of(runtime: &Runtime, bytes: Bytes) -> Result<Self, LoadError> {
+        let read = bytes.clone();
+        let world = on_blocking_thread(move || World::read(&read)).await?;
+        let (world, unreadable) = match world {
             Ok(world) => (world, None),
             Err(error) => (World::default(), Some(error)),
         };
         let (compile_time, refusal) = match unreadable {
             Some(error) => (None, Some(error)),
-            None => match runtime.compile(bytes) {
+            None => match runtime.compile(bytes.clone()).await {
                 Ok(compiled) => (Some(compiled.compile_time), None),
                 Err(error) => (None, Some(error)),
             },
         };
         let import = |name: &String| InspectedImport { is_granted: is_granted(name), name: name.clone() };
-        Self {
-            kind: BytesKind::of(bytes),
+        Ok(Self {
+            kind: BytesKind::of(&bytes),
             size: bytes.len(),
-            digest: digest_of(bytes),
+            digest: digest_of(&bytes),
             contract: world.processor_version().map(str::to_owned),
             imports: world.imports.iter().map(import).collect(),
             exports: world.exports,
             compile_time,
             refusal,
-        }
+        })
     }
 }

@@ -10,6 +10,8 @@
 
 mod bindings;
 mod bytes_kind;
+mod code_cache;
+mod compiler;
 mod delivery;
 mod engine;
 mod failure;
@@ -28,6 +30,7 @@ mod state_exports;
 mod world;
 
 pub use bytes_kind::BytesKind;
+pub use compiler::{CompileFailure, CompileJob, CompileLimits, Compiler, CompilerProgram};
 pub use engine::EngineError;
 pub use inspection::{InspectedImport, Inspection};
 pub use load_error::LoadError;

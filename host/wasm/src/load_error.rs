@@ -81,6 +81,16 @@ pub enum LoadError {
         /// What the compiler says.
         message: String,
     },
+    /// Compiling it costs more than it may.
+    #[error("compiling it takes more than {limit} of {what}; build it smaller, or raise {key}")]
+    CompileLimit {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much there may be, with its unit.
+        limit: String,
+        /// The key that sets it.
+        key: &'static str,
+    },
     /// The host could not do its part.
     #[error("the host could not load it: {message}")]
     Host {
@@ -90,6 +100,18 @@ pub enum LoadError {
 }
 
 impl LoadError {
+    /// From what the compiler says of a component, which is all that is known when it ran in another process.
+    pub(crate) fn from_compiler(said: &str) -> Self {
+        let message: String = said.chars().take(1_000).collect();
+        if message.contains("async") {
+            return Self::Async { message };
+        }
+        if message.contains("(at offset") {
+            return Self::Malformed { message };
+        }
+        Self::Compile { message }
+    }
+
     /// Whether a file that is still being written may look like this.
     pub fn may_be_incomplete(&self) -> bool {
         match self {

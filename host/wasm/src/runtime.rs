@@ -13,28 +13,29 @@ use wasmtime::Engine;
 use wasmtime::component::{Component, Linker};
 
 use crate::bindings::PluginPre;
+use crate::code_cache::CodeCache;
+use crate::compiler::compile_in_child;
 use crate::engine::{Ticker, new_engine};
 use crate::host_functions::{PluginOutput, add_to_linker};
 use crate::instance_state::InstanceState;
 use crate::state_exports::StateExports;
 use crate::world::World;
-use crate::{EngineError, Inspection, LoadError, Plugin, signatures};
+use crate::{CompileLimits, Compiler, EngineError, Inspection, LoadError, Plugin, signatures};
+
+/// Compilations at once. One: it may use every core that it is given, and a temporary cache is emptied after each.
+const COMPILATIONS_MAX: usize = 1;
 
 /// What the engine is started with.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct RuntimeOptions {
     /// Where compiled code is kept between runs, private to this user; `None` compiles each time.
     pub cache_dir: Option<PathBuf>,
     /// Limits of every instance whose context names no others, and of a plugin's log lines.
     pub limits: GuestLimits,
-    /// Compilations at once. One: a compilation uses every core already.
-    pub compilations_max: usize,
-}
-
-impl Default for RuntimeOptions {
-    fn default() -> Self {
-        Self { cache_dir: None, limits: GuestLimits::default(), compilations_max: 1 }
-    }
+    /// Who compiles.
+    pub compiler: Compiler,
+    /// What compiling one component may cost.
+    pub compile_limits: CompileLimits,
 }
 
 /// Compiles plugins. Cheap to clone; the engine stops with the last clone.
@@ -46,6 +47,8 @@ pub struct Runtime {
 struct Shared {
     engine: Engine,
     linker: Linker<InstanceState>,
+    /// None if nothing is kept and this process compiles.
+    code_cache: Option<CodeCache>,
     options: RuntimeOptions,
     compilations: Semaphore,
     // Outlives versions: a plugin gets no new budget by being reloaded. One entry a plugin name, so as many as files.
@@ -63,32 +66,70 @@ pub(crate) struct Compiled {
 impl Runtime {
     /// Starts the engine.
     pub fn new(options: RuntimeOptions) -> Result<Self, EngineError> {
-        let engine = new_engine(options.cache_dir.as_deref())?;
+        let code_cache = match (&options.cache_dir, &options.compiler) {
+            (Some(directory), _) => Some(CodeCache::open(directory)?),
+            (None, Compiler::Child(_)) => Some(CodeCache::temporary()?),
+            (None, Compiler::InProcess) => None,
+        };
+        let engine = new_engine(code_cache.as_ref().map(|code| code.cache().clone()))?;
         let mut linker = Linker::new(&engine);
         add_to_linker(&mut linker).map_err(|error| EngineError::Engine(format!("{error:#}")))?;
         let ticker = Ticker::start(&engine)?;
-        let compilations = Semaphore::new(options.compilations_max.max(1));
-        let shared = Shared { engine, linker, options, compilations, outputs: Mutex::default(), _ticker: ticker };
+        let compilations = Semaphore::new(COMPILATIONS_MAX);
+        let outputs = Mutex::default();
+        let shared = Shared { engine, linker, code_cache, options, compilations, outputs, _ticker: ticker };
         Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Reads, checks and compiles one version of a plugin, off the async threads.
     pub async fn load(&self, name: PluginName, bytes: Bytes) -> Result<Plugin, LoadError> {
         let (digest, size) = (digest_of(&bytes), bytes.len());
-        let compiled = self.on_blocking_thread(move |runtime| runtime.compile(&bytes)).await??;
+        let compiled = self.compile(bytes).await?;
         Ok(Plugin::new(self.clone(), name, digest, size, compiled))
     }
 
     /// Tells all there is to know about some bytes without running them; for people.
     pub async fn inspect(&self, bytes: Bytes) -> Result<Inspection, LoadError> {
-        self.on_blocking_thread(move |runtime| Inspection::of(&runtime, &bytes)).await
+        Inspection::of(self, bytes).await
     }
 
-    pub(crate) fn compile(&self, bytes: &[u8]) -> Result<Compiled, LoadError> {
-        World::read(bytes)?.check()?;
+    /// How often compiled code was found in the cache, and how often this process compiled and put it there.
+    pub fn cache_hits_and_misses(&self) -> (usize, usize) {
+        let cache = self.shared.code_cache.as_ref().map(CodeCache::cache);
+        cache.map_or((0, 0), |cache| (cache.cache_hits(), cache.cache_misses()))
+    }
+
+    /// Refuses what compiles beyond the limits.
+    pub(crate) async fn compile(&self, bytes: Bytes) -> Result<Compiled, LoadError> {
+        let host = |message: String| LoadError::Host { message };
+        // The permit is held here, not on a thread: waiting compilations occupy none.
+        let _permit = self.shared.compilations.acquire().await.map_err(|error| host(error.to_string()))?;
+        let read = bytes.clone();
+        on_blocking_thread(move || World::read(&read)?.check()).await??;
         let started = Instant::now();
-        let component = Component::new(&self.shared.engine, bytes).map_err(|error| refused_by_compiler(&error))?;
+        self.compile_apart(&bytes).await?;
+        let runtime = self.clone();
+        on_blocking_thread(move || runtime.link(&bytes, started)).await?
+    }
+
+    /// Has another process fill the cache, if there is one to do it.
+    async fn compile_apart(&self, bytes: &Bytes) -> Result<(), LoadError> {
+        let (Compiler::Child(program), Some(code)) = (&self.shared.options.compiler, &self.shared.code_cache) else {
+            return Ok(());
+        };
+        let compiled = compile_in_child(program, self.shared.options.compile_limits, code.directory(), bytes).await;
+        compiled.inspect_err(|_| code.sweep())
+    }
+
+    fn link(&self, bytes: &[u8], started: Instant) -> Result<Compiled, LoadError> {
+        // Another process has shown that this stays within the limits: should its code be gone again, compiling it costs
+        // no more.
+        let component = Component::new(&self.shared.engine, bytes)
+            .map_err(|error| LoadError::from_compiler(&format!("{error:#}")))?;
         let compile_time = started.elapsed();
+        if let Some(code) = &self.shared.code_cache {
+            code.loaded();
+        }
         signatures::check(&self.shared.engine, &component)?;
         let mismatch = |error: wasmtime::Error| LoadError::Mismatch { message: format!("{error:#}") };
         let pre = self.shared.linker.instantiate_pre(&component).map_err(mismatch)?;
@@ -108,18 +149,13 @@ impl Runtime {
         let mut outputs = self.shared.outputs.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(outputs.entry(name.clone()).or_insert_with(|| Arc::new(PluginOutput::new(limits))))
     }
+}
 
-    async fn on_blocking_thread<T, F>(&self, work: F) -> Result<T, LoadError>
-    where
-        T: Send + 'static,
-        F: FnOnce(Self) -> T + Send + 'static,
-    {
-        let host = |message: String| LoadError::Host { message };
-        // The permit is held here, not on the thread: waiting compilations occupy no thread.
-        let _permit = self.shared.compilations.acquire().await.map_err(|error| host(error.to_string()))?;
-        let runtime = self.clone();
-        tokio::task::spawn_blocking(move || work(runtime)).await.map_err(|error| host(error.to_string()))
-    }
+/// Off the async threads, which renew leases.
+pub(crate) async fn on_blocking_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, LoadError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| LoadError::Host { message: error.to_string() })
 }
 
 /// The identity of a version.
@@ -127,15 +163,4 @@ pub(crate) fn digest_of(bytes: &[u8]) -> PluginDigest {
     let hex = hex::encode(Sha256::digest(bytes));
     // SHA-256 has 64 hex digits, always.
     PluginDigest::from_hex(&hex).unwrap_or_else(|| unreachable!("a SHA-256 is 64 hex digits"))
-}
-
-fn refused_by_compiler(error: &wasmtime::Error) -> LoadError {
-    let message: String = format!("{error:#}").chars().take(1_000).collect();
-    if message.contains("async") {
-        return LoadError::Async { message };
-    }
-    if error.downcast_ref::<wasmparser::BinaryReaderError>().is_some() || message.contains("(at offset") {
-        return LoadError::Malformed { message };
-    }
-    LoadError::Compile { message }
 }

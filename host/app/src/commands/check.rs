@@ -6,14 +6,16 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use indicatif::HumanBytes;
 use serde_json::json;
-use shardmill_wasm::{Inspection, Runtime, RuntimeOptions};
+use shardmill_wasm::{Inspection, Runtime};
 
 use super::{print, print_json};
 use crate::cli::CheckArgs;
+use crate::engine::default_runtime_options;
 
 pub(super) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
     let bytes = std::fs::read(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
-    let runtime = Runtime::new(RuntimeOptions::default()).context("cannot start the Wasm engine")?;
+    let options = default_runtime_options().context("cannot find the compiler")?;
+    let runtime = Runtime::new(options).context("cannot start the Wasm engine")?;
     let inspection = runtime.inspect(Bytes::from(bytes)).await?;
     if args.json {
         print_json(&as_json(&inspection))?;

@@ -17,13 +17,14 @@ use shardmill_core::lease::LeaseCounter;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{PortFuture, ProcessorFactory};
 use shardmill_core::stream::StreamName;
-use shardmill_wasm::{Plugin, Runtime, RuntimeOptions};
+use shardmill_wasm::{Plugin, Runtime};
 use tokio_util::sync::CancellationToken;
 
 use super::{print, print_json};
 use crate::cli::ReplayArgs;
 use crate::clock::BootClock;
 use crate::config::{Config, SinkConfig};
+use crate::engine::runtime_options;
 use crate::letters::LetterInput;
 use crate::replay::{Remainder, Replay, ReplayOptions, ReplayPorts, ReplaySummary, Versions};
 use crate::shutdown::Signals;
@@ -91,8 +92,7 @@ async fn run(
 ) -> anyhow::Result<ReplaySummary> {
     let clients = clients(&config).await?;
     let sinks = open_sinks(&config.sinks, &config.aws, clients.as_ref()).await?;
-    let runtime_options =
-        RuntimeOptions { cache_dir: config.host.cache.clone(), limits: config.limits, ..RuntimeOptions::default() };
+    let runtime_options = runtime_options(&config).context("cannot find the compiler")?;
     let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
     let settings = config.settings_of_plugins().map_err(anyhow::Error::msg)?;
     let options = ReplayOptions {

@@ -13,6 +13,7 @@ use shardmill_core::pipeline::CheckpointPolicy;
 use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_worker::{BatchLimits, ReadLimits};
 
+use super::compile::CompileFile;
 use super::failure::FailureFile;
 use super::leases::LeasesFile;
 use super::limits::{CEILINGS, HostLimitsFile, LimitsFile};
@@ -51,6 +52,8 @@ pub(super) struct ConfigFile {
     limits: HostLimitsFile,
     #[serde(default)]
     ceilings: LimitsFile,
+    #[serde(default)]
+    compile: CompileFile,
     #[serde(default)]
     host: HostFile,
     #[serde(default)]
@@ -128,6 +131,7 @@ impl ConfigFile {
             retry: self.retry.check(Backoff::standard())?,
             limits: self.limits.check(GuestLimits::default()).map_err(|problem| problem.under("limits"))?,
             ceilings: self.ceilings.check(CEILINGS).map_err(|problem| problem.under("ceilings"))?,
+            compile: self.compile.check().map_err(|problem| problem.under("compile"))?,
             host: self.host.check(folder)?,
             failure: self.failure.check(&sinks).map_err(|problem| problem.under("failure"))?,
             sinks,

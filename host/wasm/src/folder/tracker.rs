@@ -14,6 +14,7 @@ use shardmill_core::plugin::{PluginDigest, PluginName};
 
 use super::Refusal;
 use super::scan::{Seen, Stamp};
+use crate::LoadError;
 
 /// Failed versions remembered for one file; more are tried again, which costs a compilation and nothing else.
 const FAILED_MAX: usize = 32;
@@ -136,7 +137,9 @@ impl Tracker {
                 News::Nothing
             }
             Ended::Failed(reason) => {
-                if let Refusal::Bytes { digest, .. } = &reason
+                // What the host could not do says nothing of the bytes: put there again, they are tried again.
+                if let Refusal::Bytes { digest, error } = &reason
+                    && !matches!(error, LoadError::Host { .. })
                     && tracked.failed.len() < FAILED_MAX
                 {
                     tracked.failed.insert(digest.clone());

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{BytesKind, LoadError};
+use crate::BytesKind;
 
 const SETTLE: Duration = Duration::from_millis(40);
 const GRACE: Duration = Duration::from_secs(1);

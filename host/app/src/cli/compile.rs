@@ -1,0 +1,40 @@
+//! Arguments of the compiling process, written by the host that starts it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use shardmill_wasm::{CompileJob, CompileLimits};
+
+/// Arguments of `compile-component`.
+#[derive(Debug, Args)]
+pub struct CompileArgs {
+    /// Where compiled code goes.
+    #[arg(long)]
+    pub cache: PathBuf,
+    /// How many bytes the component has, which comes on standard input.
+    #[arg(long)]
+    pub component_bytes: u64,
+    /// Processor time it may take.
+    #[arg(long)]
+    pub cpu_seconds: u64,
+    /// Address space it may take.
+    #[arg(long)]
+    pub memory_bytes: u64,
+    /// Code that it may compile to.
+    #[arg(long)]
+    pub code_bytes: usize,
+}
+
+impl CompileArgs {
+    /// What to do.
+    pub fn job(&self) -> CompileJob {
+        let limits = CompileLimits {
+            cpu: Duration::from_secs(self.cpu_seconds),
+            memory_bytes: self.memory_bytes,
+            code_bytes: self.code_bytes,
+            ..CompileLimits::default()
+        };
+        CompileJob { cache_dir: self.cache.clone(), component_bytes: self.component_bytes, limits }
+    }
+}

@@ -1,0 +1,92 @@
+//! The section `[compile]`: what compiling one plugin may cost.
+
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use serde::Deserialize;
+use shardmill_wasm::CompileLimits;
+
+use super::file::to_usize;
+use super::problem::Problem;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct CompileFile {
+    #[serde(default, with = "humantime_serde")]
+    wall: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    cpu: Option<Duration>,
+    memory: Option<ByteSize>,
+    code: Option<ByteSize>,
+    threads: Option<usize>,
+}
+
+impl CompileFile {
+    /// Problems are named by key, without the section.
+    pub(super) fn check(self) -> Result<CompileLimits, Problem> {
+        let defaults = CompileLimits::default();
+        let limits = CompileLimits {
+            wall: self.wall.unwrap_or(defaults.wall),
+            cpu: self.cpu.unwrap_or(defaults.cpu),
+            memory_bytes: self.memory.map_or(defaults.memory_bytes, |size| size.as_u64()),
+            code_bytes: self.code.map_or(defaults.code_bytes, to_usize),
+            threads: self.threads.unwrap_or(defaults.threads),
+        };
+        if limits.wall.is_zero() {
+            return Err(Problem::new("wall", "must be above zero"));
+        }
+        if limits.cpu.as_secs() == 0 || limits.cpu.subsec_nanos() > 0 {
+            return Err(Problem::new("cpu", "must be whole seconds, at least one: the system counts no finer"));
+        }
+        if limits.memory_bytes < 256 << 20 {
+            return Err(Problem::new(
+                "memory",
+                "must be at least 256MiB: with less the compiler itself does not start",
+            ));
+        }
+        if limits.code_bytes == 0 || limits.threads == 0 {
+            let key = if limits.threads == 0 { "threads" } else { "code" };
+            return Err(Problem::new(key, "must be above zero"));
+        }
+        Ok(limits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+
+    fn limits(section: &str) -> Result<CompileLimits, String> {
+        Ok(Config::parse(&format!("[compile]\n{section}"), Path::new("."))?.compile)
+    }
+
+    #[test]
+    fn what_is_not_set_is_as_by_default() {
+        let limits = limits("cpu = \"90s\"\nmemory = \"1GiB\"\nthreads = 3").unwrap();
+        let expected = CompileLimits {
+            cpu: Duration::from_secs(90),
+            memory_bytes: 1 << 30,
+            threads: 3,
+            ..CompileLimits::default()
+        };
+        assert_eq!(limits, expected);
+    }
+
+    #[test]
+    fn limits_under_which_nothing_compiles_are_refused_with_their_place() {
+        for (section, expected) in [
+            ("wall = \"0s\"", "line 2: compile.wall: must be above zero"),
+            ("cpu = \"500ms\"", "line 2: compile.cpu: must be whole seconds"),
+            ("memory = \"64MiB\"", "line 2: compile.memory: must be at least 256MiB"),
+            ("threads = 0", "line 2: compile.threads: must be above zero"),
+            ("code = \"0B\"", "line 2: compile.code: must be above zero"),
+            ("time = \"1s\"", "unknown field `time`"),
+        ] {
+            let error = limits(section).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

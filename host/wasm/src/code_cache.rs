@@ -1,0 +1,139 @@
+//! Where compiled code lies between the process that compiles and the one that runs it: wasmtime's own cache, in a
+//! directory that no other user can write to.
+
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use wasmtime::{Cache, CacheConfig};
+
+use crate::EngineError;
+
+/// Where wasmtime puts code, below the cache's directory.
+const CODE_FOLDER: &str = "modules";
+/// How it names a file while it writes it. One that is left there keeps that code from being written ever again.
+const CUT_OFF: &str = ".wip-atomic-write-mod";
+
+/// A directory of compiled code, open.
+pub(crate) struct CodeCache {
+    cache: Cache,
+    /// Set if it lives no longer than this process.
+    temporary: Option<TempDir>,
+}
+
+impl CodeCache {
+    /// Opens a directory that lasts; makes it if it is missing.
+    pub(crate) fn open(directory: &Path) -> Result<Self, EngineError> {
+        Ok(Self { cache: open_cache(directory)?, temporary: None })
+    }
+
+    /// Makes a directory for this process alone, removed with this value.
+    pub(crate) fn temporary() -> Result<Self, EngineError> {
+        let parent = std::env::temp_dir();
+        let private = std::fs::Permissions::from_mode(0o700);
+        let made = tempfile::Builder::new().prefix("shardmill-code-").permissions(private).tempdir_in(&parent);
+        let folder = made.map_err(|error| EngineError::Cache {
+            path: parent,
+            reason: format!("{error}; set host.cache, or TMPDIR, to a folder that can be written to"),
+        })?;
+        Ok(Self { cache: open_cache(folder.path())?, temporary: Some(folder) })
+    }
+
+    /// For the engine, and to ask how often it helped.
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.cache.directory()
+    }
+
+    /// The code that lies here is in use. A temporary directory gives it up at once, so that a host that is killed leaves
+    /// an empty folder behind, and not its plugins.
+    pub(crate) fn loaded(&self) {
+        if self.temporary.is_some() {
+            // What cannot be removed is removed with the directory.
+            let _ = std::fs::remove_dir_all(self.code_folder());
+        }
+    }
+
+    /// Removes what a compiler that was killed while writing left.
+    pub(crate) fn sweep(&self) {
+        let folders = std::fs::read_dir(self.code_folder()).into_iter().flatten().flatten();
+        let files = folders.flat_map(|folder| std::fs::read_dir(folder.path()).into_iter().flatten().flatten());
+        for file in files.filter(|file| file.file_name().to_string_lossy().ends_with(CUT_OFF)) {
+            let _ = std::fs::remove_file(file.path());
+        }
+    }
+
+    fn code_folder(&self) -> PathBuf {
+        self.directory().join(CODE_FOLDER)
+    }
+}
+
+fn open_cache(directory: &Path) -> Result<Cache, EngineError> {
+    let refuse = |reason: String| EngineError::Cache { path: directory.to_owned(), reason };
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(|error| refuse(error.to_string()))?;
+    // wasmtime wants an absolute path without links in it.
+    let directory = directory.canonicalize().map_err(|error| refuse(error.to_string()))?;
+    let metadata = directory.metadata().map_err(|error| refuse(error.to_string()))?;
+    // What lies in the cache is run as native code: whoever can write there owns this process.
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(refuse("it belongs to another user; give one that this user owns".to_owned()));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(refuse("others may write to it; run chmod 700 on it".to_owned()));
+    }
+    let mut config = CacheConfig::new();
+    config.with_directory(&directory);
+    Cache::new(config).map_err(|error| refuse(format!("{error:#}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_is_private_and_a_shared_directory_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().join("cache");
+        CodeCache::open(&cache).unwrap();
+        assert_eq!(cache.metadata().unwrap().mode() & 0o777, 0o700);
+
+        std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let error = CodeCache::open(&cache).err().unwrap().to_string();
+        assert!(error.contains("chmod 700"), "{error}");
+    }
+
+    #[test]
+    fn a_temporary_directory_is_private_and_gone_with_its_owner() {
+        let cache = CodeCache::temporary().unwrap();
+        let directory = cache.directory().to_owned();
+        assert_eq!(directory.metadata().unwrap().mode() & 0o777, 0o700);
+        let code = directory.join(CODE_FOLDER).join("wasmtime/code");
+        std::fs::create_dir_all(code.parent().unwrap()).unwrap();
+        std::fs::write(&code, "x").unwrap();
+        cache.loaded();
+        assert!(!code.exists(), "code that is in use is not kept");
+        drop(cache);
+        assert!(!directory.exists());
+    }
+
+    #[test]
+    fn what_a_killed_compiler_left_half_written_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = CodeCache::open(folder.path()).unwrap();
+        let code = cache.directory().join(CODE_FOLDER).join("wasmtime-1.2.3");
+        std::fs::create_dir_all(&code).unwrap();
+        let (whole, half) = (code.join("abc"), code.join(format!("abc{CUT_OFF}")));
+        std::fs::write(&whole, "x").unwrap();
+        std::fs::write(&half, "x").unwrap();
+        cache.sweep();
+        cache.loaded();
+        assert!(whole.exists() && !half.exists());
+    }
+}

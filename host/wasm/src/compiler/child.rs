@@ -1,0 +1,123 @@
+//! The compiling process: confines itself, then compiles what it is given into the cache.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::PathBuf;
+
+use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
+use wasmtime::component::Component;
+
+use super::CompileLimits;
+use crate::code_cache::CodeCache;
+use crate::engine::new_engine;
+
+/// Open files: three streams, the component's code, the cache. No compiler needs more.
+const FILES_MAX: u64 = 32;
+/// How far below the host it stands: with 10, a busy host gets nine tenths of a core that both want.
+const NICENESS: i32 = 10;
+
+/// One compilation, by a process of its own that does nothing else.
+#[derive(Debug, Clone)]
+pub struct CompileJob {
+    /// Where the code goes, with an absolute path.
+    pub cache_dir: PathBuf,
+    /// How many bytes the component has.
+    pub component_bytes: u64,
+    /// What it may cost. The wall time and the number of threads are seen to by who starts the process.
+    pub limits: CompileLimits,
+}
+
+/// Why nothing was compiled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CompileFailure {
+    /// The bytes are no component that compiles.
+    #[error("{0}")]
+    Refused(String),
+    /// There is too much code.
+    #[error("{0} bytes of code")]
+    TooMuchCode(usize),
+    /// The process could not do its part.
+    #[error("{0}")]
+    Host(String),
+}
+
+impl CompileFailure {
+    /// The process's exit code, by which the host knows what it was.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Refused(_) => 65,
+            Self::TooMuchCode(_) => 66,
+            Self::Host(_) => 71,
+        }
+    }
+}
+
+impl CompileJob {
+    /// The arguments that say all this. A program that is a compiler reads them back.
+    pub(super) fn to_args(&self) -> Vec<OsString> {
+        let numbers = [
+            ("--component-bytes", self.component_bytes),
+            ("--cpu-seconds", self.limits.cpu.as_secs()),
+            ("--memory-bytes", self.limits.memory_bytes),
+            ("--code-bytes", self.limits.code_bytes as u64),
+        ];
+        let numbers = numbers.into_iter().flat_map(|(name, value)| [name.into(), value.to_string().into()]);
+        numbers.chain(["--cache".into(), self.cache_dir.clone().into()]).collect()
+    }
+
+    /// Confines this process for good, then compiles what `input` holds.
+    pub fn run(&self, input: impl Read) -> Result<(), CompileFailure> {
+        self.confine().map_err(|error| CompileFailure::Host(format!("cannot set its own limits: {error}")))?;
+        let mut bytes = Vec::new();
+        let read = input.take(self.component_bytes).read_to_end(&mut bytes);
+        read.map_err(|error| CompileFailure::Host(format!("cannot read the component: {error}")))?;
+        if bytes.len() as u64 != self.component_bytes {
+            return Err(CompileFailure::Host(format!("got {} of {} bytes", bytes.len(), self.component_bytes)));
+        }
+        self.compile(&bytes)
+    }
+
+    /// Only a hit proves that the code lies in the cache: wasmtime treats what it cannot write as no error.
+    fn compile(&self, bytes: &[u8]) -> Result<(), CompileFailure> {
+        let host = |error: crate::EngineError| CompileFailure::Host(error.to_string());
+        let cache = CodeCache::open(&self.cache_dir).map_err(host)?;
+        let engine = new_engine(Some(cache.cache().clone())).map_err(host)?;
+        for _ in 0..2 {
+            let component =
+                Component::new(&engine, bytes).map_err(|error| CompileFailure::Refused(format!("{error:#}")))?;
+            check_code(&component, self.limits.code_bytes)?;
+            if cache.cache().cache_hits() > 0 {
+                return Ok(());
+            }
+        }
+        let place = self.cache_dir.display();
+        Err(CompileFailure::Host(format!(
+            "cannot keep compiled code in {place}: is there room, and may it be written to?"
+        )))
+    }
+
+    fn confine(&self) -> std::io::Result<()> {
+        lower(Resource::Core, 0, 0)?;
+        lower(Resource::Nofile, FILES_MAX, FILES_MAX)?;
+        lower(Resource::As, self.limits.memory_bytes, self.limits.memory_bytes)?;
+        let seconds = self.limits.cpu.as_secs().max(1);
+        // The first limit sends a signal of its own, by which the host knows it; the second kills whatever ignores that.
+        lower(Resource::Cpu, seconds, seconds + 2)?;
+        nice(NICENESS)?;
+        Ok(())
+    }
+}
+
+/// Sets a limit, unless there is a lower one already.
+fn lower(resource: Resource, current: u64, maximum: u64) -> std::io::Result<()> {
+    let before = getrlimit(resource);
+    let maximum = before.maximum.map_or(maximum, |most| most.min(maximum));
+    Ok(setrlimit(resource, Rlimit { current: Some(current.min(maximum)), maximum: Some(maximum) })?)
+}
+
+/// Refuses a component whose code the host would have to load whole.
+fn check_code(component: &Component, bytes_max: usize) -> Result<(), CompileFailure> {
+    let range = component.image_range();
+    let bytes = (range.end as usize).saturating_sub(range.start as usize);
+    if bytes > bytes_max { Err(CompileFailure::TooMuchCode(bytes)) } else { Ok(()) }
+}

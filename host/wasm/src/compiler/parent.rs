@@ -1,0 +1,174 @@
+//! The host's side: starts the compiling process, feeds it, ends it in time, and says what came of it.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+
+use bytes::Bytes;
+use rustix::process::Signal;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+use super::{CompileFailure, CompileJob, CompileLimits, CompilerProgram};
+use crate::LoadError;
+use crate::host_functions::clean;
+
+/// Bytes of what the process says that are kept: a compiler's error, or a crash's last words.
+const SAID_BYTES_MAX: usize = 4 << 10;
+
+/// Has another process compile into the cache. The wall limit counts from its start to its end.
+pub(crate) async fn compile_in_child(
+    program: &CompilerProgram,
+    limits: CompileLimits,
+    cache_dir: &Path,
+    bytes: &Bytes,
+) -> Result<(), LoadError> {
+    let job = CompileJob { cache_dir: cache_dir.to_owned(), component_bytes: bytes.len() as u64, limits };
+    let host = |error: std::io::Error| LoadError::Host { message: format!("its compiler does not start: {error}") };
+    let mut child = command(program, &job).spawn().map_err(host)?;
+    let (mut stdin, stderr) = (child.stdin.take(), child.stderr.take());
+    let ended = tokio::time::timeout(limits.wall, async {
+        let feed = async {
+            if let Some(mut pipe) = stdin.take() {
+                // A process that ends before it has read all tells why by how it ends.
+                let _ = pipe.write_all(bytes).await;
+            }
+        };
+        tokio::join!(feed, listen(stderr), child.wait())
+    });
+    match ended.await {
+        Ok(((), said, status)) => judge(status.map_err(host)?, &said, &limits),
+        Err(_elapsed) => {
+            // Also reaps it. If it cannot be killed it is dead.
+            let _ = child.kill().await;
+            Err(beyond(Beyond::Wall, &limits))
+        }
+    }
+}
+
+/// It gets the component and nothing else: no environment, which holds the host's credentials, and no open file.
+fn command(program: &CompilerProgram, job: &CompileJob) -> Command {
+    let mut command = Command::new(&program.program);
+    command.args(&program.args).args(job.to_args()).current_dir("/").env_clear().kill_on_drop(true);
+    command.env("RAYON_NUM_THREADS", job.limits.threads.max(1).to_string());
+    // Of glibc: each thread's heap would reserve 64 MiB of the address space that is limited.
+    command.env("MALLOC_ARENA_MAX", "2");
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+/// Reads to the end, so that nobody waits for room in the pipe, and keeps the beginning.
+async fn listen(from: Option<impl AsyncRead + Unpin>) -> String {
+    let Some(mut from) = from else { return String::new() };
+    let (mut kept, mut piece) = (Vec::new(), [0; 1 << 10]);
+    while let Ok(count @ 1..) = from.read(&mut piece).await {
+        let room = (SAID_BYTES_MAX + 1).saturating_sub(kept.len());
+        kept.extend_from_slice(&piece[..count.min(room)]);
+    }
+    clean(String::from_utf8_lossy(&kept).trim(), SAID_BYTES_MAX)
+}
+
+/// What there was too much of.
+#[derive(Clone, Copy)]
+enum Beyond {
+    Wall,
+    Cpu,
+    Memory,
+    Code,
+}
+
+fn beyond(what: Beyond, limits: &CompileLimits) -> LoadError {
+    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
+    let (what, limit, key) = match what {
+        Beyond::Wall => ("time", format!("{:?}", limits.wall), "compile.wall"),
+        Beyond::Cpu => ("processor time", format!("{:?}", limits.cpu), "compile.cpu"),
+        Beyond::Memory => ("address space", mib(limits.memory_bytes), "compile.memory"),
+        Beyond::Code => ("compiled code", mib(limits.code_bytes as u64), "compile.code"),
+    };
+    LoadError::CompileLimit { what, limit, key }
+}
+
+fn judge(status: ExitStatus, said: &str, limits: &CompileLimits) -> Result<(), LoadError> {
+    let is_exit = |failure: CompileFailure| status.code() == Some(i32::from(failure.exit_code()));
+    let is_signal = |signal: Signal| status.signal() == Some(signal.as_raw());
+    // How Rust words it when it gets no memory, and how the system does.
+    let lacks_memory = said.contains("memory allocation of") || said.contains("os error 12");
+    if status.success() {
+        Ok(())
+    } else if is_signal(Signal::XCPU) {
+        Err(beyond(Beyond::Cpu, limits))
+    } else if lacks_memory {
+        Err(beyond(Beyond::Memory, limits))
+    } else if is_exit(CompileFailure::TooMuchCode(0)) {
+        Err(beyond(Beyond::Code, limits))
+    } else if is_exit(CompileFailure::Refused(String::new())) {
+        Err(LoadError::from_compiler(said))
+    } else if is_signal(Signal::KILL) {
+        let message = format!("its compiler was killed, by the system for want of memory or by a person. {said}");
+        Err(LoadError::Host { message })
+    } else if let Some(signal) = status.signal() {
+        Err(LoadError::Compile { message: format!("the compiler crashed with signal {signal}: {said}") })
+    } else {
+        Err(LoadError::Host { message: format!("its compiler failed: {said} ({status})") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(status: i32, said: &str) -> LoadError {
+        judge(ExitStatus::from_raw(status), said, &CompileLimits::default()).unwrap_err()
+    }
+
+    #[test]
+    fn how_the_process_ended_says_which_limit_it_was() {
+        let limit_of = |error: LoadError| match error {
+            LoadError::CompileLimit { key, .. } => key,
+            other => panic!("{other}"),
+        };
+        assert_eq!(limit_of(judged(Signal::XCPU.as_raw(), "")), "compile.cpu");
+        assert_eq!(
+            limit_of(judged(Signal::ABORT.as_raw(), "memory allocation of 65536 bytes failed")),
+            "compile.memory"
+        );
+        assert_eq!(limit_of(judged(65 << 8, "mmap failed: Cannot allocate memory (os error 12)")), "compile.memory");
+        assert_eq!(limit_of(judged(66 << 8, "300 bytes of code")), "compile.code");
+    }
+
+    #[test]
+    fn a_crash_is_the_components_fault_and_a_kill_is_not() {
+        assert!(matches!(judged(Signal::SEGV.as_raw(), ""), LoadError::Compile { .. }));
+        assert!(matches!(judged(Signal::KILL.as_raw(), ""), LoadError::Host { .. }));
+        assert!(matches!(judged(71 << 8, "no room"), LoadError::Host { .. }));
+        assert!(matches!(judged(65 << 8, "bad type (at offset 0x10)"), LoadError::Malformed { .. }));
+        assert!(matches!(judged(65 << 8, "too complex"), LoadError::Compile { .. }));
+    }
+
+    #[tokio::test]
+    async fn what_it_says_is_bounded_and_read_to_the_end() {
+        let flood = vec![b'x'; 1 << 20];
+        let said = listen(Some(&flood[..])).await;
+        assert!(said.len() <= SAID_BYTES_MAX + '…'.len_utf8() && said.starts_with("xxx"));
+    }
+
+    #[tokio::test]
+    async fn a_process_that_does_not_end_is_killed_at_the_wall_limit() {
+        let program = CompilerProgram { program: "/bin/sh".into(), args: vec!["-c".into(), "exec sleep 3600".into()] };
+        let limits = CompileLimits { wall: std::time::Duration::from_millis(50), ..CompileLimits::default() };
+        let bytes = Bytes::from(vec![0; 1 << 20]);
+        let error = compile_in_child(&program, limits, Path::new("/"), &bytes).await.unwrap_err();
+        assert!(matches!(error, LoadError::CompileLimit { key: "compile.wall", .. }), "{error}");
+        assert!(!error.may_be_incomplete());
+    }
+
+    #[tokio::test]
+    async fn it_sees_nothing_of_the_hosts_environment() {
+        let script = "env >&2; exit 65";
+        let program = CompilerProgram { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] };
+        let (limits, nothing) = (CompileLimits::default(), Bytes::new());
+        let told = compile_in_child(&program, limits, Path::new("/"), &nothing).await.unwrap_err().to_string();
+        assert!(std::env::var("PATH").is_ok_and(|path| !told.contains(&path)), "{told}");
+        assert!(told.contains("RAYON_NUM_THREADS=") && !told.contains("HOME="), "{told}");
+    }
+}

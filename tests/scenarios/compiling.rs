@@ -1,0 +1,111 @@
+//! Compiling in a process of its own: what it leaves to the host, and what a bomb gets.
+
+use std::path::Path;
+use std::time::Duration;
+
+use harness::flights::{self, Output};
+use harness::guests::{guest, versioned};
+use harness::handmade::{compile_bomb, many_functions};
+use harness::process::{binary, eventually, shardmill};
+use harness::setting::Setting;
+use shardmill::engine::COMPILE_COMMAND;
+use shardmill_core::plugin::PluginName;
+use shardmill_wasm::{CompileLimits, Compiler, CompilerProgram, LoadError, Runtime, RuntimeOptions};
+
+/// Compiling this takes some seconds of processor time, and hundreds of mebibytes.
+const FUNCTIONS: usize = 150_000;
+
+/// A runtime whose compiler is the real binary.
+fn runtime(compile_limits: CompileLimits, cache_dir: Option<&Path>) -> Runtime {
+    let program = CompilerProgram { program: binary().to_owned(), args: vec![COMPILE_COMMAND.into()] };
+    let options = RuntimeOptions {
+        compiler: Compiler::Child(program),
+        compile_limits,
+        cache_dir: cache_dir.map(Path::to_owned),
+        ..RuntimeOptions::default()
+    };
+    Runtime::new(options).unwrap()
+}
+
+fn name() -> PluginName {
+    PluginName::new("plugin").unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_host_finds_the_code_that_another_process_compiled_and_compiles_nothing_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let lasting = folder.path().join("cache");
+    for cache in [None, Some(lasting.as_path())] {
+        // The number of threads is the one setting in which both processes differ.
+        for threads in [1, 3] {
+            let runtime = runtime(CompileLimits { threads, ..CompileLimits::default() }, cache);
+            runtime.load(name(), versioned(threads).into()).await.unwrap();
+            runtime.load(name(), versioned(threads).into()).await.unwrap();
+            assert_eq!(runtime.cache_hits_and_misses(), (2, 0), "{cache:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compile_bomb_is_refused_by_the_limit_that_it_exceeds() {
+    let limits = CompileLimits::default();
+    let cases = [
+        ("compile.memory", compile_bomb(20_000), limits),
+        ("compile.cpu", many_functions(FUNCTIONS), CompileLimits { cpu: Duration::from_secs(1), ..limits }),
+        ("compile.wall", many_functions(FUNCTIONS), CompileLimits { wall: Duration::from_millis(300), ..limits }),
+        ("compile.code", many_functions(5_000), CompileLimits { code_bytes: 64 << 10, ..limits }),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (limit, bytes, limits) in cases {
+        let runtime = runtime(limits, Some(folder.path()));
+        let error = runtime.load(name(), bytes.into()).await.unwrap_err();
+        assert!(matches!(&error, LoadError::CompileLimit { key, .. } if *key == limit), "{limit}: {error}");
+        assert!(!error.may_be_incomplete(), "{error}");
+        assert_eq!(runtime.cache_hits_and_misses(), (0, 0), "this process compiled it after all");
+    }
+    // The same directory, which a compiler was killed in: it serves as before.
+    let runtime = runtime(limits, Some(folder.path()));
+    runtime.load(name(), guest("noop").into()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_is_given_a_bomb_goes_on_with_the_version_it_has() {
+    let setting = Setting::new(2).await;
+    setting.drop_plugin("flights", &guest("flights"));
+    let host = setting
+        .host_with("a", "[host]\nadmin = \"127.0.0.1:0\"\n[reads]\ncalls-per-second = 50.0\nidle-every = \"50ms\"");
+    eventually("loaded", || host.log().contains("plugin loaded")).await;
+    let before = host.resident_kib();
+    setting.drop_plugin("flights", &compile_bomb(20_000));
+    let mut refused = String::new();
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
+    while !refused.contains("compile.memory") {
+        refused = host.status().await["plugins"]["flights"]["refused-file"].to_string();
+        assert!(tokio::time::Instant::now() < deadline, "not refused: {refused}\n{}", host.log());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let last = setting.put(&flights::input()).await;
+    setting.until_checkpointed("flights", &last).await;
+    let after = host.resident_kib();
+    assert!(after < before + (256 << 10), "the host itself took {} MiB more", (after - before) >> 10);
+    assert!(host.terminate().await.success());
+    let output = Output::read(&[&setting.output_of("a")]);
+    assert_eq!((output.carriers, output.repeats), (flights::expected(), 0));
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_refuses_a_bomb_as_the_host_does_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("bomb.wasm"), compile_bomb(20_000)).unwrap();
+    let temporary = folder.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut command = tokio::process::Command::new(binary());
+    let checked = command.args(["check", "bomb.wasm"]).current_dir(folder.path()).env("TMPDIR", &temporary).output();
+    let checked = checked.await.unwrap();
+    let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(!checked.status.success() && said.contains("compile.memory"), "{said}");
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "a temporary cache goes with its process");
+    let help = shardmill(&["--help"], folder.path()).await;
+    assert!(!String::from_utf8_lossy(&help.stdout).contains(COMPILE_COMMAND), "it is not for people");
+}
