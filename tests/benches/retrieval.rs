@@ -56,6 +56,9 @@ async fn run() {
         memory(&rig, (KIB, 300_000), "4MiB").await;
         memory(&rig, (100 * KIB, 5_000), "4MiB").await;
         memory(&rig, (100 * KIB, 5_000), "256KiB").await;
+        // The same, of which all instances together may have but so much.
+        budgeted(&rig, (KIB, 300_000), "256MiB").await;
+        budgeted(&rig, (100 * KIB, 5_000), "256MiB").await;
     }
 }
 
@@ -173,17 +176,26 @@ async fn latency(rig: &Rig, what: &str, retrieval: Retrieval) {
 }
 
 /// The real process, with its default buffer of 256 MiB, while 256 shards with a backlog each are worked off at once.
+async fn memory(rig: &Rig, size: (usize, u64), batch: &str) {
+    work_off_all(rig, size, &format!("[batch]\nbytes = \"{batch}\"")).await;
+}
+
+/// The same with the default batches, and with one budget for the memory of all instances.
+async fn budgeted(rig: &Rig, size: (usize, u64), budget: &str) {
+    work_off_all(rig, size, &format!("[host]\ninstances-memory = \"{budget}\"")).await;
+}
+
 #[expect(clippy::print_stdout, reason = "the report is what this command is for")]
-async fn memory(rig: &Rig, (bytes, records): (usize, u64), batch: &str) {
+async fn work_off_all(rig: &Rig, (bytes, records): (usize, u64), settings: &str) {
     const SHARDS: u32 = 256;
-    let name = format!("bench-memory-{bytes}-{batch}");
+    let told: String = settings.chars().filter(char::is_ascii_alphanumeric).collect();
+    let name = format!("bench-memory-{bytes}-{told}");
     let stream = rig.stream(&name, SHARDS).await;
     rig.fill(&stream, records, bytes).await;
     let folder = rig.folder().join(&name);
     std::fs::create_dir_all(folder.join("plugins")).expect("a folder");
     std::fs::write(folder.join("plugins/noop.wasm"), guest("noop")).expect("written");
-    let config =
-        format!("stream = \"{name}\"\n[batch]\nbytes = \"{batch}\"\n[plugin.noop]\napplication = \"{name}\"\n");
+    let config = format!("stream = \"{name}\"\n{settings}\n[plugin.noop]\napplication = \"{name}\"\n");
     std::fs::write(folder.join("shardmill.toml"), config).expect("written");
     let started = Instant::now();
     let host = Host::start("host", &["run", "--local", "../data"], &folder);
@@ -194,7 +206,7 @@ async fn memory(rig: &Rig, (bytes, records): (usize, u64), batch: &str) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     println!(
-        "{records} records of {bytes} B over {SHARDS} shards ({} MB), batches of {batch}, worked off in {:.1} s: at most {} MiB resident",
+        "{records} records of {bytes} B over {SHARDS} shards ({} MB), {settings:?}, worked off in {:.1} s: at most {} MiB resident",
         records * bytes as u64 / 1_000_000,
         started.elapsed().as_secs_f64(),
         most.max(host.resident_kib()) >> 10

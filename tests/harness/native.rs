@@ -1,7 +1,7 @@
 //! A plugin written in plain Rust, behind the same ports as a component: for the worker's tests, and as the yardstick
 //! that the price of Wasm is measured against.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -41,6 +41,9 @@ pub struct NativePlugin {
     hangs: bool,
     hangs_in_close: bool,
     state: Option<StateRules>,
+    makes_room: bool,
+    /// Places for instances that are left, if there are not enough for all.
+    places: Option<Arc<AtomicUsize>>,
     /// `None` notes nothing: for measurements.
     history: Option<History>,
 }
@@ -53,6 +56,8 @@ struct NativeInstance {
     state: Option<StateRules>,
     /// The records it has handled, from the shard's beginning.
     counted: Vec<String>,
+    makes_room: bool,
+    _place: Option<Place>,
     history: Option<History>,
     shard: ShardId,
 }
@@ -66,6 +71,9 @@ struct StateRules {
     /// What they fail with.
     error: ProcessorError,
 }
+
+/// A place that an instance has; left when dropped.
+struct Place(Arc<AtomicUsize>);
 
 impl NativePlugin {
     /// A version told apart by `version`, with a history of its own.
@@ -85,6 +93,8 @@ impl NativePlugin {
             hangs: false,
             hangs_in_close: false,
             state: None,
+            makes_room: false,
+            places: None,
             history: Some(History::default()),
         }
     }
@@ -147,6 +157,18 @@ impl NativePlugin {
         Self { fails_init: true, ..self }
     }
 
+    /// Gives its memory to others after every batch.
+    #[must_use]
+    pub fn making_room(self) -> Self {
+        Self { makes_room: true, ..self }
+    }
+
+    /// Makes an instance only while there is one of these places; otherwise the host lacks memory.
+    #[must_use]
+    pub fn with_places(self, places: &Arc<AtomicUsize>) -> Self {
+        Self { places: Some(Arc::clone(places)), ..self }
+    }
+
     /// Makes `close` never come back.
     #[must_use]
     pub fn hanging_in_close(self) -> Self {
@@ -192,6 +214,7 @@ impl ProcessorFactory for NativePlugin {
             if state.is_some() && self.state.as_ref().is_some_and(|state| state.refuses) {
                 return Err(ProcessorError::State { message: "not mine".to_owned() });
             }
+            let place = self.places.as_ref().map(Place::take).transpose()?;
             note(self.history.as_ref(), &context.shard, &self.digest, || Event::Init);
             let text = String::from_utf8(state.unwrap_or_default().to_vec()).unwrap_or_default();
             let instance: Box<dyn RecordProcessor> = Box::new(NativeInstance {
@@ -201,6 +224,8 @@ impl ProcessorFactory for NativePlugin {
                 hangs_in_close: self.hangs_in_close,
                 state: self.state.clone(),
                 counted: text.lines().map(str::to_owned).collect(),
+                makes_room: self.makes_room,
+                _place: place,
                 history: self.history.clone(),
                 shard: context.shard.clone(),
             });
@@ -209,7 +234,24 @@ impl ProcessorFactory for NativePlugin {
     }
 }
 
+impl Place {
+    fn take(places: &Arc<AtomicUsize>) -> Result<Self, ProcessorError> {
+        let taken = places.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        taken.map(|_| Self(Arc::clone(places))).map_err(|_| ProcessorError::HostMemory { limit: 1 })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 impl RecordProcessor for NativeInstance {
+    fn gives_room(&mut self) -> bool {
+        self.makes_room
+    }
+
     fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>> {
         Box::pin(async move {
             if self.hangs {

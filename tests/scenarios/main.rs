@@ -20,6 +20,7 @@ mod handover;
 mod hostile;
 mod known_answer;
 mod large_records;
+mod memory;
 mod poison;
 mod removal;
 mod several;

@@ -96,6 +96,8 @@ pub struct AwsConfig {
 pub struct HostConfig {
     /// Bytes fetched and not yet settled, over all shards.
     pub buffer_bytes: usize,
+    /// Linear memory of all instances together, in bytes.
+    pub instances_memory_bytes: usize,
     /// How long a planned exit may take.
     pub drain_limit: Duration,
     /// Where `/status` and `/metrics` are served, if anywhere.

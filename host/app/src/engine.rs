@@ -16,6 +16,7 @@ pub(crate) fn runtime_options(config: &Config) -> std::io::Result<RuntimeOptions
         limits: config.limits,
         compiler: compiler()?,
         compile_limits: config.compile,
+        instances_memory_bytes: config.host.instances_memory_bytes,
     })
 }
 

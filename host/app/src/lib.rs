@@ -13,6 +13,7 @@ pub mod engine;
 pub mod feed;
 mod host_status;
 pub mod letters;
+mod machine;
 pub mod pump;
 pub mod replay;
 pub mod scaffold;

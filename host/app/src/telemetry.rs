@@ -39,6 +39,7 @@ pub fn start_logging(format: LogFormat, is_quiet: bool) {
 pub fn start_metrics() -> Option<PrometheusHandle> {
     let handle = PrometheusBuilder::new().install_recorder().ok()?;
     shardmill_worker::metrics::describe();
+    shardmill_wasm::metrics::describe();
     crate::sinks::metrics::describe();
     Some(handle)
 }

@@ -3,11 +3,11 @@
 //! interrupted cannot be entered again.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
-use shardmill_core::ports::{CloseReason, InstanceContext, PortFuture, Processed, RecordProcessor};
+use shardmill_core::ports::{CloseReason, InstanceContext, Outcome, PortFuture, Processed, RecordProcessor};
 use shardmill_core::stream::{Batch, Emitted};
 use tokio::runtime::Handle;
 use wasmtime::Store;
@@ -18,6 +18,7 @@ use crate::delivery::{wit_batch, wit_context, wit_reason, wit_records};
 use crate::engine::EPOCH_TICK;
 use crate::failure::{explain, reported};
 use crate::instance_state::InstanceState;
+use crate::metrics;
 use crate::outcome::checked;
 use crate::plugin::Version;
 use crate::state_exports::{StateExports, StateFunctions};
@@ -26,11 +27,17 @@ use crate::state_exports::{StateExports, StateFunctions};
 /// epochs do not count; guest code itself must always be stopped by the epoch, so that no running future is dropped.
 const TIMEOUT_GRACE: Duration = Duration::from_millis(100);
 
+/// How much longer than its making an instance is left in peace when memory is short: a fifth of the time at most goes
+/// into making instances anew.
+const TENURE_TIMES: u32 = 4;
+
 /// One instance of a plugin.
 pub(crate) struct Instance {
     /// Keeps the epoch moving.
-    _version: Arc<Version>,
+    version: Arc<Version>,
     limits: GuestLimits,
+    /// When it was ready, and how long that took.
+    started: (Instant, Duration),
     /// Empty while a call runs, and for ever once one has failed for good.
     running: Option<Box<Running>>,
 }
@@ -59,9 +66,11 @@ impl Instance {
         let limits = context.limits.unwrap_or(*version.runtime.limits());
         let entry = entry("init", limits.init_deadline, &limits);
         let shared = Arc::clone(&version);
+        let share = version.runtime.memory().admit(version.needs.of(&context)).await?;
+        let before = Instant::now();
         let running = on_blocking_thread(move || {
             let engine = shared.runtime.engine();
-            let mut store = InstanceState::new_store(engine, context, &limits, Arc::clone(&shared.output));
+            let mut store = InstanceState::new_store(engine, context, &limits, Arc::clone(&shared.output), share);
             let (exports, instance) = entered(&mut store, entry, async |store| {
                 let instance = shared.pre.instance_pre().instantiate_async(&mut *store).await?;
                 let exports = Exports::new(&mut *store, &instance)?;
@@ -70,10 +79,17 @@ impl Instance {
                 Ok(answer.map(|()| (exports, instance)))
             })?;
             let state = load(&mut store, &instance, shared.state, state.as_ref(), Entry { call: "load", ..entry })?;
+            shared.needs.started_with(store.data().limiter.share().used_bytes());
             Ok(Box::new(Running { store, exports, state }))
         })
-        .await?;
-        Ok(Self { _version: version, limits, running: Some(running) })
+        .await
+        .inspect_err(|error| count_denial(&version, error))?;
+        Ok(Self { version, limits, started: (Instant::now(), before.elapsed()), running: Some(running) })
+    }
+
+    /// How long it stays at least: or one that takes long to make would be made more than it works.
+    fn tenure(&self) -> Duration {
+        self.started.1 * TENURE_TIMES
     }
 
     fn take_running(&mut self) -> Result<Box<Running>, ProcessorError> {
@@ -89,7 +105,7 @@ impl RecordProcessor for Instance {
             let entry = entry("process", self.limits.process_deadline, &self.limits);
             let (running, result) = on_blocking_thread(move || Ok(running.process(&batch, entry))).await?;
             self.running = running;
-            result
+            result.inspect_err(|error| count_denial(&self.version, error))
         })
     }
 
@@ -102,6 +118,19 @@ impl RecordProcessor for Instance {
             self.running = running;
             result
         })
+    }
+
+    fn asked_for_room(&self) -> PortFuture<'static, ()> {
+        let (memory, due) = (self.version.runtime.memory().clone(), self.started.0 + self.tenure());
+        Box::pin(async move {
+            tokio::time::sleep_until(due.into()).await;
+            memory.is_short().await;
+        })
+    }
+
+    fn gives_room(&mut self) -> bool {
+        let is_due = self.started.0.elapsed() >= self.tenure();
+        is_due && self.running.as_ref().is_some_and(|running| running.store.data().limiter.share().promise())
     }
 
     fn close(mut self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
@@ -129,6 +158,7 @@ impl Running {
         let emitted = self.store.data_mut().emit.take();
         let result = result
             .and_then(|outcome| checked(&outcome, batch.records.len()))
+            .and_then(|outcome| self.unless_short_of_memory(outcome))
             .map(|outcome| Processed { outcome, emitted });
         self.alive_after(result)
     }
@@ -157,6 +187,17 @@ impl Running {
     ) -> (Option<Box<Self>>, Result<T, ProcessorError>) {
         let is_dead = result.as_ref().is_err_and(|error| error.fate() == InstanceFate::Dead);
         ((!is_dead).then_some(self), result)
+    }
+
+    /// A guest that lives with a failed allocation may blame the record that it was at: nothing that it says of records
+    /// counts then.
+    fn unless_short_of_memory(&mut self, outcome: Outcome) -> Result<Outcome, ProcessorError> {
+        let limiter = &mut self.store.data_mut().limiter;
+        if limiter.share().is_denied() && !outcome.failures.is_empty() {
+            return Err(limiter.share().denial());
+        }
+        limiter.share_mut().settle();
+        Ok(outcome)
     }
 
     fn close(mut self, reason: CloseReason, entry: Entry) -> Result<Vec<Emitted>, ProcessorError> {
@@ -210,11 +251,20 @@ fn entered<T>(
     store.set_epoch_deadline(epochs(deadline));
     let answer = Handle::current().block_on(tokio::time::timeout(deadline + TIMEOUT_GRACE, call(store)));
     store.data().end_lines();
+    let share = store.data().limiter.share();
     match answer {
+        Ok(Ok(Ok(answer))) => Ok(answer),
+        // Whatever the guest made of it: it was not given what it may have.
+        _ if share.is_denied() => Err(share.denial()),
         Err(_elapsed) => Err(ProcessorError::DeadlineExceeded { call: name, limit: deadline }),
         Ok(Err(error)) => Err(explain(&error, store.data(), name, deadline, hostcall_bytes)),
         Ok(Ok(Err(error))) => Err(reported(&error)),
-        Ok(Ok(Ok(answer))) => Ok(answer),
+    }
+}
+
+fn count_denial(version: &Version, error: &ProcessorError) {
+    if matches!(error, ProcessorError::HostMemory { .. }) {
+        ::metrics::counter!(metrics::MEMORY_DENIED, "plugin" => version.name().to_string()).increment(1);
     }
 }
 

@@ -11,6 +11,7 @@ use wasmtime_wasi_config::WasiConfigVariables;
 
 use crate::host_functions::{EmitBuffer, GuestLog, LineStream, PluginOutput};
 use crate::limiter::GuestLimiter;
+use crate::memory_budget::MemoryShare;
 
 /// Handles that a guest may hold at once: streams, pollables, errors. A well-behaved one holds a handful.
 const HANDLES_MAX: usize = 1_024;
@@ -37,6 +38,7 @@ impl InstanceState {
         identity: Arc<InstanceContext>,
         limits: &GuestLimits,
         output: Arc<PluginOutput>,
+        share: MemoryShare,
     ) -> Store<Self> {
         let log = GuestLog::new(&identity, limits, Arc::clone(&output));
         let stdout = LineStream::stdout(log.clone());
@@ -44,7 +46,7 @@ impl InstanceState {
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES_MAX);
         let state = Self {
-            limiter: GuestLimiter::new(limits),
+            limiter: GuestLimiter::new(limits, share),
             emit: EmitBuffer::new(&identity, limits),
             config: identity.config.iter().cloned().collect(),
             wasi: empty_wasi(&stdout, &stderr),

@@ -4,6 +4,8 @@
 use shardmill_core::plugin::{GuestLimits, ProcessorError};
 use wasmtime::ResourceLimiter;
 
+use crate::memory_budget::MemoryShare;
+
 /// Core instances in one component. Rust has four, CPython with its libraries about thirty.
 const INSTANCES_MAX: usize = 64;
 /// Linear memories. One is normal; composed components have one each.
@@ -12,9 +14,10 @@ const MEMORIES_MAX: usize = 8;
 const TABLES_MAX: usize = 32;
 
 /// Counts what an instance holds.
-#[derive(Debug)]
 pub(crate) struct GuestLimiter {
     memory: Allowance,
+    /// Its part of what all instances of the host may have.
+    share: MemoryShare,
     table: Allowance,
     denied: Option<(&'static str, usize)>,
 }
@@ -29,8 +32,9 @@ struct Allowance {
 }
 
 impl GuestLimiter {
-    pub(crate) fn new(limits: &GuestLimits) -> Self {
+    pub(crate) fn new(limits: &GuestLimits, share: MemoryShare) -> Self {
         Self {
+            share,
             memory: Allowance { what: "memory bytes", used: 0, last: 0, max: limits.memory_bytes },
             table: Allowance { what: "table elements", used: 0, last: 0, max: limits.table_elements },
             denied: None,
@@ -40,9 +44,20 @@ impl GuestLimiter {
     /// Forgets what was denied: a guest that lives with a failed allocation is doing well.
     pub(crate) fn forget_denial(&mut self) {
         self.denied = None;
+        self.share.forget_denial();
     }
 
-    /// What was denied last, as an error.
+    /// What all instances of the host share.
+    pub(crate) fn share(&self) -> &MemoryShare {
+        &self.share
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn share_mut(&mut self) -> &mut MemoryShare {
+        &mut self.share
+    }
+
+    /// What was denied last by a limit of its own, as an error.
     pub(crate) fn denial(&self) -> Option<ProcessorError> {
         self.denied.map(|(what, limit)| ProcessorError::LimitExceeded { what, limit: limit as u64 })
     }
@@ -59,22 +74,30 @@ impl Allowance {
         fits
     }
 
-    fn undo(&mut self) {
-        self.used -= std::mem::take(&mut self.last);
+    /// Gives back what the last growth took, and says how much that was.
+    fn undo(&mut self) -> usize {
+        let last = std::mem::take(&mut self.last);
+        self.used -= last;
+        last
     }
 }
 
 impl ResourceLimiter for GuestLimiter {
     fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
-        let fits = self.memory.grow(current, desired);
-        if !fits {
+        if !self.memory.grow(current, desired) {
             self.denied = Some((self.memory.what, self.memory.max));
+            return Ok(false);
         }
-        Ok(fits)
+        let is_granted = self.share.grow(self.memory.last, self.memory.max);
+        if !is_granted {
+            self.memory.undo();
+        }
+        Ok(is_granted)
     }
 
     fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
-        self.memory.undo();
+        let bytes = self.memory.undo();
+        self.share.undo(bytes);
         Ok(())
     }
 
@@ -106,18 +129,22 @@ impl ResourceLimiter for GuestLimiter {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
 
-    #[test]
-    fn memories_share_one_limit_and_a_failed_growth_is_given_back() {
+    use super::*;
+    use crate::memory_budget::MemoryBudget;
+
+    #[tokio::test]
+    async fn memories_share_one_limit_and_a_failed_growth_is_given_back() {
         let limits = GuestLimits { memory_bytes: 100, ..GuestLimits::default() };
-        let mut limiter = GuestLimiter::new(&limits);
+        let share = MemoryBudget::new(1 << 20).admit(Arc::default()).await.unwrap();
+        let mut limiter = GuestLimiter::new(&limits, share);
         assert!(limiter.memory_growing(0, 60, None).unwrap());
         assert!(!limiter.memory_growing(0, 41, None).unwrap());
         assert_eq!(limiter.denial(), Some(ProcessorError::LimitExceeded { what: "memory bytes", limit: 100 }));
         assert!(limiter.memory_growing(60, 100, None).unwrap());
         // A refusal of ours is reported back as a failed growth; only a granted one is undone, and once.
         limiter.memory_grow_failed(wasmtime::Error::msg("out of memory")).unwrap();
-        assert_eq!(limiter.memory.used, 60);
+        assert_eq!((limiter.memory.used, limiter.share.used_bytes()), (60, 60));
     }
 }

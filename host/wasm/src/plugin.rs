@@ -12,6 +12,7 @@ use crate::bindings::PluginPre;
 use crate::host_functions::PluginOutput;
 use crate::instance::Instance;
 use crate::instance_state::InstanceState;
+use crate::needs::Needs;
 use crate::runtime::Compiled;
 use crate::state_exports::StateExports;
 
@@ -26,6 +27,7 @@ pub(crate) struct Version {
     pub(crate) pre: PluginPre<InstanceState>,
     pub(crate) state: Option<StateExports>,
     pub(crate) output: Arc<PluginOutput>,
+    pub(crate) needs: Needs,
     /// Keeps the epoch moving for as long as an instance may run.
     pub(crate) runtime: Runtime,
     name: PluginName,
@@ -44,7 +46,8 @@ impl Plugin {
     ) -> Self {
         let output = runtime.output_of(&name, runtime.limits());
         let Compiled { pre, state, compile_time } = compiled;
-        Self { version: Arc::new(Version { pre, state, output, runtime, name, digest, size, compile_time }) }
+        let needs = Needs::default();
+        Self { version: Arc::new(Version { pre, state, output, needs, runtime, name, digest, size, compile_time }) }
     }
 
     /// The plugin's name.
@@ -60,6 +63,12 @@ impl Plugin {
     /// How long compiling took; next to nothing when it came from the cache.
     pub fn compile_time(&self) -> Duration {
         self.version.compile_time
+    }
+}
+
+impl Version {
+    pub(crate) fn name(&self) -> &PluginName {
+        &self.name
     }
 }
 

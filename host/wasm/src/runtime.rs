@@ -18,6 +18,7 @@ use crate::compiler::compile_in_child;
 use crate::engine::{Ticker, new_engine};
 use crate::host_functions::{PluginOutput, add_to_linker};
 use crate::instance_state::InstanceState;
+use crate::memory_budget::MemoryBudget;
 use crate::state_exports::StateExports;
 use crate::world::World;
 use crate::{CompileLimits, Compiler, EngineError, Inspection, LoadError, Plugin, signatures};
@@ -26,7 +27,7 @@ use crate::{CompileLimits, Compiler, EngineError, Inspection, LoadError, Plugin,
 const COMPILATIONS_MAX: usize = 1;
 
 /// What the engine is started with.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct RuntimeOptions {
     /// Where compiled code is kept between runs, private to this user; `None` compiles each time.
     pub cache_dir: Option<PathBuf>,
@@ -36,6 +37,21 @@ pub struct RuntimeOptions {
     pub compiler: Compiler,
     /// What compiling one component may cost.
     pub compile_limits: CompileLimits,
+    /// Linear memory of all instances together, in bytes.
+    pub instances_memory_bytes: usize,
+}
+
+impl Default for RuntimeOptions {
+    fn default() -> Self {
+        Self {
+            cache_dir: None,
+            limits: GuestLimits::default(),
+            compiler: Compiler::default(),
+            compile_limits: CompileLimits::default(),
+            // 16 instances at the limit of one, or some 900 small ones.
+            instances_memory_bytes: 1 << 30,
+        }
+    }
 }
 
 /// Compiles plugins. Cheap to clone; the engine stops with the last clone.
@@ -49,6 +65,7 @@ struct Shared {
     linker: Linker<InstanceState>,
     /// None if nothing is kept and this process compiles.
     code_cache: Option<CodeCache>,
+    memory: MemoryBudget,
     options: RuntimeOptions,
     compilations: Semaphore,
     // Outlives versions: a plugin gets no new budget by being reloaded. One entry a plugin name, so as many as files.
@@ -77,7 +94,8 @@ impl Runtime {
         let ticker = Ticker::start(&engine)?;
         let compilations = Semaphore::new(COMPILATIONS_MAX);
         let outputs = Mutex::default();
-        let shared = Shared { engine, linker, code_cache, options, compilations, outputs, _ticker: ticker };
+        let memory = MemoryBudget::new(options.instances_memory_bytes);
+        let shared = Shared { engine, linker, code_cache, memory, options, compilations, outputs, _ticker: ticker };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -139,6 +157,10 @@ impl Runtime {
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.shared.engine
+    }
+
+    pub(crate) fn memory(&self) -> &MemoryBudget {
+        &self.shared.memory
     }
 
     pub(crate) fn limits(&self) -> &GuestLimits {

@@ -66,6 +66,8 @@ pub const AGGREGATES: &str = "shardmill_aggregates_total";
 pub const DAMAGED_AGGREGATES: &str = "shardmill_damaged_aggregates_total";
 /// Swaps to another version of the plugin. Labels: plugin, outcome.
 pub const SWAPS: &str = "shardmill_plugin_swaps_total";
+/// Instances closed between batches because others needed their memory. Labels: plugin.
+pub const ROOM_MADE: &str = "shardmill_instances_recycled_total";
 
 /// Gives each metric its unit and help text.
 pub fn describe() {
@@ -100,5 +102,6 @@ pub fn describe() {
     describe_counter!(REPEATS, Unit::Count, "records dropped because they were fetched before");
     describe_counter!(AGGREGATES, Unit::Count, "KPL aggregates read, by outcome");
     describe_counter!(DAMAGED_AGGREGATES, Unit::Count, "KPL aggregates delivered as they came, by what is wrong");
+    describe_counter!(ROOM_MADE, Unit::Count, "instances closed between batches because others needed their memory");
     describe_counter!(SWAPS, Unit::Count, "swaps to another version of the plugin, by outcome");
 }

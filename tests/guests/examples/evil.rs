@@ -37,6 +37,7 @@ impl Processor for Evil {
             "many-emits" => (0..40).try_for_each(|_| emit("stdout", "", &vec![7; 1 << 20]))?,
             "emit-nowhere" => emit("nowhere", "", b"x")?,
             "metric-flood" => (0..10_000).for_each(|n| metrics::counter(&format!("name_{n}"), 1)),
+            "hoard-politely" => return Ok(hoard(&batch)),
             "trap" => panic!("process panics as asked"),
             "error" => return Err("process fails as asked".into()),
             "bad-index" => return Ok(failing(&[u32::try_from(batch.records.len()).unwrap_or(u32::MAX)], "beyond")),
@@ -84,6 +85,16 @@ fn allocate_for_ever() {
     loop {
         kept.push(black_box(vec![1_u8; 1 << 20]));
     }
+}
+
+/// Lives with a failed allocation, and blames the records for it.
+fn hoard(batch: &Batch) -> Outcome {
+    let mut kept = Vec::<u8>::new();
+    if kept.try_reserve_exact(black_box(8 << 20)).is_ok() {
+        return Outcome::default();
+    }
+    let fail = |index| Failure { index, kind: FailureKind::Reject, message: "no memory".to_owned() };
+    Outcome { failures: (0_u32..).zip(&batch.records).map(|(index, _)| fail(index)).collect(), ..Outcome::default() }
 }
 
 fn recurse(depth: u64) -> u64 {

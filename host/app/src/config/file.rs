@@ -22,6 +22,7 @@ use super::problem::Problem;
 use super::retrieval::{RetrievalMode, refuse_shared_consumers};
 use super::sinks::{SinkFile, check_sinks};
 use super::{AwsConfig, Config, HostConfig, OnRemove};
+use crate::machine::memory_bytes;
 
 /// `reads.idle-max`, unless it is set, in multiples of `reads.idle-every`: three doublings, 2 s by default.
 const IDLE_MAX_TIMES: u32 = 8;
@@ -91,6 +92,7 @@ struct ReadsFile {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct HostFile {
     buffer: Option<ByteSize>,
+    instances_memory: Option<ByteSize>,
     #[serde(default, with = "humantime_serde")]
     drain_limit: Option<Duration>,
     admin: Option<SocketAddr>,
@@ -116,6 +118,7 @@ impl ConfigFile {
         let worker_id = self.worker_id.unwrap_or_else(made_up_worker_id);
         let worker_id = WorkerId::new(&worker_id).ok_or_else(|| Problem::new("worker-id", "must not be empty"))?;
         let sinks = check_sinks(self.sinks, folder)?;
+        let limits = self.limits.check(GuestLimits::default()).map_err(|problem| problem.under("limits"))?;
         let config = Config {
             stream: self.stream.as_deref().map(plugin::stream).transpose()?,
             plugins: folder.join(self.plugins),
@@ -129,10 +132,10 @@ impl ConfigFile {
             batches: self.batch.check(BatchLimits::default())?,
             checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
             retry: self.retry.check(Backoff::standard())?,
-            limits: self.limits.check(GuestLimits::default()).map_err(|problem| problem.under("limits"))?,
             ceilings: self.ceilings.check(CEILINGS).map_err(|problem| problem.under("ceilings"))?,
             compile: self.compile.check().map_err(|problem| problem.under("compile"))?,
-            host: self.host.check(folder)?,
+            host: self.host.check(folder, &limits)?,
+            limits,
             failure: self.failure.check(&sinks).map_err(|problem| problem.under("failure"))?,
             sinks,
             plugin: sections,
@@ -182,13 +185,24 @@ impl ReadsFile {
 }
 
 impl HostFile {
-    fn check(self, folder: &Path) -> Result<HostConfig, Problem> {
+    fn check(self, folder: &Path, limits: &GuestLimits) -> Result<HostConfig, Problem> {
         let buffer_bytes = self.buffer.map_or(256 << 20, to_usize);
         if buffer_bytes < 20 << 20 {
             return Err(Problem::new("host.buffer", "must be at least 20MiB: one GetRecords reply may hold 10"));
         }
+        let instances_memory_bytes = match self.instances_memory {
+            Some(size) => to_usize(size),
+            None => default_instances_memory(limits),
+        };
+        if instances_memory_bytes < limits.memory_bytes {
+            return Err(Problem::new(
+                "host.instances-memory",
+                "must be at least limits.memory, or no instance could have that",
+            ));
+        }
         Ok(HostConfig {
             buffer_bytes,
+            instances_memory_bytes,
             drain_limit: self.drain_limit.unwrap_or(Duration::from_secs(20)),
             admin: self.admin,
             is_fan_out_allowed: self.fan_out_allowed,
@@ -198,6 +212,13 @@ impl HostFile {
             rescan_every: self.rescan_every.unwrap_or(Duration::from_secs(5)),
         })
     }
+}
+
+/// Half of the memory that the process may use: the other half is for what is fetched, for the process, and for others.
+/// 1 GiB where nobody knows. Enough for one instance in any case.
+fn default_instances_memory(limits: &GuestLimits) -> usize {
+    let half = memory_bytes().map_or(1 << 30, |bytes| usize::try_from(bytes / 2).unwrap_or(usize::MAX));
+    half.max(limits.memory_bytes)
 }
 
 pub(super) fn to_usize(size: ByteSize) -> usize {

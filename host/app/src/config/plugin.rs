@@ -203,6 +203,11 @@ impl PluginFile {
                            that wait, so set failure.order = \"shard\"";
             return Err(Problem::new("grants.state", message));
         }
+        let limits = self.limits.over(general.limits).map_err(|problem| problem.under("limits"))?;
+        if limits.memory_bytes > general.host.instances_memory_bytes {
+            let message = "must be at most host.instances-memory, which all instances of the host share";
+            return Err(Problem::new("limits.memory", message));
+        }
         Ok(PluginConfig {
             streams,
             batches,
@@ -210,7 +215,7 @@ impl PluginFile {
             retry: self.retry.check(general.retry)?,
             failure,
             keeps_state: self.grants.state,
-            limits: self.limits.over(general.limits).map_err(|problem| problem.under("limits"))?,
+            limits,
             config: self.config,
         })
     }

@@ -181,7 +181,7 @@ impl Court<'_> {
     /// Nothing is known but that the call failed.
     fn whole(&self, error: &ProcessorError) -> Verdict {
         let message = error.to_string();
-        let is_hosts = matches!(error, ProcessorError::Host { .. });
+        let is_hosts = error.is_hosts();
         let count = self.records.len();
         let split_at = (!is_hosts && self.policy.bisect && count > 1).then_some(count / 2);
         let rule = |index: usize| {

@@ -54,6 +54,15 @@ pub enum ProcessorError {
         /// What is wrong with it, and how to mend it.
         message: String,
     },
+    /// The guest needed memory that the host has not left, though its own limit would have allowed it.
+    #[error(
+        "the host's memory for all instances, {limit} bytes, is spent: the call is repeated when others gave some back; \
+         raise host.instances-memory, or give batches fewer bytes"
+    )]
+    HostMemory {
+        /// All that the instances of this host may have together, in bytes.
+        limit: u64,
+    },
     /// The host could not run the call at all.
     #[error("the host could not run the plugin: {message}")]
     Host {
@@ -63,13 +72,21 @@ pub enum ProcessorError {
 }
 
 impl ProcessorError {
+    /// Whether it is the host's trouble, which says nothing of the plugin or the records.
+    pub fn is_hosts(&self) -> bool {
+        matches!(self, Self::Host { .. } | Self::HostMemory { .. })
+    }
+
     /// Whether the instance survived.
     pub fn fate(&self) -> InstanceFate {
         match self {
             Self::Reported { .. } | Self::InvalidOutcome { .. } | Self::State { .. } => InstanceFate::Usable,
-            Self::Trapped { .. } | Self::DeadlineExceeded { .. } | Self::LimitExceeded { .. } | Self::Host { .. } => {
-                InstanceFate::Dead
-            }
+            // One that lacks memory gives back what it has: others may finish with it.
+            Self::Trapped { .. }
+            | Self::DeadlineExceeded { .. }
+            | Self::LimitExceeded { .. }
+            | Self::HostMemory { .. }
+            | Self::Host { .. } => InstanceFate::Dead,
         }
     }
 
@@ -82,6 +99,7 @@ impl ProcessorError {
             Self::LimitExceeded { .. } => "limit",
             Self::InvalidOutcome { .. } => "invalid_outcome",
             Self::State { .. } => "state",
+            Self::HostMemory { .. } => "host_memory",
             Self::Host { .. } => "host",
         }
     }

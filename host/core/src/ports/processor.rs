@@ -41,6 +41,17 @@ pub trait RecordProcessor: Send {
         Box::pin(std::future::ready(Err(ProcessorError::State { message: "this version saves no state".to_owned() })))
     }
 
+    /// Ready when the host lacks memory and this instance could give some back. One that never could is never ready.
+    fn asked_for_room(&self) -> PortFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Whether this instance is to be closed now, to be made again when it is needed. Asked between batches; a yes counts
+    /// on it being done.
+    fn gives_room(&mut self) -> bool {
+        false
+    }
+
     /// Tells the instance that it is over; returns what it emitted last.
     fn close(self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>>;
 }
@@ -127,7 +138,7 @@ pub enum CloseReason {
     ShardEnded,
     /// The host is going down.
     Shutdown,
-    /// A new version of the plugin takes over, or the plugin was removed.
+    /// A new version of the plugin takes over, the plugin was removed, or the host needs the memory for others.
     Reload,
 }
 

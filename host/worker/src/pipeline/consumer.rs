@@ -199,6 +199,7 @@ impl Consumer {
         self.status.update_shard(&self.shard, |status| status.state = ShardState::Processing);
         loop {
             self.take_up_version().await?;
+            self.make_room().await?;
             if self.must_save_again() {
                 self.save_again().await?;
             } else if let Some(halt) = self.retries.halted.clone() {
@@ -236,6 +237,7 @@ impl Consumer {
         let may_go_on = self.may_go_on();
         let window_in = self.buffer.due_in(&self.options.batches).filter(|_| may_go_on);
         let retry_at = self.retries.next_due();
+        let holds_back = self.holds_back();
         let read_deadline = self.options.leases.read_deadline;
         let heard_at = *self.reading.heard_at.borrow();
         let is_reading = may_go_on && self.buffer.ended.is_none();
@@ -257,6 +259,7 @@ impl Consumer {
             () = tokio::time::sleep(checkpoint_in.unwrap_or_default()), if checkpoint_in.is_some() => {
                 self.write_checkpoint().await?;
             }
+            () = self.instance.asked_for_room(), if !holds_back => {}
             Ok(()) = self.reading.told.changed() => self.keeper.note(self.progress()),
             () = tokio::time::sleep(stalled_in), if is_reading => self.reading_stalled()?,
         }

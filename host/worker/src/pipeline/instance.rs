@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use shardmill_core::plugin::{InstanceFate, PluginDigest, ProcessorError};
-use shardmill_core::ports::{CloseReason, InstanceContext, Processed, ProcessorFactory, RecordProcessor};
+use shardmill_core::ports::{CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor};
 use shardmill_core::stream::{Batch, Emitted};
 
 /// The active version, and its instance if one is alive.
@@ -110,6 +110,19 @@ impl Instance {
             self.processor = None;
         }
         result
+    }
+
+    /// Ready when the host needs the memory of this instance.
+    pub(super) fn asked_for_room(&self) -> PortFuture<'static, ()> {
+        match &self.processor {
+            Some(processor) => processor.asked_for_room(),
+            None => Box::pin(std::future::pending()),
+        }
+    }
+
+    /// Whether the live instance is to be closed, since others need its memory.
+    pub(super) fn gives_room(&mut self) -> bool {
+        self.processor.as_mut().is_some_and(|processor| processor.gives_room())
     }
 
     /// Drops the live instance in the middle of a call that does not come back.

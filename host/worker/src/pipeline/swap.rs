@@ -40,7 +40,9 @@ impl Consumer {
             let error = match self.state_to_load().await {
                 Ok(state) => {
                     let Err(error) = self.instance.ensure(state).await else { break };
-                    let good = self.ports.last_good.get().filter(|good| good.digest() != self.instance.digest());
+                    // What the host lacks, the other version lacks as well.
+                    let good = self.ports.last_good.get().filter(|_| !error.is_hosts());
+                    let good = good.filter(|good| good.digest() != self.instance.digest());
                     if let Some(good) = good {
                         self.refused(self.instance.version(), &error);
                         self.instance.set_version(good);
@@ -113,6 +115,12 @@ impl Consumer {
                 }
                 Ok(())
             }
+            Err(error) if error.is_hosts() => {
+                // It says nothing of the version; most likely there is no memory for both at once.
+                tracing::info!(shard = %self.shard, %error, "the old version makes room for the new one");
+                drop(candidate);
+                self.swap_in_turn(offered).await
+            }
             Err(error) => {
                 self.refused(&offered, &error);
                 Ok(())
@@ -137,6 +145,42 @@ impl Consumer {
             self.failed(failures, error.kind(), format!("a new version waits: {error}"));
             self.wait_to_retry(failures).await?;
         }
+    }
+
+    /// Closes the old version; the new one is made for the next batch. Should that not start, the shard falls back as it does
+    /// for its first instance.
+    async fn swap_in_turn(&mut self, offered: Arc<dyn ProcessorFactory>) -> Result<(), Stopped> {
+        self.write_checkpoint().await?;
+        let replaced = self.instance.digest().clone();
+        self.close_for_another().await?;
+        self.instance.set_version(Arc::clone(&offered));
+        self.saving = Saving::default();
+        self.swapped(&replaced, &offered);
+        if self.holds_back() {
+            self.rewind();
+        }
+        Ok(())
+    }
+
+    /// Closes an instance whose memory others wait for. It is made again for the next batch: the contract lets an instance
+    /// go whenever it holds nothing back.
+    pub(super) async fn make_room(&mut self) -> Result<(), Stopped> {
+        if self.holds_back() || !self.instance.gives_room() {
+            return Ok(());
+        }
+        self.count(metrics::ROOM_MADE, 1);
+        self.close_for_another().await
+    }
+
+    async fn close_for_another(&mut self) -> Result<(), Stopped> {
+        match self.instance.close(CloseReason::Reload).await {
+            Ok(emitted) => {
+                let through = self.headway.ledger.handed_out().cloned();
+                self.output.write(emitted, through, &mut self.gate).await?;
+            }
+            Err(error) => tracing::warn!(shard = %self.shard, %error, "the instance failed in close"),
+        }
+        Ok(())
     }
 
     fn swapped(&mut self, old: &PluginDigest, version: &Arc<dyn ProcessorFactory>) {

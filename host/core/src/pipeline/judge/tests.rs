@@ -126,11 +126,12 @@ fn without_bisect_the_attempts_of_a_batch_are_those_of_each_of_its_records() {
 
 #[test]
 fn what_the_host_could_not_do_counts_against_no_record() {
-    let error = ProcessorError::Host { message: "no thread".into() };
-    let policy = FailurePolicy { bisect: true, max_age: Some(Duration::from_millis(1)), ..skipping(Some(1)) };
-    let (rulings, split_at, in_a_row) = judged(2, tried(6, 0), Err(&error), &policy);
-    assert_eq!((split_at, in_a_row), (None, 7));
-    assert!(rulings.iter().all(|(_, after, fate)| *after == tried(7, 0) && *fate == Fate::Again));
+    for error in [ProcessorError::Host { message: "no thread".into() }, ProcessorError::HostMemory { limit: 1 }] {
+        let policy = FailurePolicy { bisect: true, max_age: Some(Duration::from_millis(1)), ..skipping(Some(1)) };
+        let (rulings, split_at, in_a_row) = judged(2, tried(6, 0), Err(&error), &policy);
+        assert_eq!((split_at, in_a_row), (None, 7));
+        assert!(rulings.iter().all(|(_, after, fate)| *after == tried(7, 0) && *fate == Fate::Again));
+    }
 }
 
 #[test]

@@ -1,0 +1,68 @@
+//! What this process may have of the machine's memory.
+
+use std::path::Path;
+
+/// Bytes of memory that the process may use: the machine's, or less if a control group says so. `None` where the system
+/// does not tell.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    let of_groups = group_limits(&groups, &|path| read(Path::new(path)));
+    let of_machine = read(Path::new("/proc/meminfo")).and_then(|text| machine_total(&text));
+    of_groups.into_iter().chain(of_machine).min()
+}
+
+/// The limits of the process's control group and of all above it, in both layouts that Linux has. In a container the
+/// group's path may be the host's, while its files are those at the top.
+fn group_limits(groups: &str, read: &dyn Fn(&str) -> Option<String>) -> Vec<u64> {
+    let mut limits = Vec::new();
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            other if other.split(',').any(|one| one == "memory") => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            _ => continue,
+        };
+        let mut path = path.trim_end_matches('/');
+        loop {
+            // Where there is no limit it says "max", or a number near 2^63, which is above what any machine has.
+            limits.extend(read(&format!("{root}{path}/{file}")).and_then(|text| text.trim().parse::<u64>().ok()));
+            match path.rfind('/') {
+                Some(end) => path = &path[..end],
+                None => break,
+            }
+        }
+    }
+    limits
+}
+
+fn machine_total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(groups: &str, files: &[(&str, &str)]) -> Vec<u64> {
+        group_limits(groups, &|path| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned()))
+    }
+
+    #[test]
+    fn the_limits_of_all_groups_above_the_process_count() {
+        let files = [("/sys/fs/cgroup/a/b/memory.max", "max\n"), ("/sys/fs/cgroup/a/memory.max", "1048576\n")];
+        assert_eq!(limits("0::/a/b\n", &files), [1 << 20]);
+        assert_eq!(limits("0::/\n", &[("/sys/fs/cgroup/memory.max", "7\n")]), [7]);
+        let old = [("/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "9")];
+        assert_eq!(limits("5:cpu,cpuacct:/y\n4:memory:/docker/x\n", &old), [9]);
+        assert!(limits("nonsense\n", &files).is_empty());
+    }
+
+    #[test]
+    fn the_machine_has_what_it_says() {
+        assert_eq!(machine_total("MemFree: 1 kB\nMemTotal:       2048 kB\n"), Some(2 << 20));
+        assert_eq!(machine_total("MemTotal: much\n"), None);
+    }
+}

@@ -1,0 +1,292 @@
+//! One budget of linear memory for all instances of a host, so that many shards cannot together take what none may alone.
+//!
+//! ```text
+//!   admit ──(waits in turn)──> share ──(grows, or is denied: the instance dies and gives all back)──> dropped
+//! ```
+//!
+//! Nobody waits while holding memory (but a swap, for two seconds, while the old version is at work): an instance that needs more than there is dies, and the next one for its shard waits for all
+//! that it will need before it starts. So those who have memory finish, and those who wait get theirs in turn. Meanwhile
+//! instances that are between batches are asked to make room.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use metrics::Gauge;
+use shardmill_core::plugin::ProcessorError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use crate::metrics as names;
+
+/// Memory is counted in pages, as WebAssembly grows it.
+const PAGE_BYTES: usize = 64 << 10;
+/// How long a new instance waits before its shard is shown as blocked and tries again after a while.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// The budget. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct MemoryBudget {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    free: Arc<Semaphore>,
+    pages_max: usize,
+    demand: watch::Sender<Demand>,
+    in_use: Gauge,
+}
+
+/// What is waited for, in pages.
+#[derive(Debug, Clone, Copy, Default)]
+struct Demand {
+    /// What those who wait do not find.
+    missing: usize,
+    /// What those who have some will give back.
+    promised: usize,
+}
+
+/// What the next instance for a shard will need, in bytes: what the last one had, or what it was denied.
+pub(crate) type Need = Arc<AtomicUsize>;
+
+/// One instance's part; given back when dropped.
+pub(crate) struct MemoryShare {
+    budget: MemoryBudget,
+    /// Pages taken out of the budget; more than are in use until the first call has shown what is needed.
+    permit: OwnedSemaphorePermit,
+    used_bytes: usize,
+    need: Need,
+    is_denied: bool,
+}
+
+impl MemoryBudget {
+    /// A budget of `bytes`, rounded up to a page.
+    pub(crate) fn new(bytes: usize) -> Self {
+        let pages_max = pages(bytes).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
+        metrics::gauge!(names::MEMORY_LIMIT).set((pages_max * PAGE_BYTES) as f64);
+        let shared = Shared {
+            free: Arc::new(Semaphore::new(pages_max)),
+            pages_max,
+            demand: watch::channel(Demand::default()).0,
+            in_use: metrics::gauge!(names::MEMORY),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Takes what the instance will need, waiting in turn for a short while. Cancel-safe.
+    pub(crate) async fn admit(&self, need: Need) -> Result<MemoryShare, ProcessorError> {
+        let shared = &self.shared;
+        let wanted = pages(need.load(Ordering::Relaxed)).min(shared.pages_max);
+        let missing = wanted.saturating_sub(shared.free.available_permits());
+        let asked = Asked::new(shared, missing);
+        let units = u32::try_from(wanted).unwrap_or(u32::MAX);
+        let taken = tokio::time::timeout(WAIT_MAX, Arc::clone(&shared.free).acquire_many_owned(units)).await;
+        drop(asked);
+        // The semaphore is never closed: all that can go wrong is that it takes too long.
+        let Ok(Ok(permit)) = taken else { return Err(self.denial()) };
+        self.show();
+        Ok(MemoryShare { budget: self.clone(), permit, used_bytes: 0, need, is_denied: false })
+    }
+
+    /// What a guest's failure is called when it was this budget's doing.
+    pub(crate) fn denial(&self) -> ProcessorError {
+        ProcessorError::HostMemory { limit: (self.shared.pages_max * PAGE_BYTES) as u64 }
+    }
+
+    /// Ready when somebody waits for memory that nobody has promised yet.
+    pub(crate) async fn is_short(&self) {
+        let mut demand = self.shared.demand.subscribe();
+        // Only a dropped sender fails, and this value holds it.
+        let _ = demand.wait_for(Demand::is_open).await;
+    }
+
+    fn show(&self) {
+        let used = self.shared.pages_max.saturating_sub(self.shared.free.available_permits());
+        self.shared.in_use.set((used * PAGE_BYTES) as f64);
+    }
+}
+
+impl Demand {
+    fn is_open(&self) -> bool {
+        self.promised < self.missing
+    }
+}
+
+/// Somebody waits; taken back when dropped.
+struct Asked<'a> {
+    shared: &'a Shared,
+    pages: usize,
+}
+
+impl<'a> Asked<'a> {
+    fn new(shared: &'a Shared, pages: usize) -> Self {
+        if pages > 0 {
+            shared.demand.send_modify(|demand| demand.missing += pages);
+        }
+        Self { shared, pages }
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if self.pages > 0 {
+            // What was promised was promised to it.
+            self.shared.demand.send_modify(|demand| {
+                demand.missing = demand.missing.saturating_sub(self.pages);
+                demand.promised = demand.promised.saturating_sub(self.pages);
+            });
+        }
+    }
+}
+
+impl MemoryShare {
+    /// Takes more. If there is no more, the instance is lost, and the next one gets twice as much from the start: guests
+    /// grow in small steps, and to fail once a step would take for ever. `bytes_max` is the instance's own limit.
+    pub(crate) fn grow(&mut self, more: usize, bytes_max: usize) -> bool {
+        let used = self.used_bytes.saturating_add(more);
+        let missing = pages(used).saturating_sub(self.permit.num_permits());
+        if missing > 0 {
+            let units = u32::try_from(missing).unwrap_or(u32::MAX);
+            let Ok(permit) = Arc::clone(&self.budget.shared.free).try_acquire_many_owned(units) else {
+                self.is_denied = true;
+                self.need.store(used.max(self.used_bytes.saturating_mul(2)).min(bytes_max), Ordering::Relaxed);
+                return false;
+            };
+            self.permit.merge(permit);
+            self.budget.show();
+        }
+        self.used_bytes = used;
+        true
+    }
+
+    /// A growth that was granted did not happen.
+    pub(crate) fn undo(&mut self, bytes: usize) {
+        self.used_bytes = self.used_bytes.saturating_sub(bytes);
+    }
+
+    /// A call has shown what is needed: gives back what was taken beyond that.
+    pub(crate) fn settle(&mut self) {
+        let excess = self.permit.num_permits().saturating_sub(pages(self.used_bytes));
+        if excess > 0 {
+            drop(self.permit.split(excess));
+            self.budget.show();
+        }
+    }
+
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    /// What a failure of the guest is called if the budget denied it anything.
+    pub(crate) fn denial(&self) -> ProcessorError {
+        self.budget.denial()
+    }
+
+    /// A new call begins.
+    pub(crate) fn forget_denial(&mut self) {
+        self.is_denied = false;
+    }
+
+    /// Whether the budget denied it anything since.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.is_denied
+    }
+
+    /// Promises to give back what it holds, if somebody needs it.
+    pub(crate) fn promise(&self) -> bool {
+        let pages = self.permit.num_permits();
+        self.budget.shared.demand.send_if_modified(|demand| {
+            let is_open = demand.is_open();
+            if is_open {
+                demand.promised += pages;
+            }
+            is_open
+        })
+    }
+}
+
+impl Drop for MemoryShare {
+    fn drop(&mut self) {
+        if !self.is_denied {
+            self.need.store(self.used_bytes, Ordering::Relaxed);
+        }
+        let all = self.permit.num_permits();
+        drop(self.permit.split(all));
+        self.budget.show();
+    }
+}
+
+fn pages(bytes: usize) -> usize {
+    bytes.div_ceil(PAGE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn need(bytes: usize) -> Need {
+        Arc::new(AtomicUsize::new(bytes))
+    }
+
+    fn free(budget: &MemoryBudget) -> usize {
+        budget.shared.free.available_permits() * PAGE_BYTES
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_instances_hold_together_stays_within_the_budget_and_comes_back() {
+        let budget = MemoryBudget::new(10 * MIB);
+        let (one, two) = (need(0), need(0));
+        let mut first = budget.admit(Arc::clone(&one)).await.unwrap();
+        let mut second = budget.admit(Arc::clone(&two)).await.unwrap();
+        assert!(first.grow(6 * MIB, 64 * MIB));
+        assert!(second.grow(3 * MIB, 64 * MIB));
+        assert!(!second.grow(2 * MIB, 64 * MIB), "one is left");
+        assert!(second.is_denied() && !first.is_denied());
+        drop(second);
+        assert_eq!(free(&budget), 4 * MIB);
+        assert_eq!(two.load(Ordering::Relaxed), 6 * MIB, "the next one gets twice as much");
+        drop(first);
+        assert_eq!((free(&budget), one.load(Ordering::Relaxed)), (10 * MIB, 6 * MIB));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_needs_more_waits_in_turn_and_others_are_asked_for_just_so_much() {
+        let budget = MemoryBudget::new(10 * MIB);
+        let mut idle = Vec::new();
+        for _ in 0..5 {
+            let mut share = budget.admit(need(0)).await.unwrap();
+            assert!(share.grow(2 * MIB, 64 * MIB));
+            idle.push(share);
+        }
+        assert!(!idle[0].promise(), "nobody waits");
+        let waiting = {
+            let budget = budget.clone();
+            async move { budget.admit(need(3 * MIB)).await }
+        };
+        let give = async {
+            budget.is_short().await;
+            let promised = idle.iter().map(MemoryShare::promise).collect::<Vec<_>>();
+            assert_eq!(promised, [true, true, false, false, false], "two of them are enough");
+            idle.drain(..2).for_each(drop);
+        };
+        let (admitted, ()) = tokio::join!(waiting, give);
+        let mut share = admitted.unwrap();
+        assert!(!idle[0].promise(), "what was waited for is there");
+        assert_eq!(free(&budget), MIB);
+        assert!(share.grow(MIB, 64 * MIB));
+        share.settle();
+        assert_eq!(free(&budget), 3 * MIB, "what it did not need");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_too_long_is_told_of_the_budget_and_holds_up_nobody() {
+        let budget = MemoryBudget::new(4 * MIB);
+        let mut holder = budget.admit(need(0)).await.unwrap();
+        assert!(holder.grow(3 * MIB, 64 * MIB));
+        let error = budget.admit(need(100 * MIB)).await.err().unwrap();
+        assert_eq!(error, ProcessorError::HostMemory { limit: 4 << 20 });
+        assert!(error.to_string().contains("host.instances-memory"), "{error}");
+        assert!(holder.grow(MIB, 64 * MIB), "what it waited for is free for others");
+    }
+}

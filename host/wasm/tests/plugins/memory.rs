@@ -1,0 +1,61 @@
+//! The memory that all instances share: who is denied some is told whose it was, and gives all back.
+
+use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
+use shardmill_core::ports::CloseReason;
+use shardmill_wasm::{Runtime, RuntimeOptions};
+
+use crate::support::{batch, instance, plugin};
+
+const BUDGET: u64 = 12 << 20;
+
+fn runtime() -> Runtime {
+    let limits = GuestLimits::default();
+    let options = RuntimeOptions { limits, instances_memory_bytes: BUDGET as usize, ..RuntimeOptions::default() };
+    Runtime::new(options).unwrap()
+}
+
+fn is_dead_for_want_of_memory(error: &ProcessorError) -> bool {
+    *error == ProcessorError::HostMemory { limit: BUDGET } && error.fate() == InstanceFate::Dead && error.is_hosts()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_within_its_own_limit_is_told_that_the_hosts_memory_is_spent() {
+    let plugin = plugin(&runtime(), "evil").await;
+    let mut greedy = instance(&plugin, &[("misbehave", "memory")]).await.unwrap();
+    let error = greedy.process(batch(1)).await.unwrap_err();
+    assert!(is_dead_for_want_of_memory(&error), "{error}");
+    drop(greedy);
+    // All of it is back: the next one has as much.
+    assert!(instance(&plugin, &[]).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_are_not_blamed_for_memory_that_the_host_did_not_have() {
+    let plugin = plugin(&runtime(), "evil").await;
+    let config = [("misbehave", "hoard-politely")];
+    let (mut first, mut second) =
+        (instance(&plugin, &config).await.unwrap(), instance(&plugin, &config).await.unwrap());
+    assert!(first.process(batch(1)).await.is_ok());
+    let error = second.process(batch(1)).await.unwrap_err();
+    assert!(is_dead_for_want_of_memory(&error), "its rejections count for nothing: {error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_instance_makes_room_for_one_that_waits() {
+    let plugin = plugin(&runtime(), "evil").await;
+    let config = [("misbehave", "hoard-politely")];
+    let (mut idle, mut second) = (instance(&plugin, &config).await.unwrap(), instance(&plugin, &config).await.unwrap());
+    assert!(idle.process(batch(1)).await.is_ok());
+    assert!(!idle.gives_room(), "nobody waits");
+    assert!(second.process(batch(1)).await.is_err());
+    drop(second);
+    // The next instance for the shard asks for what the last one lacked, before it starts.
+    let again = instance(&plugin, &config);
+    let give = async {
+        idle.asked_for_room().await;
+        assert!(idle.gives_room());
+        idle.close(CloseReason::Reload).await.unwrap();
+    };
+    let (again, ()) = tokio::join!(again, give);
+    assert!(again.unwrap().process(batch(1)).await.is_ok());
+}
