@@ -100,6 +100,7 @@ impl Host {
         let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
         let folder_options = FolderOptions {
             file_bytes_max: config.host.plugin_bytes_max,
+            plugins_max: config.host.plugins_max,
             rescan: config.host.rescan_every,
             ..FolderOptions::new(&config.plugins)
         };

@@ -28,7 +28,6 @@ use shardmill_core::stream::{InitialPosition, StreamName, StreamRef};
 use shardmill_wasm::CompileLimits;
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
-pub use limits::Ceilings;
 pub use manifest::Manifest;
 pub use plugin::{PluginConfig, StreamConfig};
 pub use retrieval::RetrievalMode;
@@ -67,7 +66,7 @@ pub struct Config {
     /// What an instance may use.
     pub limits: GuestLimits,
     /// The most that a manifest may ask for.
-    pub ceilings: Ceilings,
+    pub ceilings: GuestLimits,
     /// What compiling one plugin may cost.
     pub compile: CompileLimits,
     /// The process.
@@ -110,6 +109,8 @@ pub struct HostConfig {
     pub on_remove: OnRemove,
     /// Largest plugin file, in bytes.
     pub plugin_bytes_max: u64,
+    /// Plugins that are loaded at most.
+    pub plugins_max: usize,
     /// How often the folder is looked through, even if the system reports no change.
     pub rescan_every: Duration,
 }

@@ -8,7 +8,8 @@ use wasmtime::Trap;
 use crate::bindings::shardmill::processor::types::Error as GuestError;
 use crate::engine::STACK_BYTES;
 use crate::host_functions::clean;
-use crate::instance_state::InstanceState;
+use crate::instance_state::{InstanceState, RANDOM_BYTES_MAX};
+use crate::limiter::{INSTANCES_MAX, MEMORIES_MAX, TABLES_MAX};
 
 /// Bytes of a guest's message that are kept: it ends in logs, metrics and dead letters.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 10;
@@ -16,6 +17,19 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 10;
 const TRAP_BYTES_MAX: usize = 4 << 10;
 /// How wasmtime words it when a guest passes more to the host than it may; the error has no type of its own.
 const HOSTCALL_FUEL: &str = "fuel allocated for hostcalls has been exhausted";
+
+/// How wasmtime words the limits on numbers of things, of which few have a type of their own.
+fn counted(message: &str, state: &InstanceState) -> Option<(&'static str, u64)> {
+    let limits = [
+        ("instance count too high", "core instances", INSTANCES_MAX as u64),
+        ("memory count too high", "memories", MEMORIES_MAX as u64),
+        ("table count too high", "tables", TABLES_MAX as u64),
+        ("resource table has no free keys", "handles", state.handles_max as u64),
+        ("store handle limit exceeded", "handles", state.handles_max as u64),
+        ("exceeds limit 65536", "random bytes in one call", RANDOM_BYTES_MAX),
+    ];
+    limits.into_iter().find(|(words, ..)| message.contains(words)).map(|(_, what, limit)| (what, limit))
+}
 
 /// What the guest returned as its error.
 pub(crate) fn reported(error: &GuestError) -> ProcessorError {
@@ -51,6 +65,9 @@ pub(crate) fn explain(
             what: "bytes passed to the host in one call",
             limit: hostcall_bytes as u64,
         };
+    }
+    if let Some((what, limit)) = counted(&message, state) {
+        return ProcessorError::LimitExceeded { what, limit };
     }
     // A panic says why on standard error, and only then traps.
     let message = match state.stderr.take_last_lines() {

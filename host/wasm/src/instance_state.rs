@@ -13,10 +13,8 @@ use crate::host_functions::{EmitBuffer, GuestLog, LineStream, PluginOutput};
 use crate::limiter::GuestLimiter;
 use crate::memory_budget::MemoryShare;
 
-/// Handles that a guest may hold at once: streams, pollables, errors. A well-behaved one holds a handful.
-const HANDLES_MAX: usize = 1_024;
 /// Random bytes in one call. Seeds take 32.
-const RANDOM_BYTES_MAX: u64 = 64 << 10;
+pub(crate) const RANDOM_BYTES_MAX: u64 = 64 << 10;
 
 /// The state behind the host functions.
 pub(crate) struct InstanceState {
@@ -28,6 +26,7 @@ pub(crate) struct InstanceState {
     pub(crate) stdout: LineStream,
     pub(crate) stderr: LineStream,
     pub(crate) config: WasiConfigVariables,
+    pub(crate) handles_max: usize,
     table: ResourceTable,
     wasi: WasiCtx,
 }
@@ -44,13 +43,14 @@ impl InstanceState {
         let stdout = LineStream::stdout(log.clone());
         let stderr = LineStream::stderr(log.clone());
         let mut table = ResourceTable::new();
-        table.set_max_capacity(HANDLES_MAX);
+        table.set_max_capacity(limits.handles);
         let state = Self {
             limiter: GuestLimiter::new(limits, share),
             emit: EmitBuffer::new(&identity, limits),
             config: identity.config.iter().cloned().collect(),
             wasi: empty_wasi(&stdout, &stderr),
             identity,
+            handles_max: limits.handles,
             log,
             output,
             stdout,
@@ -60,7 +60,7 @@ impl InstanceState {
         let mut store = Store::new(engine, state);
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(limits.hostcall_bytes);
-        store.set_max_component_handles(HANDLES_MAX);
+        store.set_max_component_handles(limits.handles);
         store.epoch_deadline_trap();
         store
     }

@@ -7,11 +7,11 @@ use wasmtime::ResourceLimiter;
 use crate::memory_budget::MemoryShare;
 
 /// Core instances in one component. Rust has four, CPython with its libraries about thirty.
-const INSTANCES_MAX: usize = 64;
+pub(crate) const INSTANCES_MAX: usize = 64;
 /// Linear memories. One is normal; composed components have one each.
-const MEMORIES_MAX: usize = 8;
+pub(crate) const MEMORIES_MAX: usize = 8;
 /// Tables. Two are normal; libraries linked at run time share one. Their elements are limited too.
-const TABLES_MAX: usize = 32;
+pub(crate) const TABLES_MAX: usize = 32;
 
 /// Counts what an instance holds.
 pub(crate) struct GuestLimiter {

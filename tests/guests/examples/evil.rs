@@ -35,6 +35,7 @@ impl Processor for Evil {
             "long-line" => log::info("\u{1b}[31m".repeat(100_000)),
             "giant-emit" => emit("stdout", "", &vec![7; 48 << 20])?,
             "many-emits" => (0..40).try_for_each(|_| emit("stdout", "", &vec![7; 1 << 20]))?,
+            "many-pieces" => (0..100_001).try_for_each(|_| emit("stdout", "", b""))?,
             "emit-nowhere" => emit("nowhere", "", b"x")?,
             "metric-flood" => (0..10_000).for_each(|n| metrics::counter(&format!("name_{n}"), 1)),
             "hoard-politely" => return Ok(hoard(&batch)),
@@ -44,7 +45,7 @@ impl Processor for Evil {
             "unsorted" => return Ok(failing(&[1, 0], "unsorted")),
             "commit-beyond" => return Ok(Outcome { commit: Commit::Through(1_000_000), ..Outcome::default() }),
             "giant-message" => return Ok(failing(&[0], &"é".repeat(4 << 20))),
-            "many-failures" => return Ok(failing(&vec![0; 2_000_000], "")),
+            "many-failures" => return Ok(failing(&vec![0; 1_200_000], "")),
             "probe-world" => return Err(probe_world().into()),
             "fail-times" if self.failures_left > 0 => {
                 self.failures_left -= 1;

@@ -16,7 +16,7 @@ use shardmill_worker::{BatchLimits, ReadLimits};
 use super::compile::CompileFile;
 use super::failure::FailureFile;
 use super::leases::LeasesFile;
-use super::limits::{CEILINGS, HostLimitsFile, LimitsFile};
+use super::limits::{HostLimitsFile, LimitsFile, default_ceilings};
 use super::plugin::{self, BatchFile, CheckpointFile, PluginFile, RetryFile};
 use super::problem::Problem;
 use super::retrieval::{RetrievalMode, refuse_shared_consumers};
@@ -26,6 +26,9 @@ use crate::machine::memory_bytes;
 
 /// `reads.idle-max`, unless it is set, in multiples of `reads.idle-every`: three doublings, 2 s by default.
 const IDLE_MAX_TIMES: u32 = 8;
+
+/// Plugins on one host: each is leases, a heartbeat and readers of its own, and ten times what one host is good for.
+const PLUGINS_MAX: usize = 100;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -102,6 +105,7 @@ struct HostFile {
     #[serde(default)]
     on_remove: OnRemove,
     plugin_bytes_max: Option<ByteSize>,
+    plugins_max: Option<usize>,
     #[serde(default, with = "humantime_serde")]
     rescan_every: Option<Duration>,
 }
@@ -132,7 +136,7 @@ impl ConfigFile {
             batches: self.batch.check(BatchLimits::default())?,
             checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
             retry: self.retry.check(Backoff::standard())?,
-            ceilings: self.ceilings.check(CEILINGS).map_err(|problem| problem.under("ceilings"))?,
+            ceilings: self.ceilings.over(default_ceilings()).map_err(|problem| problem.under("ceilings"))?,
             compile: self.compile.check().map_err(|problem| problem.under("compile"))?,
             host: self.host.check(folder, &limits)?,
             limits,
@@ -209,6 +213,7 @@ impl HostFile {
             cache: self.cache.map(|path| folder.join(path)),
             on_remove: self.on_remove,
             plugin_bytes_max: self.plugin_bytes_max.map_or(32 << 20, |size| size.as_u64()),
+            plugins_max: self.plugins_max.unwrap_or(PLUGINS_MAX),
             rescan_every: self.rescan_every.unwrap_or(Duration::from_secs(5)),
         })
     }

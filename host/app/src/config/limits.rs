@@ -1,4 +1,5 @@
-//! What an instance may use: the host's word, a plugin's own, and how much of that a manifest may ask for.
+//! What an instance may use: the host's word, a plugin's own, and how much of that a manifest may ask for. Each limit is a
+//! row of a table; what is done with limits is written once.
 
 use std::time::Duration;
 
@@ -9,26 +10,21 @@ use shardmill_core::plugin::GuestLimits;
 use super::file::to_usize;
 use super::problem::Problem;
 
-/// What a manifest may ask for unless the host says otherwise: what JavaScript and Python need with room, and a minute,
-/// which is still far below a lease's patience with a plugin.
-pub(super) const CEILINGS: Ceilings = Ceilings {
-    memory_bytes: 256 << 20,
-    process_deadline: Duration::from_mins(1),
-    init_deadline: Duration::from_mins(1),
-    emit_bytes: 64 << 20,
-};
-
-/// The most that a manifest may ask for. Inclusive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ceilings {
-    /// Linear memory.
-    pub memory_bytes: usize,
-    /// A call of `process`.
-    pub process_deadline: Duration,
-    /// `init`, and `close`.
-    pub init_deadline: Duration,
-    /// Output of a batch.
-    pub emit_bytes: usize,
+/// The most that a manifest may ask for unless the host says otherwise; inclusive. What JavaScript and Python need with
+/// room, a minute, which is still far below a lease's patience with a plugin, and of the rest some times what every plugin
+/// gets. What has no row in the table below is not asked for.
+pub(super) fn default_ceilings() -> GuestLimits {
+    GuestLimits {
+        memory_bytes: 256 << 20,
+        table_elements: 1_000_000,
+        process_deadline: Duration::from_mins(1),
+        init_deadline: Duration::from_mins(1),
+        hostcall_bytes: 64 << 20,
+        handles: 16 << 10,
+        emit_bytes: 64 << 20,
+        emit_count: 1_000_000,
+        ..GuestLimits::default()
+    }
 }
 
 /// The section `[limits]`: for every plugin that says nothing else.
@@ -36,12 +32,18 @@ pub struct Ceilings {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct HostLimitsFile {
     memory: Option<ByteSize>,
+    table_elements: Option<usize>,
     #[serde(default, with = "humantime_serde")]
     process_deadline: Option<Duration>,
     #[serde(default, with = "humantime_serde")]
     init_deadline: Option<Duration>,
+    hostcall_bytes: Option<ByteSize>,
+    handles: Option<usize>,
     emit_bytes: Option<ByteSize>,
+    emit_count: Option<usize>,
+    log_line_bytes: Option<ByteSize>,
     log_lines_per_second: Option<u32>,
+    log_burst: Option<u32>,
 }
 
 /// A plugin's own `[limits]`, and the host's `[ceilings]`, which have the same keys.
@@ -49,74 +51,172 @@ pub(super) struct HostLimitsFile {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct LimitsFile {
     memory: Option<ByteSize>,
+    table_elements: Option<usize>,
     #[serde(default, with = "humantime_serde")]
     process_deadline: Option<Duration>,
     #[serde(default, with = "humantime_serde")]
     init_deadline: Option<Duration>,
+    hostcall_bytes: Option<ByteSize>,
+    handles: Option<usize>,
     emit_bytes: Option<ByteSize>,
+    emit_count: Option<usize>,
 }
+
+/// A limit that a plugin may have of its own.
+struct Row {
+    key: &'static str,
+    /// What the file says.
+    asked: fn(&LimitsFile) -> Option<Amount>,
+    /// Where it stands.
+    place: fn(&mut GuestLimits) -> Place<'_>,
+    /// What less than that is refused with.
+    least: (Amount, &'static str),
+}
+
+/// Bytes or pieces; nanoseconds of a time. A row is compared with nothing but itself.
+type Amount = u64;
+
+/// A limit in place.
+enum Place<'a> {
+    Size(&'a mut usize),
+    Time(&'a mut Duration),
+}
+
+const ABOVE_ZERO: (Amount, &str) = (1, "must be above zero");
+
+const ROWS: [Row; 8] = [
+    Row {
+        key: "memory",
+        asked: |file| file.memory.map(|size| size.as_u64()),
+        place: |limits| Place::Size(&mut limits.memory_bytes),
+        least: (1 << 20, "must be at least 1MiB: less does not hold any guest"),
+    },
+    Row {
+        key: "table-elements",
+        asked: |file| file.table_elements.map(|count| count as Amount),
+        place: |limits| Place::Size(&mut limits.table_elements),
+        least: ABOVE_ZERO,
+    },
+    Row {
+        key: "process-deadline",
+        asked: |file| file.process_deadline.map(nanoseconds),
+        place: |limits| Place::Time(&mut limits.process_deadline),
+        least: ABOVE_ZERO,
+    },
+    Row {
+        key: "init-deadline",
+        asked: |file| file.init_deadline.map(nanoseconds),
+        place: |limits| Place::Time(&mut limits.init_deadline),
+        least: ABOVE_ZERO,
+    },
+    Row {
+        key: "hostcall-bytes",
+        asked: |file| file.hostcall_bytes.map(|size| size.as_u64()),
+        place: |limits| Place::Size(&mut limits.hostcall_bytes),
+        least: (64 << 10, "must be at least 64KiB: less does not hold an outcome with a few failures"),
+    },
+    Row {
+        key: "handles",
+        asked: |file| file.handles.map(|count| count as Amount),
+        place: |limits| Place::Size(&mut limits.handles),
+        least: (16, "must be at least 16: what toolchains open before a plugin begins"),
+    },
+    Row {
+        key: "emit-bytes",
+        asked: |file| file.emit_bytes.map(|size| size.as_u64()),
+        place: |limits| Place::Size(&mut limits.emit_bytes),
+        least: (0, ""),
+    },
+    Row {
+        key: "emit-count",
+        asked: |file| file.emit_count.map(|count| count as Amount),
+        place: |limits| Place::Size(&mut limits.emit_count),
+        least: (0, ""),
+    },
+];
+
+// === impl Row ===
+
+impl Row {
+    fn amount(&self, limits: &GuestLimits) -> Amount {
+        let mut limits = *limits;
+        match (self.place)(&mut limits) {
+            Place::Size(size) => *size as Amount,
+            Place::Time(time) => nanoseconds(*time),
+        }
+    }
+
+    fn set(&self, limits: &mut GuestLimits, amount: Amount) {
+        match (self.place)(limits) {
+            Place::Size(size) => *size = usize::try_from(amount).unwrap_or(usize::MAX),
+            Place::Time(time) => *time = Duration::from_nanos(amount),
+        }
+    }
+}
+
+/// A time of five centuries and more is as good as none.
+fn nanoseconds(time: Duration) -> Amount {
+    Amount::try_from(time.as_nanos()).unwrap_or(Amount::MAX)
+}
+
+// === impl HostLimitsFile ===
 
 impl HostLimitsFile {
     /// Problems are named by key, without the section.
     pub(super) fn check(self, defaults: GuestLimits) -> Result<GuestLimits, Problem> {
-        let Self { memory, process_deadline, init_deadline, emit_bytes, log_lines_per_second } = self;
-        let limits = LimitsFile { memory, process_deadline, init_deadline, emit_bytes }.over(defaults)?;
-        Ok(GuestLimits {
-            log_lines_per_second: log_lines_per_second.unwrap_or(defaults.log_lines_per_second),
+        let Self { log_line_bytes, log_lines_per_second, log_burst, .. } = self;
+        let limits = self.shared().over(defaults)?;
+        let limits = GuestLimits {
+            log_line_bytes: log_line_bytes.map_or(limits.log_line_bytes, to_usize),
+            log_lines_per_second: log_lines_per_second.unwrap_or(limits.log_lines_per_second),
+            log_burst: log_burst.unwrap_or(limits.log_burst),
             ..limits
-        })
+        };
+        if limits.log_burst == 0 && limits.log_lines_per_second > 0 {
+            return Err(Problem::new("log-burst", "must be above zero, or no line is ever written"));
+        }
+        Ok(limits)
+    }
+
+    /// What plugins may have of their own, too.
+    fn shared(self) -> LimitsFile {
+        LimitsFile {
+            memory: self.memory,
+            table_elements: self.table_elements,
+            process_deadline: self.process_deadline,
+            init_deadline: self.init_deadline,
+            hostcall_bytes: self.hostcall_bytes,
+            handles: self.handles,
+            emit_bytes: self.emit_bytes,
+            emit_count: self.emit_count,
+        }
     }
 }
 
-impl LimitsFile {
-    pub(super) fn check(self, defaults: Ceilings) -> Result<Ceilings, Problem> {
-        let limits = self.over(GuestLimits {
-            memory_bytes: defaults.memory_bytes,
-            process_deadline: defaults.process_deadline,
-            init_deadline: defaults.init_deadline,
-            emit_bytes: defaults.emit_bytes,
-            ..GuestLimits::default()
-        })?;
-        let GuestLimits { memory_bytes, process_deadline, init_deadline, emit_bytes, .. } = limits;
-        Ok(Ceilings { memory_bytes, process_deadline, init_deadline, emit_bytes })
-    }
+// === impl LimitsFile ===
 
-    /// A plugin's own limits over the general ones.
-    pub(super) fn over(self, general: GuestLimits) -> Result<GuestLimits, Problem> {
-        let limits = GuestLimits {
-            memory_bytes: self.memory.map_or(general.memory_bytes, to_usize),
-            process_deadline: self.process_deadline.unwrap_or(general.process_deadline),
-            init_deadline: self.init_deadline.unwrap_or(general.init_deadline),
-            emit_bytes: self.emit_bytes.map_or(general.emit_bytes, to_usize),
-            ..general
-        };
-        if limits.memory_bytes < 1 << 20 {
-            return Err(Problem::new("memory", "must be at least 1MiB: less does not hold any guest"));
-        }
-        for (key, deadline) in [("process-deadline", limits.process_deadline), ("init-deadline", limits.init_deadline)]
-        {
-            if deadline.is_zero() {
-                return Err(Problem::new(key, "must be above zero"));
+impl LimitsFile {
+    /// A plugin's own limits over the general ones, or the host's ceilings over the default ones.
+    pub(super) fn over(&self, general: GuestLimits) -> Result<GuestLimits, Problem> {
+        let mut limits = general;
+        for row in &ROWS {
+            if let Some(asked) = (row.asked)(self) {
+                row.set(&mut limits, asked);
+            }
+            let (least, why) = row.least;
+            if row.amount(&limits) < least {
+                return Err(Problem::new(row.key, why));
             }
         }
         Ok(limits)
     }
 
     /// Refuses what a manifest may not ask for. What every plugin gets is never too much.
-    pub(super) fn refuse_beyond(&self, ceilings: &Ceilings, general: &GuestLimits) -> Result<(), Problem> {
-        let bytes = |asked: Option<ByteSize>, ceiling: usize, general: usize| {
-            asked.is_some_and(|asked| to_usize(asked) > ceiling.max(general))
-        };
-        let time = |asked: Option<Duration>, ceiling: Duration, general: Duration| {
-            asked.is_some_and(|asked| asked > ceiling.max(general))
-        };
-        for (key, is_beyond) in [
-            ("memory", bytes(self.memory, ceilings.memory_bytes, general.memory_bytes)),
-            ("process-deadline", time(self.process_deadline, ceilings.process_deadline, general.process_deadline)),
-            ("init-deadline", time(self.init_deadline, ceilings.init_deadline, general.init_deadline)),
-            ("emit-bytes", bytes(self.emit_bytes, ceilings.emit_bytes, general.emit_bytes)),
-        ] {
-            if is_beyond {
+    pub(super) fn refuse_beyond(&self, ceilings: &GuestLimits, general: &GuestLimits) -> Result<(), Problem> {
+        for row in &ROWS {
+            let most = row.amount(ceilings).max(row.amount(general));
+            if (row.asked)(self).is_some_and(|asked| asked > most) {
+                let key = row.key;
                 let message = format!(
                     "is more than this host lets a manifest have: ask for less, raise ceilings.{key}, or set it in the \
                      host's section of the plugin"
@@ -171,12 +271,52 @@ mod tests {
     }
 
     #[test]
+    fn every_limit_of_the_table_is_set_by_its_key_and_held_to_its_ceiling() {
+        for row in &ROWS {
+            let general = GuestLimits::default();
+            let most = row.amount(&default_ceilings());
+            assert!(most > row.amount(&general), "{}: a manifest may ask for more than it gets", row.key);
+            let value = |amount: Amount| match row.key {
+                key if key.ends_with("deadline") => format!("\"{amount}ns\""),
+                key if key.ends_with("bytes") || key == "memory" => format!("\"{amount}B\""),
+                _ => amount.to_string(),
+            };
+            // Room for the largest: all instances share the host's memory.
+            let host = "[host]\ninstances-memory = \"1GiB\"";
+            let set = limits(host, &format!("[limits]\n{} = {}", row.key, value(most))).unwrap();
+            assert_eq!(row.amount(&set), most, "{}", row.key);
+            let others = ROWS.iter().filter(|other| other.key != row.key);
+            for other in others {
+                assert_eq!(other.amount(&set), other.amount(&general), "{} changes {}", row.key, other.key);
+            }
+            let refused = limits(host, &format!("[limits]\n{} = {}", row.key, value(most + 1))).unwrap_err();
+            assert!(refused.contains(&format!("limits.{}: is more than this host", row.key)), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_hosts_own_limits_on_logs_are_set_for_all_plugins() {
+        let own = limits("[limits]\nlog-line-bytes = \"1KiB\"\nlog-lines-per-second = 7\nlog-burst = 9", "").unwrap();
+        assert_eq!((own.log_line_bytes, own.log_lines_per_second, own.log_burst), (1 << 10, 7, 9));
+    }
+
+    #[test]
     fn limits_that_cannot_work_are_refused_with_their_place() {
         for (config, manifest, expected) in [
             ("[limits]\nmemory = \"1kB\"", "", "limits.memory: must be at least 1MiB"),
             ("[ceilings]\nprocess-deadline = \"0s\"", "", "ceilings.process-deadline: must be above zero"),
             ("[plugin.alerts.limits]\nmemory = \"1kB\"", "", "plugin.alerts.limits.memory"),
             ("", "[limits]\nlog-lines-per-second = 1000", "unknown field `log-lines-per-second`"),
+            ("", "[limits]\nlog-burst = 1000", "unknown field `log-burst`"),
+            ("[limits]\nlog-burst = 0", "", "limits.log-burst: must be above zero"),
+            ("[limits]\nhandles = 2", "", "limits.handles: must be at least 16"),
+            ("[limits]\nhostcall-bytes = \"1kB\"", "", "limits.hostcall-bytes: must be at least 64KiB"),
+            ("[host]\ninstances-memory = \"32MiB\"", "", "host.instances-memory: must be at least limits.memory"),
+            (
+                "[host]\ninstances-memory = \"64MiB\"",
+                "[limits]\nmemory = \"65MiB\"",
+                "limits.memory: must be at most host.instances-memory",
+            ),
         ] {
             let error = limits(config, manifest).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -15,8 +15,11 @@ pub struct GuestLimits {
     pub process_deadline: Duration,
     /// Wall time of instantiation together with `init`, and of `close`. 5 s: Python guests need about one.
     pub init_deadline: Duration,
-    /// Bytes that may cross from guest to host in one call. 16 MiB: one 10 MiB record and room.
+    /// Bytes that may cross from guest to host in one call: arguments of what it calls, and results of what is called. 16 MiB:
+    /// one 10 MiB record and room.
     pub hostcall_bytes: usize,
+    /// Handles held at once: streams, pollables, errors, requests. 1,024: a well-behaved guest holds a handful.
+    pub handles: usize,
     /// Bytes emitted in one batch. 32 MiB: three of the largest records.
     pub emit_bytes: usize,
     /// Pieces emitted in one batch. 100,000: ten for each record of the largest `GetRecords` reply.
@@ -40,6 +43,7 @@ impl Default for GuestLimits {
             process_deadline: Duration::from_secs(5),
             init_deadline: Duration::from_secs(5),
             hostcall_bytes: 16 << 20,
+            handles: 1_024,
             emit_bytes: 32 << 20,
             emit_count: 100_000,
             state_bytes: 256 << 10,

@@ -66,6 +66,14 @@ pub enum Refusal {
         /// The limit.
         limit: u64,
     },
+    /// There are as many plugins as there may be.
+    #[error(
+        "{limit} plugins are loaded, as many as may be; remove one and put this here again, or raise host.plugins-max"
+    )]
+    TooMany {
+        /// How many there may be.
+        limit: usize,
+    },
     /// It cannot be read.
     #[error("it cannot be read: {message}")]
     Unreadable {

@@ -25,6 +25,7 @@ pub(crate) struct Tracker {
     settle: Duration,
     /// How long a file that looks cut off may take to be completed before it is refused.
     incomplete_grace: Duration,
+    plugins_max: usize,
     files: BTreeMap<String, Tracked>,
 }
 
@@ -70,8 +71,8 @@ struct Tracked {
 }
 
 impl Tracker {
-    pub(crate) fn new(settle: Duration, incomplete_grace: Duration) -> Self {
-        Self { settle, incomplete_grace, files: BTreeMap::new() }
+    pub(crate) fn new(settle: Duration, incomplete_grace: Duration, plugins_max: usize) -> Self {
+        Self { settle, incomplete_grace, plugins_max, files: BTreeMap::new() }
     }
 
     /// Takes in a listing of the folder.
@@ -86,8 +87,13 @@ impl Tracker {
             }
         }
         let mut actions = Vec::new();
+        let mut room =
+            self.plugins_max.saturating_sub(self.files.values().filter(|tracked| tracked.has_place()).count());
         for (file, tracked) in &mut self.files {
-            actions.extend(tracked.act(now, self.settle, file));
+            let had_place = tracked.has_place();
+            let is_room = had_place || room > 0;
+            actions.extend(tracked.act(now, self.settle, file, is_room.then_some(()).ok_or(self.plugins_max)));
+            room -= usize::from(!had_place && tracked.has_place());
         }
         self.files.retain(|_, tracked| tracked.seen.is_some() || tracked.loaded.is_some() || tracked.is_loading);
         actions
@@ -178,17 +184,29 @@ impl Tracked {
         }
     }
 
-    fn act(&mut self, now: Instant, settle: Duration, file: &str) -> Option<Action> {
+    /// Whether it counts as one of the plugins of the host.
+    fn has_place(&self) -> bool {
+        self.loaded.is_some() || self.is_loading
+    }
+
+    /// `room` is the most plugins there may be, if there are as many.
+    fn act(&mut self, now: Instant, settle: Duration, file: &str, room: Result<(), usize>) -> Option<Action> {
         let is_retry_due = self.retry_at.is_some_and(|at| now >= at);
         let has_settled = now.saturating_duration_since(self.since) >= settle;
         if self.is_loading || !has_settled || !(self.is_pending() || is_retry_due) {
             return None;
         }
         match self.seen.clone() {
-            Some(Seen::File(name, stamp)) => {
-                self.is_loading = true;
-                Some(Action::Load { file: file.to_owned(), name, stamp })
-            }
+            Some(Seen::File(name, stamp)) => match room {
+                Ok(()) => {
+                    self.is_loading = true;
+                    Some(Action::Load { file: file.to_owned(), name, stamp })
+                }
+                Err(limit) => {
+                    self.dealt_with = self.seen.clone();
+                    Some(Action::Refuse { file: file.to_owned(), reason: Refusal::TooMany { limit }, keeps: None })
+                }
+            },
             Some(Seen::Refused(reason)) => {
                 self.dealt_with = self.seen.clone();
                 Some(Action::Refuse { file: file.to_owned(), reason, keeps: self.kept() })

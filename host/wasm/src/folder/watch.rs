@@ -27,6 +27,8 @@ pub struct FolderOptions {
     pub path: PathBuf,
     /// Largest file that is read. 32 MiB: twice the largest Python component seen.
     pub file_bytes_max: u64,
+    /// Plugins that are loaded at most; further files are refused. 100: ten times what one host is good for.
+    pub plugins_max: usize,
     /// How long a file must be unchanged before it is read. 40 ms: tools that write in place pause less.
     pub settle: Duration,
     /// How long file events are gathered. 10 ms, so that a thousand small writes are some looks, not a thousand.
@@ -45,6 +47,7 @@ impl FolderOptions {
         Self {
             path: path.into(),
             file_bytes_max: 32 << 20,
+            plugins_max: 100,
             settle: Duration::from_millis(40),
             debounce: Duration::from_millis(10),
             incomplete_grace: Duration::from_secs(1),
@@ -87,7 +90,7 @@ impl PluginFolder {
         const EVENTS_MAX: usize = 64;
         let (events, received) = mpsc::channel(EVENTS_MAX);
         let folder = Self {
-            tracker: Tracker::new(options.settle, options.incomplete_grace),
+            tracker: Tracker::new(options.settle, options.incomplete_grace, options.plugins_max),
             manifests: Manifests::new(options.settle),
             runtime,
             options,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{DEADLINE, batch, context, instance, name, plugin, runtime, tight_limits};
+use crate::support::{CONTRACT_IN_TEXT, DEADLINE, batch, context, instance, name, plugin, runtime, tight_limits};
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::{CloseReason, InstanceContext, Processed, ProcessorFactory};
 use shardmill_wasm::Plugin;
@@ -97,10 +97,13 @@ async fn deep_recursion_is_stopped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_too_big_from_the_start_is_refused_by_its_limit() {
+    let (memories, tables) = ("(memory 0)".repeat(8), "(table 0 funcref)".repeat(33));
     let cases = [
         ("(func $start (call $start)) (start $start)", "stack bytes", 512 << 10),
         ("(memory 600) (memory 600)", "memory bytes", 64 << 20),
         ("(table 60000 funcref) (table 60000 funcref)", "table elements", 100_000),
+        (&memories, "memories", 8),
+        (&tables, "tables", 32),
     ];
     let runtime = runtime(patient());
     let good = plugin(&runtime, "evil").await;
@@ -108,6 +111,52 @@ async fn what_is_too_big_from_the_start_is_refused_by_its_limit() {
         let bomb = runtime.load(name("bomb"), crate::support::starting_with(fields).into()).await.unwrap();
         let attack = bomb.instantiate(context(&[]), None);
         let error = while_others_work(&good, attack).await.err().unwrap();
+        assert_eq!(error, ProcessorError::LimitExceeded { what, limit });
+    }
+}
+
+/// A component that fits the contract, with these fields behind the instance of its module.
+fn followed_by(fields: &str) -> Vec<u8> {
+    const INSTANCE: &str = "(core instance $i (instantiate $m))";
+    wat::parse_str(CONTRACT_IN_TEXT.replace(INSTANCE, &format!("{INSTANCE} {fields}"))).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_taken_from_the_host_in_numbers_is_refused_by_its_limit() {
+    let instances = format!("(core module $empty) {}", "(core instance (instantiate $empty))".repeat(64));
+    let handles = r#"
+      (import "wasi:io/error@0.2.0" (instance $errors (export "error" (type (sub resource)))))
+      (alias export $errors "error" (type $error-resource))
+      (import "wasi:io/streams@0.2.0" (instance $streams
+        (alias outer 1 $error-resource (type $e)) (export "error" (type (eq $e)))
+        (export "output-stream" (type (sub resource)))))
+      (alias export $streams "output-stream" (type $stream))
+      (import "wasi:cli/stdout@0.2.0" (instance $stdout
+        (alias outer 1 $stream (type $s)) (export "output-stream" (type $o (eq $s)))
+        (export "get-stdout" (func (result (own $o))))))
+      (alias export $stdout "get-stdout" (func $get))
+      (core func $lowered (canon lower (func $get)))
+      (core module $hoard (import "h" "get" (func $get (result i32)))
+        (func $start (loop (drop (call $get)) (br 0))) (start $start))
+      (core instance (instantiate $hoard (with "h" (instance (export "get" (func $lowered))))))"#;
+    let random = r#"
+      (import "wasi:random/random@0.2.0" (instance $random
+        (export "get-random-bytes" (func (param "len" u64) (result (list u8))))))
+      (alias export $random "get-random-bytes" (func $get))
+      (core func $lowered (canon lower (func $get) (memory (core memory $i "memory")) (realloc (core func $i "realloc"))))
+      (core module $ask (import "h" "get" (func $get (param i64 i32)))
+        (func $start (call $get (i64.const 65537) (i32.const 0))) (start $start))
+      (core instance (instantiate $ask (with "h" (instance (export "get" (func $lowered))))))"#;
+    let cases = [
+        (instances.as_str(), "core instances", 64),
+        (handles, "handles", 1_024),
+        (random, "random bytes in one call", 64 << 10),
+    ];
+    let runtime = runtime(patient());
+    let good = plugin(&runtime, "evil").await;
+    for (fields, what, limit) in cases {
+        let greedy = runtime.load(name("greedy"), followed_by(fields).into()).await.unwrap();
+        let error = while_others_work(&good, greedy.instantiate(context(&[]), None)).await.err().unwrap();
         assert_eq!(error, ProcessorError::LimitExceeded { what, limit });
     }
 }
@@ -143,6 +192,12 @@ async fn emitting_more_than_a_batch_may_is_an_error_of_the_call_and_the_guest_li
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn emitting_more_pieces_than_a_batch_may_is_an_error_of_the_call_too() {
+    let error = misbehave("many-pieces", patient()).await.unwrap_err();
+    assert!(matches!(&error, ProcessorError::Reported { message } if message.contains("100000 pieces")), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn emitting_to_an_unknown_destination_names_the_known_ones() {
     let error = misbehave("emit-nowhere", patient()).await.unwrap_err();
     assert!(matches!(&error, ProcessorError::Reported { message } if message.contains("known: stdout")), "{error}");
@@ -150,8 +205,10 @@ async fn emitting_to_an_unknown_destination_names_the_known_ones() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn giant_results_are_stopped_or_cut() {
+    // What an exported call returns is held to the same limit as what a guest passes to the host.
     let error = misbehave("many-failures", patient()).await.unwrap_err();
-    assert_eq!(error.fate(), InstanceFate::Dead, "{error}");
+    let what = "bytes passed to the host in one call";
+    assert_eq!(error, ProcessorError::LimitExceeded { what, limit: 16 << 20 });
     let processed = misbehave("giant-message", patient()).await.unwrap();
     assert!(processed.outcome.failures[0].message.len() <= 1_030);
 }

@@ -14,7 +14,7 @@ impl Clock {
 }
 
 fn fixture() -> (Tracker, Clock) {
-    (Tracker::new(SETTLE, GRACE), Clock(Instant::now()))
+    (Tracker::new(SETTLE, GRACE, 2), Clock(Instant::now()))
 }
 
 fn name() -> PluginName {
@@ -139,4 +139,34 @@ fn a_link_in_place_of_a_plugin_is_refused_once_and_the_plugin_stays() {
     let refused = Action::Refuse { file: "orders.wasm".to_owned(), reason, keeps: Some(digest('a')) };
     assert_eq!(tracker.observe(clock.after(SETTLE), &link), [refused]);
     assert_eq!(tracker.observe(clock.after(SETTLE), &link), []);
+}
+
+#[test]
+fn no_more_plugins_are_loaded_than_there_may_be_and_a_loaded_one_is_still_replaced() {
+    let (mut tracker, mut clock) = fixture();
+    let plugin = |letter: char| PluginName::new(&format!("plugin-{letter}")).unwrap();
+    let folder = |letters: &str, size: u64| -> BTreeMap<String, Seen> {
+        let entry = |letter| (format!("plugin-{letter}.wasm"), Seen::File(plugin(letter), stamp(size)));
+        letters.chars().map(entry).collect()
+    };
+    let acts = |actions: &[Action]| -> Vec<String> {
+        let told = |action: &Action| match action {
+            Action::Load { file, .. } => format!("load {file}"),
+            Action::Refuse { file, reason, .. } => format!("refuse {file}: {reason}"),
+            Action::Remove { name } => format!("remove {name}"),
+        };
+        actions.iter().map(told).collect()
+    };
+    tracker.observe(clock.0, &folder("abc", 1));
+    let first = acts(&tracker.observe(clock.after(SETTLE), &folder("abc", 1)));
+    assert_eq!(first[..2], ["load plugin-a.wasm", "load plugin-b.wasm"]);
+    assert!(first[2].starts_with("refuse plugin-c.wasm: 2 plugins are loaded"), "{first:?}");
+    for (letter, digit) in [('a', '1'), ('b', '2')] {
+        let ended = Ended::Loaded(digest(digit));
+        tracker.ended(clock.0, &format!("plugin-{letter}.wasm"), &plugin(letter), stamp(1), ended);
+    }
+    assert!(tracker.is_settled(), "the refused one was told of, once");
+    tracker.observe(clock.0, &folder("abc", 2));
+    let replaced = acts(&tracker.observe(clock.after(SETTLE), &folder("ab", 2)));
+    assert_eq!(replaced, ["load plugin-a.wasm", "load plugin-b.wasm"]);
 }
