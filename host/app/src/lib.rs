@@ -10,6 +10,7 @@ pub mod clock;
 pub mod commands;
 pub mod config;
 pub mod feed;
+pub mod hardening;
 mod host_status;
 pub mod letters;
 pub mod pump;
