@@ -12,7 +12,7 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, DeadLetters, ProcessorFactory, Sink, StreamReader};
 use shardmill_core::stream::StreamRef;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
-use shardmill_wasm::{Runtime, RuntimeOptions};
+use shardmill_wasm::{Endpoint, HttpOptions, Runtime, RuntimeOptions};
 use shardmill_worker::{ByteBudget, Freezer, Ports, RingBudget, SharedStream, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -44,6 +44,20 @@ pub(crate) struct Parts {
 pub(crate) struct Settings {
     pub(crate) plugin: PluginConfig,
     pub(crate) has_manifest: bool,
+}
+
+impl Settings {
+    /// Refuses a version that was built for another contract than the settings want.
+    pub(crate) fn refuse_other_contract(&self, version: &dyn ProcessorFactory) -> Result<(), String> {
+        match (&self.plugin.world, version.contract()) {
+            (Some(wanted), Some(exported)) if !wanted.is_met_by(exported) => Err(format!(
+                "world is {wanted:?}, and the component is built for {exported:?} of the contract: build it for that \
+                 version, or change world",
+                wanted = wanted.to_string(),
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Where output goes.
@@ -95,8 +109,12 @@ impl Host {
         let Some(budget) = ByteBudget::new(config.host.buffer_bytes) else {
             bail!("host.buffer is too small: one GetRecords reply may hold 10 MiB");
         };
-        let runtime_options =
-            RuntimeOptions { cache_dir: config.host.cache.clone(), limits: config.limits, ..RuntimeOptions::default() };
+        let runtime_options = RuntimeOptions {
+            cache_dir: config.host.cache.clone(),
+            limits: config.limits,
+            http: http_options(&config),
+            ..RuntimeOptions::default()
+        };
         let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
         let folder_options = FolderOptions {
             file_bytes_max: config.host.plugin_bytes_max,
@@ -141,6 +159,32 @@ impl Host {
         admin_stop.cancel();
         // Its requests take microseconds; a client that never reads is cut off.
         let _ = tokio::time::timeout(Duration::from_millis(200), admin_task.join_all()).await;
+    }
+}
+
+/// The sinks of `all` that the plugin may emit to.
+pub(crate) fn destinations(all: &[String], settings: &PluginConfig) -> Vec<String> {
+    let is_its = |name: &&String| settings.sinks.as_ref().is_none_or(|own| own.contains(*name));
+    all.iter().filter(is_its).cloned().collect()
+}
+
+/// What holds for plugins' requests. What this host serves, and where its tables are, is for no plugin.
+pub(crate) fn http_options(config: &Config) -> HttpOptions {
+    let endpoints = [&config.aws.kinesis_endpoint, &config.aws.dynamodb_endpoint];
+    let endpoint = |url: &String| {
+        let url = reqwest::Url::parse(url).ok()?;
+        Some(Endpoint { host: url.host_str()?.to_owned(), port: url.port_or_known_default()? })
+    };
+    let aws = endpoints.into_iter().flatten().filter_map(endpoint);
+    let admin = config.host.admin.map(|address| Endpoint {
+        // All of its addresses, of which loopback is the one that would be tried.
+        host: if address.ip().is_unspecified() { "localhost".to_owned() } else { address.ip().to_string() },
+        port: address.port(),
+    });
+    HttpOptions {
+        limits: config.http.limits,
+        addresses: config.http.addresses.clone(),
+        never: aws.chain(admin).collect(),
     }
 }
 
@@ -202,10 +246,11 @@ impl Parts {
             checkpoints: settings.checkpoints,
             backoff: settings.retry,
             failure: settings.failure.clone(),
-            destinations: self.destinations.clone(),
+            destinations: destinations(&self.destinations, settings),
             config: settings.config.clone().into_iter().collect(),
             limits: Some(settings.limits),
-            keeps_state: settings.keeps_state,
+            keeps_state: settings.grants.state,
+            grants: Arc::new(settings.grants.clone()),
         };
         (ports, options)
     }

@@ -2,13 +2,17 @@
 
 mod failure;
 mod file;
+mod grants;
+mod http;
 mod leases;
 mod limits;
 mod manifest;
 mod plugin;
 mod problem;
 mod retrieval;
+mod secrets;
 mod sinks;
+mod streams;
 
 #[cfg(test)]
 mod tests;
@@ -26,10 +30,14 @@ use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_core::stream::{InitialPosition, StreamName, StreamRef};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
+pub use grants::GrantCeilings;
+pub use http::HttpConfig;
 pub use limits::Ceilings;
 pub use manifest::Manifest;
-pub use plugin::{PluginConfig, StreamConfig};
+pub use plugin::PluginConfig;
 pub use retrieval::RetrievalMode;
+pub use secrets::SecretConfig;
+pub use streams::StreamConfig;
 
 use crate::sinks::{HttpSinkOptions, KinesisSinkOptions, LineFormat};
 
@@ -66,6 +74,12 @@ pub struct Config {
     pub limits: GuestLimits,
     /// The most that a manifest may ask for.
     pub ceilings: Ceilings,
+    /// What a manifest may be granted.
+    pub grant_ceilings: GrantCeilings,
+    /// Requests of plugins.
+    pub http: HttpConfig,
+    /// Secrets by name; without their values.
+    pub secrets: BTreeMap<String, SecretConfig>,
     /// The process.
     pub host: HostConfig,
     /// Sinks by name.
@@ -235,7 +249,7 @@ impl Config {
         let file: plugin::PluginFile =
             plugin::overlay(&section, under).try_into().map_err(|error: toml::de::Error| error.to_string())?;
         let allowed = match manifest {
-            Some(manifest) => file.refuse_beyond_manifest(&section, &manifest.table, self),
+            Some(manifest) => file.refuse_beyond_manifest(name, &section, &manifest.table, self),
             None => Ok(()),
         };
         allowed.and_then(|()| file.check(name, self)).map_err(|problem| match manifest {

@@ -10,6 +10,7 @@ use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::{CloseReason, InstanceContext, PortFuture, Processed, RecordProcessor};
 use shardmill_core::stream::{Batch, Emitted};
 use tokio::runtime::Handle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use wasmtime::Store;
 
 use crate::bindings::Plugin as Exports;
@@ -31,6 +32,8 @@ pub(crate) struct Instance {
     /// Keeps the epoch moving.
     _version: Arc<Version>,
     limits: GuestLimits,
+    /// Ends what the guest waits for, if a call is abandoned: nobody would hear of it.
+    _life: DropGuard,
     /// Empty while a call runs, and for ever once one has failed for good.
     running: Option<Box<Running>>,
 }
@@ -59,9 +62,13 @@ impl Instance {
         let limits = context.limits.unwrap_or(*version.runtime.limits());
         let entry = entry("init", limits.init_deadline, &limits);
         let shared = Arc::clone(&version);
+        let life = CancellationToken::new();
+        let guard = life.clone().drop_guard();
         let running = on_blocking_thread(move || {
             let engine = shared.runtime.engine();
-            let mut store = InstanceState::new_store(engine, context, &limits, Arc::clone(&shared.output));
+            let clients = shared.runtime.http_clients();
+            let output = Arc::clone(&shared.output);
+            let mut store = InstanceState::new_store(engine, context, &limits, output, clients, life)?;
             let (exports, instance) = entered(&mut store, entry, async |store| {
                 let instance = shared.pre.instance_pre().instantiate_async(&mut *store).await?;
                 let exports = Exports::new(&mut *store, &instance)?;
@@ -73,7 +80,7 @@ impl Instance {
             Ok(Box::new(Running { store, exports, state }))
         })
         .await?;
-        Ok(Self { _version: version, limits, running: Some(running) })
+        Ok(Self { _version: version, limits, _life: guard, running: Some(running) })
     }
 
     fn take_running(&mut self) -> Result<Box<Running>, ProcessorError> {
@@ -128,7 +135,7 @@ impl Running {
         });
         let emitted = self.store.data_mut().emit.take();
         let result = result
-            .and_then(|outcome| checked(&outcome, batch.records.len()))
+            .and_then(|outcome| checked(&outcome, batch.records.len(), self.store.data().log.redactor()))
             .map(|outcome| Processed { outcome, emitted });
         self.alive_after(result)
     }
@@ -207,13 +214,15 @@ fn entered<T>(
 ) -> Result<T, ProcessorError> {
     let Entry { call: name, deadline, hostcall_bytes } = entry;
     store.data_mut().limiter.forget_denial();
+    store.data_mut().http.open(deadline);
     store.set_epoch_deadline(epochs(deadline));
     let answer = Handle::current().block_on(tokio::time::timeout(deadline + TIMEOUT_GRACE, call(store)));
+    store.data().http.close();
     store.data().end_lines();
     match answer {
         Err(_elapsed) => Err(ProcessorError::DeadlineExceeded { call: name, limit: deadline }),
         Ok(Err(error)) => Err(explain(&error, store.data(), name, deadline, hostcall_bytes)),
-        Ok(Ok(Err(error))) => Err(reported(&error)),
+        Ok(Ok(Err(error))) => Err(reported(&error, store.data().log.redactor())),
         Ok(Ok(Ok(answer))) => Ok(answer),
     }
 }

@@ -15,6 +15,7 @@ mod engine;
 mod failure;
 pub mod folder;
 mod host_functions;
+mod http;
 mod inspection;
 mod instance;
 mod instance_state;
@@ -22,14 +23,22 @@ mod limiter;
 mod load_error;
 mod outcome;
 mod plugin;
+mod redactor;
 mod runtime;
+mod secrets;
 mod signatures;
 mod state_exports;
 mod world;
 
 pub use bytes_kind::BytesKind;
 pub use engine::EngineError;
+pub use http::{Endpoint, HttpOptions};
 pub use inspection::{InspectedImport, Inspection};
 pub use load_error::LoadError;
 pub use plugin::Plugin;
 pub use runtime::{Runtime, RuntimeOptions};
+
+/// Tells the metrics recorder what the metrics are.
+pub fn describe_metrics() {
+    http::metrics::describe();
+}

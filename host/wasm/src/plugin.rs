@@ -30,6 +30,7 @@ pub(crate) struct Version {
     pub(crate) runtime: Runtime,
     name: PluginName,
     digest: PluginDigest,
+    contract: String,
     size: usize,
     compile_time: Duration,
 }
@@ -43,8 +44,8 @@ impl Plugin {
         compiled: Compiled,
     ) -> Self {
         let output = runtime.output_of(&name, runtime.limits());
-        let Compiled { pre, state, compile_time } = compiled;
-        Self { version: Arc::new(Version { pre, state, output, runtime, name, digest, size, compile_time }) }
+        let Compiled { pre, state, contract, compile_time } = compiled;
+        Self { version: Arc::new(Version { pre, state, output, runtime, name, digest, contract, size, compile_time }) }
     }
 
     /// The plugin's name.
@@ -70,6 +71,10 @@ impl ProcessorFactory for Plugin {
 
     fn saves_state(&self) -> bool {
         self.version.state.is_some()
+    }
+
+    fn contract(&self) -> Option<&str> {
+        Some(&self.version.contract)
     }
 
     fn instantiate(

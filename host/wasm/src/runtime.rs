@@ -15,10 +15,11 @@ use wasmtime::component::{Component, Linker};
 use crate::bindings::PluginPre;
 use crate::engine::{Ticker, new_engine};
 use crate::host_functions::{PluginOutput, add_to_linker};
+use crate::http::HttpClients;
 use crate::instance_state::InstanceState;
 use crate::state_exports::StateExports;
 use crate::world::World;
-use crate::{EngineError, Inspection, LoadError, Plugin, signatures};
+use crate::{EngineError, HttpOptions, Inspection, LoadError, Plugin, signatures};
 
 /// What the engine is started with.
 #[derive(Debug, Clone)]
@@ -29,11 +30,14 @@ pub struct RuntimeOptions {
     pub limits: GuestLimits,
     /// Compilations at once. One: a compilation uses every core already.
     pub compilations_max: usize,
+    /// What holds for the HTTP requests of plugins that may make any.
+    pub http: HttpOptions,
 }
 
 impl Default for RuntimeOptions {
     fn default() -> Self {
-        Self { cache_dir: None, limits: GuestLimits::default(), compilations_max: 1 }
+        let (limits, http) = (GuestLimits::default(), HttpOptions::default());
+        Self { cache_dir: None, limits, compilations_max: 1, http }
     }
 }
 
@@ -48,6 +52,7 @@ struct Shared {
     linker: Linker<InstanceState>,
     options: RuntimeOptions,
     compilations: Semaphore,
+    http_clients: HttpClients,
     // Outlives versions: a plugin gets no new budget by being reloaded. One entry a plugin name, so as many as files.
     outputs: Mutex<HashMap<PluginName, Arc<PluginOutput>>>,
     _ticker: Ticker,
@@ -55,6 +60,7 @@ struct Shared {
 
 /// A component that fits the contract.
 pub(crate) struct Compiled {
+    pub(crate) contract: String,
     pub(crate) pre: PluginPre<InstanceState>,
     pub(crate) state: Option<StateExports>,
     pub(crate) compile_time: Duration,
@@ -68,7 +74,15 @@ impl Runtime {
         add_to_linker(&mut linker).map_err(|error| EngineError::Engine(format!("{error:#}")))?;
         let ticker = Ticker::start(&engine)?;
         let compilations = Semaphore::new(options.compilations_max.max(1));
-        let shared = Shared { engine, linker, options, compilations, outputs: Mutex::default(), _ticker: ticker };
+        let shared = Shared {
+            http_clients: HttpClients::new(options.http.clone()),
+            engine,
+            linker,
+            options,
+            compilations,
+            outputs: Mutex::default(),
+            _ticker: ticker,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -85,7 +99,8 @@ impl Runtime {
     }
 
     pub(crate) fn compile(&self, bytes: &[u8]) -> Result<Compiled, LoadError> {
-        World::read(bytes)?.check()?;
+        let world = World::read(bytes)?;
+        world.check()?;
         let started = Instant::now();
         let component = Component::new(&self.shared.engine, bytes).map_err(|error| refused_by_compiler(&error))?;
         let compile_time = started.elapsed();
@@ -93,11 +108,16 @@ impl Runtime {
         let mismatch = |error: wasmtime::Error| LoadError::Mismatch { message: format!("{error:#}") };
         let pre = self.shared.linker.instantiate_pre(&component).map_err(mismatch)?;
         let state = StateExports::of(&component);
-        Ok(Compiled { pre: PluginPre::new(pre).map_err(mismatch)?, state, compile_time })
+        let contract = world.processor_version().unwrap_or_default().to_owned();
+        Ok(Compiled { contract, pre: PluginPre::new(pre).map_err(mismatch)?, state, compile_time })
     }
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.shared.engine
+    }
+
+    pub(crate) fn http_clients(&self) -> &HttpClients {
+        &self.shared.http_clients
     }
 
     pub(crate) fn limits(&self) -> &GuestLimits {

@@ -21,6 +21,7 @@ use shardmill_wasm::{Plugin, Runtime, RuntimeOptions};
 use tokio_util::sync::CancellationToken;
 
 use super::{print, print_json};
+use crate::assembly::{destinations, http_options};
 use crate::cli::ReplayArgs;
 use crate::clock::BootClock;
 use crate::config::{Config, SinkConfig};
@@ -91,10 +92,15 @@ async fn run(
 ) -> anyhow::Result<ReplaySummary> {
     let clients = clients(&config).await?;
     let sinks = open_sinks(&config.sinks, &config.aws, clients.as_ref()).await?;
-    let runtime_options =
-        RuntimeOptions { cache_dir: config.host.cache.clone(), limits: config.limits, ..RuntimeOptions::default() };
+    let runtime_options = RuntimeOptions {
+        cache_dir: config.host.cache.clone(),
+        limits: config.limits,
+        http: http_options(&config),
+        ..RuntimeOptions::default()
+    };
     let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
     let settings = config.settings_of_plugins().map_err(anyhow::Error::msg)?;
+    let names = sinks.names();
     let options = ReplayOptions {
         only,
         attempts: args.attempts,
@@ -102,7 +108,9 @@ async fn run(
         backoff: config.retry,
         worker: config.worker_id.clone(),
         epoch: LeaseCounter(args.epoch),
-        destinations: sinks.names(),
+        destinations: names.clone(),
+        own_destinations: settings.iter().map(|(name, own)| (name.clone(), destinations(&names, own))).collect(),
+        grants: settings.iter().map(|(name, own)| (name.clone(), Arc::new(own.grants.clone()))).collect(),
         limits: settings.iter().map(|(name, own)| (name.clone(), own.limits)).collect(),
         config: settings.into_iter().map(|(name, own)| (name, own.config.into_iter().collect())).collect(),
     };

@@ -14,11 +14,14 @@ use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_worker::{BatchLimits, ReadLimits};
 
 use super::failure::FailureFile;
+use super::grants::CeilingsFile;
+use super::http::HttpRequestsFile;
 use super::leases::LeasesFile;
-use super::limits::{CEILINGS, HostLimitsFile, LimitsFile};
+use super::limits::{CEILINGS, HostLimitsFile};
 use super::plugin::{self, BatchFile, CheckpointFile, PluginFile, RetryFile};
 use super::problem::Problem;
 use super::retrieval::{RetrievalMode, refuse_shared_consumers};
+use super::secrets::{SecretFile, check_secrets};
 use super::sinks::{SinkFile, check_sinks};
 use super::{AwsConfig, Config, HostConfig, OnRemove};
 
@@ -50,7 +53,11 @@ pub(super) struct ConfigFile {
     #[serde(default)]
     limits: HostLimitsFile,
     #[serde(default)]
-    ceilings: LimitsFile,
+    ceilings: CeilingsFile,
+    #[serde(default)]
+    http: HttpRequestsFile,
+    #[serde(default)]
+    secrets: BTreeMap<String, SecretFile>,
     #[serde(default)]
     host: HostFile,
     #[serde(default)]
@@ -127,7 +134,10 @@ impl ConfigFile {
             checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
             retry: self.retry.check(Backoff::standard())?,
             limits: self.limits.check(GuestLimits::default()).map_err(|problem| problem.under("limits"))?,
-            ceilings: self.ceilings.check(CEILINGS).map_err(|problem| problem.under("ceilings"))?,
+            grant_ceilings: self.ceilings.check_grants().map_err(|problem| problem.under("ceilings"))?,
+            ceilings: self.ceilings.limits.check(CEILINGS).map_err(|problem| problem.under("ceilings"))?,
+            http: self.http.check().map_err(|problem| problem.under("http"))?,
+            secrets: check_secrets(self.secrets, folder)?,
             host: self.host.check(folder)?,
             failure: self.failure.check(&sinks).map_err(|problem| problem.under("failure"))?,
             sinks,

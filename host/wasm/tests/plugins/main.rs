@@ -5,6 +5,9 @@
 mod components;
 mod delivery;
 mod folder;
+mod grants;
 mod hostile;
+mod http;
 mod state;
 mod support;
+mod web;
