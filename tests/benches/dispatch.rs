@@ -23,6 +23,7 @@ fn context() -> Arc<InstanceContext> {
         epoch: LeaseCounter(1),
         destinations: vec!["stdout".to_owned()],
         limits: None,
+        grants: Arc::default(),
         config: Vec::new(),
     })
 }

@@ -150,6 +150,7 @@ impl TestFleet {
             config: Vec::new(),
             limits: None,
             keeps_state: false,
+            grants: Arc::default(),
         };
         let stream = Arc::new(FakeStream::new(shards));
         Self {

@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 
 const TARGET: &str = "wasm32-wasip2";
 const PACKAGES: [&str; 4] = ["shardmill-guests", "earthquakes", "flights", "totals"];
-const EXAMPLES: [&str; 5] = ["noop", "echo", "evil", "poison", "versioned"];
+const EXAMPLES: [&str; 6] = ["asking", "noop", "echo", "evil", "poison", "versioned"];
 
-/// The bytes of a guest: `noop`, `echo`, `evil`, `poison`, `earthquakes` or `flights`.
+/// The bytes of a guest: `asking`, `noop`, `echo`, `evil`, `poison`, `earthquakes` or `flights`.
 ///
 /// # Panics
 ///

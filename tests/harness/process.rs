@@ -136,6 +136,13 @@ impl Host {
         line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok()).unwrap_or_default()
     }
 
+    /// Whether a crash of it would leave no core file, as far as its limits say.
+    pub fn leaves_no_core(&self) -> bool {
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.child.id())).unwrap_or_default();
+        let line = limits.lines().find(|line| line.starts_with("Max core file size"));
+        line.is_some_and(|line| line.split_whitespace().skip(4).take(2).eq(["0", "0"]))
+    }
+
     /// Processor time it has used, in hundredths of a second; 0 where the system does not tell.
     pub fn cpu_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();

@@ -268,5 +268,6 @@ pub fn options(stream: &StreamName, application: &str, reads: ReadLimits, retrie
         config: Vec::new(),
         limits: None,
         keeps_state: false,
+        grants: Arc::default(),
     }
 }

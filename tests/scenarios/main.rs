@@ -16,6 +16,7 @@ mod doctor;
 mod explain;
 mod fan_out;
 mod fleet;
+mod grants;
 mod handover;
 mod hostile;
 mod known_answer;

@@ -58,5 +58,6 @@ pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> WorkerOption
         config: Vec::new(),
         limits: None,
         keeps_state: false,
+        grants: std::sync::Arc::default(),
     }
 }

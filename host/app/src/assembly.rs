@@ -47,6 +47,20 @@ pub(crate) struct Settings {
     pub(crate) has_manifest: bool,
 }
 
+impl Settings {
+    /// Refuses a version that was built for another contract than the settings want.
+    pub(crate) fn refuse_other_contract(&self, version: &dyn ProcessorFactory) -> Result<(), String> {
+        match (&self.plugin.world, version.contract()) {
+            (Some(wanted), Some(exported)) if !wanted.is_met_by(exported) => Err(format!(
+                "world is {wanted:?}, and the component is built for {exported:?} of the contract: build it for that \
+                 version, or change world",
+                wanted = wanted.to_string(),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Where output goes.
 pub(crate) struct Outputs {
     pub(crate) sink: Arc<dyn Sink>,
@@ -145,6 +159,12 @@ impl Host {
     }
 }
 
+/// The sinks of `all` that the plugin may emit to.
+pub(crate) fn destinations(all: &[String], settings: &PluginConfig) -> Vec<String> {
+    let is_its = |name: &&String| settings.sinks.as_ref().is_none_or(|own| own.contains(*name));
+    all.iter().filter(is_its).cloned().collect()
+}
+
 impl Parts {
     /// All settings of a plugin, its manifest read anew: a small file, read at most when it changed. The error says what to
     /// mend, and where.
@@ -203,10 +223,11 @@ impl Parts {
             checkpoints: settings.checkpoints,
             backoff: settings.retry,
             failure: settings.failure.clone(),
-            destinations: self.destinations.clone(),
+            destinations: destinations(&self.destinations, settings),
             config: settings.config.clone().into_iter().collect(),
             limits: Some(settings.limits),
-            keeps_state: settings.keeps_state,
+            keeps_state: settings.grants.state,
+            grants: Arc::new(settings.grants.clone()),
         };
         (ports, options)
     }

@@ -171,8 +171,11 @@ pub struct PutArgs {
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The component.
+    /// The component. The manifest beside it is read too.
     pub file: PathBuf,
+    /// The configuration of the host that it is for: says whether the manifest gets what it asks for.
+    #[arg(long)]
+    pub config: Option<PathBuf>,
     /// Print the report as JSON.
     #[arg(long)]
     pub json: bool,

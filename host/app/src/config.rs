@@ -3,13 +3,17 @@
 mod compile;
 mod failure;
 mod file;
+mod grants;
+mod http;
 mod leases;
 mod limits;
 mod manifest;
 mod plugin;
 mod problem;
 mod retrieval;
+mod secrets;
 mod sinks;
+mod streams;
 
 #[cfg(test)]
 mod tests;
@@ -28,9 +32,13 @@ use shardmill_core::stream::{InitialPosition, StreamName, StreamRef};
 use shardmill_wasm::CompileLimits;
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
+pub use grants::GrantCeilings;
+pub use http::HttpConfig;
 pub use manifest::Manifest;
-pub use plugin::{PluginConfig, StreamConfig};
+pub use plugin::PluginConfig;
 pub use retrieval::RetrievalMode;
+pub use secrets::SecretConfig;
+pub use streams::StreamConfig;
 
 use crate::sinks::{HttpSinkOptions, KinesisSinkOptions, LineFormat};
 
@@ -67,8 +75,14 @@ pub struct Config {
     pub limits: GuestLimits,
     /// The most that a manifest may ask for.
     pub ceilings: GuestLimits,
+    /// What a manifest may be granted.
+    pub grant_ceilings: GrantCeilings,
     /// What compiling one plugin may cost.
     pub compile: CompileLimits,
+    /// Requests of plugins.
+    pub http: HttpConfig,
+    /// Secrets by name; without their values.
+    pub secrets: BTreeMap<String, SecretConfig>,
     /// The process.
     pub host: HostConfig,
     /// Sinks by name.
@@ -242,7 +256,7 @@ impl Config {
         let file: plugin::PluginFile =
             plugin::overlay(&section, under).try_into().map_err(|error: toml::de::Error| error.to_string())?;
         let allowed = match manifest {
-            Some(manifest) => file.refuse_beyond_manifest(&section, &manifest.table, self),
+            Some(manifest) => file.refuse_beyond_manifest(name, &section, &manifest.table, self),
             None => Ok(()),
         };
         allowed.and_then(|()| file.check(name, self)).map_err(|problem| match manifest {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use shardmill_wasm::{Compiler, CompilerProgram, RuntimeOptions};
+use shardmill_wasm::{Compiler, CompilerProgram, Endpoint, HttpOptions, RuntimeOptions};
 
 use crate::config::Config;
 
@@ -17,12 +17,33 @@ pub(crate) fn runtime_options(config: &Config) -> std::io::Result<RuntimeOptions
         compiler: compiler()?,
         compile_limits: config.compile,
         instances_memory_bytes: config.host.instances_memory_bytes,
+        http: http_options(config),
     })
 }
 
 /// The same for a command that has no configuration.
 pub(crate) fn default_runtime_options() -> std::io::Result<RuntimeOptions> {
     Ok(RuntimeOptions { compiler: compiler()?, ..RuntimeOptions::default() })
+}
+
+/// What holds for plugins' requests. What this host serves, and where its tables are, is for no plugin.
+fn http_options(config: &Config) -> HttpOptions {
+    let endpoints = [&config.aws.kinesis_endpoint, &config.aws.dynamodb_endpoint];
+    let endpoint = |url: &String| {
+        let url = reqwest::Url::parse(url).ok()?;
+        Some(Endpoint { host: url.host_str()?.to_owned(), port: url.port_or_known_default()? })
+    };
+    let aws = endpoints.into_iter().flatten().filter_map(endpoint);
+    let admin = config.host.admin.map(|address| Endpoint {
+        // All of its addresses, of which loopback is the one that would be tried.
+        host: if address.ip().is_unspecified() { "localhost".to_owned() } else { address.ip().to_string() },
+        port: address.port(),
+    });
+    HttpOptions {
+        limits: config.http.limits,
+        addresses: config.http.addresses.clone(),
+        never: aws.chain(admin).collect(),
+    }
 }
 
 fn compiler() -> std::io::Result<Compiler> {

@@ -11,6 +11,7 @@ pub mod commands;
 pub mod config;
 pub mod engine;
 pub mod feed;
+pub mod hardening;
 mod host_status;
 pub mod letters;
 mod machine;

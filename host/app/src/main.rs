@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use shardmill::cli::{Cli, Command};
-use shardmill::{commands, config::ConfigError, telemetry};
+use shardmill::{commands, config::ConfigError, hardening, telemetry};
 
 /// `EX_USAGE` of sysexits: the command line or the configuration is wrong, and trying again will not help.
 const EXIT_USAGE: u8 = 64;
@@ -15,6 +15,9 @@ fn main() -> ExitCode {
         return commands::compile::execute(args);
     }
     telemetry::start_logging(cli.log_format, cli.command.is_quiet());
+    if let Err(error) = hardening::forbid_core_dumps() {
+        tracing::warn!(%error, "core dumps cannot be switched off; one would hold credentials and secrets");
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

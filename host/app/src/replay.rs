@@ -14,7 +14,7 @@ use anyhow::Context;
 use serde::Serialize;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{LeaseCounter, WorkerId};
-use shardmill_core::plugin::{GuestLimits, PluginName};
+use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName};
 use shardmill_core::ports::{Clock, DeadLetter, InstanceContext, PortFuture, ProcessorFactory, Sink};
 use shardmill_core::stream::{ShardId, StreamName};
 use shardmill_worker::BatchLimits;
@@ -51,6 +51,10 @@ pub struct ReplayOptions {
     pub config: HashMap<String, Vec<(String, String)>>,
     /// What instances of each plugin may use.
     pub limits: HashMap<String, GuestLimits>,
+    /// What each plugin is given beyond that.
+    pub grants: HashMap<String, Arc<PluginGrants>>,
+    /// The sinks that a plugin may emit to, where it does not get all.
+    pub own_destinations: HashMap<String, Vec<String>>,
 }
 
 /// Where the code comes from.
@@ -227,6 +231,7 @@ impl Replay {
             Err(error) => return Ok(Err(format!("{error:#}"))),
         };
         let config = self.options.config.get(source.plugin.as_str()).cloned().unwrap_or_default();
+        let own_destinations = self.options.own_destinations.get(source.plugin.as_str());
         let context = InstanceContext {
             plugin: source.plugin.clone(),
             application: source.application.clone(),
@@ -234,8 +239,9 @@ impl Replay {
             shard: source.shard.clone(),
             worker: self.options.worker.clone(),
             epoch: self.options.epoch,
-            destinations: self.options.destinations.clone(),
+            destinations: own_destinations.unwrap_or(&self.options.destinations).clone(),
             limits: self.options.limits.get(source.plugin.as_str()).copied(),
+            grants: self.options.grants.get(source.plugin.as_str()).cloned().unwrap_or_default(),
             config,
         };
         Ok(Ok(Session::new(version, Arc::new(context))))

@@ -92,8 +92,14 @@ impl Supervisor {
     }
 
     fn offer(&mut self, name: PluginName, plugin: Plugin) {
-        self.status.file_accepted(name.as_str());
         let version: Version = Arc::new(plugin);
+        if let Some(running) = self.running.get(&name).filter(|running| !running.stop.is_cancelled())
+            && let Err(reason) = running.settings.refuse_other_contract(version.as_ref())
+        {
+            tracing::warn!(plugin = %name, reason, "plugin file refused, the version before it runs on");
+            return self.status.file_refused(name.as_str(), &reason);
+        }
+        self.status.file_accepted(name.as_str());
         match self.running.get_mut(&name) {
             Some(running) if running.stop.is_cancelled() => running.next = Some(version),
             Some(running) => {
@@ -106,6 +112,7 @@ impl Supervisor {
     fn start(&mut self, name: PluginName, version: Version) {
         tracing::info!(plugin = %name, digest = %version.digest(), "plugin loaded, starting");
         let made = self.settings(&name).and_then(|settings| {
+            settings.refuse_other_contract(version.as_ref())?;
             let (versions, offered) = watch::channel(Arc::clone(&version));
             let workers = settings.plugin.streams.iter().map(|stream| {
                 let (ports, options) = self.parts.worker(&settings.plugin, stream, offered.clone());
@@ -165,6 +172,10 @@ impl Supervisor {
         }
         let settings = self.settings(&name);
         let Some(running) = self.running.get_mut(&name) else { return };
+        let settings = settings.and_then(|settings| {
+            settings.refuse_other_contract(running.versions.borrow().as_ref())?;
+            Ok(settings)
+        });
         if running.stop.is_cancelled() {
             // It stops for good, or is about to start with what the manifest says by then.
             return;

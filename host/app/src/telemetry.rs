@@ -15,12 +15,13 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is logged unless `SHARDMILL_LOG` or `RUST_LOG` says otherwise: our own state changes, others' warnings.
-const DEFAULT_FILTER: &str = "warn,dynoxide=error,ferrokinesis=error,shardmill=info,shardmill_worker=info,shardmill_aws=info,shardmill_wasm=info,\
+/// What is logged unless `SHARDMILL_LOG` or `RUST_LOG` says otherwise: our own state changes, others' warnings. Not those
+/// of wasmtime-wasi-http: it warns of whatever nonsense a guest passes to it, as often as that does.
+const DEFAULT_FILTER: &str = "warn,dynoxide=error,wasmtime_wasi_http=off,ferrokinesis=error,shardmill=info,shardmill_worker=info,shardmill_aws=info,shardmill_wasm=info,\
                               shardmill_local=info";
 
 /// The same for commands in which the host is a means: only what a plugin logs, and errors.
-const QUIET_FILTER: &str = "error,shardmill::guest=info";
+const QUIET_FILTER: &str = "error,wasmtime_wasi_http=off,shardmill::guest=info";
 
 /// Starts logging; standard output is left to records. Called once, by `main`.
 pub fn start_logging(format: LogFormat, is_quiet: bool) {
@@ -41,5 +42,6 @@ pub fn start_metrics() -> Option<PrometheusHandle> {
     shardmill_worker::metrics::describe();
     shardmill_wasm::metrics::describe();
     crate::sinks::metrics::describe();
+    shardmill_wasm::describe_metrics();
     Some(handle)
 }

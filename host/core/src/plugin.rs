@@ -1,9 +1,19 @@
-//! A plugin as the core sees it: a name, a version, limits.
+//! A plugin as the core sees it: a name, a version, limits, and what it is given.
 
+mod addresses;
+mod contract;
+mod grants;
+mod http_host;
+mod http_limits;
 mod identity;
 mod limits;
 mod processor_error;
 
+pub use addresses::{AddressPolicy, AddressRefusal, InvalidNetwork, Network};
+pub use contract::{CONTRACT, UnknownContract, WantedContract};
+pub use grants::{PluginGrants, SecretSource};
+pub use http_host::{HttpHost, HttpScheme, InvalidHttpHost};
+pub use http_limits::HttpLimits;
 pub use identity::{InvalidPluginName, PluginDigest, PluginName};
 pub use limits::GuestLimits;
 pub use processor_error::{InstanceFate, ProcessorError};

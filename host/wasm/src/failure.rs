@@ -10,6 +10,7 @@ use crate::engine::STACK_BYTES;
 use crate::host_functions::clean;
 use crate::instance_state::{InstanceState, RANDOM_BYTES_MAX};
 use crate::limiter::{INSTANCES_MAX, MEMORIES_MAX, TABLES_MAX};
+use crate::redactor::Redactor;
 
 /// Bytes of a guest's message that are kept: it ends in logs, metrics and dead letters.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 10;
@@ -32,12 +33,13 @@ fn counted(message: &str, state: &InstanceState) -> Option<(&'static str, u64)> 
 }
 
 /// What the guest returned as its error.
-pub(crate) fn reported(error: &GuestError) -> ProcessorError {
+pub(crate) fn reported(error: &GuestError, redactor: &Redactor) -> ProcessorError {
     let (kind, message) = match error {
         GuestError::Misconfigured(message) => ("misconfigured: ", message),
         GuestError::Unavailable(message) => ("unavailable: ", message),
         GuestError::Other(message) => ("", message),
     };
+    let message = redactor.redact(message);
     ProcessorError::Reported { message: clean(&format!("{kind}{message}"), MESSAGE_BYTES_MAX) }
 }
 
@@ -74,5 +76,6 @@ pub(crate) fn explain(
         Some(said) => format!("{said} ({message})"),
         None => message,
     };
+    let message = state.log.redactor().redact(&message);
     ProcessorError::Trapped { message: clean(&message, TRAP_BYTES_MAX) }
 }

@@ -1,5 +1,6 @@
 //! What a plugin may call: one file for each interface that it imports.
 
+mod config;
 mod context;
 mod emit;
 mod line_stream;
@@ -9,7 +10,6 @@ mod metrics;
 mod plugin_output;
 
 use wasmtime::component::{HasSelf, Linker};
-use wasmtime_wasi_config::WasiConfig;
 
 pub(crate) use emit::EmitBuffer;
 pub(crate) use line_stream::LineStream;
@@ -17,13 +17,15 @@ pub(crate) use logging::GuestLog;
 pub(crate) use plugin_output::PluginOutput;
 
 use crate::bindings::shardmill::processor;
+use crate::bindings::wasi::config::store as wasi_config;
 use crate::bindings::wasi::logging::logging as wasi_logging;
 use crate::instance_state::InstanceState;
 
 /// Links everything that plugins are given.
 pub(crate) fn add_to_linker(linker: &mut Linker<InstanceState>) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
-    wasmtime_wasi_config::add_to_linker(linker, |state| WasiConfig::new(&state.config))?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
+    wasi_config::add_to_linker::<_, HasSelf<InstanceState>>(linker, |state| state)?;
     wasi_logging::add_to_linker::<_, HasSelf<InstanceState>>(linker, |state| state)?;
     processor::types::add_to_linker::<_, HasSelf<InstanceState>>(linker, |state| state)?;
     processor::context::add_to_linker::<_, HasSelf<InstanceState>>(linker, |state| state)?;

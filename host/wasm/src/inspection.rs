@@ -22,6 +22,8 @@ pub struct Inspection {
     pub contract: Option<String>,
     /// What it imports.
     pub imports: Vec<InspectedImport>,
+    /// Whether it can make HTTP requests, if it is granted any host.
+    pub sends_http: bool,
     /// What it exports.
     pub exports: Vec<String>,
     /// How long compiling took, if it came to that.
@@ -61,6 +63,7 @@ impl Inspection {
             digest: digest_of(&bytes),
             contract: world.processor_version().map(str::to_owned),
             imports: world.imports.iter().map(import).collect(),
+            sends_http: world.sends_http(),
             exports: world.exports,
             compile_time,
             refusal,

@@ -10,6 +10,7 @@ use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::{CloseReason, InstanceContext, Outcome, PortFuture, Processed, RecordProcessor};
 use shardmill_core::stream::{Batch, Emitted};
 use tokio::runtime::Handle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use wasmtime::Store;
 
 use crate::bindings::Plugin as Exports;
@@ -17,7 +18,7 @@ use crate::bindings::shardmill::processor::types as wit;
 use crate::delivery::{wit_batch, wit_context, wit_reason, wit_records};
 use crate::engine::EPOCH_TICK;
 use crate::failure::{explain, reported};
-use crate::instance_state::InstanceState;
+use crate::instance_state::{InstanceState, Surroundings};
 use crate::metrics;
 use crate::outcome::checked;
 use crate::plugin::Version;
@@ -38,6 +39,8 @@ pub(crate) struct Instance {
     limits: GuestLimits,
     /// When it was ready, and how long that took.
     started: (Instant, Duration),
+    /// Ends what the guest waits for, if a call is abandoned: nobody would hear of it.
+    _life: DropGuard,
     /// Empty while a call runs, and for ever once one has failed for good.
     running: Option<Box<Running>>,
 }
@@ -68,9 +71,13 @@ impl Instance {
         let shared = Arc::clone(&version);
         let share = version.runtime.memory().admit(version.needs.of(&context)).await?;
         let before = Instant::now();
+        let life = CancellationToken::new();
+        let guard = life.clone().drop_guard();
         let running = on_blocking_thread(move || {
             let engine = shared.runtime.engine();
-            let mut store = InstanceState::new_store(engine, context, &limits, Arc::clone(&shared.output), share);
+            let surroundings = Surroundings { output: Arc::clone(&shared.output), share, life };
+            let clients = shared.runtime.http_clients();
+            let mut store = InstanceState::new_store(engine, context, &limits, surroundings, clients)?;
             let (exports, instance) = entered(&mut store, entry, async |store| {
                 let instance = shared.pre.instance_pre().instantiate_async(&mut *store).await?;
                 let exports = Exports::new(&mut *store, &instance)?;
@@ -84,7 +91,8 @@ impl Instance {
         })
         .await
         .inspect_err(|error| count_denial(&version, error))?;
-        Ok(Self { version, limits, started: (Instant::now(), before.elapsed()), running: Some(running) })
+        let started = (Instant::now(), before.elapsed());
+        Ok(Self { version, limits, started, _life: guard, running: Some(running) })
     }
 
     /// How long it stays at least: or one that takes long to make would be made more than it works.
@@ -157,7 +165,7 @@ impl Running {
         });
         let emitted = self.store.data_mut().emit.take();
         let result = result
-            .and_then(|outcome| checked(&outcome, batch.records.len()))
+            .and_then(|outcome| checked(&outcome, batch.records.len(), self.store.data().log.redactor()))
             .and_then(|outcome| self.unless_short_of_memory(outcome))
             .map(|outcome| Processed { outcome, emitted });
         self.alive_after(result)
@@ -248,8 +256,10 @@ fn entered<T>(
 ) -> Result<T, ProcessorError> {
     let Entry { call: name, deadline, hostcall_bytes } = entry;
     store.data_mut().limiter.forget_denial();
+    store.data_mut().http.open(deadline);
     store.set_epoch_deadline(epochs(deadline));
     let answer = Handle::current().block_on(tokio::time::timeout(deadline + TIMEOUT_GRACE, call(store)));
+    store.data().http.close();
     store.data().end_lines();
     let share = store.data().limiter.share();
     match answer {
@@ -258,7 +268,7 @@ fn entered<T>(
         _ if share.is_denied() => Err(share.denial()),
         Err(_elapsed) => Err(ProcessorError::DeadlineExceeded { call: name, limit: deadline }),
         Ok(Err(error)) => Err(explain(&error, store.data(), name, deadline, hostcall_bytes)),
-        Ok(Ok(Err(error))) => Err(reported(&error)),
+        Ok(Ok(Err(error))) => Err(reported(&error, store.data().log.redactor())),
     }
 }
 

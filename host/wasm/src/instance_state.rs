@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
-use shardmill_core::plugin::GuestLimits;
+use shardmill_core::plugin::{GuestLimits, PluginGrants, ProcessorError};
 use shardmill_core::ports::InstanceContext;
+use tokio_util::sync::CancellationToken;
 use wasmtime::component::ResourceTable;
 use wasmtime::{Engine, Store};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
-use wasmtime_wasi_config::WasiConfigVariables;
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use crate::host_functions::{EmitBuffer, GuestLog, LineStream, PluginOutput};
+use crate::http::{HttpClients, Outgoing};
 use crate::limiter::GuestLimiter;
 use crate::memory_budget::MemoryShare;
+use crate::redactor::Redactor;
+use crate::secrets::Secrets;
 
 /// Random bytes in one call. Seeds take 32.
 pub(crate) const RANDOM_BYTES_MAX: u64 = 64 << 10;
@@ -25,10 +29,21 @@ pub(crate) struct InstanceState {
     pub(crate) output: Arc<PluginOutput>,
     pub(crate) stdout: LineStream,
     pub(crate) stderr: LineStream,
-    pub(crate) config: WasiConfigVariables,
     pub(crate) handles_max: usize,
+    pub(crate) secrets: Secrets,
+    pub(crate) http: Outgoing,
+    http_fields: WasiHttpCtx,
     table: ResourceTable,
     wasi: WasiCtx,
+}
+
+/// What an instance is given by its host, beyond who it is.
+pub(crate) struct Surroundings {
+    pub(crate) output: Arc<PluginOutput>,
+    /// Of the memory of all instances.
+    pub(crate) share: MemoryShare,
+    /// Cancelled when nobody waits for the instance any more.
+    pub(crate) life: CancellationToken,
 }
 
 impl InstanceState {
@@ -36,10 +51,13 @@ impl InstanceState {
         engine: &Engine,
         identity: Arc<InstanceContext>,
         limits: &GuestLimits,
-        output: Arc<PluginOutput>,
-        share: MemoryShare,
-    ) -> Store<Self> {
-        let log = GuestLog::new(&identity, limits, Arc::clone(&output));
+        surroundings: Surroundings,
+        clients: &HttpClients,
+    ) -> Result<Store<Self>, ProcessorError> {
+        let Surroundings { output, share, life } = surroundings;
+        let secrets = Secrets::read(&identity.grants.secrets)?;
+        let log = GuestLog::new(&identity, limits, Arc::clone(&output), Redactor::of(&secrets));
+        let http = Outgoing::new(identity.plugin.as_str(), &identity.grants, clients, log.clone(), life)?;
         let stdout = LineStream::stdout(log.clone());
         let stderr = LineStream::stderr(log.clone());
         let mut table = ResourceTable::new();
@@ -47,8 +65,10 @@ impl InstanceState {
         let state = Self {
             limiter: GuestLimiter::new(limits, share),
             emit: EmitBuffer::new(&identity, limits),
-            config: identity.config.iter().cloned().collect(),
-            wasi: empty_wasi(&stdout, &stderr),
+            wasi: wasi(&stdout, &stderr, &identity.grants),
+            http_fields: http.fields(),
+            http,
+            secrets,
             identity,
             handles_max: limits.handles,
             log,
@@ -62,7 +82,7 @@ impl InstanceState {
         store.set_hostcall_fuel(limits.hostcall_bytes);
         store.set_max_component_handles(limits.handles);
         store.epoch_deadline_trap();
-        store
+        Ok(store)
     }
 
     /// Writes out what the guest logged without ending the line, and how much was dropped.
@@ -73,10 +93,16 @@ impl InstanceState {
     }
 }
 
-/// All of WASI 0.2 and nothing behind it: no environment, arguments, files, sockets or name lookup.
-fn empty_wasi(stdout: &LineStream, stderr: &LineStream) -> WasiCtx {
-    WasiCtx::builder()
-        .stdout(stdout.clone())
+/// All of WASI 0.2 and nothing behind it but granted variables: no arguments, files, sockets or name lookup.
+fn wasi(stdout: &LineStream, stderr: &LineStream, grants: &PluginGrants) -> WasiCtx {
+    let mut wasi = WasiCtx::builder();
+    for name in &grants.env {
+        // What is not set here is not set there, and what is not text cannot be passed on.
+        if let Ok(value) = std::env::var(name) {
+            wasi.env(name, value);
+        }
+    }
+    wasi.stdout(stdout.clone())
         .stderr(stderr.clone())
         .max_random_size(RANDOM_BYTES_MAX)
         .allow_tcp(false)
@@ -89,5 +115,11 @@ fn empty_wasi(stdout: &LineStream, stderr: &LineStream) -> WasiCtx {
 impl WasiView for InstanceState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl WasiHttpView for InstanceState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { hooks: &mut self.http, table: &mut self.table, ctx: &mut self.http_fields }
     }
 }

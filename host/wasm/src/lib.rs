@@ -17,6 +17,7 @@ mod engine;
 mod failure;
 pub mod folder;
 mod host_functions;
+mod http;
 mod inspection;
 mod instance;
 mod instance_state;
@@ -27,7 +28,9 @@ pub mod metrics;
 mod needs;
 mod outcome;
 mod plugin;
+mod redactor;
 mod runtime;
+mod secrets;
 mod signatures;
 mod state_exports;
 mod world;
@@ -35,7 +38,13 @@ mod world;
 pub use bytes_kind::BytesKind;
 pub use compiler::{CompileFailure, CompileJob, CompileLimits, Compiler, CompilerProgram};
 pub use engine::EngineError;
+pub use http::{Endpoint, HttpOptions};
 pub use inspection::{InspectedImport, Inspection};
 pub use load_error::LoadError;
 pub use plugin::Plugin;
 pub use runtime::{Runtime, RuntimeOptions};
+
+/// Tells the metrics recorder what the metrics are.
+pub fn describe_metrics() {
+    http::metrics::describe();
+}

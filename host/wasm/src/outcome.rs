@@ -8,12 +8,13 @@ use shardmill_core::ports::{Commit, FailureKind, Outcome, RecordFailure};
 use crate::bindings::shardmill::processor::types as wit;
 use crate::failure::MESSAGE_BYTES_MAX;
 use crate::host_functions::clean;
+use crate::redactor::Redactor;
 
 /// Longest wait that a guest may ask for. An hour is a long outage of what it depends on; more is a mistake in units.
 const RETRY_AFTER_MAX: Duration = Duration::from_hours(1);
 
 /// Checks an outcome against the batch that it is about.
-pub(crate) fn checked(outcome: &wit::Outcome, records: usize) -> Result<Outcome, ProcessorError> {
+pub(crate) fn checked(outcome: &wit::Outcome, records: usize, redactor: &Redactor) -> Result<Outcome, ProcessorError> {
     let invalid = |message: String| ProcessorError::InvalidOutcome { message };
     let mut next = 0;
     for failure in &outcome.failures {
@@ -34,16 +35,17 @@ pub(crate) fn checked(outcome: &wit::Outcome, records: usize) -> Result<Outcome,
         }
     };
     let retry_after = outcome.retry_after_ms.map(|ms| Duration::from_millis(ms).min(RETRY_AFTER_MAX));
-    Ok(Outcome { failures: outcome.failures.iter().map(failure).collect(), commit, retry_after })
+    let failures = outcome.failures.iter().map(|one| failure(one, redactor)).collect();
+    Ok(Outcome { failures, commit, retry_after })
 }
 
-fn failure(failure: &wit::Failure) -> RecordFailure {
+fn failure(failure: &wit::Failure, redactor: &Redactor) -> RecordFailure {
     RecordFailure {
         index: failure.index,
         kind: match failure.kind {
             wit::FailureKind::Retry => FailureKind::Retry,
             wit::FailureKind::Reject => FailureKind::Reject,
         },
-        message: clean(&failure.message, MESSAGE_BYTES_MAX),
+        message: clean(&redactor.redact(&failure.message), MESSAGE_BYTES_MAX),
     }
 }

@@ -32,6 +32,7 @@ pub(crate) struct Version {
     pub(crate) runtime: Runtime,
     name: PluginName,
     digest: PluginDigest,
+    contract: String,
     size: usize,
     compile_time: Duration,
 }
@@ -45,9 +46,10 @@ impl Plugin {
         compiled: Compiled,
     ) -> Self {
         let output = runtime.output_of(&name, runtime.limits());
-        let Compiled { pre, state, compile_time } = compiled;
+        let Compiled { pre, state, contract, compile_time } = compiled;
         let needs = Needs::default();
-        Self { version: Arc::new(Version { pre, state, output, needs, runtime, name, digest, size, compile_time }) }
+        let version = Version { pre, state, output, needs, runtime, name, digest, contract, size, compile_time };
+        Self { version: Arc::new(version) }
     }
 
     /// The plugin's name.
@@ -79,6 +81,10 @@ impl ProcessorFactory for Plugin {
 
     fn saves_state(&self) -> bool {
         self.version.state.is_some()
+    }
+
+    fn contract(&self) -> Option<&str> {
+        Some(&self.version.contract)
     }
 
     fn instantiate(

@@ -17,11 +17,12 @@ use crate::code_cache::CodeCache;
 use crate::compiler::compile_in_child;
 use crate::engine::{Ticker, new_engine};
 use crate::host_functions::{PluginOutput, add_to_linker};
+use crate::http::HttpClients;
 use crate::instance_state::InstanceState;
 use crate::memory_budget::MemoryBudget;
 use crate::state_exports::StateExports;
 use crate::world::World;
-use crate::{CompileLimits, Compiler, EngineError, Inspection, LoadError, Plugin, signatures};
+use crate::{CompileLimits, Compiler, EngineError, HttpOptions, Inspection, LoadError, Plugin, signatures};
 
 /// Compilations at once. One: it may use every core that it is given, and a temporary cache is emptied after each.
 const COMPILATIONS_MAX: usize = 1;
@@ -39,6 +40,8 @@ pub struct RuntimeOptions {
     pub compile_limits: CompileLimits,
     /// Linear memory of all instances together, in bytes.
     pub instances_memory_bytes: usize,
+    /// What holds for the HTTP requests of plugins that may make any.
+    pub http: HttpOptions,
 }
 
 impl Default for RuntimeOptions {
@@ -50,6 +53,7 @@ impl Default for RuntimeOptions {
             compile_limits: CompileLimits::default(),
             // 16 instances at the limit of one, or some 900 small ones.
             instances_memory_bytes: 1 << 30,
+            http: HttpOptions::default(),
         }
     }
 }
@@ -68,6 +72,7 @@ struct Shared {
     memory: MemoryBudget,
     options: RuntimeOptions,
     compilations: Semaphore,
+    http_clients: HttpClients,
     // Outlives versions: a plugin gets no new budget by being reloaded. One entry a plugin name, so as many as files.
     outputs: Mutex<HashMap<PluginName, Arc<PluginOutput>>>,
     _ticker: Ticker,
@@ -75,6 +80,7 @@ struct Shared {
 
 /// A component that fits the contract.
 pub(crate) struct Compiled {
+    pub(crate) contract: String,
     pub(crate) pre: PluginPre<InstanceState>,
     pub(crate) state: Option<StateExports>,
     pub(crate) compile_time: Duration,
@@ -92,10 +98,17 @@ impl Runtime {
         let mut linker = Linker::new(&engine);
         add_to_linker(&mut linker).map_err(|error| EngineError::Engine(format!("{error:#}")))?;
         let ticker = Ticker::start(&engine)?;
-        let compilations = Semaphore::new(COMPILATIONS_MAX);
-        let outputs = Mutex::default();
-        let memory = MemoryBudget::new(options.instances_memory_bytes);
-        let shared = Shared { engine, linker, code_cache, memory, options, compilations, outputs, _ticker: ticker };
+        let shared = Shared {
+            compilations: Semaphore::new(COMPILATIONS_MAX),
+            http_clients: HttpClients::new(options.http.clone()),
+            memory: MemoryBudget::new(options.instances_memory_bytes),
+            outputs: Mutex::default(),
+            engine,
+            linker,
+            code_cache,
+            options,
+            _ticker: ticker,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -123,11 +136,15 @@ impl Runtime {
         // The permit is held here, not on a thread: waiting compilations occupy none.
         let _permit = self.shared.compilations.acquire().await.map_err(|error| host(error.to_string()))?;
         let read = bytes.clone();
-        on_blocking_thread(move || World::read(&read)?.check()).await??;
+        let world = on_blocking_thread(move || {
+            let world = World::read(&read)?;
+            world.check().map(|()| world)
+        })
+        .await??;
         let started = Instant::now();
         self.compile_apart(&bytes).await?;
         let runtime = self.clone();
-        on_blocking_thread(move || runtime.link(&bytes, started)).await?
+        on_blocking_thread(move || runtime.link(&world, &bytes, started)).await?
     }
 
     /// Has another process fill the cache, if there is one to do it.
@@ -139,7 +156,7 @@ impl Runtime {
         compiled.inspect_err(|_| code.sweep())
     }
 
-    fn link(&self, bytes: &[u8], started: Instant) -> Result<Compiled, LoadError> {
+    fn link(&self, world: &World, bytes: &[u8], started: Instant) -> Result<Compiled, LoadError> {
         // Another process has shown that this stays within the limits: should its code be gone again, compiling it costs
         // no more.
         let component = Component::new(&self.shared.engine, bytes)
@@ -152,7 +169,8 @@ impl Runtime {
         let mismatch = |error: wasmtime::Error| LoadError::Mismatch { message: format!("{error:#}") };
         let pre = self.shared.linker.instantiate_pre(&component).map_err(mismatch)?;
         let state = StateExports::of(&component);
-        Ok(Compiled { pre: PluginPre::new(pre).map_err(mismatch)?, state, compile_time })
+        let contract = world.processor_version().unwrap_or_default().to_owned();
+        Ok(Compiled { contract, pre: PluginPre::new(pre).map_err(mismatch)?, state, compile_time })
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -161,6 +179,10 @@ impl Runtime {
 
     pub(crate) fn memory(&self) -> &MemoryBudget {
         &self.shared.memory
+    }
+
+    pub(crate) fn http_clients(&self) -> &HttpClients {
+        &self.shared.http_clients
     }
 
     pub(crate) fn limits(&self) -> &GuestLimits {

@@ -24,10 +24,12 @@ const GRANTED: [&str; 4] = [
 ];
 /// Drafts match in full only.
 const GRANTED_DRAFTS: [&str; 2] = ["wasi:logging/logging@0.1.0-draft", "wasi:config/store@0.2.0-rc.1"];
-/// Packages of WASI 0.2. Files and sockets are there in name only, with nothing behind them but denials: most toolchains
-/// import them unasked.
-const GRANTED_WASI: [&str; 6] =
-    ["wasi:io/", "wasi:clocks/", "wasi:random/", "wasi:cli/", "wasi:filesystem/", "wasi:sockets/"];
+/// Packages of WASI 0.2. Files and sockets, and HTTP without a grant, are there in name only, with nothing behind them but
+/// denials: most toolchains import them unasked.
+const GRANTED_WASI: [&str; 7] =
+    ["wasi:io/", "wasi:clocks/", "wasi:random/", "wasi:cli/", "wasi:filesystem/", "wasi:sockets/", "wasi:http/"];
+/// What a component imports that makes HTTP requests, before its version.
+const SENDS_HTTP: &str = "wasi:http/outgoing-handler@";
 
 /// The outside of a component.
 #[derive(Debug, Default)]
@@ -84,6 +86,11 @@ impl World {
         }
         let imports: Vec<String> = self.imports.iter().filter(|name| !is_granted(name)).cloned().collect();
         if imports.is_empty() { Ok(()) } else { Err(LoadError::UnknownImports { imports }) }
+    }
+
+    /// Whether it can make HTTP requests, if it is granted any host.
+    pub(crate) fn sends_http(&self) -> bool {
+        self.imports.iter().any(|name| name.starts_with(SENDS_HTTP))
     }
 
     /// The version of the contract that it was built against; empty if it names none.

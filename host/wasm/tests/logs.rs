@@ -5,13 +5,14 @@
 #[path = "plugins/support.rs"]
 mod support;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use shardmill_core::plugin::GuestLimits;
+use shardmill_core::plugin::{GuestLimits, PluginGrants, SecretSource};
 use shardmill_core::ports::ProcessorFactory;
-use support::{batch, context, instance, plugin, runtime};
+use support::{ask, asking, batch, context, instance, plugin, runtime};
 
 #[derive(Clone, Default)]
 struct Captured(Arc<Mutex<Vec<u8>>>);
@@ -35,7 +36,7 @@ impl Captured {
 
 /// One test for all, because a subscriber that sees blocking threads must be the process's own.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_flood_is_cut_counted_and_made_safe() {
+async fn what_a_guest_logs_is_cut_counted_made_safe_and_free_of_secrets() {
     let captured = Captured::default();
     let writer = captured.clone();
     tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
@@ -73,4 +74,34 @@ async fn a_log_flood_is_cut_counted_and_made_safe() {
     let lines = captured.lines();
     assert_eq!(lines.len(), 1);
     assert!(lines[0].len() < 1_500 && !lines[0].contains('\u{1b}'), "{}", lines[0].len());
+    no_secret_is_logged(&captured).await;
+}
+
+/// Also where a line is cut in the middle of one, and in the reason for a trap.
+async fn no_secret_is_logged(captured: &Captured) {
+    const SECRET: &str = "hush-hush-4711";
+    const LINE_BYTES: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("api");
+    std::fs::write(&path, SECRET).unwrap();
+    let secrets = BTreeMap::from([("api".to_owned(), SecretSource::File(path))]);
+    let runtime = runtime(GuestLimits { log_line_bytes: LINE_BYTES, ..GuestLimits::default() });
+    let mut guest = asking(&runtime, PluginGrants { secrets, ..PluginGrants::default() }, &[]).await.unwrap();
+    captured.0.lock().unwrap().clear();
+    ask(&mut *guest, "log secret.api").await.unwrap();
+    for padding in 0..LINE_BYTES + 2 {
+        ask(&mut *guest, &format!("print {padding} secret.api")).await.unwrap();
+    }
+    ask(&mut *guest, "http GET http://hush-hush-4711.example.org/").await.unwrap();
+    ask(&mut *guest, "panic secret.api").await.unwrap_err();
+    let lines = captured.lines();
+    assert!(lines.iter().any(|line| line.contains("logged in with [secret] today")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("xx[secret]")), "{lines:?}");
+    assert!(
+        lines.iter().any(|line| line.contains("https://[secret].example.org is denied")
+            || line.contains("http://[secret].example.org is denied")),
+        "{lines:?}"
+    );
+    let told: Vec<_> = lines.iter().filter(|line| line.contains(&SECRET[..5])).collect();
+    assert!(told.is_empty(), "{told:?}");
 }

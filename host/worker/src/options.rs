@@ -1,12 +1,13 @@
 //! A worker's settings, checked once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, PolicyProblem};
 use shardmill_core::plan::Balance;
-use shardmill_core::plugin::{GuestLimits, PluginName};
+use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName};
 use shardmill_core::stream::{FanOutConsumer, InitialPosition, StreamName};
 
 use crate::retrieval::Retrieval;
@@ -46,6 +47,8 @@ pub struct WorkerOptions {
     pub limits: Option<GuestLimits>,
     /// Whether the plugin's state is kept with each checkpoint.
     pub keeps_state: bool,
+    /// What the plugin is given beyond computing.
+    pub grants: Arc<PluginGrants>,
 }
 
 /// How leases are kept.

@@ -6,10 +6,12 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use indicatif::HumanBytes;
 use serde_json::json;
+use shardmill_core::plugin::PluginName;
 use shardmill_wasm::{Inspection, Runtime};
 
 use super::{print, print_json};
 use crate::cli::CheckArgs;
+use crate::config::{Config, Manifest};
 use crate::engine::default_runtime_options;
 
 pub(super) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
@@ -17,18 +19,47 @@ pub(super) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
     let options = default_runtime_options().context("cannot find the compiler")?;
     let runtime = Runtime::new(options).context("cannot start the Wasm engine")?;
     let inspection = runtime.inspect(Bytes::from(bytes)).await?;
+    let grants = Grants::of(args)?;
     if args.json {
-        print_json(&as_json(&inspection))?;
+        print_json(&as_json(&inspection, &grants))?;
     } else {
-        print(as_text(&inspection).trim_end());
+        print(as_text(&inspection, &grants).trim_end());
     }
-    match inspection.refusal {
+    let refusal = inspection.refusal.as_ref().map(ToString::to_string).or_else(|| grants.given.clone()?.err());
+    match refusal {
         Some(refusal) => bail!("the host would refuse {}: {refusal}", args.file.display()),
         None => Ok(()),
     }
 }
 
-fn as_json(inspection: &Inspection) -> serde_json::Value {
+/// What the manifest asks for, and what becomes of it.
+struct Grants {
+    asked: Vec<String>,
+    /// Whether the host gives it, if one is named; its problem if not.
+    given: Option<Result<(), String>>,
+}
+
+impl Grants {
+    fn of(args: &CheckArgs) -> anyhow::Result<Self> {
+        let manifest = Manifest::read(&args.file.with_extension("toml"))?;
+        let asked = manifest.as_ref().map(Manifest::asks).unwrap_or_default();
+        let Some(config) = &args.config else { return Ok(Self { asked, given: None }) };
+        let stem = args.file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let name = PluginName::new(stem).with_context(|| format!("{} names no plugin", args.file.display()))?;
+        let settings = Config::load(config)?.of_plugin(&name, manifest.as_ref());
+        Ok(Self { asked, given: Some(settings.map(drop)) })
+    }
+
+    fn verdict(&self) -> &'static str {
+        match self.given {
+            None => "asked",
+            Some(Ok(())) => "given",
+            Some(Err(_)) => "asked, refused",
+        }
+    }
+}
+
+fn as_json(inspection: &Inspection, grants: &Grants) -> serde_json::Value {
     let import =
         |import: &shardmill_wasm::InspectedImport| json!({ "name": import.name, "granted": import.is_granted });
     json!({
@@ -39,11 +70,15 @@ fn as_json(inspection: &Inspection) -> serde_json::Value {
         "compile-ms": inspection.compile_time.map(|time| time.as_secs_f64() * 1e3),
         "imports": inspection.imports.iter().map(import).collect::<Vec<_>>(),
         "exports": inspection.exports,
+        "sends-http": inspection.sends_http,
+        "grants-asked": grants.asked,
+        "grants-given": grants.given.as_ref().map(Result::is_ok),
+        "grants-refusal": grants.given.as_ref().and_then(|given| given.as_ref().err()),
         "refusal": inspection.refusal.as_ref().map(ToString::to_string),
     })
 }
 
-fn as_text(inspection: &Inspection) -> String {
+fn as_text(inspection: &Inspection, grants: &Grants) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "what      {}", inspection.kind);
@@ -62,7 +97,14 @@ fn as_text(inspection: &Inspection) -> String {
     for export in &inspection.exports {
         let _ = writeln!(text, "exports   {export}");
     }
-    let verdict = if inspection.refusal.is_none() { "would be run" } else { "would be refused" };
+    for asked in &grants.asked {
+        let _ = writeln!(text, "grant     {asked:48} {}", grants.verdict());
+    }
+    if inspection.sends_http && !grants.asked.iter().any(|asked| asked.starts_with("http ")) {
+        let _ = writeln!(text, "grant     {:48} not asked: its requests are denied", "http");
+    }
+    let is_refused = inspection.refusal.is_some() || matches!(grants.given, Some(Err(_)));
+    let verdict = if !is_refused { "would be run" } else { "would be refused" };
     let _ = writeln!(text, "verdict   {verdict}");
     text
 }

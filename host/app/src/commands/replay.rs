@@ -21,6 +21,7 @@ use shardmill_wasm::{Plugin, Runtime};
 use tokio_util::sync::CancellationToken;
 
 use super::{print, print_json};
+use crate::assembly::destinations;
 use crate::cli::ReplayArgs;
 use crate::clock::BootClock;
 use crate::config::{Config, SinkConfig};
@@ -95,6 +96,7 @@ async fn run(
     let runtime_options = runtime_options(&config).context("cannot find the compiler")?;
     let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
     let settings = config.settings_of_plugins().map_err(anyhow::Error::msg)?;
+    let names = sinks.names();
     let options = ReplayOptions {
         only,
         attempts: args.attempts,
@@ -102,7 +104,9 @@ async fn run(
         backoff: config.retry,
         worker: config.worker_id.clone(),
         epoch: LeaseCounter(args.epoch),
-        destinations: sinks.names(),
+        destinations: names.clone(),
+        own_destinations: settings.iter().map(|(name, own)| (name.clone(), destinations(&names, own))).collect(),
+        grants: settings.iter().map(|(name, own)| (name.clone(), Arc::new(own.grants.clone()))).collect(),
         limits: settings.iter().map(|(name, own)| (name.clone(), own.limits)).collect(),
         config: settings.into_iter().map(|(name, own)| (name, own.config.into_iter().collect())).collect(),
     };

@@ -15,11 +15,14 @@ use shardmill_worker::{BatchLimits, ReadLimits};
 
 use super::compile::CompileFile;
 use super::failure::FailureFile;
+use super::grants::CeilingsFile;
+use super::http::HttpRequestsFile;
 use super::leases::LeasesFile;
-use super::limits::{HostLimitsFile, LimitsFile, default_ceilings};
+use super::limits::{HostLimitsFile, default_ceilings};
 use super::plugin::{self, BatchFile, CheckpointFile, PluginFile, RetryFile};
 use super::problem::Problem;
 use super::retrieval::{RetrievalMode, refuse_shared_consumers};
+use super::secrets::{SecretFile, check_secrets};
 use super::sinks::{SinkFile, check_sinks};
 use super::{AwsConfig, Config, HostConfig, OnRemove};
 use crate::machine::memory_bytes;
@@ -55,7 +58,11 @@ pub(super) struct ConfigFile {
     #[serde(default)]
     limits: HostLimitsFile,
     #[serde(default)]
-    ceilings: LimitsFile,
+    ceilings: CeilingsFile,
+    #[serde(default)]
+    http: HttpRequestsFile,
+    #[serde(default)]
+    secrets: BTreeMap<String, SecretFile>,
     #[serde(default)]
     compile: CompileFile,
     #[serde(default)]
@@ -136,8 +143,11 @@ impl ConfigFile {
             batches: self.batch.check(BatchLimits::default())?,
             checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
             retry: self.retry.check(Backoff::standard())?,
-            ceilings: self.ceilings.over(default_ceilings()).map_err(|problem| problem.under("ceilings"))?,
+            grant_ceilings: self.ceilings.check_grants().map_err(|problem| problem.under("ceilings"))?,
+            ceilings: self.ceilings.limits.over(default_ceilings()).map_err(|problem| problem.under("ceilings"))?,
             compile: self.compile.check().map_err(|problem| problem.under("compile"))?,
+            http: self.http.check().map_err(|problem| problem.under("http"))?,
+            secrets: check_secrets(self.secrets, folder)?,
             host: self.host.check(folder, &limits)?,
             limits,
             failure: self.failure.check(&sinks).map_err(|problem| problem.under("failure"))?,

@@ -54,6 +54,13 @@ impl Manifest {
         Self::parse(path, text).map(Some).map_err(invalid)
     }
 
+    /// What it asks to be granted, an item a line; for people.
+    pub fn asks(&self) -> Vec<String> {
+        // It was read as this before.
+        let file: PluginFile = self.table.clone().try_into().unwrap_or_default();
+        file.grants.lines()
+    }
+
     /// Checks keys and types. The error names the line.
     fn parse(path: &Path, text: String) -> Result<Self, String> {
         let readable = |error: toml::de::Error| error.to_string().trim_end().to_owned();

@@ -3,30 +3,28 @@
 //! A new setting is a field of [`PluginFile`], a field of [`PluginConfig`], and a line in [`PluginFile::check`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytesize::ByteSize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde::{Deserialize, de};
+use serde::Deserialize;
 use shardmill_core::backoff::Backoff;
-use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Order};
-use shardmill_core::plugin::{GuestLimits, PluginName};
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
+use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName, WantedContract};
 use shardmill_core::stream::{InitialPosition, StreamRef};
-use shardmill_worker::{BatchLimits, Retrieval};
+use shardmill_worker::BatchLimits;
 
 use super::Config;
 use super::failure::FailureFile;
 use super::file::to_usize;
+use super::grants::GrantsFile;
 use super::limits::LimitsFile;
 use super::problem::Problem;
-use super::retrieval::{OwnRetrieval, RetrievalMode};
+use super::retrieval::RetrievalMode;
+use super::streams::{StreamConfig, StreamFile, check_application};
+use crate::sinks::STDOUT;
 
-/// Streams of one plugin. Each is a worker with two tables of its own.
-const STREAMS_MAX: usize = 32;
-/// Longest application name: a DynamoDB table's name has 255 characters at most, and `-coordinator` is put behind it.
-const APPLICATION_MAX: usize = 243;
+/// What stands before the names of secrets where a plugin reads its values.
+const SECRET: &str = "secret.";
 
 /// One plugin's settings, all of them, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,38 +41,29 @@ pub struct PluginConfig {
     pub failure: FailurePolicy,
     /// What an instance may use.
     pub limits: GuestLimits,
-    /// Whether its state is kept with each checkpoint.
-    pub keeps_state: bool,
     /// Values the plugin reads through `wasi:config/store`.
     pub config: BTreeMap<String, String>,
-}
-
-/// One stream of a plugin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StreamConfig {
-    /// Which.
-    pub stream: StreamRef,
-    /// What its leases and checkpoints are kept under: the lease table's name.
-    pub application: String,
-    /// What the plugin is called where it serves this stream, in metrics and on the status page.
-    pub label: PluginName,
-    /// Where shards start that were never checkpointed.
-    pub initial_position: InitialPosition,
-    /// How its records are read.
-    pub retrieval: Retrieval,
+    /// The sinks that it may emit to; `None` is all of them.
+    pub sinks: Option<BTreeSet<String>>,
+    /// The version of the contract that its component must be built for.
+    pub world: Option<WantedContract>,
+    /// What it is given beyond computing.
+    pub grants: PluginGrants,
 }
 
 /// As written, in either place. Keys are laid over each other before this is read, so what is absent is absent in both.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct PluginFile {
-    stream: Option<String>,
+    pub(super) stream: Option<String>,
     #[serde(default)]
-    streams: Vec<StreamFile>,
+    pub(super) streams: Vec<StreamFile>,
     application: Option<String>,
-    initial_position: Option<String>,
-    retrieval: Option<RetrievalMode>,
-    consumer: Option<String>,
+    pub(super) initial_position: Option<String>,
+    pub(super) retrieval: Option<RetrievalMode>,
+    pub(super) consumer: Option<String>,
+    sinks: Option<Vec<String>>,
+    world: Option<String>,
     #[serde(default)]
     batch: BatchFile,
     #[serde(default)]
@@ -85,32 +74,9 @@ pub(super) struct PluginFile {
     #[serde(default)]
     limits: LimitsFile,
     #[serde(default)]
-    grants: GrantsFile,
+    pub(super) grants: GrantsFile,
     #[serde(default)]
     config: BTreeMap<String, String>,
-}
-
-/// What a plugin is given beyond its records.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct GrantsFile {
-    #[serde(default)]
-    state: bool,
-}
-
-/// An entry of `streams`: a name or an ARN, or one with settings of its own.
-#[derive(Debug)]
-struct StreamFile {
-    stream: String,
-    initial_position: Option<String>,
-}
-
-/// An entry of `streams` with settings of its own.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct StreamTable {
-    stream: String,
-    initial_position: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -198,23 +164,26 @@ impl PluginFile {
         // A policy is one thought: a plugin's own stands in place of the general one, and is not laid over it.
         let failure = self.failure.map(|own| own.check(&general.sinks).map_err(|problem| problem.under("failure")));
         let failure = failure.transpose()?.unwrap_or_else(|| general.failure.clone());
-        if self.grants.state && failure.order == Order::Key {
-            let message = "cannot be kept with failure.order = \"key\": later records would be counted before earlier ones \
-                           that wait, so set failure.order = \"shard\"";
-            return Err(Problem::new("grants.state", message));
+        if let Some(key) = self.config.keys().find(|key| key.starts_with(SECRET)) {
+            let message = "is where a plugin reads a secret: name it otherwise, or grant a secret";
+            return Err(Problem::new(format!("config.{key}"), message));
         }
         let limits = self.limits.over(general.limits).map_err(|problem| problem.under("limits"))?;
         if limits.memory_bytes > general.host.instances_memory_bytes {
             let message = "must be at most host.instances-memory, which all instances of the host share";
             return Err(Problem::new("limits.memory", message));
         }
+        let world = self.world.as_deref().map(WantedContract::parse).transpose();
         Ok(PluginConfig {
+            sinks: self.sinks.map(|names| check_sinks(names, general)).transpose()?,
+            world: world
+                .map_err(|error| Problem::new("world", format!("{error}; build against that, or run another host")))?,
+            grants: self.grants.check(failure.order, general).map_err(|problem| problem.under("grants"))?,
             streams,
             batches,
             checkpoints: self.checkpoint.check(general.checkpoints),
             retry: self.retry.check(general.retry)?,
             failure,
-            keeps_state: self.grants.state,
             limits,
             config: self.config,
         })
@@ -223,6 +192,7 @@ impl PluginFile {
     /// Refuses what the plugin's author may not decide alone, where the operator's `section` says nothing of it.
     pub(super) fn refuse_beyond_manifest(
         &self,
+        name: &PluginName,
         section: &toml::Table,
         manifest: &toml::Table,
         general: &Config,
@@ -230,12 +200,12 @@ impl PluginFile {
         if !section.contains_key("retrieval") {
             self.refuse_to_spend(general)?;
         }
-        let table = |of: &toml::Table| of.get("limits").and_then(toml::Value::as_table).cloned().unwrap_or_default();
-        let (mut asked, granted) = (table(manifest), table(section));
-        asked.retain(|key, _| !granted.contains_key(key));
-        // The manifest was read as this before.
-        let asked: LimitsFile = asked.try_into().unwrap_or_default();
-        asked.refuse_beyond(&general.ceilings, &general.limits).map_err(|problem| problem.under("limits"))
+        // The manifest was read as these before.
+        let asked = |key| asked_by_manifest(key, section, manifest);
+        let limits: LimitsFile = asked("limits").try_into().unwrap_or_default();
+        limits.refuse_beyond(&general.ceilings, &general.limits).map_err(|problem| problem.under("limits"))?;
+        let grants: GrantsFile = asked("grants").try_into().unwrap_or_default();
+        grants.refuse_beyond(name, general).map_err(|problem| problem.under("grants"))
     }
 
     /// A manifest comes with the plugin, and the bill goes to the host's operator: who has to have allowed it.
@@ -248,72 +218,24 @@ impl PluginFile {
                        the host's section of the plugin; with \"auto\" the plugin is polled until then";
         Err(Problem::new("retrieval", message))
     }
-
-    /// The stream under `stream` has the application's own table, as it always had; each one under `streams` has a table
-    /// of its own, so that adding one changes nothing for the others.
-    fn check_streams(
-        &self,
-        name: &PluginName,
-        application: &str,
-        general: &Config,
-    ) -> Result<Vec<StreamConfig>, Problem> {
-        if self.streams.len() > STREAMS_MAX {
-            return Err(Problem::new("streams", format!("must be at most {STREAMS_MAX}: use another plugin for more")));
-        }
-        let own_position = match &self.initial_position {
-            Some(text) => initial_position(Some(text))?,
-            None => general.initial_position,
-        };
-        let single = match &self.stream {
-            Some(text) => Some(stream(text)?),
-            None if self.streams.is_empty() => general.stream.clone(),
-            None => None,
-        };
-        let retrieval = OwnRetrieval { mode: self.retrieval, consumer: self.consumer.as_deref() };
-        let is_only = self.streams.len() + usize::from(single.is_some()) == 1;
-        let mut streams = Vec::new();
-        if let Some(stream) = single {
-            let retrieval = retrieval.check(application, is_only, general)?;
-            let (application, label) = (application.to_owned(), name.clone());
-            streams.push(StreamConfig { stream, application, label, initial_position: own_position, retrieval });
-        }
-        for entry in &self.streams {
-            let stream = StreamRef::parse(&entry.stream).map_err(|error| Problem::new("streams", error.to_string()))?;
-            let suffix = suffix_of(&stream);
-            let application = format!("{application}.{suffix}");
-            check_application("streams", &application)?;
-            let initial_position = match &entry.initial_position {
-                Some(text) => initial_position(Some(text)).map_err(|problem| problem.under("streams"))?,
-                None => own_position,
-            };
-            let retrieval = retrieval.check(&application, is_only, general)?;
-            let label = name.on_stream(&suffix);
-            streams.push(StreamConfig { stream, application, label, initial_position, retrieval });
-        }
-        let mut seen = BTreeSet::new();
-        match streams.iter().find(|one| !seen.insert(&one.stream)) {
-            Some(twice) => Err(Problem::new("streams", format!("{} is named twice; name it once", twice.stream))),
-            None => Ok(streams),
-        }
-    }
 }
 
-/// What tells a stream's leases from those of the application's others. Depends on nothing but how the stream itself is
-/// written, so that it never moves.
-fn suffix_of(stream: &StreamRef) -> String {
-    match stream.account() {
-        Some(account) => format!("{account}.{}", stream.name()),
-        None => stream.name().to_string(),
-    }
+/// What the manifest's section `key` says that the operator's section does not.
+fn asked_by_manifest(key: &str, section: &toml::Table, manifest: &toml::Table) -> toml::Table {
+    let table = |of: &toml::Table| of.get(key).and_then(toml::Value::as_table).cloned().unwrap_or_default();
+    let (mut asked, granted) = (table(manifest), table(section));
+    asked.retain(|key, _| !granted.contains_key(key));
+    asked
 }
 
-fn check_application(key: &'static str, application: &str) -> Result<(), Problem> {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-    if (3..=APPLICATION_MAX).contains(&application.len()) && application.chars().all(is_allowed) {
-        return Ok(());
+fn check_sinks(names: Vec<String>, general: &Config) -> Result<BTreeSet<String>, Problem> {
+    match names.iter().find(|name| *name != STDOUT && !general.sinks.contains_key(*name)) {
+        Some(name) => {
+            let message = format!("no sink is named {name:?}: add [sinks.{name}], or name one that there is");
+            Err(Problem::new("sinks", message))
+        }
+        None => Ok(names.into_iter().collect()),
     }
-    let rule = format!("it names a DynamoDB table: use 3 to {APPLICATION_MAX} letters, digits, '_', '.' or '-'");
-    Err(Problem::new(key, format!("{application:?}: {rule}")))
 }
 
 impl BatchFile {
@@ -353,34 +275,5 @@ impl RetryFile {
         let base = self.base.unwrap_or(defaults.base());
         let cap = self.cap.unwrap_or(defaults.cap().max(base));
         Backoff::new(base, cap).ok_or_else(|| Problem::new("retry.base", "must be above zero and at most retry.cap"))
-    }
-}
-
-// === impl StreamFile ===
-
-impl<'de> Deserialize<'de> for StreamFile {
-    /// By hand, since the error of an untagged enum says neither what was wrong nor what would be right.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entry;
-
-        impl<'de> Visitor<'de> for Entry {
-            type Value = StreamFile;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#"a stream's name or ARN, or { stream = "...", initial-position = "..." }"#)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<StreamFile, E> {
-                Ok(StreamFile { stream: text.to_owned(), initial_position: None })
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<StreamFile, A::Error> {
-                let StreamTable { stream, initial_position } =
-                    StreamTable::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(StreamFile { stream, initial_position })
-            }
-        }
-
-        deserializer.deserialize_any(Entry)
     }
 }

@@ -204,6 +204,8 @@ impl Case {
             destinations: vec!["out".into()],
             config: HashMap::new(),
             limits: HashMap::new(),
+            grants: HashMap::new(),
+            own_destinations: HashMap::new(),
         };
         let ports = ReplayPorts {
             versions: Box::new(Arc::clone(&self.plugin)),

@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::collector::{Collector, Kept};
 use crate::assembly::{Host, Outputs};
-use crate::config::{Config, Manifest};
+use crate::config::{Config, Manifest, SinkConfig};
 use crate::host_status::{HostStatus, PluginSnapshot};
-use crate::sinks::STDOUT;
+use crate::sinks::{LineFormat, STDOUT};
 use crate::summary::is_checkpointed;
 
 const STREAM: &str = "test";
@@ -157,6 +157,10 @@ impl Trial {
         section.remove("streams");
         section.insert("stream".to_owned(), STREAM.into());
         section.insert("retrieval".to_owned(), "polling".into());
+        // Nothing is sent there, but the manifest may name it.
+        for sink in &self.sinks {
+            config.sinks.entry(sink.clone()).or_insert(SinkConfig::Stdout { format: LineFormat::Data });
+        }
         let policy = config.of_plugin(&name, manifest.as_ref()).map_err(anyhow::Error::msg)?.failure;
         if policy.then.is_none() {
             // A test that tries for ever would never tell what is wrong.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::PortFuture;
 use crate::lease::{LeaseCounter, WorkerId};
-use crate::plugin::{GuestLimits, PluginDigest, PluginName, ProcessorError};
+use crate::plugin::{GuestLimits, PluginDigest, PluginGrants, PluginName, ProcessorError};
 use crate::stream::{Batch, Emitted, ShardId, StreamName};
 
 /// One version of a plugin, validated and compiled: makes instances.
@@ -16,6 +16,11 @@ pub trait ProcessorFactory: Send + Sync {
     /// Whether its instances can save their state, and load what another instance saved.
     fn saves_state(&self) -> bool {
         false
+    }
+
+    /// The version of the contract that it was built against, such as `0.1.0`; `None` where there is no component.
+    fn contract(&self) -> Option<&str> {
+        None
     }
 
     /// Makes an instance for one shard, runs its `init`, and has it load `state`, if there is any.
@@ -77,6 +82,8 @@ pub struct InstanceContext {
     pub config: Vec<(String, String)>,
     /// What the instance may use; `None` is what the engine gives any.
     pub limits: Option<GuestLimits>,
+    /// What it is given beyond that.
+    pub grants: Arc<PluginGrants>,
 }
 
 /// What a successful call of `process` gives back.

@@ -76,11 +76,17 @@ impl LineStream {
     }
 
     fn end(&self, lines: &mut Lines) {
-        let text = String::from_utf8_lossy(&lines.open);
-        let text = text.trim_end_matches('\r');
+        let redactor = self.log.redactor();
+        if lines.open.len() > self.log.line_bytes_max {
+            // Cut, and perhaps in the middle of what must not be shown.
+            let kept = lines.open.len() - redactor.begun_at_end(&lines.open);
+            lines.open.truncate(kept);
+        }
+        let text = String::from_utf8_lossy(&lines.open).into_owned();
+        let text = redactor.redact(text.trim_end_matches('\r'));
         if !text.is_empty() {
-            self.log.write(self.level, self.source, text);
-            lines.last.push_back(clean(text, KEPT_LINE_BYTES));
+            self.log.write(self.level, self.source, &text);
+            lines.last.push_back(clean(&text, KEPT_LINE_BYTES));
         }
         if lines.last.len() > KEPT_LINES {
             lines.last.pop_front();

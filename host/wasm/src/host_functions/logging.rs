@@ -10,6 +10,7 @@ use super::log_budget::Admission;
 use super::plugin_output::PluginOutput;
 use crate::bindings::wasi::logging::logging::{Host, Level};
 use crate::instance_state::InstanceState;
+use crate::redactor::Redactor;
 
 /// Bytes of wasi:logging's context string that are kept: it is a group's name, not text.
 const CONTEXT_BYTES_MAX: usize = 100;
@@ -21,15 +22,22 @@ pub(crate) struct GuestLog {
     shard: String,
     pub(crate) line_bytes_max: usize,
     output: Arc<PluginOutput>,
+    redactor: Arc<Redactor>,
 }
 
 impl GuestLog {
-    pub(crate) fn new(identity: &InstanceContext, limits: &GuestLimits, output: Arc<PluginOutput>) -> Self {
+    pub(crate) fn new(
+        identity: &InstanceContext,
+        limits: &GuestLimits,
+        output: Arc<PluginOutput>,
+        redactor: Redactor,
+    ) -> Self {
         Self {
             plugin: identity.plugin.to_string(),
             shard: identity.shard.to_string(),
             line_bytes_max: limits.log_line_bytes,
             output,
+            redactor: Arc::new(redactor),
         }
     }
 
@@ -37,8 +45,8 @@ impl GuestLog {
         if self.output.admit_line() == Admission::Drop {
             return self.report_dropped();
         }
-        let message = clean(message, self.line_bytes_max);
-        let source = clean(source, CONTEXT_BYTES_MAX);
+        let message = clean(&self.redactor.redact(message), self.line_bytes_max);
+        let source = clean(&self.redactor.redact(source), CONTEXT_BYTES_MAX);
         let (plugin, shard) = (&self.plugin, &self.shard);
         macro_rules! line {
             ($level:ident) => {
@@ -52,6 +60,11 @@ impl GuestLog {
             Level::Warn => line!(WARN),
             Level::Error | Level::Critical => line!(ERROR),
         }
+    }
+
+    /// Knows what must not be in any text of this instance.
+    pub(crate) fn redactor(&self) -> &Redactor {
+        &self.redactor
     }
 
     /// Says how many lines were dropped, at most once a second.

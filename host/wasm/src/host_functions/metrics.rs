@@ -27,7 +27,7 @@ impl Host for InstanceState {
 
 impl InstanceState {
     fn admitted(&self, name: &str, kind: MeasurementKind) -> Option<String> {
-        let is_admitted = self.output.admit_measurement(name, kind);
+        let is_admitted = !self.log.redactor().is_in(name) && self.output.admit_measurement(name, kind);
         if !is_admitted {
             metrics::counter!("shardmill_guest_measurements_dropped_total", "plugin" => self.plugin()).increment(1);
         }

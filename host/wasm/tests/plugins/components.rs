@@ -76,11 +76,11 @@ async fn a_later_patch_of_the_contract_is_accepted() {
 #[tokio::test]
 async fn imports_that_nobody_grants_are_listed() {
     let runtime = runtime(GuestLimits::default());
-    let extra = r#"(import "wasi:http/types@0.2.0" (instance)) (import "acme:db/rows@1.0.0" (instance))
+    let extra = r#"(import "wasi:keyvalue/store@0.2.0-draft" (instance)) (import "acme:db/rows@1.0.0" (instance))
       (core instance $i (instantiate $m))"#;
     let bytes = contract_with("(core instance $i (instantiate $m))", extra);
     let LoadError::UnknownImports { imports } = refusal(&runtime, &bytes).await else { panic!("not refused as such") };
-    assert_eq!(imports, ["wasi:http/types@0.2.0", "acme:db/rows@1.0.0"]);
+    assert_eq!(imports, ["wasi:keyvalue/store@0.2.0-draft", "acme:db/rows@1.0.0"]);
 
     let report = runtime.inspect(bytes.into()).await.unwrap();
     let granted: Vec<bool> = report.imports.iter().map(|import| import.is_granted).collect();

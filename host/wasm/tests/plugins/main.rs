@@ -5,7 +5,10 @@
 mod components;
 mod delivery;
 mod folder;
+mod grants;
 mod hostile;
+mod http;
 mod memory;
 mod state;
 mod support;
+mod web;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use shardmill_core::lease::{LeaseCounter, WorkerId};
-use shardmill_core::plugin::{GuestLimits, PluginName, ProcessorError};
+use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName, ProcessorError};
 use shardmill_core::ports::{InstanceContext, ProcessorFactory, RecordProcessor};
 use shardmill_core::stream::{Batch, Position, Record, SequenceNumber, ShardId, StreamName};
 use shardmill_wasm::{Plugin, Runtime, RuntimeOptions};
@@ -49,6 +49,7 @@ pub fn context(config: &[(&str, &str)]) -> Arc<InstanceContext> {
         epoch: LeaseCounter(7),
         destinations: vec!["stdout".to_owned()],
         limits: None,
+        grants: Arc::default(),
         config: config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
     })
 }
@@ -70,6 +71,32 @@ pub fn batch(records: usize) -> Batch {
 
 pub async fn instance(plugin: &Plugin, config: &[(&str, &str)]) -> Result<Box<dyn RecordProcessor>, ProcessorError> {
     plugin.instantiate(context(config), None).await
+}
+
+/// An instance of the guest that asks for what can be granted.
+pub async fn asking(
+    runtime: &Runtime,
+    grants: PluginGrants,
+    config: &[(&str, &str)],
+) -> Result<Box<dyn RecordProcessor>, ProcessorError> {
+    let context = InstanceContext { grants: Arc::new(grants), ..InstanceContext::clone(&context(config)) };
+    plugin(runtime, "asking").await.instantiate(Arc::new(context), None).await
+}
+
+/// Records that say what to ask for.
+pub fn batch_of(questions: &[String]) -> Batch {
+    let records = questions.iter().enumerate().map(|(n, question)| record(n, question.clone())).collect();
+    Batch { records: Arc::new(records), attempt: 1, millis_behind_latest: 0 }
+}
+
+/// What the guest emits for each question.
+pub async fn ask_all(processor: &mut dyn RecordProcessor, questions: &[String]) -> Result<Vec<String>, ProcessorError> {
+    let processed = processor.process(batch_of(questions)).await?;
+    Ok(processed.emitted.iter().map(|piece| String::from_utf8(piece.data.to_vec()).unwrap()).collect())
+}
+
+pub async fn ask(processor: &mut dyn RecordProcessor, question: &str) -> Result<String, ProcessorError> {
+    Ok(ask_all(processor, &[question.to_owned()]).await?.remove(0))
 }
 
 /// A component that fits the contract and never gets through its start function.

@@ -213,6 +213,7 @@ impl Worker {
             destinations: self.options.destinations.clone(),
             limits: self.options.limits,
             config: self.options.config.clone(),
+            grants: Arc::clone(&self.options.grants),
         });
         let ports = &self.ports;
         let (keeper, handle, state) = Keeper::new(

@@ -1,0 +1,145 @@
+//! The section `[http]`: what holds for the HTTP requests of all plugins that are granted any.
+
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use serde::Deserialize;
+use shardmill_core::plugin::{AddressPolicy, HttpLimits, Network};
+
+use super::file::to_usize;
+use super::problem::Problem;
+
+/// Headers that the HTTP implementation reads at most.
+const HEADERS_MAX: usize = 100;
+/// Longest any wait may be. A guest's call is far shorter, and a lease's patience with it is 15 minutes.
+const TIME_MAX: Duration = Duration::from_mins(10);
+/// Largest body, of a request or a response: the host holds as many as there are requests at once.
+const BODY_MAX: ByteSize = ByteSize::mib(64);
+/// Bytes of headers that servers could want.
+const HEADER_BYTES_MAX: ByteSize = ByteSize::kib(256);
+/// Requests of one instance at once that a machine could stand.
+const IN_FLIGHT_MAX: usize = 256;
+
+/// What is written there, checked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// What a request may cost.
+    pub limits: HttpLimits,
+    /// Which addresses may be connected to.
+    pub addresses: AddressPolicy,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct HttpRequestsFile {
+    #[serde(default)]
+    allow_private: Vec<String>,
+    #[serde(default, with = "humantime_serde")]
+    connect_timeout: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    first_byte_timeout: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    between_bytes_timeout: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    timeout: Option<Duration>,
+    request_bytes: Option<ByteSize>,
+    response_bytes: Option<ByteSize>,
+    headers: Option<usize>,
+    header_bytes: Option<ByteSize>,
+    requests_in_flight: Option<usize>,
+    requests_per_call: Option<usize>,
+}
+
+impl HttpRequestsFile {
+    /// Problems are named by key, without the section.
+    pub(super) fn check(self) -> Result<HttpConfig, Problem> {
+        let defaults = HttpLimits::default();
+        let time = |key: &str, asked: Option<Duration>, default: Duration| match asked.unwrap_or(default) {
+            time if time.is_zero() || time > TIME_MAX => {
+                Err(Problem::new(key, "must be above zero and at most 10 minutes"))
+            }
+            time => Ok(time),
+        };
+        let bytes = |key: &str, asked: Option<ByteSize>, default: usize, max: ByteSize| match asked {
+            None => Ok(default),
+            Some(size) if size.as_u64() == 0 || size > max => {
+                Err(Problem::new(key, format!("must be above zero and at most {max}")))
+            }
+            Some(size) => Ok(to_usize(size)),
+        };
+        let count = |key: &str, asked: Option<usize>, default: usize, max: usize| match asked.unwrap_or(default) {
+            count if count == 0 || count > max => Err(Problem::new(key, format!("must be from 1 to {max}"))),
+            count => Ok(count),
+        };
+        let network =
+            |text: &String| Network::parse(text).map_err(|error| Problem::new("allow-private", error.to_string()));
+        let limits = HttpLimits {
+            connect_timeout: time("connect-timeout", self.connect_timeout, defaults.connect_timeout)?,
+            first_byte_timeout: time("first-byte-timeout", self.first_byte_timeout, defaults.first_byte_timeout)?,
+            between_bytes_timeout: time(
+                "between-bytes-timeout",
+                self.between_bytes_timeout,
+                defaults.between_bytes_timeout,
+            )?,
+            timeout: time("timeout", self.timeout, defaults.timeout)?,
+            request_bytes: bytes("request-bytes", self.request_bytes, defaults.request_bytes, BODY_MAX)?,
+            response_bytes: bytes("response-bytes", self.response_bytes, defaults.response_bytes, BODY_MAX)?,
+            headers: count("headers", self.headers, defaults.headers, HEADERS_MAX)?,
+            header_bytes: bytes("header-bytes", self.header_bytes, defaults.header_bytes, HEADER_BYTES_MAX)?,
+            in_flight: count("requests-in-flight", self.requests_in_flight, defaults.in_flight, IN_FLIGHT_MAX)?,
+            per_call: count("requests-per-call", self.requests_per_call, defaults.per_call, usize::MAX)?,
+        };
+        let allowed = self.allow_private.iter().map(network).collect::<Result<_, _>>()?;
+        Ok(HttpConfig { limits, addresses: AddressPolicy { allowed } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+
+    fn http(text: &str) -> Result<HttpConfig, String> {
+        Config::parse(&format!("stream = \"s\"\n[http]\n{text}"), Path::new(".")).map(|config| config.http)
+    }
+
+    #[test]
+    fn every_limit_has_a_default_and_a_key() {
+        assert_eq!(http("").unwrap(), HttpConfig::default());
+        let text = "allow-private = [\"10.1.0.0/16\"]\nconnect-timeout = \"1s\"\nfirst-byte-timeout = \"2s\"\n\
+                    between-bytes-timeout = \"3s\"\ntimeout = \"4s\"\nrequest-bytes = \"5KiB\"\nresponse-bytes = \"6KiB\"\n\
+                    headers = 7\nheader-bytes = \"8KiB\"\nrequests-in-flight = 9\nrequests-per-call = 10";
+        let limits = HttpLimits {
+            connect_timeout: Duration::from_secs(1),
+            first_byte_timeout: Duration::from_secs(2),
+            between_bytes_timeout: Duration::from_secs(3),
+            timeout: Duration::from_secs(4),
+            request_bytes: 5 << 10,
+            response_bytes: 6 << 10,
+            headers: 7,
+            header_bytes: 8 << 10,
+            in_flight: 9,
+            per_call: 10,
+        };
+        let addresses = AddressPolicy { allowed: vec![Network::parse("10.1.0.0/16").unwrap()] };
+        assert_eq!(http(text).unwrap(), HttpConfig { limits, addresses });
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_its_line() {
+        for (text, expected) in [
+            ("timeout = \"0s\"", "line 3: http.timeout: must be above zero"),
+            ("timeout = \"1h\"", "line 3: http.timeout: must be above zero and at most 10 minutes"),
+            ("request-bytes = \"1GiB\"", "line 3: http.request-bytes: must be above zero and at most 64"),
+            ("headers = 101", "line 3: http.headers: must be from 1 to 100"),
+            ("requests-in-flight = 0", "line 3: http.requests-in-flight: must be from 1"),
+            ("allow-private = [\"home\"]", "line 3: http.allow-private: \"home\" is no network"),
+            ("redirects = 3", "unknown field `redirects`"),
+        ] {
+            let error = http(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

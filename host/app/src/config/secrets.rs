@@ -1,0 +1,114 @@
+//! The sections `[secrets.NAME]`: where a secret is kept, and which plugins may ask for it. Values are never read here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use shardmill_core::plugin::{PluginName, SecretSource};
+
+use super::problem::Problem;
+
+/// Longest name of a secret.
+const NAME_MAX: usize = 64;
+
+/// One secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretConfig {
+    /// Where its value is kept.
+    pub source: SecretSource,
+    /// The plugins whose manifests may ask for it.
+    pub plugins: BTreeSet<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct SecretFile {
+    file: Option<PathBuf>,
+    env: Option<String>,
+    #[serde(default)]
+    plugins: Vec<String>,
+}
+
+/// Relative paths are relative to `folder`.
+pub(super) fn check_secrets(
+    secrets: BTreeMap<String, SecretFile>,
+    folder: &Path,
+) -> Result<BTreeMap<String, SecretConfig>, Problem> {
+    let check = |(name, secret): (String, SecretFile)| {
+        let section = format!("secrets.{name}");
+        if !is_name(&name) {
+            let rule = format!("a secret's name has 1 to {NAME_MAX} letters, digits, '_' and '-'");
+            return Err(Problem::new(section, rule));
+        }
+        secret.check(folder).map(|secret| (name, secret)).map_err(|problem| problem.under(&section))
+    };
+    secrets.into_iter().map(check).collect()
+}
+
+fn is_name(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    (1..=NAME_MAX).contains(&name.len()) && name.chars().all(is_allowed)
+}
+
+/// Whether a variable of the environment carries the host's own rights at AWS, or says where they are to be had. The
+/// region is harmless.
+pub(super) fn is_of_aws(variable: &str) -> bool {
+    variable.starts_with("AWS_") && !["AWS_REGION", "AWS_DEFAULT_REGION"].contains(&variable)
+}
+
+impl SecretFile {
+    fn check(self, folder: &Path) -> Result<SecretConfig, Problem> {
+        let source = match (self.file, self.env) {
+            (Some(file), None) => SecretSource::File(folder.join(file)),
+            (None, Some(variable)) if is_of_aws(&variable) => {
+                let message = "the host's own AWS credentials are for no plugin; make credentials for it";
+                return Err(Problem::new("env", message));
+            }
+            (None, Some(variable)) if !variable.is_empty() => SecretSource::Variable(variable),
+            (None, Some(_)) => return Err(Problem::new("env", "must name a variable of the environment")),
+            (None, None) => return Err(Problem::new("file", "is missing: say where the secret is with file or env")),
+            (Some(_), Some(_)) => return Err(Problem::new("env", "contradicts file: a secret is kept in one place")),
+        };
+        for name in &self.plugins {
+            PluginName::new(name).map_err(|error| Problem::new("plugins", error.to_string()))?;
+        }
+        Ok(SecretConfig { source, plugins: self.plugins.into_iter().collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn secrets(text: &str) -> Result<BTreeMap<String, SecretConfig>, String> {
+        Config::parse(&format!("stream = \"s\"\n{text}"), Path::new("/etc/mill")).map(|config| config.secrets)
+    }
+
+    #[test]
+    fn a_secret_is_in_a_file_or_in_the_environment_of_the_host() {
+        let found = secrets(
+            "[secrets.api]\nfile = \"keys/api\"\nplugins = [\"alerts\", \"orders\"]\n[secrets.db]\nenv = \"DB_TOKEN\"",
+        )
+        .unwrap();
+        assert_eq!(found["api"].source, SecretSource::File("/etc/mill/keys/api".into()));
+        assert_eq!(found["api"].plugins, BTreeSet::from(["alerts".to_owned(), "orders".to_owned()]));
+        assert_eq!(found["db"].source, SecretSource::Variable("DB_TOKEN".to_owned()));
+    }
+
+    #[test]
+    fn a_secret_that_cannot_work_is_refused_with_its_line() {
+        for (text, expected) in [
+            ("[secrets.api]", "line 2: secrets.api.file: is missing"),
+            ("[secrets.api]\nfile = \"a\"\nenv = \"B\"", "line 4: secrets.api.env: contradicts file"),
+            ("[secrets.api]\nenv = \"AWS_SECRET_ACCESS_KEY\"", "line 3: secrets.api.env: the host's own AWS"),
+            ("[secrets.api]\nenv = \"\"", "line 3: secrets.api.env: must name"),
+            ("[secrets.api]\nenv = \"B\"\nplugins = [\"a b\"]", "line 4: secrets.api.plugins"),
+            ("[secrets.\"a b\"]\nenv = \"B\"", "a secret's name has"),
+            ("[secrets.api]\nvalue = \"hush hush\"", "unknown field `value`"),
+        ] {
+            let error = secrets(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The streams of one plugin: `stream` and `streams`, and what their leases are kept under.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, de};
+use shardmill_core::plugin::PluginName;
+use shardmill_core::stream::{InitialPosition, StreamRef};
+use shardmill_worker::Retrieval;
+
+use super::Config;
+use super::plugin::{PluginFile, initial_position, stream};
+use super::problem::Problem;
+use super::retrieval::OwnRetrieval;
+
+/// Streams of one plugin. Each is a worker with two tables of its own.
+const STREAMS_MAX: usize = 32;
+/// Longest application name: a DynamoDB table's name has 255 characters at most, and `-coordinator` is put behind it.
+const APPLICATION_MAX: usize = 243;
+
+/// One stream of a plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamConfig {
+    /// Which.
+    pub stream: StreamRef,
+    /// What its leases and checkpoints are kept under: the lease table's name.
+    pub application: String,
+    /// What the plugin is called where it serves this stream, in metrics and on the status page.
+    pub label: PluginName,
+    /// Where shards start that were never checkpointed.
+    pub initial_position: InitialPosition,
+    /// How its records are read.
+    pub retrieval: Retrieval,
+}
+
+/// An entry of `streams`: a name or an ARN, or one with settings of its own.
+#[derive(Debug)]
+pub(super) struct StreamFile {
+    stream: String,
+    initial_position: Option<String>,
+}
+
+/// An entry of `streams` with settings of its own.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct StreamTable {
+    stream: String,
+    initial_position: Option<String>,
+}
+
+impl PluginFile {
+    /// The stream under `stream` has the application's own table, as it always had; each one under `streams` has a table
+    /// of its own, so that adding one changes nothing for the others.
+    pub(super) fn check_streams(
+        &self,
+        name: &PluginName,
+        application: &str,
+        general: &Config,
+    ) -> Result<Vec<StreamConfig>, Problem> {
+        if self.streams.len() > STREAMS_MAX {
+            return Err(Problem::new("streams", format!("must be at most {STREAMS_MAX}: use another plugin for more")));
+        }
+        let own_position = match &self.initial_position {
+            Some(text) => initial_position(Some(text))?,
+            None => general.initial_position,
+        };
+        let single = match &self.stream {
+            Some(text) => Some(stream(text)?),
+            None if self.streams.is_empty() => general.stream.clone(),
+            None => None,
+        };
+        let retrieval = OwnRetrieval { mode: self.retrieval, consumer: self.consumer.as_deref() };
+        let is_only = self.streams.len() + usize::from(single.is_some()) == 1;
+        let mut streams = Vec::new();
+        if let Some(stream) = single {
+            let retrieval = retrieval.check(application, is_only, general)?;
+            let (application, label) = (application.to_owned(), name.clone());
+            streams.push(StreamConfig { stream, application, label, initial_position: own_position, retrieval });
+        }
+        for entry in &self.streams {
+            let stream = StreamRef::parse(&entry.stream).map_err(|error| Problem::new("streams", error.to_string()))?;
+            let suffix = suffix_of(&stream);
+            let application = format!("{application}.{suffix}");
+            check_application("streams", &application)?;
+            let initial_position = match &entry.initial_position {
+                Some(text) => initial_position(Some(text)).map_err(|problem| problem.under("streams"))?,
+                None => own_position,
+            };
+            let retrieval = retrieval.check(&application, is_only, general)?;
+            let label = name.on_stream(&suffix);
+            streams.push(StreamConfig { stream, application, label, initial_position, retrieval });
+        }
+        let mut seen = BTreeSet::new();
+        match streams.iter().find(|one| !seen.insert(&one.stream)) {
+            Some(twice) => Err(Problem::new("streams", format!("{} is named twice; name it once", twice.stream))),
+            None => Ok(streams),
+        }
+    }
+}
+
+/// What tells a stream's leases from those of the application's others. Depends on nothing but how the stream itself is
+/// written, so that it never moves.
+fn suffix_of(stream: &StreamRef) -> String {
+    match stream.account() {
+        Some(account) => format!("{account}.{}", stream.name()),
+        None => stream.name().to_string(),
+    }
+}
+
+pub(super) fn check_application(key: &'static str, application: &str) -> Result<(), Problem> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    if (3..=APPLICATION_MAX).contains(&application.len()) && application.chars().all(is_allowed) {
+        return Ok(());
+    }
+    let rule = format!("it names a DynamoDB table: use 3 to {APPLICATION_MAX} letters, digits, '_', '.' or '-'");
+    Err(Problem::new(key, format!("{application:?}: {rule}")))
+}
+
+// === impl StreamFile ===
+
+impl<'de> Deserialize<'de> for StreamFile {
+    /// By hand, since the error of an untagged enum says neither what was wrong nor what would be right.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entry;
+
+        impl<'de> Visitor<'de> for Entry {
+            type Value = StreamFile;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(r#"a stream's name or ARN, or { stream = "...", initial-position = "..." }"#)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<StreamFile, E> {
+                Ok(StreamFile { stream: text.to_owned(), initial_position: None })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<StreamFile, A::Error> {
+                let StreamTable { stream, initial_position } =
+                    StreamTable::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(StreamFile { stream, initial_position })
+            }
+        }
+
+        deserializer.deserialize_any(Entry)
+    }
+}

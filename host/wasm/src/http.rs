@@ -1,0 +1,42 @@
+//! `wasi:http` outgoing: requests of plugins that were granted hosts to send them to.
+//!
+//! ```text
+//!   guest ──> Outgoing: granted? ──> exchange: limits ──> one client a port ──> CheckedResolver: every address allowed?
+//! ```
+//!
+//! The interfaces are linked for every plugin, since some toolchains import them unasked; without a grant each request is
+//! denied. The host sends the request itself, over a connection of its own that ends with it. It follows no redirects:
+//! what a guest follows is another request, and checked as such.
+
+mod clients;
+mod exchange;
+pub(crate) mod metrics;
+mod outgoing;
+mod resolver;
+mod response_body;
+mod tally;
+
+pub(crate) use clients::HttpClients;
+pub(crate) use outgoing::Outgoing;
+
+use shardmill_core::plugin::{AddressPolicy, HttpLimits};
+
+/// What holds for the requests of all plugins.
+#[derive(Debug, Clone, Default)]
+pub struct HttpOptions {
+    /// What a request may cost.
+    pub limits: HttpLimits,
+    /// Which addresses may be connected to.
+    pub addresses: AddressPolicy,
+    /// What is never connected to, wherever it is: the host's own services.
+    pub never: Vec<Endpoint>,
+}
+
+/// A place on the network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// A name or an address, an IPv6 one in brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}

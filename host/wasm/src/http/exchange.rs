@@ -1,0 +1,194 @@
+//! One request and its response: sent by the host, within all limits.
+
+use std::error::Error as _;
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body as _;
+use reqwest::header::{CONTENT_LENGTH, HOST, HeaderMap};
+use reqwest::{Client, Url};
+use shardmill_core::plugin::HttpLimits;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use wasmtime_wasi_http::{Error, RequestOptions, WasiBody};
+
+use super::resolver::{Addresses, Unreachable};
+use super::response_body::{Bounds, ResponseBody};
+use super::tally::{Outcome, Tally};
+use crate::bindings::wasi::logging::logging::Level;
+use crate::host_functions::GuestLog;
+
+/// A request that was admitted, and what it is held to.
+pub(super) struct Exchange {
+    pub(super) url: Url,
+    pub(super) client: Client,
+    pub(super) addresses: Arc<Addresses>,
+    pub(super) options: RequestOptions,
+    /// The end of the time that the call of the plugin has for requests.
+    pub(super) call_deadline: Instant,
+    /// Ends with the call.
+    pub(super) call: CancellationToken,
+    pub(super) log: GuestLog,
+    pub(super) permit: OwnedSemaphorePermit,
+}
+
+impl Exchange {
+    /// Sends the request; gives the response once its head is here.
+    pub(super) async fn run(
+        self,
+        request: http::Request<WasiBody>,
+        mut tally: Tally,
+    ) -> Result<http::Response<WasiBody>, Error> {
+        let limits = self.addresses.options().limits;
+        let at_most = |asked: Option<Duration>, limit: Duration| asked.map_or(limit, |asked| asked.min(limit));
+        let now = Instant::now();
+        let deadline = self.call_deadline.min(now + limits.timeout);
+        let connect = at_most(self.options.connect_timeout, limits.connect_timeout);
+        let first_byte = at_most(self.options.first_byte_timeout, limits.first_byte_timeout);
+        let head_deadline = deadline.min(now + connect + first_byte);
+        let head = tokio::select! {
+            biased;
+            () = self.call.cancelled() => Err(Error::ConnectionTerminated),
+            head = tokio::time::timeout_at(head_deadline, self.head(request, &limits)) => {
+                head.unwrap_or(Err(Error::ConnectionReadTimeout))
+            }
+        };
+        let (parts, body) = match head {
+            Ok(head) => head.into_parts(),
+            Err(error) => {
+                tally.tell(outcome_of(&error));
+                return Err(error);
+            }
+        };
+        tally.tell(Outcome::of_status(parts.status.as_u16()));
+        let between_bytes = at_most(self.options.between_bytes_timeout, limits.between_bytes_timeout);
+        let bounds = Bounds { bytes_max: limits.response_bytes, between_bytes, deadline, call: self.call };
+        let body = ResponseBody::new(body, bounds, tally, self.permit);
+        Ok(http::Response::from_parts(parts, WasiBody::new(body)))
+    }
+
+    async fn head(
+        &self,
+        request: http::Request<WasiBody>,
+        limits: &HttpLimits,
+    ) -> Result<http::Response<reqwest::Body>, Error> {
+        self.check_literal().await?;
+        let (parts, body) = request.into_parts();
+        let mut headers = parts.headers;
+        // The host says both itself: where the request goes, and how long it is.
+        headers.remove(HOST);
+        headers.remove(CONTENT_LENGTH);
+        if is_too_large(&headers, limits) {
+            return Err(Error::HttpRequestHeaderSectionSize(size(limits.header_bytes)));
+        }
+        let body = collected(body, limits.request_bytes).await?;
+        let request = self.client.request(parts.method, self.url.clone()).headers(headers).body(body);
+        let response = request.send().await.map_err(|error| self.explained(&error))?;
+        if is_too_large(response.headers(), limits) {
+            return Err(Error::HttpResponseHeaderSectionSize(size(limits.header_bytes)));
+        }
+        if response.content_length().is_some_and(|bytes| bytes > limits.response_bytes as u64) {
+            return Err(Error::HttpResponseBodySize(Some(limits.response_bytes as u64)));
+        }
+        Ok(response.into())
+    }
+
+    /// An address in the URL is connected to as it stands; no resolver sees it.
+    async fn check_literal(&self) -> Result<(), Error> {
+        let literal = self.url.host_str().and_then(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().ok());
+        let (Some(address), Some(port)) = (literal, self.url.port_or_known_default()) else { return Ok(()) };
+        self.addresses.check(address, port).await.map_err(|refusal| self.told(&refusal))
+    }
+
+    /// As the guest sees it; what is no business of the guest's goes to the log.
+    fn explained(&self, error: &reqwest::Error) -> Error {
+        match cause::<Unreachable>(error) {
+            Some(unreachable) => self.told(unreachable),
+            None => meaning(error),
+        }
+    }
+
+    fn told(&self, unreachable: &Unreachable) -> Error {
+        let host = self.url.host_str().unwrap_or_default();
+        let (error, mend) = match unreachable {
+            Unreachable::Refused(_) => (
+                Error::DestinationIpProhibited,
+                "; if it is meant to be reached, add its network to http.allow-private in the host's configuration",
+            ),
+            Unreachable::HostsOwn(_) => (Error::DestinationIpProhibited, ""),
+            Unreachable::Unknown(_) => (Error::DnsError { rcode: None, info_code: None }, ""),
+        };
+        self.log.write(Level::Warn, "http", &format!("a request to {host} is not sent: {unreachable}{mend}"));
+        error
+    }
+}
+
+/// All of a request's body, so that what the host holds is bounded before anything is sent.
+async fn collected(mut body: WasiBody, bytes_max: usize) -> Result<Bytes, Error> {
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if bytes.len() + data.len() > bytes_max {
+            return Err(Error::HttpRequestBodySize(Some(bytes_max as u64)));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes.freeze())
+}
+
+fn is_too_large(headers: &HeaderMap, limits: &HttpLimits) -> bool {
+    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    headers.len() > limits.headers || bytes > limits.header_bytes
+}
+
+fn size(bytes: usize) -> Option<u32> {
+    u32::try_from(bytes).ok()
+}
+
+/// What a failure of the client means in the terms of `wasi:http`.
+pub(super) fn meaning(error: &reqwest::Error) -> Error {
+    let kind = cause::<std::io::Error>(error).map(std::io::Error::kind);
+    match kind {
+        _ if error.is_timeout() && error.is_connect() => Error::ConnectionTimeout,
+        _ if error.is_timeout() => Error::ConnectionReadTimeout,
+        Some(std::io::ErrorKind::ConnectionRefused) => Error::ConnectionRefused,
+        Some(std::io::ErrorKind::NetworkUnreachable | std::io::ErrorKind::HostUnreachable) => {
+            Error::DestinationUnavailable
+        }
+        // What rustls says of a certificate or a handshake comes as invalid data.
+        Some(std::io::ErrorKind::InvalidData) if error.is_connect() => Error::TlsProtocolError,
+        Some(_) => Error::ConnectionTerminated,
+        None if error.is_connect() => Error::DestinationUnavailable,
+        None => Error::HttpProtocolError,
+    }
+}
+
+/// The first cause of this type.
+fn cause<T: std::error::Error + 'static>(error: &reqwest::Error) -> Option<&T> {
+    let mut next = error.source();
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<T>() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// What an error counts as.
+pub(super) fn outcome_of(error: &Error) -> Outcome {
+    match error {
+        Error::DestinationIpProhibited => Outcome::AddressRefused,
+        Error::ConnectionTimeout | Error::ConnectionReadTimeout | Error::HttpResponseTimeout => Outcome::TimedOut,
+        Error::HttpRequestBodySize(_)
+        | Error::HttpRequestHeaderSectionSize(_)
+        | Error::HttpResponseBodySize(_)
+        | Error::HttpResponseHeaderSectionSize(_) => Outcome::TooLarge,
+        _ => Outcome::Failed,
+    }
+}

@@ -1,0 +1,93 @@
+//! Keeps the values of secrets out of whatever a guest's text ends in: log lines, errors, dead letters, the status page.
+//! It is a guard against accidents. A plugin that means to tell can spell a value backwards.
+
+use std::borrow::Cow;
+
+use crate::secrets::Secrets;
+
+/// What stands in a value's place.
+const REDACTED: &str = "[secret]";
+/// Bytes of a line of a value of several lines that are told from ordinary text.
+const LINE_BYTES_MIN: usize = 8;
+/// Bytes of the beginning of a value, where a text was cut, that are told from ordinary text.
+const BEGINNING_BYTES_MIN: usize = 4;
+
+/// Knows the values of one instance's secrets.
+#[derive(Default)]
+pub(crate) struct Redactor {
+    /// Values, and the lines of those that have several, the longest first: one may be a part of another.
+    values: Vec<String>,
+}
+
+impl Redactor {
+    pub(crate) fn of(secrets: &Secrets) -> Self {
+        let lines = |value: &str| -> Vec<String> {
+            let lines = value.lines().map(str::trim).filter(|line| line.len() >= LINE_BYTES_MIN);
+            std::iter::once(value).chain(lines).map(str::to_owned).collect()
+        };
+        let mut values: Vec<String> = secrets.values().flat_map(lines).collect();
+        values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        values.dedup();
+        Self { values }
+    }
+
+    /// The text without any of the values.
+    pub(crate) fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut text = Cow::Borrowed(text);
+        for value in &self.values {
+            if text.contains(value.as_str()) {
+                text = Cow::Owned(text.replace(value.as_str(), REDACTED));
+            }
+        }
+        text
+    }
+
+    /// Whether a value is in the text.
+    pub(crate) fn is_in(&self, text: &str) -> bool {
+        self.values.iter().any(|value| text.contains(value.as_str()))
+    }
+
+    /// How many bytes at the end of a text that was cut may be the beginning of a value.
+    pub(crate) fn begun_at_end(&self, text: &[u8]) -> usize {
+        let begun = |value: &String| {
+            let most = value.len().saturating_sub(1).min(text.len());
+            (BEGINNING_BYTES_MIN..=most).rev().find(|bytes| text.ends_with(&value.as_bytes()[..*bytes])).unwrap_or(0)
+        };
+        self.values.iter().map(begun).max().unwrap_or(0)
+    }
+}
+
+impl std::fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} values", self.values.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_value_is_left_in_a_text_wherever_it_stands() {
+        let redactor = Redactor::of(&Secrets::of(&["hush", "hush-hush", "other"]));
+        assert_eq!(redactor.redact("a hush-hush b, hush! othe"), "a [secret] b, [secret]! othe");
+        assert!(matches!(redactor.redact("nothing here"), Cow::Borrowed(_)));
+        assert!(redactor.is_in("x_other_y") && !redactor.is_in("x_othe_r"));
+        assert_eq!(format!("{redactor:?}"), "3 values");
+    }
+
+    #[test]
+    fn a_value_of_several_lines_is_known_by_each_of_them() {
+        let redactor = Redactor::of(&Secrets::of(&["-----BEGIN-----\nMIIEvQIBADANBg\nab\n-----END-----"]));
+        assert_eq!(redactor.redact("line MIIEvQIBADANBg of ab"), "line [secret] of ab");
+    }
+
+    #[test]
+    fn the_beginning_of_a_value_at_a_cut_is_found() {
+        let redactor = Redactor::of(&Secrets::of(&["hush-hush"]));
+        assert_eq!(redactor.begun_at_end(b"say hush-hu"), 7);
+        assert_eq!(redactor.begun_at_end(b"hush"), 4);
+        assert_eq!(redactor.begun_at_end(b"hus"), 0);
+        assert_eq!(redactor.begun_at_end(b""), 0);
+    }
+}
