@@ -12,6 +12,7 @@ use crate::history::{
 use crate::limits::Limits;
 use crate::policy::Policy;
 
+use grant::Saved;
 pub(crate) use grant::{Grant, GrantKey};
 pub(crate) use stream::{Shard, Stream};
 pub(crate) use table::{RowFacts, Table};
@@ -132,7 +133,7 @@ impl World {
             What::StateLoaded { host, shard, epoch, .. } => {
                 let key = GrantKey { host: host.clone(), shard: shard.clone(), epoch: *epoch };
                 if let Some(grant) = self.grants.get_mut(&key) {
-                    grant.keeps_state = true;
+                    grant.saved.get_or_insert_default();
                     grant.instance_replaced();
                 }
             }
@@ -146,7 +147,7 @@ impl World {
         if let Some(shard) = self.stream.shards.get(&(grant.generation, key.shard.clone())) {
             grant.advance(shard);
         }
-        grant.saved_through.clone_from(&grant.settled_through);
+        grant.saved = Some(Saved { through: grant.settled_through.clone() });
     }
 
     fn given_up(&mut self, given_up: &GivenUp, at: Micros) {

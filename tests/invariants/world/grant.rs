@@ -37,10 +37,8 @@ pub(crate) struct Grant {
     repeatable: BTreeSet<Place>,
     /// Everything up to here is committed.
     pub(crate) settled_through: Option<Place>,
-    /// Whether the plugin keeps state.
-    pub(super) keeps_state: bool,
-    /// Everything up to here was committed when the state was saved last.
-    pub(super) saved_through: Option<Place>,
+    /// Set if the plugin keeps state.
+    pub(super) saved: Option<Saved>,
     /// The checkpoint as this grant left it in the row.
     pub(crate) written: Checkpoint,
     pub(crate) said_end_at: Option<Micros>,
@@ -51,6 +49,13 @@ pub(crate) struct Grant {
     pub(crate) open: Option<u64>,
     /// Of the last delivery.
     pub(crate) last: Option<Last>,
+}
+
+/// What a plugin that keeps state has saved in a grant.
+#[derive(Debug, Default)]
+pub(crate) struct Saved {
+    /// Everything up to here was committed when it was saved last.
+    pub(super) through: Option<Place>,
 }
 
 /// What is remembered of the last delivery of a grant.
@@ -80,8 +85,7 @@ impl Grant {
             is_by_key: false,
             repeatable: BTreeSet::new(),
             settled_through: None,
-            keeps_state: false,
-            saved_through: None,
+            saved: None,
             said_end_at: None,
             has_delivered: false,
             is_interfered: false,
@@ -207,7 +211,7 @@ impl Grant {
     /// Through where nothing may come again once the lease is given back in good order: what is written down. Without its
     /// state nothing of a plugin that keeps any can be, not even what was given up.
     pub(crate) fn owed(&self) -> Option<&Place> {
-        if self.keeps_state { self.saved_through.as_ref() } else { self.settled_through.as_ref() }
+        self.saved.as_ref().map_or(self.settled_through.as_ref(), |saved| saved.through.as_ref())
     }
 
     /// Another instance has started, though the last delivery may have ended well: one may die while it saves its state.

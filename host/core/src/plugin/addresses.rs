@@ -61,18 +61,19 @@ impl AddressPolicy {
 /// The IPv4 address inside of an IPv6 one, which is where packets to it end up; else the address itself.
 fn embedded(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
-    let [a, b, c, d, e, f, g, h] = v6.segments();
     let v4 = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+        let ([first, second], [third, fourth]) = (high.to_be_bytes(), low.to_be_bytes());
+        IpAddr::V4(Ipv4Addr::new(first, second, third, fourth))
     };
-    match [a, b, c, d, e, f] {
+    match v6.segments() {
         // Mapped (RFC 4291), translated (RFC 2765), NAT64 (RFC 6052).
-        [0, 0, 0, 0, 0, 0xffff] | [0, 0, 0, 0, 0xffff, 0] | [0x64, 0xff9b, 0, 0, 0, 0] => v4(g, h),
+        [0, 0, 0, 0, 0, 0xffff, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => v4(high, low),
         // Compatible (RFC 4291), other than `::` and `::1`.
-        [0, 0, 0, 0, 0, 0] if g != 0 || h > 1 => v4(g, h),
+        [0, 0, 0, 0, 0, 0, high, low] if high != 0 || low > 1 => v4(high, low),
         // 6to4 (RFC 3056).
-        [0x2002, ..] => v4(b, c),
+        [0x2002, high, low, ..] => v4(high, low),
         _ => address,
     }
 }
@@ -93,9 +94,10 @@ fn not_public_v4(v4: Ipv4Addr) -> Option<&'static str> {
         (10, ..) | (172, 16..=31, _) | (192, 168, _) => "a private address",
         (169, 254, _) => "a link-local address",
         (100, 64..=127, _) => "a carrier's private address",
-        (192, 0, 0) | (192, 0, 2) | (192, 88, 99) | (198, 18..=19, _) | (198, 51, 100) | (203, 0, 113) => "reserved",
         (224..=239, ..) => "a multicast address",
-        (240..=255, ..) => "reserved",
+        (192, 0, 0 | 2) | (192, 88, 99) | (198, 18..=19, _) | (198, 51, 100) | (203, 0, 113) | (240..=255, ..) => {
+            "reserved"
+        }
         _ => return None,
     })
 }
