@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use wasmtime::{Cache, CacheConfig, Config, Engine, EngineWeak, Strategy, WasmFeatures};
 
+use crate::Metering;
+
 /// How often the epoch moves: how late a deadline may be noticed. 10 ms costs nothing measurable.
 pub(crate) const EPOCH_TICK: Duration = Duration::from_millis(10);
 
@@ -58,16 +60,20 @@ fn tick(engine: &EngineWeak, stopped: &mpsc::Receiver<()>) {
     }
 }
 
-pub(crate) fn new_engine(cache_dir: Option<&Path>) -> Result<Engine, EngineError> {
+pub(crate) fn new_engine(cache_dir: Option<&Path>, metering: Metering) -> Result<Engine, EngineError> {
     let mut config = Config::new();
     config
         .strategy(Strategy::Cranelift)
         .wasm_component_model(true)
         // Cheaper calls, and async components are refused: less code that untrusted bytes can reach.
         .concurrency_support(false)
-        .epoch_interruption(true)
         .max_wasm_stack(STACK_BYTES)
         .wasm_backtrace_max_frames(std::num::NonZeroUsize::new(16));
+    match metering {
+        Metering::Deadline => config.epoch_interruption(true),
+        // Bits of a NaN differ between machines.
+        Metering::Fuel { .. } => config.consume_fuel(true).cranelift_nan_canonicalization(true),
+    };
     for feature in unneeded_features() {
         config.wasm_features(feature, false);
     }
@@ -126,17 +132,17 @@ mod tests {
     fn the_cache_is_private_and_a_shared_directory_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let cache = folder.path().join("cache");
-        new_engine(Some(&cache)).unwrap();
+        new_engine(Some(&cache), Metering::Deadline).unwrap();
         assert_eq!(cache.metadata().unwrap().mode() & 0o777, 0o700);
 
         std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(0o777)).unwrap();
-        let error = new_engine(Some(&cache)).err().unwrap().to_string();
+        let error = new_engine(Some(&cache), Metering::Deadline).err().unwrap().to_string();
         assert!(error.contains("chmod 700"), "{error}");
     }
 
     #[test]
     fn the_ticker_ends_with_its_owner() {
-        let engine = new_engine(None).unwrap();
+        let engine = new_engine(None, Metering::Deadline).unwrap();
         let (stop, stopped) = mpsc::channel::<()>();
         drop(stop);
         tick(&engine.weak(), &stopped);

@@ -12,6 +12,7 @@ use shardmill_core::stream::{Batch, Emitted};
 use tokio::runtime::Handle;
 use wasmtime::Store;
 
+use crate::Metering;
 use crate::bindings::Plugin as Exports;
 use crate::bindings::shardmill::processor::types as wit;
 use crate::delivery::{wit_batch, wit_context, wit_reason, wit_records};
@@ -29,7 +30,7 @@ const TIMEOUT_GRACE: Duration = Duration::from_millis(100);
 /// One instance of a plugin.
 pub(crate) struct Instance {
     /// Keeps the epoch moving.
-    _version: Arc<Version>,
+    version: Arc<Version>,
     limits: GuestLimits,
     /// Empty while a call runs, and for ever once one has failed for good.
     running: Option<Box<Running>>,
@@ -41,12 +42,13 @@ struct Running {
     state: Option<StateFunctions>,
 }
 
-/// What `entered` calls a call, and how long it may take.
+/// What `entered` calls a call, and how much it may take.
 #[derive(Clone, Copy)]
-struct Entry {
-    call: &'static str,
-    deadline: Duration,
-    hostcall_bytes: usize,
+pub(crate) struct Entry {
+    pub(crate) call: &'static str,
+    pub(crate) deadline: Duration,
+    pub(crate) hostcall_bytes: usize,
+    pub(crate) metering: Metering,
 }
 
 impl Instance {
@@ -57,11 +59,12 @@ impl Instance {
         state: Option<Bytes>,
     ) -> Result<Self, ProcessorError> {
         let limits = context.limits.unwrap_or(*version.runtime.limits());
-        let entry = entry("init", limits.init_deadline, &limits);
+        let metering = version.runtime.metering();
+        let entry = Entry::new("init", limits.init_deadline, &limits, metering);
         let shared = Arc::clone(&version);
         let running = on_blocking_thread(move || {
             let engine = shared.runtime.engine();
-            let mut store = InstanceState::new_store(engine, context, &limits, Arc::clone(&shared.output));
+            let mut store = InstanceState::new_store(engine, context, &limits, Arc::clone(&shared.output), metering);
             let (exports, instance) = entered(&mut store, entry, async |store| {
                 let instance = shared.pre.instance_pre().instantiate_async(&mut *store).await?;
                 let exports = Exports::new(&mut *store, &instance)?;
@@ -73,7 +76,11 @@ impl Instance {
             Ok(Box::new(Running { store, exports, state }))
         })
         .await?;
-        Ok(Self { _version: version, limits, running: Some(running) })
+        Ok(Self { version, limits, running: Some(running) })
+    }
+
+    fn entry(&self, call: &'static str, deadline: Duration) -> Entry {
+        Entry::new(call, deadline, &self.limits, self.version.runtime.metering())
     }
 
     fn take_running(&mut self) -> Result<Box<Running>, ProcessorError> {
@@ -86,8 +93,14 @@ impl RecordProcessor for Instance {
     fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>> {
         Box::pin(async move {
             let running = self.take_running()?;
-            let entry = entry("process", self.limits.process_deadline, &self.limits);
-            let (running, result) = on_blocking_thread(move || Ok(running.process(&batch, entry))).await?;
+            let entry = self.entry("process", self.limits.process_deadline);
+            let version = Arc::clone(&self.version);
+            let work = move || {
+                let (running, result, fuel) = running.process(&batch, entry);
+                version.runtime.add_fuel_used(fuel);
+                Ok((running, result))
+            };
+            let (running, result) = on_blocking_thread(work).await?;
             self.running = running;
             result
         })
@@ -96,7 +109,7 @@ impl RecordProcessor for Instance {
     fn save(&mut self) -> PortFuture<'_, Result<Bytes, ProcessorError>> {
         Box::pin(async move {
             let running = self.take_running()?;
-            let entry = entry("save", self.limits.init_deadline, &self.limits);
+            let entry = self.entry("save", self.limits.init_deadline);
             let bytes_max = self.limits.state_bytes;
             let (running, result) = on_blocking_thread(move || Ok(running.save(entry, bytes_max))).await?;
             self.running = running;
@@ -107,19 +120,19 @@ impl RecordProcessor for Instance {
     fn close(mut self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
         Box::pin(async move {
             let running = self.take_running()?;
-            let entry = entry("close", self.limits.init_deadline, &self.limits);
+            let entry = self.entry("close", self.limits.init_deadline);
             on_blocking_thread(move || running.close(reason, entry)).await
         })
     }
 }
 
 impl Running {
-    /// Gives itself back if it can be called again.
+    /// Gives itself back if it can be called again, and tells the fuel that the call took.
     fn process(
         mut self: Box<Self>,
         batch: &Batch,
         entry: Entry,
-    ) -> (Option<Box<Self>>, Result<Processed, ProcessorError>) {
+    ) -> (Option<Box<Self>>, Result<Processed, ProcessorError>, u64) {
         self.store.data_mut().emit.open();
         let exports = &self.exports;
         let records = wit_records(batch);
@@ -130,7 +143,9 @@ impl Running {
         let result = result
             .and_then(|outcome| checked(&outcome, batch.records.len()))
             .map(|outcome| Processed { outcome, emitted });
-        self.alive_after(result)
+        let fuel = entry.metering.fuel_used(&self.store);
+        let (running, result) = self.alive_after(result);
+        (running, result, fuel)
     }
 
     /// Gives itself back if it can be called again.
@@ -195,8 +210,10 @@ fn load(
     })
 }
 
-fn entry(call: &'static str, deadline: Duration, limits: &GuestLimits) -> Entry {
-    Entry { call, deadline, hostcall_bytes: limits.hostcall_bytes }
+impl Entry {
+    fn new(call: &'static str, deadline: Duration, limits: &GuestLimits, metering: Metering) -> Self {
+        Self { call, deadline, hostcall_bytes: limits.hostcall_bytes, metering }
+    }
 }
 
 /// The one door into guest code: sets the deadline, runs the call to its end, and names what went wrong.
@@ -205,14 +222,15 @@ fn entered<T>(
     entry: Entry,
     call: impl AsyncFnOnce(&mut Store<InstanceState>) -> wasmtime::Result<Result<T, wit::Error>>,
 ) -> Result<T, ProcessorError> {
-    let Entry { call: name, deadline, hostcall_bytes } = entry;
+    let Entry { call: name, deadline, metering, .. } = entry;
     store.data_mut().limiter.forget_denial();
-    store.set_epoch_deadline(epochs(deadline));
+    let host = |error: wasmtime::Error| ProcessorError::Host { message: format!("{error:#}") };
+    metering.refill(store, epochs(deadline)).map_err(host)?;
     let answer = Handle::current().block_on(tokio::time::timeout(deadline + TIMEOUT_GRACE, call(store)));
     store.data().end_lines();
     match answer {
         Err(_elapsed) => Err(ProcessorError::DeadlineExceeded { call: name, limit: deadline }),
-        Ok(Err(error)) => Err(explain(&error, store.data(), name, deadline, hostcall_bytes)),
+        Ok(Err(error)) => Err(explain(&error, store.data(), entry)),
         Ok(Ok(Err(error))) => Err(reported(&error)),
         Ok(Ok(Ok(answer))) => Ok(answer),
     }

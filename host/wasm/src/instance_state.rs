@@ -9,6 +9,7 @@ use wasmtime::{Engine, Store};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_config::WasiConfigVariables;
 
+use crate::Metering;
 use crate::host_functions::{EmitBuffer, GuestLog, LineStream, PluginOutput};
 use crate::limiter::GuestLimiter;
 
@@ -37,6 +38,7 @@ impl InstanceState {
         identity: Arc<InstanceContext>,
         limits: &GuestLimits,
         output: Arc<PluginOutput>,
+        metering: Metering,
     ) -> Store<Self> {
         let log = GuestLog::new(&identity, limits, Arc::clone(&output));
         let stdout = LineStream::stdout(log.clone());
@@ -47,7 +49,7 @@ impl InstanceState {
             limiter: GuestLimiter::new(limits),
             emit: EmitBuffer::new(&identity, limits),
             config: identity.config.iter().cloned().collect(),
-            wasi: empty_wasi(&stdout, &stderr),
+            wasi: empty_wasi(&stdout, &stderr, metering),
             identity,
             log,
             output,
@@ -72,9 +74,10 @@ impl InstanceState {
 }
 
 /// All of WASI 0.2 and nothing behind it: no environment, arguments, files, sockets or name lookup.
-fn empty_wasi(stdout: &LineStream, stderr: &LineStream) -> WasiCtx {
-    WasiCtx::builder()
-        .stdout(stdout.clone())
+fn empty_wasi(stdout: &LineStream, stderr: &LineStream, metering: Metering) -> WasiCtx {
+    let mut wasi = WasiCtx::builder();
+    metering.prepare(&mut wasi);
+    wasi.stdout(stdout.clone())
         .stderr(stderr.clone())
         .max_random_size(RANDOM_BYTES_MAX)
         .allow_tcp(false)

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use crate::host_functions::{PluginOutput, add_to_linker};
 use crate::instance_state::InstanceState;
 use crate::state_exports::StateExports;
 use crate::world::World;
-use crate::{EngineError, Inspection, LoadError, Plugin, signatures};
+use crate::{EngineError, Inspection, LoadError, Metering, Plugin, signatures};
 
 /// What the engine is started with.
 #[derive(Debug, Clone)]
@@ -29,11 +30,13 @@ pub struct RuntimeOptions {
     pub limits: GuestLimits,
     /// Compilations at once. One: a compilation uses every core already.
     pub compilations_max: usize,
+    /// What bounds a call.
+    pub metering: Metering,
 }
 
 impl Default for RuntimeOptions {
     fn default() -> Self {
-        Self { cache_dir: None, limits: GuestLimits::default(), compilations_max: 1 }
+        Self { cache_dir: None, limits: GuestLimits::default(), compilations_max: 1, metering: Metering::Deadline }
     }
 }
 
@@ -50,6 +53,7 @@ struct Shared {
     compilations: Semaphore,
     // Outlives versions: a plugin gets no new budget by being reloaded. One entry a plugin name, so as many as files.
     outputs: Mutex<HashMap<PluginName, Arc<PluginOutput>>>,
+    fuel_used: AtomicU64,
     _ticker: Ticker,
 }
 
@@ -63,12 +67,20 @@ pub(crate) struct Compiled {
 impl Runtime {
     /// Starts the engine.
     pub fn new(options: RuntimeOptions) -> Result<Self, EngineError> {
-        let engine = new_engine(options.cache_dir.as_deref())?;
+        let engine = new_engine(options.cache_dir.as_deref(), options.metering)?;
         let mut linker = Linker::new(&engine);
         add_to_linker(&mut linker).map_err(|error| EngineError::Engine(format!("{error:#}")))?;
         let ticker = Ticker::start(&engine)?;
         let compilations = Semaphore::new(options.compilations_max.max(1));
-        let shared = Shared { engine, linker, options, compilations, outputs: Mutex::default(), _ticker: ticker };
+        let shared = Shared {
+            engine,
+            linker,
+            options,
+            compilations,
+            outputs: Mutex::default(),
+            fuel_used: AtomicU64::new(0),
+            _ticker: ticker,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -94,6 +106,19 @@ impl Runtime {
         let pre = self.shared.linker.instantiate_pre(&component).map_err(mismatch)?;
         let state = StateExports::of(&component);
         Ok(Compiled { pre: PluginPre::new(pre).map_err(mismatch)?, state, compile_time })
+    }
+
+    /// Fuel that calls of `process` took so far, over all instances; 0 unless metered by [`Metering::Fuel`].
+    pub fn fuel_used(&self) -> u64 {
+        self.shared.fuel_used.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_fuel_used(&self, fuel: u64) {
+        self.shared.fuel_used.fetch_add(fuel, Ordering::Relaxed);
+    }
+
+    pub(crate) fn metering(&self) -> Metering {
+        self.shared.options.metering
     }
 
     pub(crate) fn engine(&self) -> &Engine {

@@ -6,5 +6,6 @@ mod components;
 mod delivery;
 mod folder;
 mod hostile;
+mod metering;
 mod state;
 mod support;
