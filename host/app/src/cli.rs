@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::telemetry::LogFormat;
 
+mod bench;
 mod consumers;
 mod new;
 mod questions;
@@ -16,6 +17,7 @@ mod state;
 #[cfg(feature = "local")]
 mod test;
 
+pub use bench::BenchArgs;
 pub use consumers::ConsumersArgs;
 pub use new::NewArgs;
 pub use questions::{ExplainArgs, PlanArgs, ReadingArgs};
@@ -50,6 +52,8 @@ pub enum Command {
     /// Run a plugin on the records of a file, in the whole host, and compare what comes out with what should.
     #[cfg(feature = "local")]
     Test(TestArgs),
+    /// Measure what a plugin costs: time a record, memory, start; beside one that does nothing.
+    Bench(BenchArgs),
     /// Run plugins against AWS, or any endpoint.
     Run(RunArgs),
     /// Put the lines of a file, or of standard input, into a stream.
@@ -75,11 +79,12 @@ pub enum Command {
 impl Command {
     /// Whether its own output is what people want to see, and not what the host logs on the way.
     pub fn is_quiet(&self) -> bool {
-        #[cfg(feature = "local")]
-        if matches!(self, Self::Test(_)) {
-            return true;
+        match self {
+            #[cfg(feature = "local")]
+            Self::Test(_) => true,
+            Self::Bench(_) => true,
+            _ => false,
         }
-        false
     }
 }
 

@@ -1,5 +1,6 @@
 //! One file for each subcommand.
 
+pub mod bench;
 pub mod check;
 pub mod consumers;
 #[cfg(feature = "local")]
@@ -29,6 +30,7 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Dev(args) => Box::pin(dev::execute(args)).await,
         #[cfg(feature = "local")]
         Command::Test(args) => Box::pin(test::execute(args)).await,
+        Command::Bench(args) => Box::pin(bench::execute(&args)).await,
         Command::Run(args) => Box::pin(run::execute(args)).await,
         Command::New(args) => new::execute(&args),
         Command::Put(args) => Box::pin(put::execute(args)).await,

@@ -117,6 +117,10 @@ impl RecordProcessor for Instance {
         })
     }
 
+    fn memory_bytes(&self) -> usize {
+        self.running.as_ref().map_or(0, |running| running.store.data().limiter.memory_bytes())
+    }
+
     fn close(mut self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
         Box::pin(async move {
             let running = self.take_running()?;

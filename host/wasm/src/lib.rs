@@ -35,3 +35,7 @@ pub use load_error::LoadError;
 pub use metering::Metering;
 pub use plugin::Plugin;
 pub use runtime::{Runtime, RuntimeOptions};
+
+/// A component that fits the contract and does nothing: what delivering to it costs, delivering to any plugin costs. Its
+/// text lies beside it.
+pub const EMPTY_COMPONENT: &[u8] = include_bytes!("empty_component.wasm");

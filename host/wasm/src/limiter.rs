@@ -42,6 +42,11 @@ impl GuestLimiter {
         self.denied = None;
     }
 
+    /// Linear memory held, in bytes. It never shrinks.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory.used
+    }
+
     /// What was denied last, as an error.
     pub(crate) fn denial(&self) -> Option<ProcessorError> {
         self.denied.map(|(what, limit)| ProcessorError::LimitExceeded { what, limit: limit as u64 })

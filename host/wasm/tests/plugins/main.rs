@@ -4,6 +4,7 @@
 
 mod components;
 mod delivery;
+mod empty_component;
 mod folder;
 mod hostile;
 mod metering;
