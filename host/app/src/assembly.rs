@@ -12,7 +12,7 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, DeadLetters, ProcessorFactory, Sink, StreamReader};
 use shardmill_core::stream::StreamRef;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
-use shardmill_wasm::{Runtime, RuntimeOptions};
+use shardmill_wasm::{Metering, Runtime, RuntimeOptions};
 use shardmill_worker::{ByteBudget, Freezer, Ports, RingBudget, SharedStream, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -37,6 +37,8 @@ pub(crate) struct Parts {
     ring: RingBudget,
     /// Streams that are read, each by all plugins together.
     streams: HashMap<StreamRef, SharedStream>,
+    /// Reads instead of Kinesis, on trial.
+    reader: Option<Arc<dyn StreamReader>>,
 }
 
 /// A plugin's settings, and whether a manifest has a part in them.
@@ -54,8 +56,17 @@ pub(crate) struct Outputs {
     pub(crate) names: Vec<String>,
 }
 
+/// What a trial puts in the place of what a host has.
+pub(crate) struct Substitutes {
+    pub(crate) outputs: Outputs,
+    /// Instead of Kinesis, if there is one.
+    pub(crate) reader: Option<Arc<dyn StreamReader>>,
+    pub(crate) metering: Metering,
+}
+
 /// A host, built and not yet running.
 pub struct Host {
+    runtime: Runtime,
     supervisor: Supervisor,
     status: HostStatus,
     folder: PluginFolder,
@@ -68,16 +79,26 @@ impl Host {
     pub async fn build(config: Config, clients: AwsClients, metrics: Option<PrometheusHandle>) -> anyhow::Result<Self> {
         let sinks = Arc::new(open_sinks(&config.sinks, &config.aws, Some(&clients)).await?);
         let outputs = Outputs { names: sinks.names(), sink: sinks.clone(), dead_letters: sinks };
-        Self::with_outputs(config, clients, metrics, outputs).await
+        Self::with(config, clients, metrics, Substitutes { outputs, reader: None, metering: Metering::default() }).await
     }
 
-    /// The same, with all output going elsewhere than to the configured sinks.
-    pub(crate) async fn with_outputs(
+    /// The same, with output going elsewhere than to the configured sinks, and what else a trial replaces.
+    #[cfg(feature = "local")]
+    pub(crate) async fn on_trial(
+        config: Config,
+        clients: AwsClients,
+        substitutes: Substitutes,
+    ) -> anyhow::Result<Self> {
+        Self::with(config, clients, None, substitutes).await
+    }
+
+    async fn with(
         config: Config,
         clients: AwsClients,
         metrics: Option<PrometheusHandle>,
-        outputs: Outputs,
+        substitutes: Substitutes,
     ) -> anyhow::Result<Self> {
+        let Substitutes { outputs, reader, metering } = substitutes;
         if !config.plugins.is_dir() {
             bail!(
                 "there is no plugins folder {}: make it, or set `plugins` in the configuration",
@@ -95,18 +116,23 @@ impl Host {
         let Some(budget) = ByteBudget::new(config.host.buffer_bytes) else {
             bail!("host.buffer is too small: one GetRecords reply may hold 10 MiB");
         };
-        let runtime_options =
-            RuntimeOptions { cache_dir: config.host.cache.clone(), limits: config.limits, ..RuntimeOptions::default() };
+        let runtime_options = RuntimeOptions {
+            cache_dir: config.host.cache.clone(),
+            limits: config.limits,
+            metering,
+            ..RuntimeOptions::default()
+        };
         let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
         let folder_options = FolderOptions {
             file_bytes_max: config.host.plugin_bytes_max,
             rescan: config.host.rescan_every,
             ..FolderOptions::new(&config.plugins)
         };
-        let (folder, events) = PluginFolder::new(runtime, folder_options);
+        let (folder, events) = PluginFolder::new(runtime.clone(), folder_options);
         let parts = Parts {
             ring: RingBudget::of(budget.clone(), config.host.buffer_bytes),
             streams: HashMap::new(),
+            reader,
             destinations: outputs.names,
             sink: outputs.sink,
             dead_letters: outputs.dead_letters,
@@ -115,7 +141,13 @@ impl Host {
             clients,
             config,
         };
-        Ok(Self { supervisor: Supervisor::new(parts, status.clone()), status, folder, events, admin })
+        Ok(Self { supervisor: Supervisor::new(parts, status.clone()), status, folder, events, admin, runtime })
+    }
+
+    /// The engine that plugins run on.
+    #[cfg(feature = "local")]
+    pub(crate) fn runtime(&self) -> Runtime {
+        self.runtime.clone()
     }
 
     /// What the host is doing, live.
@@ -212,6 +244,9 @@ impl Parts {
 
     /// One plugin's share in reading the stream.
     fn reader(&mut self, stream: &StreamRef) -> Arc<dyn StreamReader> {
+        if let Some(reader) = &self.reader {
+            return Arc::clone(reader);
+        }
         self.streams.retain(|_, shared| !shared.is_unused());
         let shared = self.streams.entry(stream.clone()).or_insert_with(|| {
             let reader = KinesisReader::new(self.clients.kinesis.clone(), stream);

@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::telemetry::LogFormat;
 
 mod bench;
+mod capture;
 mod consumers;
 mod new;
 mod questions;
@@ -18,6 +19,7 @@ mod state;
 mod test;
 
 pub use bench::BenchArgs;
+pub use capture::CaptureArgs;
 pub use consumers::ConsumersArgs;
 pub use new::NewArgs;
 pub use questions::{ExplainArgs, PlanArgs, ReadingArgs};
@@ -58,6 +60,8 @@ pub enum Command {
     Run(RunArgs),
     /// Put the lines of a file, or of standard input, into a stream.
     Put(PutArgs),
+    /// Write the records of a stream down as they lie there, for `shardmill test --captured`.
+    Capture(CaptureArgs),
     /// Tell what a component is, what it imports, and whether the host would run it.
     Check(CheckArgs),
     /// Show the leases of an application: who holds which shard, and how far it is.
@@ -82,7 +86,7 @@ impl Command {
         match self {
             #[cfg(feature = "local")]
             Self::Test(_) => true,
-            Self::Bench(_) => true,
+            Self::Bench(_) | Self::Capture(_) => true,
             _ => false,
         }
     }

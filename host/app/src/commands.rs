@@ -1,6 +1,7 @@
 //! One file for each subcommand.
 
 pub mod bench;
+pub mod capture;
 pub mod check;
 pub mod consumers;
 #[cfg(feature = "local")]
@@ -34,6 +35,7 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Run(args) => Box::pin(run::execute(args)).await,
         Command::New(args) => new::execute(&args),
         Command::Put(args) => Box::pin(put::execute(args)).await,
+        Command::Capture(args) => Box::pin(capture::execute(&args)).await,
         Command::Check(args) => check::execute(&args).await,
         Command::Consumers(args) => Box::pin(consumers::execute(&args)).await,
         Command::Leases(args) => Box::pin(leases::execute(&args)).await,
