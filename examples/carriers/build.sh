@@ -24,6 +24,7 @@ build_python() {
 
 build_javascript() {
     (cd javascript && npm install --no-package-lock --no-audit --no-fund && npm test && npm run build)
+    cp javascript/carriers.toml "$out/carriers-javascript.toml"
     cp javascript/carriers.wasm "$out/carriers-javascript.wasm"
 }
 

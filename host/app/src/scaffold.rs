@@ -131,7 +131,8 @@ impl Project {
         if let Some(template) = TEMPLATES.get_dir(self.language.folder()) {
             for (path, content) in files_of(template) {
                 let path = path.strip_prefix(template.path()).unwrap_or(path);
-                files.push((path.to_owned(), self.named(content)));
+                let path = path.display().to_string().replace(NAME, &self.name.0);
+                files.push((PathBuf::from(path), self.named(content)));
             }
         }
         for (path, content) in files_of(&CONTRACT) {
@@ -205,6 +206,7 @@ mod tests {
             });
             assert!(has_test, "{language}: no test");
             let text: String = files.iter().map(|(_, content)| String::from_utf8_lossy(content)).collect();
+            assert!(paths.iter().all(|path| !path.contains(NAME)), "{language}: {paths:?}");
             assert!(text.contains("alerts") && !text.contains(NAME) && !text.contains(CRATE), "{language}");
         }
     }
