@@ -10,6 +10,7 @@ use crate::telemetry::LogFormat;
 
 mod bench;
 mod capture;
+mod check;
 mod consumers;
 mod new;
 mod questions;
@@ -20,6 +21,7 @@ mod test;
 
 pub use bench::BenchArgs;
 pub use capture::CaptureArgs;
+pub use check::CheckArgs;
 pub use consumers::ConsumersArgs;
 pub use new::NewArgs;
 pub use questions::{ExplainArgs, PlanArgs, ReadingArgs};
@@ -62,7 +64,7 @@ pub enum Command {
     Put(PutArgs),
     /// Write the records of a stream down as they lie there, for `shardmill test --captured`.
     Capture(CaptureArgs),
-    /// Tell what a component is, what it imports, and whether the host would run it.
+    /// Tell what a component is, whether the host would run it, with which settings, and what it would change.
     Check(CheckArgs),
     /// Show the leases of an application: who holds which shard, and how far it is.
     Leases(LeasesArgs),
@@ -170,16 +172,6 @@ pub struct PutArgs {
     /// How to reach AWS.
     #[command(flatten)]
     pub aws: AwsArgs,
-}
-
-/// Arguments of `check`.
-#[derive(Debug, Args)]
-pub struct CheckArgs {
-    /// The component.
-    pub file: PathBuf,
-    /// Print the report as JSON.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Arguments of `leases`.

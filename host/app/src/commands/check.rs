@@ -1,5 +1,8 @@
 //! `shardmill check`.
 
+mod running;
+mod settings;
+
 use std::fmt::Write;
 
 use anyhow::{Context, bail};
@@ -8,22 +11,39 @@ use indicatif::HumanBytes;
 use serde_json::json;
 use shardmill_wasm::{Inspection, Runtime, RuntimeOptions};
 
+use self::running::Running;
+use self::settings::Settings;
 use super::{print, print_json};
 use crate::cli::CheckArgs;
+use crate::config::Config;
 
 pub(super) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
+    let config = args.config.as_deref().map(Config::load).transpose()?;
     let bytes = std::fs::read(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
     let runtime = Runtime::new(RuntimeOptions::default()).context("cannot start the Wasm engine")?;
     let inspection = runtime.inspect(Bytes::from(bytes)).await?;
-    if args.json {
-        print_json(&as_json(&inspection))?;
+    let settings = Settings::read(&args.file, config.as_ref())?;
+    let running = if args.running {
+        Some(Running::ask(args, config.as_ref(), &settings, &inspection, &runtime).await?)
     } else {
-        print(as_text(&inspection).trim_end());
+        None
+    };
+    let mut problems: Vec<String> = inspection.refusal.iter().map(ToString::to_string).collect();
+    problems.extend(settings.checked.as_ref().err().cloned());
+    if args.json {
+        let mut report = as_json(&inspection);
+        report["settings"] = settings.as_json();
+        report["running"] = running.as_ref().map(Running::as_json).into();
+        print_json(&report)?;
+    } else {
+        let running = running.as_ref().map(Running::as_text).unwrap_or_default();
+        let verdict = if problems.is_empty() { "would be run" } else { "would be refused" };
+        print(&format!("{}{}{running}verdict   {verdict}", as_text(&inspection), settings.as_text()));
     }
-    match inspection.refusal {
-        Some(refusal) => bail!("the host would refuse {}: {refusal}", args.file.display()),
-        None => Ok(()),
+    if problems.is_empty() {
+        return Ok(());
     }
+    bail!("the host would refuse {}: {}", args.file.display(), problems.join("; and "))
 }
 
 fn as_json(inspection: &Inspection) -> serde_json::Value {
@@ -60,7 +80,5 @@ fn as_text(inspection: &Inspection) -> String {
     for export in &inspection.exports {
         let _ = writeln!(text, "exports   {export}");
     }
-    let verdict = if inspection.refusal.is_none() { "would be run" } else { "would be refused" };
-    let _ = writeln!(text, "verdict   {verdict}");
     text
 }
