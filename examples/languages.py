@@ -139,7 +139,7 @@ def table(rows):
 
     lines = [
         "| | Built by | Tools | Build | Test | Component | Compiled in the host, cold / cached | Start of an instance | "
-        "Time a record | Memory |",
+        "CPU a record | Memory |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -158,7 +158,7 @@ def table(rows):
 def page(rows):
     some = rows[0]
     empty, native = (row_median(rows, key) for key in ("empty-component", "native-no-op"))
-    spread = max(row["plugin"]["nanos-per-record"]["max"] / row["plugin"]["nanos-per-record"]["min"] for row in rows)
+    spread = max(row["plugin"]["cpu-nanos-per-record"]["max"] / row["plugin"]["cpu-nanos-per-record"]["min"] for row in rows)
     cores = os.cpu_count()
     return f"""# Languages
 
@@ -170,7 +170,7 @@ it with the commands of its README, checks it, and lets the host process the {so
 
 - **Tools** is what is installed into the project before the first build, from a registry; **Build** is the first one, with what
   the language's own cache holds already.
-- **Start of an instance** is instantiation and `init`; **Time a record** is a call of `process` with a batch of
+- **Start of an instance** is instantiation and `init`; **CPU a record** is the time of a core that a call of `process` takes with a batch of
   {some['records-per-batch']:.0f} records of {some['bytes-per-record']:,.0f} bytes, by the record: getting it in, and emitting it again, which is all that these
   processors do. Medians of {some['rounds']} rounds by `shardmill bench`; of no language was the slowest round more than {spread:.1f} times the fastest.
 - Delivering alone, to a component that does nothing, takes {empty:,.0f} ns of that; native code behind the same interface, {native:,.1f} ns.
@@ -182,7 +182,7 @@ On {cores} cores of {processor()}, with {tools()}.
 
 
 def row_median(rows, key):
-    medians = sorted(row[key]["nanos-per-record"]["median"] for row in rows)
+    medians = sorted(row[key]["cpu-nanos-per-record"]["median"] for row in rows)
     return medians[len(medians) // 2]
 
 
@@ -219,7 +219,7 @@ def main():
                     report = measure(host, folder)
                     rows.append(report | took | {"language": language, "records": records,
                                                  "start": report["instantiate"]["median"],
-                                                 "nanos": report["plugin"]["nanos-per-record"]["median"]})
+                                                 "nanos": report["plugin"]["cpu-nanos-per-record"]["median"]})
             except Failed as failed:
                 sys.exit(f"{language.title}: {failed}")
     if args.write:

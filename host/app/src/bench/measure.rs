@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{CloseReason, InstanceContext, ProcessorFactory, RecordProcessor};
 use shardmill_core::stream::Batch;
@@ -58,6 +59,7 @@ struct Subject {
     delivered: u64,
     tally: Tally,
     nanos_per_record: Vec<f64>,
+    cpu_nanos_per_record: Vec<f64>,
 }
 
 /// What came of batches.
@@ -136,7 +138,14 @@ impl Bench {
 
 impl Subject {
     fn new(processor: Box<dyn RecordProcessor>) -> Self {
-        Self { processor, next: 0, delivered: 0, tally: Tally::default(), nanos_per_record: Vec::new() }
+        Self {
+            processor,
+            next: 0,
+            delivered: 0,
+            tally: Tally::default(),
+            nanos_per_record: Vec::new(),
+            cpu_nanos_per_record: Vec::new(),
+        }
     }
 
     /// Delivers for a while, and gives the records that a round takes. What came of it does not count.
@@ -158,12 +167,13 @@ impl Subject {
 
     async fn round(&mut self, batches: &[Batch], records: u64, stop: &CancellationToken) -> Result<(), BenchError> {
         let before = self.tally.records;
-        let started = Instant::now();
+        let (started, cpu) = (Instant::now(), cpu_time());
         while self.tally.records - before < records {
             self.deliver(batches, stop).await?;
         }
-        let nanos = started.elapsed().as_secs_f64() * 1e9;
-        self.nanos_per_record.push(nanos / (self.tally.records - before) as f64);
+        let records = (self.tally.records - before) as f64;
+        self.nanos_per_record.push(started.elapsed().as_secs_f64() * 1e9 / records);
+        self.cpu_nanos_per_record.push(cpu_time().saturating_sub(cpu).as_secs_f64() * 1e9 / records);
         Ok(())
     }
 
@@ -194,8 +204,15 @@ impl Subject {
         let nanos_per_record = Spread::of(self.nanos_per_record);
         let bytes_per_record = ratio(self.tally.bytes, self.tally.records);
         let mib_per_second = bytes_per_record / nanos_per_record.median * 1e9 / f64::from(1 << 20);
-        Timing { nanos_per_record, mib_per_second }
+        let cpu_nanos_per_record = Spread::of(self.cpu_nanos_per_record);
+        Timing { nanos_per_record, cpu_nanos_per_record, mib_per_second }
     }
+}
+
+/// Of all threads of this process: a call runs on a thread of its own. What other processes take is not in it.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

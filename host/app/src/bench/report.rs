@@ -42,6 +42,8 @@ pub struct BenchReport {
 pub struct Timing {
     /// Nanoseconds a record.
     pub nanos_per_record: Spread,
+    /// Nanoseconds of a core a record: the same, but for what other processes took on a busy machine.
+    pub cpu_nanos_per_record: Spread,
     /// Data in, at the median.
     pub mib_per_second: f64,
 }
@@ -101,12 +103,19 @@ impl fmt::Display for BenchReport {
             self.emitted_bytes_per_record
         )?;
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING).set_header(["process", "ns/record", "fastest", "slowest", "MiB/s"]);
+        table.load_preset(presets::NOTHING).set_header([
+            "process",
+            "ns/record",
+            "fastest",
+            "slowest",
+            "CPU ns",
+            "MiB/s",
+        ]);
         for (name, timing) in
             [("plugin", &self.plugin), ("empty component", &self.empty_component), ("native no-op", &self.native_no_op)]
         {
             let Spread { median, min, max } = timing.nanos_per_record;
-            let figures = [median, min, max, timing.mib_per_second];
+            let figures = [median, min, max, timing.cpu_nanos_per_record.median, timing.mib_per_second];
             table.add_row(std::iter::once(name.to_owned()).chain(figures.map(|figure| format!("{figure:.1}"))));
         }
         for column in table.column_iter_mut().skip(1) {

@@ -10,7 +10,8 @@ use clap::Args;
     after_help = "Batches are delivered to one instance of the production engine, with the limits, batches and values of the \
     manifest NAME.toml beside FILE.wasm; what it emits is counted and dropped. Beside it, in turn, the same batches go to a \
     component that does nothing, which is the price of delivering, and to native code that does nothing. Medians of the \
-    rounds are told, with the fastest and the slowest. A machine that does other things shows in the spread.\n\nWithout \
+    rounds are told, with the fastest and the slowest; a machine that does other things shows in the spread, and in CPU time \
+    that is less.\n\nWithout \
     --input, records are 1 KiB of JSON: {\"n\":0,\"text\":\"xxx…\"}. Exit code: 0 if all records were handled, 1 if not, \
     64 if the configuration is wrong.\n\nExamples:\n  \
     shardmill bench alerts.wasm\n  \

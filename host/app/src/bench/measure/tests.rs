@@ -96,6 +96,7 @@ async fn what_goes_in_and_comes_out_is_counted_over_all_rounds() {
     assert!(report.failed.is_none() && report.records_per_round >= 250);
     let Spread { median, min, max } = report.plugin.nanos_per_record;
     assert!(0.0 < min && min <= median && median <= max);
+    assert!(report.plugin.cpu_nanos_per_record.max > 0.0);
 }
 
 #[tokio::test]
