@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use md5::{Digest, Md5};
+
 /// Lines of a file before its tests: more does not fit in a head.
 const FILE_LINES_MAX: usize = 400;
 /// Names that say nothing, or that mean something else in this field.
@@ -187,6 +189,25 @@ fn every_configuration_key_is_documented() {
     let is_documented = |key: &String| docs.contains(&format!("`{key}`")) || docs.contains(&format!("`[{key}"));
     let missing: Vec<_> = fields.filter(|key| !is_documented(key)).collect();
     assert!(missing.is_empty(), "not in docs/configuration.md: {missing:?}");
+}
+
+/// All of the contract but comments and white space, the files in order of their paths.
+fn contract() -> String {
+    let wit = root().join("wit");
+    let mut files = files_with("wit");
+    files.retain(|path| path.starts_with(&wit));
+    // As text, each from `./` on, as `find` names them.
+    files.sort_by_key(|path| path.strip_prefix(&wit).unwrap().display().to_string());
+    let code = |line: &str| line.split("//").next().unwrap_or_default().replace(' ', "");
+    files.iter().flat_map(|path| fs::read_to_string(path).unwrap().lines().map(code).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn the_bindings_for_c_were_made_of_this_contract() {
+    let digest = Md5::digest(contract());
+    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let made_of = fs::read_to_string(root().join("wit/c/contract.md5")).unwrap();
+    assert_eq!(made_of.trim(), digest, "the contract changed: run wit/c/generate.sh");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 #
 #   verify.sh COMPONENT [FLIGHTS]
 #
-# FLIGHTS are lines of JSON, plain or gzip; the sample, if not given. SHARDMILL names the host's binary, `shardmill` if
+# A manifest beside COMPONENT, named as it is, is used. FLIGHTS are lines of JSON, plain or gzip; the sample, if not given. SHARDMILL names the host's binary, `shardmill` if
 # not set.
 set -eu
 component=$1
@@ -19,6 +19,8 @@ gzip -cdf "$flights" | sed 's/.*"dep_delay":\([^,}]*\).*"carrier":"\([^"]*\)".*/
     sort >"$folder/wanted"
 
 mkdir "$folder/plugins"
+manifest=${component%.wasm}.toml
+[ ! -f "$manifest" ] || cp "$manifest" "$folder/plugins/carriers.toml"
 cp "$component" "$folder/plugins/carriers.wasm"
 "${SHARDMILL:-shardmill}" dev --plugins "$folder/plugins" --data "$folder/data" \
     --feed "$flights" --key-field carrier --until-idle >"$folder/output"

@@ -120,3 +120,54 @@ async fn a_second_stack_on_the_same_data_directory_is_refused_by_name() {
     assert!(text(&second.stderr).contains("data"), "{}", text(&second.stderr));
     assert!(first.terminate().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_tells_settings_and_what_is_wrong_with_the_manifest() {
+    let folder = folder_with_earthquakes();
+    let manifest = |text: &str| std::fs::write(folder.path().join("plugins/earthquakes.toml"), text).unwrap();
+    let check = async |more: &[&str]| {
+        let args = [&["check", "plugins/earthquakes.wasm", "--json"], more].concat();
+        let checked = shardmill(&args, folder.path()).await;
+        let report: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
+        (checked.status.success(), report["settings"].clone(), text(&checked.stderr))
+    };
+    manifest("stream = \"quakes\"\n[limits]\nmemory = \"128MiB\"\n[grants]\nstate = true\n");
+    let (is_good, settings, log) = check(&[]).await;
+    assert!(is_good, "{log}");
+    assert_eq!(settings["streams"], serde_json::json!(["quakes"]), "{settings}");
+    assert_eq!((&settings["limits"]["memory"], &settings["grants"]["state"]), (&"128.0 MiB".into(), &true.into()));
+
+    std::fs::write(folder.path().join("shardmill.toml"), "stream = \"s\"\n[ceilings]\nmemory = \"100MiB\"\n").unwrap();
+    let (is_good, settings, log) = check(&["--config", "shardmill.toml"]).await;
+    assert!(!is_good && log.contains("earthquakes.toml: line 3: limits.memory"), "{log}");
+    assert_eq!(settings["manifest"], true);
+
+    manifest("straem = \"quakes\"\n");
+    let (is_good, settings, _) = check(&[]).await;
+    assert!(!is_good && settings["problem"].as_str().unwrap().contains("straem"), "{settings}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_tells_what_would_change_against_the_version_that_runs() {
+    let setting = Setting::new(1).await;
+    setting.drop_plugin("flights", &guest("noop"));
+    let last = setting.put(&harness::flights::input()).await;
+    let host = setting.host("a");
+    setting.until_checkpointed("flights", &last).await;
+    std::fs::create_dir(setting.path().join("new")).unwrap();
+    std::fs::write(setting.path().join("new/flights.wasm"), guest("flights")).unwrap();
+    std::fs::write(setting.path().join("shardmill.toml"), "stream = \"flights\"\nplugins = \"plugins\"\n").unwrap();
+    let check = async |file: &str| {
+        let args = ["check", file, "--config", "shardmill.toml", "--running", "--local", "--json"];
+        let checked = shardmill(&args, setting.path()).await;
+        assert!(checked.status.success(), "{}", text(&checked.stderr));
+        serde_json::from_slice::<serde_json::Value>(&checked.stdout).unwrap()["running"].clone()
+    };
+    assert_eq!(check("plugins/flights.wasm").await["same"], true);
+    let running = check("new/flights.wasm").await;
+    assert_eq!(running["same"], false, "{running}");
+    let added = running["changes"]["imports-added"].as_array().unwrap();
+    assert!(added.iter().any(|name| name.as_str().unwrap().starts_with("shardmill:processor/emit@")), "{running}");
+    assert!(host.terminate().await.success());
+    setting.stop().await;
+}

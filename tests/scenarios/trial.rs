@@ -3,6 +3,7 @@
 use harness::flights;
 use harness::guests::guest;
 use harness::process::shardmill;
+use harness::setting::Setting;
 use serde_json::Value;
 
 fn text(bytes: &[u8]) -> String {
@@ -88,4 +89,65 @@ async fn what_cannot_be_tried_is_refused_with_the_reason() {
         assert_eq!(refused.status.code(), Some(1), "{expected}");
         assert!(text(&refused.stderr).contains(expected), "{}", text(&refused.stderr));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_stream_holds_is_captured_and_delivered_again_where_it_lay_and_the_same_on_any_machine() {
+    let setting = Setting::new(3).await;
+    setting.put(&flights::input()).await;
+    let captured = shardmill(&["capture", "--local", "--stream", "flights"], setting.path()).await;
+    assert!(captured.status.success(), "{}", text(&captured.stderr));
+    let records: u64 = flights::expected().values().sum();
+    assert_eq!(text(&captured.stdout).lines().count() as u64, records);
+    let first = text(&captured.stdout).lines().next().unwrap().to_owned();
+    setting.stop().await;
+
+    let folder = folder("flights");
+    std::fs::write(folder.path().join("captured"), &captured.stdout).unwrap();
+    let args =
+        ["test", "flights.wasm", "--captured", "captured", "--deterministic", "--json", "--reload-after", "5000"];
+    let fuel_of = |output: std::process::Output| {
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((report["records"].as_u64(), report["output"].as_u64()), (Some(records), Some(records)), "{report}");
+        report["fuel-per-record"].as_u64().unwrap()
+    };
+    let fuel = fuel_of(shardmill(&args, folder.path()).await);
+    assert!(fuel > 100, "{fuel}");
+    let printed = shardmill(&["test", "flights.wasm", "--captured", "captured"], folder.path()).await;
+    let first: Value = serde_json::from_str(&first).unwrap();
+    let place = format!("\"sequence_number\":{}", first["sequence-number"]);
+    let line = text(&printed.stdout).lines().find(|line| line.contains(&place)).map(str::to_owned);
+    let line = line.unwrap_or_else(|| panic!("no {place} in what came out"));
+    assert!(line.contains(first["shard"].as_str().unwrap()), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_takes_more_fuel_than_it_may_is_a_failure_of_its_records() {
+    let folder = folder("evil");
+    std::fs::write(folder.path().join("evil.toml"), "[config]\nmisbehave = \"loop\"\n").unwrap();
+    std::fs::write(folder.path().join("input"), "{\"flight\":1}\n").unwrap();
+    let more = ["--deterministic", "--fuel", "1000000", "--attempts", "1"];
+    let stopped = shardmill(&args("evil.wasm", "input", &more), folder.path()).await;
+    assert_eq!(stopped.status.code(), Some(1));
+    assert!(text(&stopped.stderr).contains("limit of 1000000 on fuel in one call"), "{}", text(&stopped.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_benchmark_tells_its_figures_and_fails_if_the_plugin_does() {
+    let folder = folder("noop");
+    let args = |plugin: &'static str| ["bench", plugin, "--json", "--rounds", "2", "--records", "1000"];
+    let measured = shardmill(&args("noop.wasm"), folder.path()).await;
+    assert!(measured.status.success(), "{}", text(&measured.stderr));
+    let report: Value = serde_json::from_slice(&measured.stdout).unwrap();
+    for figure in ["plugin", "empty-component", "native-no-op"] {
+        assert!(report[figure]["nanos-per-record"]["median"].as_f64().unwrap() > 0.0, "{report}");
+    }
+    assert!(report["memory-bytes"].as_u64().unwrap() >= 64 << 10 && report["instantiate"]["min"].as_f64() > Some(0.0));
+
+    std::fs::write(folder.path().join("evil.wasm"), guest("evil")).unwrap();
+    std::fs::write(folder.path().join("evil.toml"), "[config]\nmisbehave = \"trap\"\n").unwrap();
+    let trapped = shardmill(&args("evil.wasm"), folder.path()).await;
+    assert_eq!(trapped.status.code(), Some(1));
+    assert!(text(&trapped.stderr).contains("failed in batch 1"), "{}", text(&trapped.stderr));
 }

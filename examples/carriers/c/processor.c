@@ -1,4 +1,4 @@
-// The component: what the host calls, as `build/plugin.h` declares it. carriers.c does the work.
+// The component: what the host calls, as `plugin.h` declares it. carriers.c does the work.
 //
 // Configuration: `destination` (default `stdout`).
 //
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#include "build/plugin.h"
+#include "plugin.h"
 #include "carriers.h"
 
 typedef exports_shardmill_processor_processor_batch_t batch_t;

@@ -11,6 +11,7 @@ use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, 
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, DeadLetters, ProcessorFactory, Sink, StreamReader};
 use shardmill_core::stream::StreamRef;
+use shardmill_wasm::Metering;
 use shardmill_wasm::Runtime;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
 use shardmill_worker::{ByteBudget, Freezer, Ports, RingBudget, SharedStream, WorkerOptions};
@@ -38,6 +39,8 @@ pub(crate) struct Parts {
     ring: RingBudget,
     /// Streams that are read, each by all plugins together.
     streams: HashMap<StreamRef, SharedStream>,
+    /// Reads instead of Kinesis, on trial.
+    reader: Option<Arc<dyn StreamReader>>,
 }
 
 /// A plugin's settings, and whether a manifest has a part in them.
@@ -69,8 +72,17 @@ pub(crate) struct Outputs {
     pub(crate) names: Vec<String>,
 }
 
+/// What a trial puts in the place of what a host has.
+pub(crate) struct Substitutes {
+    pub(crate) outputs: Outputs,
+    /// Instead of Kinesis, if there is one.
+    pub(crate) reader: Option<Arc<dyn StreamReader>>,
+    pub(crate) metering: Metering,
+}
+
 /// A host, built and not yet running.
 pub struct Host {
+    runtime: Runtime,
     supervisor: Supervisor,
     status: HostStatus,
     folder: PluginFolder,
@@ -83,16 +95,26 @@ impl Host {
     pub async fn build(config: Config, clients: AwsClients, metrics: Option<PrometheusHandle>) -> anyhow::Result<Self> {
         let sinks = Arc::new(open_sinks(&config.sinks, &config.aws, Some(&clients)).await?);
         let outputs = Outputs { names: sinks.names(), sink: sinks.clone(), dead_letters: sinks };
-        Self::with_outputs(config, clients, metrics, outputs).await
+        Self::with(config, clients, metrics, Substitutes { outputs, reader: None, metering: Metering::default() }).await
     }
 
-    /// The same, with all output going elsewhere than to the configured sinks.
-    pub(crate) async fn with_outputs(
+    /// The same, with output going elsewhere than to the configured sinks, and what else a trial replaces.
+    #[cfg(feature = "local")]
+    pub(crate) async fn on_trial(
+        config: Config,
+        clients: AwsClients,
+        substitutes: Substitutes,
+    ) -> anyhow::Result<Self> {
+        Self::with(config, clients, None, substitutes).await
+    }
+
+    async fn with(
         config: Config,
         clients: AwsClients,
         metrics: Option<PrometheusHandle>,
-        outputs: Outputs,
+        substitutes: Substitutes,
     ) -> anyhow::Result<Self> {
+        let Substitutes { outputs, reader, metering } = substitutes;
         if !config.plugins.is_dir() {
             bail!(
                 "there is no plugins folder {}: make it, or set `plugins` in the configuration",
@@ -110,7 +132,7 @@ impl Host {
         let Some(budget) = ByteBudget::new(config.host.buffer_bytes) else {
             bail!("host.buffer is too small: one GetRecords reply may hold 10 MiB");
         };
-        let runtime_options = runtime_options(&config).context("cannot find the compiler")?;
+        let runtime_options = runtime_options(&config, metering).context("cannot find the compiler")?;
         let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
         let folder_options = FolderOptions {
             file_bytes_max: config.host.plugin_bytes_max,
@@ -118,10 +140,11 @@ impl Host {
             rescan: config.host.rescan_every,
             ..FolderOptions::new(&config.plugins)
         };
-        let (folder, events) = PluginFolder::new(runtime, folder_options);
+        let (folder, events) = PluginFolder::new(runtime.clone(), folder_options);
         let parts = Parts {
             ring: RingBudget::of(budget.clone(), config.host.buffer_bytes),
             streams: HashMap::new(),
+            reader,
             destinations: outputs.names,
             sink: outputs.sink,
             dead_letters: outputs.dead_letters,
@@ -130,7 +153,13 @@ impl Host {
             clients,
             config,
         };
-        Ok(Self { supervisor: Supervisor::new(parts, status.clone()), status, folder, events, admin })
+        Ok(Self { supervisor: Supervisor::new(parts, status.clone()), status, folder, events, admin, runtime })
+    }
+
+    /// The engine that plugins run on.
+    #[cfg(feature = "local")]
+    pub(crate) fn runtime(&self) -> Runtime {
+        self.runtime.clone()
     }
 
     /// What the host is doing, live.
@@ -234,6 +263,9 @@ impl Parts {
 
     /// One plugin's share in reading the stream.
     fn reader(&mut self, stream: &StreamRef) -> Arc<dyn StreamReader> {
+        if let Some(reader) = &self.reader {
+            return Arc::clone(reader);
+        }
         self.streams.retain(|_, shared| !shared.is_unused());
         let shared = self.streams.entry(stream.clone()).or_insert_with(|| {
             let reader = KinesisReader::new(self.clients.kinesis.clone(), stream);

@@ -8,6 +8,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::telemetry::LogFormat;
 
+mod bench;
+mod capture;
+mod check;
 mod compile;
 mod consumers;
 mod new;
@@ -17,6 +20,9 @@ mod state;
 #[cfg(feature = "local")]
 mod test;
 
+pub use bench::BenchArgs;
+pub use capture::CaptureArgs;
+pub use check::CheckArgs;
 pub use compile::CompileArgs;
 pub use consumers::ConsumersArgs;
 pub use new::NewArgs;
@@ -52,11 +58,15 @@ pub enum Command {
     /// Run a plugin on the records of a file, in the whole host, and compare what comes out with what should.
     #[cfg(feature = "local")]
     Test(TestArgs),
+    /// Measure what a plugin costs: time a record, memory, start; beside one that does nothing.
+    Bench(BenchArgs),
     /// Run plugins against AWS, or any endpoint.
     Run(RunArgs),
     /// Put the lines of a file, or of standard input, into a stream.
     Put(PutArgs),
-    /// Tell what a component is, what it imports, and whether the host would run it.
+    /// Write the records of a stream down as they lie there, for `shardmill test --captured`.
+    Capture(CaptureArgs),
+    /// Tell what a component is, whether the host would run it, with which settings, and what it would change.
     Check(CheckArgs),
     /// Show the leases of an application: who holds which shard, and how far it is.
     Leases(LeasesArgs),
@@ -80,11 +90,12 @@ pub enum Command {
 impl Command {
     /// Whether its own output is what people want to see, and not what the host logs on the way.
     pub fn is_quiet(&self) -> bool {
-        #[cfg(feature = "local")]
-        if matches!(self, Self::Test(_)) {
-            return true;
+        match self {
+            #[cfg(feature = "local")]
+            Self::Test(_) => true,
+            Self::Bench(_) | Self::Capture(_) => true,
+            _ => false,
         }
-        false
     }
 }
 
@@ -166,19 +177,6 @@ pub struct PutArgs {
     /// How to reach AWS.
     #[command(flatten)]
     pub aws: AwsArgs,
-}
-
-/// Arguments of `check`.
-#[derive(Debug, Args)]
-pub struct CheckArgs {
-    /// The component. The manifest beside it is read too.
-    pub file: PathBuf,
-    /// The configuration of the host that it is for: says whether the manifest gets what it asks for.
-    #[arg(long)]
-    pub config: Option<PathBuf>,
-    /// Print the report as JSON.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Arguments of `leases`.

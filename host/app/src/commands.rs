@@ -1,5 +1,7 @@
 //! One file for each subcommand.
 
+pub mod bench;
+pub mod capture;
 pub mod check;
 pub mod compile;
 pub mod consumers;
@@ -30,9 +32,11 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Dev(args) => Box::pin(dev::execute(args)).await,
         #[cfg(feature = "local")]
         Command::Test(args) => Box::pin(test::execute(args)).await,
+        Command::Bench(args) => Box::pin(bench::execute(&args)).await,
         Command::Run(args) => Box::pin(run::execute(args)).await,
         Command::New(args) => new::execute(&args),
         Command::Put(args) => Box::pin(put::execute(args)).await,
+        Command::Capture(args) => Box::pin(capture::execute(&args)).await,
         Command::Check(args) => check::execute(&args).await,
         Command::Consumers(args) => Box::pin(consumers::execute(&args)).await,
         Command::Leases(args) => Box::pin(leases::execute(&args)).await,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use shardmill_wasm::{Compiler, CompilerProgram, Endpoint, HttpOptions, RuntimeOptions};
+use shardmill_wasm::{Compiler, CompilerProgram, Endpoint, HttpOptions, Metering, RuntimeOptions};
 
 use crate::config::Config;
 
@@ -10,14 +10,17 @@ use crate::config::Config;
 pub const COMPILE_COMMAND: &str = "compile-component";
 
 /// What the engine is started with.
-pub(crate) fn runtime_options(config: &Config) -> std::io::Result<RuntimeOptions> {
+pub(crate) fn runtime_options(config: &Config, metering: Metering) -> std::io::Result<RuntimeOptions> {
+    // The compiler in another process makes code that is metered by deadlines.
+    let compiler = if metering == Metering::Deadline { compiler()? } else { Compiler::InProcess };
     Ok(RuntimeOptions {
         cache_dir: config.host.cache.clone(),
         limits: config.limits,
-        compiler: compiler()?,
+        compiler,
         compile_limits: config.compile,
         instances_memory_bytes: config.host.instances_memory_bytes,
         http: http_options(config),
+        metering,
     })
 }
 

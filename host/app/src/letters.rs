@@ -4,6 +4,8 @@ mod envelope;
 mod input;
 mod join;
 
+#[cfg(test)]
+pub(crate) use envelope::tests;
 pub use envelope::{Fragment, LetterError, Piece, encode};
 pub use input::{InputError, Item, LetterInput};
 pub use join::{Incomplete, JoinError, Joiner};

@@ -5,6 +5,8 @@
 pub mod admin;
 pub mod assembly;
 pub mod aws;
+pub mod bench;
+pub mod capture;
 pub mod cli;
 pub mod clock;
 pub mod commands;

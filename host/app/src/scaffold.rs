@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use include_dir::{Dir, DirEntry, include_dir};
 
 static TEMPLATES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/templates");
-/// The contract: WIT for all languages, and what is written by hand for Rust and Go.
+/// The contract: WIT for all languages, what is written by hand for Rust and Go, and what is generated for C.
 static CONTRACT: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../wit");
 /// What templates say instead of the project's name.
 const NAME: &str = "{{name}}";
@@ -31,7 +31,7 @@ pub enum Language {
     Javascript,
     /// go, and jco for the component.
     Go,
-    /// wit-bindgen and clang.
+    /// clang, and jco for the component.
     C,
 }
 
@@ -101,7 +101,13 @@ impl Language {
         match self {
             Self::Rust => path.starts_with("src").then(|| Path::new("wit").join(path)),
             Self::Go => path.strip_prefix("go").ok().map(|path| Path::new("shardmill").join(path)),
-            Self::Python | Self::Javascript | Self::C => None,
+            Self::C => {
+                let is_source =
+                    |path: &&Path| path.extension().is_some_and(|extension| extension == "c" || extension == "h");
+                let source = path.strip_prefix("c").ok().filter(is_source);
+                source.map(|path| Path::new("shardmill").join(path))
+            }
+            Self::Python | Self::Javascript => None,
         }
     }
 }
@@ -125,7 +131,8 @@ impl Project {
         if let Some(template) = TEMPLATES.get_dir(self.language.folder()) {
             for (path, content) in files_of(template) {
                 let path = path.strip_prefix(template.path()).unwrap_or(path);
-                files.push((path.to_owned(), self.named(content)));
+                let path = path.display().to_string().replace(NAME, &self.name.0);
+                files.push((PathBuf::from(path), self.named(content)));
             }
         }
         for (path, content) in files_of(&CONTRACT) {
@@ -199,6 +206,7 @@ mod tests {
             });
             assert!(has_test, "{language}: no test");
             let text: String = files.iter().map(|(_, content)| String::from_utf8_lossy(content)).collect();
+            assert!(paths.iter().all(|path| !path.contains(NAME)), "{language}: {paths:?}");
             assert!(text.contains("alerts") && !text.contains(NAME) && !text.contains(CRATE), "{language}");
         }
     }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use wasmtime::{Cache, Config, Engine, EngineWeak, Strategy, WasmFeatures};
 
+use crate::Metering;
+
 /// How often the epoch moves: how late a deadline may be noticed. 10 ms costs nothing measurable.
 pub(crate) const EPOCH_TICK: Duration = Duration::from_millis(10);
 
@@ -59,16 +61,20 @@ fn tick(engine: &EngineWeak, stopped: &mpsc::Receiver<()>) {
 
 /// The engine, in the host and in its compiler. All settings but the number of threads are part of the key under which
 /// the cache keeps compiled code: were they not the same in both, the host would compile again.
-pub(crate) fn new_engine(cache: Option<Cache>) -> Result<Engine, EngineError> {
+pub(crate) fn new_engine(cache: Option<Cache>, metering: Metering) -> Result<Engine, EngineError> {
     let mut config = Config::new();
     config
         .strategy(Strategy::Cranelift)
         .wasm_component_model(true)
         // Cheaper calls, and async components are refused: less code that untrusted bytes can reach.
         .concurrency_support(false)
-        .epoch_interruption(true)
         .max_wasm_stack(STACK_BYTES)
         .wasm_backtrace_max_frames(std::num::NonZeroUsize::new(16));
+    match metering {
+        Metering::Deadline => config.epoch_interruption(true),
+        // Bits of a NaN differ between machines.
+        Metering::Fuel { .. } => config.consume_fuel(true).cranelift_nan_canonicalization(true),
+    };
     for feature in unneeded_features() {
         config.wasm_features(feature, false);
     }
@@ -99,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_ticker_ends_with_its_owner() {
-        let engine = new_engine(None).unwrap();
+        let engine = new_engine(None, Metering::Deadline).unwrap();
         let (stop, stopped) = mpsc::channel::<()>();
         drop(stop);
         tick(&engine.weak(), &stopped);

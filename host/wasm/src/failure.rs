@@ -1,13 +1,13 @@
 //! From what the engine says to what the pipeline acts on.
 
-use std::time::Duration;
-
 use shardmill_core::plugin::ProcessorError;
 use wasmtime::Trap;
 
+use crate::Metering;
 use crate::bindings::shardmill::processor::types::Error as GuestError;
 use crate::engine::STACK_BYTES;
 use crate::host_functions::clean;
+use crate::instance::Entry;
 use crate::instance_state::{InstanceState, RANDOM_BYTES_MAX};
 use crate::limiter::{INSTANCES_MAX, MEMORIES_MAX, TABLES_MAX};
 use crate::redactor::Redactor;
@@ -44,16 +44,14 @@ pub(crate) fn reported(error: &GuestError, redactor: &Redactor) -> ProcessorErro
 }
 
 /// Why a call did not come back.
-pub(crate) fn explain(
-    error: &wasmtime::Error,
-    state: &InstanceState,
-    call: &'static str,
-    limit: Duration,
-    hostcall_bytes: usize,
-) -> ProcessorError {
+pub(crate) fn explain(error: &wasmtime::Error, state: &InstanceState, entry: Entry) -> ProcessorError {
+    let Entry { call, deadline: limit, hostcall_bytes, metering } = entry;
     let trap = error.downcast_ref::<Trap>();
     if trap == Some(&Trap::Interrupt) {
         return ProcessorError::DeadlineExceeded { call, limit };
+    }
+    if let (Some(Trap::OutOfFuel), Metering::Fuel { per_call }) = (trap, metering) {
+        return ProcessorError::LimitExceeded { what: "fuel in one call", limit: per_call };
     }
     if trap == Some(&Trap::StackOverflow) {
         return ProcessorError::LimitExceeded { what: "stack bytes", limit: STACK_BYTES as u64 };

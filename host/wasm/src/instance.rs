@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use wasmtime::Store;
 
+use crate::Metering;
 use crate::bindings::Plugin as Exports;
 use crate::bindings::shardmill::processor::types as wit;
 use crate::delivery::{wit_batch, wit_context, wit_reason, wit_records};
@@ -51,12 +52,13 @@ struct Running {
     state: Option<StateFunctions>,
 }
 
-/// What `entered` calls a call, and how long it may take.
+/// What `entered` calls a call, and how much it may take.
 #[derive(Clone, Copy)]
-struct Entry {
-    call: &'static str,
-    deadline: Duration,
-    hostcall_bytes: usize,
+pub(crate) struct Entry {
+    pub(crate) call: &'static str,
+    pub(crate) deadline: Duration,
+    pub(crate) hostcall_bytes: usize,
+    pub(crate) metering: Metering,
 }
 
 impl Instance {
@@ -67,7 +69,8 @@ impl Instance {
         state: Option<Bytes>,
     ) -> Result<Self, ProcessorError> {
         let limits = context.limits.unwrap_or(*version.runtime.limits());
-        let entry = entry("init", limits.init_deadline, &limits);
+        let metering = version.runtime.metering();
+        let entry = Entry::new("init", limits.init_deadline, &limits, metering);
         let shared = Arc::clone(&version);
         let share = version.runtime.memory().admit(version.needs.of(&context)).await?;
         let before = Instant::now();
@@ -75,7 +78,7 @@ impl Instance {
         let guard = life.clone().drop_guard();
         let running = on_blocking_thread(move || {
             let engine = shared.runtime.engine();
-            let surroundings = Surroundings { output: Arc::clone(&shared.output), share, life };
+            let surroundings = Surroundings { output: Arc::clone(&shared.output), share, life, metering };
             let clients = shared.runtime.http_clients();
             let mut store = InstanceState::new_store(engine, context, &limits, surroundings, clients)?;
             let (exports, instance) = entered(&mut store, entry, async |store| {
@@ -100,6 +103,10 @@ impl Instance {
         self.started.1 * TENURE_TIMES
     }
 
+    fn entry(&self, call: &'static str, deadline: Duration) -> Entry {
+        Entry::new(call, deadline, &self.limits, self.version.runtime.metering())
+    }
+
     fn take_running(&mut self) -> Result<Box<Running>, ProcessorError> {
         let message = "the instance has failed or was abandoned during a call; make a new one";
         self.running.take().ok_or_else(|| ProcessorError::Host { message: message.to_owned() })
@@ -110,8 +117,14 @@ impl RecordProcessor for Instance {
     fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>> {
         Box::pin(async move {
             let running = self.take_running()?;
-            let entry = entry("process", self.limits.process_deadline, &self.limits);
-            let (running, result) = on_blocking_thread(move || Ok(running.process(&batch, entry))).await?;
+            let entry = self.entry("process", self.limits.process_deadline);
+            let version = Arc::clone(&self.version);
+            let work = move || {
+                let (running, result, fuel) = running.process(&batch, entry);
+                version.runtime.add_fuel_used(fuel);
+                Ok((running, result))
+            };
+            let (running, result) = on_blocking_thread(work).await?;
             self.running = running;
             result.inspect_err(|error| count_denial(&self.version, error))
         })
@@ -120,7 +133,7 @@ impl RecordProcessor for Instance {
     fn save(&mut self) -> PortFuture<'_, Result<Bytes, ProcessorError>> {
         Box::pin(async move {
             let running = self.take_running()?;
-            let entry = entry("save", self.limits.init_deadline, &self.limits);
+            let entry = self.entry("save", self.limits.init_deadline);
             let bytes_max = self.limits.state_bytes;
             let (running, result) = on_blocking_thread(move || Ok(running.save(entry, bytes_max))).await?;
             self.running = running;
@@ -141,22 +154,26 @@ impl RecordProcessor for Instance {
         is_due && self.running.as_ref().is_some_and(|running| running.store.data().limiter.share().promise())
     }
 
+    fn memory_bytes(&self) -> usize {
+        self.running.as_ref().map_or(0, |running| running.store.data().limiter.memory_bytes())
+    }
+
     fn close(mut self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
         Box::pin(async move {
             let running = self.take_running()?;
-            let entry = entry("close", self.limits.init_deadline, &self.limits);
+            let entry = self.entry("close", self.limits.init_deadline);
             on_blocking_thread(move || running.close(reason, entry)).await
         })
     }
 }
 
 impl Running {
-    /// Gives itself back if it can be called again.
+    /// Gives itself back if it can be called again, and tells the fuel that the call took.
     fn process(
         mut self: Box<Self>,
         batch: &Batch,
         entry: Entry,
-    ) -> (Option<Box<Self>>, Result<Processed, ProcessorError>) {
+    ) -> (Option<Box<Self>>, Result<Processed, ProcessorError>, u64) {
         self.store.data_mut().emit.open();
         let exports = &self.exports;
         let records = wit_records(batch);
@@ -168,7 +185,9 @@ impl Running {
             .and_then(|outcome| checked(&outcome, batch.records.len(), self.store.data().log.redactor()))
             .and_then(|outcome| self.unless_short_of_memory(outcome))
             .map(|outcome| Processed { outcome, emitted });
-        self.alive_after(result)
+        let fuel = entry.metering.fuel_used(&self.store);
+        let (running, result) = self.alive_after(result);
+        (running, result, fuel)
     }
 
     /// Gives itself back if it can be called again.
@@ -244,8 +263,10 @@ fn load(
     })
 }
 
-fn entry(call: &'static str, deadline: Duration, limits: &GuestLimits) -> Entry {
-    Entry { call, deadline, hostcall_bytes: limits.hostcall_bytes }
+impl Entry {
+    fn new(call: &'static str, deadline: Duration, limits: &GuestLimits, metering: Metering) -> Self {
+        Self { call, deadline, hostcall_bytes: limits.hostcall_bytes, metering }
+    }
 }
 
 /// The one door into guest code: sets the deadline, runs the call to its end, and names what went wrong.
@@ -254,10 +275,11 @@ fn entered<T>(
     entry: Entry,
     call: impl AsyncFnOnce(&mut Store<InstanceState>) -> wasmtime::Result<Result<T, wit::Error>>,
 ) -> Result<T, ProcessorError> {
-    let Entry { call: name, deadline, hostcall_bytes } = entry;
+    let Entry { call: name, deadline, metering, .. } = entry;
     store.data_mut().limiter.forget_denial();
     store.data_mut().http.open(deadline);
-    store.set_epoch_deadline(epochs(deadline));
+    let host = |error: wasmtime::Error| ProcessorError::Host { message: format!("{error:#}") };
+    metering.refill(store, epochs(deadline)).map_err(host)?;
     let answer = Handle::current().block_on(tokio::time::timeout(deadline + TIMEOUT_GRACE, call(store)));
     store.data().http.close();
     store.data().end_lines();
@@ -267,7 +289,7 @@ fn entered<T>(
         // Whatever the guest made of it: it was not given what it may have.
         _ if share.is_denied() => Err(share.denial()),
         Err(_elapsed) => Err(ProcessorError::DeadlineExceeded { call: name, limit: deadline }),
-        Ok(Err(error)) => Err(explain(&error, store.data(), name, deadline, hostcall_bytes)),
+        Ok(Err(error)) => Err(explain(&error, store.data(), entry)),
         Ok(Ok(Err(error))) => Err(reported(&error, store.data().log.redactor())),
     }
 }

@@ -10,6 +10,7 @@ use wasmtime::{Engine, Store};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
+use crate::Metering;
 use crate::host_functions::{EmitBuffer, GuestLog, LineStream, PluginOutput};
 use crate::http::{HttpClients, Outgoing};
 use crate::limiter::GuestLimiter;
@@ -44,6 +45,7 @@ pub(crate) struct Surroundings {
     pub(crate) share: MemoryShare,
     /// Cancelled when nobody waits for the instance any more.
     pub(crate) life: CancellationToken,
+    pub(crate) metering: Metering,
 }
 
 impl InstanceState {
@@ -54,7 +56,7 @@ impl InstanceState {
         surroundings: Surroundings,
         clients: &HttpClients,
     ) -> Result<Store<Self>, ProcessorError> {
-        let Surroundings { output, share, life } = surroundings;
+        let Surroundings { output, share, life, metering } = surroundings;
         let secrets = Secrets::read(&identity.grants.secrets)?;
         let log = GuestLog::new(&identity, limits, Arc::clone(&output), Redactor::of(&secrets));
         let http = Outgoing::new(identity.plugin.as_str(), &identity.grants, clients, log.clone(), life)?;
@@ -65,7 +67,7 @@ impl InstanceState {
         let state = Self {
             limiter: GuestLimiter::new(limits, share),
             emit: EmitBuffer::new(&identity, limits),
-            wasi: wasi(&stdout, &stderr, &identity.grants),
+            wasi: wasi((&stdout, &stderr), &identity.grants, metering),
             http_fields: http.fields(),
             http,
             secrets,
@@ -94,8 +96,9 @@ impl InstanceState {
 }
 
 /// All of WASI 0.2 and nothing behind it but granted variables: no arguments, files, sockets or name lookup.
-fn wasi(stdout: &LineStream, stderr: &LineStream, grants: &PluginGrants) -> WasiCtx {
+fn wasi((stdout, stderr): (&LineStream, &LineStream), grants: &PluginGrants, metering: Metering) -> WasiCtx {
     let mut wasi = WasiCtx::builder();
+    metering.prepare(&mut wasi);
     for name in &grants.env {
         // What is not set here is not set there, and what is not text cannot be passed on.
         if let Ok(value) = std::env::var(name) {

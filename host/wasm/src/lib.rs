@@ -24,6 +24,7 @@ mod instance_state;
 mod limiter;
 mod load_error;
 mod memory_budget;
+mod metering;
 pub mod metrics;
 mod needs;
 mod outcome;
@@ -41,6 +42,7 @@ pub use engine::EngineError;
 pub use http::{Endpoint, HttpOptions};
 pub use inspection::{InspectedImport, Inspection};
 pub use load_error::LoadError;
+pub use metering::Metering;
 pub use plugin::Plugin;
 pub use runtime::{Runtime, RuntimeOptions};
 
@@ -48,3 +50,7 @@ pub use runtime::{Runtime, RuntimeOptions};
 pub fn describe_metrics() {
     http::metrics::describe();
 }
+
+/// A component that fits the contract and does nothing: what delivering to it costs, delivering to any plugin costs. Its
+/// text lies beside it.
+pub const EMPTY_COMPONENT: &[u8] = include_bytes!("empty_component.wasm");

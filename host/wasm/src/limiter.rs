@@ -57,6 +57,11 @@ impl GuestLimiter {
         &mut self.share
     }
 
+    /// Linear memory held, in bytes. It never shrinks.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory.used
+    }
+
     /// What was denied last by a limit of its own, as an error.
     pub(crate) fn denial(&self) -> Option<ProcessorError> {
         self.denied.map(|(what, limit)| ProcessorError::LimitExceeded { what, limit: limit as u64 })

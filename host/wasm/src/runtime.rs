@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ use crate::instance_state::InstanceState;
 use crate::memory_budget::MemoryBudget;
 use crate::state_exports::StateExports;
 use crate::world::World;
-use crate::{CompileLimits, Compiler, EngineError, HttpOptions, Inspection, LoadError, Plugin, signatures};
+use crate::{CompileLimits, Compiler, EngineError, HttpOptions, Inspection, LoadError, Metering, Plugin, signatures};
 
 /// Compilations at once. One: it may use every core that it is given, and a temporary cache is emptied after each.
 const COMPILATIONS_MAX: usize = 1;
@@ -42,6 +43,8 @@ pub struct RuntimeOptions {
     pub instances_memory_bytes: usize,
     /// What holds for the HTTP requests of plugins that may make any.
     pub http: HttpOptions,
+    /// What bounds a call. By fuel, code differs from what the compiler in another process makes: this process compiles.
+    pub metering: Metering,
 }
 
 impl Default for RuntimeOptions {
@@ -54,6 +57,7 @@ impl Default for RuntimeOptions {
             // 16 instances at the limit of one, or some 900 small ones.
             instances_memory_bytes: 1 << 30,
             http: HttpOptions::default(),
+            metering: Metering::default(),
         }
     }
 }
@@ -75,6 +79,7 @@ struct Shared {
     http_clients: HttpClients,
     // Outlives versions: a plugin gets no new budget by being reloaded. One entry a plugin name, so as many as files.
     outputs: Mutex<HashMap<PluginName, Arc<PluginOutput>>>,
+    fuel_used: AtomicU64,
     _ticker: Ticker,
 }
 
@@ -94,7 +99,7 @@ impl Runtime {
             (None, Compiler::Child(_)) => Some(CodeCache::temporary()?),
             (None, Compiler::InProcess) => None,
         };
-        let engine = new_engine(code_cache.as_ref().map(|code| code.cache().clone()))?;
+        let engine = new_engine(code_cache.as_ref().map(|code| code.cache().clone()), options.metering)?;
         let mut linker = Linker::new(&engine);
         add_to_linker(&mut linker).map_err(|error| EngineError::Engine(format!("{error:#}")))?;
         let ticker = Ticker::start(&engine)?;
@@ -103,6 +108,7 @@ impl Runtime {
             http_clients: HttpClients::new(options.http.clone()),
             memory: MemoryBudget::new(options.instances_memory_bytes),
             outputs: Mutex::default(),
+            fuel_used: AtomicU64::new(0),
             engine,
             linker,
             code_cache,
@@ -171,6 +177,19 @@ impl Runtime {
         let state = StateExports::of(&component);
         let contract = world.processor_version().unwrap_or_default().to_owned();
         Ok(Compiled { contract, pre: PluginPre::new(pre).map_err(mismatch)?, state, compile_time })
+    }
+
+    /// Fuel that calls of `process` took so far, over all instances; 0 unless metered by [`Metering::Fuel`].
+    pub fn fuel_used(&self) -> u64 {
+        self.shared.fuel_used.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_fuel_used(&self, fuel: u64) {
+        self.shared.fuel_used.fetch_add(fuel, Ordering::Relaxed);
+    }
+
+    pub(crate) fn metering(&self) -> Metering {
+        self.shared.options.metering
     }
 
     pub(crate) fn engine(&self) -> &Engine {

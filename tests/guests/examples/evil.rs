@@ -47,6 +47,7 @@ impl Processor for Evil {
             "giant-message" => return Ok(failing(&[0], &"é".repeat(4 << 20))),
             "many-failures" => return Ok(failing(&vec![0; 1_200_000], "")),
             "probe-world" => return Err(probe_world().into()),
+            "time-and-chance" => return Err(time_and_chance().into()),
             "fail-times" if self.failures_left > 0 => {
                 self.failures_left -= 1;
                 return Err(Error::Unavailable(format!("{} more failures to come", self.failures_left)));
@@ -125,6 +126,15 @@ fn probe_world() -> String {
     format!(
         "env={env} args={args} file={file} folder={folder} written={written} denied={denied} bound={bound} name={name}"
     )
+}
+
+/// What differs in each run, unless the host sees to it that it does not.
+#[expect(clippy::disallowed_methods, reason = "a clock is what is looked at")]
+fn time_and_chance() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let chance = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 1);
+    let spent = std::time::Instant::now().elapsed();
+    format!("now={now:?} chance={chance} spent={spent:?}")
 }
 
 shardmill_processor::plugin!(Evil);

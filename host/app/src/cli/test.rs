@@ -15,15 +15,21 @@ use clap::Args;
     shardmill test alerts.wasm --input sample.ndjson > expected.ndjson\n  \
     shardmill test alerts.wasm --input sample.ndjson --expect expected.ndjson\n  \
     shardmill test alerts.wasm --input sample.ndjson --spoil 100 --allow-failures\n  \
-    shardmill test alerts.wasm --input sample.ndjson --expect expected.ndjson --reload-after 500"
+    shardmill test alerts.wasm --input sample.ndjson --expect expected.ndjson --reload-after 500\n  \
+    shardmill capture --stream orders --count 1000 > captured.ndjson\n  \
+    shardmill test alerts.wasm --captured captured.ndjson --deterministic"
 )]
 pub struct TestArgs {
     /// The component.
     #[arg(value_name = "FILE.wasm")]
     pub plugin: PathBuf,
     /// Lines to deliver, a record each, plain or gzip; `-` is standard input.
-    #[arg(long, value_name = "FILE")]
-    pub input: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "captured")]
+    pub input: Option<PathBuf>,
+    /// Records to deliver, each with the shard, sequence number, key and arrival that it had: what `shardmill capture` wrote, or
+    /// dead letters; plain or gzip.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["input", "key_field", "spoil", "shards"])]
+    pub captured: Option<PathBuf>,
     /// The field of each line that becomes the partition key, such as `carrier` or `properties.net`.
     #[arg(long, value_name = "FIELD")]
     pub key_field: Option<String>,
@@ -60,6 +66,14 @@ pub struct TestArgs {
     /// Deliveries of a record that fails, where the plugin's policy would try for ever.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub attempts: u32,
+    /// Bound calls by fuel, about a unit an instruction, instead of time, and let clocks and random numbers be the same in each
+    /// run: what passes or fails here does so on any machine. Tells the fuel that a record took.
+    #[arg(long)]
+    pub deterministic: bool,
+    /// Fuel of one call. The default is about what a fast machine burns in five seconds.
+    #[arg(long, value_name = "UNITS", default_value_t = 5_000_000_000, requires = "deterministic",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub fuel: u64,
     /// Records that fail are told, and are no reason to exit with 1.
     #[arg(long)]
     pub allow_failures: bool,

@@ -17,7 +17,7 @@ use shardmill_core::lease::LeaseCounter;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{PortFuture, ProcessorFactory};
 use shardmill_core::stream::StreamName;
-use shardmill_wasm::{Plugin, Runtime};
+use shardmill_wasm::{Metering, Plugin, Runtime};
 use tokio_util::sync::CancellationToken;
 
 use super::{print, print_json};
@@ -93,7 +93,7 @@ async fn run(
 ) -> anyhow::Result<ReplaySummary> {
     let clients = clients(&config).await?;
     let sinks = open_sinks(&config.sinks, &config.aws, clients.as_ref()).await?;
-    let runtime_options = runtime_options(&config).context("cannot find the compiler")?;
+    let runtime_options = runtime_options(&config, Metering::Deadline).context("cannot find the compiler")?;
     let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
     let settings = config.settings_of_plugins().map_err(anyhow::Error::msg)?;
     let names = sinks.names();

@@ -1,17 +1,21 @@
 //! `shardmill test`.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use shardmill_core::stream::StreamName;
+use shardmill_wasm::Metering;
 
 use super::print_json;
+use crate::capture;
 use crate::cli::TestArgs;
 use crate::config::Config;
 use crate::feed::KeySource;
 use crate::shutdown::Signals;
 use crate::sinks::LineFormat;
-use crate::trial::{Failure, Reload, Trial, TrialInput, TrialReport, compare, lines};
+use crate::trial::{CapturedStream, Failure, Reload, Trial, TrialInput, TrialReport, Trying};
+use crate::trial::{compare, lines, rank_sequence_numbers};
 
 pub(super) async fn execute(args: TestArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
@@ -24,7 +28,10 @@ pub(super) async fn execute(args: TestArgs) -> anyhow::Result<()> {
         config.batches.records = records as usize;
     }
     let input = read_input(&args).await?;
-    let records = input.entries.len();
+    let records = match &input {
+        Trying::Put(entries) => entries.len(),
+        Trying::Captured(stream) => stream.len(),
+    };
     let trial = Trial {
         plugin: args.plugin.clone(),
         config,
@@ -35,10 +42,13 @@ pub(super) async fn execute(args: TestArgs) -> anyhow::Result<()> {
             .reload_after
             .map(|after| Reload { after: usize::try_from(after).unwrap_or(usize::MAX), to: args.reload_to.clone() }),
         timeout: args.timeout,
+        metering: if args.deterministic { Metering::Fuel { per_call: args.fuel } } else { Metering::Deadline },
     };
-    let tried = Box::pin(trial.run(input.entries, signals.stop())).await?;
+    let tried = Box::pin(trial.run(input, signals.stop())).await?;
     let format = if args.envelope { LineFormat::Envelope } else { LineFormat::Data };
     let output = lines(&tried.kept, format);
+    // Captured records keep their numbers.
+    let output = if args.captured.is_some() { output } else { rank_sequence_numbers(&output) };
     let report = TrialReport {
         records: records as u64,
         batches: tried.batches,
@@ -46,6 +56,7 @@ pub(super) async fn execute(args: TestArgs) -> anyhow::Result<()> {
         failures: tried.kept.failed.iter().map(Failure::from).collect(),
         seconds: tried.took.as_secs_f64(),
         digests: tried.digests,
+        fuel_per_record: args.deterministic.then(|| tried.fuel / (records as u64).max(1)),
         comparison: expected.map(|expected| compare(&expected, &output, args.unordered)),
     };
     if args.json {
@@ -62,11 +73,16 @@ pub(super) async fn execute(args: TestArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn read_input(args: &TestArgs) -> anyhow::Result<TrialInput> {
-    let (path, spoil) = (args.input.clone(), args.spoil);
+async fn read_input(args: &TestArgs) -> anyhow::Result<Trying> {
+    if let Some(path) = args.captured.clone() {
+        let read = tokio::task::spawn_blocking(move || capture::read(&path));
+        let captured = read.await.context("the reader of the input panicked")??;
+        return Ok(Trying::Captured(Arc::new(CapturedStream::new(captured)?)));
+    }
+    let (path, spoil) = (args.input.clone().unwrap_or_default(), args.spoil);
     let key = args.key_field.clone().map_or(KeySource::LineNumber, KeySource::Field);
     let read = tokio::task::spawn_blocking(move || TrialInput::read(&path, key, spoil));
-    Ok(read.await.context("the reader of the input panicked")??)
+    Ok(Trying::Put(read.await.context("the reader of the input panicked")??.entries))
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {

@@ -36,6 +36,9 @@ pub struct TrialReport {
     pub seconds: f64,
     /// Digests of the versions that ran.
     pub digests: Vec<String>,
+    /// Fuel that a record took, on average; `None` if it was not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fuel_per_record: Option<u64>,
     /// Whether output is as expected; `None` if nothing was expected.
     pub comparison: Option<Comparison>,
 }
@@ -99,17 +102,17 @@ impl From<&DeadLetter> for Failure {
     }
 }
 
-/// Output as lines, as a sink would write it, but for sequence numbers: these differ in each run, so each stands as its
-/// rank among those that came out, from 1.
+/// Output as lines, as a sink would write it.
 pub fn lines(kept: &Kept, format: LineFormat) -> Vec<u8> {
     let mut lines = Vec::new();
     for (origin, piece) in &kept.output {
         format.append(&mut lines, origin, piece);
     }
-    rank_sequence_numbers(&lines)
+    lines
 }
 
-fn rank_sequence_numbers(text: &[u8]) -> Vec<u8> {
+/// Sequence numbers that Kinesis gives differ in each run, so each stands as its rank among those that came out, from 1.
+pub fn rank_sequence_numbers(text: &[u8]) -> Vec<u8> {
     let is_number = |run: &&[u8]| run.len() == SEQUENCE_DIGITS && run[0].is_ascii_digit();
     let runs: Vec<&[u8]> = text.chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit()).collect();
     // Of equal length, so they sort as numbers do.
@@ -192,6 +195,9 @@ impl fmt::Display for TrialReport {
         let (records, batches, output) = (HumanCount(self.records), HumanCount(self.batches), HumanCount(self.output));
         write!(f, "{records} records in {batches} batches, {output} pieces of output, ")?;
         write!(f, "{} failures, {:.2} s", self.failures.len(), self.seconds)?;
+        if let Some(fuel) = self.fuel_per_record {
+            write!(f, ", {} fuel a record", HumanCount(fuel))?;
+        }
         for failure in self.failures.iter().take(SHOWN_MAX) {
             let Failure { data, attempts, reason, .. } = failure;
             write!(f, "\nfailed: {data:?} after {attempts} deliveries: {reason}")?;

@@ -10,15 +10,17 @@ use shardmill_aws::{AwsClients, LeaseTable, PutEntry, StreamAdmin, StreamWriter}
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::Order;
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::LeaseStore;
+use shardmill_core::ports::{LeaseStore, StreamReader};
 use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
 use shardmill_local::{LocalOptions, LocalStack};
+use shardmill_wasm::Metering;
 use shardmill_worker::{ReadLimits, ShardState};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::captured::CapturedStream;
 use super::collector::{Collector, Kept};
-use crate::assembly::{Host, Outputs};
+use crate::assembly::{Host, Outputs, Substitutes};
 use crate::config::{Config, Manifest, SinkConfig};
 use crate::host_status::{HostStatus, PluginSnapshot};
 use crate::sinks::{LineFormat, STDOUT};
@@ -50,6 +52,17 @@ pub struct Trial {
     pub reload: Option<Reload>,
     /// Nothing settled for this long is a failure of the trial.
     pub timeout: Duration,
+    /// What bounds a call.
+    pub metering: Metering,
+}
+
+/// What is delivered.
+#[derive(Debug)]
+pub enum Trying {
+    /// Records that are put into the embedded stream.
+    Put(Vec<PutEntry>),
+    /// Records that lie where they were captured.
+    Captured(Arc<CapturedStream>),
 }
 
 /// A swap in the middle.
@@ -72,6 +85,8 @@ pub struct Tried {
     pub took: Duration,
     /// Digests of the versions that ran, in order.
     pub digests: Vec<String>,
+    /// Fuel that calls of `process` took; 0 unless it was counted.
+    pub fuel: u64,
 }
 
 /// The stack, the folder and the plugin in it.
@@ -80,33 +95,38 @@ struct Scene {
     name: PluginName,
     application: String,
     clients: AwsClients,
-    stream: StreamName,
+    input: Trying,
     timeout: Duration,
 }
 
 impl Trial {
     /// Runs until everything is settled.
-    pub async fn run(mut self, mut entries: Vec<PutEntry>, stop: &CancellationToken) -> anyhow::Result<Tried> {
+    pub async fn run(mut self, input: Trying, stop: &CancellationToken) -> anyhow::Result<Tried> {
         let stack = LocalStack::start(LocalOptions::in_memory()).await.context("cannot start the embedded stack")?;
         self.config.aws =
             crate::aws::at_endpoints(stack.kinesis_endpoint().to_owned(), stack.dynamodb_endpoint().to_owned());
-        let scene = self.scene().await?;
-        let after = self.reload.as_ref().map_or(entries.len(), |reload| reload.after.min(entries.len()));
-        let rest = entries.split_off(after);
-        let mut last = scene.put(entries).await?;
+        let captured = match &input {
+            Trying::Put(_) => None,
+            Trying::Captured(stream) => Some(Arc::clone(stream) as Arc<dyn StreamReader>),
+        };
+        let mut scene = self.scene(input).await?;
+        let after = self.reload.as_ref().map_or(usize::MAX, |reload| reload.after);
+        let mut last = scene.offer(after).await?;
         let collector = Arc::new(Collector::default());
         let mut names: BTreeSet<String> = self.config.sinks.keys().cloned().chain(self.sinks.clone()).collect();
         names.insert(STDOUT.to_owned());
         let outputs =
             Outputs { sink: collector.clone(), dead_letters: collector.clone(), names: names.into_iter().collect() };
-        let host = Host::with_outputs(self.config.clone(), scene.clients.clone(), None, outputs).await?;
-        let (status, host_stop, started) = (host.status(), CancellationToken::new(), Instant::now());
+        let substitutes = Substitutes { outputs, reader: captured, metering: self.metering };
+        let host = Host::on_trial(self.config.clone(), scene.clients.clone(), substitutes).await?;
+        let (status, runtime) = (host.status(), host.runtime());
+        let (host_stop, started) = (CancellationToken::new(), Instant::now());
         let work = async {
             let settled = async {
                 let mut digests = vec![scene.until_settled(&status, &last).await?];
                 if let Some(reload) = &self.reload {
                     digests.push(scene.swap(&status, &self.plugin, reload).await?);
-                    last.extend(scene.put(rest).await?);
+                    last.extend(scene.offer(usize::MAX).await?);
                     scene.until_settled(&status, &last).await?;
                 }
                 Ok::<_, anyhow::Error>(digests)
@@ -120,13 +140,14 @@ impl Trial {
         let digests = settled.ok_or_else(|| anyhow!("interrupted"))??;
         let snapshot = status.snapshot();
         let shards = snapshot.plugins.values().flat_map(|plugin| plugin.worker.shards.values());
-        let tried = Tried { kept: collector.take(), batches: shards.map(|shard| shard.batches).sum(), took, digests };
+        let batches = shards.map(|shard| shard.batches).sum();
+        let tried = Tried { kept: collector.take(), batches, took, digests, fuel: runtime.fuel_used() };
         stack.stop().await;
         Ok(tried)
     }
 
     /// Puts the plugin and its manifest into a folder of their own, and settles what it runs with.
-    async fn scene(&mut self) -> anyhow::Result<Scene> {
+    async fn scene(&mut self, input: Trying) -> anyhow::Result<Scene> {
         let stem = self.plugin.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let name = PluginName::new(stem).with_context(|| format!("{} names no plugin", self.plugin.display()))?;
         let folder = tempfile::tempdir().context("cannot make a folder for the test")?;
@@ -136,7 +157,10 @@ impl Trial {
         if manifest.is_some() {
             copy(&manifest_path, &folder.path().join(format!("{name}.toml")))?;
         }
-        let stream = StreamName::new(STREAM)?;
+        let stream = match &input {
+            Trying::Put(_) => StreamName::new(STREAM)?,
+            Trying::Captured(captured) => captured.name().clone(),
+        };
         let config = &mut self.config;
         config.stream = Some(stream.clone().into());
         config.plugins = folder.path().to_owned();
@@ -155,7 +179,7 @@ impl Trial {
         config.checkpoints.age = FILL;
         let section = config.plugin.entry(name.to_string()).or_default();
         section.remove("streams");
-        section.insert("stream".to_owned(), STREAM.into());
+        section.insert("stream".to_owned(), stream.as_str().into());
         section.insert("retrieval".to_owned(), "polling".into());
         // Nothing is sent there, but the manifest may name it.
         for sink in &self.sinks {
@@ -175,15 +199,21 @@ impl Trial {
         let settings = config.of_plugin(&name, manifest.as_ref()).map_err(anyhow::Error::msg)?;
         let application = settings.streams.first().map_or_else(String::new, |one| one.application.clone());
         let clients = crate::aws::connect(&config.aws).await?;
-        StreamAdmin::new(clients.kinesis.clone()).ensure_stream(&stream, self.shards).await?;
-        Ok(Scene { folder, name, application, clients, stream, timeout: self.timeout })
+        if matches!(input, Trying::Put(_)) {
+            StreamAdmin::new(clients.kinesis.clone()).ensure_stream(&stream, self.shards).await?;
+        }
+        Ok(Scene { folder, name, application, clients, input, timeout: self.timeout })
     }
 }
 
 impl Scene {
-    /// Gives the last sequence number of each shard that got some.
-    async fn put(&self, entries: Vec<PutEntry>) -> anyhow::Result<BTreeMap<ShardId, SequenceNumber>> {
-        let writer = StreamWriter::new(self.clients.kinesis.clone(), self.stream.clone());
+    /// Lets the next `count` records arrive; gives the last sequence number of each shard that got some.
+    async fn offer(&mut self, count: usize) -> anyhow::Result<BTreeMap<ShardId, SequenceNumber>> {
+        let entries = match &mut self.input {
+            Trying::Put(entries) => entries.drain(..count.min(entries.len())).collect::<Vec<_>>(),
+            Trying::Captured(stream) => return Ok(stream.release(count)),
+        };
+        let writer = StreamWriter::new(self.clients.kinesis.clone(), StreamName::new(STREAM)?);
         Ok(writer.put_all(entries, |_, _| {}).await.context("cannot put the input")?.last_sequence)
     }
 

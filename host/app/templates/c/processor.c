@@ -1,11 +1,11 @@
-// The component: what the host calls, as `build/plugin.h` declares it. handle.c does the work.
+// The component: what the host calls, as `plugin.h` declares it. handle.c does the work.
 //
 // C has no exceptions: what goes wrong is returned. A crash costs the instance, and the batch comes again to a new one.
 // What a call is given is its own, to be freed; what it returns is freed by the bindings.
 
 #include <stdlib.h>
 
-#include "build/plugin.h"
+#include "plugin.h"
 #include "handle.h"
 
 typedef exports_shardmill_processor_processor_batch_t batch_t;

@@ -57,6 +57,12 @@ pub trait RecordProcessor: Send {
         false
     }
 
+    /// Memory that the instance holds now, in bytes; what it was given it never gives back, so this is the most so far too.
+    /// 0 if that is not known, and once the instance is dead.
+    fn memory_bytes(&self) -> usize {
+        0
+    }
+
     /// Tells the instance that it is over; returns what it emitted last.
     fn close(self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>>;
 }

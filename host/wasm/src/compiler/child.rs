@@ -8,6 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 use wasmtime::component::Component;
 
 use super::CompileLimits;
+use crate::Metering;
 use crate::code_cache::CodeCache;
 use crate::engine::new_engine;
 
@@ -81,7 +82,7 @@ impl CompileJob {
     fn compile(&self, bytes: &[u8]) -> Result<(), CompileFailure> {
         let host = |error: crate::EngineError| CompileFailure::Host(error.to_string());
         let cache = CodeCache::open(&self.cache_dir).map_err(host)?;
-        let engine = new_engine(Some(cache.cache().clone())).map_err(host)?;
+        let engine = new_engine(Some(cache.cache().clone()), Metering::Deadline).map_err(host)?;
         for _ in 0..2 {
             let component =
                 Component::new(&engine, bytes).map_err(|error| CompileFailure::Refused(format!("{error:#}")))?;

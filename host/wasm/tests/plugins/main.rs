@@ -4,11 +4,13 @@
 
 mod components;
 mod delivery;
+mod empty_component;
 mod folder;
 mod grants;
 mod hostile;
 mod http;
 mod memory;
+mod metering;
 mod state;
 mod support;
 mod web;

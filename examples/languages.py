@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""From `shardmill new` to records processed, in each language, each in a clean folder.
+
+    SHARDMILL=target/release/shardmill examples/languages.py [LANGUAGE ...] [--write docs/languages.md]
+
+Each project is made, built and tested by the commands of its own README, checked, and given the flights of the sample,
+which must come out as they went in. With --write it is measured too, and the table is written: then the host should be one
+that was built with --release, and the machine should do nothing else. Needs nothing but Python's standard library, and of each
+language what its README asks for.
+"""
+
+import argparse
+import collections
+import gzip
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLE = ROOT / "examples/flights/sample.ndjson.gz"
+NAME = "alerts"
+
+Language = collections.namedtuple("Language", "name title tool setup build test component")
+
+# What is typed, which must stand in the project's README word by word.
+LANGUAGES = [
+    Language("rust", "Rust", "cargo", [], ["cargo build --release --target wasm32-wasip2"], "cargo test",
+             f"target/wasm32-wasip2/release/{NAME}.wasm"),
+    Language("python", "Python", "componentize-py",
+             ["python3 -m venv .venv && .venv/bin/pip install -r requirements.txt"],
+             [f".venv/bin/componentize-py --wit-path wit --world plugin componentize app --output {NAME}.wasm"],
+             "python3 -m unittest", f"{NAME}.wasm"),
+    Language("javascript", "JavaScript", "componentize-js", ["npm install"], ["npm run build"], "npm test", f"{NAME}.wasm"),
+    Language("go", "Go", "go, jco", [], ["make"], "make test", f"{NAME}.wasm"),
+    Language("c", "C", "clang, jco", [], ["make"], "make test", f"{NAME}.wasm"),
+]
+
+
+class Failed(Exception):
+    pass
+
+
+def environment():
+    """The caller's, less what would make a project build elsewhere than in its folder, or with another toolchain."""
+    kept = {name: value for name, value in os.environ.items() if name != "CARGO_TARGET_DIR"}
+    # The toolchain of this repository is there; the newest stable one may not be, and cannot be had everywhere.
+    kept["RUSTUP_TOOLCHAIN"] = re.search(r'channel = "(.*?)"', (ROOT / "rust-toolchain.toml").read_text())[1]
+    return kept
+
+
+def run(command, folder, shell=False):
+    """Gives standard output and the seconds it took."""
+    started = time.monotonic()
+    done = subprocess.run(command, cwd=folder, shell=shell, env=environment(), capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failed(f"{command} ended with {done.returncode}:\n{done.stdout[-2_000:]}\n{done.stderr[-4_000:]}")
+    return done.stdout, time.monotonic() - started
+
+
+def make(language, host, folder):
+    """A project, built and tested; gives the component, and seconds by phase."""
+    took = {}
+    _, took["new"] = run([host, "new", NAME, "--lang", language.name], folder)
+    project = folder / NAME
+    readme = (project / "README.md").read_text()
+    for phase, commands in [("setup", language.setup), ("build", language.build), ("test", [language.test])]:
+        took[phase] = 0.0
+        for command in commands:
+            if command not in readme:
+                raise Failed(f"the README of the project in {language.title} does not say `{command}`")
+            took[phase] += run(command, project, shell=True)[1]
+    component = folder / f"{NAME}.wasm"
+    shutil.copy(project / language.component, component)
+    for manifest in project.glob(f"{NAME}.toml"):
+        shutil.copy(manifest, folder)
+    return component, took
+
+
+def process(host, folder):
+    """The flights of the sample through the whole host: all must come out, each once."""
+    with gzip.open(SAMPLE, "rt") as lines:
+        flights = sorted(lines.read().splitlines())
+    run([host, "check", f"{NAME}.wasm"], folder)
+    output, seconds = run([host, "test", f"{NAME}.wasm", "--input", str(SAMPLE), "--timeout", "120s"], folder)
+    if sorted(output.splitlines()) != flights:
+        raise Failed(f"{len(output.splitlines())} lines came out of {len(flights)}, or others")
+    return len(flights), seconds
+
+
+def measure(host, folder):
+    """Figures of `shardmill bench`, of a host that has the component compiled already; and milliseconds to compile it."""
+    (folder / "shardmill.toml").write_text('stream = "bench"\n[host]\ncache = "cache"\n')
+    command = [host, "bench", f"{NAME}.wasm", "--config", "shardmill.toml", "--json"]
+    cold = json.loads(run([*command, "--rounds", "1", "--records", "1"], folder)[0])["compile-ms"]
+    report = json.loads(run(command, folder)[0])
+    return report | {"cold-ms": cold, "size": (folder / f"{NAME}.wasm").stat().st_size}
+
+
+def version(command):
+    try:
+        said = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True).stdout
+        return re.search(r"\d+(\.\d+)+", said)[0]
+    except TypeError:
+        return "?"
+
+
+def pinned(pattern, path):
+    return re.search(pattern, (ROOT / "host/app/templates" / path).read_text())[1]
+
+
+def tools():
+    """What made the figures."""
+    jco = pinned(r"jco@([\d.]+)", "go/Makefile")
+    return ", ".join([
+        f"rustc {version('rustc --version')}",
+        f"componentize-py {pinned(r'==([0-9.]+)', 'python/requirements.txt')} with Python {version('python3 --version')}",
+        f"componentize-js {pinned(r'componentize-js.: .([0-9.]+)', 'javascript/package.json')} with Node {version('node --version')}",
+        f"Go {version('go version')} and jco {jco}",
+        f"clang {version('clang --version')} and jco {jco}",
+    ])
+
+
+def table(rows):
+    """The table, with ratios to Rust where they say something."""
+    base = next((row for row in rows if row["language"].name == "rust"), None)
+
+    def beside(figure, key, form):
+        text = form(figure)
+        if base is None or base[key] is figure:
+            return text
+        return f"{text} ({figure / base[key]:.1f}x)"
+
+    lines = [
+        "| | Built by | Tools | Build | Test | Component | Compiled in the host, cold / cached | Start of an instance | "
+        "CPU a record | Memory |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        language = row["language"]
+        setup = f"{row['setup']:.0f} s" if row["setup"] else "none"
+        lines.append(
+            f"| {language.title} | {language.tool} | {setup} | {row['build']:.1f} s | {row['test']:.1f} s "
+            f"| {row['size'] / 1e6:.2f} MB | {row['cold-ms']:,.0f} ms / {row['compile-ms']:.1f} ms "
+            f"| {beside(row['start'], 'start', lambda us: f'{us:,.0f} µs')} "
+            f"| {beside(row['nanos'], 'nanos', lambda ns: f'{ns:,.0f} ns')} "
+            f"| {row['memory-bytes'] / (1 << 20):.1f} MiB |"
+        )
+    return "\n".join(lines)
+
+
+def page(rows):
+    some = rows[0]
+    empty, native = (row_median(rows, key) for key in ("empty-component", "native-no-op"))
+    spread = max(row["plugin"]["cpu-nanos-per-record"]["max"] / row["plugin"]["cpu-nanos-per-record"]["min"] for row in rows)
+    cores = os.cpu_count()
+    return f"""# Languages
+
+Made by `examples/languages.py --write docs/languages.md`, which for each language makes a project in an empty folder, builds and tests
+it with the commands of its README, checks it, and lets the host process the {some['records']:,} flights of
+`examples/flights/sample.ndjson.gz`, which must all come out as they went in. CI does the same, without the figures.
+
+{table(rows)}
+
+- **Tools** is what is installed into the project before the first build, from a registry; **Build** is the first one, with what
+  the language's own cache holds already.
+- **Start of an instance** is instantiation and `init`; **CPU a record** is the time of a core that a call of `process` takes with a batch of
+  {some['records-per-batch']:.0f} records of {some['bytes-per-record']:,.0f} bytes, by the record: getting it in, and emitting it again, which is all that these
+  processors do. Medians of {some['rounds']} rounds by `shardmill bench`; of no language was the slowest round more than {spread:.1f} times the fastest.
+- Delivering alone, to a component that does nothing, takes {empty:,.0f} ns of that; native code behind the same interface, {native:,.1f} ns.
+- **Memory** is an instance's at the end. What is compiled is there once, however many instances there are.
+- In brackets, how many times what Rust takes.
+
+On {cores} cores of {processor()}, with {tools()}.
+"""
+
+
+def row_median(rows, key):
+    medians = sorted(row[key]["cpu-nanos-per-record"]["median"] for row in rows)
+    return medians[len(medians) // 2]
+
+
+def processor():
+    try:
+        return re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[1]
+    except (OSError, TypeError):
+        return platform.machine()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("languages", nargs="*", metavar="LANGUAGE", help="rust, python, javascript, go, c; all unless given")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="measure, and write the table")
+    args = parser.parse_args()
+    unknown = set(args.languages) - {language.name for language in LANGUAGES}
+    if unknown:
+        parser.error(f"no project in {', '.join(sorted(unknown))}")
+    host = shutil.which(os.environ.get("SHARDMILL", "shardmill"))
+    if host is None:
+        parser.error("no shardmill on the PATH: set SHARDMILL to the binary")
+    host, rows = str(Path(host).resolve()), []
+    for language in LANGUAGES:
+        if args.languages and language.name not in args.languages:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            try:
+                _, took = make(language, host, folder)
+                records, seconds = process(host, folder)
+                print(f"{language.title}: " + ", ".join(f"{phase} {spent:.1f} s" for phase, spent in took.items())
+                      + f", {records} records through the host {seconds:.1f} s", flush=True)
+                if args.write:
+                    report = measure(host, folder)
+                    rows.append(report | took | {"language": language, "records": records,
+                                                 "start": report["instantiate"]["median"],
+                                                 "nanos": report["plugin"]["cpu-nanos-per-record"]["median"]})
+            except Failed as failed:
+                sys.exit(f"{language.title}: {failed}")
+    if args.write:
+        args.write.write_text(page(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+//! Code of this process behind a plugin's ports, which does nothing: what is measured of it is the price of measuring.
+
+use shardmill_core::plugin::ProcessorError;
+use shardmill_core::ports::{CloseReason, PortFuture, Processed, RecordProcessor};
+use shardmill_core::stream::{Batch, Emitted};
+
+/// Handles everything, emits nothing.
+pub(super) struct NativeNoOp;
+
+impl RecordProcessor for NativeNoOp {
+    fn process(&mut self, _batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>> {
+        Box::pin(async { Ok(Processed::default()) })
+    }
+
+    fn close(self: Box<Self>, _reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
