@@ -286,7 +286,7 @@ impl RecordProcessor for Instance {
             }
             let (host, shard, epoch) = (self.place.host.clone(), self.context.shard.to_string(), self.context.epoch.0);
             self.place.world.note(What::StateSaved { host, shard, epoch });
-            Ok(Bytes::from(self.counted.iter().flatten().map(|line| format!("{line}\n")).collect::<String>()))
+            Ok(Bytes::from(self.counted.as_deref().unwrap_or_default().join("\n")))
         })
     }
 

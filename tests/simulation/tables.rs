@@ -280,7 +280,7 @@ fn to_json(reply: &impl Serialize) -> Result<Bytes, DynoxideError> {
 
 /// The key attributes of an item: `leaseKey`, or those of the coordinator's table.
 fn key_of(table: &str, item: &Item) -> Item {
-    let names: &[&str] = if !table.ends_with("-coordinator") { &["leaseKey"] } else { &["kind", "id"] };
+    let names: &[&str] = if table.ends_with("-coordinator") { &["kind", "id"] } else { &["leaseKey"] };
     names.iter().filter_map(|name| Some(((*name).to_owned(), item.get(*name)?.clone()))).collect()
 }
 

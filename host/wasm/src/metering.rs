@@ -58,9 +58,10 @@ impl Metering {
 /// Random bytes repeat after these: any will do, as long as they are the same.
 const SEED: [u8; 16] = *b"shardmill random";
 /// 2000-01-01T00:00:00Z: so that a time in output is seen to be no real one.
-const WALL_START: Duration = Duration::from_secs(946_684_800);
+const WALL_START: Duration = Duration::from_hours(262_968);
 /// How far each look moves a clock: a guest that waits for time to pass gets on.
-const STEP: Duration = Duration::from_micros(1);
+const STEP: Duration = Duration::from_nanos(STEP_NANOS);
+const STEP_NANOS: u64 = 1_000;
 
 /// Goes on by each look at it.
 struct SteppingClock {
@@ -75,7 +76,7 @@ impl SteppingClock {
 
     fn look(&self) -> Duration {
         let looks = self.looks.fetch_add(1, Ordering::Relaxed);
-        self.start + Duration::from_nanos(looks.saturating_mul(STEP.as_nanos() as u64))
+        self.start + Duration::from_nanos(looks.saturating_mul(STEP_NANOS))
     }
 }
 
@@ -91,7 +92,7 @@ impl HostWallClock for SteppingClock {
 
 impl HostMonotonicClock for SteppingClock {
     fn resolution(&self) -> u64 {
-        STEP.as_nanos() as u64
+        STEP_NANOS
     }
 
     fn now(&self) -> u64 {

@@ -66,14 +66,13 @@ fn embedded(address: IpAddr) -> IpAddr {
         IpAddr::V4(Ipv4Addr::new(first, second, third, fourth))
     };
     match v6.segments() {
-        // Mapped (RFC 4291), translated (RFC 2765), NAT64 (RFC 6052).
+        // Mapped (RFC 4291), translated (RFC 2765), NAT64 (RFC 6052), 6to4 (RFC 3056).
         [0, 0, 0, 0, 0, 0xffff, high, low]
         | [0, 0, 0, 0, 0xffff, 0, high, low]
-        | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => v4(high, low),
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..] => v4(high, low),
         // Compatible (RFC 4291), other than `::` and `::1`.
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 || low > 1 => v4(high, low),
-        // 6to4 (RFC 3056).
-        [0x2002, high, low, ..] => v4(high, low),
         _ => address,
     }
 }

@@ -99,7 +99,7 @@ impl Outgoing {
     /// Starts a call that may take this long. A tenth of it is kept for the guest, to tell what became of its requests.
     pub(crate) fn open(&mut self, deadline: Duration) {
         self.close();
-        self.call = Call::new(deadline - deadline / 10, &self.limits(), &self.life);
+        self.call = Call::new(deadline.saturating_sub(deadline / 10), &self.limits(), &self.life);
     }
 
     /// Ends the call, and whatever it has not finished.
