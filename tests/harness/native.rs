@@ -34,6 +34,7 @@ pub enum Event {
 pub type History = Arc<Mutex<Vec<(ShardId, PluginDigest, Event)>>>;
 
 /// One version of a native plugin.
+#[allow(clippy::struct_excessive_bools, reason = "each is a way to misbehave, and any of them go together")]
 pub struct NativePlugin {
     digest: PluginDigest,
     behaviour: Arc<Behaviour>,

@@ -76,7 +76,7 @@ impl Spread {
         let at = |index: usize| samples.get(index).copied().unwrap_or_default();
         let middle = samples.len() / 2;
         let median = if samples.len().is_multiple_of(2) {
-            (at(middle.saturating_sub(1)) + at(middle)) / 2.0
+            f64::midpoint(at(middle.saturating_sub(1)), at(middle))
         } else {
             at(middle)
         };

@@ -74,12 +74,11 @@ struct Place {
 
 impl Place {
     async fn read(&mut self, reader: &dyn StreamReader, shard: &ShardId) -> Result<Fetched, ReadError> {
-        let iterator = match self.iterator.take() {
-            Some(iterator) => iterator,
-            None => {
-                let from = self.last.clone().map_or_else(|| self.from.clone(), ReadFrom::AfterSequenceNumber);
-                reader.iterator(shard, &from).await?
-            }
+        let iterator = if let Some(iterator) = self.iterator.take() {
+            iterator
+        } else {
+            let from = self.last.clone().map_or_else(|| self.from.clone(), ReadFrom::AfterSequenceNumber);
+            reader.iterator(shard, &from).await?
         };
         let reply = reader.fetch(&iterator, CALL_RECORDS_MAX).await.inspect_err(|_| self.iterator = Some(iterator))?;
         self.iterator.clone_from(&reply.next);

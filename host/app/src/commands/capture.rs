@@ -43,7 +43,10 @@ pub(super) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
     }
     std::io::stdout().lock().flush()?;
     tell(total, shards.len());
-    if signals.stop().is_cancelled() { bail!("interrupted: not all was captured") } else { Ok(()) }
+    if signals.stop().is_cancelled() {
+        bail!("interrupted: not all was captured")
+    }
+    Ok(())
 }
 
 /// Those asked for, which must be there; or all, parents before their children.

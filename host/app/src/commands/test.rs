@@ -30,7 +30,7 @@ pub(super) async fn execute(args: TestArgs) -> anyhow::Result<()> {
     let input = read_input(&args).await?;
     let records = match &input {
         Trying::Put(entries) => entries.len(),
-        Trying::Captured(stream) => stream.len(),
+        Trying::Captured(stream) => stream.count(),
     };
     let trial = Trial {
         plugin: args.plugin.clone(),

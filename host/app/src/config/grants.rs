@@ -100,9 +100,10 @@ impl GrantsFile {
     }
 
     fn secrets(&self, general: &Config) -> Result<BTreeMap<String, SecretSource>, Problem> {
-        let find = |name: &String| match general.secrets.get(name) {
-            Some(secret) => Ok((name.clone(), secret.source.clone())),
-            None => {
+        let find = |name: &String| {
+            if let Some(secret) = general.secrets.get(name) {
+                Ok((name.clone(), secret.source.clone()))
+            } else {
                 let message = format!("no secret is named {name:?}: add [secrets.{name}] to the host's configuration");
                 Err(Problem::new("secrets", message))
             }

@@ -70,7 +70,7 @@ impl CapturedStream {
     }
 
     /// Records in all.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.shards.values().map(Vec::len).sum()
     }
 
@@ -83,7 +83,7 @@ impl CapturedStream {
             *released.entry(shard.clone()).or_default() += 1;
         }
         let mut last = BTreeMap::new();
-        for (shard, released) in released.iter_mut() {
+        for (shard, released) in &mut released {
             let records = self.records(shard);
             *released = (*released).min(records.len());
             let sequence = |index: usize| records.get(index).map(|record| &record.position.sequence);
@@ -218,7 +218,7 @@ mod tests {
         let places = [(5, 0), (7, 0), (7, 1), (7, 2), (9, 0), (5, 0)];
         let one = places.map(|place| captured("s", "shardId-1", place));
         let stream = CapturedStream::new([&one[..], &[captured("s", "shardId-2", (6, 0))]].concat()).unwrap();
-        assert_eq!((stream.len(), check_listing(&stream.listing())), (6, Ok(())));
+        assert_eq!((stream.count(), check_listing(&stream.listing())), (6, Ok(())));
         assert_eq!(read(&stream, "shardId-1", &ReadFrom::TrimHorizon, 10), [""; 0], "nothing has arrived");
 
         let last = stream.release(2);

@@ -71,6 +71,7 @@ fn bench() -> Bench {
         destinations: Vec::new(),
         limits: None,
         config: Vec::new(),
+        grants: Arc::default(),
     };
     let limits = BatchLimits { records: 100, ..BatchLimits::default() };
     Bench {

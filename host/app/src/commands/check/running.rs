@@ -51,19 +51,17 @@ impl Running {
     ) -> anyhow::Result<Self> {
         let name = &settings.name;
         let admin = args.host.or_else(|| config.and_then(|config| config.host.admin)).filter(|_| !args.is_aws_named());
-        let (source, digests) = match admin {
-            Some(address) => (format!("the host at {address}"), digests_of_host(&address.to_string(), name).await?),
-            None => {
-                let file = config.map_or_else(AwsConfig::default, |config| config.aws.clone());
-                let clients = crate::aws::connect(&crate::aws::merge(&file, &args.aws)?).await?;
-                let own = settings.checked.as_ref().ok().and_then(|checked| checked.streams.first());
-                let application = own.map_or_else(|| name.to_string(), |stream| stream.application.clone());
-                let listing = LeaseTable::new(clients.dynamodb, application.as_str()).list().await;
-                let listing = listing.with_context(|| format!("cannot read the lease table {application}"))?;
-                let digests =
-                    listing.leases.into_iter().filter_map(|lease| Some(lease.plugin_digest?.as_str().to_owned()));
-                (format!("the lease table {application}"), digests.collect())
-            }
+        let (source, digests) = if let Some(address) = admin {
+            (format!("the host at {address}"), digests_of_host(&address.to_string(), name).await?)
+        } else {
+            let file = config.map_or_else(AwsConfig::default, |config| config.aws.clone());
+            let clients = crate::aws::connect(&crate::aws::merge(&file, &args.aws)?).await?;
+            let own = settings.checked.as_ref().ok().and_then(|checked| checked.streams.first());
+            let application = own.map_or_else(|| name.to_string(), |stream| stream.application.clone());
+            let listing = LeaseTable::new(clients.dynamodb, application.as_str()).list().await;
+            let listing = listing.with_context(|| format!("cannot read the lease table {application}"))?;
+            let digests = listing.leases.into_iter().filter_map(|lease| Some(lease.plugin_digest?.as_str().to_owned()));
+            (format!("the lease table {application}"), digests.collect())
         };
         let is_same = digests.iter().eq([new.digest.as_str()]);
         let changes = changes(config, name, new, &digests, runtime).await;
