@@ -1,6 +1,13 @@
 //! What these tests share: a runtime with tight limits, instances, batches.
 
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs, reason = "each test uses a part of it")]
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    missing_docs,
+    reason = "each test uses a part of it"
+)]
 
 #[path = "../../../../tests/harness/guests.rs"]
 pub mod guests;
