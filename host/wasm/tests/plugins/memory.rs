@@ -6,16 +6,18 @@ use shardmill_wasm::{Runtime, RuntimeOptions};
 
 use crate::support::{batch, instance, plugin};
 
-const BUDGET: u64 = 12 << 20;
+const BUDGET: usize = 12 << 20;
 
 fn runtime() -> Runtime {
     let limits = GuestLimits::default();
-    let options = RuntimeOptions { limits, instances_memory_bytes: BUDGET as usize, ..RuntimeOptions::default() };
+    let options = RuntimeOptions { limits, instances_memory_bytes: BUDGET, ..RuntimeOptions::default() };
     Runtime::new(options).unwrap()
 }
 
 fn is_dead_for_want_of_memory(error: &ProcessorError) -> bool {
-    *error == ProcessorError::HostMemory { limit: BUDGET } && error.fate() == InstanceFate::Dead && error.is_hosts()
+    *error == ProcessorError::HostMemory { limit: BUDGET as u64 }
+        && error.fate() == InstanceFate::Dead
+        && error.is_hosts()
 }
 
 #[tokio::test(flavor = "multi_thread")]
