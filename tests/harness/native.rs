@@ -42,9 +42,7 @@ pub struct NativePlugin {
     hangs: bool,
     hangs_in_close: bool,
     state: Option<StateRules>,
-    makes_room: bool,
-    /// Places for instances that are left, if there are not enough for all.
-    places: Option<Arc<AtomicUsize>>,
+    room: Room,
     /// `None` notes nothing: for measurements.
     history: Option<History>,
 }
@@ -73,6 +71,15 @@ struct StateRules {
     error: ProcessorError,
 }
 
+/// How a version goes about the memory of the host.
+#[derive(Default)]
+struct Room {
+    /// Whether it is given to others after every batch.
+    is_given: bool,
+    /// Places for instances that are left, if there are not enough for all.
+    places: Option<Arc<AtomicUsize>>,
+}
+
 /// A place that an instance has; left when dropped.
 struct Place(Arc<AtomicUsize>);
 
@@ -94,8 +101,7 @@ impl NativePlugin {
             hangs: false,
             hangs_in_close: false,
             state: None,
-            makes_room: false,
-            places: None,
+            room: Room::default(),
             history: Some(History::default()),
         }
     }
@@ -161,13 +167,13 @@ impl NativePlugin {
     /// Gives its memory to others after every batch.
     #[must_use]
     pub fn making_room(self) -> Self {
-        Self { makes_room: true, ..self }
+        Self { room: Room { is_given: true, ..self.room }, ..self }
     }
 
     /// Makes an instance only while there is one of these places; otherwise the host lacks memory.
     #[must_use]
     pub fn with_places(self, places: &Arc<AtomicUsize>) -> Self {
-        Self { places: Some(Arc::clone(places)), ..self }
+        Self { room: Room { places: Some(Arc::clone(places)), ..self.room }, ..self }
     }
 
     /// Makes `close` never come back.
@@ -215,7 +221,7 @@ impl ProcessorFactory for NativePlugin {
             if state.is_some() && self.state.as_ref().is_some_and(|state| state.refuses) {
                 return Err(ProcessorError::State { message: "not mine".to_owned() });
             }
-            let place = self.places.as_ref().map(Place::take).transpose()?;
+            let place = self.room.places.as_ref().map(Place::take).transpose()?;
             note(self.history.as_ref(), &context.shard, &self.digest, || Event::Init);
             let text = String::from_utf8(state.unwrap_or_default().to_vec()).unwrap_or_default();
             let instance: Box<dyn RecordProcessor> = Box::new(NativeInstance {
@@ -225,7 +231,7 @@ impl ProcessorFactory for NativePlugin {
                 hangs_in_close: self.hangs_in_close,
                 state: self.state.clone(),
                 counted: text.lines().map(str::to_owned).collect(),
-                makes_room: self.makes_room,
+                makes_room: self.room.is_given,
                 _place: place,
                 history: self.history.clone(),
                 shard: context.shard.clone(),
