@@ -92,7 +92,7 @@ async fn a_version_for_another_contract_than_the_manifest_wants_is_not_started()
     setting.drop_manifest("noop", "world = \"0.1.7\"\n");
     setting.drop_plugin("noop", &guest("noop"));
     let host = setting.host_with("a", "");
-    told(&host, "world is \"0.1.7\", and the component is built for \"0.1.0\"").await;
+    told(&host, "and the component is built for").await;
     setting.drop_manifest("noop", "world = \"0.1\"\n");
     let last = put(&setting, &["anything"]).await;
     setting.until_checkpointed("noop", &last).await;
