@@ -87,9 +87,9 @@ pub enum What {
     StateSaved {
         /// Where it runs.
         host: String,
-        /// The shard.
+        /// Of which shard.
         shard: String,
-        /// The grant.
+        /// Under which grant.
         epoch: u64,
     },
     /// An instance starts from this state.
@@ -100,7 +100,7 @@ pub enum What {
         shard: String,
         /// The grant.
         epoch: u64,
-        /// The records that are counted in it, as often as they are.
+        /// What counts in it, as often as it does.
         counted: Vec<Place>,
     },
     /// Something happened to a host.
@@ -355,8 +355,7 @@ pub enum HostChange {
     Started,
     /// It was asked to stop.
     Stopping,
-    /// It took its own registration away: it says that it holds nothing any more, and nothing more than its rows' own
-    /// movement speaks for what they name it the owner of.
+    /// It took its own registration away: it holds nothing any more, whatever rows name it their owner.
     SignedOff,
     /// It ended by itself.
     Stopped,

@@ -99,7 +99,8 @@ async fn pause(wait: Duration, stop: &CancellationToken) {
     let _ = stop.run_until_cancelled(tokio::time::sleep(wait)).await;
 }
 
-#[cfg(all(test, feature = "local"))]
+#[cfg(test)]
+#[cfg(feature = "local")]
 mod tests {
     use bytes::Bytes;
     use shardmill_core::stream::{Position, StreamName};
