@@ -162,6 +162,7 @@ fn every_configuration_key_is_documented() {
         "file.rs",
         "grants.rs",
         "http.rs",
+        "integrity.rs",
         "leases.rs",
         "limits.rs",
         "plugin.rs",

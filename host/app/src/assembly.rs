@@ -11,9 +11,8 @@ use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, 
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, DeadLetters, ProcessorFactory, Sink, StreamReader};
 use shardmill_core::stream::StreamRef;
-use shardmill_wasm::Metering;
-use shardmill_wasm::Runtime;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
+use shardmill_wasm::{Integrity, Metering, Runtime};
 use shardmill_worker::{ByteBudget, Freezer, Ports, RingBudget, SharedStream, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -138,6 +137,7 @@ impl Host {
             file_bytes_max: config.host.plugin_bytes_max,
             plugins_max: config.host.plugins_max,
             rescan: config.host.rescan_every,
+            integrity: Integrity { general: config.integrity.clone(), of_plugins: config.integrity_of_plugins() },
             ..FolderOptions::new(&config.plugins)
         };
         let (folder, events) = PluginFolder::new(runtime.clone(), folder_options);

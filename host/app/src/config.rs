@@ -5,6 +5,7 @@ mod failure;
 mod file;
 mod grants;
 mod http;
+mod integrity;
 mod leases;
 mod limits;
 mod manifest;
@@ -29,7 +30,7 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_core::stream::{InitialPosition, StreamName, StreamRef};
-use shardmill_wasm::CompileLimits;
+use shardmill_wasm::{CompileLimits, IntegrityRules};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
 pub use grants::GrantCeilings;
@@ -83,6 +84,8 @@ pub struct Config {
     pub http: HttpConfig,
     /// Secrets by name; without their values.
     pub secrets: BTreeMap<String, SecretConfig>,
+    /// Which components are loaded at all.
+    pub integrity: IntegrityRules,
     /// The process.
     pub host: HostConfig,
     /// Sinks by name.

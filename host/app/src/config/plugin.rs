@@ -17,6 +17,7 @@ use super::Config;
 use super::failure::FailureFile;
 use super::file::to_usize;
 use super::grants::GrantsFile;
+use super::integrity::IntegrityFile;
 use super::limits::LimitsFile;
 use super::problem::Problem;
 use super::retrieval::RetrievalMode;
@@ -75,6 +76,8 @@ pub(super) struct PluginFile {
     limits: LimitsFile,
     #[serde(default)]
     pub(super) grants: GrantsFile,
+    #[serde(default)]
+    integrity: IntegrityFile,
     #[serde(default)]
     config: BTreeMap<String, String>,
 }
@@ -161,6 +164,7 @@ impl PluginFile {
             let message = "must be at most half of host.buffer, or a batch would never fill";
             return Err(Problem::new("batch.bytes", message));
         }
+        self.integrity.clone().check(general.integrity.clone()).map_err(|problem| problem.under("integrity"))?;
         // A policy is one thought: a plugin's own stands in place of the general one, and is not laid over it.
         let failure = self.failure.map(|own| own.check(&general.sinks).map_err(|problem| problem.under("failure")));
         let failure = failure.transpose()?.unwrap_or_else(|| general.failure.clone());
@@ -197,6 +201,11 @@ impl PluginFile {
         manifest: &toml::Table,
         general: &Config,
     ) -> Result<(), Problem> {
+        if manifest.contains_key("integrity") {
+            let message = "is the host's to say: a manifest comes with the component that it would speak for; set it in \
+                           the host's [integrity] or its section of the plugin";
+            return Err(Problem::new("integrity", message));
+        }
         if !section.contains_key("retrieval") {
             self.refuse_to_spend(general)?;
         }
