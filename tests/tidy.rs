@@ -166,6 +166,7 @@ fn every_configuration_key_is_documented() {
         "leases.rs",
         "limits.rs",
         "plugin.rs",
+        "rollout.rs",
         "secrets.rs",
         "sinks.rs",
         "streams.rs",

@@ -12,6 +12,7 @@ mod manifest;
 mod plugin;
 mod problem;
 mod retrieval;
+mod rollout;
 mod secrets;
 mod sinks;
 mod streams;
@@ -29,6 +30,7 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::{GuestLimits, PluginName};
+use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{InitialPosition, StreamName, StreamRef};
 use shardmill_wasm::{CompileLimits, IntegrityRules};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
@@ -84,6 +86,8 @@ pub struct Config {
     pub http: HttpConfig,
     /// Secrets by name; without their values.
     pub secrets: BTreeMap<String, SecretConfig>,
+    /// How new versions of plugins are tried.
+    pub rollout: RolloutPolicy,
     /// Which components are loaded at all.
     pub integrity: IntegrityRules,
     /// The process.

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName, WantedContract};
+use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{InitialPosition, StreamRef};
 use shardmill_worker::BatchLimits;
 
@@ -21,6 +22,7 @@ use super::integrity::IntegrityFile;
 use super::limits::LimitsFile;
 use super::problem::Problem;
 use super::retrieval::RetrievalMode;
+use super::rollout::RolloutFile;
 use super::streams::{StreamConfig, StreamFile, check_application};
 use crate::sinks::STDOUT;
 
@@ -28,7 +30,7 @@ use crate::sinks::STDOUT;
 const SECRET: &str = "secret.";
 
 /// One plugin's settings, all of them, checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PluginConfig {
     /// The streams it reads; one at least.
     pub streams: Vec<StreamConfig>,
@@ -42,6 +44,8 @@ pub struct PluginConfig {
     pub failure: FailurePolicy,
     /// What an instance may use.
     pub limits: GuestLimits,
+    /// How new versions are tried.
+    pub rollout: RolloutPolicy,
     /// Values the plugin reads through `wasi:config/store`.
     pub config: BTreeMap<String, String>,
     /// The sinks that it may emit to; `None` is all of them.
@@ -76,6 +80,8 @@ pub(super) struct PluginFile {
     limits: LimitsFile,
     #[serde(default)]
     pub(super) grants: GrantsFile,
+    #[serde(default)]
+    rollout: RolloutFile,
     #[serde(default)]
     integrity: IntegrityFile,
     #[serde(default)]
@@ -189,6 +195,7 @@ impl PluginFile {
             retry: self.retry.check(general.retry)?,
             failure,
             limits,
+            rollout: self.rollout.check(general.rollout).map_err(|problem| problem.under("rollout"))?,
             config: self.config,
         })
     }
