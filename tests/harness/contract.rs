@@ -48,6 +48,7 @@ macro_rules! coordinator_contract {
             of_two_candidates_on_the_same_sight_one_leads,
             the_office_is_given_back_and_taken_again,
             the_stream_is_written_down_once,
+            a_version_is_quarantined_until_it_is_released,
             the_bulletin_rises_with_every_announcement,
             the_shard_list_is_read_back_whole,
         }

@@ -4,7 +4,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use shardmill_core::fleet::{FleetRows, LeaderRow, StreamRow, WorkerRow};
 use shardmill_core::lease::WorkerId;
+use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
+use shardmill_core::rollout::Quarantined;
 
 use crate::faults::{Fault, Faults};
 
@@ -27,6 +29,10 @@ pub enum CoordinatorOp {
     WriteLeader,
     /// `write_stream`
     WriteStream,
+    /// `quarantine`
+    Quarantine,
+    /// `release_version`
+    ReleaseVersion,
     /// `announce`
     Announce,
     /// `shards`
@@ -196,6 +202,19 @@ impl Coordinator for FakeCoordinator {
                 table.rows.stream = Some(next.clone());
             }
             raced(is_seen)
+        }))
+    }
+
+    fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.call(CoordinatorOp::Quarantine, |table| {
+            table.rows.quarantined.retain(|kept| kept.digest != entry.digest);
+            table.rows.quarantined.push(entry.clone());
+        }))
+    }
+
+    fn release_version<'a>(&'a self, digest: &'a PluginDigest) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.call(CoordinatorOp::ReleaseVersion, |table| {
+            table.rows.quarantined.retain(|kept| kept.digest != *digest);
         }))
     }
 

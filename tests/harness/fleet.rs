@@ -12,11 +12,12 @@ use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, LeaseStore, Origin, PortFuture, ProcessorFactory, Sink, SinkError, StreamReader,
     Subscriptions,
 };
+use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{Emitted, InitialPosition, LeaseKey, ShardId, StreamName, StreamRef};
 use shardmill_core::time::Moment;
 use shardmill_worker::{
     BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, Retrieval, RingBudget, ShardStatus,
-    SharedStream, StatusBoard, Worker, WorkerError, WorkerOptions,
+    SharedRollout, SharedStream, StatusBoard, Worker, WorkerError, WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -151,6 +152,7 @@ impl TestFleet {
             limits: None,
             keeps_state: false,
             grants: Arc::default(),
+            rollout: RolloutPolicy::default(),
         };
         let stream = Arc::new(FakeStream::new(shards));
         Self {
@@ -206,6 +208,7 @@ impl TestFleet {
 
     fn start_guarded(&self, id: &str, plugin: impl ProcessorFactory + 'static, freezer: Freezer) -> TestHost {
         let version: Arc<dyn ProcessorFactory> = Arc::new(plugin);
+        let options = WorkerOptions { worker: WorkerId::new(id).expect("not empty"), ..self.options.clone() };
         let (versions, offered) = watch::channel(version);
         let ports = Ports {
             reader: match &self.shared {
@@ -220,9 +223,9 @@ impl TestFleet {
             clock: Arc::new(TokioClock { wall_ms: Arc::clone(&self.wall_ms), ..TokioClock::default() }),
             budget: ByteBudget::new(64 << 20).expect("large enough"),
             versions: offered,
+            rollout: SharedRollout::new(options.plugin.clone(), options.worker.clone(), options.rollout),
             freezer: freezer.clone(),
         };
-        let options = WorkerOptions { worker: WorkerId::new(id).expect("not empty"), ..self.options.clone() };
         let status = StatusBoard::default();
         let worker = Worker::new(ports, options, status.clone()).expect("valid options");
         let stop = CancellationToken::new();

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 const TARGET: &str = "wasm32-wasip2";
 const PACKAGES: [&str; 4] = ["shardmill-guests", "earthquakes", "flights", "totals"];
-const EXAMPLES: [&str; 6] = ["asking", "noop", "echo", "evil", "poison", "versioned"];
+const EXAMPLES: [&str; 7] = ["asking", "conduct", "noop", "echo", "evil", "poison", "versioned"];
 
 /// The bytes of a guest: `asking`, `noop`, `echo`, `evil`, `poison`, `earthquakes` or `flights`.
 ///
@@ -29,13 +29,26 @@ pub fn guest(name: &str) -> Vec<u8> {
 ///
 /// If the compiled file does not hold the constant that is overwritten.
 pub fn versioned(version: usize) -> Vec<u8> {
-    const MARK: &[u8] = b"VERSION-000000";
-    let mut bytes = guest("versioned");
+    overwritten(guest("versioned"), "VERSION-000000", &format!("VERSION-{version:06}"))
+}
+
+/// The guest `conduct` with its version set, and how it behaves: `good`, `trap`, `slow`, `leak` or `rare`.
+///
+/// # Panics
+///
+/// If the compiled file does not hold the constants that are overwritten.
+pub fn conduct(version: usize, how: &str) -> Vec<u8> {
+    let bytes = overwritten(guest("conduct"), "VERSION-000000", &format!("VERSION-{version:06}"));
+    overwritten(bytes, "CONDUCT-good", &format!("CONDUCT-{how}"))
+}
+
+fn overwritten(mut bytes: Vec<u8>, mark: &str, with: &str) -> Vec<u8> {
+    let mark = mark.as_bytes();
     let places: Vec<_> =
-        bytes.windows(MARK.len()).enumerate().filter(|(_, at)| *at == MARK).map(|(at, _)| at).collect();
-    assert!(!places.is_empty(), "the guest holds no {MARK:?}");
+        bytes.windows(mark.len()).enumerate().filter(|(_, at)| *at == mark).map(|(at, _)| at).collect();
+    assert!(!places.is_empty() && with.len() == mark.len(), "the guest holds no {mark:?} to be {with}");
     for at in places {
-        bytes[at..at + MARK.len()].copy_from_slice(format!("VERSION-{version:06}").as_bytes());
+        bytes[at..at + mark.len()].copy_from_slice(with.as_bytes());
     }
     bytes
 }

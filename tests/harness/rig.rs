@@ -15,10 +15,11 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{ProcessorFactory, StreamReader};
+use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{ConsumerName, FanOutConsumer, InitialPosition, ReadFrom, StreamName};
 use shardmill_worker::{
-    BatchLimits, ByteBudget, FanOut, Freezer, LeaseOptions, Ports, ReadLimits, Retrieval, StatusBoard, Worker,
-    WorkerOptions,
+    BatchLimits, ByteBudget, FanOut, Freezer, LeaseOptions, Ports, ReadLimits, Retrieval, SharedRollout, StatusBoard,
+    Worker, WorkerOptions,
 };
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -206,6 +207,7 @@ impl Rig {
             clock: Arc::new(TokioClock::default()),
             budget: ByteBudget::new(256 << 20).expect("large enough"),
             versions: offered,
+            rollout: SharedRollout::new(options.plugin.clone(), options.worker.clone(), options.rollout),
             freezer: Freezer::never(),
         }
     }
@@ -269,5 +271,6 @@ pub fn options(stream: &StreamName, application: &str, reads: ReadLimits, retrie
         limits: None,
         keeps_state: false,
         grants: Arc::default(),
+        rollout: RolloutPolicy::off(),
     }
 }

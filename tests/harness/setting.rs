@@ -100,6 +100,18 @@ impl Setting {
         Host::start(id, &["run", "--config", &file, "--local"], self.path())
     }
 
+    /// The same, with another folder of plugins.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn host_in(&self, id: &str, plugins: &str, reads_and_batches: &str) -> Host {
+        let file = self.configure(id, "duration = \"3s\"\nscan-every = \"200ms\"", reads_and_batches);
+        let config = std::fs::read_to_string(self.path().join(&file)).expect("just written");
+        std::fs::write(self.path().join(&file), format!("plugins = {plugins:?}\n{config}")).expect("written");
+        Host::start(id, &["run", "--config", &file, "--local"], self.path())
+    }
+
     /// The same, with the lease table behind another endpoint that `leases` names after its own settings.
     ///
     /// # Panics

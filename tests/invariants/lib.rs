@@ -54,7 +54,7 @@ pub fn check(history: &[Event], limits: &Limits) -> Vec<Violation> {
         state::judge(&world, event, &mut report);
         delivering.judge(&world, event, limits, &mut report);
         holding.judge(&world, event, limits, &mut report);
-        versions.judge(event, &mut report);
+        versions.judge(event, limits.policy.tries_versions, &mut report);
         world.apply(event);
         liveness.see(&world, event, &mut report);
     }

@@ -20,6 +20,11 @@ pub struct Policy {
     pub then: Option<GiveUp>,
     /// Whether only records of the same partition key wait for one that is tried again.
     pub by_key: bool,
+    /// Whether versions are tried before all shards run them: a shard then goes back and forth between two, and a failure
+    /// counts only once the version before has failed as well.
+    pub tries_versions: bool,
+    /// Versions that fail on whatever they get: nothing may be given up that no other has failed on.
+    pub hopeless: BTreeSet<String>,
     /// Whether hosts may be wrong about the age of a record, because their wall clocks are.
     pub is_age_unsure: bool,
 }
@@ -62,6 +67,8 @@ struct Tried {
     /// Own attempts at the version that is at work.
     attempts: u32,
     is_rejected: bool,
+    /// Whether a version failed on it that does not fail on everything.
+    is_its_own: bool,
 }
 
 impl Failures {
@@ -81,7 +88,7 @@ impl Failures {
 
     /// The first record of `delivery` that must not be delivered any more: it has used up its attempts at this version.
     pub(crate) fn exhausted<'a>(&self, delivery: &'a Delivery, policy: &Policy) -> Option<&'a Place> {
-        let is_same_version = self.digest.as_ref() == Some(&delivery.digest);
+        let is_same_version = self.digest.as_ref() == Some(&delivery.digest) && !policy.tries_versions;
         let most = policy.attempts.filter(|_| policy.then.is_some() && is_same_version)?;
         delivery.places.iter().find(|place| self.tried.get(place).is_some_and(|tried| tried.attempts >= most))
     }
@@ -92,6 +99,9 @@ impl Failures {
         if tried.deliveries == 0 {
             return Some("it did not fail".to_owned());
         }
+        if policy.tries_versions && !tried.is_its_own {
+            return Some("only a version that fails on everything failed on it".to_owned());
+        }
         let is_right = match cause {
             Cause::Rejected => tried.is_rejected,
             Cause::Attempts => policy.attempts.is_some_and(|most| tried.attempts >= most),
@@ -100,9 +110,9 @@ impl Failures {
         (!is_right).then(|| format!("{cause:?} after {tried:?} at the age of {age} us"))
     }
 
-    pub(crate) fn started(&mut self, delivery: &Delivery) {
+    pub(crate) fn started(&mut self, delivery: &Delivery, policy: &Policy) {
         let before = self.digest.replace(delivery.digest.clone());
-        if before.is_some_and(|before| before != delivery.digest) {
+        if !policy.tries_versions && before.is_some_and(|before| before != delivery.digest) {
             self.tried.values_mut().for_each(|tried| tried.attempts = 0);
         }
     }
@@ -132,6 +142,7 @@ impl Failures {
             tried.deliveries += 1;
             tried.attempts += u32::from(is_own);
             tried.is_rejected = rejected.contains(place);
+            tried.is_its_own |= !policy.hopeless.contains(&delivery.digest);
         }
     }
 

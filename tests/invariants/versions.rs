@@ -1,4 +1,4 @@
-//! S14: one version of the plugin at a time, never a refused one, never back to an old one.
+//! S14: one version of the plugin at a time, never a refused one, never back to an old one but where versions are tried.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ struct Offers {
 }
 
 impl Versions {
-    pub(crate) fn judge(&mut self, event: &Event, report: &mut Report) {
+    pub(crate) fn judge(&mut self, event: &Event, tries_versions: bool, report: &mut Report) {
         match &event.what {
             What::Host { host, change: HostChange::Started } => {
                 let offers = self.hosts.entry(host.clone()).or_default();
@@ -43,6 +43,7 @@ impl Versions {
                 let offers = self.hosts.entry(delivery.host.clone()).or_default();
                 let behind = self.behind.entry(GrantKey::of(delivery)).or_default();
                 match offers.find(&delivery.digest, *behind) {
+                    Ok(_) if tries_versions => {}
                     Ok(found) => *behind = found,
                     Err(why) => {
                         let what =

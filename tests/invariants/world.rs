@@ -214,7 +214,7 @@ impl World {
         if let Some(shard) = self.stream.shards.get_mut(&(grant.generation, delivery.shard.clone())) {
             shard.first_delivered(grant, delivery, starts_at_oldest);
         }
-        grant.started(delivery);
+        grant.started(delivery, &self.policy);
     }
 
     fn ended(&mut self, id: u64, outcome: Outcome, failed: &[Place], at: Micros) {

@@ -190,6 +190,7 @@ async fn a_worker_at_its_most_leases_says_why_a_free_shard_rests() {
         lease_duration: std::time::Duration::from_secs(1),
         is_draining: false,
         max_leases: usize::MAX,
+        versions: Vec::new(),
     };
     coordinator.register(None, &dead).await.unwrap();
     let leases = setting.leases("flights").await;

@@ -24,6 +24,7 @@ mod large_records;
 mod memory;
 mod poison;
 mod removal;
+mod rollout;
 mod several;
 mod sinks;
 mod state;

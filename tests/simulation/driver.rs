@@ -35,6 +35,8 @@ pub struct Driver {
     pub(crate) dice: fastrand::Rng,
     /// For what is in the records.
     pub(crate) contents: fastrand::Rng,
+    /// For versions that only runs have which try versions.
+    pub(crate) versions: fastrand::Rng,
     pub(crate) slots: Vec<Slot>,
     pub(crate) agenda: BinaryHeap<Reverse<(Instant, u64, Event)>>,
     pub(crate) stopping: JoinSet<()>,
@@ -66,6 +68,7 @@ impl Driver {
             schedule,
             dice: fastrand::Rng::with_seed(seed ^ 0xd1ce),
             contents: fastrand::Rng::with_seed(seed ^ 0xc0_17e1),
+            versions: fastrand::Rng::with_seed(seed ^ 0x0e75_1045),
             slots: Vec::new(),
             agenda: BinaryHeap::new(),
             stopping: JoinSet::new(),

@@ -14,7 +14,7 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::ports::{Clock, ProcessorFactory, Subscriptions};
 use shardmill_core::time::Moment;
 use shardmill_invariants::history::{HostChange, Micros, What};
-use shardmill_worker::{ByteBudget, Freezer, Ports, StatusBoard, Worker, WorkerOptions};
+use shardmill_worker::{ByteBudget, Freezer, Ports, SharedRollout, StatusBoard, Worker, WorkerOptions};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -139,6 +139,11 @@ impl Host {
         self.versions.send_replace(Arc::new(plugin));
     }
 
+    /// Whether it has delivered to some version, so that there is one to go back to.
+    pub fn has_run(&self) -> bool {
+        self.status.snapshot().shards.values().any(|shard| shard.plugin_digest.is_some())
+    }
+
     /// Stops it as SIGSTOP does, or lets it go on.
     pub fn pause(&self, is_paused: bool) {
         if self.freeze.send_replace(is_paused) != is_paused {
@@ -221,6 +226,7 @@ fn ports(
         clock: Arc::clone(machine) as Arc<dyn Clock>,
         budget: ByteBudget::new(64 << 20).expect("large enough"),
         versions,
+        rollout: SharedRollout::new(options.plugin.clone(), options.worker.clone(), options.rollout),
         freezer: Freezer::by(is_frozen),
     }
 }

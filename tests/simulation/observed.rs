@@ -5,10 +5,12 @@ use std::sync::Arc;
 use shardmill_aws::{CoordinatorTable, LeaseTable};
 use shardmill_core::fleet::{FleetRows, LeaderRow, StreamRow, WorkerRow};
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
+use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{
     CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress,
     Raced, SavedState, ShardEndWrite, StoreError, WriteResult, Written,
 };
+use shardmill_core::rollout::Quarantined;
 use shardmill_core::stream::LeaseKey;
 use shardmill_invariants::history::{Call, CallResult, Heartbeat, Micros, What, WriteKind};
 
@@ -280,6 +282,14 @@ impl Coordinator for ObservedCoordinator {
         next: &'a StreamRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
         self.table.write_stream(seen, next)
+    }
+
+    fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {
+        self.table.quarantine(entry)
+    }
+
+    fn release_version<'a>(&'a self, digest: &'a PluginDigest) -> PortFuture<'a, Result<(), StoreError>> {
+        self.table.release_version(digest)
     }
 
     fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {

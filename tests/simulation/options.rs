@@ -7,6 +7,7 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::PluginName;
+use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{InitialPosition, StreamName};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits, Retrieval, WorkerOptions};
 
@@ -59,5 +60,6 @@ pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> WorkerOption
         limits: None,
         keeps_state: false,
         grants: std::sync::Arc::default(),
+        rollout: RolloutPolicy::off(),
     }
 }

@@ -20,9 +20,15 @@ use crate::world::World;
 /// A call longer than this is cut off, as the host cuts off a component.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
+/// Versions from here on start well, and fail on whatever they get: `HOPELESS_VERSIONS` of them, each in one of four ways.
+pub const HOPELESS_FROM: u64 = 2_000_000;
+/// How many of these there are.
+pub const HOPELESS_VERSIONS: u64 = 64;
+
 /// One version, as one host has it.
 pub struct SimulatedPlugin {
     digest: PluginDigest,
+    version: u64,
     can_start: bool,
     keeps_state: bool,
     place: HostPlace,
@@ -42,6 +48,7 @@ pub struct HostPlace {
 struct Instance {
     place: HostPlace,
     digest: String,
+    version: u64,
     context: Arc<InstanceContext>,
     /// Its state, if it keeps any: all records that it and those before it have handled.
     counted: Option<Vec<String>>,
@@ -73,9 +80,13 @@ pub struct SimulatedSink {
 impl SimulatedPlugin {
     /// Version `version`.
     pub fn new(version: u64, can_start: bool, keeps_state: bool, place: HostPlace) -> Self {
-        let digest = PluginDigest::from_hex(&format!("{version:016x}").repeat(4)).expect("64 hex digits");
-        Self { digest, can_start, keeps_state, place }
+        Self { digest: digest_of(version), version, can_start, keeps_state, place }
     }
+}
+
+/// What tells version `version` apart.
+pub fn digest_of(version: u64) -> PluginDigest {
+    PluginDigest::from_hex(&format!("{version:016x}").repeat(4)).expect("64 hex digits")
 }
 
 impl ProcessorFactory for SimulatedPlugin {
@@ -97,7 +108,7 @@ impl ProcessorFactory for SimulatedPlugin {
             if !self.can_start {
                 return Err(ProcessorError::Reported { message: "this version does not start".to_owned() });
             }
-            let (place, digest) = (self.place.clone(), self.digest.as_str().to_owned());
+            let (place, digest, version) = (self.place.clone(), self.digest.as_str().to_owned(), self.version);
             let state = String::from_utf8(state.unwrap_or_default().to_vec()).expect("as written");
             let counted = self.keeps_state.then(|| state.lines().map(str::to_owned).collect::<Vec<_>>());
             if let Some(lines) = &counted {
@@ -105,7 +116,7 @@ impl ProcessorFactory for SimulatedPlugin {
                 let counted = lines.iter().map(|line| place_in(line)).collect();
                 place.world.note(What::StateLoaded { host, shard, epoch, counted });
             }
-            let instance: Box<dyn RecordProcessor> = Box::new(Instance { place, digest, context, counted });
+            let instance: Box<dyn RecordProcessor> = Box::new(Instance { place, digest, version, context, counted });
             Ok(instance)
         })
     }
@@ -175,6 +186,9 @@ impl Instance {
         if self.draws(Fault::PluginError) {
             return Err(ProcessorError::Reported { message: "not now".to_owned() });
         }
+        if self.version >= HOPELESS_FROM {
+            return self.hopeless(batch);
+        }
         let mut failures = self.poisoned(batch)?;
         if self.draws(Fault::PartialFailure) {
             let count = u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
@@ -194,6 +208,18 @@ impl Instance {
             });
         }
         Ok(Reported { failures, commit, ..Reported::default() })
+    }
+
+    fn hopeless(&self, batch: &Batch) -> Result<Reported, ProcessorError> {
+        self.place.world.count("fault: hopeless version called");
+        let kind = match self.version % 4 {
+            0 => return Err(ProcessorError::Trapped { message: "hopeless".to_owned() }),
+            1 => return Err(ProcessorError::Reported { message: "hopeless".to_owned() }),
+            2 => FailureKind::Retry,
+            _ => FailureKind::Reject,
+        };
+        let count = u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
+        Ok(Reported { failures: (0..count).map(|index| failure(index, kind)).collect(), ..Reported::default() })
     }
 
     /// What the poison in a batch does; nothing at all in a healed world that halted shards have to get on in.

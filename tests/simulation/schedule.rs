@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use shardmill_core::pipeline::Order;
+use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{ConsumerName, FanOutConsumer};
 use shardmill_worker::{FanOut, Retrieval, WorkerOptions};
 
@@ -111,6 +112,7 @@ impl Schedule {
             schedule.draw_policy(&mut fastrand::Rng::with_seed(seed ^ 0x9015_0001));
             schedule.draw_retrieval(&mut fastrand::Rng::with_seed(seed ^ 0xfa90_0001));
             schedule.draw_state(&mut fastrand::Rng::with_seed(seed ^ 0x57a7_0001));
+            schedule.draw_rollout(&mut fastrand::Rng::with_seed(seed ^ 0x2011_0001));
             schedule.producer.draw_aggregates(&mut fastrand::Rng::with_seed(seed ^ 0xa669_0001));
         }
         schedule
@@ -148,6 +150,24 @@ impl Schedule {
         };
         self.storms.deregistrations = every(0.2, 10..60);
         self.storms.intruders = every(0.3, 5..30);
+    }
+
+    /// A third of the runs try versions before all shards run them.
+    fn draw_rollout(&mut self, dice: &mut fastrand::Rng) {
+        if dice.u32(0..3) > 0 {
+            return;
+        }
+        self.options.rollout = RolloutPolicy {
+            canary_records: dice.u64(1..60),
+            canary_batches: dice.u64(1..6),
+            canary_for: Duration::from_secs(dice.u64(3..20)),
+            probation: Duration::from_secs(dice.u64(5..90)),
+            share: if dice.bool() { 1.0 } else { 0.5 },
+            share_wait: Duration::from_secs(dice.u64(30..120)),
+            ..RolloutPolicy::default()
+        };
+        // Or too few of these runs would ever see a version.
+        self.storms.versions = Some(Duration::from_secs(dice.u64(5..20)));
     }
 
     /// Half of the runs have a policy of their own, and poison for it.

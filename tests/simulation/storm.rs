@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::driver::{Driver, Slot};
+use crate::plugin::{HOPELESS_FROM, HOPELESS_VERSIONS};
 use crate::stream::neighbours;
 use crate::weather::{Direction, Partition, Service};
 
@@ -221,6 +222,15 @@ impl Driver {
     }
 
     fn offer(&mut self) {
+        if self.schedule.options.rollout.enabled && self.versions.bool() {
+            self.world.count("fault: hopeless version");
+            let version = HOPELESS_FROM + self.versions.u64(..HOPELESS_VERSIONS);
+            // With nothing to go back to, the newest is as good as any.
+            for host in self.slots.iter().filter_map(|slot| slot.host.as_ref()).filter(|host| host.has_run()) {
+                host.offer(version, true);
+            }
+            return;
+        }
         if self.dice.u32(0..4) != 0 {
             self.world.count("fault: new version");
             return self.offer_good();

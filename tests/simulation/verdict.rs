@@ -10,6 +10,7 @@ use shardmill_invariants::policy::{GiveUp, Policy};
 use shardmill_invariants::{Bounds, Limits, check};
 
 use crate::host::DRAIN_LIMIT;
+use crate::plugin::{HOPELESS_FROM, HOPELESS_VERSIONS, digest_of};
 use crate::schedule::Schedule;
 use crate::world::World;
 
@@ -119,6 +120,8 @@ fn policy(schedule: &Schedule) -> Policy {
             pipeline::GiveUp::Halt => GiveUp::Halt,
         }),
         by_key: policy.order == Order::Key,
+        tries_versions: schedule.options.rollout.enabled,
+        hopeless: (0..HOPELESS_VERSIONS).map(|n| digest_of(HOPELESS_FROM + n).as_str().to_owned()).collect(),
         is_age_unsure: schedule.clock_error_max > 0.0,
     }
 }

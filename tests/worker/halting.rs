@@ -6,6 +6,7 @@ use harness::fleet::{TestFleet, until};
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::pipeline::{FailurePolicy, GiveUp};
 use shardmill_core::ports::ProcessorFactory;
+use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::ShardId;
 use shardmill_worker::ShardState;
 
@@ -96,6 +97,8 @@ async fn a_version_that_does_not_start_gives_no_attempts_and_leaves_a_halted_sha
 #[tokio::test(start_paused = true)]
 async fn a_new_version_gets_all_attempts() {
     let mut fleet = TestFleet::new(1);
+    // A version under trial is charged nothing.
+    fleet.options.rollout = RolloutPolicy::off();
     fleet.options.failure = dead_lettering(5);
     fleet.put(0..1);
     let always = |version| plugin(version, |_, _| Some(Bad::Retry));

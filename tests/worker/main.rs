@@ -17,6 +17,7 @@ mod poison;
 mod reading_faults;
 mod records;
 mod resharding;
+mod rollout;
 mod shared_read;
 mod state;
 mod swaps;

@@ -11,10 +11,9 @@ use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, 
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, DeadLetters, ProcessorFactory, Sink, StreamReader};
 use shardmill_core::stream::StreamRef;
-use shardmill_wasm::Metering;
-use shardmill_wasm::Runtime;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
-use shardmill_worker::{ByteBudget, Freezer, Ports, RingBudget, SharedStream, WorkerOptions};
+use shardmill_wasm::{Integrity, Metering, Runtime};
+use shardmill_worker::{ByteBudget, Freezer, Ports, RingBudget, SharedRollout, SharedStream, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -44,7 +43,7 @@ pub(crate) struct Parts {
 }
 
 /// A plugin's settings, and whether a manifest has a part in them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Settings {
     pub(crate) plugin: PluginConfig,
     pub(crate) has_manifest: bool,
@@ -138,6 +137,7 @@ impl Host {
             file_bytes_max: config.host.plugin_bytes_max,
             plugins_max: config.host.plugins_max,
             rescan: config.host.rescan_every,
+            integrity: Integrity { general: config.integrity.clone(), of_plugins: config.integrity_of_plugins() },
             ..FolderOptions::new(&config.plugins)
         };
         let (folder, events) = PluginFolder::new(runtime.clone(), folder_options);
@@ -223,7 +223,7 @@ impl Parts {
         &mut self,
         settings: &PluginConfig,
         stream: &StreamConfig,
-        versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
+        (versions, rollout): (watch::Receiver<Arc<dyn ProcessorFactory>>, SharedRollout),
     ) -> (Ports, WorkerOptions) {
         let application = stream.application.as_str();
         let ports = Ports {
@@ -236,6 +236,7 @@ impl Parts {
             clock: Arc::clone(&self.clock),
             budget: self.budget.clone(),
             versions,
+            rollout,
             freezer: Freezer::never(),
         };
         let config = &self.config;
@@ -257,8 +258,14 @@ impl Parts {
             limits: Some(settings.limits),
             keeps_state: settings.grants.state,
             grants: Arc::new(settings.grants.clone()),
+            rollout: settings.rollout,
         };
         (ports, options)
+    }
+
+    /// What decides which versions of a plugin its shards run, on all its streams.
+    pub(crate) fn rollout(&self, name: &PluginName, settings: &PluginConfig) -> SharedRollout {
+        SharedRollout::new(name.clone(), self.config.worker_id.clone(), settings.rollout)
     }
 
     /// One plugin's share in reading the stream.

@@ -26,7 +26,7 @@ pub use check::CheckArgs;
 pub use compile::CompileArgs;
 pub use consumers::ConsumersArgs;
 pub use new::NewArgs;
-pub use questions::{ExplainArgs, PlanArgs, ReadingArgs};
+pub use questions::{ExplainArgs, PlanArgs, PluginsArgs, ReadingArgs};
 pub use replay::ReplayArgs;
 pub use state::StateArgs;
 #[cfg(feature = "local")]
@@ -70,6 +70,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Show the leases of an application: who holds which shard, and how far it is.
     Leases(LeasesArgs),
+    /// Show which versions of a plugin its hosts have, and where each stands; let one out of quarantine.
+    Plugins(PluginsArgs),
     /// Show the fan-out consumers of a stream, which are billed while they exist; delete one that nobody needs.
     Consumers(ConsumersArgs),
     /// Tell what a lease table holds and how a host may use it. Only reads: run it before pointing a host at a table.

@@ -12,6 +12,7 @@ pub mod explain;
 pub mod leases;
 pub mod new;
 pub mod plan;
+pub mod plugins;
 pub mod put;
 mod reading;
 pub mod replay;
@@ -42,6 +43,7 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Leases(args) => Box::pin(leases::execute(&args)).await,
         Command::Doctor(args) => Box::pin(doctor::execute(&args)).await,
         Command::Plan(args) => Box::pin(plan::execute(&args)).await,
+        Command::Plugins(args) => Box::pin(plugins::execute(&args)).await,
         Command::Explain(args) => Box::pin(explain::execute(&args)).await,
         Command::Replay(args) => Box::pin(replay::execute(args)).await,
         Command::State(args) => Box::pin(state::execute(&args)).await,

@@ -5,12 +5,14 @@ mod failure;
 mod file;
 mod grants;
 mod http;
+mod integrity;
 mod leases;
 mod limits;
 mod manifest;
 mod plugin;
 mod problem;
 mod retrieval;
+mod rollout;
 mod secrets;
 mod sinks;
 mod streams;
@@ -28,8 +30,9 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::{GuestLimits, PluginName};
+use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{InitialPosition, StreamName, StreamRef};
-use shardmill_wasm::CompileLimits;
+use shardmill_wasm::{CompileLimits, IntegrityRules};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
 pub use grants::GrantCeilings;
@@ -83,6 +86,10 @@ pub struct Config {
     pub http: HttpConfig,
     /// Secrets by name; without their values.
     pub secrets: BTreeMap<String, SecretConfig>,
+    /// How new versions of plugins are tried.
+    pub rollout: RolloutPolicy,
+    /// Which components are loaded at all.
+    pub integrity: IntegrityRules,
     /// The process.
     pub host: HostConfig,
     /// Sinks by name.

@@ -8,7 +8,7 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::ProcessorFactory;
 use shardmill_wasm::Plugin;
 use shardmill_wasm::folder::FolderEvent;
-use shardmill_worker::{StatusBoard, Worker, WorkerError};
+use shardmill_worker::{SharedRollout, StatusBoard, Worker, WorkerError};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +32,8 @@ pub(crate) struct Supervisor {
 /// A plugin at work.
 struct Running {
     versions: watch::Sender<Version>,
+    /// Outlives workers that are started anew with other settings: a version under trial stays under trial.
+    rollout: SharedRollout,
     settings: Settings,
     stop: CancellationToken,
     /// Workers that have not ended.
@@ -105,25 +107,28 @@ impl Supervisor {
             Some(running) => {
                 running.versions.send_replace(version);
             }
-            None => self.start(name, version),
+            None => self.start(name, version, None),
         }
     }
 
-    fn start(&mut self, name: PluginName, version: Version) {
+    fn start(&mut self, name: PluginName, version: Version, rollout: Option<SharedRollout>) {
         tracing::info!(plugin = %name, digest = %version.digest(), "plugin loaded, starting");
         let made = self.settings(&name).and_then(|settings| {
             settings.refuse_other_contract(version.as_ref())?;
             let (versions, offered) = watch::channel(Arc::clone(&version));
+            let rollout = rollout.unwrap_or_else(|| self.parts.rollout(&name, &settings.plugin));
+            rollout.set_policy(settings.plugin.rollout);
             let workers = settings.plugin.streams.iter().map(|stream| {
-                let (ports, options) = self.parts.worker(&settings.plugin, stream, offered.clone());
+                let versions = (offered.clone(), rollout.clone());
+                let (ports, options) = self.parts.worker(&settings.plugin, stream, versions);
                 let board = StatusBoard::default();
                 let worker = Worker::new(ports, options, board.clone()).map_err(|error| error.to_string())?;
                 Ok((stream.clone(), board, worker))
             });
             let workers: Vec<_> = workers.collect::<Result<_, String>>()?;
-            Ok((settings, versions, workers))
+            Ok((settings, (versions, rollout), workers))
         });
-        let (settings, versions, workers) = match made {
+        let (settings, (versions, rollout), workers) = match made {
             Ok(made) => made,
             Err(problem) => {
                 self.waiting.insert(name.clone(), version);
@@ -134,7 +139,7 @@ impl Supervisor {
         self.status.settings_accepted(name.as_str());
         let stop = CancellationToken::new();
         let limit = self.parts.drain_limit();
-        let running = Running { versions, settings, stop: stop.clone(), workers: workers.len(), next: None };
+        let running = Running { versions, rollout, settings, stop: stop.clone(), workers: workers.len(), next: None };
         for (stream, board, worker) in workers {
             self.status.started(&name, &stream, board);
             let (name, label, stop) = (name.clone(), stream.label, stop.clone());
@@ -168,7 +173,7 @@ impl Supervisor {
     /// New settings need new workers: these drain, checkpoint and release, and the next ones resume where they ended.
     fn manifest_changed(&mut self, name: PluginName) {
         if let Some(version) = self.waiting.remove(&name) {
-            return self.start(name, version);
+            return self.start(name, version, None);
         }
         let settings = self.settings(&name);
         let Some(running) = self.running.get_mut(&name) else { return };
@@ -235,9 +240,8 @@ impl Supervisor {
         if running.workers > 0 {
             return;
         }
-        let ended = self.running.remove(&name);
-        if let Some(version) = ended.and_then(|running| running.next) {
-            self.start(name, version);
+        if let Some(Running { next: Some(version), rollout, .. }) = self.running.remove(&name) {
+            self.start(name, version, Some(rollout));
         }
     }
 

@@ -12,8 +12,9 @@ mod shard_cache;
 mod siblings;
 mod state_table;
 mod table;
+mod version_item;
 
 pub use coordinator_table::CoordinatorTable;
 pub use inspection::TableInspector;
 pub use lease_table::LeaseTable;
-pub use siblings::applications_of_streams;
+pub use siblings::{applications_of_streams, served_applications};

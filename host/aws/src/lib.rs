@@ -16,7 +16,7 @@ mod replay_fault_tests;
 mod replay_tests;
 
 pub use client::{AwsClients, AwsOptions, ConnectError, StaticCredentials, clients_from, connect};
-pub use dynamodb::{CoordinatorTable, LeaseTable, TableInspector, applications_of_streams};
+pub use dynamodb::{CoordinatorTable, LeaseTable, TableInspector, applications_of_streams, served_applications};
 pub use kinesis::{
     AdminError, ConsumerDescription, KinesisFanOut, KinesisReader, PutEntry, PutError, PutOutcome, PutReport,
     PutTarget, Putter, StreamAdmin, StreamDescription, StreamWriter,

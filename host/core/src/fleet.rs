@@ -8,6 +8,8 @@ pub use leader::{LEADER_SILENCE_LEASES, LeaderRow, LeaderStep, Leadership};
 pub use stream_row::{StreamIdentity, StreamRow, StreamVerdict};
 pub use worker_row::{Incarnation, WorkerRow};
 
+use crate::rollout::Quarantined;
+
 /// One look at the small rows, which are read together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FleetRows {
@@ -19,6 +21,8 @@ pub struct FleetRows {
     pub bulletin: u64,
     /// Which stream the checkpoints belong to, once somebody wrote it down.
     pub stream: Option<StreamRow>,
+    /// Versions of the plugin that hosts found bad.
+    pub quarantined: Vec<Quarantined>,
 }
 
 impl FleetRows {

@@ -5,6 +5,7 @@
 //!   records + how a delivery ended ──> judge()   ──> what becomes of each record, and why
 //!   what came of deliveries        ──> Ledger    ──> how far everything is settled
 //!   progress since the last write  ──> CheckpointPolicy ──> write now, or wait
+//!   what two versions did          ──> judge_trial() ──> promote, roll back, or go on
 //! ```
 //!
 //! The world enters as arguments (time included) and leaves as values; `worker` acts on them through [`ports`].
@@ -19,6 +20,7 @@ pub mod pipeline;
 pub mod plan;
 pub mod plugin;
 pub mod ports;
+pub mod rollout;
 pub mod seeded_bug;
 pub mod stream;
 pub mod time;

@@ -21,6 +21,7 @@ mod http;
 mod inspection;
 mod instance;
 mod instance_state;
+mod integrity;
 mod limiter;
 mod load_error;
 mod memory_budget;
@@ -41,6 +42,7 @@ pub use compiler::{CompileFailure, CompileJob, CompileLimits, Compiler, Compiler
 pub use engine::EngineError;
 pub use http::{Endpoint, HttpOptions};
 pub use inspection::{InspectedImport, Inspection};
+pub use integrity::{Integrity, IntegrityError, IntegrityRules, InvalidKey, PublicKey};
 pub use load_error::LoadError;
 pub use metering::Metering;
 pub use plugin::Plugin;

@@ -150,6 +150,6 @@ mod tests {
         assert!(limiter.memory_growing(60, 100, None).unwrap());
         // A refusal of ours is reported back as a failed growth; only a granted one is undone, and once.
         limiter.memory_grow_failed(wasmtime::Error::msg("out of memory")).unwrap();
-        assert_eq!((limiter.memory.used, limiter.share.used_bytes()), (60, 60));
+        assert_eq!((limiter.memory_bytes(), limiter.share.used_bytes()), (60, 60));
     }
 }

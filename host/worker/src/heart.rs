@@ -14,6 +14,7 @@ use shardmill_core::time::Moment;
 use tokio::sync::watch;
 
 use crate::options::LeaseOptions;
+use crate::rollout::SharedRollout;
 
 /// First wait after a failed heartbeat; doubles up to a third of the interval, so that several tries fit a deadline.
 const RETRY_BASE: Duration = Duration::from_millis(100);
@@ -37,6 +38,7 @@ pub(crate) struct HeartWatch {
 pub(crate) struct Heart {
     coordinator: Arc<dyn Coordinator>,
     clock: Arc<dyn Clock>,
+    rollout: SharedRollout,
     options: LeaseOptions,
     row: WorkerRow,
     beating: watch::Sender<Beating>,
@@ -72,7 +74,7 @@ impl HeartWatch {
 impl Heart {
     /// A heart for a worker whose registration `row` was sent at `sent_at` and applied.
     pub(crate) fn new(
-        (coordinator, clock): (Arc<dyn Coordinator>, Arc<dyn Clock>),
+        (coordinator, clock, rollout): (Arc<dyn Coordinator>, Arc<dyn Clock>, SharedRollout),
         options: LeaseOptions,
         row: WorkerRow,
         sent_at: Moment,
@@ -80,7 +82,7 @@ impl Heart {
     ) -> (Self, HeartWatch) {
         let until = if options.shared_with_kcl { Moment::default() } else { sent_at + options.hold_for() };
         let (beating, receiver) = watch::channel(Beating { generation: 0, until });
-        let heart = Self { coordinator, clock, options, row, beating, is_draining };
+        let heart = Self { coordinator, clock, rollout, options, row, beating, is_draining };
         (heart, HeartWatch { beating: receiver, generation: 0 })
     }
 
@@ -95,6 +97,7 @@ impl Heart {
                 Ok(()) = self.is_draining.changed() => {}
             }
             self.row.is_draining = *self.is_draining.borrow_and_update();
+            self.row.versions = self.rollout.tell(|rollout| rollout.rows());
             self.row.beat += 1;
             let sent_at = self.clock.now();
             // A request that outlives the lease is as good as lost.

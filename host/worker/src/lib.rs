@@ -19,6 +19,7 @@ mod options;
 mod pace;
 mod pipeline;
 mod retrieval;
+mod rollout;
 mod shared_read;
 mod status;
 mod worker;
@@ -27,9 +28,10 @@ pub use budget::{ByteBudget, Reservation};
 pub use freezer::Freezer;
 pub use options::{BatchLimits, InvalidOptions, LeaseOptions, ReadLimits, WorkerOptions};
 pub use retrieval::{FanOut, Retrieval};
+pub use rollout::SharedRollout;
 pub use shared_read::{RingBudget, SharedReader, SharedStream};
 pub use status::{
     BlockedStatus, FanOutStatus, Gaps, GivenUp, Parking, ShardRetrieval, ShardState, ShardStatus, StatusBoard,
-    SwapRefusal, WorkerStatus,
+    SwapRefusal, VersionStatus, WorkerStatus,
 };
 pub use worker::{Ports, Worker, WorkerError};

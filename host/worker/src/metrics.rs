@@ -69,6 +69,15 @@ pub const SWAPS: &str = "shardmill_plugin_swaps_total";
 /// Instances closed between batches because others needed their memory. Labels: plugin.
 pub const ROOM_MADE: &str = "shardmill_instances_recycled_total";
 
+/// What happened to new versions of the plugin. Labels: plugin, change.
+pub const ROLLOUT_CHANGES: &str = "shardmill_rollout_changes_total";
+/// Versions that were rolled back. Labels: plugin, cause.
+pub const ROLLBACKS: &str = "shardmill_rollbacks_total";
+/// Versions of the plugin on this host. Labels: plugin, state.
+pub const VERSIONS: &str = "shardmill_plugin_versions";
+/// Different versions that the live hosts of the fleet run. Labels: plugin.
+pub const FLEET_VERSIONS: &str = "shardmill_fleet_versions";
+
 /// Gives each metric its unit and help text.
 pub fn describe() {
     describe_counter!(RECORDS, Unit::Count, "records settled");
@@ -104,4 +113,8 @@ pub fn describe() {
     describe_counter!(DAMAGED_AGGREGATES, Unit::Count, "KPL aggregates delivered as they came, by what is wrong");
     describe_counter!(ROOM_MADE, Unit::Count, "instances closed between batches because others needed their memory");
     describe_counter!(SWAPS, Unit::Count, "swaps to another version of the plugin, by outcome");
+    describe_counter!(ROLLOUT_CHANGES, Unit::Count, "what happened to new versions of the plugin");
+    describe_counter!(ROLLBACKS, Unit::Count, "versions rolled back and quarantined, by cause");
+    describe_gauge!(VERSIONS, Unit::Count, "versions of the plugin on this host, by state");
+    describe_gauge!(FLEET_VERSIONS, Unit::Count, "different versions that the live hosts of the fleet run");
 }

@@ -8,6 +8,7 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, PolicyProblem};
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName};
+use shardmill_core::rollout::{RolloutPolicy, RolloutProblem};
 use shardmill_core::stream::{FanOutConsumer, InitialPosition, StreamName};
 
 use crate::retrieval::Retrieval;
@@ -49,6 +50,8 @@ pub struct WorkerOptions {
     pub keeps_state: bool,
     /// What the plugin is given beyond computing.
     pub grants: Arc<PluginGrants>,
+    /// How new versions of the plugin are taken up.
+    pub rollout: RolloutPolicy,
 }
 
 /// How leases are kept.
@@ -229,6 +232,9 @@ impl WorkerOptions {
         }
         if let Some(PolicyProblem { key, problem }) = self.failure.problem() {
             return refuse("failure", format!("{key}: {problem}"));
+        }
+        if let Some(RolloutProblem { key, problem }) = self.rollout.problem() {
+            return refuse("rollout", format!("{key}: {problem}"));
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ mod retries;
 mod shard_end;
 mod state;
 mod swap;
+mod trial;
 mod trouble;
 
 pub(crate) use consumer::{Consumer, ConsumerPorts, PipelineEnd};
-pub(crate) use swap::LastGood;

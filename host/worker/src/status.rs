@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use shardmill_core::lease::Checkpoint;
+use shardmill_core::rollout::VersionRow;
 use shardmill_core::stream::{Position, ShardId};
 
 /// The shared view of one worker. Cheap to clone.
@@ -24,6 +25,10 @@ pub struct WorkerStatus {
     pub plugin_digest: Option<String>,
     /// The last version that was refused, and why.
     pub refused: Option<SwapRefusal>,
+    /// The versions of this host: what runs, then what is tried, or why the newest one is not.
+    pub versions: Vec<VersionStatus>,
+    /// The versions that the live hosts of the fleet run, each with its hosts, as of the last pass.
+    pub fleet_versions: BTreeMap<String, Vec<String>>,
     /// Completed passes over the lease table.
     pub passes: u64,
     /// Rows in the table, finished ones included, as of the last pass.
@@ -54,6 +59,20 @@ pub struct SwapRefusal {
     pub digest: Option<String>,
     /// Why.
     pub reason: String,
+}
+
+/// A version, and where it stands.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct VersionStatus {
+    /// Its digest.
+    pub digest: String,
+    /// Such as `active` or `canary(SHARD)`.
+    pub state: String,
+    /// Since when, in milliseconds since the Unix epoch.
+    pub since_ms: u64,
+    /// Why, where that is not plain.
+    pub reason: Option<String>,
 }
 
 /// The fan-out consumer.
@@ -187,6 +206,13 @@ pub struct BlockedStatus {
     pub attempts: u32,
     /// The last one.
     pub reason: String,
+}
+
+impl VersionStatus {
+    pub(crate) fn of(row: &VersionRow) -> Self {
+        let VersionRow { digest, state, since_ms, reason } = row.clone();
+        Self { digest: digest.as_str().to_owned(), state, since_ms, reason }
+    }
 }
 
 impl WorkerStatus {

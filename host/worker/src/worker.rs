@@ -10,6 +10,7 @@ use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, ReadError, Sink, StoreError, StreamReader,
     Subscriptions,
 };
+use shardmill_core::rollout::Quarantined;
 use shardmill_core::stream::{LeaseKey, StreamName};
 use shardmill_core::time::Moment;
 use tokio::sync::{Notify, watch};
@@ -24,7 +25,8 @@ use crate::grant::{GrantEnd, KeeperHandle};
 use crate::heart::{HeartWatch, Replaced};
 use crate::metrics;
 use crate::options::{InvalidOptions, WorkerOptions};
-use crate::pipeline::{LastGood, PipelineEnd};
+use crate::pipeline::PipelineEnd;
+use crate::rollout::SharedRollout;
 use crate::status::StatusBoard;
 
 mod act;
@@ -33,9 +35,11 @@ mod leave;
 mod look;
 mod pass;
 mod start;
+mod versions;
 
 use lead::Duties;
 use look::Observed;
+use versions::FleetVersions;
 
 /// What a worker needs of the world.
 #[derive(Clone)]
@@ -58,6 +62,8 @@ pub struct Ports {
     pub budget: ByteBudget,
     /// The version of the plugin to run; each new value is taken up between batches.
     pub versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
+    /// Which of them each shard runs; one for all streams of a plugin.
+    pub rollout: SharedRollout,
     /// Stops all tasks of this host in a simulation.
     pub freezer: Freezer,
 }
@@ -113,6 +119,12 @@ pub(crate) enum PassError {
     Listing(#[from] ReadError),
     #[error("there is no stream {0}; its leases are kept, and work goes on when it is back")]
     NoStream(StreamName),
+    #[error(
+        "version {} is quarantined, found bad by {}: {}; drop a good version, or release it with `shardmill plugins \
+         APPLICATION --release DIGEST`",
+        .0.digest, .0.host, .0.reason
+    )]
+    Quarantined(Box<Quarantined>),
 }
 
 /// Serves one application on one host.
@@ -140,7 +152,7 @@ pub struct Worker {
     has_news: bool,
     /// Told by readers when the stream may be another one.
     doubts: Arc<Notify>,
-    last_good: LastGood,
+    versions: FleetVersions,
     /// Set if shards are subscribed to where that is possible.
     fan_out: Option<FanOutView>,
     consumer_keeper: Option<ConsumerKeeper>,
@@ -180,7 +192,7 @@ impl Worker {
             renews_rows,
             has_news: false,
             doubts: Arc::new(Notify::new()),
-            last_good: LastGood::default(),
+            versions: FleetVersions::default(),
             fan_out,
             consumer_keeper,
             keeper_task: JoinSet::new(),

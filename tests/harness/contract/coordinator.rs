@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use shardmill_core::fleet::{FleetRows, Incarnation, LeaderRow, StreamIdentity, StreamRow, WorkerRow};
 use shardmill_core::lease::WorkerId;
+use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, Raced};
+use shardmill_core::rollout::{Quarantined, VersionRow};
 use shardmill_core::stream::{HashKeyRange, SequenceNumber, Shard, ShardId, StreamName};
 
 fn row(name: &str, run: &str, beat: u64) -> WorkerRow {
@@ -15,7 +17,20 @@ fn row(name: &str, run: &str, beat: u64) -> WorkerRow {
         lease_duration: Duration::from_millis(10_500),
         is_draining: beat > 5,
         max_leases: if beat > 5 { 3 } else { usize::MAX },
+        versions: if beat > 5 {
+            vec![version("active", 5, None), version("probing", 6, Some("why"))]
+        } else {
+            Vec::new()
+        },
     }
+}
+
+fn digest(of: &str) -> PluginDigest {
+    PluginDigest::from_hex(&of.repeat(32)).expect("64 hex digits")
+}
+
+fn version(state: &str, since_ms: u64, reason: Option<&str>) -> VersionRow {
+    VersionRow { digest: digest("a1"), state: state.to_owned(), since_ms, reason: reason.map(str::to_owned) }
 }
 
 fn leader(name: &str, version: u64) -> LeaderRow {
@@ -109,6 +124,23 @@ pub async fn the_stream_is_written_down_once(coordinator: &dyn Coordinator) {
     assert_eq!(coordinator.write_stream(Some(&stream(2, false)), &stream(2, true)).await, Ok(Raced::Lost));
     assert_eq!(coordinator.write_stream(Some(&stream(1, false)), &stream(1, true)).await, Ok(Raced::Applied));
     assert_eq!(fleet(coordinator).await.stream, Some(stream(1, true)));
+}
+
+/// A bad version stays written down until it is released, once for each version.
+pub async fn a_version_is_quarantined_until_it_is_released(coordinator: &dyn Coordinator) {
+    let host = row("a", "run", 0).worker;
+    let entry =
+        |of, reason: &str| Quarantined { digest: digest(of), host: host.clone(), reason: reason.into(), at_ms: 7 };
+    for bad in [entry("b1", "leaks"), entry("b2", "traps"), entry("b1", "leaks more")] {
+        assert_eq!(coordinator.quarantine(&bad).await, Ok(()));
+    }
+    let mut known = fleet(coordinator).await.quarantined;
+    known.sort_by(|a, b| a.digest.as_str().cmp(b.digest.as_str()));
+    assert_eq!(known, [entry("b1", "leaks more"), entry("b2", "traps")]);
+    for of in ["b1", "b1", "b3"] {
+        assert_eq!(coordinator.release_version(&digest(of)).await, Ok(()), "also if there is none");
+    }
+    assert_eq!(fleet(coordinator).await.quarantined, [entry("b2", "traps")]);
 }
 
 /// Others look when it moves.

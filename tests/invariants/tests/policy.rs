@@ -123,3 +123,16 @@ fn by_key_an_instance_that_held_back_and_died_gets_everything_again() {
     died.partly(&[1], 3, &[]).partly(&[2, 3, 4], 1, &[]).checkpoint("a", "p", 4).passes();
     held.partly(&[1], 2, &[]).partly(&[2, 3, 4], 1, &[]).breaks(&[S9]);
 }
+
+#[test]
+fn where_versions_are_tried_nothing_is_given_up_that_only_a_hopeless_one_failed_on() {
+    let tried = || {
+        let policy = Policy { tries_versions: true, hopeless: ["v2".to_owned()].into(), ..skip(1) };
+        let story = under(policy).partly(&[1], 1, &[]).offered("a", "v2", true);
+        story.start("a", "p", &[2], 1, "v2").ended(Outcome::Trap, &[])
+    };
+    tried().skipped(2).breaks(&[S17]);
+    // Back to the version before, which S14 forbids elsewhere.
+    tried().start("a", "p", &[2], 2, "v1").ended(Outcome::Ok, &[]).checkpoint("a", "p", 2).passes();
+    tried().fails(&[2], 2).skipped(2).checkpoint("a", "p", 2).passes();
+}

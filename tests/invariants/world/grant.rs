@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Shard;
 use crate::history::{Checkpoint, Delivery, Micros, Outcome, Place};
-use crate::policy::Failures;
+use crate::policy::{Failures, Policy};
 
 /// What names a grant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -154,7 +154,7 @@ impl Grant {
         self.settled_through.clone().map_or_else(|| self.start.clone(), Checkpoint::At)
     }
 
-    pub(super) fn started(&mut self, delivery: &Delivery) {
+    pub(super) fn started(&mut self, delivery: &Delivery, policy: &Policy) {
         if self.is_by_key && self.is_swapped_while_holding(delivery) {
             self.starts_over();
         }
@@ -170,7 +170,7 @@ impl Grant {
             self.pending.clear();
             self.settled_through = self.settled_through.take().filter(|through| through < first);
         }
-        self.failures.started(delivery);
+        self.failures.started(delivery, policy);
         self.has_delivered = true;
         self.open = Some(delivery.id);
         self.last = Some(Last { digest: delivery.digest.clone(), outcome: None });

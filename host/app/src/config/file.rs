@@ -11,17 +11,21 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::CheckpointPolicy;
 use shardmill_core::plugin::{GuestLimits, PluginName};
+use shardmill_core::rollout::RolloutPolicy;
+use shardmill_wasm::IntegrityRules;
 use shardmill_worker::{BatchLimits, ReadLimits};
 
 use super::compile::CompileFile;
 use super::failure::FailureFile;
 use super::grants::CeilingsFile;
 use super::http::HttpRequestsFile;
+use super::integrity::IntegrityFile;
 use super::leases::LeasesFile;
 use super::limits::{HostLimitsFile, default_ceilings};
 use super::plugin::{self, BatchFile, CheckpointFile, PluginFile, RetryFile};
 use super::problem::Problem;
 use super::retrieval::{RetrievalMode, refuse_shared_consumers};
+use super::rollout::RolloutFile;
 use super::secrets::{SecretFile, check_secrets};
 use super::sinks::{SinkFile, check_sinks};
 use super::{AwsConfig, Config, HostConfig, OnRemove};
@@ -65,6 +69,10 @@ pub(super) struct ConfigFile {
     secrets: BTreeMap<String, SecretFile>,
     #[serde(default)]
     compile: CompileFile,
+    #[serde(default)]
+    rollout: RolloutFile,
+    #[serde(default)]
+    integrity: IntegrityFile,
     #[serde(default)]
     host: HostFile,
     #[serde(default)]
@@ -150,6 +158,8 @@ impl ConfigFile {
             secrets: check_secrets(self.secrets, folder)?,
             host: self.host.check(folder, &limits)?,
             limits,
+            integrity: self.integrity.check(IntegrityRules::default()).map_err(|problem| problem.under("integrity"))?,
+            rollout: self.rollout.check(RolloutPolicy::default()).map_err(|problem| problem.under("rollout"))?,
             failure: self.failure.check(&sinks).map_err(|problem| problem.under("failure"))?,
             sinks,
             plugin: sections,

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName, WantedContract};
+use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{InitialPosition, StreamRef};
 use shardmill_worker::BatchLimits;
 
@@ -17,9 +18,11 @@ use super::Config;
 use super::failure::FailureFile;
 use super::file::to_usize;
 use super::grants::GrantsFile;
+use super::integrity::IntegrityFile;
 use super::limits::LimitsFile;
 use super::problem::Problem;
 use super::retrieval::RetrievalMode;
+use super::rollout::RolloutFile;
 use super::streams::{StreamConfig, StreamFile, check_application};
 use crate::sinks::STDOUT;
 
@@ -27,7 +30,7 @@ use crate::sinks::STDOUT;
 const SECRET: &str = "secret.";
 
 /// One plugin's settings, all of them, checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PluginConfig {
     /// The streams it reads; one at least.
     pub streams: Vec<StreamConfig>,
@@ -41,6 +44,8 @@ pub struct PluginConfig {
     pub failure: FailurePolicy,
     /// What an instance may use.
     pub limits: GuestLimits,
+    /// How new versions are tried.
+    pub rollout: RolloutPolicy,
     /// Values the plugin reads through `wasi:config/store`.
     pub config: BTreeMap<String, String>,
     /// The sinks that it may emit to; `None` is all of them.
@@ -75,6 +80,10 @@ pub(super) struct PluginFile {
     limits: LimitsFile,
     #[serde(default)]
     pub(super) grants: GrantsFile,
+    #[serde(default)]
+    rollout: RolloutFile,
+    #[serde(default)]
+    integrity: IntegrityFile,
     #[serde(default)]
     config: BTreeMap<String, String>,
 }
@@ -161,6 +170,7 @@ impl PluginFile {
             let message = "must be at most half of host.buffer, or a batch would never fill";
             return Err(Problem::new("batch.bytes", message));
         }
+        self.integrity.clone().check(general.integrity.clone()).map_err(|problem| problem.under("integrity"))?;
         // A policy is one thought: a plugin's own stands in place of the general one, and is not laid over it.
         let failure = self.failure.map(|own| own.check(&general.sinks).map_err(|problem| problem.under("failure")));
         let failure = failure.transpose()?.unwrap_or_else(|| general.failure.clone());
@@ -185,6 +195,7 @@ impl PluginFile {
             retry: self.retry.check(general.retry)?,
             failure,
             limits,
+            rollout: self.rollout.check(general.rollout).map_err(|problem| problem.under("rollout"))?,
             config: self.config,
         })
     }
@@ -197,6 +208,11 @@ impl PluginFile {
         manifest: &toml::Table,
         general: &Config,
     ) -> Result<(), Problem> {
+        if manifest.contains_key("integrity") {
+            let message = "is the host's to say: a manifest comes with the component that it would speak for; set it in \
+                           the host's [integrity] or its section of the plugin";
+            return Err(Problem::new("integrity", message));
+        }
         if !section.contains_key("retrieval") {
             self.refuse_to_spend(general)?;
         }

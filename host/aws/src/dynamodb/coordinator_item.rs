@@ -9,6 +9,7 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::stream::StreamName;
 
 use super::lease_item::{Item, number, text};
+use super::version_item;
 
 /// The partition key.
 pub(super) const KIND: &str = "kind";
@@ -32,6 +33,7 @@ pub(super) const BOOTSTRAPPED: &str = "bootstrapped";
 const LEASE_DURATION: &str = "leaseDurationMillis";
 const DRAINING: &str = "draining";
 const MAX_LEASES: &str = "maxLeases";
+const VERSIONS: &str = "versions";
 
 /// The key of a row.
 pub(super) fn key(kind: &str, id: &str) -> Item {
@@ -54,6 +56,9 @@ pub(super) fn encode_worker(row: &WorkerRow) -> Item {
     ]);
     if row.max_leases < usize::MAX {
         item.insert(MAX_LEASES.to_owned(), number(row.max_leases as u64));
+    }
+    if !row.versions.is_empty() {
+        item.insert(VERSIONS.to_owned(), version_item::encode_all(&row.versions));
     }
     item
 }
@@ -86,6 +91,9 @@ pub(super) fn collect(item: &Item, rows: &mut FleetRows) -> Result<(), String> {
         BULLETIN => rows.bulletin = unsigned(item, VERSION)?,
         STREAM => rows.stream = Some(decode_stream(item)?),
         id if id.starts_with(WORKER_PREFIX) => rows.workers.push(decode_worker(item)?),
+        id if id.starts_with(version_item::QUARANTINE_PREFIX) => {
+            rows.quarantined.push(version_item::decode_quarantined(item)?);
+        }
         _ => {}
     }
     Ok(())
@@ -99,6 +107,7 @@ pub(super) fn decode_worker(item: &Item) -> Result<WorkerRow, String> {
         lease_duration: Duration::from_millis(unsigned(item, LEASE_DURATION)?),
         is_draining: boolean(item, DRAINING),
         max_leases: unsigned(item, MAX_LEASES).ok().and_then(|max| usize::try_from(max).ok()).unwrap_or(usize::MAX),
+        versions: item.get(VERSIONS).map(version_item::decode_all).unwrap_or_default(),
     })
 }
 
@@ -118,7 +127,7 @@ fn decode_stream(item: &Item) -> Result<StreamRow, String> {
     })
 }
 
-fn worker(item: &Item) -> Result<WorkerId, String> {
+pub(super) fn worker(item: &Item) -> Result<WorkerId, String> {
     WorkerId::new(string(item, WORKER)?).ok_or_else(|| format!("{WORKER} is empty"))
 }
 
@@ -143,11 +152,16 @@ pub(super) fn unsigned(item: &Item, name: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
+    use shardmill_core::plugin::PluginDigest;
+    use shardmill_core::rollout::{Quarantined, VersionRow};
+
     use super::*;
 
     #[test]
     fn rows_survive_a_round_trip_and_unknown_ones_are_left_alone() {
         let (worker, incarnation) = (WorkerId::new("a").unwrap(), Incarnation::new("run").unwrap());
+        let digest = PluginDigest::from_hex(&"ab".repeat(32)).unwrap();
+        let bad = Quarantined { digest: digest.clone(), host: worker.clone(), reason: "leaks".into(), at_ms: 9 };
         let row = WorkerRow {
             worker: worker.clone(),
             incarnation: incarnation.clone(),
@@ -155,6 +169,15 @@ mod tests {
             lease_duration: Duration::from_secs(10),
             is_draining: true,
             max_leases: 3,
+            versions: vec![
+                VersionRow { digest: digest.clone(), state: "active".into(), since_ms: 5, reason: None },
+                VersionRow {
+                    digest: digest.clone(),
+                    state: "odd(later)".into(),
+                    since_ms: 6,
+                    reason: Some("why".into()),
+                },
+            ],
         };
         let leader = LeaderRow { holder: Some((worker, incarnation)), version: 4 };
         let released = LeaderRow { holder: None, version: 5 };
@@ -164,12 +187,34 @@ mod tests {
             is_bootstrapped: true,
         };
         let mut rows = FleetRows::default();
-        for item in [encode_worker(&row), encode_leader(&leader), encode_stream(&stream), key(FLEET, "later")] {
+        let quarantined = version_item::encode_quarantined(&bad);
+        for item in
+            [encode_worker(&row), encode_leader(&leader), encode_stream(&stream), quarantined, key(FLEET, "later")]
+        {
             collect(&item, &mut rows).unwrap();
         }
+        assert_eq!(rows.quarantined, [bad]);
         assert_eq!((&rows.workers[..], &rows.leader, &rows.stream), (&[row][..], &Some(leader), &Some(stream)));
         collect(&encode_leader(&released), &mut rows).unwrap();
         assert_eq!(rows.leader, Some(released));
+    }
+
+    #[test]
+    fn a_row_of_an_older_host_tells_no_versions_and_one_of_a_newer_host_those_that_can_be_read() {
+        let mut item = encode_worker(&WorkerRow {
+            worker: WorkerId::new("a").unwrap(),
+            incarnation: Incarnation::new("run").unwrap(),
+            beat: 7,
+            lease_duration: Duration::from_secs(10),
+            is_draining: false,
+            max_leases: usize::MAX,
+            versions: Vec::new(),
+        });
+        assert!(!item.contains_key(VERSIONS));
+        assert!(decode_worker(&item).unwrap().versions.is_empty());
+        let odd = vec![AttributeValue::Bool(true), AttributeValue::M(Item::new())];
+        item.insert(VERSIONS.to_owned(), AttributeValue::L(odd));
+        assert!(decode_worker(&item).unwrap().versions.is_empty(), "and the row counts all the same");
     }
 
     #[test]

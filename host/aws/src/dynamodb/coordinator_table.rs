@@ -5,13 +5,16 @@ use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use shardmill_core::fleet::{FleetRows, LeaderRow, StreamRow, WorkerRow};
 use shardmill_core::lease::WorkerId;
+use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
+use shardmill_core::rollout::Quarantined;
 
 use super::coordinator_item::{self, BULLETIN, FLEET, ID, KIND, NAME, collect, key};
 use super::errors::store_error;
 use super::lease_item::{Item, number, text};
 use super::shard_cache::{self, SHARDS};
 use super::table::{self, Key};
+use super::version_item;
 
 /// A page is up to 1 MiB: this bounds a query at thousands of workers, or a hundred thousand shards.
 const PAGES_MAX: usize = 100;
@@ -222,6 +225,18 @@ impl Coordinator for CoordinatorTable {
             None => ("attribute_not_exists(id)", Item::new()),
         };
         Box::pin(self.put(coordinator_item::encode_stream(next), Some(condition)))
+    }
+
+    fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move { self.put(version_item::encode_quarantined(entry), None).await.map(drop) })
+    }
+
+    fn release_version<'a>(&'a self, digest: &'a PluginDigest) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let row_key = version_item::quarantine_key(digest);
+            let request = self.client.delete_item().table_name(&self.table).set_key(Some(row_key));
+            request.send().await.map(drop).map_err(|error| self.error(&error))
+        })
     }
 
     fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {

@@ -1,6 +1,9 @@
 //! The tables of an application's further streams, by their names: for commands that should not leave them unsaid.
 
 use aws_sdk_dynamodb::Client;
+use shardmill_core::ports::StoreError;
+
+use super::errors::store_error;
 
 /// Behind a lease table's name: the table that lies beside it once a host has served it.
 const COORDINATOR_SUFFIX: &str = "-coordinator";
@@ -16,6 +19,23 @@ pub async fn applications_of_streams(client: &Client, application: &str) -> Vec<
             Vec::new()
         }
     }
+}
+
+/// Every application that shardmill hosts have served in this account and region.
+pub async fn served_applications(client: &Client) -> Result<Vec<String>, StoreError> {
+    /// A page has a hundred tables, and an account at most 2,500 unless AWS allows more.
+    const PAGES_MAX: usize = 1_000;
+    let (mut tables, mut start) = (Vec::new(), None);
+    for _ in 0..PAGES_MAX {
+        let page = client.list_tables().set_exclusive_start_table_name(start).send().await;
+        let page = page.map_err(|error| store_error("(all tables)", &error))?;
+        tables.extend(page.table_names.unwrap_or_default());
+        start = page.last_evaluated_table_name;
+        if start.is_none() {
+            break;
+        }
+    }
+    Ok(beside(&tables, ""))
 }
 
 fn beside(tables: &[String], prefix: &str) -> Vec<String> {

@@ -78,6 +78,7 @@ fn registered(mut table: LeaseTableFacts, workers: &[&str]) -> LeaseTableFacts {
         lease_duration: Duration::from_secs(10),
         is_draining: false,
         max_leases: usize::MAX,
+        versions: Vec::new(),
     };
     table.fleet.workers = workers.iter().map(row).collect();
     table

@@ -113,6 +113,7 @@ fn registered(name: &str) -> WorkerRow {
         lease_duration: LEASE,
         is_draining: false,
         max_leases: usize::MAX,
+        versions: Vec::new(),
     }
 }
 

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lease::WorkerId;
+use crate::rollout::VersionRow;
 
 /// One run of one worker: a restart under the same worker id is another incarnation.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,4 +54,6 @@ pub struct WorkerRow {
     pub is_draining: bool,
     /// Most unfinished leases it will hold.
     pub max_leases: usize,
+    /// The versions of the plugin that it has: what runs comes first. Empty if it does not tell.
+    pub versions: Vec<VersionRow>,
 }

@@ -118,6 +118,24 @@ impl Verdict {
         self.failure.is_none()
     }
 
+    /// The same, held against no record: what failed goes again as it was, at once and to another version, and nothing of it
+    /// is given up. What the plugin handled stays handled. `tried` tells of earlier deliveries.
+    #[must_use]
+    pub fn without_blame(mut self, records: &[Record], tried: &dyn Fn(&Position) -> Tried) -> Self {
+        for ruling in &mut self.rulings {
+            ruling.tried.attempts = tried(&records[ruling.index].position).attempts;
+            ruling.fate = Fate::Again;
+        }
+        self.split_at = None;
+        if let Some(failure) = &mut self.failure {
+            (failure.in_a_row, failure.retry_after) = (1, None);
+            if failure.of == Blame::Batch {
+                failure.of = Blame::Host;
+            }
+        }
+        self
+    }
+
     /// Whether some of the records are delivered again.
     pub fn has_again(&self) -> bool {
         self.rulings.iter().any(|ruling| ruling.fate == Fate::Again)

@@ -267,6 +267,7 @@ fn a_lease_lives_as_long_as_its_owners_heart_beats_by_the_owners_own_lease_durat
         lease_duration: Duration::from_secs(20),
         is_draining: false,
         max_leases: usize::MAX,
+        versions: Vec::new(),
     };
     let mut observer = LeaseObserver::default();
     observer.observe(std::slice::from_ref(&row), at(100));

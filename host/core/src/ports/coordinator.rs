@@ -1,6 +1,8 @@
 use super::{PortFuture, StoreError};
 use crate::fleet::{FleetRows, Incarnation, LeaderRow, StreamIdentity, StreamRow, WorkerRow};
 use crate::lease::WorkerId;
+use crate::plugin::PluginDigest;
+use crate::rollout::Quarantined;
 use crate::stream::Shard;
 
 /// The coordinator table of one application: everything that hosts share apart from leases, in a table of its own, since
@@ -46,6 +48,12 @@ pub trait Coordinator: Send + Sync {
         seen: Option<&'a StreamRow>,
         next: &'a StreamRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>>;
+
+    /// Writes down that a version is bad. Unconditional: whichever host's reason stands is as good.
+    fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>>;
+
+    /// Removes the row that says that a version is bad, if there is one.
+    fn release_version<'a>(&'a self, digest: &'a PluginDigest) -> PortFuture<'a, Result<(), StoreError>>;
 
     /// Raises the bulletin, so that others look at the leases soon.
     fn announce(&self) -> PortFuture<'_, Result<(), StoreError>>;

@@ -2,7 +2,7 @@
 
 use shardmill_core::plugin::{PluginDigest, PluginName};
 
-use crate::{LoadError, Plugin};
+use crate::{IntegrityError, LoadError, Plugin};
 
 /// Something that happened in the folder.
 #[derive(Debug)]
@@ -79,6 +79,12 @@ pub enum Refusal {
     Unreadable {
         /// What the system says.
         message: String,
+    },
+    /// Its bytes are not trusted.
+    #[error("{error}")]
+    Untrusted {
+        /// Why, and how to mend it.
+        error: IntegrityError,
     },
     /// Its bytes are no plugin.
     #[error("{error}")]

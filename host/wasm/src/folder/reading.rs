@@ -36,3 +36,20 @@ pub(crate) fn read(folder: &Path, file: &str, stamp: Stamp) -> std::io::Result<R
     let is_same = Stamp::of(&fstat(&file)?) == stamp && bytes.len() as u64 == stamp.size;
     Ok(if is_same { Reading::Bytes(bytes.into()) } else { Reading::Moved })
 }
+
+/// Largest signature file that is read: 64 bytes, or these as text, have far less.
+const SIGNATURE_BYTES_MAX: u64 = 1_024;
+
+/// Reads what lies beside a component as its signature; nothing, if it cannot be read, is no signature.
+pub(crate) fn read_signature(folder: &Path, file: &str) -> Vec<u8> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut bytes = Vec::new();
+    let Ok(handle) = openat(rustix::fs::CWD, folder.join(format!("{file}.sig")), flags, Mode::empty()) else {
+        return bytes;
+    };
+    let is_file = fstat(&handle).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    if is_file && File::from(handle).take(SIGNATURE_BYTES_MAX).read_to_end(&mut bytes).is_err() {
+        bytes.clear();
+    }
+    bytes
+}

@@ -14,6 +14,7 @@ use super::Refusal;
 const NAMES_MAX: usize = 10_000;
 const SUFFIX: &str = ".wasm";
 const MANIFEST_SUFFIX: &str = ".toml";
+const SIGNATURE_SUFFIX: &str = ".wasm.sig";
 
 /// Tells two versions of a file apart without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,10 +26,17 @@ pub(crate) struct Stamp {
     pub(crate) changed: (i64, u64),
 }
 
+/// A component's file, and the one beside it that holds its signature: either may come first, or change alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamps {
+    pub(crate) component: Stamp,
+    pub(crate) signature: Option<Stamp>,
+}
+
 /// What a name in the folder stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seen {
-    File(PluginName, Stamp),
+    File(PluginName, Stamps),
     Refused(Refusal),
 }
 
@@ -61,11 +69,13 @@ pub(crate) fn scan(folder: &Path, size_max: u64) -> std::io::Result<Listing> {
     let stat = rustix::fs::fstat(&directory)?;
     let directory_id = (stat.st_dev, stat.st_ino);
     let mut listing = Listing { seen: BTreeMap::new(), manifests: BTreeMap::new(), directory: directory_id };
+    let mut signatures = BTreeMap::new();
     for entry in Dir::read_from(&directory)?.take(NAMES_MAX) {
         let entry = entry?;
         let component = candidate(entry.file_name());
-        let manifest = manifest(entry.file_name());
-        if component.is_none() && manifest.is_none() {
+        let manifest = beside(entry.file_name(), MANIFEST_SUFFIX);
+        let signature = beside(entry.file_name(), SIGNATURE_SUFFIX);
+        if component.is_none() && manifest.is_none() && signature.is_none() {
             continue;
         }
         let stat = match statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
@@ -74,11 +84,19 @@ pub(crate) fn scan(folder: &Path, size_max: u64) -> std::io::Result<Listing> {
             Err(rustix::io::Errno::NOENT) => continue,
             Err(error) => return Err(error.into()),
         };
+        if let Some(plugin) = signature {
+            signatures.insert(plugin, Stamp::of(&stat));
+        }
         if let Some(plugin) = manifest {
             listing.manifests.insert(plugin, Stamp::of(&stat));
         }
         if let Some((file, name)) = component {
             listing.seen.insert(file, judge(name, &stat, size_max));
+        }
+    }
+    for seen in listing.seen.values_mut() {
+        if let Seen::File(name, stamps) = seen {
+            stamps.signature = signatures.get(name).copied();
         }
     }
     Ok(listing)
@@ -97,9 +115,9 @@ fn candidate(name: &CStr) -> Option<(String, Option<PluginName>)> {
     Some((printable, plugin))
 }
 
-/// The plugin whose manifest this would be.
-fn manifest(name: &CStr) -> Option<PluginName> {
-    PluginName::new(name.to_str().ok()?.strip_suffix(MANIFEST_SUFFIX)?).ok()
+/// The plugin beside whose component this lies, if it ends in `suffix`.
+fn beside(name: &CStr, suffix: &str) -> Option<PluginName> {
+    PluginName::new(name.to_str().ok()?.strip_suffix(suffix)?).ok()
 }
 
 fn judge(name: Option<PluginName>, stat: &Stat, size_max: u64) -> Seen {
@@ -118,5 +136,5 @@ fn judge(name: Option<PluginName>, stat: &Stat, size_max: u64) -> Seen {
     if stamp.size > size_max {
         return Seen::Refused(Refusal::TooBig { size: stamp.size, limit: size_max });
     }
-    Seen::File(name, stamp)
+    Seen::File(name, Stamps { component: stamp, signature: None })
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 
 use super::Refusal;
-use super::scan::{Seen, Stamp};
+use super::scan::{Seen, Stamps};
 use crate::LoadError;
 
 /// Failed versions remembered for one file; more are tried again, which costs a compilation and nothing else.
@@ -32,7 +32,7 @@ pub(crate) struct Tracker {
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    Load { file: String, name: PluginName, stamp: Stamp },
+    Load { file: String, name: PluginName, stamps: Stamps },
     Refuse { file: String, reason: Refusal, keeps: Option<PluginDigest> },
     Remove { name: PluginName },
 }
@@ -121,11 +121,11 @@ impl Tracker {
     }
 
     /// Takes in how a load ended.
-    pub(crate) fn ended(&mut self, now: Instant, file: &str, name: &PluginName, stamp: Stamp, ended: Ended) -> News {
+    pub(crate) fn ended(&mut self, now: Instant, file: &str, name: &PluginName, stamps: Stamps, ended: Ended) -> News {
         let grace = self.incomplete_grace;
         let Some(tracked) = self.files.get_mut(file) else { return News::Nothing };
         tracked.is_loading = false;
-        tracked.dealt_with = Some(Seen::File(name.clone(), stamp));
+        tracked.dealt_with = Some(Seen::File(name.clone(), stamps));
         let is_last_try = tracked.retry_at.take().is_some();
         match ended {
             Ended::Known => News::Nothing,
@@ -197,10 +197,10 @@ impl Tracked {
             return None;
         }
         match self.seen.clone() {
-            Some(Seen::File(name, stamp)) => match room {
+            Some(Seen::File(name, stamps)) => match room {
                 Ok(()) => {
                     self.is_loading = true;
-                    Some(Action::Load { file: file.to_owned(), name, stamp })
+                    Some(Action::Load { file: file.to_owned(), name, stamps })
                 }
                 Err(limit) => {
                     self.dealt_with = self.seen.clone();
@@ -221,7 +221,15 @@ impl Tracked {
 }
 
 fn may_be_incomplete(reason: &Refusal) -> bool {
-    matches!(reason, Refusal::Bytes { error, .. } if error.may_be_incomplete())
+    match reason {
+        Refusal::Bytes { error, .. } => error.may_be_incomplete(),
+        Refusal::Untrusted { error } => error.may_be_incomplete(),
+        Refusal::Name
+        | Refusal::NotAFile { .. }
+        | Refusal::TooBig { .. }
+        | Refusal::TooMany { .. }
+        | Refusal::Unreadable { .. } => false,
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::plugin::PluginName;
+use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::ProcessorFactory;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -12,13 +12,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::manifests::Manifests;
-use super::reading::{Reading, read};
-use super::scan::{Listing, Stamp, scan};
+use super::reading::{Reading, read, read_signature};
+use super::scan::{Listing, Stamps, scan};
 use super::tracker::{Action, Ended, News, Tracker};
 use super::watched::Watched;
 use super::{FolderEvent, Refusal};
 use crate::runtime::digest_of;
-use crate::{Plugin, Runtime};
+use crate::{Integrity, IntegrityError, Plugin, Runtime};
 
 /// How the folder is watched.
 #[derive(Debug, Clone)]
@@ -37,6 +37,8 @@ pub struct FolderOptions {
     pub incomplete_grace: Duration,
     /// How often to look without an event: some file systems send none, and queues overflow. 5 s.
     pub rescan: Duration,
+    /// Which components are loaded at all. All.
+    pub integrity: Integrity,
     /// How often to look when there are no file events at all. 500 ms: cheap, and still feels immediate.
     pub poll: Duration,
 }
@@ -52,6 +54,7 @@ impl FolderOptions {
             debounce: Duration::from_millis(10),
             incomplete_grace: Duration::from_secs(1),
             rescan: Duration::from_secs(5),
+            integrity: Integrity::default(),
             poll: Duration::from_millis(500),
         }
     }
@@ -64,6 +67,7 @@ pub struct PluginFolder {
     events: mpsc::Sender<FolderEvent>,
     tracker: Tracker,
     manifests: Manifests,
+    integrity: Arc<Integrity>,
     loads: JoinSet<Load>,
     changed: Arc<Notify>,
     watched: Option<(Watched, (u64, u64))>,
@@ -75,7 +79,7 @@ pub struct PluginFolder {
 struct Load {
     file: String,
     name: PluginName,
-    stamp: Stamp,
+    stamps: Stamps,
     ended: Ended,
     plugin: Option<Plugin>,
 }
@@ -92,6 +96,7 @@ impl PluginFolder {
         let folder = Self {
             tracker: Tracker::new(options.settle, options.incomplete_grace, options.plugins_max),
             manifests: Manifests::new(options.settle),
+            integrity: Arc::new(options.integrity.clone()),
             runtime,
             options,
             events,
@@ -186,20 +191,30 @@ impl PluginFolder {
 
     async fn act(&mut self, action: Action) -> Result<(), NobodyListens> {
         match action {
-            Action::Load { file, name, stamp } => {
+            Action::Load { file, name, stamps } => {
                 let known = self.tracker.known_digests(&file);
                 let (runtime, path) = (self.runtime.clone(), self.options.path.clone());
+                let integrity = Arc::clone(&self.integrity);
                 self.loads.spawn(async move {
                     let read = tokio::task::spawn_blocking({
-                        let file = file.clone();
-                        move || read(&path, &file, stamp)
+                        let (file, is_wanted) = (file.clone(), integrity.reads_signatures());
+                        move || {
+                            // First: a signature that comes while the component is read belongs to the next one.
+                            let signature = stamps.signature.filter(|_| is_wanted);
+                            let signature = signature.map(|_| read_signature(&path, &file));
+                            Ok((read(&path, &file, stamps.component)?, signature))
+                        }
                     });
                     let reading = match read.await {
                         Ok(reading) => reading,
                         Err(error) => Err(std::io::Error::other(error)),
                     };
-                    let (ended, plugin) = load(&runtime, &name, reading, |digest| known.contains(digest)).await;
-                    Load { file, name, stamp, ended, plugin }
+                    let trusted = |bytes: &[u8], digest: &PluginDigest, signature: Option<&[u8]>| {
+                        integrity.check(&name, (bytes, digest), signature)
+                    };
+                    let (ended, plugin) =
+                        load((&runtime, &name), reading, |digest| known.contains(digest), trusted).await;
+                    Load { file, name, stamps, ended, plugin }
                 });
                 Ok(())
             }
@@ -209,8 +224,8 @@ impl PluginFolder {
     }
 
     async fn finish(&mut self, load: Result<Load, tokio::task::JoinError>) -> Result<(), NobodyListens> {
-        let Ok(Load { file, name, stamp, ended, plugin }) = load else { return Ok(()) };
-        let news = self.tracker.ended(std::time::Instant::now(), &file, &name, stamp, ended);
+        let Ok(Load { file, name, stamps, ended, plugin }) = load else { return Ok(()) };
+        let news = self.tracker.ended(std::time::Instant::now(), &file, &name, stamps, ended);
         let event = match (news, plugin) {
             (News::First, Some(plugin)) => FolderEvent::Loaded { name, plugin },
             (News::Changed { previous }, Some(plugin)) => FolderEvent::Changed { name, plugin, previous },
@@ -233,19 +248,22 @@ impl PluginFolder {
 }
 
 async fn load(
-    runtime: &Runtime,
-    name: &PluginName,
-    reading: std::io::Result<Reading>,
-    is_known: impl Fn(&shardmill_core::plugin::PluginDigest) -> bool,
+    (runtime, name): (&Runtime, &PluginName),
+    reading: std::io::Result<(Reading, Option<Vec<u8>>)>,
+    is_known: impl Fn(&PluginDigest) -> bool,
+    trusted: impl Fn(&[u8], &PluginDigest, Option<&[u8]>) -> Result<(), IntegrityError>,
 ) -> (Ended, Option<Plugin>) {
-    let bytes = match reading {
-        Ok(Reading::Bytes(bytes)) => bytes,
-        Ok(Reading::Moved) => return (Ended::Moved, None),
+    let (bytes, signature) = match reading {
+        Ok((Reading::Bytes(bytes), signature)) => (bytes, signature),
+        Ok((Reading::Moved, _)) => return (Ended::Moved, None),
         Err(error) => return (Ended::Failed(Refusal::Unreadable { message: error.to_string() }), None),
     };
     let digest = digest_of(&bytes);
     if is_known(&digest) {
         return (Ended::Known, None);
+    }
+    if let Err(error) = trusted(&bytes, &digest, signature.as_deref()) {
+        return (Ended::Failed(Refusal::Untrusted { error }), None);
     }
     match runtime.load(name.clone(), bytes).await {
         Ok(plugin) => (Ended::Loaded(plugin.digest().clone()), Some(plugin)),

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::support::{guest, instance, runtime};
+use ring::rand::SystemRandom;
+use ring::signature::{Ed25519KeyPair, KeyPair};
 use shardmill_core::plugin::GuestLimits;
 use shardmill_core::ports::ProcessorFactory;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder, Refusal};
-use shardmill_wasm::{BytesKind, LoadError};
+use shardmill_wasm::{BytesKind, Integrity, IntegrityError, IntegrityRules, LoadError, PublicKey};
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -234,4 +236,33 @@ async fn a_manifest_is_told_of_when_it_changes_and_is_no_component() {
     fixture.put("x.toml", b"stream = 7");
     std::fs::remove_file(fixture.path("orders.toml")).unwrap();
     assert!(matches!(fixture.next().await, FolderEvent::ManifestChanged { name } if name.as_str() == "orders"));
+}
+
+#[tokio::test]
+async fn where_signatures_are_required_only_signed_components_are_loaded_however_the_pair_arrives() {
+    let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
+    let signer = Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).unwrap();
+    let key = PublicKey::parse(&hex::encode(signer.public_key().as_ref())).unwrap();
+    let general = IntegrityRules { require_signature: true, keys: vec![key], ..IntegrityRules::default() };
+    let mut fixture = Fixture::watch(tempfile::tempdir().unwrap(), |options| {
+        options.integrity = Integrity { general, ..Integrity::default() };
+    });
+    assert!(matches!(fixture.next().await, FolderEvent::FirstScanDone));
+    let (noop, echo) = (guest("noop"), guest("echo"));
+    fixture.put("orders.wasm", &noop);
+    let (file, reason) = fixture.next_refusal().await;
+    assert!(matches!(reason, Refusal::Untrusted { error: IntegrityError::Unsigned { .. } }), "{file}: {reason}");
+    fixture.put("orders.wasm.sig", signer.sign(&echo).as_ref());
+    let (_, reason) = fixture.next_refusal().await;
+    assert!(matches!(reason, Refusal::Untrusted { error: IntegrityError::WrongSignature { .. } }), "{reason}");
+    // The component to that signature: both are there.
+    fixture.put("orders.wasm", &echo);
+    let loaded = fixture.next().await;
+    let FolderEvent::Loaded { plugin, .. } = loaded else { panic!("{loaded:?}") };
+    let digest = plugin.digest().clone();
+    // The next version, its signature after it.
+    fixture.put("orders.wasm", &noop);
+    fixture.put("orders.wasm.sig", signer.sign(&noop).as_ref());
+    let changed = fixture.next().await;
+    assert!(matches!(&changed, FolderEvent::Changed { previous, .. } if *previous == digest), "{changed:?}");
 }

@@ -9,6 +9,7 @@ use shardmill_core::ports::{
     CheckpointWrite, Clock, CloseReason, Coordinator, DeadLetters, InstanceContext, LeaseStore, ProcessorFactory,
     Progress, Sink, StreamReader,
 };
+use shardmill_core::rollout::Site;
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Position, ShardId};
 use shardmill_core::time::Moment;
@@ -23,13 +24,14 @@ use super::instance::Instance;
 use super::output::Output;
 use super::retries::Retries;
 use super::state::Saving;
-use super::swap::LastGood;
+use super::trial::Trial;
 use crate::budget::ByteBudget;
 use crate::fan_out::FanOutView;
 use crate::freezer::Freezer;
 use crate::grant::{Gate, KeeperHandle, Stopped};
 use crate::metrics;
 use crate::options::WorkerOptions;
+use crate::rollout::RolloutView;
 use crate::status::{ShardState, StatusBoard};
 
 /// What a consumer needs of the world.
@@ -50,8 +52,8 @@ pub(crate) struct ConsumerPorts {
     pub(crate) identity: StreamIdentity,
     /// Told when the stream may be another one.
     pub(crate) doubts: Arc<Notify>,
-    /// The last version that started on any shard of this host.
-    pub(crate) last_good: LastGood,
+    /// Which version each shard runs.
+    pub(crate) rollout: RolloutView,
 }
 
 /// How a pipeline ended.
@@ -87,6 +89,8 @@ pub(crate) struct Consumer {
     pub(super) last_given_up: Option<String>,
     /// Calls of the plugin in a row that did not come back.
     pub(super) hangs: u32,
+    /// This shard's part in the trial of versions.
+    pub(super) trial: Trial,
     reading: Reading,
     chunks: mpsc::Receiver<Chunk>,
     // Aborts the reader when the consumer is gone.
@@ -139,6 +143,7 @@ impl Consumer {
         };
         let mut ports = ports;
         let version = Arc::clone(&ports.versions.borrow_and_update());
+        let trial = Trial::new(ports.rollout.clone(), Site { plugin: options.plugin.clone(), shard: shard.clone() });
         let headway = Headway {
             written: checkpoint,
             ledger: if options.keeps_state { Ledger::with_state() } else { Ledger::default() },
@@ -173,6 +178,7 @@ impl Consumer {
             stuck: None,
             last_given_up: None,
             hangs: 0,
+            trial,
             reading,
             chunks,
         };
@@ -195,6 +201,7 @@ impl Consumer {
     }
 
     async fn consume(&mut self) -> Result<(), Stopped> {
+        self.take_up_version().await?;
         self.make_instance().await?;
         self.status.update_shard(&self.shard, |status| status.state = ShardState::Processing);
         loop {
@@ -245,7 +252,7 @@ impl Consumer {
         tokio::select! {
             biased;
             stopped = self.gate.stopped() => return Err(stopped),
-            Ok(()) = self.ports.versions.changed() => self.ports.versions.mark_changed(),
+            () = self.ports.version_news() => {}
             chunk = self.chunks.recv(), if is_reading => match chunk {
                 Some(chunk) => {
                     self.reading.free_since = self.ports.clock.now();
@@ -382,11 +389,6 @@ impl Consumer {
     /// When the last settled record arrived, as Kinesis said.
     pub(super) fn settled_arrival_ms(&self) -> Option<u64> {
         self.headway.arrivals.up_to(self.headway.settled.as_ref()?)
-    }
-
-    /// The keeper refuses only once the lease is gone.
-    pub(super) fn why_refused(&self) -> Stopped {
-        self.gate.check_held().err().unwrap_or(Stopped::Lost(LossReason::DeadlinePassed))
     }
 
     /// Whether the guest holds back delivered records, so that a new instance must get them again.

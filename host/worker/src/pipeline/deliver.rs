@@ -80,8 +80,9 @@ impl Consumer {
         };
         let started = Instant::now();
         let result = self.call(batch).await?;
+        let took = started.elapsed();
         ::metrics::histogram!(metrics::PROCESS_SECONDS, "plugin" => self.options.plugin.to_string())
-            .record(started.elapsed().as_secs_f64());
+            .record(took.as_secs_f64());
         // The lease may have gone during the call: then nothing of it counts.
         self.gate.check_held()?;
         let (outcome, emitted) = match result {
@@ -89,12 +90,19 @@ impl Consumer {
             Err(_) if SeededBug::SkipsFailedBatch.is_on() => (Ok(Outcome::default()), Vec::new()),
             Err(error) => (Err(error), Vec::new()),
         };
-        let retries = &self.retries;
-        let tried = |position: &_| retries.tried(position);
-        let now_ms = self.ports.clock.wall_ms();
-        let mut verdict = judge(&records, &tried, outcome.as_ref(), &self.options.failure, now_ms);
+        let mut verdict = self.judge(&records, outcome.as_ref());
+        if self.report_to_rollout(&records, &verdict, took) {
+            let retries = &self.retries;
+            verdict = verdict.without_blame(&records, &|position| retries.tried(position));
+        }
         seeded(&mut verdict);
         self.follow(&records, &verdict, emitted).await
+    }
+
+    fn judge(&self, records: &[Record], outcome: Result<&Outcome, &ProcessorError>) -> Verdict {
+        let retries = &self.retries;
+        let tried = |position: &_| retries.tried(position);
+        judge(records, &tried, outcome, &self.options.failure, self.ports.clock.wall_ms())
     }
 
     /// Calls the plugin, for at most its deadline: a call that never comes back must not keep the shard for ever.

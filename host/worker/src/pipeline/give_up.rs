@@ -134,7 +134,7 @@ impl Consumer {
             tokio::select! {
                 biased;
                 stopped = self.gate.stopped() => return Err(stopped),
-                Ok(()) = self.ports.versions.changed() => self.ports.versions.mark_changed(),
+                () = self.ports.version_news() => {}
             }
             self.take_up_version().await?;
         }

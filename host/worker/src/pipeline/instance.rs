@@ -56,7 +56,7 @@ impl Instance {
     /// Makes an instance of the active version, if there is none, that starts from `state`.
     pub(super) async fn ensure(&mut self, state: Option<Bytes>) -> Result<(), ProcessorError> {
         if self.processor.is_none() {
-            self.check_state()?;
+            self.fits()?;
             self.processor = Some(self.version.instantiate(Arc::clone(&self.context), state).await?);
             self.has_started = true;
         }
@@ -65,7 +65,7 @@ impl Instance {
 
     /// State that a version does not know of would be lost by it; state that nobody stores would be lost at the next
     /// crash.
-    fn check_state(&self) -> Result<(), ProcessorError> {
+    pub(super) fn fits(&self) -> Result<(), ProcessorError> {
         let message = match (self.keeps_state, self.version.saves_state()) {
             (true, false) => {
                 "is kept for this plugin (grants.state), but this version exports no save and load: build it against the \
@@ -123,6 +123,12 @@ impl Instance {
     /// Whether the live instance is to be closed, since others need its memory.
     pub(super) fn gives_room(&mut self) -> bool {
         self.processor.as_mut().is_some_and(|processor| processor.gives_room())
+    }
+
+    /// What the live instance holds of memory, if that is known.
+    pub(super) fn memory_bytes(&self) -> Option<u64> {
+        let bytes = self.processor.as_ref()?.memory_bytes();
+        (bytes > 0).then_some(bytes as u64)
     }
 
     /// Drops the live instance in the middle of a call that does not come back.

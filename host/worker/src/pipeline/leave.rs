@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use shardmill_core::lease::LossReason;
 use shardmill_core::ports::CloseReason;
 use shardmill_core::seeded_bug::SeededBug;
 use tokio_util::sync::CancellationToken;
@@ -62,5 +63,10 @@ impl Consumer {
             return PipelineEnd::Lost(loss);
         }
         PipelineEnd::GaveUp(reason)
+    }
+
+    /// The keeper refuses only once the lease is gone.
+    pub(super) fn why_refused(&self) -> Stopped {
+        self.gate.check_held().err().unwrap_or(Stopped::Lost(LossReason::DeadlinePassed))
     }
 }

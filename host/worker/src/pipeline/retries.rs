@@ -125,9 +125,14 @@ impl Retries {
         self.parked = Parked::default();
     }
 
-    /// Another version of the plugin is at work: what failed goes to it at once, and gets all its attempts.
+    /// Another version of the plugin is at work for good: what failed gets all its attempts.
     pub(super) fn start_over(&mut self) {
         self.tried.values_mut().for_each(|tried| tried.attempts = 0);
+        self.try_at_once();
+    }
+
+    /// Another version of the plugin is at work: what failed goes to it at once.
+    pub(super) fn try_at_once(&mut self) {
         self.not_before = None;
         self.parked.retry_now();
         self.halted = None;

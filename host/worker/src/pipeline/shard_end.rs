@@ -35,6 +35,7 @@ impl Consumer {
                 Err(error) => {
                     failures += 1;
                     self.failed(failures, error.kind(), format!("close at the shard's end: {error}"));
+                    self.leave_trial();
                     self.wait_to_retry(failures).await?;
                     if self.holds_back() {
                         self.rewind();

@@ -1,6 +1,6 @@
 //! Takes up a new version of the plugin between batches; the old one stays if the new one does not start.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
@@ -10,24 +10,8 @@ use super::consumer::Consumer;
 use super::state::Saving;
 use crate::grant::Stopped;
 use crate::metrics;
+use crate::rollout::Assigned;
 use crate::status::SwapRefusal;
-
-/// The last version that started on any shard of a host: what a shard falls back on whose first instance cannot be of
-/// the version on offer. Cheap to clone.
-///
-/// A mutex, since every consumer of the host writes it; never held across an await.
-#[derive(Clone, Default)]
-pub(crate) struct LastGood(Arc<Mutex<Option<Arc<dyn ProcessorFactory>>>>);
-
-impl LastGood {
-    fn get(&self) -> Option<Arc<dyn ProcessorFactory>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, version: &Arc<dyn ProcessorFactory>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(version));
-    }
-}
 
 impl Consumer {
     /// Makes the first instance, trying again until it works.
@@ -40,12 +24,7 @@ impl Consumer {
             let error = match self.state_to_load().await {
                 Ok(state) => {
                     let Err(error) = self.instance.ensure(state).await else { break };
-                    // What the host lacks, the other version lacks as well.
-                    let good = self.ports.last_good.get().filter(|_| !error.is_hosts());
-                    let good = good.filter(|good| good.digest() != self.instance.digest());
-                    if let Some(good) = good {
-                        self.refused(self.instance.version(), &error);
-                        self.instance.set_version(good);
+                    if self.stands_in(&error).await? {
                         continue;
                     }
                     error
@@ -58,10 +37,10 @@ impl Consumer {
             self.wait_to_retry(failures).await?;
             self.take_up_version().await?;
         }
-        self.ports.last_good.set(self.instance.version());
-        let digest = self.instance.digest().as_str().to_owned();
+        let digest = self.instance.digest().clone();
+        self.ports.rollout.tell(|rollout| rollout.started(&digest));
         self.status.update_shard(&self.shard, |status| {
-            status.plugin_digest = Some(digest);
+            status.plugin_digest = Some(digest.as_str().to_owned());
             if failures > 0 {
                 status.blocked = None;
             }
@@ -69,63 +48,102 @@ impl Consumer {
         Ok(())
     }
 
-    /// Swaps to the version on offer, if it is new and starts. Reading starts again if the old instance held records back.
+    /// Swaps to the version that is this shard's turn, if it is another one and starts. Reading starts again if the old
+    /// instance held records back.
     ///
     /// Only called between batches, or between two attempts at a failing one: no attempt sees two versions. What the
     /// old version settled is checkpointed first, so that each written range belongs to one digest.
     pub(super) async fn take_up_version(&mut self) -> Result<(), Stopped> {
-        if !self.ports.versions.has_changed().unwrap_or(false) {
+        loop {
+            let offered = Arc::clone(&self.ports.versions.borrow_and_update());
+            let (may_try, at) = (self.may_try(), self.at());
+            match self.ports.rollout.assign(self.trial.site(), &offered, may_try, at) {
+                Assigned::Probe(version) => self.probe(&version).await,
+                Assigned::Run { version, is_active } => return self.swap_to(version, is_active).await,
+            }
+        }
+    }
+
+    async fn swap_to(&mut self, version: Arc<dyn ProcessorFactory>, is_active: bool) -> Result<(), Stopped> {
+        if self.trial.has_refused(version.digest()) {
             return Ok(());
         }
-        let offered = Arc::clone(&self.ports.versions.borrow_and_update());
-        if offered.digest() == self.instance.digest() {
+        if version.digest() == self.instance.digest() {
+            if is_active && self.trial.charge(version.digest()) {
+                // What was tried here is what all shards run now.
+                self.retries.start_over();
+            }
             return Ok(());
         }
         if !self.instance.has_started() {
             // Nothing is known of the version at work either: the newest is as good.
             self.write_checkpoint().await?;
             let old = self.instance.digest().clone();
-            self.instance.set_version(Arc::clone(&offered));
-            self.swapped(&old, &offered);
+            self.instance.set_version(Arc::clone(&version));
+            self.swapped(&old, &version, is_active);
             return Ok(());
         }
         // Also if the instance is dead: a version that does not start must not give failing records all their attempts
         // again, nor let a halted shard go on.
         let state = self.state_to_hand_over().await?;
-        let mut candidate = self.instance.with_version(Arc::clone(&offered));
-        match candidate.ensure(state).await {
-            Ok(()) => {
-                if !self.options.keeps_state {
-                    // Of a plugin that keeps state it is written: what would be saved now the candidate has not loaded.
-                    self.write_checkpoint().await?;
-                }
-                let mut old = std::mem::replace(&mut self.instance, candidate);
-                let replaced = old.digest().clone();
-                match old.close(CloseReason::Reload).await {
-                    Ok(emitted) => {
-                        self.output.write(emitted, self.headway.ledger.handed_out().cloned(), &mut self.gate).await?;
-                    }
-                    Err(error) => tracing::warn!(shard = %self.shard, %error, "the old version failed in close"),
-                }
-                self.ports.last_good.set(&offered);
-                self.saving = Saving::default();
-                self.swapped(&replaced, &offered);
-                if self.holds_back() {
-                    self.rewind();
-                }
-                Ok(())
-            }
-            Err(error) if error.is_hosts() => {
+        let mut candidate = self.instance.with_version(Arc::clone(&version));
+        if let Err(error) = candidate.ensure(state).await {
+            if error.is_hosts() {
                 // It says nothing of the version; most likely there is no memory for both at once.
                 tracing::info!(shard = %self.shard, %error, "the old version makes room for the new one");
                 drop(candidate);
-                self.swap_in_turn(offered).await
+                return self.swap_in_turn(version, is_active).await;
             }
-            Err(error) => {
-                self.refused(&offered, &error);
-                Ok(())
-            }
+            self.refused(&version, &error);
+            self.did_not_start(&version, &error);
+            return Ok(());
         }
+        if !self.options.keeps_state {
+            // Of a plugin that keeps state it is written: what would be saved now the candidate has not loaded.
+            self.write_checkpoint().await?;
+        }
+        let mut old = std::mem::replace(&mut self.instance, candidate);
+        let replaced = old.digest().clone();
+        match old.close(CloseReason::Reload).await {
+            Ok(emitted) => {
+                self.output.write(emitted, self.headway.ledger.handed_out().cloned(), &mut self.gate).await?;
+            }
+            Err(error) => tracing::warn!(shard = %self.shard, %error, "the old version failed in close"),
+        }
+        self.ports.rollout.tell(|rollout| rollout.started(version.digest()));
+        self.saving = Saving::default();
+        self.swapped(&replaced, &version, is_active);
+        if self.holds_back() {
+            self.rewind();
+        }
+        Ok(())
+    }
+
+    /// Whether another version takes the place of the one whose instance could not be made.
+    async fn stands_in(&mut self, error: &ProcessorError) -> Result<bool, Stopped> {
+        if error.is_hosts() {
+            // What the host lacks, the other version lacks as well.
+            return Ok(false);
+        }
+        let version = Arc::clone(self.instance.version());
+        self.did_not_start(&version, error);
+        self.take_up_version().await?;
+        if self.instance.digest() != version.digest() {
+            return Ok(true);
+        }
+        let good = self.ports.rollout.last_started().filter(|good| good.digest() != version.digest());
+        let Some(good) = good else { return Ok(false) };
+        self.refused(&version, error);
+        self.write_checkpoint().await?;
+        self.instance.set_version(good);
+        Ok(true)
+    }
+
+    fn did_not_start(&mut self, version: &Arc<dyn ProcessorFactory>, error: &ProcessorError) {
+        let digest = version.digest();
+        self.trial.refuse(digest);
+        let (reason, at) = (error.to_string(), self.at());
+        self.ports.rollout.tell(|rollout| rollout.did_not_start(self.trial.site(), digest, reason, at));
     }
 
     /// The state that another version takes over: of everything handed out, if it can be saved now; else that of the
@@ -149,13 +167,13 @@ impl Consumer {
 
     /// Closes the old version; the new one is made for the next batch. Should that not start, the shard falls back as it does
     /// for its first instance.
-    async fn swap_in_turn(&mut self, offered: Arc<dyn ProcessorFactory>) -> Result<(), Stopped> {
+    async fn swap_in_turn(&mut self, version: Arc<dyn ProcessorFactory>, is_active: bool) -> Result<(), Stopped> {
         self.write_checkpoint().await?;
         let replaced = self.instance.digest().clone();
         self.close_for_another().await?;
-        self.instance.set_version(Arc::clone(&offered));
+        self.instance.set_version(Arc::clone(&version));
         self.saving = Saving::default();
-        self.swapped(&replaced, &offered);
+        self.swapped(&replaced, &version, is_active);
         if self.holds_back() {
             self.rewind();
         }
@@ -183,16 +201,22 @@ impl Consumer {
         Ok(())
     }
 
-    fn swapped(&mut self, old: &PluginDigest, version: &Arc<dyn ProcessorFactory>) {
+    fn swapped(&mut self, old: &PluginDigest, version: &Arc<dyn ProcessorFactory>, is_active: bool) {
         let digest = version.digest();
         tracing::info!(shard = %self.shard, from = %old, to = %digest, "plugin version taken up");
         self.count_swap("swapped");
-        self.retries.start_over();
+        self.trial.forget_refusal();
+        // A trial gives no attempts, nor does going back from it: the records that failed are the same version's still.
+        if is_active && self.trial.charge(digest) {
+            self.retries.start_over();
+        } else {
+            self.retries.try_at_once();
+        }
         let digest = digest.as_str().to_owned();
         self.status.update_shard(&self.shard, |status| status.plugin_digest = Some(digest));
     }
 
-    fn refused(&self, version: &Arc<dyn ProcessorFactory>, error: &ProcessorError) {
+    pub(super) fn refused(&self, version: &Arc<dyn ProcessorFactory>, error: &ProcessorError) {
         let digest = version.digest();
         tracing::warn!(shard = %self.shard, %digest, %error, "new plugin version does not start, keeping the old one");
         self.count_swap("refused");

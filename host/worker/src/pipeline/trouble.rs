@@ -74,10 +74,7 @@ impl Consumer {
         tokio::select! {
             biased;
             stopped = self.gate.stopped() => return Err(stopped),
-            Ok(()) = self.ports.versions.changed() => {
-                self.ports.versions.mark_changed();
-                return Ok(());
-            }
+            () = self.ports.version_news() => return Ok(()),
             () = tokio::time::sleep_until(deadline) => return Ok(()),
             () = tokio::time::sleep(checkpoint_in.unwrap_or_default()), if checkpoint_in.is_some() => {}
         }

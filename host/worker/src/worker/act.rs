@@ -255,7 +255,7 @@ impl Worker {
             freezer: ports.freezer.clone(),
             identity: self.identity,
             doubts: Arc::clone(&self.doubts),
-            last_good: self.last_good.clone(),
+            rollout: ports.rollout.view(),
         }
     }
 }

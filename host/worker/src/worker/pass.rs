@@ -28,6 +28,7 @@ impl Worker {
         });
         let Some(looked) = looked.await else { return Ok(Duration::ZERO) };
         let (has_looked, sync) = looked?;
+        self.share_versions().await;
         let mut leases = self.observed_leases();
         if has_looked || sync.is_some() {
             let mut decided = self.decide(&leases, sync.as_ref());

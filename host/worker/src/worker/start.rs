@@ -29,8 +29,11 @@ impl Worker {
                     failures += 1;
                     self.pass_failed(&error, failures);
                     let wait = self.options.backoff.delay(failures, fastrand::f64());
-                    if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
-                        return Ok(false);
+                    tokio::select! {
+                        () = stop.cancelled() => return Ok(false),
+                        // It may be what is waited for.
+                        Ok(()) = self.ports.versions.changed() => {}
+                        () = tokio::time::sleep(wait) => {}
                     }
                 }
             }
@@ -53,15 +56,19 @@ impl Worker {
             return Err(StartError::NotYet(PassError::NoStream(self.options.stream.clone())));
         };
         self.identity = identity;
-        self.agree_on_stream().await?;
+        let fleet = self.ports.coordinator.fleet().await?;
+        self.agree_on_stream(fleet.stream.as_ref()).await?;
+        // A host that has nothing fit to run must hold no lease: others would be kept from the shard.
+        if let Some(entry) = self.blocked(&fleet) {
+            return Err(StartError::NotYet(PassError::Quarantined(Box::new(entry))));
+        }
         self.register().await?;
         Ok(())
     }
 
     /// Compares the stream with the one that the checkpoints belong to; writes it down if nobody did.
-    async fn agree_on_stream(&mut self) -> Result<(), StartError> {
-        let row = self.ports.coordinator.fleet().await?.stream;
-        match StreamRow::judge(row.as_ref(), &self.options.stream, self.identity) {
+    async fn agree_on_stream(&self, row: Option<&StreamRow>) -> Result<(), StartError> {
+        match StreamRow::judge(row, &self.options.stream, self.identity) {
             StreamVerdict::Same => Ok(()),
             _ if SeededBug::IgnoresStreamIdentity.is_on() && row.is_some() => Ok(()),
             StreamVerdict::Unknown => {
@@ -78,7 +85,7 @@ impl Worker {
             StreamVerdict::OtherName => Err(StartError::Never(WorkerError::OtherStream {
                 application: self.options.application.clone(),
                 ours: self.options.stream.clone(),
-                theirs: row.map_or_else(|| self.options.stream.clone(), |row| row.name),
+                theirs: row.map_or_else(|| self.options.stream.clone(), |row| row.name.clone()),
             })),
             StreamVerdict::Recreated => Err(StartError::Never(self.recreated())),
         }
@@ -100,6 +107,7 @@ impl Worker {
             lease_duration: self.options.leases.duration,
             is_draining: false,
             max_leases: self.options.leases.max_leases,
+            versions: self.ports.rollout.tell(|rollout| rollout.rows()),
         };
         self.is_registering = true;
         let seen = self.ports.coordinator.worker(&row.worker).await?;
@@ -112,7 +120,7 @@ impl Worker {
                 return Err(StoreError::Unknown { message });
             }
         }
-        let ports = (Arc::clone(&self.ports.coordinator), Arc::clone(&self.ports.clock));
+        let ports = (Arc::clone(&self.ports.coordinator), Arc::clone(&self.ports.clock), self.ports.rollout.clone());
         let (heart, watch) = Heart::new(ports, self.options.leases, row, sent_at, self.is_draining.subscribe());
         self.heart = Some(watch);
         self.heart_task.spawn(self.ports.freezer.clone().guard(heart.run()));

@@ -164,3 +164,19 @@ fn what_a_guest_cannot_know_settles_nothing() {
         assert_eq!((verdict.rulings.len(), verdict.commit), (5, Some(Commit::Nothing)));
     }
 }
+
+#[test]
+fn a_failure_held_against_no_record_costs_no_attempt_cuts_nothing_and_gives_nothing_up() {
+    let policy = FailurePolicy { bisect: true, ..skipping(Some(1)) };
+    let held_against_none = |result: Result<&Outcome, &ProcessorError>| {
+        let earlier = |_: &Position| tried(4, 3);
+        let verdict = judge(&records(2), &earlier, result, &policy, NOW_MS).without_blame(&records(2), &earlier);
+        let rulings =
+            verdict.rulings.iter().map(|ruling| (ruling.index, ruling.tried, ruling.fate)).collect::<Vec<_>>();
+        (rulings, verdict.split_at, verdict.failure.map(|failure| failure.of))
+    };
+    let again = |index| (index, tried(5, 3), Fate::Again);
+    assert_eq!(held_against_none(Err(&trapped())), (vec![again(0), again(1)], None, Some(Blame::Host)));
+    let rejected = failing(&[(1, FailureKind::Reject)]);
+    assert_eq!(held_against_none(Ok(&rejected)), (vec![again(1)], None, Some(Blame::Records)), "the other was handled");
+}

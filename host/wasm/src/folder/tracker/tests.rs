@@ -1,5 +1,6 @@
 use super::*;
-use crate::BytesKind;
+use crate::folder::scan::Stamp;
+use crate::{BytesKind, IntegrityError};
 
 const SETTLE: Duration = Duration::from_millis(40);
 const GRACE: Duration = Duration::from_secs(1);
@@ -25,12 +26,16 @@ fn stamp(size: u64) -> Stamp {
     Stamp { inode: 1, size, modified: (0, size), changed: (0, size) }
 }
 
+fn stamps(size: u64) -> Stamps {
+    Stamps { component: stamp(size), signature: None }
+}
+
 fn listing(seen: Seen) -> BTreeMap<String, Seen> {
     BTreeMap::from([("orders.wasm".to_owned(), seen)])
 }
 
 fn file(size: u64) -> BTreeMap<String, Seen> {
-    listing(Seen::File(name(), stamp(size)))
+    listing(Seen::File(name(), stamps(size)))
 }
 
 fn digest(digit: char) -> PluginDigest {
@@ -38,7 +43,7 @@ fn digest(digit: char) -> PluginDigest {
 }
 
 fn load(size: u64) -> Vec<Action> {
-    vec![Action::Load { file: "orders.wasm".to_owned(), name: name(), stamp: stamp(size) }]
+    vec![Action::Load { file: "orders.wasm".to_owned(), name: name(), stamps: stamps(size) }]
 }
 
 fn broken(digit: char) -> Refusal {
@@ -53,7 +58,7 @@ fn cut_off(digit: char) -> Refusal {
 fn settle_and_end(tracker: &mut Tracker, clock: &mut Clock, size: u64, ended: Ended) -> News {
     tracker.observe(clock.0, &file(size));
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(size)), load(size));
-    tracker.ended(clock.0, "orders.wasm", &name(), stamp(size), ended)
+    tracker.ended(clock.0, "orders.wasm", &name(), stamps(size), ended)
 }
 
 #[test]
@@ -65,7 +70,7 @@ fn a_file_that_keeps_changing_is_loaded_once_when_it_stops() {
     assert_eq!(tracker.next_look(), Some(clock.0 + SETTLE));
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(1_000)), load(1_000));
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(1_000)), [], "it is being loaded");
-    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamp(1_000), Ended::Loaded(digest('a')));
+    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(1_000), Ended::Loaded(digest('a')));
     assert_eq!(news, News::First);
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(1_000)), []);
     assert!(tracker.is_settled() && tracker.next_look().is_none());
@@ -91,7 +96,7 @@ fn a_file_that_looks_cut_off_gets_time_before_it_is_refused() {
     assert!(!tracker.is_settled());
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(1)), []);
     assert_eq!(tracker.observe(clock.after(GRACE), &file(1)), load(1));
-    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamp(1), Ended::Failed(cut_off('a')));
+    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), Ended::Failed(cut_off('a')));
     assert_eq!(news, News::Refused { reason: cut_off('a'), keeps: None });
     assert_eq!(tracker.observe(clock.after(GRACE), &file(1)), []);
     assert!(tracker.is_settled());
@@ -110,7 +115,7 @@ fn a_change_during_a_load_is_loaded_after_it() {
     tracker.observe(clock.0, &file(1));
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(1)), load(1));
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(2)), []);
-    tracker.ended(clock.0, "orders.wasm", &name(), stamp(1), Ended::Loaded(digest('a')));
+    tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), Ended::Loaded(digest('a')));
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(2)), load(2));
 }
 
@@ -146,7 +151,7 @@ fn no_more_plugins_are_loaded_than_there_may_be_and_a_loaded_one_is_still_replac
     let (mut tracker, mut clock) = fixture();
     let plugin = |letter: char| PluginName::new(&format!("plugin-{letter}")).unwrap();
     let folder = |letters: &str, size: u64| -> BTreeMap<String, Seen> {
-        let entry = |letter| (format!("plugin-{letter}.wasm"), Seen::File(plugin(letter), stamp(size)));
+        let entry = |letter| (format!("plugin-{letter}.wasm"), Seen::File(plugin(letter), stamps(size)));
         letters.chars().map(entry).collect()
     };
     let acts = |actions: &[Action]| -> Vec<String> {
@@ -163,10 +168,50 @@ fn no_more_plugins_are_loaded_than_there_may_be_and_a_loaded_one_is_still_replac
     assert!(first[2].starts_with("refuse plugin-c.wasm: 2 plugins are loaded"), "{first:?}");
     for (letter, digit) in [('a', '1'), ('b', '2')] {
         let ended = Ended::Loaded(digest(digit));
-        tracker.ended(clock.0, &format!("plugin-{letter}.wasm"), &plugin(letter), stamp(1), ended);
+        tracker.ended(clock.0, &format!("plugin-{letter}.wasm"), &plugin(letter), stamps(1), ended);
     }
     assert!(tracker.is_settled(), "the refused one was told of, once");
     tracker.observe(clock.0, &folder("abc", 2));
     let replaced = acts(&tracker.observe(clock.after(SETTLE), &folder("ab", 2)));
     assert_eq!(replaced, ["load plugin-a.wasm", "load plugin-b.wasm"]);
+}
+
+#[test]
+fn a_signature_that_arrives_after_the_component_is_looked_at_with_it() {
+    let (mut tracker, mut clock) = fixture();
+    let pair = |signature: Option<u64>| {
+        listing(Seen::File(name(), Stamps { component: stamp(1), signature: signature.map(stamp) }))
+    };
+    let unsigned =
+        || Ended::Failed(Refusal::Untrusted { error: IntegrityError::Unsigned { file: "orders.wasm".into() } });
+    tracker.observe(clock.0, &pair(None));
+    assert_eq!(tracker.observe(clock.after(SETTLE), &pair(None)).len(), 1);
+    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), unsigned());
+    assert_eq!(news, News::Nothing, "it may be on its way");
+    assert!(tracker.observe(clock.0, &pair(Some(64))).is_empty(), "it is being written");
+    let signed = Stamps { component: stamp(1), signature: Some(stamp(64)) };
+    assert_eq!(
+        tracker.observe(clock.after(SETTLE), &pair(Some(64))),
+        [Action::Load { file: "orders.wasm".to_owned(), name: name(), stamps: signed }]
+    );
+    let news = tracker.ended(clock.0, "orders.wasm", &name(), signed, Ended::Loaded(digest('a')));
+    assert_eq!(news, News::First);
+    assert!(tracker.observe(clock.after(SETTLE), &pair(Some(64))).is_empty());
+}
+
+#[test]
+fn a_component_that_stays_unsigned_is_refused_after_the_grace_and_taken_once_it_is_signed() {
+    let (mut tracker, mut clock) = fixture();
+    let unsigned =
+        || Ended::Failed(Refusal::Untrusted { error: IntegrityError::Unsigned { file: "orders.wasm".into() } });
+    tracker.observe(clock.0, &file(1));
+    tracker.observe(clock.after(SETTLE), &file(1));
+    tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), unsigned());
+    assert_eq!(tracker.observe(clock.after(GRACE), &file(1)), load(1));
+    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), unsigned());
+    assert!(matches!(news, News::Refused { .. }));
+    let signed = Stamps { component: stamp(1), signature: Some(stamp(64)) };
+    tracker.observe(clock.0, &listing(Seen::File(name(), signed)));
+    let actions = tracker.observe(clock.after(SETTLE), &listing(Seen::File(name(), signed)));
+    assert!(matches!(&actions[..], [Action::Load { stamps, .. }] if *stamps == signed), "{actions:?}");
 }

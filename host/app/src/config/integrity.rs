@@ -1,0 +1,95 @@
+//! The section `[integrity]`: which components are loaded at all.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use shardmill_core::plugin::PluginDigest;
+use shardmill_wasm::{IntegrityRules, PublicKey};
+
+use super::Config;
+use super::problem::Problem;
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct IntegrityFile {
+    allowed_digests: Option<Vec<String>>,
+    require_signature: Option<bool>,
+    keys: Option<Vec<String>>,
+}
+
+impl IntegrityFile {
+    /// A plugin's own keys over the general ones. Problems are named by key, without the section.
+    pub(super) fn check(self, general: IntegrityRules) -> Result<IntegrityRules, Problem> {
+        let digest = |text: &String| {
+            PluginDigest::from_hex(text).ok_or_else(|| {
+                let help = "`shardmill check` prints a component's digest, as `sha256sum` does";
+                Problem::new("allowed-digests", format!("{text:?} is not the 64 hex digits of a SHA-256: {help}"))
+            })
+        };
+        let key = |text: &String| PublicKey::parse(text).map_err(|error| Problem::new("keys", error.to_string()));
+        let digests = self.allowed_digests.map(|texts| texts.iter().map(digest).collect::<Result<Vec<_>, _>>());
+        let keys = self.keys.map(|texts| texts.iter().map(key).collect::<Result<Vec<_>, _>>());
+        let rules = IntegrityRules {
+            allowed_digests: digests.transpose()?.or(general.allowed_digests),
+            require_signature: self.require_signature.unwrap_or(general.require_signature),
+            keys: keys.transpose()?.unwrap_or(general.keys),
+        };
+        if rules.require_signature && rules.keys.is_empty() {
+            return Err(Problem::new("require-signature", "needs keys to check signatures with: set keys as well"));
+        }
+        Ok(rules)
+    }
+}
+
+impl Config {
+    /// The rules of the plugins that have some of their own.
+    pub(crate) fn integrity_of_plugins(&self) -> BTreeMap<String, IntegrityRules> {
+        let own = |(name, section): (&String, &toml::Table)| {
+            let file: IntegrityFile = section.get("integrity")?.clone().try_into().ok()?;
+            // It was checked when the configuration was read.
+            Some((name.clone(), file.check(self.integrity.clone()).ok()?))
+        };
+        self.plugin.iter().filter_map(own).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const KEY: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+
+    fn parsed(text: &str) -> Result<Config, String> {
+        Config::parse(&format!("stream = \"s\"\n{text}"), Path::new("."))
+    }
+
+    #[test]
+    fn a_plugins_rules_stand_over_the_hosts_key_by_key() {
+        let digest = "ab".repeat(32);
+        let text = format!(
+            "[integrity]\nrequire-signature = true\nkeys = [{KEY:?}]\n\
+             [plugin.abc.integrity]\nallowed-digests = [{digest:?}]\n\
+             [plugin.def.integrity]\nrequire-signature = false\n"
+        );
+        let config = parsed(&text).unwrap();
+        let own = config.integrity_of_plugins();
+        assert_eq!(own["abc"].allowed_digests.as_ref().map(Vec::len), Some(1));
+        assert!(own["abc"].require_signature && own["abc"].keys.len() == 1);
+        assert!(!own["def"].require_signature && own["def"].allowed_digests.is_none());
+    }
+
+    #[test]
+    fn rules_that_cannot_work_are_refused_with_their_line_and_mend() {
+        for (text, expected) in [
+            ("[integrity]\nrequire-signature = true", "line 3: integrity.require-signature: needs keys"),
+            ("[integrity]\nkeys = [\"abc\"]", "line 3: integrity.keys: \"abc\" is no ed25519 public key"),
+            ("[integrity]\nallowed-digests = [\"abc\"]", "line 3: integrity.allowed-digests: \"abc\" is not the 64"),
+            ("[plugin.abc.integrity]\nkeys = [\"abc\"]", "line 3: plugin.abc.integrity.keys"),
+        ] {
+            let error = parsed(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

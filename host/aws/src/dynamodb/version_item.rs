@@ -1,0 +1,73 @@
+//! What hosts tell of their plugin's versions, as DynamoDB items: a list in a worker's row, and a row for each bad one.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use shardmill_core::plugin::PluginDigest;
+use shardmill_core::rollout::{Quarantined, VersionRow};
+
+use super::coordinator_item::{FLEET, WORKER, key, string, unsigned, worker};
+use super::lease_item::{Item, number, text};
+
+/// Before a digest, as the sort key of a quarantined version.
+pub(super) const QUARANTINE_PREFIX: &str = "quarantine#";
+/// Versions in a worker's row: what runs, what is tried, what is refused.
+const VERSIONS_MAX: usize = 4;
+
+const DIGEST: &str = "digest";
+const STATE: &str = "state";
+const SINCE: &str = "sinceMillis";
+const REASON: &str = "reason";
+
+pub(super) fn encode_all(versions: &[VersionRow]) -> AttributeValue {
+    let encode = |version: &VersionRow| {
+        let mut item = Item::from([
+            (DIGEST.to_owned(), text(version.digest.as_str())),
+            (STATE.to_owned(), text(&version.state)),
+            (SINCE.to_owned(), number(version.since_ms)),
+        ]);
+        if let Some(reason) = &version.reason {
+            item.insert(REASON.to_owned(), text(reason));
+        }
+        AttributeValue::M(item)
+    };
+    AttributeValue::L(versions.iter().take(VERSIONS_MAX).map(encode).collect())
+}
+
+/// Those that can be read: what a host tells of its versions must never cost its row, which holds its leases.
+pub(super) fn decode_all(value: &AttributeValue) -> Vec<VersionRow> {
+    let items = value.as_l().map(Vec::as_slice).unwrap_or_default();
+    let decode = |value: &AttributeValue| {
+        let item = value.as_m().ok()?;
+        Some(VersionRow {
+            digest: PluginDigest::from_hex(string(item, DIGEST).ok()?)?,
+            state: string(item, STATE).ok()?.to_owned(),
+            since_ms: unsigned(item, SINCE).ok()?,
+            reason: string(item, REASON).ok().map(str::to_owned),
+        })
+    };
+    items.iter().take(VERSIONS_MAX).filter_map(decode).collect()
+}
+
+pub(super) fn quarantine_key(digest: &PluginDigest) -> Item {
+    key(FLEET, &format!("{QUARANTINE_PREFIX}{}", digest.as_str()))
+}
+
+pub(super) fn encode_quarantined(entry: &Quarantined) -> Item {
+    let mut item = quarantine_key(&entry.digest);
+    item.extend([
+        (DIGEST.to_owned(), text(entry.digest.as_str())),
+        (WORKER.to_owned(), text(entry.host.as_str())),
+        (REASON.to_owned(), text(&entry.reason)),
+        (SINCE.to_owned(), number(entry.at_ms)),
+    ]);
+    item
+}
+
+pub(super) fn decode_quarantined(item: &Item) -> Result<Quarantined, String> {
+    let digest = string(item, DIGEST)?;
+    Ok(Quarantined {
+        digest: PluginDigest::from_hex(digest).ok_or_else(|| format!("{DIGEST} {digest} is not 64 hex digits"))?,
+        host: worker(item)?,
+        reason: string(item, REASON)?.to_owned(),
+        at_ms: unsigned(item, SINCE)?,
+    })
+}

@@ -1,0 +1,27 @@
+//! Whether a new version of a plugin takes over: tried in a throw-away instance, then on one shard of the host, judged
+//! against the version at work, and only then everywhere.
+//!
+//! ```text
+//!   offered ──> waiting ──> probing ──> canary(shard) ──> probation ──> active
+//!             (fleet share)    │             │                │
+//!                              └─────────────┴────────────────┴──> quarantined(reason, since)
+//! ```
+//!
+//! A failure of a version under trial is no record's fault yet: the shard goes back to the version before it, which gets
+//! the same records. Only what that one handles is held against the new one.
+
+mod fleet_view;
+mod judge;
+mod policy;
+mod quarantine;
+mod standing;
+mod state;
+mod track;
+
+pub use fleet_view::{live_versions, may_start};
+pub use judge::{Judgement, Passed, Regression, judge_trial};
+pub use policy::{PROBATION_STRIKES, RolloutPolicy, RolloutProblem};
+pub use quarantine::{ENTRIES_MAX, Quarantine, Quarantined, REASON_CHARS_MAX};
+pub use standing::{RolloutState, VersionRow};
+pub use state::{At, Change, Fault, Probe, Role, Rollout, Site};
+pub use track::{Sample, Track};

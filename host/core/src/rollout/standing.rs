@@ -1,0 +1,67 @@
+use std::fmt;
+
+use crate::plugin::PluginDigest;
+use crate::stream::ShardId;
+
+/// Where a version stands on a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RolloutState {
+    /// At work on all shards.
+    Active,
+    /// At work on all shards; the version before it is kept, in case it fails.
+    Probation,
+    /// Waits until other hosts of the fleet run it.
+    Waiting,
+    /// About to be tried, in a throw-away instance first.
+    Probing,
+    /// At work on one shard.
+    Canary {
+        /// Which.
+        shard: ShardId,
+    },
+    /// Not taken.
+    Quarantined,
+    /// At work, or meant to be, but its instances do not start, or die in a row.
+    CrashLooping,
+}
+
+/// A version as a host tells of it: in its row, on its status page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VersionRow {
+    /// Which.
+    pub digest: PluginDigest,
+    /// A [`RolloutState`] as text: rows are written by hosts of other versions, too.
+    pub state: String,
+    /// Since when, on that host's wall clock, in milliseconds since the Unix epoch.
+    pub since_ms: u64,
+    /// Why, where that is not plain.
+    pub reason: Option<String>,
+}
+
+impl RolloutState {
+    /// The word in metrics, without the shard.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Probation => "probation",
+            Self::Waiting => "waiting",
+            Self::Probing => "probing",
+            Self::Canary { .. } => "canary",
+            Self::Quarantined => "quarantined",
+            Self::CrashLooping => "crash-looping",
+        }
+    }
+
+    /// Every word.
+    pub const WORDS: [&'static str; 7] =
+        ["active", "probation", "waiting", "probing", "canary", "quarantined", "crash-looping"];
+}
+
+impl fmt::Display for RolloutState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Canary { shard } => write!(f, "canary({shard})"),
+            other => f.write_str(other.word()),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The state of a rollout as rows for people and for other hosts.
+
+use super::{Active, Candidate, Phase, Rollout};
+use crate::plugin::PluginDigest;
+use crate::rollout::quarantine::{Quarantined, REASON_CHARS_MAX};
+use crate::rollout::standing::{RolloutState, VersionRow};
+
+impl Rollout {
+    /// What runs, first; then what is tried, or why the newest version is not.
+    pub fn rows(&self) -> Vec<VersionRow> {
+        let active = self.active.as_ref().map(Active::row);
+        let candidate = self.candidate.as_ref().map(Candidate::row);
+        let refused = self.blocked(self.offered.as_ref()).map(|entry| VersionRow {
+            digest: entry.digest.clone(),
+            state: RolloutState::Quarantined.to_string(),
+            since_ms: entry.at_ms,
+            reason: Some(entry.reason.clone()),
+        });
+        active.into_iter().chain(candidate).chain(refused).collect()
+    }
+
+    /// Why `offered` is not taken, if it is quarantined and not at work all the same.
+    pub fn blocked(&self, offered: Option<&PluginDigest>) -> Option<&Quarantined> {
+        let offered = offered.filter(|_| self.policy.enabled)?;
+        let is_active = self.active.as_ref().is_some_and(|active| active.digest == *offered);
+        self.quarantine.get(offered).filter(|_| !is_active)
+    }
+
+    /// The version of all shards but a canary.
+    pub fn active(&self) -> Option<&PluginDigest> {
+        self.active.as_ref().map(|active| &active.digest)
+    }
+
+    /// What is quarantined.
+    pub fn quarantined(&self) -> impl Iterator<Item = &Quarantined> {
+        self.quarantine.iter()
+    }
+
+    /// The version that waits for its turn in the fleet.
+    pub fn waiting(&self) -> Option<&PluginDigest> {
+        let waiting = self.candidate.as_ref().filter(|candidate| candidate.phase == Phase::Waiting);
+        waiting.map(|candidate| &candidate.digest)
+    }
+}
+
+impl Active {
+    fn row(&self) -> VersionRow {
+        let (state, reason) = match (&self.trouble, &self.probation) {
+            (Some(trouble), _) => (RolloutState::CrashLooping, Some(trouble.as_str())),
+            (None, Some(_)) => (RolloutState::Probation, None),
+            (None, None) => (RolloutState::Active, None),
+        };
+        row(&self.digest, &state, self.since_ms, reason)
+    }
+}
+
+impl Candidate {
+    fn row(&self) -> VersionRow {
+        let (state, reason) = match &self.phase {
+            Phase::Waiting => (RolloutState::Waiting, Some("for its turn in the fleet")),
+            Phase::Probing { trouble, .. } => (RolloutState::Probing, trouble.as_deref()),
+            Phase::Canary { site: None } => (RolloutState::Probing, Some("waits for a shard that has records for it")),
+            Phase::Canary { site: Some(site) } => (RolloutState::Canary { shard: site.shard.clone() }, None),
+            Phase::Verifying { site, fault } => {
+                (RolloutState::Canary { shard: site.shard.clone() }, Some(fault.reason.as_str()))
+            }
+        };
+        row(&self.digest, &state, self.since_ms, reason)
+    }
+}
+
+fn row(digest: &PluginDigest, state: &RolloutState, since_ms: u64, reason: Option<&str>) -> VersionRow {
+    let reason = reason.map(|reason| reason.chars().take(REASON_CHARS_MAX).collect());
+    VersionRow { digest: digest.clone(), state: state.to_string(), since_ms, reason }
+}

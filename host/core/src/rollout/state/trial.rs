@@ -1,0 +1,273 @@
+//! What the trial of a version finds, and what follows.
+
+use std::time::Duration;
+
+use super::{Active, At, Candidate, Change, Fault, Phase, Probation, Probe, Rollout, Site, probing};
+use crate::plugin::PluginDigest;
+use crate::rollout::judge::{Judgement, Passed, Regression, judge_trial};
+use crate::rollout::policy::PROBATION_STRIKES;
+use crate::rollout::quarantine::Quarantined;
+use crate::rollout::track::Sample;
+
+/// Deaths in a row from which on a version is said to loop: one or two are mended by the next instance.
+const LOOP_DEATHS: u32 = 3;
+/// How long to wait before a probe that could not be made is made again: what is missing (memory of the host, a grant) comes
+/// back by itself, or by somebody's hand.
+const PROBE_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+impl Rollout {
+    /// Lets time have its say.
+    pub fn tick(&mut self, at: At) {
+        self.quarantine.expire(at.wall_ms, self.policy.quarantine_for);
+        if let Some(candidate) = &mut self.candidate
+            && candidate.phase == Phase::Waiting
+            && at.now.since(candidate.offered_at) >= self.policy.share_wait
+        {
+            candidate.phase = probing(at.now, None);
+            self.revision += 1;
+        }
+        self.judge_candidate(at);
+        let batches = self.policy.canary_batches;
+        if let Some(active) = &mut self.active
+            && active.track.batches >= batches
+            && active.probation.as_ref().is_some_and(|probation| probation.is_over(at))
+        {
+            active.probation = None;
+            active.since_ms = at.wall_ms;
+            let digest = active.digest.clone();
+            self.change(Change::Proven(digest));
+        }
+    }
+
+    /// It is this host's turn to try the version.
+    pub fn let_start(&mut self, digest: &PluginDigest, at: At) {
+        if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.digest == *digest)
+            && candidate.phase == Phase::Waiting
+        {
+            candidate.phase = probing(at.now, None);
+            self.revision += 1;
+        }
+    }
+
+    /// How the probe ended.
+    pub fn probed(&mut self, digest: &PluginDigest, result: Probe, at: At) {
+        let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.digest == *digest) else { return };
+        match result {
+            Probe::Started => {
+                candidate.phase = Phase::Canary { site: None };
+                candidate.tried_since = at.now;
+                self.revision += 1;
+            }
+            Probe::Failed(reason) => self.reject(Regression::DoesNotStart { reason }, at),
+            Probe::NotMade(reason) => candidate.phase = probing(at.now + PROBE_AGAIN_AFTER, Some(reason)),
+        }
+    }
+
+    /// An instance of a version started.
+    pub fn started(&mut self, digest: &PluginDigest) {
+        self.last_started = Some(digest.clone());
+        if let Some(active) = self.active.as_mut().filter(|active| active.digest == *digest) {
+            active.has_started = true;
+        }
+    }
+
+    /// An instance of a version could not be made on a shard, for a reason of the version's own.
+    pub fn did_not_start(&mut self, site: &Site, digest: &PluginDigest, reason: String, at: At) {
+        if self.candidate.as_ref().is_some_and(|candidate| candidate.digest == *digest) {
+            return self.reject(Regression::DoesNotStart { reason }, at);
+        }
+        let Some(active) = &mut self.active else { return };
+        if active.digest != *digest {
+            // The version before cannot tell whose fault it was.
+            return self.abandon(site);
+        }
+        if active.probation.is_some() {
+            return self.reject(Regression::DoesNotStart { reason }, at);
+        }
+        active.died(reason);
+    }
+
+    /// A version handled a batch.
+    pub fn handled(&mut self, digest: &PluginDigest, sample: Sample, at: At) {
+        if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.digest == *digest) {
+            candidate.track.handled(sample);
+            self.judge_candidate(at);
+        } else if let Some(active) = self.active.as_mut().filter(|active| active.digest == *digest) {
+            active.track.handled(sample);
+            (active.deaths, active.trouble) = (0, None);
+        }
+    }
+
+    /// A version failed on a shard. Whether that is to be verified: the shard's role is then the version before it, and
+    /// what was delivered goes to that one, held against no record.
+    pub fn failed(&mut self, site: &Site, digest: &PluginDigest, fault: Fault) -> bool {
+        if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.digest == *digest) {
+            candidate.track.failed(fault.kind);
+            let reason = fault.reason.clone();
+            candidate.phase = Phase::Verifying { site: site.clone(), fault };
+            self.change(Change::Suspected(digest.clone(), site.clone(), reason));
+            return true;
+        }
+        let Some(active) = self.active.as_mut().filter(|active| active.digest == *digest) else { return false };
+        active.track.failed(fault.kind);
+        if let Some(probation) = &mut active.probation {
+            let reason = fault.reason.clone();
+            probation.verifying.insert(site.clone(), Some(fault));
+            self.change(Change::Suspected(digest.clone(), site.clone(), reason));
+            return true;
+        }
+        if fault.is_deadly {
+            active.died(fault.reason);
+        }
+        false
+    }
+
+    /// Takes in a failure that is not to be verified, since the version before failed on these records too.
+    pub fn failed_again(&mut self, digest: &PluginDigest, fault: Fault) {
+        if let Some(active) = self.active.as_mut().filter(|active| active.digest == *digest) {
+            active.track.failed(fault.kind);
+            if fault.is_deadly {
+                active.died(fault.reason);
+            }
+        }
+    }
+
+    /// The version before got what the newer one failed on: whether it handled it.
+    pub fn verified(&mut self, site: &Site, is_handled: bool, at: At) {
+        if let Some(Candidate { digest, phase, .. }) = &mut self.candidate
+            && let Phase::Verifying { site: claimed, fault } = &*phase
+            && claimed == site
+        {
+            if is_handled {
+                let (kind, reason) = (fault.kind, fault.reason.clone());
+                return self.reject(Regression::Fails { kind, reason, times: 1 }, at);
+            }
+            let digest = digest.clone();
+            *phase = Phase::Canary { site: None };
+            if let Some(probation) = self.active.as_mut().and_then(|active| active.probation.as_mut()) {
+                // The version that judged deals with them.
+                probation.verifying.insert(site.clone(), None);
+            }
+            return self.change(Change::Cleared(digest, site.clone()));
+        }
+        let Some(active) = &mut self.active else { return };
+        let digest = active.digest.clone();
+        let Some(probation) = &mut active.probation else { return };
+        let Some(fault) = probation.verifying.get_mut(site).and_then(Option::take) else { return };
+        if !is_handled {
+            return self.change(Change::Cleared(digest, site.clone()));
+        }
+        probation.verifying.remove(site);
+        probation.strikes += 1;
+        if probation.strikes >= PROBATION_STRIKES {
+            let Fault { kind, reason, .. } = fault;
+            let times = probation.strikes;
+            return self.reject_active(Regression::Fails { kind, reason, times }, at);
+        }
+        self.revision += 1;
+    }
+
+    /// The records that were failed by their own fault on a shard are settled: it runs what the others run again.
+    pub fn settled(&mut self, site: &Site) {
+        let probation = self.active.as_mut().and_then(|active| active.probation.as_mut());
+        if let Some(probation) = probation
+            && probation.verifying.get(site) == Some(&None)
+        {
+            probation.verifying.remove(site);
+            self.revision += 1;
+        }
+    }
+
+    fn judge_candidate(&mut self, at: At) {
+        let (Some(active), Some(candidate)) = (&self.active, &self.candidate) else { return };
+        if !matches!(candidate.phase, Phase::Canary { .. }) {
+            return;
+        }
+        let tried_for = at.now.since(candidate.tried_since);
+        match judge_trial(&active.track, &candidate.track, &self.policy, tried_for) {
+            Judgement::Continue => {}
+            Judgement::Promote(passed) => self.promote(passed, at),
+            Judgement::RollBack(regression) => self.reject(regression, at),
+        }
+    }
+
+    fn promote(&mut self, passed: Passed, at: At) {
+        let (Some(candidate), Some(before)) = (self.candidate.take(), self.active.take()) else { return };
+        let digest = candidate.digest;
+        self.activate(digest.clone(), Some(before.proven().clone()), at);
+        if let Some(active) = &mut self.active {
+            // The probe started, at least.
+            active.has_started = true;
+            active.track = candidate.track;
+        }
+        self.change(Change::Promoted(digest, passed));
+    }
+
+    /// Quarantines the version under trial, or else the one in probation.
+    fn reject(&mut self, regression: Regression, at: At) {
+        let Some(candidate) = self.candidate.take() else { return self.reject_active(regression, at) };
+        self.quarantine_for(candidate.digest, regression, at);
+    }
+
+    fn reject_active(&mut self, regression: Regression, at: At) {
+        let Some(active) = self.active.take() else { return };
+        let Some(probation) = &active.probation else { return self.active = Some(active) };
+        self.activate(probation.last_good.clone(), None, at);
+        if let Some(back) = &mut self.active {
+            back.has_started = true;
+        }
+        self.quarantine_for(active.digest, regression, at);
+    }
+
+    fn quarantine_for(&mut self, digest: PluginDigest, regression: Regression, at: At) {
+        let (host, reason) = (self.host.clone(), regression.to_string());
+        self.quarantine.add(Quarantined { digest: digest.clone(), host, reason, at_ms: at.wall_ms });
+        self.change(Change::RolledBack(digest, regression));
+    }
+
+    /// Takes in what another host quarantined, or this one before a restart.
+    pub fn learn(&mut self, entry: &Quarantined, at: At) {
+        let is_over = entry.is_expired(at.wall_ms, self.policy.quarantine_for);
+        if !self.policy.enabled || is_over || self.quarantine.get(&entry.digest).is_some() {
+            return;
+        }
+        self.quarantine.add(entry.clone());
+        if self.candidate.as_ref().is_some_and(|candidate| candidate.digest == entry.digest) {
+            self.withdraw();
+        }
+        let active = self.active.as_ref().filter(|active| active.digest == entry.digest);
+        if let Some(probation) = active.and_then(|active| active.probation.as_ref()) {
+            let (last_good, digest) = (probation.last_good.clone(), entry.digest.clone());
+            self.activate(last_good, None, at);
+            self.change(Change::Withdrawn(digest));
+        }
+    }
+
+    /// Lets a version out of quarantine.
+    pub fn release(&mut self, digest: &PluginDigest) {
+        if self.quarantine.release(digest) {
+            self.change(Change::Released(digest.clone()));
+        }
+    }
+}
+
+impl Probation {
+    /// Also needs batches: time alone proves nothing of a version that got no records.
+    fn is_over(&self, at: At) -> bool {
+        self.until <= at.now && self.verifying.is_empty()
+    }
+}
+
+impl Active {
+    /// The version to go back to from one that follows this one.
+    pub(super) fn proven(&self) -> &PluginDigest {
+        self.probation.as_ref().map_or(&self.digest, |probation| &probation.last_good)
+    }
+
+    fn died(&mut self, reason: String) {
+        self.deaths = self.deaths.saturating_add(1);
+        if self.deaths >= LOOP_DEATHS {
+            self.trouble = Some(reason);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! One shard's part in the trial of a version: what the version fails on is no record's fault until the one before it has
+//! failed on it too.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_core::pipeline::{Blame, Verdict};
+use shardmill_core::plugin::{PluginDigest, ProcessorError};
+use shardmill_core::ports::ProcessorFactory;
+use shardmill_core::rollout::{At, Fault, Probe, Sample, Site};
+use shardmill_core::stream::{Position, Record};
+
+use super::consumer::{Consumer, ConsumerPorts};
+use crate::rollout::RolloutView;
+
+/// What a consumer knows of trials on its shard. Leaves the rollout when dropped.
+pub(super) struct Trial {
+    rollout: RolloutView,
+    site: Site,
+    /// What a version failed on, until the one before it has tried.
+    suspects: Option<Suspects>,
+    /// Records that the version before failed on too: they are held against no version until they are settled.
+    excused: BTreeSet<Position>,
+    /// The shard takes no part in trials any more.
+    sits_out: bool,
+    /// A version that did not start here; not made again until another has taken over.
+    refused: Option<PluginDigest>,
+    /// The version that failed attempts were counted for.
+    charged: Option<PluginDigest>,
+}
+
+struct Suspects {
+    failed_by: PluginDigest,
+    positions: BTreeSet<Position>,
+}
+
+impl Trial {
+    pub(super) fn new(rollout: RolloutView, site: Site) -> Self {
+        Self { rollout, site, suspects: None, excused: BTreeSet::new(), sits_out: false, refused: None, charged: None }
+    }
+
+    pub(super) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// The version did not start here.
+    pub(super) fn refuse(&mut self, digest: &PluginDigest) {
+        self.refused = Some(digest.clone());
+    }
+
+    /// Whether the version did not start here, lately.
+    pub(super) fn has_refused(&self, digest: &PluginDigest) -> bool {
+        self.refused.as_ref() == Some(digest)
+    }
+
+    /// Another version has taken over: what was refused before may be tried again if it is offered again.
+    pub(super) fn forget_refusal(&mut self) {
+        self.refused = None;
+    }
+
+    /// Whether this is the first time that attempts are counted for this version, which is the active one.
+    pub(super) fn charge(&mut self, digest: &PluginDigest) -> bool {
+        let is_new = self.charged.as_ref() != Some(digest);
+        self.charged = Some(digest.clone());
+        is_new
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        self.rollout.tell(|rollout| rollout.leave(&self.site));
+    }
+}
+
+impl ConsumerPorts {
+    /// Returns once another version is on offer, or it may be this shard's turn to run another. Cancel-safe.
+    pub(super) async fn version_news(&mut self) {
+        tokio::select! {
+            Ok(()) = self.versions.changed() => {}
+            () = self.rollout.changed() => {}
+        }
+    }
+}
+
+impl Consumer {
+    pub(super) fn at(&self) -> At {
+        At { now: self.ports.clock.now(), wall_ms: self.ports.clock.wall_ms() }
+    }
+
+    /// Whether this shard can tell anything of a version: it has something to deliver, and no records that failed by their
+    /// own fault.
+    pub(super) fn may_try(&mut self) -> bool {
+        if !self.trial.excused.is_empty() {
+            let retries = &self.retries;
+            self.trial.excused.retain(|position| retries.has_failed(position));
+            if self.trial.excused.is_empty() {
+                self.ports.rollout.tell(|rollout| rollout.settled(&self.trial.site));
+            }
+        }
+        // Records that wait for their next try are tried at once by another version.
+        let has_records =
+            !self.retries.is_clear() || self.buffer.has_again() || self.buffer.is_batch_due(&self.options.batches);
+        let is_out = self.trial.sits_out || !self.trial.excused.is_empty();
+        !is_out && (has_records || self.retries.halted.is_some())
+    }
+
+    /// What the shard found out tells nothing: another one goes on with the trial.
+    pub(super) fn leave_trial(&mut self) {
+        self.trial.sits_out = true;
+        self.trial.suspects = None;
+        self.ports.rollout.tell(|rollout| rollout.abandon(&self.trial.site));
+    }
+
+    /// Tells how a delivery to the live version went. Whether its failure is to be verified: then it is held against no
+    /// record, and the instance is gone.
+    pub(super) fn report_to_rollout(&mut self, records: &[Record], verdict: &Verdict, took: Duration) -> bool {
+        if verdict.failure.as_ref().is_some_and(|failure| failure.of == Blame::Host) {
+            return false;
+        }
+        let (digest, at) = (self.instance.digest().clone(), self.at());
+        let mut blamed = blamed(records, verdict);
+        self.verify(records, &blamed, &digest, at);
+        let Some(failure) = &verdict.failure else {
+            let memory_bytes = self.instance.memory_bytes();
+            let sample = Sample { records: records.len() as u64, took, memory_bytes };
+            self.ports.rollout.tell(|rollout| rollout.handled(&digest, sample, at));
+            return false;
+        };
+        let fault = Fault { kind: failure.kind, reason: failure.reason.clone(), is_deadly: !self.instance.is_alive() };
+        let excused = &self.trial.excused;
+        let is_excused = match failure.of {
+            // Of which record it is nobody knows: it may be one of these.
+            Blame::Batch => !blamed.is_disjoint(excused),
+            Blame::Records | Blame::Host => blamed.is_subset(excused),
+        };
+        if is_excused || self.trial.suspects.is_some() || self.trial.sits_out {
+            self.ports.rollout.tell(|rollout| rollout.failed_again(&digest, fault));
+            return false;
+        }
+        if !self.ports.rollout.tell(|rollout| rollout.failed(&self.trial.site, &digest, fault)) {
+            return false;
+        }
+        blamed.retain(|position| !self.trial.excused.contains(position));
+        self.trial.suspects = Some(Suspects { failed_by: digest, positions: blamed });
+        // Whatever it made of these records must reach neither its state nor what it would emit at the end.
+        self.instance.kill();
+        true
+    }
+
+    /// If this delivery was to the version before the one that failed, it shows whose fault that was.
+    fn verify(&mut self, records: &[Record], blamed: &BTreeSet<Position>, digest: &PluginDigest, at: At) {
+        let Some(mut suspects) = self.trial.suspects.take() else { return };
+        if suspects.failed_by == *digest {
+            // The shard could not go back to the version before: what it saw tells nothing.
+            self.ports.rollout.tell(|rollout| rollout.abandon(&self.trial.site));
+            return;
+        }
+        if !suspects.positions.is_disjoint(blamed) {
+            self.trial.excused.extend(suspects.positions.intersection(blamed).cloned());
+            self.ports.rollout.tell(|rollout| rollout.verified(&self.trial.site, false, at));
+            return;
+        }
+        suspects.positions.retain(|position| records.iter().all(|record| record.position != *position));
+        if suspects.positions.is_empty() {
+            self.ports.rollout.tell(|rollout| rollout.verified(&self.trial.site, true, at));
+        } else {
+            self.trial.suspects = Some(suspects);
+        }
+    }
+
+    /// Makes a throw-away instance of a version, which loads the shard's state, and tells how that went.
+    pub(super) async fn probe(&mut self, version: &Arc<dyn ProcessorFactory>) {
+        let mut probe = self.instance.with_version(Arc::clone(version));
+        if let Err(error) = probe.fits()
+            && !self.trial.has_refused(version.digest())
+        {
+            self.refused(version, &error);
+            self.trial.refuse(version.digest());
+        }
+        let result = match (probe.fits(), self.state_to_load().await) {
+            (Err(error), _) | (Ok(()), Err(error)) => Probe::NotMade(error.to_string()),
+            (Ok(()), Ok(state)) => match probe.ensure(state).await {
+                // Or there is no memory for one more: the canary has to do, which takes its predecessor's.
+                Ok(()) | Err(ProcessorError::HostMemory { .. }) => Probe::Started,
+                Err(error) if error.is_hosts() => Probe::NotMade(error.to_string()),
+                Err(error) => {
+                    self.refused(version, &error);
+                    Probe::Failed(error.to_string())
+                }
+            },
+        };
+        probe.kill();
+        let at = self.at();
+        self.ports.rollout.tell(|rollout| rollout.probed(version.digest(), result, at));
+    }
+}
+
+/// The records that a failure may be of.
+fn blamed(records: &[Record], verdict: &Verdict) -> BTreeSet<Position> {
+    match verdict.failure.as_ref().map(|failure| failure.of) {
+        None | Some(Blame::Host) => BTreeSet::new(),
+        Some(Blame::Batch) => records.iter().map(|record| record.position.clone()).collect(),
+        Some(Blame::Records) => verdict.rulings.iter().map(|ruling| records[ruling.index].position.clone()).collect(),
+    }
+}

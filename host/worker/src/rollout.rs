@@ -1,0 +1,190 @@
+//! The versions of one plugin on this host: the pure state machine, the compiled versions that it speaks of, and those who
+//! wait for its word.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use shardmill_core::lease::WorkerId;
+use shardmill_core::plugin::{PluginDigest, PluginName};
+use shardmill_core::ports::ProcessorFactory;
+use shardmill_core::rollout::{At, Change, Role, Rollout, RolloutPolicy, Site};
+use tokio::sync::watch;
+
+use crate::metrics;
+
+type Version = Arc<dyn ProcessorFactory>;
+
+/// Compiled versions that are kept before those are dropped that nobody needs: what runs, what ran before, what is tried,
+/// what started last, what is on offer.
+const VERSIONS_KEPT: usize = 5;
+
+/// Shared by all shards that a plugin serves on a host, on whatever stream. Cheap to clone.
+#[derive(Clone)]
+pub struct SharedRollout {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    plugin: PluginName,
+    // Every consumer of the plugin asks it between batches; never held across an await.
+    inner: Mutex<Inner>,
+    revision: watch::Sender<u64>,
+}
+
+struct Inner {
+    rollout: Rollout,
+    versions: HashMap<PluginDigest, Version>,
+}
+
+/// What a shard is to do about versions.
+pub(crate) enum Assigned {
+    /// Run this one, which is the active one or is being tried.
+    Run { version: Version, is_active: bool },
+    /// See whether this one starts, and ask again.
+    Probe(Version),
+}
+
+/// One consumer's sight of it.
+pub(crate) struct RolloutView {
+    shared: SharedRollout,
+    revision: watch::Receiver<u64>,
+}
+
+impl SharedRollout {
+    /// Nothing runs yet.
+    pub fn new(plugin: PluginName, worker: WorkerId, policy: RolloutPolicy) -> Self {
+        let inner = Inner { rollout: Rollout::new(worker, policy), versions: HashMap::new() };
+        let shared = Shared { plugin, inner: Mutex::new(inner), revision: watch::channel(0).0 };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Goes by another policy from now on.
+    pub fn set_policy(&self, policy: RolloutPolicy) {
+        self.tell(|rollout| rollout.set_policy(policy));
+    }
+
+    pub(crate) fn view(&self) -> RolloutView {
+        RolloutView { shared: self.clone(), revision: self.shared.revision.subscribe() }
+    }
+
+    /// What the shard at `site` is to run, where `offered` is the newest version; see [`Rollout::role`].
+    pub(crate) fn assign(&self, site: &Site, offered: &Version, may_try: bool, at: At) -> Assigned {
+        self.act(|inner| {
+            if !inner.versions.contains_key(offered.digest()) {
+                inner.versions.insert(offered.digest().clone(), Arc::clone(offered));
+            }
+            let role = inner.rollout.role(site, offered.digest(), may_try, at);
+            inner.forget_unneeded(offered.digest());
+            let version = |digest| Arc::clone(inner.versions.get(&digest).unwrap_or(offered));
+            match role {
+                Role::Run(digest) => {
+                    let is_active = inner.rollout.active() == Some(&digest);
+                    Assigned::Run { version: version(digest), is_active }
+                }
+                Role::Probe(digest) => Assigned::Probe(version(digest)),
+            }
+        })
+    }
+
+    /// The last version that started on any shard of this host.
+    pub(crate) fn last_started(&self) -> Option<Version> {
+        self.act(|inner| inner.versions.get(inner.rollout.last_started()?).cloned())
+    }
+
+    /// Asks or tells the state machine; what follows is logged, counted, and told to those who wait.
+    pub(crate) fn tell<T>(&self, act: impl FnOnce(&mut Rollout) -> T) -> T {
+        self.act(|inner| act(&mut inner.rollout))
+    }
+
+    fn act<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
+        let (answer, changes, revision) = {
+            let mut inner = self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let answer = act(&mut inner);
+            (answer, inner.rollout.take_changes(), inner.rollout.revision())
+        };
+        for change in &changes {
+            self.report(change);
+        }
+        self.shared.revision.send_if_modified(|told| std::mem::replace(told, revision) != revision);
+        answer
+    }
+
+    fn report(&self, change: &Change) {
+        let plugin = &self.shared.plugin;
+        let word = match change {
+            Change::Offered(digest) => {
+                tracing::info!(%plugin, %digest, "new version on offer");
+                "offered"
+            }
+            Change::Canary(digest, site) => {
+                tracing::info!(%plugin, %digest, %site, "one shard tries the new version");
+                "canary"
+            }
+            Change::Suspected(digest, site, reason) => {
+                tracing::warn!(%plugin, %digest, %site, reason, "the version failed, the one before it gets the same records");
+                "suspected"
+            }
+            Change::Cleared(digest, site) => {
+                tracing::info!(%plugin, %digest, %site, "the version before failed on them too, so it is the records' own fault");
+                "cleared"
+            }
+            Change::Promoted(digest, why) => {
+                tracing::info!(%plugin, %digest, %why, "version promoted to all shards");
+                "promoted"
+            }
+            Change::Proven(digest) => {
+                tracing::info!(%plugin, %digest, "probation is over, the version before is not kept any more");
+                "proven"
+            }
+            Change::RolledBack(digest, why) => {
+                tracing::error!(%plugin, %digest, cause = why.kind(), %why, "version rolled back and quarantined");
+                let labels = [("plugin", plugin.to_string()), ("cause", why.kind().to_owned())];
+                ::metrics::counter!(metrics::ROLLBACKS, &labels).increment(1);
+                "rolled-back"
+            }
+            Change::Withdrawn(digest) => {
+                tracing::info!(%plugin, %digest, "version not tried any more");
+                "withdrawn"
+            }
+            Change::Released(digest) => {
+                tracing::info!(%plugin, %digest, "version released from quarantine");
+                "released"
+            }
+        };
+        let labels = [("plugin", plugin.to_string()), ("change", word.to_owned())];
+        ::metrics::counter!(metrics::ROLLOUT_CHANGES, &labels).increment(1);
+    }
+}
+
+impl Inner {
+    fn forget_unneeded(&mut self, offered: &PluginDigest) {
+        if self.versions.len() > VERSIONS_KEPT {
+            let rollout = &self.rollout;
+            self.versions.retain(|digest, _| digest == offered || rollout.needed().any(|needed| needed == digest));
+        }
+    }
+}
+
+impl RolloutView {
+    /// Returns once a shard's role may have changed since the last call, or since this sight began. Cancel-safe.
+    pub(crate) async fn changed(&mut self) {
+        if self.revision.changed().await.is_err() {
+            // Only with the host.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Clone for RolloutView {
+    fn clone(&self) -> Self {
+        self.shared.view()
+    }
+}
+
+impl std::ops::Deref for RolloutView {
+    type Target = SharedRollout;
+
+    fn deref(&self) -> &SharedRollout {
+        &self.shared
+    }
+}

@@ -1,0 +1,169 @@
+//! What the fleet knows of versions: told and learnt at each look.
+
+use std::collections::BTreeMap;
+
+use shardmill_core::fleet::{FleetRows, WorkerRow};
+use shardmill_core::plugin::PluginDigest;
+use shardmill_core::ports::StoreError;
+use shardmill_core::rollout::{At, ENTRIES_MAX, Quarantined, RolloutState, VersionRow, live_versions, may_start};
+use shardmill_core::time::Moment;
+
+use super::Worker;
+use crate::metrics;
+use crate::status::{SwapRefusal, VersionStatus};
+
+/// Looks in a row that must miss a quarantined version before it counts as released: a look may be stale.
+const MISSING_LOOKS: u32 = 3;
+/// How long hosts may run different versions before that is logged, and how long until it is logged again: a rollout takes
+/// this long.
+const MIXED_FOR: std::time::Duration = std::time::Duration::from_mins(1);
+const MIXED_AGAIN: std::time::Duration = std::time::Duration::from_mins(15);
+
+/// What a worker remembers of the fleet's versions from look to look.
+#[derive(Default)]
+pub(super) struct FleetVersions {
+    /// Quarantined versions that were in the table, and for how many looks they have not been there.
+    written: BTreeMap<String, u32>,
+    mixed_since: Option<Moment>,
+    mixed_told: Option<Moment>,
+}
+
+impl Worker {
+    /// Learns which versions are bad, tells which this host found bad, and shows what everybody runs.
+    pub(super) async fn share_versions(&mut self) {
+        let at = self.at();
+        self.learn_quarantine(at);
+        if let Err(error) = self.write_quarantine(at).await {
+            tracing::debug!(%error, "a bad version could not be written down, trying again at the next look");
+        }
+        let rollout = self.ports.rollout.clone();
+        rollout.tell(|rollout| rollout.tick(at));
+        if let Some(digest) = rollout.tell(|rollout| rollout.waiting().cloned()) {
+            let rows: Vec<&WorkerRow> = self.observed.fleet.workers.iter().filter(|row| self.is_alive(row)).collect();
+            let share = rollout.tell(|rollout| rollout.policy().share);
+            if may_start(&self.options.worker, &digest, &rows, share) {
+                rollout.tell(|rollout| rollout.let_start(&digest, at));
+            }
+        }
+        self.show_versions(&rollout.tell(|rollout| rollout.rows()), at);
+    }
+
+    pub(super) fn at(&self) -> At {
+        At { now: self.ports.clock.now(), wall_ms: self.ports.clock.wall_ms() }
+    }
+
+    fn is_alive(&self, row: &WorkerRow) -> bool {
+        self.observed_workers().iter().any(|worker| worker.id == row.worker && worker.is_alive)
+    }
+
+    fn learn_quarantine(&mut self, at: At) {
+        let Self { ports, observed, versions, .. } = self;
+        let listed = &observed.fleet.quarantined;
+        for entry in listed {
+            versions.written.insert(entry.digest.as_str().to_owned(), 0);
+            ports.rollout.tell(|rollout| rollout.learn(entry, at));
+        }
+        let mut released = Vec::new();
+        versions.written.retain(|digest, missing| {
+            let is_listed = listed.iter().any(|entry| entry.digest.as_str() == digest);
+            *missing = if is_listed { 0 } else { *missing + 1 };
+            let is_released = *missing >= MISSING_LOOKS;
+            released.extend(PluginDigest::from_hex(digest).filter(|_| is_released));
+            !is_released
+        });
+        for digest in released {
+            ports.rollout.tell(|rollout| rollout.release(&digest));
+        }
+    }
+
+    /// Writes what this host found out and the table does not have; makes room for it if there is none.
+    async fn write_quarantine(&mut self, at: At) -> Result<(), StoreError> {
+        let mine = |entry: &&Quarantined| {
+            entry.host == self.options.worker && !self.versions.written.contains_key(entry.digest.as_str())
+        };
+        let (new, lifetime): (Vec<Quarantined>, _) = self
+            .ports
+            .rollout
+            .tell(|rollout| (rollout.quarantined().filter(mine).cloned().collect(), rollout.policy().quarantine_for));
+        if new.is_empty() {
+            return Ok(());
+        }
+        let mut listed: Vec<&Quarantined> = self.observed.fleet.quarantined.iter().collect();
+        listed.sort_by_key(|entry| entry.at_ms);
+        let over = (listed.len() + new.len()).saturating_sub(ENTRIES_MAX);
+        let is_old = |index: usize, entry: &Quarantined| index < over || entry.is_expired(at.wall_ms, lifetime);
+        for (index, entry) in listed.into_iter().enumerate() {
+            if is_old(index, entry) {
+                self.ports.coordinator.release_version(&entry.digest).await?;
+            }
+        }
+        for entry in new {
+            self.ports.coordinator.quarantine(&entry).await?;
+            self.versions.written.insert(entry.digest.as_str().to_owned(), 0);
+        }
+        Ok(())
+    }
+
+    fn show_versions(&mut self, rows: &[VersionRow], at: At) {
+        let plugin = self.options.plugin.to_string();
+        for word in RolloutState::WORDS {
+            let count = rows.iter().filter(|row| row.state.split('(').next() == Some(word)).count();
+            let labels = [("plugin", plugin.clone()), ("state", word.to_owned())];
+            ::metrics::gauge!(metrics::VERSIONS, &labels).set(count as f64);
+        }
+        let observed = self.observed_workers();
+        let is_alive = |id: &_| observed.iter().any(|worker| worker.id == *id && worker.is_alive);
+        let fleet: BTreeMap<String, Vec<String>> = live_versions(&self.observed.fleet.workers, is_alive)
+            .into_iter()
+            .map(|(digest, hosts)| (digest.to_owned(), hosts.into_iter().map(ToString::to_string).collect()))
+            .collect();
+        ::metrics::gauge!(metrics::FLEET_VERSIONS, "plugin" => plugin).set(fleet.len() as f64);
+        self.note_mixed(&fleet, at);
+        let refused = rows.iter().find(|row| row.state == RolloutState::Quarantined.word());
+        let refused = refused.map(|row| SwapRefusal {
+            digest: Some(row.digest.as_str().to_owned()),
+            reason: row.reason.clone().unwrap_or_default(),
+        });
+        let versions = rows.iter().map(VersionStatus::of).collect();
+        self.status.update(|status| {
+            status.versions = versions;
+            status.fleet_versions = fleet;
+            status.refused = refused.or_else(|| status.refused.take());
+        });
+    }
+
+    /// Logs that hosts run different versions, once that lasts.
+    fn note_mixed(&mut self, fleet: &BTreeMap<String, Vec<String>>, At { now, .. }: At) {
+        let memory = &mut self.versions;
+        if fleet.len() < 2 {
+            (memory.mixed_since, memory.mixed_told) = (None, None);
+            return;
+        }
+        let since = *memory.mixed_since.get_or_insert(now);
+        let is_due = memory.mixed_told.is_none_or(|told| now.since(told) >= MIXED_AGAIN);
+        if now.since(since) >= MIXED_FOR && is_due {
+            memory.mixed_told = Some(now);
+            let hosts: Vec<String> =
+                fleet.iter().map(|(digest, hosts)| format!("{:.12}: {}", digest, hosts.join(", "))).collect();
+            let plugin = &self.options.plugin;
+            tracing::warn!(%plugin, versions = hosts.join("; "), "the hosts of the fleet run different versions");
+        }
+    }
+
+    /// Why the version on offer must not be run, if the fleet found it bad and this host has no other.
+    pub(super) fn blocked(&mut self, fleet: &FleetRows) -> Option<Quarantined> {
+        let offered = self.ports.versions.borrow().digest().clone();
+        let at = self.at();
+        self.ports.rollout.tell(|rollout| {
+            match fleet.quarantined.iter().find(|entry| entry.digest == offered) {
+                Some(entry) => {
+                    rollout.learn(entry, at);
+                    self.versions.written.insert(offered.as_str().to_owned(), 0);
+                }
+                None if self.versions.written.remove(offered.as_str()).is_some() => rollout.release(&offered),
+                None => {}
+            }
+            rollout.blocked(Some(&offered)).filter(|_| rollout.active().is_none()).cloned()
+        })
+    }
+}
