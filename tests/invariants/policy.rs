@@ -9,6 +9,7 @@ const ARRIVAL_ERROR: Micros = 1_000_000;
 
 /// What was decided about records that fail. The default tries for ever, and later records wait.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a decision of its own")]
 pub struct Policy {
     /// Own attempts of a record after which it is given up.
     pub attempts: Option<u32>,

@@ -293,13 +293,15 @@ async fn hosts_wait_until_those_whose_turn_it_is_run_the_version() {
         fleet.coordinator.rows().workers.iter().filter(|row| !row.versions.is_empty()).count() == 2
     })
     .await;
-    hosts.iter().for_each(|host| host.offer(NativePlugin::echo(2)));
+    for host in &hosts {
+        host.offer(NativePlugin::echo(2));
+    }
     let waits = |host: &TestHost| states(host).contains(&"waiting".to_owned());
     until("one waits", || hosts.iter().filter(|host| waits(host)).count() == 1).await;
     let runs = |host: &TestHost| {
         host.status.snapshot().versions.first().is_some_and(|version| version.digest == digest(2).as_str())
     };
-    until("the other runs it", || hosts.iter().any(|host| runs(host))).await;
+    until("the other runs it", || hosts.iter().any(&runs)).await;
     assert!(!hosts.iter().all(runs));
     assert_eq!(hosts[0].status.snapshot().fleet_versions.len(), 1, "as told at the last beat, or two");
     until("then both", || hosts.iter().all(runs)).await;

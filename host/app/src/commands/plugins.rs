@@ -183,7 +183,8 @@ fn as_text(reports: &[Report], wall_ms: u64) -> String {
         let running = report.hosts.iter().filter(|host| host.is_alive).filter_map(|host| host.versions.first());
         let digests: BTreeSet<&str> = running.map(|version| &version.digest[..12]).collect();
         let digests: Vec<&str> = digests.into_iter().collect();
-        text.push_str(&format!("\n\nhosts of {} run different versions: {}", report.application, digests.join(", ")));
+        let (application, digests) = (&report.application, digests.join(", "));
+        text.extend(["\n\nhosts of ", application, " run different versions: ", &digests]);
     }
     text
 }
