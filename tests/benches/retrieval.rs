@@ -56,7 +56,8 @@ async fn run() {
         memory(&rig, (KIB, 300_000), "4MiB").await;
         memory(&rig, (100 * KIB, 5_000), "4MiB").await;
         memory(&rig, (100 * KIB, 5_000), "256KiB").await;
-        // The same, of which all instances together may have but so much.
+        // An account has 1,000 shards.
+        let rig = Rig::start().await;
         budgeted(&rig, (KIB, 300_000), "256MiB").await;
         budgeted(&rig, (100 * KIB, 5_000), "256MiB").await;
     }
