@@ -16,7 +16,7 @@ const CONFIG: &str = "[batch]\nrecords = 100\n[reads]\ncalls-per-second = 50.0\n
                       dead-letter = \"letters\"\n[sinks.letters]\ntype = \"file\"\npath = \"letters.ndjson\"";
 
 fn digest_of(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(bytes))
 }
 
 /// The versions of the host, first what runs.

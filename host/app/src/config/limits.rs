@@ -23,9 +23,13 @@ pub(super) fn default_ceilings() -> GuestLimits {
         handles: 16 << 10,
         emit_bytes: 64 << 20,
         emit_count: 1_000_000,
+        state_bytes: STATE_BYTES_MAX,
         ..GuestLimits::default()
     }
 }
+
+/// An item of DynamoDB has 400 KB at most (AWS limit), with its names, the checkpoint and a digest.
+const STATE_BYTES_MAX: usize = 380 << 10;
 
 /// The section `[limits]`: for every plugin that says nothing else.
 #[derive(Debug, Default, Deserialize)]
@@ -41,6 +45,7 @@ pub(super) struct HostLimitsFile {
     handles: Option<usize>,
     emit_bytes: Option<ByteSize>,
     emit_count: Option<usize>,
+    state: Option<ByteSize>,
     log_line_bytes: Option<ByteSize>,
     log_lines_per_second: Option<u32>,
     log_burst: Option<u32>,
@@ -60,6 +65,7 @@ pub(super) struct LimitsFile {
     handles: Option<usize>,
     emit_bytes: Option<ByteSize>,
     emit_count: Option<usize>,
+    state: Option<ByteSize>,
 }
 
 /// A limit that a plugin may have of its own.
@@ -84,7 +90,7 @@ enum Place<'a> {
 
 const ABOVE_ZERO: (Amount, &str) = (1, "must be above zero");
 
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 9] = [
     Row {
         key: "memory",
         asked: |file| file.memory.map(|size| size.as_u64()),
@@ -132,6 +138,12 @@ const ROWS: [Row; 8] = [
         asked: |file| file.emit_count.map(|count| count as Amount),
         place: |limits| Place::Size(&mut limits.emit_count),
         least: (0, ""),
+    },
+    Row {
+        key: "state",
+        asked: |file| file.state.map(|size| size.as_u64()),
+        place: |limits| Place::Size(&mut limits.state_bytes),
+        least: ABOVE_ZERO,
     },
 ];
 
@@ -189,6 +201,7 @@ impl HostLimitsFile {
             handles: self.handles,
             emit_bytes: self.emit_bytes,
             emit_count: self.emit_count,
+            state: self.state,
         }
     }
 }
@@ -207,6 +220,9 @@ impl LimitsFile {
             if row.amount(&limits) < least {
                 return Err(Problem::new(row.key, why));
             }
+        }
+        if limits.state_bytes > STATE_BYTES_MAX {
+            return Err(Problem::new("state", "must be at most 380KiB: an item of DynamoDB holds no more"));
         }
         Ok(limits)
     }
