@@ -87,7 +87,7 @@ const FOUND_SOON: [(&str, &str, &str); 16] = [
     ("NeverOutOfAttempts", "S17", "5..8"),
     ("ParkedKeyFlows", "S7", "9..14"),
     ("DropsRestOfAggregate", "S8", "17..20"),
-    ("RenewsAtLatest", "S8", "31..32"),
+    ("RenewsAtLatest", "S8", "54..55"),
     ("StateWrittenApart", "S18", "35..36"),
     ("UnsavedStateIsForgotten", "S18", "6..7"),
 ];
