@@ -20,6 +20,7 @@ build_python() {
     "$tools/python/bin/pip" install --quiet -r python/requirements.txt
     (cd python && python3 -m unittest && "$tools/python/bin/componentize-py" \
         --wit-path ../../../wit --world plugin componentize app --output "$out/carriers-python.wasm")
+    cp python/carriers.toml "$out/carriers-python.toml"
 }
 
 build_javascript() {

@@ -162,7 +162,8 @@ typedef struct shardmill_processor_types_close_reason_t {
 // The host is going down. What was emitted is stored; records that were not committed are delivered again to
 // the next instance, wherever it runs.
 #define SHARDMILL_PROCESSOR_TYPES_CLOSE_REASON_SHUTDOWN 2
-// Another version of the plugin takes over, or the plugin was removed. As for `shutdown`.
+// Another version of the plugin takes over, the plugin was removed, or the host needs the memory for others. As
+// for `shutdown`.
 #define SHARDMILL_PROCESSOR_TYPES_CLOSE_REASON_RELOAD 3
 // A reason that this version of the contract does not know. Treat it as `lease-lost`.
 #define SHARDMILL_PROCESSOR_TYPES_CLOSE_REASON_OTHER 4

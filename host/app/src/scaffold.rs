@@ -96,7 +96,9 @@ impl Language {
     /// Where a file of the contract lies in a project, if it belongs into one of this language.
     fn place(self, path: &Path) -> Option<PathBuf> {
         if path.extension().is_some_and(|extension| extension == "wit") {
-            return Some(Path::new("wit").join(path));
+            // jco takes the only world that there is, whatever it is told; and what binds Go and C knows no other.
+            let is_for_others = path == Path::new("stateful.wit") && matches!(self, Self::Go | Self::C);
+            return (!is_for_others).then(|| Path::new("wit").join(path));
         }
         match self {
             Self::Rust => path.starts_with("src").then(|| Path::new("wit").join(path)),
