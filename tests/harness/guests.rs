@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 
 const TARGET: &str = "wasm32-wasip2";
 const PACKAGES: [&str; 4] = ["shardmill-guests", "earthquakes", "flights", "totals"];
-const EXAMPLES: [&str; 7] = ["asking", "conduct", "noop", "echo", "evil", "poison", "versioned"];
+const EXAMPLES: [&str; 8] = ["asking", "conduct", "noop", "echo", "evil", "evil_state", "poison", "versioned"];
 
-/// The bytes of a guest: `asking`, `noop`, `echo`, `evil`, `poison`, `earthquakes` or `flights`.
+/// The bytes of a guest: one of the test guests, or of the examples that are Rust.
 ///
 /// # Panics
 ///

@@ -5,6 +5,7 @@
 
 pub mod aggregates;
 pub mod contract;
+pub mod corpus;
 pub mod embedded;
 pub mod endpoint;
 pub mod fake_coordinator;
@@ -17,7 +18,6 @@ pub mod feed;
 pub mod fleet;
 pub mod flights;
 pub mod guests;
-pub mod handmade;
 pub mod kcl_peer;
 pub mod native;
 pub mod process;

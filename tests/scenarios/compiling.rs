@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use harness::corpus::bombs::{compile_bomb, many_functions};
 use harness::flights::{self, Output};
 use harness::guests::{guest, versioned};
-use harness::handmade::{compile_bomb, many_functions};
 use harness::process::{binary, eventually, shardmill};
 use harness::setting::Setting;
 use shardmill::engine::COMPILE_COMMAND;

@@ -19,6 +19,7 @@ mod fleet;
 mod grants;
 mod handover;
 mod hostile;
+mod hostile_corpus;
 mod known_answer;
 mod large_records;
 mod memory;

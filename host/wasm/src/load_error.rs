@@ -69,6 +69,15 @@ pub enum LoadError {
         /// What the validator says.
         message: String,
     },
+    /// It uses a proposal to WebAssembly that is switched off here.
+    #[error(
+        "it uses a feature of WebAssembly that this host does not run ({message}); build it without it: for Rust, as \
+         `wasm32-wasip2` builds by default"
+    )]
+    Feature {
+        /// What the validator says; it names the feature.
+        message: String,
+    },
     /// Its imports or exports have the right names and the wrong types.
     #[error("its imports or exports do not match the contract: {message}; build it against the WIT of this host")]
     Mismatch {
@@ -76,7 +85,7 @@ pub enum LoadError {
         message: String,
     },
     /// The compiler gave up.
-    #[error("it does not compile: {message}")]
+    #[error("it does not compile: {message}; build it again, with smaller functions if they are too big")]
     Compile {
         /// What the compiler says.
         message: String,
@@ -106,7 +115,13 @@ impl LoadError {
         if message.contains("async") {
             return Self::Async { message };
         }
-        if message.contains("(at offset") {
+        // The validator words it so of sections, and so of the code in functions, which the compiler checks.
+        let is_invalid = ["(at offset", "Invalid input WebAssembly code"].iter().any(|words| message.contains(words));
+        let switched_off = ["not enabled", "must be enabled", "proposal", "feature", "disabled", "required for"];
+        if is_invalid && switched_off.iter().any(|words| message.contains(words)) {
+            return Self::Feature { message };
+        }
+        if is_invalid {
             return Self::Malformed { message };
         }
         Self::Compile { message }

@@ -124,7 +124,9 @@ fn check(what: &'static str, actual: u64, limit: u64) -> Result<(), LoadError> {
 
 fn malformed(error: &BinaryReaderError, size: usize) -> LoadError {
     let message = error.to_string();
-    if message.contains("unexpected end") || message.contains("out of bounds") {
+    // Too long a string or list is also called out of bounds, and is no sign that bytes are missing.
+    let is_too_long = message.contains("string size") || message.contains("size is out of bounds");
+    if !is_too_long && (message.contains("unexpected end") || message.contains("out of bounds")) {
         return LoadError::Truncated { size };
     }
     LoadError::Malformed { message }

@@ -9,6 +9,8 @@ struct Evil {
     misbehave: String,
     /// Calls of `process` that still fail, for `fail-times`.
     failures_left: u32,
+    /// What `memory-leak` never gives back.
+    leaked: Vec<Vec<u8>>,
 }
 
 impl Processor for Evil {
@@ -18,10 +20,14 @@ impl Processor for Evil {
         match misbehave.as_str() {
             "loop-in-init" => loop_for_ever(),
             "trap-in-init" => panic!("init panics as asked"),
+            "memory-in-init" => allocate_for_ever(),
+            "sleep-in-init" => sleep_for_long(),
+            "exit-in-init" => std::process::exit(1),
+            "emit-in-init" => emit("stdout", "", b"x").map_err(|error| Error::Other(error.to_string()))?,
             "error-in-init" => return Err(Error::Misconfigured("init fails as asked".to_owned())),
             _ => {}
         }
-        Ok(Self { misbehave, failures_left })
+        Ok(Self { misbehave, failures_left, leaked: Vec::new() })
     }
 
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
@@ -29,39 +35,75 @@ impl Processor for Evil {
             "loop" => loop_for_ever(),
             "sleep" => sleep_for_long(),
             "memory" => allocate_for_ever(),
+            "memory-leak" => self.leaked.push(black_box(vec![1; 24 << 20])),
+            "one-giant-allocation" => drop(black_box(vec![1_u8; 1 << 30])),
             "recursion" => drop(black_box(recurse(1))),
-            "log-flood" => (0..100_000).for_each(|line| log::info(format!("line {line}"))),
-            "stdout-flood" => print_for_long(),
-            "long-line" => log::info("\u{1b}[31m".repeat(100_000)),
-            "giant-emit" => emit("stdout", "", &vec![7; 48 << 20])?,
-            "many-emits" => (0..40).try_for_each(|_| emit("stdout", "", &vec![7; 1 << 20]))?,
-            "many-pieces" => (0..100_001).try_for_each(|_| emit("stdout", "", b""))?,
-            "emit-nowhere" => emit("nowhere", "", b"x")?,
-            "metric-flood" => (0..10_000).for_each(|n| metrics::counter(&format!("name_{n}"), 1)),
             "hoard-politely" => return Ok(hoard(&batch)),
             "trap" => panic!("process panics as asked"),
+            "exit" => std::process::exit(0),
+            "abort" => std::process::abort(),
             "error" => return Err("process fails as asked".into()),
-            "bad-index" => return Ok(failing(&[u32::try_from(batch.records.len()).unwrap_or(u32::MAX)], "beyond")),
-            "unsorted" => return Ok(failing(&[1, 0], "unsorted")),
-            "commit-beyond" => return Ok(Outcome { commit: Commit::Through(1_000_000), ..Outcome::default() }),
-            "giant-message" => return Ok(failing(&[0], &"é".repeat(4 << 20))),
-            "many-failures" => return Ok(failing(&vec![0; 1_200_000], "")),
+            "giant-error" => return Err("é".repeat(4 << 20).into()),
             "probe-world" => return Err(probe_world().into()),
             "time-and-chance" => return Err(time_and_chance().into()),
+            "probe-more" => return Err(probe_more().into()),
             "fail-times" if self.failures_left > 0 => {
                 self.failures_left -= 1;
                 return Err(Error::Unavailable(format!("{} more failures to come", self.failures_left)));
             }
-            _ => {}
+            how => flood(how)?,
         }
-        Ok(Outcome::default())
+        let size = u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
+        Ok(lie(&self.misbehave, size))
     }
 
     fn close(&mut self, _reason: CloseReason) -> Result<(), Error> {
-        if self.misbehave == "loop-in-close" {
-            loop_for_ever();
+        match self.misbehave.as_str() {
+            "loop-in-close" => loop_for_ever(),
+            "trap-in-close" => panic!("close panics as asked"),
+            "error-in-close" => return Err("close fails as asked".into()),
+            _ => {}
         }
         Ok(())
+    }
+}
+
+/// More of something than the host takes.
+fn flood(how: &str) -> Result<(), Error> {
+    match how {
+        "log-flood" => (0..100_000).for_each(|line| log::info(format!("line {line}"))),
+        "stdout-flood" => print_for_long(),
+        "stderr-flood" => complain_for_long(),
+        "unended-line" => print_without_end(),
+        "long-line" => log::info("\u{1b}[31m".repeat(100_000)),
+        "control-characters" => log::info("\u{1b}]0;owned\u{7}\r\n{\"level\":\"ERROR\"}\u{202e}\0"),
+        "giant-emit" => emit("stdout", "", &vec![7; 48 << 20])?,
+        "many-emits" => (0..40).try_for_each(|_| emit("stdout", "", &vec![7; 1 << 20]))?,
+        "many-pieces" => (0..100_001).try_for_each(|_| emit("stdout", "", b""))?,
+        "long-key" => emit("stdout", &"k".repeat(3_000), b"x")?,
+        "emit-nowhere" => emit("nowhere", "", b"x")?,
+        "metric-flood" => (0..10_000).for_each(|n| metrics::counter(&format!("name_{n}"), 1)),
+        "metric-names" => {
+            ["", "A", "a b", "a\n} 1", &"a".repeat(1 << 20)].iter().for_each(|name| metrics::counter(name, 1))
+        }
+        "metric-values" => [f64::NAN, f64::INFINITY, f64::MIN].iter().for_each(|value| metrics::gauge("value", *value)),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// An outcome that makes no sense; one that does if nothing of the kind was asked for.
+fn lie(how: &str, records: u32) -> Outcome {
+    match how {
+        "bad-index" => failing(&[records], "beyond"),
+        "unsorted" => failing(&[1, 0], "unsorted"),
+        "duplicate" => failing(&[0, 0], "duplicate"),
+        "commit-beyond" => Outcome { commit: Commit::Through(1_000_000), ..Outcome::default() },
+        "giant-message" => failing(&[0], &"é".repeat(4 << 20)),
+        "steering-message" => failing(&[0], "\u{1b}[2J\u{1b}]0;owned\u{7}\r\n\u{202e}"),
+        "many-failures" => failing(&vec![0; 1_200_000], ""),
+        "retry-for-centuries" => Outcome { retry_after_ms: Some(u64::MAX), ..failing(&[0], "come back later") },
+        _ => Outcome::default(),
     }
 }
 
@@ -75,6 +117,16 @@ fn loop_for_ever() {
 #[expect(clippy::print_stdout, reason = "the host must withstand it")]
 fn print_for_long() {
     (0..100_000).for_each(|line| println!("line {line}"));
+}
+
+#[expect(clippy::print_stderr, reason = "the host must withstand it")]
+fn complain_for_long() {
+    (0..100_000).for_each(|line| eprintln!("line {line}"));
+}
+
+#[expect(clippy::print_stdout, reason = "the host must withstand it")]
+fn print_without_end() {
+    (0..2_000).for_each(|_| print!("{}", "no end ".repeat(1_000)));
 }
 
 #[expect(clippy::disallowed_methods, reason = "the host must withstand it")]
@@ -135,6 +187,21 @@ fn time_and_chance() -> String {
     let chance = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 1);
     let spent = std::time::Instant::now().elapsed();
     format!("now={now:?} chance={chance} spent={spent:?}")
+}
+
+/// More of the same.
+fn probe_more() -> String {
+    let mut input = Vec::new();
+    let stdin = std::io::Read::read_to_end(&mut std::io::stdin(), &mut input).map_or(0, |bytes| bytes);
+    let listening = std::net::TcpListener::bind("127.0.0.1:0").is_ok();
+    let ipv6 = std::net::TcpStream::connect("[::1]:80").is_ok();
+    let metadata = std::net::TcpStream::connect("169.254.169.254:80").is_ok();
+    let link = std::fs::read_link("/proc/self/exe").is_ok();
+    let removed = std::fs::remove_file("/tmp/escaped").is_ok();
+    let program = std::process::Command::new("/bin/true").spawn().is_ok();
+    format!(
+        "stdin={stdin} listening={listening} ipv6={ipv6} metadata={metadata} link={link} removed={removed} program={program}"
+    )
 }
 
 shardmill_processor::plugin!(Evil);

@@ -1,30 +1,106 @@
-//! Hostile plugins: each is stopped within its limit, by the error that names the limit, while a well-behaved instance
-//! goes on.
+//! The hostile corpus on the engine: each entry comes to what is expected of it, while a well-behaved instance in the same
+//! runtime goes on and after which a new one can be made. Each test is about the entries of one outcome.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{CONTRACT_IN_TEXT, DEADLINE, batch, context, instance, name, plugin, runtime, tight_limits};
+use crate::support::corpus::{self, Call, Entry, Expected};
+use crate::support::{batch, context, instance, name, plugin, runtime};
+use bytes::Bytes;
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
-use shardmill_core::ports::{CloseReason, InstanceContext, Processed, ProcessorFactory};
-use shardmill_wasm::Plugin;
+use shardmill_core::ports::{CloseReason, InstanceContext, ProcessorFactory, RecordProcessor};
+use shardmill_wasm::{LoadError, Plugin, Runtime, RuntimeOptions};
 
-/// Runs one misbehaviour, and meanwhile a well-behaved instance of the same version; both share the runtime, so a
-/// hostile guest that held anything shared would show.
-async fn misbehave(how: &str, limits: GuestLimits) -> Result<Processed, ProcessorError> {
-    let runtime = runtime(limits);
-    let plugin = plugin(&runtime, "evil").await;
-    let mut evil = instance(&plugin, &[("misbehave", how)]).await?;
-    let attack = evil.process(batch(2));
-    let result = while_others_work(&plugin, attack).await;
-    if result.as_ref().is_err_and(|error| error.fate() == InstanceFate::Dead) {
-        let again = evil.process(batch(1)).await;
-        assert!(matches!(again, Err(ProcessorError::Host { .. })), "a dead instance is never entered again");
-    }
-    assert!(instance(&plugin, &[]).await.is_ok(), "a new instance can be made");
-    result
+/// Deadline of what is expected to pass it.
+const DEADLINE: Duration = Duration::from_millis(200);
+/// Deadline of everything else: far more than any needs.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Batches that each instance is given: what leaks a little in each must have leaked enough.
+const BATCHES: usize = 4;
+
+/// Memory of all instances together: enough for one that takes all it may and for those that work beside it, not for two
+/// that never gave theirs back.
+const MEMORY_BYTES: usize = 112 << 20;
+
+/// What came of an entry.
+#[derive(Debug)]
+enum Came {
+    Refused(LoadError),
+    Failed(Call, ProcessorError),
+    Well,
 }
 
+/// Runs the entries of which `is_meant` is so, one after the other.
+async fn run(is_meant: impl Fn(&Expected) -> bool) {
+    let entries: Vec<_> = corpus::all().into_iter().filter(|entry| is_meant(&entry.expected)).collect();
+    assert!(!entries.is_empty());
+    let options = RuntimeOptions { instances_memory_bytes: MEMORY_BYTES, ..RuntimeOptions::default() };
+    let runtime = Runtime::new(options).unwrap();
+    let good = plugin(&runtime, "noop").await;
+    let mut wrong = Vec::new();
+    for entry in entries {
+        for (number, file) in (entry.files)().into_iter().enumerate() {
+            let came = outcome(&runtime, &good, &entry, file.into()).await;
+            if !is_as_expected(&entry.expected, &came) {
+                wrong.push(format!("{} ({number}): {}, came: {came:?}", entry.name, said(&came)));
+            }
+            let mut fresh = instance(&good, &[]).await.expect("a well-behaved plugin starts after it");
+            fresh.process(batch(2)).await.expect("a well-behaved plugin works after it");
+        }
+    }
+    assert!(wrong.is_empty(), "{} not as expected:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+async fn outcome(runtime: &Runtime, good: &Plugin, entry: &Entry, file: Bytes) -> Came {
+    let loaded = while_others_work(good, runtime.load(name(entry.name), file)).await;
+    let plugin = match loaded {
+        Ok(plugin) => plugin,
+        Err(error) => return Came::Refused(error),
+    };
+    match while_others_work(good, calls(&plugin, entry)).await {
+        Ok(()) => Came::Well,
+        Err((call, error)) => Came::Failed(call, error),
+    }
+}
+
+/// A whole life: started, given batches, asked for its state, started from one, closed.
+async fn calls(plugin: &Plugin, entry: &Entry) -> Result<(), (Call, ProcessorError)> {
+    let context = limited(entry);
+    let start = |state| plugin.instantiate(Arc::clone(&context), state);
+    let mut instance = start(None).await.map_err(|error| (Call::Init, error))?;
+    for _ in 0..BATCHES {
+        let processed = instance.process(batch(2)).await;
+        check_fate(instance.as_mut(), processed.as_ref().err()).await;
+        processed.map_err(|error| (Call::Process, error))?;
+    }
+    if plugin.saves_state() {
+        let saved = instance.save().await;
+        check_fate(instance.as_mut(), saved.as_ref().err()).await;
+        saved.map_err(|error| (Call::Save, error))?;
+        start(Some(Bytes::from_static(b"foreign"))).await.map_err(|error| (Call::Load, error))?;
+    }
+    instance.close(CloseReason::Shutdown).await.map_err(|error| (Call::Close, error))?;
+    Ok(())
+}
+
+/// What is dead is never entered again; what is not can be.
+async fn check_fate(instance: &mut dyn RecordProcessor, error: Option<&ProcessorError>) {
+    let Some(error) = error else { return };
+    let again = instance.process(batch(1)).await;
+    let is_refused = matches!(again, Err(ProcessorError::Host { .. }));
+    assert_eq!(is_refused, error.fate() == InstanceFate::Dead, "after {error}: {again:?}");
+}
+
+fn limited(entry: &Entry) -> Arc<InstanceContext> {
+    let is_stopped_by_time = matches!(entry.expected, Expected::Fails { kind: "deadline", .. } | Expected::Contained);
+    let deadline = if is_stopped_by_time { DEADLINE } else { PATIENCE };
+    let limits = GuestLimits { process_deadline: deadline, init_deadline: deadline, ..GuestLimits::default() };
+    let general = context(entry.config);
+    Arc::new(InstanceContext { limits: Some(limits), ..InstanceContext::clone(&general) })
+}
+
+/// Both share the runtime, so an attack that held anything shared would show.
 async fn while_others_work<T>(plugin: &Plugin, attack: impl Future<Output = T>) -> T {
     let mut good = instance(plugin, &[]).await.unwrap();
     let mut batches = 0_u32;
@@ -40,204 +116,110 @@ async fn while_others_work<T>(plugin: &Plugin, attack: impl Future<Output = T>) 
     result
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_endless_loop_in_process_is_stopped_at_the_deadline() {
-    let error = misbehave("loop", tight_limits()).await.unwrap_err();
-    assert_eq!(error, ProcessorError::DeadlineExceeded { call: "process", limit: DEADLINE });
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_sleeps_inside_the_host_is_stopped_at_the_deadline() {
-    let error = misbehave("sleep", tight_limits()).await.unwrap_err();
-    assert_eq!(error, ProcessorError::DeadlineExceeded { call: "process", limit: DEADLINE });
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_endless_loop_in_init_is_stopped_at_the_deadline() {
-    let runtime = runtime(tight_limits());
-    let plugin = plugin(&runtime, "evil").await;
-    let config = [("misbehave", "loop-in-init")];
-    let attack = instance(&plugin, &config);
-    let error = while_others_work(&plugin, attack).await.err().unwrap();
-    assert_eq!(error, ProcessorError::DeadlineExceeded { call: "init", limit: DEADLINE });
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_endless_loop_in_close_is_stopped_at_the_deadline() {
-    let runtime = runtime(tight_limits());
-    let plugin = plugin(&runtime, "evil").await;
-    let evil = instance(&plugin, &[("misbehave", "loop-in-close")]).await.unwrap();
-    let error = while_others_work(&plugin, evil.close(CloseReason::Shutdown)).await.unwrap_err();
-    assert_eq!(error, ProcessorError::DeadlineExceeded { call: "close", limit: DEADLINE });
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_endless_loop_at_instantiation_is_stopped_at_the_deadline() {
-    let runtime = runtime(tight_limits());
-    let loops = runtime.load(name("loops-at-start"), crate::support::looping_at_start().into()).await.unwrap();
-    let good = plugin(&runtime, "evil").await;
-    let attack = loops.instantiate(context(&[]), None);
-    let error = while_others_work(&good, attack).await.err().unwrap();
-    assert_eq!(error, ProcessorError::DeadlineExceeded { call: "init", limit: DEADLINE });
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_memory_bomb_is_stopped_at_the_memory_limit() {
-    let limits = GuestLimits { memory_bytes: 32 << 20, process_deadline: Duration::from_mins(1), ..tight_limits() };
-    let error = misbehave("memory", limits).await.unwrap_err();
-    assert_eq!(error, ProcessorError::LimitExceeded { what: "memory bytes", limit: 32 << 20 });
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn deep_recursion_is_stopped() {
-    let error = misbehave("recursion", patient()).await.unwrap_err();
-    // Rust guests keep their stack in linear memory, before its start: they run out of bounds before the host's stack.
-    assert!(matches!(error, ProcessorError::Trapped { .. } | ProcessorError::LimitExceeded { .. }), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_big_from_the_start_is_refused_by_its_limit() {
-    let (memories, tables) = ("(memory 0)".repeat(8), "(table 0 funcref)".repeat(33));
-    let cases = [
-        ("(func $start (call $start)) (start $start)", "stack bytes", 512 << 10),
-        ("(memory 600) (memory 600)", "memory bytes", 64 << 20),
-        ("(table 60000 funcref) (table 60000 funcref)", "table elements", 100_000),
-        (&memories, "memories", 8),
-        (&tables, "tables", 32),
-    ];
-    let runtime = runtime(patient());
-    let good = plugin(&runtime, "evil").await;
-    for (fields, what, limit) in cases {
-        let bomb = runtime.load(name("bomb"), crate::support::starting_with(fields).into()).await.unwrap();
-        let attack = bomb.instantiate(context(&[]), None);
-        let error = while_others_work(&good, attack).await.err().unwrap();
-        assert_eq!(error, ProcessorError::LimitExceeded { what, limit });
+fn is_as_expected(expected: &Expected, came: &Came) -> bool {
+    // A panic of the host shows as an error of the host, and memory that did not come back as a lack of it.
+    let is_hosts = match came {
+        Came::Refused(error) => matches!(error, LoadError::Host { .. }),
+        Came::Failed(_, error) => error.is_hosts(),
+        Came::Well => false,
+    };
+    if is_hosts {
+        return false;
+    }
+    match (*expected, came) {
+        (Expected::Contained, _) | (Expected::Harmless, Came::Well) => true,
+        (Expected::Refused { says, mend }, Came::Refused(error)) => {
+            let text = error.to_string();
+            text.contains(says) && text.contains(mend)
+        }
+        (Expected::Fails { call, kind, says }, Came::Failed(failed, error)) => {
+            (call, kind) == (*failed, error.kind()) && error.to_string().contains(says)
+        }
+        _ => false,
     }
 }
 
-/// A component that fits the contract, with these fields behind the instance of its module.
-fn followed_by(fields: &str) -> Vec<u8> {
-    const INSTANCE: &str = "(core instance $i (instantiate $m))";
-    wat::parse_str(CONTRACT_IN_TEXT.replace(INSTANCE, &format!("{INSTANCE} {fields}"))).unwrap()
+fn said(came: &Came) -> String {
+    match came {
+        Came::Refused(error) => error.to_string(),
+        Came::Failed(_, error) => error.to_string(),
+        Came::Well => "nothing".to_owned(),
+    }
+}
+
+fn fails_as(expected: &Expected, wanted: &str) -> bool {
+    matches!(expected, Expected::Fails { kind, .. } if *kind == wanted)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_taken_from_the_host_in_numbers_is_refused_by_its_limit() {
-    let instances = format!("(core module $empty) {}", "(core instance (instantiate $empty))".repeat(64));
-    let handles = r#"
-      (import "wasi:io/error@0.2.0" (instance $errors (export "error" (type (sub resource)))))
-      (alias export $errors "error" (type $error-resource))
-      (import "wasi:io/streams@0.2.0" (instance $streams
-        (alias outer 1 $error-resource (type $e)) (export "error" (type (eq $e)))
-        (export "output-stream" (type (sub resource)))))
-      (alias export $streams "output-stream" (type $stream))
-      (import "wasi:cli/stdout@0.2.0" (instance $stdout
-        (alias outer 1 $stream (type $s)) (export "output-stream" (type $o (eq $s)))
-        (export "get-stdout" (func (result (own $o))))))
-      (alias export $stdout "get-stdout" (func $get))
-      (core func $lowered (canon lower (func $get)))
-      (core module $hoard (import "h" "get" (func $get (result i32)))
-        (func $start (loop (drop (call $get)) (br 0))) (start $start))
-      (core instance (instantiate $hoard (with "h" (instance (export "get" (func $lowered))))))"#;
-    let random = r#"
-      (import "wasi:random/random@0.2.0" (instance $random
-        (export "get-random-bytes" (func (param "len" u64) (result (list u8))))))
-      (alias export $random "get-random-bytes" (func $get))
-      (core func $lowered (canon lower (func $get) (memory (core memory $i "memory")) (realloc (core func $i "realloc"))))
-      (core module $ask (import "h" "get" (func $get (param i64 i32)))
-        (func $start (call $get (i64.const 65537) (i32.const 0))) (start $start))
-      (core instance (instantiate $ask (with "h" (instance (export "get" (func $lowered))))))"#;
-    let cases = [
-        (instances.as_str(), "core instances", 64),
-        (handles, "handles", 1_024),
-        (random, "random bytes in one call", 64 << 10),
-    ];
-    let runtime = runtime(patient());
-    let good = plugin(&runtime, "evil").await;
-    for (fields, what, limit) in cases {
-        let greedy = runtime.load(name("greedy"), followed_by(fields).into()).await.unwrap();
-        let error = while_others_work(&good, greedy.instantiate(context(&[]), None)).await.err().unwrap();
-        assert_eq!(error, ProcessorError::LimitExceeded { what, limit });
+async fn what_is_no_plugin_is_refused_by_what_it_is_with_the_mend() {
+    run(|expected| matches!(expected, Expected::Refused { .. })).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_loop_or_wait_in_any_call_is_stopped_at_the_deadline() {
+    run(|expected| fails_as(expected, "deadline")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_big_or_asks_for_too_much_is_stopped_by_the_limit_that_is_named() {
+    run(|expected| fails_as(expected, "limit")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trap_costs_the_instance_and_says_why() {
+    run(|expected| fails_as(expected, "trapped")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outcomes_that_make_no_sense_are_refused_whole() {
+    run(|expected| fails_as(expected, "invalid_outcome")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_is_denied_something_can_report_it_and_lives_on() {
+    run(|expected| fails_as(expected, "reported") || fails_as(expected, "state")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn floods_are_cut_and_odd_but_valid_components_run() {
+    run(|expected| *expected == Expected::Harmless).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_is_flipped_lost_or_cut_off_the_host_refuses_it_or_runs_it() {
+    run(|expected| *expected == Expected::Contained).await;
+}
+
+#[test]
+fn the_corpus_has_names_of_its_own_and_covers_the_table() {
+    let entries = corpus::all();
+    let names: BTreeSet<_> = entries.iter().map(|entry| entry.name).collect();
+    assert_eq!(names.len(), entries.len(), "a name is used twice");
+    assert!(entries.len() >= 80, "{}", entries.len());
+    let kinds = ["deadline", "limit", "trapped", "invalid_outcome", "reported", "state"];
+    let is_known = |expected: &Expected| match expected {
+        Expected::Fails { kind, .. } => kinds.contains(kind),
+        _ => true,
+    };
+    assert!(entries.iter().all(|entry| is_known(&entry.expected)), "an outcome that no test looks for");
+    // The others of table D are about files in the folder, records and sinks.
+    for row in ["D1", "D2", "D3", "D4", "D5", "D6", "D7", "D12", "D13", "D14", "D15", "D16", "D17", "D22"] {
+        assert!(entries.iter().any(|entry| entry.attacks == row), "nothing attacks {row}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_panic_is_told_with_its_message() {
-    let error = misbehave("trap", patient()).await.unwrap_err();
-    let ProcessorError::Trapped { message } = error else { panic!("{error}") };
-    assert!(message.contains("process panics as asked"), "{message}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_trap_in_init_makes_no_instance() {
-    let runtime = runtime(patient());
-    let plugin = plugin(&runtime, "evil").await;
-    let error = instance(&plugin, &[("misbehave", "trap-in-init")]).await.err().unwrap();
-    assert!(matches!(error, ProcessorError::Trapped { .. }), "{error}");
-    let error = instance(&plugin, &[("misbehave", "error-in-init")]).await.err().unwrap();
-    assert!(matches!(error, ProcessorError::Reported { .. }), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_giant_emit_is_stopped_at_the_limit_on_one_call() {
-    let error = misbehave("giant-emit", patient()).await.unwrap_err();
-    let what = "bytes passed to the host in one call";
-    assert_eq!(error, ProcessorError::LimitExceeded { what, limit: 16 << 20 });
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn emitting_more_than_a_batch_may_is_an_error_of_the_call_and_the_guest_lives() {
-    let error = misbehave("many-emits", patient()).await.unwrap_err();
-    assert!(matches!(&error, ProcessorError::Reported { message } if message.contains("too much")), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn emitting_more_pieces_than_a_batch_may_is_an_error_of_the_call_too() {
-    let error = misbehave("many-pieces", patient()).await.unwrap_err();
-    assert!(matches!(&error, ProcessorError::Reported { message } if message.contains("100000 pieces")), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn emitting_to_an_unknown_destination_names_the_known_ones() {
-    let error = misbehave("emit-nowhere", patient()).await.unwrap_err();
-    assert!(matches!(&error, ProcessorError::Reported { message } if message.contains("known: stdout")), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn giant_results_are_stopped_or_cut() {
-    // What an exported call returns is held to the same limit as what a guest passes to the host.
-    let error = misbehave("many-failures", patient()).await.unwrap_err();
-    let what = "bytes passed to the host in one call";
-    assert_eq!(error, ProcessorError::LimitExceeded { what, limit: 16 << 20 });
-    let processed = misbehave("giant-message", patient()).await.unwrap();
-    assert!(processed.outcome.failures[0].message.len() <= 1_030);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn outcomes_that_make_no_sense_are_refused() {
-    for how in ["bad-index", "unsorted", "commit-beyond"] {
-        let error = misbehave(how, patient()).await.unwrap_err();
-        assert!(matches!(error, ProcessorError::InvalidOutcome { .. }), "{how}: {error}");
-        assert_eq!(error.fate(), InstanceFate::Usable);
+async fn what_several_lines_of_a_result_say_is_cut_and_made_printable() {
+    let runtime = runtime(GuestLimits::default());
+    let evil = plugin(&runtime, "evil").await;
+    for (how, expected) in [("giant-message", "ééé"), ("steering-message", " [2J ]0;owned ")] {
+        let mut instance = instance(&evil, &[("misbehave", how)]).await.unwrap();
+        let processed = instance.process(batch(2)).await.unwrap();
+        let message = &processed.outcome.failures[0].message;
+        assert!(message.starts_with(expected) && message.len() <= 1_030, "{message:?}");
+        assert!(!message.contains(char::is_control), "{message:?}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_metric_flood_harms_nobody() {
-    misbehave("metric-flood", patient()).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_world_behind_wasi_is_empty() {
-    let error = misbehave("probe-world", patient()).await.unwrap_err();
-    let message = "env=0 args=0 file=false folder=false written=false denied=true bound=false name=false".to_owned();
-    assert_eq!(error, ProcessorError::Reported { message });
-}
-
-/// For guests that are not stopped by time.
-fn patient() -> GuestLimits {
-    let long = Duration::from_mins(2);
-    GuestLimits { process_deadline: long, init_deadline: long, ..GuestLimits::default() }
 }
 
 #[tokio::test]

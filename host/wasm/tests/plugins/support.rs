@@ -9,10 +9,10 @@
     reason = "each test uses a part of it"
 )]
 
+#[path = "../../../../tests/harness/corpus.rs"]
+pub mod corpus;
 #[path = "../../../../tests/harness/guests.rs"]
 pub mod guests;
-#[path = "../../../../tests/harness/handmade.rs"]
-pub mod handmade;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,6 @@ use shardmill_core::stream::{Batch, Position, Record, SequenceNumber, ShardId, S
 use shardmill_wasm::{Plugin, Runtime, RuntimeOptions};
 
 pub use guests::guest;
-pub use handmade::{CONTRACT_IN_TEXT, starting_with};
 
 pub const DEADLINE: Duration = Duration::from_millis(300);
 
@@ -104,9 +103,4 @@ pub async fn ask_all(processor: &mut dyn RecordProcessor, questions: &[String]) 
 
 pub async fn ask(processor: &mut dyn RecordProcessor, question: &str) -> Result<String, ProcessorError> {
     Ok(ask_all(processor, &[question.to_owned()]).await?.remove(0))
-}
-
-/// A component that fits the contract and never gets through its start function.
-pub fn looping_at_start() -> Vec<u8> {
-    starting_with("(func $start (loop br 0)) (start $start)")
 }
