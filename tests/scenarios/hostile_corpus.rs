@@ -137,7 +137,8 @@ fn is_judged(entry: &Entry, status: &Value, log: &str) -> bool {
 async fn drop_entry(setting: &Setting, entry: &Entry) {
     let is_stopped_by_time = matches!(entry.expected, Expected::Fails { kind: "deadline", .. } | Expected::Contained);
     let deadline = if is_stopped_by_time { "200ms" } else { "30s" };
-    let config: String = entry.config.iter().map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
+    let config: Vec<String> = entry.config.iter().map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
+    let config = config.concat();
     let manifest = format!(
         "initial-position = \"latest\"\n[limits]\nprocess-deadline = \"{deadline}\"\ninit-deadline = \"{deadline}\"\n\
          [grants]\nstate = true\n[config]\n{config}"

@@ -43,7 +43,7 @@ fn misfits() -> Vec<Entry> {
         Entry::new(
             "world-no-interface",
             "D7",
-            || with(&[(r#"(instance $p))"#, "(func $close))")]),
+            || with(&[("(instance $p))", "(func $close))")]),
             mismatch("no interface"),
         ),
         Entry::new(

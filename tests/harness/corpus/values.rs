@@ -303,7 +303,8 @@ fn recurses() -> Vec<Vec<u8>> {
 
 /// A frame of some KiB, so that the stack's end is jumped at from afar.
 fn recurses_with_big_frames() -> Vec<Vec<u8>> {
-    let values: String = (0..2_000).map(|n| format!("(i64.load offset={} (local.get 0)) ", n * 8)).collect();
+    let values: Vec<String> = (0..2_000).map(|n| format!("(i64.load offset={} (local.get 0))", n * 8)).collect();
+    let values = values.join(" ");
     let sum = "i64.add ".repeat(1_999);
     let down = format!("(func $down (param i32) (result i64) {values} (call $down (local.get 0)) drop {sum})");
     with(&[(place::FIELDS, &down), (place::PROCESS, "(drop (call $down (local.get $n)))")])
