@@ -126,6 +126,7 @@ async fn check_tells_what_is_asked_for_and_whether_the_host_gives_it() {
     std::fs::write(at("asking.toml"), "[grants]\nhttp = [\"api.example.org\"]\n").unwrap();
     let given = shardmill(&["check", "asking.wasm", "--config", "host.toml", "--json"], folder.path()).await;
     let report: Value = serde_json::from_slice(&given.stdout).unwrap();
-    assert_eq!(report["grants-asked"], serde_json::json!(["http api.example.org"]));
-    assert_eq!((&report["grants-given"], &report["sends-http"]), (&Value::Bool(true), &Value::Bool(true)));
+    let settings = &report["settings"];
+    assert_eq!(settings["grants-asked"], serde_json::json!(["http api.example.org"]));
+    assert_eq!((&settings["grants-given"], &report["sends-http"]), (&Value::Bool(true), &Value::Bool(true)));
 }

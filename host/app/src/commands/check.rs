@@ -40,7 +40,7 @@ pub(super) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
     } else {
         let running = running.as_ref().map(Running::as_text).unwrap_or_default();
         let verdict = if problems.is_empty() { "would be run" } else { "would be refused" };
-        print(&format!("{}{}{running}verdict   {verdict}", as_text(&inspection), settings.as_text()));
+        print(&format!("{}{}{running}verdict   {verdict}", as_text(&inspection, &settings), settings.as_text()));
     }
     if problems.is_empty() {
         return Ok(());
@@ -64,7 +64,7 @@ fn as_json(inspection: &Inspection) -> serde_json::Value {
     })
 }
 
-fn as_text(inspection: &Inspection) -> String {
+fn as_text(inspection: &Inspection, settings: &Settings) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "what      {}", inspection.kind);
@@ -83,8 +83,8 @@ fn as_text(inspection: &Inspection) -> String {
     for export in &inspection.exports {
         let _ = writeln!(text, "exports   {export}");
     }
-    if inspection.sends_http {
-        let _ = writeln!(text, "imports   {:48} used: requests go only where the plugin is granted", "wasi:http");
+    if inspection.sends_http && !settings.asks_http() {
+        let _ = writeln!(text, "grant     {:48} not asked: its requests are denied", "http");
     }
     text
 }

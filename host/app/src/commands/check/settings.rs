@@ -50,18 +50,26 @@ impl Settings {
         Ok(Self { name, has_manifest: manifest.is_some(), asked, is_decided, checked })
     }
 
+    /// Whether it asks to send requests anywhere.
+    pub(super) fn asks_http(&self) -> bool {
+        self.asked.iter().any(|asked| asked.starts_with("http "))
+    }
+
     pub(super) fn as_json(&self) -> Value {
+        let mut report = json!({
+            "manifest": self.has_manifest,
+            "grants-asked": self.asked,
+            "grants-given": self.is_decided.then_some(self.checked.is_ok()),
+        });
         match &self.checked {
-            Err(problem) => json!({ "manifest": self.has_manifest, "problem": problem }),
-            Ok(config) => json!({
-                "manifest": self.has_manifest,
-                "streams": streams(config),
-                "batch-records": config.batches.records,
-                "grants-asked": self.asked,
-                "grants-given": self.is_decided.then_some(&self.asked),
-                "limits": limits(config).into_iter().collect::<std::collections::BTreeMap<_, _>>(),
-            }),
+            Err(problem) => report["problem"] = problem.as_str().into(),
+            Ok(config) => {
+                report["streams"] = streams(config).into();
+                report["batch-records"] = config.batches.records.into();
+                report["limits"] = json!(limits(config).into_iter().collect::<std::collections::BTreeMap<_, _>>());
+            }
         }
+        report
     }
 
     pub(super) fn as_text(&self) -> String {
@@ -69,6 +77,14 @@ impl Settings {
         let manifest = if self.has_manifest { "read" } else { "none: pure computing on the host's stream" };
         // Writing to a string cannot fail.
         let _ = writeln!(text, "manifest  {manifest}");
+        let verdict = match (self.is_decided, &self.checked) {
+            (false, _) => "asked: --config tells whether it is given",
+            (true, Ok(_)) => "given",
+            (true, Err(_)) => "asked, refused",
+        };
+        for asked in &self.asked {
+            let _ = writeln!(text, "grant     {asked:48} {verdict}");
+        }
         match &self.checked {
             Err(problem) => {
                 let _ = writeln!(text, "problem   {problem}");
@@ -76,10 +92,6 @@ impl Settings {
             Ok(config) => {
                 for stream in streams(config) {
                     let _ = writeln!(text, "reads     {stream}");
-                }
-                let verdict = if self.is_decided { "given" } else { "asked: --config tells whether it is given" };
-                for asked in &self.asked {
-                    let _ = writeln!(text, "grant     {asked:48} {verdict}");
                 }
                 for (name, limit) in limits(config) {
                     let _ = writeln!(text, "limit     {name:48} {limit}");
