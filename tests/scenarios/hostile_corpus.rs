@@ -27,6 +27,8 @@ const FILES_MAX: usize = 8;
 /// Resident memory that the host may have had at any time. Eight instances of 64 MiB, the compiler at work on one plugin
 /// and the host itself stay well below; a corpus that leaked, or a limit that did not hold, would not.
 const RESIDENT_KIB_MAX: u64 = 1 << 20;
+/// What a component that keeps state exports.
+const STATE: &[u8] = b"shardmill:processor/state@0.1.0";
 const CONFIG: &str = "[host]\nadmin = \"127.0.0.1:0\"\non-remove = \"stop\"\n[reads]\ncalls-per-second = 50.0\n\
     bytes-per-second = \"1GiB\"\nidle-every = \"20ms\"\nidle-max = \"20ms\"";
 
@@ -139,12 +141,13 @@ async fn drop_entry(setting: &Setting, entry: &Entry) {
     let deadline = if is_stopped_by_time { "200ms" } else { "30s" };
     let config: Vec<String> = entry.config.iter().map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
     let config = config.concat();
+    let files = (entry.files)();
+    let keeps_state = files.iter().any(|file| file.windows(STATE.len()).any(|part| part == STATE));
     let manifest = format!(
         "initial-position = \"latest\"\n[limits]\nprocess-deadline = \"{deadline}\"\ninit-deadline = \"{deadline}\"\n\
-         [grants]\nstate = true\n[config]\n{config}"
+         [grants]\nstate = {keeps_state}\n[config]\n{config}"
     );
     setting.drop_manifest(entry.name, &manifest);
-    let files = (entry.files)();
     let step = files.len().div_ceil(FILES_MAX);
     for file in files.into_iter().step_by(step) {
         setting.drop_plugin(entry.name, &file);
