@@ -77,7 +77,7 @@ fn lies() -> Vec<Entry> {
     let invalid = |says| fails(Call::Process, "invalid_outcome", says);
     vec![
         evil!("bad-index", "D15", invalid("beyond the batch")),
-        evil!("unsorted", "D15", invalid("does not rise")),
+        evil!("unsorted", "D15", invalid("failure index")),
         evil!("duplicate", "D15", invalid("does not rise")),
         evil!("commit-beyond", "D16", invalid("commit index 1000000 is beyond the batch")),
         evil!("probe-world", "D22", fails(Call::Process, "reported", PROBED)),
