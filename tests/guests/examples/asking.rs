@@ -81,6 +81,18 @@ fn answer(words: &[&str]) -> String {
             std::mem::forget(start("GET", url, 0, None));
             "left".to_owned()
         }
+        ["linger", url] => {
+            // The same once the response has begun.
+            match start("GET", url, 0, None).map_err(|error| format!("{error:?}")).and_then(|one| await_response(&one))
+            {
+                Ok(response) => {
+                    let status = response.status();
+                    std::mem::forget(response);
+                    format!("{status} left")
+                }
+                Err(error) => format!("error {error}"),
+            }
+        }
         ["burst", count, url] => burst(count.parse().unwrap_or_default(), url),
         ["fields"] => fill_fields(),
         ["bodies"] => fill_bodies(),

@@ -20,6 +20,9 @@ const HEADER_BYTES_MAX: ByteSize = ByteSize::kib(256);
 /// Requests of one instance at once that a machine could stand.
 const IN_FLIGHT_MAX: usize = 256;
 
+/// Requests of all instances at once: beyond that, processes run out of open files.
+const IN_FLIGHT_TOTAL_MAX: usize = 16_384;
+
 /// What is written there, checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HttpConfig {
@@ -47,6 +50,7 @@ pub(super) struct HttpRequestsFile {
     headers: Option<usize>,
     header_bytes: Option<ByteSize>,
     requests_in_flight: Option<usize>,
+    requests_in_flight_total: Option<usize>,
     requests_per_call: Option<usize>,
 }
 
@@ -87,6 +91,12 @@ impl HttpRequestsFile {
             headers: count("headers", self.headers, defaults.headers, HEADERS_MAX)?,
             header_bytes: bytes("header-bytes", self.header_bytes, defaults.header_bytes, HEADER_BYTES_MAX)?,
             in_flight: count("requests-in-flight", self.requests_in_flight, defaults.in_flight, IN_FLIGHT_MAX)?,
+            in_flight_total: count(
+                "requests-in-flight-total",
+                self.requests_in_flight_total,
+                defaults.in_flight_total,
+                IN_FLIGHT_TOTAL_MAX,
+            )?,
             per_call: count("requests-per-call", self.requests_per_call, defaults.per_call, usize::MAX)?,
         };
         let allowed = self.allow_private.iter().map(network).collect::<Result<_, _>>()?;
@@ -110,7 +120,8 @@ mod tests {
         assert_eq!(http("").unwrap(), HttpConfig::default());
         let text = "allow-private = [\"10.1.0.0/16\"]\nconnect-timeout = \"1s\"\nfirst-byte-timeout = \"2s\"\n\
                     between-bytes-timeout = \"3s\"\ntimeout = \"4s\"\nrequest-bytes = \"5KiB\"\nresponse-bytes = \"6KiB\"\n\
-                    headers = 7\nheader-bytes = \"8KiB\"\nrequests-in-flight = 9\nrequests-per-call = 10";
+                    headers = 7\nheader-bytes = \"8KiB\"\nrequests-in-flight = 9\nrequests-per-call = 10\n\
+                    requests-in-flight-total = 11";
         let limits = HttpLimits {
             connect_timeout: Duration::from_secs(1),
             first_byte_timeout: Duration::from_secs(2),
@@ -121,6 +132,7 @@ mod tests {
             headers: 7,
             header_bytes: 8 << 10,
             in_flight: 9,
+            in_flight_total: 11,
             per_call: 10,
         };
         let addresses = AddressPolicy { allowed: vec![Network::parse("10.1.0.0/16").unwrap()] };

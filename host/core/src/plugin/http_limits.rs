@@ -24,6 +24,9 @@ pub struct HttpLimits {
     pub header_bytes: usize,
     /// Requests of one instance at once. 8: more than any browser opens to a host.
     pub in_flight: usize,
+    /// Requests of all instances at once; one more waits its turn, for as long as finding the address may take. 256: with
+    /// bodies of 1 MiB a quarter of a GiB, and a quarter of the open files that a process commonly may have.
+    pub in_flight_total: usize,
     /// Requests in one call of a plugin. 1,000: one for each record of a batch of the default size.
     pub per_call: usize,
 }
@@ -40,6 +43,7 @@ impl Default for HttpLimits {
             headers: 100,
             header_bytes: 32 << 10,
             in_flight: 8,
+            in_flight_total: 256,
             per_call: 1_000,
         }
     }

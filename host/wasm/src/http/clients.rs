@@ -2,26 +2,67 @@
 //! resolver is told only names.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use reqwest::Client;
 use reqwest::redirect::Policy;
 use shardmill_core::plugin::ProcessorError;
+use tokio::sync::Semaphore;
 
 use super::HttpOptions;
 use super::resolver::{Addresses, CheckedResolver};
+
+/// Look-ups of one plugin at once, on all its shards: a quarter of what the host has, so that names which nobody answers are
+/// the trouble of those who ask for them.
+const LOOKUPS_MAX: usize = 8;
+/// What part of the requests that may be in flight one plugin may have.
+const IN_FLIGHT_SHARE: usize = 2;
+
+/// What one plugin may take, on all its shards, of what all plugins share.
+#[derive(Debug)]
+pub(super) struct PluginShare {
+    pub(super) lookups: Arc<Semaphore>,
+    pub(super) in_flight: Arc<Semaphore>,
+}
 
 /// Makes clients, and keeps them: making one reads all of the machine's certificates.
 #[derive(Debug)]
 pub(crate) struct HttpClients {
     addresses: Arc<Addresses>,
+    /// Requests that may be in flight, of all instances.
+    in_flight: Arc<Semaphore>,
+    by_plugin: Mutex<BTreeMap<String, Weak<PluginShare>>>,
     // Locked while one is made, on a thread that makes an instance; never while a request is sent.
     by_port: Mutex<BTreeMap<u16, Client>>,
 }
 
 impl HttpClients {
     pub(crate) fn new(options: HttpOptions) -> Self {
-        Self { addresses: Arc::new(Addresses::new(options)), by_port: Mutex::default() }
+        let in_flight = Arc::new(Semaphore::new(options.limits.in_flight_total));
+        let addresses = Arc::new(Addresses::new(options));
+        Self { addresses, in_flight, by_plugin: Mutex::default(), by_port: Mutex::default() }
+    }
+
+    /// The plugin's share, as long as it has any instance.
+    pub(super) fn share_of(&self, plugin: &str) -> Arc<PluginShare> {
+        let mut shares = self.by_plugin.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = shares.get(plugin).and_then(Weak::upgrade) {
+            return share;
+        }
+        shares.retain(|_, share| share.strong_count() > 0);
+        let in_flight = (self.addresses.options().limits.in_flight_total / IN_FLIGHT_SHARE).max(1);
+        let share = PluginShare {
+            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
+            in_flight: Arc::new(Semaphore::new(in_flight)),
+        };
+        let share = Arc::new(share);
+        shares.insert(plugin.to_owned(), Arc::downgrade(&share));
+        share
+    }
+
+    /// Where each request takes its turn.
+    pub(super) fn in_flight(&self) -> &Arc<Semaphore> {
+        &self.in_flight
     }
 
     pub(super) fn addresses(&self) -> &Arc<Addresses> {
@@ -58,5 +99,32 @@ impl HttpClients {
             .http1_only()
             .build()
             .map_err(|error| ProcessorError::Host { message: format!("cannot prepare HTTP: {error}") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use shardmill_core::plugin::{AddressPolicy, HttpLimits, Network};
+
+    use super::super::resolver::LOOKUPS;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_takes_the_look_ups_of_the_plugin_whose_request_it_sends() {
+        let addresses =
+            AddressPolicy { allowed: ["127.0.0.0/8", "::1"].map(|net| Network::parse(net).unwrap()).into() };
+        let limits = HttpLimits { connect_timeout: Duration::from_millis(300), ..HttpLimits::default() };
+        let clients = HttpClients::new(HttpOptions { limits, addresses, never: Vec::new() });
+        // Nobody listens there.
+        let client = clients.of_ports(BTreeSet::from([1])).unwrap().remove(&1).unwrap();
+        let send = || client.get("http://localhost:1/").send();
+        assert!(!send().await.unwrap_err().is_timeout());
+        let none = Arc::new(Semaphore::new(0));
+        assert!(LOOKUPS.scope(none, send()).await.unwrap_err().is_timeout(), "it waits for its turn");
+        let share = clients.share_of("alerts");
+        assert!(!LOOKUPS.scope(Arc::clone(&share.lookups), send()).await.unwrap_err().is_timeout());
+        assert!(Arc::ptr_eq(&share, &clients.share_of("alerts")) && !Arc::ptr_eq(&share, &clients.share_of("orders")));
     }
 }

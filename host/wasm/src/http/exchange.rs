@@ -12,13 +12,14 @@ use http_body::Body as _;
 use reqwest::header::{CONTENT_LENGTH, HOST, HeaderMap};
 use reqwest::{Client, Url};
 use shardmill_core::plugin::HttpLimits;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody};
 
-use super::resolver::{Addresses, Unreachable};
-use super::response_body::{Bounds, ResponseBody};
+use super::clients::PluginShare;
+use super::resolver::{Addresses, LOOKUPS, Unreachable};
+use super::response_body::{Bounds, CallBodies, ResponseBody};
 use super::tally::{Outcome, Tally};
 use crate::bindings::wasi::logging::logging::Level;
 use crate::host_functions::GuestLog;
@@ -33,6 +34,12 @@ pub(super) struct Exchange {
     pub(super) call_deadline: Instant,
     /// Ends with the call.
     pub(super) call: CancellationToken,
+    /// Where a response is kept that the guest has not read to its end.
+    pub(super) bodies: Arc<CallBodies>,
+    /// Where the request waits its turn among those of all instances.
+    pub(super) in_flight_total: Arc<Semaphore>,
+    /// What the plugin may have of that, and of look-ups.
+    pub(super) share: Arc<PluginShare>,
     pub(super) log: GuestLog,
     pub(super) permit: OwnedSemaphorePermit,
 }
@@ -54,22 +61,45 @@ impl Exchange {
         let head = tokio::select! {
             biased;
             () = self.call.cancelled() => Err(Error::ConnectionTerminated),
-            head = tokio::time::timeout_at(head_deadline, self.head(request, &limits)) => {
-                head.unwrap_or(Err(Error::ConnectionReadTimeout))
-            }
+            head = async {
+                let turn = self.turn(head_deadline.min(now + connect)).await?;
+                let head = LOOKUPS.scope(Arc::clone(&self.share.lookups), self.head(request, &limits));
+                let head = tokio::time::timeout_at(head_deadline, head).await;
+                head.unwrap_or(Err(Error::ConnectionReadTimeout)).map(|head| (head, turn))
+            } => head,
         };
-        let (parts, body) = match head {
-            Ok(head) => head.into_parts(),
+        let (head, turn) = match head {
+            Ok(head) => head,
             Err(error) => {
                 tally.tell(outcome_of(&error));
                 return Err(error);
             }
         };
+        let (parts, body) = head.into_parts();
         tally.tell(Outcome::of_status(parts.status.as_u16()));
         let between_bytes = at_most(self.options.between_bytes_timeout, limits.between_bytes_timeout);
         let bounds = Bounds { bytes_max: limits.response_bytes, between_bytes, deadline, call: self.call };
-        let body = ResponseBody::new(body, bounds, tally, self.permit);
+        let [of_plugin, of_host] = turn;
+        let body = ResponseBody::new(body, bounds, tally, [self.permit, of_plugin, of_host], &self.bodies);
         Ok(http::Response::from_parts(parts, WasiBody::new(body)))
+    }
+
+    /// Waits until fewer requests than allowed are in flight, of this plugin and then on this host.
+    async fn turn(&self, deadline: Instant) -> Result<[OwnedSemaphorePermit; 2], Error> {
+        let turn = async {
+            let of_plugin = Arc::clone(&self.share.in_flight).acquire_owned().await?;
+            Ok::<_, AcquireError>([of_plugin, Arc::clone(&self.in_flight_total).acquire_owned().await?])
+        };
+        if let Ok(Ok(turn)) = tokio::time::timeout_at(deadline, turn).await {
+            return Ok(turn);
+        }
+        let limit = self.addresses.options().limits.in_flight_total;
+        let message = format!(
+            "a request is refused: {limit} at once are allowed on this host, half of them to one plugin \
+             (http.requests-in-flight-total), and none of them ended in time"
+        );
+        self.log.write(Level::Warn, "http", &message);
+        Err(Error::ConnectionLimitReached)
     }
 
     async fn head(
@@ -189,6 +219,7 @@ pub(super) fn outcome_of(error: &Error) -> Outcome {
         | Error::HttpRequestHeaderSectionSize(_)
         | Error::HttpResponseBodySize(_)
         | Error::HttpResponseHeaderSectionSize(_) => Outcome::TooLarge,
+        Error::ConnectionLimitReached => Outcome::TooMany,
         _ => Outcome::Failed,
     }
 }

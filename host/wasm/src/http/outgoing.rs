@@ -12,9 +12,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpCtx, WasiHttpHooks};
 
-use super::clients::HttpClients;
+use super::clients::{HttpClients, PluginShare};
 use super::exchange::Exchange;
 use super::resolver::Addresses;
+use super::response_body::CallBodies;
 use super::tally::{Outcome, Tally};
 use crate::bindings::wasi::logging::logging::Level;
 use crate::host_functions::GuestLog;
@@ -34,6 +35,10 @@ pub(crate) struct Outgoing {
     hosts: Vec<HttpHost>,
     clients: BTreeMap<u16, Client>,
     addresses: Arc<Addresses>,
+    /// Of all instances of all plugins.
+    in_flight_total: Arc<Semaphore>,
+    /// Of all instances of this plugin.
+    share: Arc<PluginShare>,
     log: GuestLog,
     /// Ends with the instance.
     life: CancellationToken,
@@ -46,6 +51,7 @@ struct Call {
     deadline: Instant,
     requests: usize,
     in_flight: Arc<Semaphore>,
+    bodies: Arc<CallBodies>,
 }
 
 /// Why a request is not sent.
@@ -80,6 +86,8 @@ impl Outgoing {
             call: Call::new(Duration::ZERO, &limits, &life),
             life,
             addresses,
+            in_flight_total: Arc::clone(clients.in_flight()),
+            share: clients.share_of(plugin),
             log,
         })
     }
@@ -102,9 +110,10 @@ impl Outgoing {
         self.call = Call::new(deadline.saturating_sub(deadline / 10), &self.limits(), &self.life);
     }
 
-    /// Ends the call, and whatever it has not finished.
+    /// Ends the call, and whatever it has not finished: also responses that the guest keeps and does not read.
     pub(crate) fn close(&self) {
         self.call.end.cancel();
+        self.call.bodies.close();
     }
 
     fn limits(&self) -> HttpLimits {
@@ -146,6 +155,9 @@ impl Outgoing {
             options: options.unwrap_or_default(),
             call_deadline: self.call.deadline,
             call: self.call.end.clone(),
+            bodies: Arc::clone(&self.call.bodies),
+            in_flight_total: Arc::clone(&self.in_flight_total),
+            share: Arc::clone(&self.share),
             log: self.log.clone(),
             permit: permit.map_err(|_| NotAdmitted::InFlight(limits.in_flight))?,
         })
@@ -186,6 +198,7 @@ impl Call {
             deadline: Instant::now() + time,
             requests: 0,
             in_flight: Arc::new(Semaphore::new(limits.in_flight)),
+            bodies: Arc::default(),
         }
     }
 }

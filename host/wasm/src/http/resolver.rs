@@ -15,6 +15,12 @@ use super::{Endpoint, HttpOptions};
 /// holds one for seconds.
 const LOOKUPS_MAX: usize = 32;
 
+tokio::task_local! {
+    /// The look-ups of the plugin whose request is being sent: a resolver is told nothing but a name. Clients resolve within
+    /// the request that they connect for.
+    pub(super) static LOOKUPS: Arc<Semaphore>;
+}
+
 /// Resolves and checks; shared by all clients.
 #[derive(Debug)]
 pub(super) struct Addresses {
@@ -75,7 +81,11 @@ impl Addresses {
 
     /// Asks the system. Not on the threads for blocking work: guests hold those while they wait for this very answer.
     async fn look_up(&self, name: &str) -> io::Result<Vec<IpAddr>> {
-        let turn = Arc::clone(&self.lookups).acquire_owned().await.map_err(io::Error::other)?;
+        let of_plugin = match LOOKUPS.try_with(Arc::clone) {
+            Ok(lookups) => Some(lookups.acquire_owned().await.map_err(io::Error::other)?),
+            Err(_) => None,
+        };
+        let turn = (of_plugin, Arc::clone(&self.lookups).acquire_owned().await.map_err(io::Error::other)?);
         let (answer, answered) = oneshot::channel();
         let name = name.to_owned();
         std::thread::Builder::new().name("name-lookup".to_owned()).spawn(move || {

@@ -1,6 +1,7 @@
 //! The body of a response on its way to the guest, within its limits.
 
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,7 +17,26 @@ use super::tally::Tally;
 
 /// Gives what comes until a limit is reached, the call ends, or all was given; lets go of the connection then.
 pub(super) struct ResponseBody {
-    open: Option<Open>,
+    slot: Arc<Mutex<Slot>>,
+}
+
+/// Shared with the call, which ends what it holds. Locked for no longer than one poll takes.
+enum Slot {
+    Open(Box<Open>),
+    Done,
+    /// The call ended first.
+    Cut,
+}
+
+/// The responses of one call that are not read to their end. A guest may keep them for as long as it lives; what they hold
+/// must not live as long.
+#[derive(Default)]
+pub(super) struct CallBodies(Mutex<Bodies>);
+
+#[derive(Default)]
+struct Bodies {
+    is_closed: bool,
+    open: Vec<Weak<Mutex<Slot>>>,
 }
 
 /// A body that goes on.
@@ -29,7 +49,8 @@ struct Open {
     deadline: Pin<Box<Sleep>>,
     call_ended: Pin<Box<WaitForCancellationFutureOwned>>,
     tally: Tally,
-    _permit: OwnedSemaphorePermit,
+    /// Of the instance, the plugin and the host.
+    _permits: [OwnedSemaphorePermit; 3],
 }
 
 /// What a body is held to.
@@ -40,12 +61,50 @@ pub(super) struct Bounds {
     pub(super) call: CancellationToken,
 }
 
-impl ResponseBody {
-    pub(super) fn new(body: reqwest::Body, bounds: Bounds, tally: Tally, permit: OwnedSemaphorePermit) -> Self {
-        if body.is_end_stream() {
-            return Self { open: None };
+impl CallBodies {
+    fn add(&self, slot: &Arc<Mutex<Slot>>) {
+        let mut bodies = locked(&self.0);
+        if bodies.is_closed {
+            *locked(slot) = Slot::Cut;
+            return;
         }
-        let Bounds { bytes_max, between_bytes, deadline, call } = bounds;
+        // So it never holds more than the requests of one call.
+        bodies.open.retain(|slot| slot.strong_count() > 0);
+        bodies.open.push(Arc::downgrade(slot));
+    }
+
+    /// Lets go of all of them, and of whatever comes later.
+    pub(super) fn close(&self) {
+        let open = {
+            let mut bodies = locked(&self.0);
+            bodies.is_closed = true;
+            std::mem::take(&mut bodies.open)
+        };
+        for slot in open.iter().filter_map(Weak::upgrade) {
+            let mut slot = locked(&slot);
+            if matches!(*slot, Slot::Open(_)) {
+                *slot = Slot::Cut;
+            }
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ResponseBody {
+    pub(super) fn new(
+        body: reqwest::Body,
+        bounds: Bounds,
+        tally: Tally,
+        permits: [OwnedSemaphorePermit; 3],
+        call: &CallBodies,
+    ) -> Self {
+        if body.is_end_stream() {
+            return Self { slot: Arc::new(Mutex::new(Slot::Done)) };
+        }
+        let Bounds { bytes_max, between_bytes, deadline, call: call_end } = bounds;
         let open = Open {
             body,
             bytes_left: bytes_max,
@@ -53,11 +112,13 @@ impl ResponseBody {
             between_bytes,
             silent_until: Box::pin(tokio::time::sleep(between_bytes)),
             deadline: Box::pin(tokio::time::sleep_until(deadline)),
-            call_ended: Box::pin(call.cancelled_owned()),
+            call_ended: Box::pin(call_end.cancelled_owned()),
             tally,
-            _permit: permit,
+            _permits: permits,
         };
-        Self { open: Some(open) }
+        let slot = Arc::new(Mutex::new(Slot::Open(Box::new(open))));
+        call.add(&slot);
+        Self { slot }
     }
 }
 
@@ -96,21 +157,26 @@ impl Body for ResponseBody {
     type Error = Error;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let Some(open) = &mut self.open else { return Poll::Ready(None) };
+        let mut slot = locked(&self.slot);
+        let open = match &mut *slot {
+            Slot::Open(open) => open,
+            Slot::Done => return Poll::Ready(None),
+            Slot::Cut => return Poll::Ready(Some(Err(Error::ConnectionTerminated))),
+        };
         let polled = open.poll(context);
         match &polled {
             Poll::Ready(Some(Err(error))) => open.tally.tell(outcome_of(error)),
             Poll::Ready(None) => {}
             Poll::Ready(Some(Ok(_))) | Poll::Pending => return polled,
         }
-        self.open = None;
+        *slot = Slot::Done;
         polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.open.is_none()
+        matches!(*locked(&self.slot), Slot::Done)
     }
 }

@@ -247,6 +247,12 @@ async fn a_call_that_ends_takes_its_requests_with_it() {
         assert_eq!(ask(&mut *client, &left).await.unwrap(), "left");
     }
     web.until_open(0).await;
+    // Also if the response has begun, and the guest keeps it without ever reading it.
+    let lingering = format!("linger {}", web.url("/stalls"));
+    for _ in 0..20 {
+        assert_eq!(ask(&mut *client, &lingering).await.unwrap(), "200 left");
+    }
+    web.until_open(0).await;
     // A call that nobody waits for any more is not waited for by its requests either.
     let question = format!("http GET {}", web.url("/silent"));
     tokio::select! {
@@ -273,6 +279,31 @@ async fn requests_are_counted_at_once_and_in_a_call() {
     }
     assert_eq!(counted["200 5 hello"], 10);
     assert_eq!(counted["error ErrorCode::ConnectionLimitReached"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_instances_of_a_plugin_have_half_of_the_requests_at_once_that_the_host_allows() {
+    let web = Web::start().await;
+    let limits =
+        HttpLimits { in_flight_total: 2, connect_timeout: Duration::from_millis(500), ..HttpLimits::default() };
+    let (runtime, granted) = (runtime(options(limits)), hosts(&[format!("http://{}", web.address)]));
+    let mut busy = asking(&runtime, granted.clone(), &[]).await.unwrap();
+    let mut other = asking(&runtime, granted, &[]).await.unwrap();
+    assert_eq!(
+        ask(&mut *other, &format!("burst 3 {}", web.url("/hello"))).await.unwrap(),
+        "3 answered, 0 refused: None"
+    );
+    web.until_open(0).await;
+    let question = format!("http GET {}", web.url("/silent"));
+    tokio::select! {
+        answer = ask(&mut *busy, &question) => panic!("{answer:?}"),
+        answer = async { web.until_open(1).await; get(&mut *other, &web.url("/hello")).await } => {
+            assert_eq!(answer, "error ErrorCode::ConnectionLimitReached");
+        }
+    }
+    drop(busy);
+    web.until_open(0).await;
+    assert_eq!(get(&mut *other, &web.url("/hello")).await, "200 5 hello");
 }
 
 #[tokio::test(flavor = "multi_thread")]
