@@ -100,6 +100,18 @@ impl Setting {
         Host::start(id, &["run", "--config", &file, "--local"], self.path())
     }
 
+    /// The same, with variables in its environment.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn host_knowing(&self, id: &str, reads_and_batches: &str, variables: &[(&str, &Path)]) -> Host {
+        let file = self.configure(id, "duration = \"3s\"\nscan-every = \"200ms\"", reads_and_batches);
+        let mut command = Command::new(binary());
+        command.args(["run", "--config", &file, "--local"]).envs(variables.iter().copied());
+        Host::run(id, command, self.path())
+    }
+
     /// The same, with another folder of plugins.
     ///
     /// # Panics

@@ -20,6 +20,7 @@ mod grants;
 mod handover;
 mod hostile;
 mod hostile_corpus;
+mod https;
 mod known_answer;
 mod large_records;
 mod memory;
