@@ -109,6 +109,9 @@ pub enum LoadError {
 }
 
 impl LoadError {
+    /// The key of the one limit on compiling that a busy machine may exceed with any component.
+    pub(crate) const WALL_KEY: &'static str = "compile.wall";
+
     /// From what the compiler says of a component, which is all that is known when it ran in another process.
     pub(crate) fn from_compiler(said: &str) -> Self {
         let message: String = said.chars().take(1_000).collect();
@@ -125,6 +128,12 @@ impl LoadError {
             return Self::Malformed { message };
         }
         Self::Compile { message }
+    }
+
+    /// Whether it says nothing of the component. Too little time by the clock is the host's too: a component that takes long
+    /// runs into the limit on processor time first, unless others have the processors.
+    pub fn is_hosts(&self) -> bool {
+        matches!(self, Self::Host { .. } | Self::CompileLimit { key: Self::WALL_KEY, .. })
     }
 
     /// Whether a file that is still being written may look like this.

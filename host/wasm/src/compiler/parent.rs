@@ -80,7 +80,7 @@ enum Beyond {
 fn beyond(what: Beyond, limits: &CompileLimits) -> LoadError {
     let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
     let (what, limit, key) = match what {
-        Beyond::Wall => ("time", format!("{:?}", limits.wall), "compile.wall"),
+        Beyond::Wall => ("time", format!("{:?}", limits.wall), LoadError::WALL_KEY),
         Beyond::Cpu => ("processor time", format!("{:?}", limits.cpu), "compile.cpu"),
         Beyond::Memory => ("address space", mib(limits.memory_bytes), "compile.memory"),
         Beyond::Code => ("compiled code", mib(limits.code_bytes as u64), "compile.code"),

@@ -14,10 +14,14 @@ use shardmill_core::plugin::{PluginDigest, PluginName};
 
 use super::Refusal;
 use super::scan::{Seen, Stamps};
-use crate::LoadError;
 
 /// Failed versions remembered for one file; more are tried again, which costs a compilation and nothing else.
 const FAILED_MAX: usize = 32;
+
+/// How long a version waits that the host could not load for reasons of its own, a full disk or no processor time: first,
+/// and at most. Each try may cost a compilation, which takes seconds.
+const HOST_RETRY_MIN: Duration = Duration::from_secs(10);
+const HOST_RETRY_MAX: Duration = Duration::from_mins(5);
 
 /// All files, as far as they are known.
 #[derive(Debug)]
@@ -68,6 +72,15 @@ struct Tracked {
     failed: HashSet<PluginDigest>,
     /// When a file that looked cut off is tried for the last time.
     retry_at: Option<Instant>,
+    /// When what the host could not load is tried again.
+    host_retry: Option<HostRetry>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct HostRetry {
+    at: Instant,
+    /// How long that was from the last try.
+    wait: Duration,
 }
 
 impl Tracker {
@@ -101,7 +114,7 @@ impl Tracker {
 
     /// When to look again although nothing has happened.
     pub(crate) fn next_look(&self) -> Option<Instant> {
-        let look = |tracked: &Tracked| match tracked.retry_at {
+        let look = |tracked: &Tracked| match tracked.retry_at.or(tracked.host_retry.map(|retry| retry.at)) {
             _ if tracked.is_loading => None,
             Some(at) => Some(at.max(tracked.since + self.settle)),
             None => tracked.is_pending().then(|| tracked.since + self.settle),
@@ -109,7 +122,7 @@ impl Tracker {
         self.files.values().filter_map(look).min()
     }
 
-    /// Whether everything seen has been dealt with.
+    /// Whether everything seen has been dealt with. What the host could not load for reasons of its own has been, too.
     pub(crate) fn is_settled(&self) -> bool {
         self.files.values().all(|tracked| !tracked.is_loading && !tracked.is_pending() && tracked.retry_at.is_none())
     }
@@ -127,6 +140,7 @@ impl Tracker {
         tracked.is_loading = false;
         tracked.dealt_with = Some(Seen::File(name.clone(), stamps));
         let is_last_try = tracked.retry_at.take().is_some();
+        let host_retry = tracked.host_retry.take();
         match ended {
             Ended::Known => News::Nothing,
             Ended::Moved => {
@@ -143,12 +157,14 @@ impl Tracker {
                 News::Nothing
             }
             Ended::Failed(reason) => {
-                // What the host could not do says nothing of the bytes: put there again, they are tried again.
-                if let Refusal::Bytes { digest, error } = &reason
-                    && !matches!(error, LoadError::Host { .. })
-                    && tracked.failed.len() < FAILED_MAX
-                {
-                    tracked.failed.insert(digest.clone());
+                if let Refusal::Bytes { digest, error } = &reason {
+                    if error.is_hosts() {
+                        // It says nothing of the bytes: they are tried again, later and later.
+                        let wait = host_retry.map_or(HOST_RETRY_MIN, |last| HOST_RETRY_MAX.min(last.wait * 2));
+                        tracked.host_retry = Some(HostRetry { at: now + wait, wait });
+                    } else if tracked.failed.len() < FAILED_MAX {
+                        tracked.failed.insert(digest.clone());
+                    }
                 }
                 News::Refused { reason, keeps: tracked.kept() }
             }
@@ -166,6 +182,7 @@ impl Tracked {
             loaded: None,
             failed: HashSet::new(),
             retry_at: None,
+            host_retry: None,
         }
     }
 
@@ -174,6 +191,7 @@ impl Tracked {
             self.seen = seen.cloned();
             self.since = now;
             self.retry_at = None;
+            self.host_retry = None;
         }
     }
 
@@ -191,7 +209,8 @@ impl Tracked {
 
     /// `room` is the most plugins there may be, if there are as many.
     fn act(&mut self, now: Instant, settle: Duration, file: &str, room: Result<(), usize>) -> Option<Action> {
-        let is_retry_due = self.retry_at.is_some_and(|at| now >= at);
+        let retry_at = self.retry_at.or(self.host_retry.map(|retry| retry.at));
+        let is_retry_due = retry_at.is_some_and(|at| now >= at);
         let has_settled = now.saturating_duration_since(self.since) >= settle;
         if self.is_loading || !has_settled || !(self.is_pending() || is_retry_due) {
             return None;

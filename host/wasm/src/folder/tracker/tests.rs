@@ -1,6 +1,6 @@
 use super::*;
 use crate::folder::scan::Stamp;
-use crate::{BytesKind, IntegrityError};
+use crate::{BytesKind, IntegrityError, LoadError};
 
 const SETTLE: Duration = Duration::from_millis(40);
 const GRACE: Duration = Duration::from_secs(1);
@@ -214,4 +214,35 @@ fn a_component_that_stays_unsigned_is_refused_after_the_grace_and_taken_once_it_
     tracker.observe(clock.0, &listing(Seen::File(name(), signed)));
     let actions = tracker.observe(clock.after(SETTLE), &listing(Seen::File(name(), signed)));
     assert!(matches!(&actions[..], [Action::Load { stamps, .. }] if *stamps == signed), "{actions:?}");
+}
+
+#[test]
+fn what_the_host_could_not_load_is_tried_again_later_and_later_until_it_can() {
+    let (mut tracker, mut clock) = fixture();
+    let full_disk = || Refusal::Bytes { digest: digest('a'), error: LoadError::Host { message: "no room".to_owned() } };
+    let refused = News::Refused { reason: full_disk(), keeps: None };
+    assert_eq!(settle_and_end(&mut tracker, &mut clock, 1, Ended::Failed(full_disk())), refused);
+    assert!(tracker.is_settled(), "nobody waits for it");
+    let mut waits = Vec::new();
+    for _ in 0..8 {
+        let next = tracker.next_look().unwrap();
+        let wait = next - clock.0;
+        waits.push(wait.as_secs());
+        assert_eq!(tracker.observe(clock.after(wait - SETTLE), &file(1)), []);
+        assert_eq!(tracker.observe(clock.after(SETTLE), &file(1)), load(1));
+        let ended = Ended::Failed(full_disk());
+        assert_eq!(tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), ended), refused);
+    }
+    assert_eq!(waits, [10, 20, 40, 80, 160, 300, 300, 300]);
+    // Another file is not held up, and a version that loads ends it.
+    let news = settle_and_end(&mut tracker, &mut clock, 2, Ended::Loaded(digest('b')));
+    assert_eq!(news, News::First);
+    assert!(tracker.next_look().is_none());
+}
+
+#[test]
+fn only_too_little_time_by_the_clock_is_the_hosts_fault_among_the_limits_on_compiling() {
+    let beyond = |key| LoadError::CompileLimit { what: "time", limit: "5m".to_owned(), key };
+    assert!(beyond(LoadError::WALL_KEY).is_hosts());
+    assert!(!beyond("compile.cpu").is_hosts() && !beyond("compile.memory").is_hosts());
 }
