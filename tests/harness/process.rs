@@ -159,6 +159,23 @@ impl Host {
         serde_json::from_str(object).expect("JSON")
     }
 
+    /// Waits until its status page is so; needs `admin` in its configuration.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long.
+    pub async fn until_status(&self, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let status = self.status().await;
+            if is_so(&status) {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "never happened: {what}\n{status:#}\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// The sum of a metric over all its labels, where a line holds `filter`; 0 if there is none. Needs `admin`.
     pub async fn metric(&self, name: &str, filter: &str) -> f64 {
         let page = self.page("/metrics").await;

@@ -113,8 +113,12 @@ async fn a_bad_manifest_stops_its_plugin_only_and_a_mended_one_starts_it() {
     let host = setting.host_with("a", THREE_SINKS);
     let last = setting.put(&flights::input()).await;
     setting.until_checkpointed("flights", &last).await;
-    let refused = host.status().await["plugins"]["flights-two"]["refused-settings"].clone();
-    assert!(refused.as_str().unwrap_or_default().contains("line 4: batch.records"), "{refused}");
+    // It is loaded after the other, which may be done by then.
+    host.until_status("refused", |status| {
+        let refused = status["plugins"]["flights-two"]["refused-settings"].as_str();
+        refused.is_some_and(|refused| refused.contains("line 4: batch.records"))
+    })
+    .await;
     setting.drop_manifest("flights-two", "[config]\ndestination = \"two\"\n");
     setting.until_checkpointed("flights-two", &last).await;
     // New settings while it runs: drained, and started anew where it was.
