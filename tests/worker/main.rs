@@ -4,6 +4,7 @@
 
 mod aggregates;
 mod balancing;
+mod blame;
 mod delivery;
 mod failure_policy;
 mod fan_out;

@@ -23,5 +23,5 @@ pub use judge::{Judgement, Passed, Regression, judge_trial};
 pub use policy::{PROBATION_STRIKES, RolloutPolicy, RolloutProblem};
 pub use quarantine::{ENTRIES_MAX, Quarantine, Quarantined, REASON_CHARS_MAX};
 pub use standing::{RolloutState, VersionRow};
-pub use state::{At, Change, Fault, Probe, Role, Rollout, Site};
+pub use state::{At, Blamed, Change, Fault, Role, Rollout, START_AGAIN_AFTER, Site, StartFailure};
 pub use track::{Sample, Track};

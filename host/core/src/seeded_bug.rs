@@ -120,6 +120,10 @@ pub enum SeededBug {
     StateWrittenApart,
     /// An instance that dies does not take the shard back to the state that was saved.
     UnsavedStateIsForgotten,
+    /// What a version on trial fails on is held against the records, and not only against the version.
+    TrialChargesRecords,
+    /// A version that fails on what the one before it handles is not rolled back.
+    ClearsFailingVersions,
 }
 
 impl SeededBug {
@@ -182,6 +186,8 @@ impl SeededBug {
         Self::RenewsAtLatest,
         Self::StateWrittenApart,
         Self::UnsavedStateIsForgotten,
+        Self::TrialChargesRecords,
+        Self::ClearsFailingVersions,
     ];
 
     /// Whether this bug is switched on for this thread.

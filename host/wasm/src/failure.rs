@@ -34,13 +34,12 @@ fn counted(message: &str, state: &InstanceState) -> Option<(&'static str, u64)> 
 
 /// What the guest returned as its error.
 pub(crate) fn reported(error: &GuestError, redactor: &Redactor) -> ProcessorError {
-    let (kind, message) = match error {
-        GuestError::Misconfigured(message) => ("misconfigured: ", message),
-        GuestError::Unavailable(message) => ("unavailable: ", message),
-        GuestError::Other(message) => ("", message),
-    };
-    let message = redactor.redact(message);
-    ProcessorError::Reported { message: clean(&format!("{kind}{message}"), MESSAGE_BYTES_MAX) }
+    let said = |kind: &str, message: &str| clean(&format!("{kind}{}", redactor.redact(message)), MESSAGE_BYTES_MAX);
+    match error {
+        GuestError::Misconfigured(message) => ProcessorError::NotReady { message: said("misconfigured: ", message) },
+        GuestError::Unavailable(message) => ProcessorError::NotReady { message: said("unavailable: ", message) },
+        GuestError::Other(message) => ProcessorError::Reported { message: said("", message) },
+    }
 }
 
 /// Why a call did not come back.

@@ -20,6 +20,12 @@ pub enum ProcessorError {
         /// What it said, cut to a sane length.
         message: String,
     },
+    /// The guest returned an error that it says is not its own: a service that is away, a setting that is missing.
+    #[error("the plugin reported an error: {message}")]
+    NotReady {
+        /// What it said, cut to a sane length.
+        message: String,
+    },
     /// The guest trapped or panicked.
     #[error("the plugin trapped: {message}")]
     Trapped {
@@ -80,7 +86,9 @@ impl ProcessorError {
     /// Whether the instance survived.
     pub fn fate(&self) -> InstanceFate {
         match self {
-            Self::Reported { .. } | Self::InvalidOutcome { .. } | Self::State { .. } => InstanceFate::Usable,
+            Self::Reported { .. } | Self::NotReady { .. } | Self::InvalidOutcome { .. } | Self::State { .. } => {
+                InstanceFate::Usable
+            }
             // One that lacks memory gives back what it has: others may finish with it.
             Self::Trapped { .. }
             | Self::DeadlineExceeded { .. }
@@ -93,7 +101,7 @@ impl ProcessorError {
     /// A short, stable word for metrics.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Reported { .. } => "reported",
+            Self::Reported { .. } | Self::NotReady { .. } => "reported",
             Self::Trapped { .. } => "trapped",
             Self::DeadlineExceeded { .. } => "deadline",
             Self::LimitExceeded { .. } => "limit",

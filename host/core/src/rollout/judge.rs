@@ -64,6 +64,11 @@ pub enum Regression {
         /// How often it did.
         times: u32,
     },
+    /// It cannot save its state.
+    DoesNotSave {
+        /// Why.
+        reason: String,
+    },
     /// It takes longer.
     Slower {
         /// Median time a record.
@@ -92,7 +97,7 @@ pub enum Regression {
 /// Judges a version that was tried for `tried_for`, from what it did and what the version at work did meanwhile and before.
 pub fn judge_trial(old: &Track, new: &Track, policy: &RolloutPolicy, tried_for: Duration) -> Judgement {
     if let Some(regression) =
-        slower(old, new, policy).or_else(|| larger(old, new, policy)).or_else(|| grows(new, policy))
+        slower(old, new, policy).or_else(|| larger(old, new, policy)).or_else(|| grows_anew(old, new, policy))
     {
         return Judgement::RollBack(regression);
     }
@@ -130,6 +135,11 @@ fn larger(old: &Track, new: &Track, policy: &RolloutPolicy) -> Option<Regression
     (bytes as f64 > most).then_some(Regression::Larger { bytes, before })
 }
 
+/// A version that leaks as the one before did is no worse.
+fn grows_anew(old: &Track, new: &Track, policy: &RolloutPolicy) -> Option<Regression> {
+    grows(new, policy).filter(|_| grows(old, policy).is_none())
+}
+
 /// A leak goes on; a guest that fills a cache or doubles a buffer stops. So the later half of the batches must have added
 /// at least half of what the earlier half did, in more steps than one, and all of it more than the allowance.
 fn grows(new: &Track, policy: &RolloutPolicy) -> Option<Regression> {
@@ -164,6 +174,7 @@ impl Regression {
         match self {
             Self::DoesNotStart { .. } => "start",
             Self::Fails { .. } => "failures",
+            Self::DoesNotSave { .. } => "state",
             Self::Slower { .. } => "time",
             Self::Larger { .. } | Self::Grows { .. } => "memory",
         }
@@ -180,6 +191,7 @@ impl fmt::Display for Regression {
             Self::Fails { reason, times, .. } => {
                 write!(f, "it failed {times} times on records that the version before it handled, last: {reason}")
             }
+            Self::DoesNotSave { reason } => write!(f, "it cannot save its state: {reason}"),
             Self::Slower { took, before } => {
                 write!(f, "it takes {took:.1?} a record (median), the version before it {before:.1?}")
             }
@@ -286,6 +298,8 @@ mod tests {
         assert_eq!(regression.to_string(), "its memory grew from 20.0 MiB to 47.0 MiB in 9 batches");
         assert_eq!(judged(&old, &trial(|n| (20 + 5 * n.min(5)) * MIB), 1), Judgement::Continue, "it levels off");
         assert_eq!(judged(&old, &trial(|n| (20 + n) * MIB), 1), Judgement::Continue, "within the allowance");
+        let leaking = track(10, 10, Duration::from_millis(1), |n| (20 + 3 * n) * MIB);
+        assert_eq!(judged(&leaking, &trial(|n| (20 + 3 * n) * MIB), 1), Judgement::Continue, "it always did");
         let short = track(7, 10, Duration::from_millis(1), |n| (20 + 4 * n) * MIB);
         assert_eq!(judged(&old, &short, 1), Judgement::Continue, "seven batches are warming up");
     }

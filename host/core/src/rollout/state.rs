@@ -15,6 +15,8 @@ use crate::time::Moment;
 mod tell;
 mod trial;
 
+pub use trial::START_AGAIN_AFTER;
+
 /// A shard that a plugin serves on this host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
@@ -42,15 +44,30 @@ pub enum Role {
     Probe(PluginDigest),
 }
 
-/// How a probe ended.
+/// Why an instance of a version could not be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Probe {
-    /// The instance was made.
-    Started,
-    /// The version failed, and why.
+pub enum StartFailure {
+    /// The version failed.
     Failed(String),
-    /// It could not be made, for a reason that is not the version's. It is made again later.
+    /// It took longer than it may, which may be the machine's doing: it is tried again, some times.
+    TooSlow(String),
+    /// For a reason that is not the version's: something is missing on the host, or is said to be. It is tried again, as
+    /// often as it takes.
     NotMade(String),
+}
+
+/// What is to be done about a failed call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Blamed {
+    /// What the failure policy says: the version is the one that the shard is to run, and nothing is to be found out.
+    Records,
+    /// It is held against no record; this version, the one before, is to get the same records.
+    Version {
+        /// Which shows whose fault it was.
+        judge: PluginDigest,
+    },
+    /// It is held against no record: the shard was to run another version by the time the call ended.
+    Nothing,
 }
 
 /// A failed call.
@@ -100,6 +117,8 @@ pub struct Rollout {
     last_started: Option<PluginDigest>,
     quarantine: Quarantine,
     changes: Vec<Change>,
+    /// How often a version was let out of quarantine.
+    releases: u64,
     /// Raised with whatever may change a shard's role.
     revision: u64,
 }
@@ -136,7 +155,10 @@ struct Candidate {
     phase: Phase,
     since_ms: u64,
     offered_at: Moment,
+    /// Since then the canary could do its work.
     tried_since: Moment,
+    /// Instances that were not made in time.
+    slow_starts: u32,
     track: Track,
 }
 
@@ -165,6 +187,7 @@ impl Rollout {
             last_started: None,
             quarantine: Quarantine::default(),
             changes: Vec::new(),
+            releases: 0,
             revision: 0,
         }
     }
@@ -182,6 +205,11 @@ impl Rollout {
     /// Rises whenever a shard's role may have changed.
     pub fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// Rises whenever a version is let out of quarantine: what refused it before may try it again.
+    pub fn releases(&self) -> u64 {
+        self.releases
     }
 
     /// What happened since the last call.
@@ -280,6 +308,7 @@ impl Rollout {
             since_ms: at.wall_ms,
             offered_at: at.now,
             tried_since: at.now,
+            slow_starts: 0,
             track: Track::default(),
         });
         self.change(Change::Offered(offered.clone()));

@@ -5,7 +5,7 @@
 //! the shard back to its checkpoint.
 
 use bytes::Bytes;
-use shardmill_core::plugin::{InstanceFate, ProcessorError};
+use shardmill_core::plugin::ProcessorError;
 use shardmill_core::stream::LeaseKey;
 
 use super::consumer::Consumer;
@@ -62,7 +62,7 @@ impl Consumer {
                 self.saving.failures += 1;
                 self.saving.is_due_again = true;
                 self.failed(self.saving.failures, error.kind(), format!("cannot save the plugin's state: {error}"));
-                if error.fate() == InstanceFate::Dead && self.holds_back() {
+                if !self.instance.is_alive() && self.holds_back() {
                     self.rewind();
                 }
             }
@@ -81,7 +81,16 @@ impl Consumer {
             let state = self.state_to_load().await?;
             self.instance.ensure(state).await?;
         }
-        self.instance.save().await
+        let saved = self.instance.save().await;
+        if let Err(error) = &saved
+            && !error.is_hosts()
+        {
+            let (digest, reason, at) = (self.instance.digest().clone(), error.to_string(), self.at());
+            if self.ports.rollout.tell(|rollout| rollout.did_not_save(&digest, reason, at)) {
+                self.instance.kill();
+            }
+        }
+        saved
     }
 
     /// Whether saving failed and is to be tried again before anything else.

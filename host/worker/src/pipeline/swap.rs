@@ -8,6 +8,7 @@ use shardmill_core::ports::{CloseReason, ProcessorFactory};
 
 use super::consumer::Consumer;
 use super::state::Saving;
+use super::trial::start_failure;
 use crate::grant::Stopped;
 use crate::metrics;
 use crate::rollout::Assigned;
@@ -65,7 +66,7 @@ impl Consumer {
     }
 
     async fn swap_to(&mut self, version: Arc<dyn ProcessorFactory>, is_active: bool) -> Result<(), Stopped> {
-        if self.trial.has_refused(version.digest()) {
+        if self.trial.has_refused(version.digest(), self.ports.clock.now()) {
             return Ok(());
         }
         if version.digest() == self.instance.digest() {
@@ -88,14 +89,15 @@ impl Consumer {
         let state = self.state_to_hand_over().await?;
         let mut candidate = self.instance.with_version(Arc::clone(&version));
         if let Err(error) = candidate.ensure(state).await {
-            if error.is_hosts() {
-                // It says nothing of the version; most likely there is no memory for both at once.
+            if matches!(error, ProcessorError::HostMemory { .. }) {
+                // There is no memory for both at once.
                 tracing::info!(shard = %self.shard, %error, "the old version makes room for the new one");
                 drop(candidate);
                 return self.swap_in_turn(version, is_active).await;
             }
-            self.refused(&version, &error);
-            self.did_not_start(&version, &error);
+            if self.did_not_start(&version, &error) {
+                self.tell_refused(&version, &error);
+            }
             return Ok(());
         }
         if !self.options.keeps_state {
@@ -133,17 +135,18 @@ impl Consumer {
         }
         let good = self.ports.rollout.last_started().filter(|good| good.digest() != version.digest());
         let Some(good) = good else { return Ok(false) };
-        self.refused(&version, error);
+        self.tell_refused(&version, error);
         self.write_checkpoint().await?;
         self.instance.set_version(good);
         Ok(true)
     }
 
-    fn did_not_start(&mut self, version: &Arc<dyn ProcessorFactory>, error: &ProcessorError) {
-        let digest = version.digest();
-        self.trial.refuse(digest);
-        let (reason, at) = (error.to_string(), self.at());
-        self.ports.rollout.tell(|rollout| rollout.did_not_start(self.trial.site(), digest, reason, at));
+    /// Whether that is news.
+    fn did_not_start(&mut self, version: &Arc<dyn ProcessorFactory>, error: &ProcessorError) -> bool {
+        let (failure, at) = (start_failure(error), self.at());
+        let is_news = self.trial.refuse(version.digest(), &failure, at.now);
+        self.ports.rollout.tell(|rollout| rollout.did_not_start(self.trial.site(), version.digest(), failure, at));
+        is_news
     }
 
     /// The state that another version takes over: of everything handed out, if it can be saved now; else that of the
@@ -216,7 +219,7 @@ impl Consumer {
         self.status.update_shard(&self.shard, |status| status.plugin_digest = Some(digest));
     }
 
-    pub(super) fn refused(&self, version: &Arc<dyn ProcessorFactory>, error: &ProcessorError) {
+    pub(super) fn tell_refused(&self, version: &Arc<dyn ProcessorFactory>, error: &ProcessorError) {
         let digest = version.digest();
         tracing::warn!(shard = %self.shard, %digest, %error, "new plugin version does not start, keeping the old one");
         self.count_swap("refused");

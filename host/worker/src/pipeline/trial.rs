@@ -8,11 +8,17 @@ use std::time::Duration;
 use shardmill_core::pipeline::{Blame, Verdict};
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::ProcessorFactory;
-use shardmill_core::rollout::{At, Fault, Probe, Sample, Site};
+use shardmill_core::rollout::{At, Blamed, Fault, START_AGAIN_AFTER, Sample, Site, StartFailure};
+use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Position, Record};
+use shardmill_core::time::Moment;
 
 use super::consumer::{Consumer, ConsumerPorts};
 use crate::rollout::RolloutView;
+
+/// How often a shard that cannot go back to the version before may say nothing of a failure. 3: what is missing for that may
+/// come back, and records must not wait for it for ever.
+const STAYS_MAX: u32 = 3;
 
 /// What a consumer knows of trials on its shard. Leaves the rollout when dropped.
 pub(super) struct Trial {
@@ -24,34 +30,62 @@ pub(super) struct Trial {
     excused: BTreeSet<Position>,
     /// The shard takes no part in trials any more.
     sits_out: bool,
-    /// A version that did not start here; not made again until another has taken over.
-    refused: Option<PluginDigest>,
+    /// A version that did not start here; not made again until another has taken over, it is released, or its time has come.
+    refused: Option<Refused>,
+    /// Times in a row that the shard could not go back to the version before.
+    stays: u32,
     /// The version that failed attempts were counted for.
     charged: Option<PluginDigest>,
 }
 
 struct Suspects {
-    failed_by: PluginDigest,
+    /// Who shows whose fault it was.
+    judge: PluginDigest,
     positions: BTreeSet<Position>,
+}
+
+struct Refused {
+    digest: PluginDigest,
+    /// What the rollout's count of releases was.
+    releases: u64,
+    /// When it is tried again without one, if what it lacked may be there then.
+    again_at: Option<Moment>,
 }
 
 impl Trial {
     pub(super) fn new(rollout: RolloutView, site: Site) -> Self {
-        Self { rollout, site, suspects: None, excused: BTreeSet::new(), sits_out: false, refused: None, charged: None }
+        Self {
+            rollout,
+            site,
+            suspects: None,
+            excused: BTreeSet::new(),
+            sits_out: false,
+            refused: None,
+            stays: 0,
+            charged: None,
+        }
     }
 
     pub(super) fn site(&self) -> &Site {
         &self.site
     }
 
-    /// The version did not start here.
-    pub(super) fn refuse(&mut self, digest: &PluginDigest) {
-        self.refused = Some(digest.clone());
+    /// The version did not start here. Whether that is news.
+    pub(super) fn refuse(&mut self, digest: &PluginDigest, failure: &StartFailure, now: Moment) -> bool {
+        let may_pass = !matches!(failure, StartFailure::Failed(_));
+        let again_at = may_pass.then(|| now + START_AGAIN_AFTER);
+        let releases = self.rollout.tell(|rollout| rollout.releases());
+        let refused = Refused { digest: digest.clone(), releases, again_at };
+        self.refused.replace(refused).is_none_or(|before| before.digest != *digest)
     }
 
-    /// Whether the version did not start here, lately.
-    pub(super) fn has_refused(&self, digest: &PluginDigest) -> bool {
-        self.refused.as_ref() == Some(digest)
+    /// Whether the version did not start here, and is not to be tried again yet.
+    pub(super) fn has_refused(&self, digest: &PluginDigest, now: Moment) -> bool {
+        self.refused.as_ref().is_some_and(|refused| {
+            refused.digest == *digest
+                && refused.again_at.is_none_or(|at| now < at)
+                && refused.releases == self.rollout.tell(|rollout| rollout.releases())
+        })
     }
 
     /// Another version has taken over: what was refused before may be tried again if it is offered again.
@@ -115,10 +149,11 @@ impl Consumer {
     /// Tells how a delivery to the live version went. Whether its failure is to be verified: then it is held against no
     /// record, and the instance is gone.
     pub(super) fn report_to_rollout(&mut self, records: &[Record], verdict: &Verdict, took: Duration) -> bool {
+        let (digest, at) = (self.instance.digest().clone(), self.at());
         if verdict.failure.as_ref().is_some_and(|failure| failure.of == Blame::Host) {
+            self.ports.rollout.tell(|rollout| rollout.hindered(&digest, at));
             return false;
         }
-        let (digest, at) = (self.instance.digest().clone(), self.at());
         let mut blamed = blamed(records, verdict);
         self.verify(records, &blamed, &digest, at);
         let Some(failure) = &verdict.failure else {
@@ -138,24 +173,36 @@ impl Consumer {
             self.ports.rollout.tell(|rollout| rollout.failed_again(&digest, fault));
             return false;
         }
-        if !self.ports.rollout.tell(|rollout| rollout.failed(&self.trial.site, &digest, fault)) {
-            return false;
+        match self.ports.rollout.tell(|rollout| rollout.failed(&self.trial.site, &digest, fault)) {
+            Blamed::Records => return false,
+            // It stands in for one that does not start here: there is none that could do better.
+            Blamed::Nothing if self.trial.refused.is_some() => return false,
+            Blamed::Nothing => {}
+            Blamed::Version { judge } => {
+                blamed.retain(|position| !self.trial.excused.contains(position));
+                self.trial.suspects = Some(Suspects { judge, positions: blamed });
+            }
         }
-        blamed.retain(|position| !self.trial.excused.contains(position));
-        self.trial.suspects = Some(Suspects { failed_by: digest, positions: blamed });
         // Whatever it made of these records must reach neither its state nor what it would emit at the end.
         self.instance.kill();
-        true
+        !SeededBug::TrialChargesRecords.is_on()
     }
 
     /// If this delivery was to the version before the one that failed, it shows whose fault that was.
     fn verify(&mut self, records: &[Record], blamed: &BTreeSet<Position>, digest: &PluginDigest, at: At) {
         let Some(mut suspects) = self.trial.suspects.take() else { return };
-        if suspects.failed_by == *digest {
-            // The shard could not go back to the version before: what it saw tells nothing.
-            self.ports.rollout.tell(|rollout| rollout.abandon(&self.trial.site));
+        if suspects.judge != *digest {
+            // The shard could not go back to the version before, or there is another by now: what it saw tells nothing.
+            self.trial.stays += 1;
+            if self.trial.stays < STAYS_MAX {
+                self.ports.rollout.tell(|rollout| rollout.abandon(&self.trial.site));
+            } else {
+                // Only this version can serve the shard, say because it wrote the state. So the failure policy holds.
+                self.leave_trial();
+            }
             return;
         }
+        self.trial.stays = 0;
         if !suspects.positions.is_disjoint(blamed) {
             self.trial.excused.extend(suspects.positions.intersection(blamed).cloned());
             self.ports.rollout.tell(|rollout| rollout.verified(&self.trial.site, false, at));
@@ -172,27 +219,41 @@ impl Consumer {
     /// Makes a throw-away instance of a version, which loads the shard's state, and tells how that went.
     pub(super) async fn probe(&mut self, version: &Arc<dyn ProcessorFactory>) {
         let mut probe = self.instance.with_version(Arc::clone(version));
-        if let Err(error) = probe.fits()
-            && !self.trial.has_refused(version.digest())
-        {
-            self.refused(version, &error);
-            self.trial.refuse(version.digest());
-        }
         let result = match (probe.fits(), self.state_to_load().await) {
-            (Err(error), _) | (Ok(()), Err(error)) => Probe::NotMade(error.to_string()),
+            (Err(error), _) => Err(self.probe_refused(version, &error, StartFailure::NotMade(error.to_string()))),
+            (Ok(()), Err(error)) => Err(StartFailure::NotMade(error.to_string())),
             (Ok(()), Ok(state)) => match probe.ensure(state).await {
                 // Or there is no memory for one more: the canary has to do, which takes its predecessor's.
-                Ok(()) | Err(ProcessorError::HostMemory { .. }) => Probe::Started,
-                Err(error) if error.is_hosts() => Probe::NotMade(error.to_string()),
-                Err(error) => {
-                    self.refused(version, &error);
-                    Probe::Failed(error.to_string())
-                }
+                Ok(()) | Err(ProcessorError::HostMemory { .. }) => Ok(()),
+                Err(error) => Err(self.probe_refused(version, &error, start_failure(&error))),
             },
         };
         probe.kill();
         let at = self.at();
         self.ports.rollout.tell(|rollout| rollout.probed(version.digest(), result, at));
+    }
+
+    fn probe_refused(
+        &mut self,
+        version: &Arc<dyn ProcessorFactory>,
+        error: &ProcessorError,
+        failure: StartFailure,
+    ) -> StartFailure {
+        if self.trial.refuse(version.digest(), &failure, self.ports.clock.now()) {
+            self.tell_refused(version, error);
+        }
+        failure
+    }
+}
+
+/// What it says of a version that an instance of it could not be made.
+pub(super) fn start_failure(error: &ProcessorError) -> StartFailure {
+    let reason = error.to_string();
+    match error {
+        ProcessorError::NotReady { .. } => StartFailure::NotMade(reason),
+        ProcessorError::DeadlineExceeded { .. } => StartFailure::TooSlow(reason),
+        error if error.is_hosts() => StartFailure::NotMade(reason),
+        _ => StartFailure::Failed(reason),
     }
 }
 

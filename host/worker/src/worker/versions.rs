@@ -58,8 +58,14 @@ impl Worker {
 
     fn learn_quarantine(&mut self, at: At) {
         let Self { ports, observed, versions, .. } = self;
-        let listed = &observed.fleet.quarantined;
-        for entry in listed {
+        let lifetime = ports.rollout.tell(|rollout| rollout.policy().quarantine_for);
+        // What is over counts as gone: should the version be bad again, that is written anew.
+        let is_over = |entry: &&Quarantined| entry.is_expired(at.wall_ms, lifetime);
+        let (over, listed): (Vec<_>, Vec<_>) = observed.fleet.quarantined.iter().partition(is_over);
+        for entry in over {
+            versions.written.remove(entry.digest.as_str());
+        }
+        for entry in &listed {
             versions.written.insert(entry.digest.as_str().to_owned(), 0);
             ports.rollout.tell(|rollout| rollout.learn(entry, at));
         }
@@ -150,10 +156,22 @@ impl Worker {
         }
     }
 
-    /// Why the version on offer must not be run, if the fleet found it bad and this host has no other.
+    /// Why the version on offer must not be run, if the fleet found it bad and this host has no other. One that other hosts
+    /// are done with trying is not blocked: the one host that found it bad does not stop the fleet.
     pub(super) fn blocked(&mut self, fleet: &FleetRows) -> Option<Quarantined> {
         let offered = self.ports.versions.borrow().digest().clone();
         let at = self.at();
+        let active = RolloutState::Active.word();
+        let runs_it = |row: &&WorkerRow| {
+            let first = row.versions.first().filter(|running| running.digest == offered && running.state == active);
+            !row.is_draining && row.worker != self.options.worker && first.is_some()
+        };
+        if let Some(row) = fleet.workers.iter().find(runs_it)
+            && fleet.quarantined.iter().any(|entry| entry.digest == offered)
+        {
+            tracing::warn!(digest = %offered, host = %row.worker, "a quarantined version is run all the same, as this host does");
+            return None;
+        }
         self.ports.rollout.tell(|rollout| {
             match fleet.quarantined.iter().find(|entry| entry.digest == offered) {
                 Some(entry) => {

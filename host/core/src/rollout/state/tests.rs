@@ -3,6 +3,8 @@ use std::time::Duration;
 use super::*;
 use crate::rollout::{Quarantined, Sample};
 
+mod blame;
+
 const SITES: [&str; 3] = ["shardId-0", "shardId-1", "shardId-2"];
 
 /// A host with three shards that all have records, and a clock.
@@ -22,6 +24,10 @@ fn site(index: usize) -> Site {
 
 fn fault(reason: &str) -> Fault {
     Fault { kind: "trapped", reason: reason.to_owned(), is_deadly: true }
+}
+
+fn is_suspect(blamed: &Blamed) -> bool {
+    matches!(blamed, Blamed::Version { .. })
 }
 
 impl Host {
@@ -58,7 +64,7 @@ impl Host {
             loop {
                 match self.role(index) {
                     Role::Run(digest) => return u64::from_str_radix(&digest.as_str()[48..], 16).unwrap(),
-                    Role::Probe(digest) => self.rollout.probed(&digest, Probe::Started, self.at),
+                    Role::Probe(digest) => self.rollout.probed(&digest, Ok(()), self.at),
                 }
             }
         })
@@ -104,7 +110,7 @@ fn a_shard_without_records_is_no_canary_but_may_probe() {
     host.offer(2);
     assert_eq!(host.rollout.role(&site(2), &digest(2), false, host.at), Role::Probe(digest(2)));
     assert_eq!(host.role(0), Role::Run(digest(1)), "the probe is made once");
-    host.rollout.probed(&digest(2), Probe::Started, host.at);
+    host.rollout.probed(&digest(2), Ok(()), host.at);
     assert_eq!(host.rollout.role(&site(2), &digest(2), false, host.at), Role::Run(digest(1)));
     assert_eq!(host.role(1), Role::Run(digest(2)));
     assert_eq!(host.role(0), Role::Run(digest(1)));
@@ -115,7 +121,7 @@ fn a_version_that_does_not_start_in_the_probe_never_runs_and_is_not_taken_again(
     let mut host = Host::running(RolloutPolicy::default());
     host.offer(2);
     assert_eq!(host.role(0), Role::Probe(digest(2)));
-    host.rollout.probed(&digest(2), Probe::Failed("no config".into()), host.at);
+    host.rollout.probed(&digest(2), Err(StartFailure::Failed("no config".into())), host.at);
     assert_eq!(host.runs(), [1, 1, 1]);
     assert_eq!(host.states(), ["active", "quarantined"]);
     assert_eq!(host.rollout.rows()[1].reason.as_deref(), Some("it does not start: no config"));
@@ -132,7 +138,7 @@ fn a_probe_that_the_host_could_not_make_is_made_again_later_and_held_against_nob
     let mut host = Host::running(RolloutPolicy::default());
     host.offer(2);
     assert_eq!(host.role(0), Role::Probe(digest(2)));
-    host.rollout.probed(&digest(2), Probe::NotMade("no memory".into()), host.at);
+    host.rollout.probed(&digest(2), Err(StartFailure::NotMade("no memory".into())), host.at);
     assert_eq!(host.role(1), Role::Run(digest(1)));
     assert_eq!(host.rollout.rows()[1].reason.as_deref(), Some("no memory"));
     host.wait(5);
@@ -144,7 +150,7 @@ fn what_the_canary_fails_on_goes_to_the_version_before_and_is_a_regression_if_th
     let mut host = Host::running(RolloutPolicy::default());
     host.offer(2);
     assert_eq!(host.runs(), [2, 1, 1]);
-    assert!(host.rollout.failed(&site(0), &digest(2), fault("unreachable")));
+    assert!(is_suspect(&host.rollout.failed(&site(0), &digest(2), fault("unreachable"))));
     assert_eq!(host.runs(), [1, 1, 1], "no other shard becomes the canary meanwhile");
     host.rollout.verified(&site(0), true, host.at);
     assert_eq!(host.runs(), [1, 1, 1]);
@@ -158,7 +164,7 @@ fn what_the_version_before_fails_on_too_is_the_records_fault_and_the_trial_goes_
     let mut host = Host::running(RolloutPolicy::default());
     host.offer(2);
     assert_eq!(host.runs(), [2, 1, 1]);
-    assert!(host.rollout.failed(&site(0), &digest(2), fault("poison")));
+    assert!(is_suspect(&host.rollout.failed(&site(0), &digest(2), fault("poison"))));
     host.rollout.verified(&site(0), false, host.at);
     let busy = host.rollout.role(&site(0), &digest(2), false, host.at);
     assert_eq!(busy, Role::Run(digest(1)), "the version before deals with the records");
@@ -174,7 +180,7 @@ fn a_canary_that_loses_its_shard_is_followed_by_another() {
     assert_eq!(host.runs(), [2, 1, 1]);
     host.rollout.leave(&site(0));
     assert_eq!(host.role(1), Role::Run(digest(2)));
-    assert!(host.rollout.failed(&site(1), &digest(2), fault("unreachable")));
+    assert!(is_suspect(&host.rollout.failed(&site(1), &digest(2), fault("unreachable"))));
     host.rollout.leave(&site(1));
     assert_eq!(host.role(2), Role::Run(digest(2)), "what was not verified tells nothing");
     assert!(host.rollout.quarantined().next().is_none());
@@ -211,7 +217,7 @@ fn in_probation_three_verified_failures_roll_back_and_records_own_faults_do_not(
     host.handles(2, 10, 1);
     assert_eq!(host.runs(), [2, 2, 2]);
     for (index, is_handled) in [(0, true), (1, false), (1, true)] {
-        assert!(host.rollout.failed(&site(index), &digest(2), fault("now and then")));
+        assert!(is_suspect(&host.rollout.failed(&site(index), &digest(2), fault("now and then"))));
         let mut expected = [2, 2, 2];
         expected[index] = 1;
         assert_eq!(host.runs(), expected, "the version before looks into it, on that shard");
@@ -222,7 +228,7 @@ fn in_probation_three_verified_failures_roll_back_and_records_own_faults_do_not(
         }
         assert_eq!(host.runs(), [2, 2, 2]);
     }
-    assert!(host.rollout.failed(&site(2), &digest(2), fault("now and then")));
+    assert!(is_suspect(&host.rollout.failed(&site(2), &digest(2), fault("now and then"))));
     host.rollout.verified(&site(2), true, host.at);
     assert_eq!(host.runs(), [1, 1, 1]);
     let reason = &host.rollout.quarantined().next().unwrap().reason;
@@ -235,7 +241,7 @@ fn a_promoted_version_that_does_not_start_on_another_shard_is_rolled_back_everyw
     host.offer(2);
     assert_eq!(host.runs(), [2, 1, 1]);
     host.handles(2, 10, 1);
-    host.rollout.did_not_start(&site(2), &digest(2), "not on this shard".into(), host.at);
+    host.rollout.did_not_start(&site(2), &digest(2), StartFailure::Failed("not on this shard".into()), host.at);
     assert_eq!(host.runs(), [1, 1, 1]);
 }
 
@@ -243,13 +249,19 @@ fn a_promoted_version_that_does_not_start_on_another_shard_is_rolled_back_everyw
 fn after_probation_nothing_is_rolled_back_and_deaths_in_a_row_are_shown() {
     let mut host = Host::running(RolloutPolicy::default());
     for deaths in 1..=3 {
-        assert!(!host.rollout.failed(&site(0), &digest(1), fault("unreachable")), "there is nothing to go back to");
+        assert_eq!(
+            host.rollout.failed(&site(0), &digest(1), fault("unreachable")),
+            Blamed::Records,
+            "there is nothing to go back to"
+        );
         assert_eq!(host.states(), [if deaths < 3 { "active" } else { "crash-looping" }]);
     }
     assert_eq!(host.rollout.rows()[0].reason.as_deref(), Some("unreachable"));
     host.handles(1, 1, 1);
     assert_eq!(host.states(), ["active"]);
-    (0..3).for_each(|_| host.rollout.did_not_start(&site(1), &digest(1), "no config".into(), host.at));
+    (0..3).for_each(|_| {
+        host.rollout.did_not_start(&site(1), &digest(1), StartFailure::Failed("no config".into()), host.at)
+    });
     assert_eq!(host.states(), ["crash-looping"]);
     assert_eq!(host.runs(), [1, 1, 1]);
 }
@@ -280,7 +292,7 @@ fn a_host_without_shards_simply_takes_the_version_and_may_still_go_back() {
     host.offer(2);
     assert_eq!(host.runs(), [2, 2, 2]);
     assert_eq!(host.states(), ["probation"]);
-    host.rollout.did_not_start(&site(1), &digest(2), "broken".into(), host.at);
+    host.rollout.did_not_start(&site(1), &digest(2), StartFailure::Failed("broken".into()), host.at);
     assert_eq!(host.runs(), [1, 1, 1]);
 }
 
@@ -290,7 +302,7 @@ fn switched_off_every_version_is_taken_at_once_and_none_is_quarantined() {
     host.offer(2);
     assert_eq!(host.runs(), [2, 2, 2]);
     host.rollout.started(&digest(2));
-    assert!(!host.rollout.failed(&site(0), &digest(2), fault("unreachable")));
+    assert_eq!(host.rollout.failed(&site(0), &digest(2), fault("unreachable")), Blamed::Records);
     let entry =
         Quarantined { digest: digest(3), host: WorkerId::new("other").unwrap(), reason: "bad".into(), at_ms: 1 };
     host.rollout.learn(&entry, host.at);
@@ -342,7 +354,7 @@ fn a_quarantine_ends_with_time() {
     let mut host = Host::running(RolloutPolicy::default());
     host.offer(2);
     host.role(0);
-    host.rollout.probed(&digest(2), Probe::Failed("no".into()), host.at);
+    host.rollout.probed(&digest(2), Err(StartFailure::Failed("no".into())), host.at);
     assert!(host.rollout.blocked(Some(&digest(2))).is_some());
     host.wait(7 * 24 * 3_600 + 1);
     assert_eq!(host.runs(), [2, 1, 1]);
@@ -357,7 +369,7 @@ fn a_version_in_probation_judges_no_other_and_is_nobodys_last_good() {
     host.rollout.started(&digest(2));
     host.offer(3);
     assert_eq!(host.runs(), [3, 2, 2]);
-    assert!(host.rollout.failed(&site(0), &digest(3), fault("poison")));
+    assert!(is_suspect(&host.rollout.failed(&site(0), &digest(3), fault("poison"))));
     assert_eq!(host.runs(), [1, 2, 2], "the last proven version judges");
     host.rollout.verified(&site(0), false, host.at);
     assert_eq!(host.role(1), Role::Run(digest(3)), "another shard goes on");
@@ -374,7 +386,7 @@ fn a_canary_that_only_failed_is_not_promoted_as_if_nothing_had_happened() {
     let mut host = Host::running(RolloutPolicy::default());
     host.offer(2);
     assert_eq!(host.runs(), [2, 1, 1]);
-    assert!(host.rollout.failed(&site(0), &digest(2), fault("poison")));
+    assert!(is_suspect(&host.rollout.failed(&site(0), &digest(2), fault("poison"))));
     host.rollout.verified(&site(0), false, host.at);
     host.wait(15);
     host.rollout.tick(host.at);

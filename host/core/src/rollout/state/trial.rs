@@ -2,18 +2,22 @@
 
 use std::time::Duration;
 
-use super::{Active, At, Candidate, Change, Fault, Phase, Probation, Probe, Rollout, Site, probing};
+use super::{Active, At, Blamed, Candidate, Change, Fault, Phase, Probation, Rollout, Site, StartFailure, probing};
 use crate::plugin::PluginDigest;
 use crate::rollout::judge::{Judgement, Passed, Regression, judge_trial};
 use crate::rollout::policy::PROBATION_STRIKES;
 use crate::rollout::quarantine::Quarantined;
 use crate::rollout::track::Sample;
+use crate::seeded_bug::SeededBug;
 
 /// Deaths in a row from which on a version is said to loop: one or two are mended by the next instance.
 const LOOP_DEATHS: u32 = 3;
-/// How long to wait before a probe that could not be made is made again: what is missing (memory of the host, a grant) comes
-/// back by itself, or by somebody's hand.
-const PROBE_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How long to wait before an instance that could not be made is made again: what is missing (memory of the host, a grant)
+/// comes back by itself, or by somebody's hand.
+pub const START_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// Instances of a version that are not made in time before that is held against it: a host that catches up on all its
+/// shards has been seen to take five times as long for one.
+const SLOW_STARTS_MAX: u32 = 3;
 
 impl Rollout {
     /// Lets time have its say.
@@ -50,16 +54,31 @@ impl Rollout {
     }
 
     /// How the probe ended.
-    pub fn probed(&mut self, digest: &PluginDigest, result: Probe, at: At) {
+    pub fn probed(&mut self, digest: &PluginDigest, result: Result<(), StartFailure>, at: At) {
         let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.digest == *digest) else { return };
         match result {
-            Probe::Started => {
+            Ok(()) => {
                 candidate.phase = Phase::Canary { site: None };
                 candidate.tried_since = at.now;
                 self.revision += 1;
             }
-            Probe::Failed(reason) => self.reject(Regression::DoesNotStart { reason }, at),
-            Probe::NotMade(reason) => candidate.phase = probing(at.now + PROBE_AGAIN_AFTER, Some(reason)),
+            Err(failure) => self.candidate_did_not_start(failure, at),
+        }
+    }
+
+    fn candidate_did_not_start(&mut self, failure: StartFailure, at: At) {
+        let Some(candidate) = &mut self.candidate else { return };
+        candidate.slow_starts += u32::from(matches!(failure, StartFailure::TooSlow(_)));
+        match failure {
+            StartFailure::TooSlow(reason) | StartFailure::NotMade(reason)
+                if candidate.slow_starts < SLOW_STARTS_MAX =>
+            {
+                candidate.phase = probing(at.now + START_AGAIN_AFTER, Some(reason));
+                self.revision += 1;
+            }
+            StartFailure::Failed(reason) | StartFailure::TooSlow(reason) | StartFailure::NotMade(reason) => {
+                self.reject(Regression::DoesNotStart { reason }, at);
+            }
         }
     }
 
@@ -71,20 +90,50 @@ impl Rollout {
         }
     }
 
-    /// An instance of a version could not be made on a shard, for a reason of the version's own.
-    pub fn did_not_start(&mut self, site: &Site, digest: &PluginDigest, reason: String, at: At) {
+    /// An instance of a version could not be made on a shard.
+    pub fn did_not_start(&mut self, site: &Site, digest: &PluginDigest, failure: StartFailure, at: At) {
         if self.candidate.as_ref().is_some_and(|candidate| candidate.digest == *digest) {
-            return self.reject(Regression::DoesNotStart { reason }, at);
+            return self.candidate_did_not_start(failure, at);
         }
         let Some(active) = &mut self.active else { return };
         if active.digest != *digest {
             // The version before cannot tell whose fault it was.
             return self.abandon(site);
         }
-        if active.probation.is_some() {
-            return self.reject(Regression::DoesNotStart { reason }, at);
+        match failure {
+            StartFailure::Failed(reason) if active.probation.is_some() => {
+                self.reject_active(Regression::DoesNotStart { reason }, at);
+            }
+            // The shard goes on with what it has, if it has any, and tries again.
+            StartFailure::TooSlow(_) | StartFailure::NotMade(_) if active.probation.is_some() => {}
+            StartFailure::Failed(reason) | StartFailure::TooSlow(reason) | StartFailure::NotMade(reason) => {
+                active.died(reason);
+            }
         }
-        active.died(reason);
+    }
+
+    /// The host could not do its part in a call of this version: the time of its trial starts again.
+    pub fn hindered(&mut self, digest: &PluginDigest, at: At) {
+        if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.digest == *digest) {
+            candidate.tried_since = at.now;
+        }
+    }
+
+    /// A version could not save its state. Whether it is rolled back for that: its instance goes, and with it what was not
+    /// saved, so that the version before starts from the checkpoint.
+    pub fn did_not_save(&mut self, digest: &PluginDigest, reason: String, at: At) -> bool {
+        if self.candidate.as_ref().is_some_and(|candidate| candidate.digest == *digest) {
+            self.reject(Regression::DoesNotSave { reason }, at);
+            return true;
+        }
+        let Some(active) = self.active.as_mut().filter(|active| active.digest == *digest) else { return false };
+        let Some(probation) = &mut active.probation else { return false };
+        probation.strikes += 1;
+        let is_out = probation.strikes >= PROBATION_STRIKES;
+        if is_out {
+            self.reject_active(Regression::DoesNotSave { reason }, at);
+        }
+        is_out
     }
 
     /// A version handled a batch.
@@ -98,28 +147,35 @@ impl Rollout {
         }
     }
 
-    /// A version failed on a shard. Whether that is to be verified: the shard's role is then the version before it, and
-    /// what was delivered goes to that one, held against no record.
-    pub fn failed(&mut self, site: &Site, digest: &PluginDigest, fault: Fault) -> bool {
+    /// A version failed on a shard. What it failed on is the records' fault only where no other version could do better.
+    pub fn failed(&mut self, site: &Site, digest: &PluginDigest, fault: Fault) -> Blamed {
         if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.digest == *digest) {
             candidate.track.failed(fault.kind);
             let reason = fault.reason.clone();
             candidate.phase = Phase::Verifying { site: site.clone(), fault };
             self.change(Change::Suspected(digest.clone(), site.clone(), reason));
-            return true;
+            return self
+                .active
+                .as_ref()
+                .map_or(Blamed::Nothing, |active| Blamed::Version { judge: active.proven().clone() });
         }
-        let Some(active) = self.active.as_mut().filter(|active| active.digest == *digest) else { return false };
+        let Some(active) = self.active.as_mut().filter(|active| active.digest == *digest) else {
+            let probation = self.active.as_ref().and_then(|active| active.probation.as_ref());
+            let is_judge = probation
+                .is_some_and(|probation| probation.last_good == *digest && probation.verifying.contains_key(site));
+            return if is_judge { Blamed::Records } else { Blamed::Nothing };
+        };
         active.track.failed(fault.kind);
         if let Some(probation) = &mut active.probation {
-            let reason = fault.reason.clone();
+            let (reason, judge) = (fault.reason.clone(), probation.last_good.clone());
             probation.verifying.insert(site.clone(), Some(fault));
             self.change(Change::Suspected(digest.clone(), site.clone(), reason));
-            return true;
+            return Blamed::Version { judge };
         }
         if fault.is_deadly {
             active.died(fault.reason);
         }
-        false
+        Blamed::Records
     }
 
     /// Takes in a failure that is not to be verified, since the version before failed on these records too.
@@ -134,6 +190,7 @@ impl Rollout {
 
     /// The version before got what the newer one failed on: whether it handled it.
     pub fn verified(&mut self, site: &Site, is_handled: bool, at: At) {
+        let is_handled = is_handled && !SeededBug::ClearsFailingVersions.is_on();
         if let Some(Candidate { digest, phase, .. }) = &mut self.candidate
             && let Phase::Verifying { site: claimed, fault } = &*phase
             && claimed == site
@@ -245,6 +302,7 @@ impl Rollout {
 
     /// Lets a version out of quarantine.
     pub fn release(&mut self, digest: &PluginDigest) {
+        self.releases += 1;
         if self.quarantine.release(digest) {
             self.change(Change::Released(digest.clone()));
         }
