@@ -100,9 +100,11 @@ async fn a_request_over_tls_is_answered_by_whom_the_machine_trusts_under_the_nam
     let host = setting.host_knowing("a", &config, &[("SSL_CERT_FILE", &trusted)]);
     ask(&setting, &servers.map(Server::url)).await;
 
-    eventually("all three answers", || host.log().matches("TlsProtocolError").count() == 2).await;
+    eventually("both refusals", || host.log().matches("error ErrorCode::").count() == 2).await;
     let log = host.log();
+    assert_eq!(log.matches("TlsProtocolError").count(), 2, "{log}");
     assert!(log.contains("200 8 well met"), "{log}");
+    assert!(log.contains("is not sent: invalid peer certificate"), "the operator is told what is wrong: {log}");
     assert!(!log.contains("trust me") && !log.contains("never mind"), "{log}");
     assert!(host.metric("shardmill_plugin_http_requests_total", "2xx").await >= 1.0);
     assert!(host.terminate().await.success());

@@ -122,8 +122,6 @@ pub enum SeededBug {
     UnsavedStateIsForgotten,
     /// What a version on trial fails on is held against the records, and not only against the version.
     TrialChargesRecords,
-    /// A version that fails on what the one before it handles is not rolled back.
-    ClearsFailingVersions,
 }
 
 impl SeededBug {
@@ -187,7 +185,6 @@ impl SeededBug {
         Self::StateWrittenApart,
         Self::UnsavedStateIsForgotten,
         Self::TrialChargesRecords,
-        Self::ClearsFailingVersions,
     ];
 
     /// Whether this bug is switched on for this thread.

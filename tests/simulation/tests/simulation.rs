@@ -73,7 +73,7 @@ fn what_failed_once_stays_mended() {
 }
 
 /// Bugs that are found soon, the invariant that finds them, and the seeds that show it. All of them: `simulate --bugs`.
-const FOUND_SOON: [(&str, &str, &str); 16] = [
+const FOUND_SOON: [(&str, &str, &str); 17] = [
     ("TakesLiveLeases", "S10", "0..4"),
     ("StealsWithoutAsking", "S10", "0..4"),
     ("ChildBeforeParent", "S6", "0..4"),
@@ -90,6 +90,7 @@ const FOUND_SOON: [(&str, &str, &str); 16] = [
     ("RenewsAtLatest", "S8", "54..55"),
     ("StateWrittenApart", "S18", "35..36"),
     ("UnsavedStateIsForgotten", "S18", "6..7"),
+    ("TrialChargesRecords", "S17", "31..32"),
 ];
 
 #[test]

@@ -137,10 +137,16 @@ impl Exchange {
 
     /// As the guest sees it; what is no business of the guest's goes to the log.
     fn explained(&self, error: &reqwest::Error) -> Error {
-        match cause::<Unreachable>(error) {
-            Some(unreachable) => self.told(unreachable),
-            None => meaning(error),
+        if let Some(unreachable) = cause::<Unreachable>(error) {
+            return self.told(unreachable);
         }
+        if error.is_connect() {
+            // What is wrong with a certificate, say, the guest's error has no words for.
+            let (host, last) = (self.url.host_str().unwrap_or_default(), causes(error).last().map(ToString::to_string));
+            let why = last.unwrap_or_else(|| "no connection".to_owned());
+            self.log.write(Level::Warn, "http", &format!("a request to {host} is not sent: {why}"));
+        }
+        meaning(error)
     }
 
     fn told(&self, unreachable: &Unreachable) -> Error {
@@ -182,7 +188,8 @@ fn size(bytes: usize) -> Option<u32> {
 
 /// What a failure of the client means in the terms of `wasi:http`.
 pub(super) fn meaning(error: &reqwest::Error) -> Error {
-    let kind = cause::<std::io::Error>(error).map(std::io::Error::kind);
+    // The innermost: what is wrapped tells more than what wraps it.
+    let kind = causes(error).filter_map(|cause| Some(cause.downcast_ref::<std::io::Error>()?.kind())).last();
     match kind {
         _ if error.is_timeout() && error.is_connect() => Error::ConnectionTimeout,
         _ if error.is_timeout() => Error::ConnectionReadTimeout,
@@ -200,14 +207,20 @@ pub(super) fn meaning(error: &reqwest::Error) -> Error {
 
 /// The first cause of this type.
 fn cause<T: std::error::Error + 'static>(error: &reqwest::Error) -> Option<&T> {
-    let mut next = error.source();
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref::<T>() {
-            return Some(found);
-        }
-        next = error.source();
+    causes(error).find_map(|cause| cause.downcast_ref::<T>())
+}
+
+/// All causes, the outermost first.
+fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(error.source(), |cause| next_cause(*cause))
+}
+
+/// Of an I/O error that wraps another, [`source`](std::error::Error::source) would leave that one out.
+fn next_cause<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a (dyn std::error::Error + 'static)> {
+    match cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped),
+        None => cause.source(),
     }
-    None
 }
 
 /// What an error counts as.

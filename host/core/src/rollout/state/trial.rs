@@ -8,7 +8,6 @@ use crate::rollout::judge::{Judgement, Passed, Regression, judge_trial};
 use crate::rollout::policy::PROBATION_STRIKES;
 use crate::rollout::quarantine::Quarantined;
 use crate::rollout::track::Sample;
-use crate::seeded_bug::SeededBug;
 
 /// Deaths in a row from which on a version is said to loop: one or two are mended by the next instance.
 const LOOP_DEATHS: u32 = 3;
@@ -190,7 +189,6 @@ impl Rollout {
 
     /// The version before got what the newer one failed on: whether it handled it.
     pub fn verified(&mut self, site: &Site, is_handled: bool, at: At) {
-        let is_handled = is_handled && !SeededBug::ClearsFailingVersions.is_on();
         if let Some(Candidate { digest, phase, .. }) = &mut self.candidate
             && let Phase::Verifying { site: claimed, fault } = &*phase
             && claimed == site
