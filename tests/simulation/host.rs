@@ -139,9 +139,9 @@ impl Host {
         self.versions.send_replace(Arc::new(plugin));
     }
 
-    /// Whether it has delivered to some version, so that there is one to go back to.
+    /// Whether some version has handled records on it, so that there is one to go back to.
     pub fn has_run(&self) -> bool {
-        self.status.snapshot().shards.values().any(|shard| shard.plugin_digest.is_some())
+        self.status.snapshot().shards.values().any(|shard| shard.records > 0)
     }
 
     /// Stops it as SIGSTOP does, or lets it go on.

@@ -66,8 +66,11 @@ pub enum Blamed {
         /// Which shows whose fault it was.
         judge: PluginDigest,
     },
-    /// It is held against no record: the shard was to run another version by the time the call ended.
-    Nothing,
+    /// It is held against no record: the shard was to run this version by the time the call ended.
+    Nothing {
+        /// Which is at work on the other shards.
+        instead: PluginDigest,
+    },
 }
 
 /// A failed call.

@@ -176,8 +176,8 @@ impl Consumer {
         match self.ports.rollout.tell(|rollout| rollout.failed(&self.trial.site, &digest, fault)) {
             Blamed::Records => return false,
             // It stands in for one that does not start here: there is none that could do better.
-            Blamed::Nothing if self.trial.refused.is_some() => return false,
-            Blamed::Nothing => {}
+            Blamed::Nothing { instead } if self.trial.has_refused(&instead, at.now) => return false,
+            Blamed::Nothing { .. } => {}
             Blamed::Version { judge } => {
                 blamed.retain(|position| !self.trial.excused.contains(position));
                 self.trial.suspects = Some(Suspects { judge, positions: blamed });

@@ -156,14 +156,16 @@ impl Rollout {
             return self
                 .active
                 .as_ref()
-                .map_or(Blamed::Nothing, |active| Blamed::Version { judge: active.proven().clone() });
+                .map_or(Blamed::Records, |active| Blamed::Version { judge: active.proven().clone() });
         }
-        let Some(active) = self.active.as_mut().filter(|active| active.digest == *digest) else {
-            let probation = self.active.as_ref().and_then(|active| active.probation.as_ref());
-            let is_judge = probation
+        let Some(active) = &mut self.active else { return Blamed::Records };
+        if active.digest != *digest {
+            let is_judge = active
+                .probation
+                .as_ref()
                 .is_some_and(|probation| probation.last_good == *digest && probation.verifying.contains_key(site));
-            return if is_judge { Blamed::Records } else { Blamed::Nothing };
-        };
+            return if is_judge { Blamed::Records } else { Blamed::Nothing { instead: active.digest.clone() } };
+        }
         active.track.failed(fault.kind);
         if let Some(probation) = &mut active.probation {
             let (reason, judge) = (fault.reason.clone(), probation.last_good.clone());

@@ -10,7 +10,7 @@ fn what_a_version_fails_on_in_a_call_during_which_it_was_taken_away_is_held_agai
     host.handles(2, 10, 1);
     assert_eq!(host.runs(), [2, 2, 2]);
     host.rollout.did_not_start(&site(2), &digest(2), StartFailure::Failed("not here".into()), host.at);
-    assert_eq!(host.rollout.failed(&site(0), &digest(2), fault("unreachable")), Blamed::Nothing);
+    assert_eq!(host.rollout.failed(&site(0), &digest(2), fault("unreachable")), Blamed::Nothing { instead: digest(1) });
     assert_eq!(host.rollout.failed(&site(0), &digest(1), fault("unreachable")), Blamed::Records);
     assert_eq!(host.runs(), [1, 1, 1]);
 }
@@ -29,7 +29,7 @@ fn the_version_that_is_to_show_whose_fault_it_was_is_named_and_is_charged_itself
     assert_eq!(host.rollout.failed(&site(1), &digest(1), fault("poison")), Blamed::Records);
     assert_eq!(
         host.rollout.failed(&site(0), &digest(1), fault("poison")),
-        Blamed::Nothing,
+        Blamed::Nothing { instead: digest(2) },
         "it looks into nothing there"
     );
 }
