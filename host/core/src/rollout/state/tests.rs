@@ -260,7 +260,7 @@ fn after_probation_nothing_is_rolled_back_and_deaths_in_a_row_are_shown() {
     host.handles(1, 1, 1);
     assert_eq!(host.states(), ["active"]);
     (0..3).for_each(|_| {
-        host.rollout.did_not_start(&site(1), &digest(1), StartFailure::Failed("no config".into()), host.at)
+        host.rollout.did_not_start(&site(1), &digest(1), StartFailure::Failed("no config".into()), host.at);
     });
     assert_eq!(host.states(), ["crash-looping"]);
     assert_eq!(host.runs(), [1, 1, 1]);

@@ -228,8 +228,8 @@ fn what_the_host_could_not_load_is_tried_again_later_and_later_until_it_can() {
         let next = tracker.next_look().unwrap();
         let wait = next - clock.0;
         waits.push(wait.as_secs());
-        assert_eq!(tracker.observe(clock.after(wait - SETTLE), &file(1)), []);
-        assert_eq!(tracker.observe(clock.after(SETTLE), &file(1)), load(1));
+        assert_eq!(tracker.observe(clock.after(wait / 2), &file(1)), []);
+        assert_eq!(tracker.observe(clock.after(wait / 2), &file(1)), load(1));
         let ended = Ended::Failed(full_disk());
         assert_eq!(tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), ended), refused);
     }
