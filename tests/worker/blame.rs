@@ -22,25 +22,27 @@ fn states(host: &TestHost) -> Vec<String> {
     host.status.snapshot().versions.into_iter().map(|version| version.state).collect()
 }
 
-/// Is cut off in every call, ten seconds after it began.
-fn hanging(version: u64) -> NativePlugin {
+/// Is cut off with such a record, ten seconds after the call began.
+fn hanging_on(version: u64, bad: u32) -> NativePlugin {
     let cut_off = ProcessorError::DeadlineExceeded { call: "process", limit: Duration::from_secs(10) };
-    NativePlugin::new(version, move |_, _| Err(cut_off.clone()))
+    NativePlugin::new(version, move |_, batch| {
+        let is_bad = batch.records.iter().any(|record| number(record) == bad);
+        if is_bad { Err(cut_off.clone()) } else { Ok(Processed::default()) }
+    })
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_of_a_version_that_was_replaced_meanwhile_costs_no_record() {
-    let mut fleet = merciless(4);
-    fleet.options.rollout = RolloutPolicy::off();
+    let fleet = merciless(4);
     let host = fleet.start("a", NativePlugin::echo(1));
     fleet.put(0..40);
     until("all out", || fleet.is_all_checkpointed()).await;
-    host.offer(hanging(2));
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    // In a call on one shard. The others see the next version at once.
+    host.offer(hanging_on(2, 40));
+    until("promoted", || states(&host) == ["probation"]).await;
+    // In a call on one shard. The others go back to what worked at once.
     fleet.put(40..41);
     tokio::time::sleep(Duration::from_secs(3)).await;
-    host.offer(NativePlugin::echo(3));
+    host.offer(NativePlugin::echo(1));
     until("all out", || fleet.has_exactly(0..41)).await;
     assert!(fleet.dead_letters.stored().is_empty(), "its only failure was that of a version that is gone");
 }

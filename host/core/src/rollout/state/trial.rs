@@ -164,7 +164,9 @@ impl Rollout {
                 .probation
                 .as_ref()
                 .is_some_and(|probation| probation.last_good == *digest && probation.verifying.contains_key(site));
-            return if is_judge { Blamed::Records } else { Blamed::Nothing { instead: active.digest.clone() } };
+            // Where versions are not tried, each failure counts, as on any other host.
+            let is_records = is_judge || !self.policy.enabled;
+            return if is_records { Blamed::Records } else { Blamed::Nothing { instead: active.digest.clone() } };
         }
         active.track.failed(fault.kind);
         if let Some(probation) = &mut active.probation {
