@@ -39,6 +39,7 @@ pub(super) struct Trial {
 }
 
 struct Suspects {
+    failed_by: PluginDigest,
     /// Who shows whose fault it was.
     judge: PluginDigest,
     positions: BTreeSet<Position>,
@@ -135,7 +136,8 @@ impl Consumer {
         // Records that wait for their next try are tried at once by another version.
         let has_records =
             !self.retries.is_clear() || self.buffer.has_again() || self.buffer.is_batch_due(&self.options.batches);
-        let is_out = self.trial.sits_out || !self.trial.excused.is_empty();
+        // What one version failed on is for the version before it to try, not for a third.
+        let is_out = self.trial.sits_out || !self.trial.excused.is_empty() || self.trial.suspects.is_some();
         !is_out && (has_records || self.retries.halted.is_some())
     }
 
@@ -180,7 +182,7 @@ impl Consumer {
             Blamed::Nothing { .. } => {}
             Blamed::Version { judge } => {
                 blamed.retain(|position| !self.trial.excused.contains(position));
-                self.trial.suspects = Some(Suspects { judge, positions: blamed });
+                self.trial.suspects = Some(Suspects { failed_by: digest, judge, positions: blamed });
             }
         }
         // Whatever it made of these records must reach neither its state nor what it would emit at the end.
@@ -193,7 +195,7 @@ impl Consumer {
         let Some(mut suspects) = self.trial.suspects.take() else { return };
         if suspects.judge != *digest {
             // The shard could not go back to the version before, or there is another by now: what it saw tells nothing.
-            self.trial.stays += 1;
+            self.trial.stays += u32::from(suspects.failed_by == *digest);
             if self.trial.stays < STAYS_MAX {
                 self.ports.rollout.tell(|rollout| rollout.abandon(&self.trial.site));
             } else {

@@ -271,11 +271,16 @@ impl Rollout {
     fn reject_active(&mut self, regression: Regression, at: At) {
         let Some(active) = self.active.take() else { return };
         let Some(probation) = &active.probation else { return self.active = Some(active) };
-        self.activate(probation.last_good.clone(), None, at);
+        self.go_back(probation.last_good.clone(), at);
+        self.quarantine_for(active.digest, regression, at);
+    }
+
+    /// To a version that worked: the next one is tried against it.
+    fn go_back(&mut self, last_good: PluginDigest, at: At) {
+        self.activate(last_good, None, at);
         if let Some(back) = &mut self.active {
             back.has_started = true;
         }
-        self.quarantine_for(active.digest, regression, at);
     }
 
     fn quarantine_for(&mut self, digest: PluginDigest, regression: Regression, at: At) {
@@ -297,7 +302,7 @@ impl Rollout {
         let active = self.active.as_ref().filter(|active| active.digest == entry.digest);
         if let Some(probation) = active.and_then(|active| active.probation.as_ref()) {
             let (last_good, digest) = (probation.last_good.clone(), entry.digest.clone());
-            self.activate(last_good, None, at);
+            self.go_back(last_good, at);
             self.change(Change::Withdrawn(digest));
         }
     }

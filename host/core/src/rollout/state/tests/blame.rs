@@ -112,3 +112,17 @@ fn the_time_of_a_trial_does_not_run_while_the_host_cannot_do_its_part() {
     host.wait(10);
     assert_eq!(host.runs(), [2, 2, 2]);
 }
+
+#[test]
+fn after_going_back_since_another_host_found_a_version_bad_the_next_one_is_tried_as_any() {
+    let mut host = Host::running(RolloutPolicy::default());
+    host.offer(2);
+    host.runs();
+    host.handles(2, 10, 1);
+    assert_eq!(host.runs(), [2, 2, 2]);
+    let other = WorkerId::new("other").unwrap();
+    let entry = Quarantined { digest: digest(2), host: other, reason: "it leaks".into(), at_ms: 999_000 };
+    host.rollout.learn(&entry, host.at);
+    host.offer(3);
+    assert_eq!(host.runs(), [3, 1, 1]);
+}
