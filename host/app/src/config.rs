@@ -37,6 +37,7 @@ use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
 pub use grants::GrantCeilings;
 pub use http::HttpConfig;
+pub(crate) use limits::told as limits_told;
 pub use manifest::Manifest;
 pub use plugin::PluginConfig;
 pub use retrieval::RetrievalMode;
