@@ -191,6 +191,12 @@ pub enum ConfigError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Settings of a plugin do not fit together, or ask for more than the host gives. The text says where.
+    #[error("{message}")]
+    Plugin {
+        /// File and line where they are known, problem, mend.
+        message: String,
+    },
     /// The file is not what it should be.
     #[error("{path}: {message}")]
     Invalid {
