@@ -154,7 +154,7 @@ async fn check_tells_settings_and_what_is_wrong_with_the_manifest() {
 
     std::fs::write(folder.path().join("shardmill.toml"), "stream = \"s\"\n[ceilings]\nmemory = \"100MiB\"\n").unwrap();
     let (is_good, settings, log) = check(&["--config", "shardmill.toml"]).await;
-    assert!(!is_good && log.contains("earthquakes.toml: line 3: limits.memory"), "{log}");
+    assert!(!is_good && log.contains("earthquakes.toml: line 13: limits.memory"), "{log}");
     assert_eq!(settings["manifest"], true);
 
     manifest("straem = \"quakes\"\n");
