@@ -179,8 +179,8 @@ it with the commands of its README, checks it, and lets the host process the {so
   {some['records-per-batch']:.0f} records of {some['bytes-per-record']:,.0f} bytes, by the record: getting it in, and emitting it again, which is all that these
   processors do. Medians of {some['rounds']} rounds by `shardmill bench`; of no language was the slowest round more than {spread:.1f} times the fastest.
 - Delivering alone, to a component that does nothing, takes {empty:,.0f} ns of that; native code behind the same interface, {native:,.1f} ns.
-- **Memory** is an instance's after all rounds, in which it emitted {RECORDS * some['rounds']:,} records and more, of {some['bytes-per-record']:,.0f} bytes: what grows with that is not
-  freed by the language's tool, and its instances are replaced whenever they reach their limit
+- **Memory** is an instance's after all rounds, in which it emitted {RECORDS * some['rounds']:,} records and more, of {some['bytes-per-record']:,.0f} bytes, with a limit
+  of 1 GiB: what grows with that is not freed by the language's tool, and its instances are replaced whenever they reach their limit
   ([more](plugins.md#in-each-language)). What is compiled is there once, however many instances there are.
 - In brackets, how many times what Rust takes.
 

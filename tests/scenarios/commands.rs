@@ -131,21 +131,72 @@ async fn check_tells_settings_and_what_is_wrong_with_the_manifest() {
         let report: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
         (checked.status.success(), report["settings"].clone(), text(&checked.stderr))
     };
-    manifest("stream = \"quakes\"\n[limits]\nmemory = \"128MiB\"\n[grants]\nstate = true\n");
+    manifest(
+        "stream = \"quakes\"\nsinks = [\"stdout\"]\n[batch]\nrecords = 7\n[checkpoint]\nage = \"1m\"\n\
+         [failure]\nattempts = 3\non-exhausted = \"skip\"\n[rollout]\nenabled = false\n\
+         [limits]\nmemory = \"128MiB\"\nhandles = 99\n[grants]\nenv = [\"TZ\"]\n",
+    );
     let (is_good, settings, log) = check(&[]).await;
     assert!(is_good, "{log}");
     assert_eq!(settings["streams"], serde_json::json!(["quakes"]), "{settings}");
-    assert_eq!(settings["limits"]["memory"], "128.0 MiB");
-    assert_eq!(settings["grants-asked"], serde_json::json!(["state"]));
+    assert_eq!(settings["limits"].as_object().map(|limits| limits.len()), Some(9), "all of them: {settings}");
+    assert_eq!((&settings["limits"]["memory"], &settings["limits"]["handles"]), (&"128.0 MiB".into(), &"99".into()));
+    assert_eq!(settings["grants-asked"], serde_json::json!(["env TZ"]));
+    for (section, told) in [
+        ("sinks", "stdout"),
+        ("batch", "7 records"),
+        ("checkpoint", "or 1m"),
+        ("failure", "skip after 3 attempts"),
+        ("rollout", "off"),
+    ] {
+        assert!(settings[section].as_str().unwrap().contains(told), "{section}: {settings}");
+    }
 
     std::fs::write(folder.path().join("shardmill.toml"), "stream = \"s\"\n[ceilings]\nmemory = \"100MiB\"\n").unwrap();
     let (is_good, settings, log) = check(&["--config", "shardmill.toml"]).await;
-    assert!(!is_good && log.contains("earthquakes.toml: line 3: limits.memory"), "{log}");
+    assert!(!is_good && log.contains("earthquakes.toml: line 13: limits.memory"), "{log}");
     assert_eq!(settings["manifest"], true);
 
     manifest("straem = \"quakes\"\n");
     let (is_good, settings, _) = check(&[]).await;
     assert!(!is_good && settings["problem"].as_str().unwrap().contains("straem"), "{settings}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_refuses_what_the_host_would_refuse() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["noop", "totals"] {
+        std::fs::write(folder.path().join(format!("{name}.wasm")), guest(name)).unwrap();
+    }
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    let (signed, foreign) = (format!("require-signature = true\nkeys = [{key:?}]"), "ab".repeat(32));
+    let state = "[grants]\nstate = true\n";
+    for (plugin, config, manifest, expected) in [
+        ("noop", format!("[integrity]\n{signed}"), "", "it is not signed"),
+        ("noop", format!("[plugin.noop.integrity]\n{signed}"), "", "it is not signed"),
+        ("noop", format!("[integrity]\nallowed-digests = [{foreign:?}]"), "", "is not among integrity.allowed-digests"),
+        ("noop", "[host]\nplugin-bytes-max = \"1KiB\"".to_owned(), "", "more than the 1024 allowed"),
+        ("noop", "[compile]\ncode = \"1KiB\"".to_owned(), "", "compile.code"),
+        ("noop", String::new(), "world = \"0.1.7\"", "world is \"0.1.7\", and the component is built for \"0.1.0\""),
+        ("noop", String::new(), state, "this version exports no save and load"),
+        ("totals", String::new(), "", "the plugin is not granted state"),
+        ("totals", "[ceilings.grants]\nstate = false".to_owned(), state, "grants.state"),
+    ] {
+        std::fs::write(folder.path().join(format!("{plugin}.toml")), manifest).unwrap();
+        std::fs::write(folder.path().join("host.toml"), format!("stream = \"s\"\n{config}\n")).unwrap();
+        let file = format!("{plugin}.wasm");
+        let with = shardmill(&["check", &file, "--config", "host.toml"], folder.path()).await;
+        assert_eq!(with.status.code(), Some(1), "{expected}: {}", text(&with.stdout));
+        for told in [text(&with.stdout), text(&with.stderr)] {
+            assert!(told.contains(expected), "{expected}: {told}");
+        }
+        // What a configuration forbids is not wrong in itself.
+        let without = shardmill(&["check", &file], folder.path()).await;
+        assert_eq!(without.status.success(), !config.is_empty(), "{expected}: {}", text(&without.stdout));
+    }
+    std::fs::write(folder.path().join("totals.toml"), state).unwrap();
+    let good = shardmill(&["check", "totals.wasm"], folder.path()).await;
+    assert!(good.status.success(), "{}", text(&good.stderr));
 }
 
 #[tokio::test(flavor = "multi_thread")]

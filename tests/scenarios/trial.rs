@@ -45,6 +45,36 @@ async fn what_came_out_once_comes_out_again_in_other_batches_and_over_a_swap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_manifests_batches_and_checkpoints_do_not_stand_over_what_the_test_says() {
+    let (folder, input) = (folder("flights"), flights::input().display().to_string());
+    let manifest =
+        "[batch]\nrecords = 1000\nbytes = \"1MiB\"\nwindow = \"5m\"\n[checkpoint]\nrecords = 1000000\nage = \"1h\"\n";
+    std::fs::write(folder.path().join("flights.toml"), manifest).unwrap();
+    let more = ["--batch-records", "137", "--timeout", "20s", "--json"];
+    let tested = shardmill(&args("flights.wasm", &input, &more), folder.path()).await;
+    assert!(tested.status.success(), "{}", text(&tested.stderr));
+    let report: Value = serde_json::from_slice(&tested.stdout).unwrap();
+    let records: u64 = flights::expected().values().sum();
+    assert!(report["batches"].as_u64().unwrap() >= records / 137, "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_that_asks_for_more_than_the_host_gives_is_a_wrong_configuration() {
+    let folder = folder("asking");
+    std::fs::write(folder.path().join("asking.toml"), "[grants]\nhttp = [\"api.example.org\"]\n").unwrap();
+    std::fs::write(folder.path().join("input"), "{\"flight\":1}\n").unwrap();
+    for command in [&args("asking.wasm", "input", &[])[..], &["bench", "asking.wasm"]] {
+        let refused = shardmill(command, folder.path()).await;
+        assert_eq!(refused.status.code(), Some(64), "{command:?}: {}", text(&refused.stderr));
+        assert!(
+            text(&refused.stderr).contains("error: asking.toml: line 2: grants.http: "),
+            "{}",
+            text(&refused.stderr)
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn records_that_fail_are_told_with_their_reason() {
     let (folder, input) = (folder("flights"), flights::input().display().to_string());
     let spoiled = shardmill(&args("flights.wasm", &input, &["--spoil", "3000"]), folder.path()).await;

@@ -303,6 +303,7 @@ fn reads_that_would_outlast_an_iterator_are_refused_before_anything_is_read() {
     assert_eq!(refused(|reads| reads.calls_per_second = f64::NAN), "reads.calls-per-second");
     assert_eq!(refused(|reads| reads.bytes_per_second = 0.0), "reads.bytes-per-second");
     assert_eq!(refused(|reads| reads.idle_every = Duration::MAX), "reads.idle-every");
+    assert_eq!(refused(|reads| reads.idle_max = Duration::from_secs(301)), "reads.idle-max");
 }
 
 #[tokio::test(start_paused = true)]

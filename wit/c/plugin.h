@@ -128,8 +128,8 @@ typedef struct shardmill_processor_types_outcome_t {
   plugin_option_u64_t   retry_after_ms;
 } shardmill_processor_types_outcome_t;
 
-// Why `init`, `process` or `close` did not do its work. From `process` it means that no record of the batch can
-// be taken as processed: the host drops what was emitted and delivers the batch again.
+// Why `init`, `process`, `close`, `save` or `load` did not do its work. From `process` it means that no record of the
+// batch can be taken as processed: the host drops what was emitted and delivers the batch again.
 typedef struct shardmill_processor_types_error_t {
   uint8_t tag;
   union {

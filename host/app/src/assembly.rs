@@ -52,14 +52,7 @@ pub(crate) struct Settings {
 impl Settings {
     /// Refuses a version that was built for another contract than the settings want.
     pub(crate) fn refuse_other_contract(&self, version: &dyn ProcessorFactory) -> Result<(), String> {
-        match (&self.plugin.world, version.contract()) {
-            (Some(wanted), Some(exported)) if !wanted.is_met_by(exported) => Err(format!(
-                "world is {wanted:?}, and the component is built for {exported:?} of the contract: build it for that \
-                 version, or change world",
-                wanted = wanted.to_string(),
-            )),
-            _ => Ok(()),
-        }
+        self.plugin.refuse_other_contract(version.contract())
     }
 }
 

@@ -37,6 +37,7 @@ use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
 pub use grants::GrantCeilings;
 pub use http::HttpConfig;
+pub(crate) use limits::told as limits_told;
 pub use manifest::Manifest;
 pub use plugin::PluginConfig;
 pub use retrieval::RetrievalMode;
@@ -189,6 +190,12 @@ pub enum ConfigError {
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// Settings of a plugin do not fit together, or ask for more than the host gives. The text says where.
+    #[error("{message}")]
+    Plugin {
+        /// File and line where they are known, problem, mend.
+        message: String,
     },
     /// The file is not what it should be.
     #[error("{path}: {message}")]

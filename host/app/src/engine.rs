@@ -24,11 +24,6 @@ pub(crate) fn runtime_options(config: &Config, metering: Metering) -> std::io::R
     })
 }
 
-/// The same for a command that has no configuration.
-pub(crate) fn default_runtime_options() -> std::io::Result<RuntimeOptions> {
-    Ok(RuntimeOptions { compiler: compiler()?, ..RuntimeOptions::default() })
-}
-
 /// What holds for plugins' requests. What this host serves, and where its tables are, is for no plugin.
 fn http_options(config: &Config) -> HttpOptions {
     let endpoints = [&config.aws.kinesis_endpoint, &config.aws.dynamodb_endpoint];

@@ -214,6 +214,18 @@ mod tests {
     }
 
     #[test]
+    fn a_rust_project_may_be_made_in_the_folder_of_another_workspace() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("Cargo.toml"), "[workspace]\nmembers = []\n").unwrap();
+        let path = folder.path().join("alerts");
+        project(Language::Rust).write(&path).unwrap();
+        let mut cargo = std::process::Command::new(env!("CARGO"));
+        let read = cargo.args(["metadata", "--no-deps", "--offline", "--format-version=1"]).current_dir(path).output();
+        let read = read.unwrap();
+        assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    }
+
+    #[test]
     fn nothing_that_is_there_is_written_over() {
         let folder = tempfile::tempdir().unwrap();
         project(Language::Rust).write(folder.path()).unwrap();

@@ -11,7 +11,7 @@ mod processor_error;
 
 pub use addresses::{AddressPolicy, AddressRefusal, InvalidNetwork, Network};
 pub use contract::{CONTRACT, UnknownContract, WantedContract};
-pub use grants::{PluginGrants, SecretSource};
+pub use grants::{PluginGrants, SecretSource, check_state_grant};
 pub use http_host::{HttpHost, HttpScheme, InvalidHttpHost};
 pub use http_limits::HttpLimits;
 pub use identity::{InvalidPluginName, PluginDigest, PluginName};

@@ -26,6 +26,8 @@ pub struct Inspection {
     pub sends_http: bool,
     /// What it exports.
     pub exports: Vec<String>,
+    /// Whether it saves state that it can load again, as far as it was compiled.
+    pub saves_state: bool,
     /// How long compiling took, if it came to that.
     pub compile_time: Option<Duration>,
     /// Why the host would refuse it, if it would.
@@ -49,12 +51,13 @@ impl Inspection {
             Ok(world) => (world, None),
             Err(error) => (World::default(), Some(error)),
         };
-        let (compile_time, refusal) = match unreadable {
-            Some(error) => (None, Some(error)),
-            None => match runtime.compile(bytes.clone()).await {
-                Ok(compiled) => (Some(compiled.compile_time), None),
-                Err(error) => (None, Some(error)),
-            },
+        let compiled = match unreadable {
+            Some(error) => Err(error),
+            None => runtime.compile(bytes.clone()).await,
+        };
+        let (compile_time, saves_state, refusal) = match compiled {
+            Ok(compiled) => (Some(compiled.compile_time), compiled.state.is_some(), None),
+            Err(error) => (None, false, Some(error)),
         };
         let import = |name: &String| InspectedImport { is_granted: is_granted(name), name: name.clone() };
         Ok(Self {
@@ -65,6 +68,7 @@ impl Inspection {
             imports: world.imports.iter().map(import).collect(),
             sends_http: world.sends_http(),
             exports: world.exports,
+            saves_state,
             compile_time,
             refusal,
         })

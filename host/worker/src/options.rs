@@ -141,6 +141,75 @@ impl LeaseOptions {
     pub fn hold_for(&self) -> Duration {
         self.duration.saturating_sub(self.duration / 10)
     }
+
+    /// Refuses settings that cannot work together. They are named by their keys in the configuration.
+    pub fn validate(&self) -> Result<(), InvalidOptions> {
+        let refuse = |setting, problem: String| Err(InvalidOptions { setting, problem });
+        if self.duration < Duration::from_secs(1) {
+            return refuse("leases.duration", format!("{:?} is too short; use at least 1s", self.duration));
+        }
+        if self.renew_every.is_zero() || self.renew_every > self.duration / 3 {
+            let third = self.duration / 3;
+            return refuse(
+                "leases.renew-every",
+                format!("must be above zero and at most a third of leases.duration, {third:?}"),
+            );
+        }
+        for (setting, interval) in
+            [("leases.scan-every", self.scan_every), ("leases.shard-sync-every", self.shard_sync_every)]
+        {
+            if interval.is_zero() {
+                return refuse(setting, "must be above zero".to_owned());
+            }
+        }
+        for (setting, deadline) in [
+            ("leases.read-deadline", self.read_deadline),
+            ("leases.plugin-deadline", self.plugin_deadline),
+            ("leases.checkpoint-deadline", self.checkpoint_deadline),
+        ] {
+            if deadline < self.duration {
+                let duration = self.duration;
+                return refuse(setting, format!("{deadline:?} is shorter than leases.duration, {duration:?}"));
+            }
+        }
+        if self.max_leases == 0 {
+            return refuse("leases.max", "must be at least 1; leave it out for no limit".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl ReadLimits {
+    /// Slower, and an iterator, which lives for five minutes (AWS limit), would expire between two calls.
+    pub const SLOWEST: Duration = Duration::from_mins(5);
+
+    /// Refuses settings that cannot work together. They are named by their keys in the configuration.
+    pub fn validate(&self) -> Result<(), InvalidOptions> {
+        let refuse = |setting, problem: String| Err(InvalidOptions { setting, problem });
+        let slowest = Self::SLOWEST;
+        // A number that is none compares as false.
+        let is_often_enough = self.calls_per_second >= 1.0 / slowest.as_secs_f64();
+        if !is_often_enough {
+            let problem = format!("{} is less than one call in {slowest:?}", self.calls_per_second);
+            return refuse("reads.calls-per-second", problem);
+        }
+        let is_some = self.bytes_per_second >= 1.0;
+        if !is_some {
+            return refuse("reads.bytes-per-second", "must be at least 1".to_owned());
+        }
+        for (setting, wait) in [("reads.idle-every", self.idle_every), ("reads.idle-max", self.idle_max)] {
+            if wait > slowest {
+                return refuse(setting, format!("must be at most {slowest:?}: a shard iterator lives no longer"));
+            }
+        }
+        if self.idle_max < self.idle_every {
+            return refuse("reads.idle-max", format!("must be at least reads.idle-every, {:?}", self.idle_every));
+        }
+        if !(1..=10_000).contains(&self.records_per_call) {
+            return refuse("reads.records-per-call", format!("{} is not between 1 and 10000", self.records_per_call));
+        }
+        Ok(())
+    }
 }
 
 impl Default for ReadLimits {
@@ -166,60 +235,8 @@ impl WorkerOptions {
     /// Refuses settings that cannot work together.
     pub fn validate(&self) -> Result<(), InvalidOptions> {
         let refuse = |setting, problem: String| Err(InvalidOptions { setting, problem });
-        let leases = &self.leases;
-        if leases.duration < Duration::from_secs(1) {
-            return refuse("leases.duration", format!("{:?} is too short; use at least 1s", leases.duration));
-        }
-        if leases.renew_every.is_zero() || leases.renew_every > leases.duration / 3 {
-            let third = leases.duration / 3;
-            return refuse(
-                "leases.renew-every",
-                format!("must be above zero and at most a third of the lease duration, {third:?}"),
-            );
-        }
-        if leases.scan_every.is_zero() || leases.shard_sync_every.is_zero() {
-            return refuse("leases.scan-every", "scan and shard sync intervals must be above zero".to_owned());
-        }
-        for (setting, deadline) in [
-            ("leases.read-deadline", leases.read_deadline),
-            ("leases.plugin-deadline", leases.plugin_deadline),
-            ("leases.checkpoint-deadline", leases.checkpoint_deadline),
-        ] {
-            if deadline < leases.duration {
-                return refuse(
-                    setting,
-                    format!("{deadline:?} is shorter than the lease duration, {:?}", leases.duration),
-                );
-            }
-        }
-        if leases.max_leases == 0 {
-            return refuse("leases.max", "must be at least 1".to_owned());
-        }
-        let reads = &self.reads;
-        // Slower, and an iterator, which lives for five minutes, would expire between two calls. A number that is none
-        // compares as false.
-        let slowest = Duration::from_mins(5);
-        let is_often_enough = reads.calls_per_second >= 1.0 / slowest.as_secs_f64();
-        if !is_often_enough {
-            let problem = format!("{} is less than one call in {slowest:?}", reads.calls_per_second);
-            return refuse("reads.calls-per-second", problem);
-        }
-        let is_some = reads.bytes_per_second >= 1.0;
-        if !is_some {
-            return refuse("reads.bytes-per-second", "must be at least 1".to_owned());
-        }
-        if reads.idle_every > slowest {
-            return refuse(
-                "reads.idle-every",
-                format!("must be at most {slowest:?}: a shard iterator lives no longer"),
-            );
-        }
-        if reads.idle_max < reads.idle_every {
-            return refuse("reads.idle-max", format!("must be at least reads.idle-every, {:?}", reads.idle_every));
-        }
-        if !(1..=10_000).contains(&reads.records_per_call) {
-            return refuse("reads.records-per-call", format!("{} is not between 1 and 10000", reads.records_per_call));
-        }
+        self.leases.validate()?;
+        self.reads.validate()?;
         self.validate_consumer()?;
         if self.batches.records == 0 || self.batches.bytes == 0 {
             return refuse("batch", "records and bytes must be above zero".to_owned());

@@ -12,7 +12,7 @@ use crate::scaffold::Language;
     shardmill new alerts\n  \
     shardmill new alerts --lang python --at services/alerts")]
 pub struct NewArgs {
-    /// The plugin's name: lower-case letters, digits, '-' and '_', with a letter first.
+    /// The plugin's name: 3 to 64 lower-case letters, digits, '-' and '_', with a letter first.
     pub name: String,
     /// The language it is written in.
     #[arg(long, value_enum, default_value_t)]

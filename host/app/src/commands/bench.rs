@@ -16,7 +16,7 @@ use shardmill_wasm::{EMPTY_COMPONENT, Metering, Plugin, Runtime};
 use super::{print, print_json};
 use crate::bench::{Bench, BenchInput, BenchReport, batches};
 use crate::cli::BenchArgs;
-use crate::config::{Config, Manifest, PluginConfig};
+use crate::config::{Config, ConfigError, Manifest, PluginConfig};
 use crate::engine::runtime_options;
 use crate::feed::KeySource;
 use crate::shutdown::Signals;
@@ -47,7 +47,8 @@ pub(super) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
     };
     config.plugin.entry(name.to_string()).or_default().entry("stream").or_insert_with(|| STREAM.into());
     let manifest = Manifest::read(&args.plugin.with_extension("toml"))?;
-    let mut settings = config.of_plugin(&name, manifest.as_ref()).map_err(anyhow::Error::msg)?;
+    let settings = config.of_plugin(&name, manifest.as_ref());
+    let mut settings = settings.map_err(|message| ConfigError::Plugin { message })?;
     if let Some(records) = args.batch_records {
         settings.batches.records = records as usize;
     }

@@ -1,5 +1,6 @@
 //! `shardmill check`.
 
+mod refusals;
 mod running;
 mod settings;
 
@@ -9,38 +10,51 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use indicatif::HumanBytes;
 use serde_json::json;
-use shardmill_wasm::{Inspection, Runtime};
+use shardmill_core::stream::StreamName;
+use shardmill_wasm::{Inspection, Metering, Runtime, RuntimeOptions};
 
+use self::refusals::refusals;
 use self::running::Running;
 use self::settings::Settings;
 use super::{print, print_json};
 use crate::cli::CheckArgs;
 use crate::config::Config;
-use crate::engine::default_runtime_options;
+use crate::engine::runtime_options;
+
+/// What an instance is told that it reads where nobody says.
+const STREAM: &str = "the-stream-of-the-host";
 
 pub(super) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
-    let config = args.config.as_deref().map(Config::load).transpose()?;
+    let named = args.config.as_deref().map(Config::load).transpose()?;
+    let host = match &named {
+        Some(config) => config.clone(),
+        None => Config::for_stream(&StreamName::new(STREAM)?).map_err(anyhow::Error::msg)?,
+    };
     let bytes = std::fs::read(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
-    let options = default_runtime_options().context("cannot find the compiler")?;
+    let bytes = Bytes::from(bytes);
+    let options = runtime_options(&host, Metering::Deadline).context("cannot find the compiler")?;
+    // What the host keeps is left alone, and the time that is told is that of compiling.
+    let options = RuntimeOptions { cache_dir: None, ..options };
     let runtime = Runtime::new(options).context("cannot start the Wasm engine")?;
-    let inspection = runtime.inspect(Bytes::from(bytes)).await?;
-    let settings = Settings::read(&args.file, config.as_ref())?;
+    let inspection = runtime.inspect(bytes.clone()).await?;
+    let settings = Settings::read(&args.file, &host, named.is_some())?;
     let running = if args.running {
-        Some(Running::ask(args, config.as_ref(), &settings, &inspection, &runtime).await?)
+        Some(Running::ask(args, named.as_ref(), &settings, &inspection, &runtime).await?)
     } else {
         None
     };
-    let mut problems: Vec<String> = inspection.refusal.iter().map(ToString::to_string).collect();
-    problems.extend(settings.checked.as_ref().err().cloned());
+    let problems = refusals((&args.file, &bytes), &host, &settings, &inspection);
     if args.json {
         let mut report = as_json(&inspection);
         report["settings"] = settings.as_json();
+        report["problems"] = problems.as_slice().into();
         report["running"] = running.as_ref().map(Running::as_json).into();
         print_json(&report)?;
     } else {
         let running = running.as_ref().map(Running::as_text).unwrap_or_default();
+        let wrong: String = problems.iter().map(|problem| format!("problem   {problem}\n")).collect();
         let verdict = if problems.is_empty() { "would be run" } else { "would be refused" };
-        print(&format!("{}{}{running}verdict   {verdict}", as_text(&inspection, &settings), settings.as_text()));
+        print(&format!("{}{}{running}{wrong}verdict   {verdict}", as_text(&inspection, &settings), settings.as_text()));
     }
     if problems.is_empty() {
         return Ok(());
@@ -59,6 +73,7 @@ fn as_json(inspection: &Inspection) -> serde_json::Value {
         "compile-ms": inspection.compile_time.map(|time| time.as_secs_f64() * 1e3),
         "imports": inspection.imports.iter().map(import).collect::<Vec<_>>(),
         "exports": inspection.exports,
+        "saves-state": inspection.saves_state,
         "sends-http": inspection.sends_http,
         "refusal": inspection.refusal.as_ref().map(ToString::to_string),
     })

@@ -20,13 +20,10 @@ use crate::trial::{compare, lines, rank_sequence_numbers};
 pub(super) async fn execute(args: TestArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let expected = args.expect.as_deref().map(read).transpose()?;
-    let mut config = match &args.config {
+    let config = match &args.config {
         Some(path) => Config::load(path)?,
         None => Config::for_stream(&StreamName::new("test")?).map_err(anyhow::Error::msg)?,
     };
-    if let Some(records) = args.batch_records {
-        config.batches.records = records as usize;
-    }
     let input = read_input(&args).await?;
     let records = match &input {
         Trying::Put(entries) => entries.len(),
@@ -37,6 +34,7 @@ pub(super) async fn execute(args: TestArgs) -> anyhow::Result<()> {
         config,
         sinks: args.sinks,
         shards: args.shards,
+        batch_records: args.batch_records,
         attempts: args.attempts,
         reload: args
             .reload_after

@@ -147,7 +147,7 @@ impl ConfigFile {
             leases: self.leases.check()?,
             retrieval: self.reads.retrieval,
             deregister_on_exit: self.reads.deregister_on_exit,
-            reads: self.reads.check(),
+            reads: self.reads.check()?,
             batches: self.batch.check(BatchLimits::default())?,
             checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
             retry: self.retry.check(Backoff::standard())?,
@@ -194,17 +194,19 @@ impl AwsFile {
 }
 
 impl ReadsFile {
-    fn check(self) -> ReadLimits {
+    fn check(self) -> Result<ReadLimits, Problem> {
         let defaults = ReadLimits::default();
         let idle_every = self.idle_every.unwrap_or(defaults.idle_every);
-        let idle_max = self.idle_max.unwrap_or(idle_every.saturating_mul(IDLE_MAX_TIMES));
-        ReadLimits {
+        let some_times = idle_every.saturating_mul(IDLE_MAX_TIMES).min(ReadLimits::SLOWEST);
+        let limits = ReadLimits {
             calls_per_second: self.calls_per_second.unwrap_or(defaults.calls_per_second),
             bytes_per_second: self.bytes_per_second.map_or(defaults.bytes_per_second, |size| size.as_u64() as f64),
             records_per_call: self.records_per_call.unwrap_or(defaults.records_per_call),
             idle_every,
-            idle_max,
-        }
+            idle_max: self.idle_max.unwrap_or(some_times),
+        };
+        limits.validate()?;
+        Ok(limits)
     }
 }
 

@@ -84,7 +84,8 @@ type Amount = u64;
 
 /// A limit in place.
 enum Place<'a> {
-    Size(&'a mut usize),
+    Bytes(&'a mut usize),
+    Count(&'a mut usize),
     Time(&'a mut Duration),
 }
 
@@ -94,13 +95,13 @@ const ROWS: [Row; 9] = [
     Row {
         key: "memory",
         asked: |file| file.memory.map(|size| size.as_u64()),
-        place: |limits| Place::Size(&mut limits.memory_bytes),
+        place: |limits| Place::Bytes(&mut limits.memory_bytes),
         least: (1 << 20, "must be at least 1MiB: less does not hold any guest"),
     },
     Row {
         key: "table-elements",
         asked: |file| file.table_elements.map(|count| count as Amount),
-        place: |limits| Place::Size(&mut limits.table_elements),
+        place: |limits| Place::Count(&mut limits.table_elements),
         least: ABOVE_ZERO,
     },
     Row {
@@ -118,31 +119,31 @@ const ROWS: [Row; 9] = [
     Row {
         key: "hostcall-bytes",
         asked: |file| file.hostcall_bytes.map(|size| size.as_u64()),
-        place: |limits| Place::Size(&mut limits.hostcall_bytes),
+        place: |limits| Place::Bytes(&mut limits.hostcall_bytes),
         least: (64 << 10, "must be at least 64KiB: less does not hold an outcome with a few failures"),
     },
     Row {
         key: "handles",
         asked: |file| file.handles.map(|count| count as Amount),
-        place: |limits| Place::Size(&mut limits.handles),
+        place: |limits| Place::Count(&mut limits.handles),
         least: (16, "must be at least 16: what toolchains open before a plugin begins"),
     },
     Row {
         key: "emit-bytes",
         asked: |file| file.emit_bytes.map(|size| size.as_u64()),
-        place: |limits| Place::Size(&mut limits.emit_bytes),
+        place: |limits| Place::Bytes(&mut limits.emit_bytes),
         least: (0, ""),
     },
     Row {
         key: "emit-count",
         asked: |file| file.emit_count.map(|count| count as Amount),
-        place: |limits| Place::Size(&mut limits.emit_count),
+        place: |limits| Place::Count(&mut limits.emit_count),
         least: (0, ""),
     },
     Row {
         key: "state",
         asked: |file| file.state.map(|size| size.as_u64()),
-        place: |limits| Place::Size(&mut limits.state_bytes),
+        place: |limits| Place::Bytes(&mut limits.state_bytes),
         least: ABOVE_ZERO,
     },
 ];
@@ -153,17 +154,31 @@ impl Row {
     fn amount(&self, limits: &GuestLimits) -> Amount {
         let mut limits = *limits;
         match (self.place)(&mut limits) {
-            Place::Size(size) => *size as Amount,
+            Place::Bytes(size) | Place::Count(size) => *size as Amount,
             Place::Time(time) => nanoseconds(*time),
         }
     }
 
     fn set(&self, limits: &mut GuestLimits, amount: Amount) {
         match (self.place)(limits) {
-            Place::Size(size) => *size = usize::try_from(amount).unwrap_or(usize::MAX),
+            Place::Bytes(size) | Place::Count(size) => *size = usize::try_from(amount).unwrap_or(usize::MAX),
             Place::Time(time) => *time = Duration::from_nanos(amount),
         }
     }
+
+    fn told(&self, limits: &GuestLimits) -> String {
+        let mut limits = *limits;
+        match (self.place)(&mut limits) {
+            Place::Bytes(size) => ByteSize(*size as Amount).to_string(),
+            Place::Count(count) => count.to_string(),
+            Place::Time(time) => humantime::format_duration(*time).to_string(),
+        }
+    }
+}
+
+/// Each limit by its key, for people.
+pub(crate) fn told(limits: &GuestLimits) -> Vec<(&'static str, String)> {
+    ROWS.iter().map(|row| (row.key, row.told(limits))).collect()
 }
 
 /// A time of five centuries and more is as good as none.

@@ -61,10 +61,12 @@ impl Manifest {
         file.grants.lines()
     }
 
-    /// The same, asking for nothing.
-    pub fn without_grants(&self) -> Self {
+    /// The same, asking for nothing but state, which a host gives unless it says otherwise.
+    pub fn asking_for_state_only(&self) -> Self {
         let mut table = self.table.clone();
-        table.remove("grants");
+        if let Some(grants) = table.get_mut("grants").and_then(toml::Value::as_table_mut) {
+            grants.retain(|key, _| key == "state");
+        }
         Self { path: self.path.clone(), text: self.text.clone(), table }
     }
 

@@ -236,6 +236,20 @@ impl PluginFile {
     }
 }
 
+impl PluginConfig {
+    /// Refuses a version that was built for another contract than the settings want.
+    pub(crate) fn refuse_other_contract(&self, exported: Option<&str>) -> Result<(), String> {
+        match (&self.world, exported) {
+            (Some(wanted), Some(exported)) if !wanted.is_met_by(exported) => Err(format!(
+                "world is {wanted:?}, and the component is built for {exported:?} of the contract: build it for that \
+                 version, or change world",
+                wanted = wanted.to_string(),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What the manifest's section `key` says that the operator's section does not.
 fn asked_by_manifest(key: &str, section: &toml::Table, manifest: &toml::Table) -> toml::Table {
     let table = |of: &toml::Table| of.get(key).and_then(toml::Value::as_table).cloned().unwrap_or_default();

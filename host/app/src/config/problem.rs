@@ -1,5 +1,7 @@
 //! A setting that parses but cannot work, and the line it stands on.
 
+use shardmill_worker::InvalidOptions;
+
 /// What is wrong with which key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
@@ -35,6 +37,12 @@ impl Problem {
             }
             path = path.rsplit_once('.')?.0;
         }
+    }
+}
+
+impl From<InvalidOptions> for Problem {
+    fn from(InvalidOptions { setting, problem }: InvalidOptions) -> Self {
+        Self::new(setting, problem)
     }
 }
 

@@ -109,6 +109,32 @@ fn a_section_that_cannot_work_is_refused_with_its_line() {
 }
 
 #[test]
+fn reads_and_leases_that_cannot_work_are_refused_with_their_line() {
+    for (section, key, value) in [
+        ("reads", "records-per-call", "20000"),
+        ("reads", "records-per-call", "0"),
+        ("reads", "calls-per-second", "0.0"),
+        ("reads", "bytes-per-second", "\"0B\""),
+        ("reads", "idle-every", "\"6m\""),
+        ("reads", "idle-max", "\"1h\""),
+        ("reads", "idle-max", "\"1ms\""),
+        ("leases", "duration", "\"999ms\""),
+        ("leases", "renew-every", "\"9s\""),
+        ("leases", "scan-every", "\"0s\""),
+        ("leases", "shard-sync-every", "\"0s\""),
+        ("leases", "max", "0"),
+        ("leases", "read-deadline", "\"9s\""),
+    ] {
+        let text = format!("stream = \"s\"\n[{section}]\n{key} = {value}\n");
+        let problem = Config::parse(&text, Path::new(".")).unwrap_err();
+        assert!(problem.starts_with(&format!("line 3: {section}.{key}: ")), "{problem}");
+    }
+    let slow = config("[reads]\nidle-every = \"4m\"\n[leases]\nduration = \"30m\"\n");
+    assert_eq!(slow.reads.idle_max, ReadLimits::SLOWEST, "the default keeps to the bound");
+    assert_eq!(slow.leases.read_deadline, slow.leases.duration);
+}
+
+#[test]
 fn a_manifest_that_cannot_work_names_file_line_and_mend() {
     for (text, named) in
         [("batch = 7\n", "orders.toml: TOML parse error at line 1"), ("failrue = 1\n", "unknown field")]

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::captured::CapturedStream;
 use super::collector::{Collector, Kept};
 use crate::assembly::{Host, Outputs, Substitutes};
-use crate::config::{Config, Manifest, SinkConfig};
+use crate::config::{Config, ConfigError, Manifest, PluginConfig, SinkConfig};
 use crate::host_status::{HostStatus, PluginSnapshot};
 use crate::sinks::{LineFormat, STDOUT};
 use crate::summary::is_checkpointed;
@@ -34,6 +34,9 @@ const START_MAX: Duration = Duration::from_mins(5);
 /// Long enough for a batch to fill from a stream that holds everything already, so that batches are cut in the same
 /// places in every run.
 const FILL: Duration = Duration::from_millis(100);
+/// The longest that a batch is waited for, whatever the plugin's window: what the stream holds is there by then, and nothing
+/// more comes.
+const WINDOW_MAX: Duration = Duration::from_secs(1);
 
 /// What is tried, and how.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub struct Trial {
     pub sinks: Vec<String>,
     /// Shards of the stream.
     pub shards: u32,
+    /// Most records of a batch, whatever the settings say.
+    pub batch_records: Option<u32>,
     /// Deliveries of a record that fails, where the policy would try for ever.
     pub attempts: u32,
     /// A swap in the middle.
@@ -175,8 +180,6 @@ impl Trial {
             idle_max: LOOK_EVERY,
             ..ReadLimits::default()
         };
-        config.batches.window = config.batches.window.max(FILL);
-        config.checkpoints.age = FILL;
         let section = config.plugin.entry(name.to_string()).or_default();
         section.remove("streams");
         section.insert("stream".to_owned(), stream.as_str().into());
@@ -185,18 +188,26 @@ impl Trial {
         for sink in &self.sinks {
             config.sinks.entry(sink.clone()).or_insert(SinkConfig::Stdout { format: LineFormat::Data });
         }
-        let policy = config.of_plugin(&name, manifest.as_ref()).map_err(anyhow::Error::msg)?.failure;
-        if policy.then.is_none() {
+        let own = checked(config, &name, manifest.as_ref())?;
+        let section = config.plugin.entry(name.to_string()).or_default();
+        // In the plugin's section, since what its manifest says stands over the general settings.
+        let window = own.batches.window.clamp(FILL, WINDOW_MAX);
+        set(section, "batch", "window", humantime::format_duration(window).to_string());
+        set(section, "checkpoint", "age", humantime::format_duration(FILL).to_string());
+        if let Some(records) = self.batch_records {
+            set(section, "batch", "records", i64::from(records));
+        }
+        if own.failure.then.is_none() {
             // A test that tries for ever would never tell what is wrong.
             let failure = toml::Table::from_iter([
                 ("attempts".to_owned(), i64::from(self.attempts).into()),
                 ("on-exhausted".to_owned(), "dead-letter".into()),
                 ("dead-letter".to_owned(), STDOUT.into()),
-                ("order".to_owned(), if policy.order == Order::Key { "key" } else { "shard" }.into()),
+                ("order".to_owned(), if own.failure.order == Order::Key { "key" } else { "shard" }.into()),
             ]);
-            config.plugin.entry(name.to_string()).or_default().insert("failure".to_owned(), failure.into());
+            section.insert("failure".to_owned(), failure.into());
         }
-        let settings = config.of_plugin(&name, manifest.as_ref()).map_err(anyhow::Error::msg)?;
+        let settings = checked(config, &name, manifest.as_ref())?;
         let application = settings.streams.first().map_or_else(String::new, |one| one.application.clone());
         let clients = crate::aws::connect(&config.aws).await?;
         if matches!(input, Trying::Put(_)) {
@@ -293,6 +304,18 @@ impl Scene {
             Some(reason) => Err(anyhow!("the host refuses {}: {reason}", self.name)),
             None => Ok(plugin),
         }
+    }
+}
+
+fn checked(config: &Config, name: &PluginName, manifest: Option<&Manifest>) -> Result<PluginConfig, ConfigError> {
+    config.of_plugin(name, manifest).map_err(|message| ConfigError::Plugin { message })
+}
+
+/// Sets one key of a plugin's section, and leaves the others of its table.
+fn set(section: &mut toml::Table, table: &str, key: &str, value: impl Into<toml::Value>) {
+    let table = section.entry(table).or_insert_with(|| toml::Table::new().into());
+    if let Some(table) = table.as_table_mut() {
+        table.insert(key.to_owned(), value.into());
     }
 }
 

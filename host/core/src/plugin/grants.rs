@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::HttpHost;
+use super::{HttpHost, ProcessorError};
 
 /// What one plugin is given. The default is nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +27,23 @@ pub enum SecretSource {
     File(PathBuf),
     /// A variable of the host's environment, by name.
     Variable(String),
+}
+
+/// Refuses a version that does not fit the grant of state: state that it does not know of would be lost by it, and state
+/// that nobody stores would be lost at the next crash.
+pub fn check_state_grant(is_granted: bool, saves_state: bool) -> Result<(), ProcessorError> {
+    let message = match (is_granted, saves_state) {
+        (true, false) => {
+            "is kept for this plugin (grants.state), but this version exports no save and load: build it against the \
+             world stateful-plugin, or take the grant away"
+        }
+        (false, true) => {
+            "is saved by this version, but the plugin is not granted state: set state = true under [grants] in its \
+             manifest"
+        }
+        (true, true) | (false, false) => return Ok(()),
+    };
+    Err(ProcessorError::State { message: message.to_owned() })
 }
 
 impl std::fmt::Display for SecretSource {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use shardmill_core::plugin::{InstanceFate, PluginDigest, ProcessorError};
+use shardmill_core::plugin::{InstanceFate, PluginDigest, ProcessorError, check_state_grant};
 use shardmill_core::ports::{CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor};
 use shardmill_core::stream::{Batch, Emitted};
 
@@ -63,21 +63,9 @@ impl Instance {
         Ok(())
     }
 
-    /// State that a version does not know of would be lost by it; state that nobody stores would be lost at the next
-    /// crash.
+    /// Whether the active version and the grant of state fit each other.
     pub(super) fn fits(&self) -> Result<(), ProcessorError> {
-        let message = match (self.keeps_state, self.version.saves_state()) {
-            (true, false) => {
-                "is kept for this plugin (grants.state), but this version exports no save and load: build it against the \
-                 world stateful-plugin, or take the grant away"
-            }
-            (false, true) => {
-                "is saved by this version, but the plugin is not granted state: set state = true under [grants] in its \
-                 manifest"
-            }
-            _ => return Ok(()),
-        };
-        Err(ProcessorError::State { message: message.to_owned() })
+        check_state_grant(self.keeps_state, self.version.saves_state())
     }
 
     /// The same place in the world for another version; the one at work is not touched.

@@ -4,14 +4,14 @@ use std::fmt::Write;
 use std::path::Path;
 
 use bytesize::ByteSize;
+use humantime::format_duration;
 use serde_json::{Value, json};
+use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order};
 use shardmill_core::plugin::PluginName;
-use shardmill_core::stream::StreamName;
+use shardmill_core::rollout::RolloutPolicy;
 
-use crate::config::{Config, Manifest, PluginConfig};
-
-/// What an instance is told that it reads where nobody says.
-const STREAM: &str = "the-stream-of-the-host";
+use super::STREAM;
+use crate::config::{Config, Manifest, PluginConfig, limits_told};
 
 /// Settings, or what is wrong with them.
 pub(super) struct Settings {
@@ -28,11 +28,11 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Reads the manifest beside `component`. An error says that its name cannot be a plugin's.
-    pub(super) fn read(component: &Path, config: Option<&Config>) -> anyhow::Result<Self> {
+    /// Reads the manifest beside `component`, under `config`, which decides on grants only if it is a host's own. An error
+    /// says that its name cannot be a plugin's.
+    pub(super) fn read(component: &Path, config: &Config, is_decided: bool) -> anyhow::Result<Self> {
         let stem = component.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let name = PluginName::new(stem)?;
-        let is_decided = config.is_some();
         let manifest = match Manifest::read(&component.with_extension("toml")) {
             Err(error) => {
                 let checked = Err(error.to_string());
@@ -41,12 +41,11 @@ impl Settings {
             Ok(manifest) => manifest,
         };
         let asked = manifest.as_ref().map(Manifest::asks).unwrap_or_default();
-        let checked = match config {
-            Some(config) => config.of_plugin(&name, manifest.as_ref()),
-            // What is granted is for a host to say.
-            None => Config::for_stream(&StreamName::new(STREAM)?)
-                .and_then(|config| config.of_plugin(&name, manifest.as_ref().map(Manifest::without_grants).as_ref())),
+        let under = match &manifest {
+            Some(manifest) if !is_decided => Some(manifest.asking_for_state_only()),
+            manifest => manifest.clone(),
         };
+        let checked = config.of_plugin(&name, under.as_ref());
         Ok(Self { name, has_manifest: manifest.is_some(), asked, is_decided, checked })
     }
 
@@ -66,7 +65,10 @@ impl Settings {
             Ok(config) => {
                 report["streams"] = streams(config).into();
                 report["batch-records"] = config.batches.records.into();
-                report["limits"] = json!(limits(config).into_iter().collect::<std::collections::BTreeMap<_, _>>());
+                for (key, value) in applied(config) {
+                    report[key] = value.into();
+                }
+                report["limits"] = limits_told(&config.limits).into_iter().collect();
             }
         }
         report
@@ -85,18 +87,16 @@ impl Settings {
         for asked in &self.asked {
             let _ = writeln!(text, "grant     {asked:48} {verdict}");
         }
-        match &self.checked {
-            Err(problem) => {
-                let _ = writeln!(text, "problem   {problem}");
-            }
-            Ok(config) => {
-                for stream in streams(config) {
-                    let _ = writeln!(text, "reads     {stream}");
-                }
-                for (name, limit) in limits(config) {
-                    let _ = writeln!(text, "limit     {name:48} {limit}");
-                }
-            }
+        // A problem is told with the others.
+        let Ok(config) = &self.checked else { return text };
+        for stream in streams(config) {
+            let _ = writeln!(text, "reads     {stream}");
+        }
+        for (name, value) in applied(config) {
+            let _ = writeln!(text, "setting   {name:48} {value}");
+        }
+        for (name, limit) in limits_told(&config.limits) {
+            let _ = writeln!(text, "limit     {name:48} {limit}");
         }
         text
     }
@@ -107,15 +107,53 @@ fn streams(config: &PluginConfig) -> Vec<String> {
     config.streams.iter().map(|one| one.stream.to_string()).filter(|name| name != STREAM).collect()
 }
 
-/// By their keys under `[limits]`.
-fn limits(config: &PluginConfig) -> Vec<(&'static str, String)> {
-    let limits = &config.limits;
-    let bytes = |bytes: usize| ByteSize(bytes as u64).to_string();
+/// What else applies, by section, as briefly as it can be said.
+fn applied(config: &PluginConfig) -> Vec<(&'static str, String)> {
+    let sinks = match &config.sinks {
+        Some(names) => names.iter().map(String::as_str).collect::<Vec<_>>().join(", "),
+        None => "all".to_owned(),
+    };
+    let (batch, checkpoint) = (&config.batches, &config.checkpoints);
+    let (batch_bytes, checkpoint_bytes) = (ByteSize(batch.bytes as u64), ByteSize(checkpoint.bytes));
+    let (window, age) = (format_duration(batch.window), format_duration(checkpoint.age));
     vec![
-        ("memory", bytes(limits.memory_bytes)),
-        ("process-deadline", humantime::format_duration(limits.process_deadline).to_string()),
-        ("init-deadline", humantime::format_duration(limits.init_deadline).to_string()),
-        ("emit-bytes", bytes(limits.emit_bytes)),
-        ("state", bytes(limits.state_bytes)),
+        ("sinks", sinks),
+        ("batch", format!("{} records or {batch_bytes}, waits {window} to fill", batch.records)),
+        ("checkpoint", format!("{} records, {checkpoint_bytes} or {age}", checkpoint.records)),
+        ("failure", failure(&config.failure)),
+        ("rollout", rollout(&config.rollout)),
     ]
+}
+
+fn failure(policy: &FailurePolicy) -> String {
+    let then = match &policy.then {
+        None => "tried for ever".to_owned(),
+        Some(then) => {
+            let attempts = policy.attempts.map(|attempts| format!("after {attempts} attempts"));
+            let age = policy.max_age.map(|age| format!("older than {}", format_duration(age)));
+            let when = attempts.into_iter().chain(age).collect::<Vec<_>>().join(" or ");
+            let when = if when.is_empty() { "if rejected".to_owned() } else { when };
+            match then {
+                GiveUp::DeadLetter(sink) => format!("{} in {sink} {when}", then.as_str()),
+                GiveUp::Skip | GiveUp::Halt => format!("{} {when}", then.as_str()),
+            }
+        }
+    };
+    let order = match policy.order {
+        Order::Shard => "shard",
+        Order::Key => "key",
+    };
+    let bisect = if policy.bisect { ", bisect" } else { "" };
+    format!("{then}{bisect}, order {order}")
+}
+
+fn rollout(policy: &RolloutPolicy) -> String {
+    if !policy.enabled {
+        return "off: a version is taken up at once".to_owned();
+    }
+    let RolloutPolicy { canary_records, canary_batches, share, .. } = policy;
+    let (canary_for, probation) = (format_duration(policy.canary_for), format_duration(policy.probation));
+    format!(
+        "canary {canary_records} records in {canary_batches} batches or {canary_for}, probation {probation}, share {share}"
+    )
 }

@@ -1,5 +1,10 @@
 use std::path::Path;
 
+use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_core::plugin::GuestLimits;
+use shardmill_core::rollout::RolloutPolicy;
+use shardmill_worker::BatchLimits;
+
 use super::*;
 use crate::config::{Manifest, PluginConfig};
 
@@ -155,14 +160,25 @@ fn the_manifest_in_the_documentation_has_every_key_and_works() {
                   [ceilings.grants]\nhttp = [\"*.example.org\"]\nenv = [\"TZ\"]";
     let settings = plugin(config, sample).unwrap();
     assert!(!settings.grants.http.is_empty() && !settings.grants.secrets.is_empty());
-    // What a manifest may have is told by the error for what it may not.
-    let error = plugin("", "no-such-key = 1").unwrap_err();
-    let known: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
-    assert!(known.len() > 10, "{error}");
-    let is_shown = |key: &&str| ["\n", "\n# ", "\n["].iter().any(|start| sample.contains(&format!("{start}{key}")));
-    // Another way to name a stream, and what only the host's section may have.
-    let is_wanted = |key: &str| !["streams", "integrity"].contains(&key);
-    let missing: Vec<&&str> =
-        known.iter().filter(|key| !sample.starts_with(**key) && !is_shown(key) && is_wanted(key)).collect();
-    assert!(missing.is_empty(), "{missing:?}");
+    let defaults =
+        (BatchLimits::default(), CheckpointPolicy::default(), GuestLimits::default(), RolloutPolicy::default());
+    assert_eq!((settings.batches, settings.checkpoints, settings.limits, settings.rollout), defaults);
+    // What cannot stand together with the rest is shown in a comment.
+    let shown: toml::Table = sample.replace("\n# ", "\n").parse().unwrap();
+    let sections = ["batch", "checkpoint", "retry", "failure", "limits", "rollout", "grants"];
+    for section in ["".to_owned()].into_iter().chain(sections.map(|section| format!("[{section}]\n"))) {
+        // What a manifest may have is told by the error for what it may not.
+        let error = plugin("", &format!("{section}no-such-key = 1")).unwrap_err();
+        let list = error.split("expected ").nth(1).unwrap_or_default();
+        let known: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+        assert!(known.len() > 1, "{error}");
+        let there = match section.trim_matches(['[', ']', '\n']) {
+            "" => &shown,
+            name => shown[name].as_table().unwrap(),
+        };
+        // Another way to name a stream, and what only the host's section may have.
+        let is_wanted = |key: &&&str| !there.contains_key(**key) && !["streams", "integrity"].contains(*key);
+        let missing: Vec<_> = known.iter().filter(is_wanted).collect();
+        assert!(missing.is_empty(), "{section}{missing:?}");
+    }
 }
