@@ -16,6 +16,17 @@ type Processor interface {
 	Close(CloseReason) error
 }
 
+// A Stateful is a Processor that keeps state of its shard. The world `plugin` in wit/processor.wit needs the line
+// `export state;` too, and the manifest `state = true` under `[grants]`.
+type Stateful interface {
+	Processor
+	// Save gives the state after everything processed so far; asked for before each checkpoint, so quick and small.
+	Save() ([]byte, error)
+	// Load goes on from what an earlier instance saved, perhaps of another version. Called right after Init. An error
+	// refuses the state: a new version that does so never replaces the one whose state it is.
+	Load(state []byte) error
+}
+
 // Register names the processor that the host is to call. Call it in an init function.
 func Register(p Processor) { registered = p }
 
