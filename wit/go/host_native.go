@@ -2,7 +2,12 @@
 
 package shardmill
 
-import "slices"
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"slices"
+)
 
 // Emitted is one piece of output.
 type Emitted struct {
@@ -33,6 +38,24 @@ func emit(destination, key string, data []byte) error {
 func config(key string) (string, bool) {
 	value, found := configured[key]
 	return value, found
+}
+
+func send(method, url string, headers [][2]string, body []byte) (int, []byte, error) {
+	request, err := http.NewRequest(method, url, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, header := range headers {
+		request.Header.Add(header[0], header[1])
+	}
+	// As the host does it: redirects are not followed.
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	return response.StatusCode, answer, err
 }
 
 func counter(string, uint64)    {}

@@ -134,6 +134,12 @@ func Emit(destination, key string, data []byte) error { return emit(destination,
 // Config returns the value of a key under `[plugin.NAME.config]`.
 func Config(key string) (value string, found bool) { return config(key) }
 
+// Send sends a request, over HTTP, to a host that the plugin is granted, and waits for the response. An error means that there
+// is none. The world `plugin` in wit/processor.wit needs the line `import wasi:http/outgoing-handler@0.2.12;`.
+func Send(method, url string, headers [][2]string, body []byte) (status int, answer []byte, err error) {
+	return send(method, url, headers, body)
+}
+
 // Counter adds to the counter `shardmill_guest_NAME`.
 func Counter(name string, add uint64) { counter(name, add) }
 
