@@ -1,7 +1,7 @@
 // Package shardmill is the contract with the shardmill host, ../*.wit, for processors written in Go.
 //
 // Register a Processor in an init function; main is never called. On any other platform than wasip1 the package stands
-// in for the host, so that `go test` runs a processor anywhere: see Configure and TakeEmitted.
+// in for the host, so that `go test` runs a processor anywhere: see Configure, Answer and TakeEmitted.
 package shardmill
 
 // A Processor processes the records of one shard. What a call returns as error, and a panic, is reported to the host:
