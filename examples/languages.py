@@ -4,7 +4,8 @@
     SHARDMILL=target/release/shardmill examples/languages.py [LANGUAGE ...] [--write docs/languages.md]
 
 Each project is made, built and tested by the commands of its own README, checked, and given the flights of the sample,
-which must come out as they went in. With --write it is measured too, and the table is written: then the host should be one
+which must come out as they went in. Then it is made to fail, to keep state and to send requests: see counter/prove.py. With --write
+it is measured instead, and the table is written: then the host should be one
 that was built with --release, and the machine should do nothing else. Needs nothing but Python's standard library, and of each
 language what its README asks for.
 """
@@ -24,6 +25,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "examples/counter"))
+import prove  # noqa: E402
+from prove import Failed  # noqa: E402
+
 SAMPLE = ROOT / "examples/flights/sample.ndjson.gz"
 NAME = "alerts"
 # In a round of the measurement.
@@ -43,10 +48,6 @@ LANGUAGES = [
     Language("go", "Go", "go, jco", [], ["make"], "make test", f"{NAME}.wasm"),
     Language("c", "C", "clang, jco", [], ["make"], "make test", f"{NAME}.wasm"),
 ]
-
-
-class Failed(Exception):
-    pass
 
 
 def environment():
@@ -78,11 +79,27 @@ def make(language, host, folder):
             if command not in readme:
                 raise Failed(f"the README of the project in {language.title} does not say `{command}`")
             took[phase] += run(command, project, shell=True)[1]
+    run(re.search(r"^mkdir -p plugins .*", readme, re.MULTILINE)[0], project, shell=True)
+    installed = {path.name for path in (project / "plugins").iterdir()}
+    if installed != {f"{NAME}.wasm"} | {manifest.name for manifest in project.glob(f"{NAME}.toml")}:
+        raise Failed(f"the README's last command leaves {installed} in the plugins folder")
     component = folder / f"{NAME}.wasm"
     shutil.copy(project / language.component, component)
     for manifest in project.glob(f"{NAME}.toml"):
         shutil.copy(manifest, folder)
     return component, took
+
+
+def further(language, host, folder):
+    """Errors of the project as it is; then errors, state and requests, of the counter that it is made into."""
+    started = time.monotonic()
+    prove.misconfigured(run, host, folder, NAME)
+    project = folder / NAME
+    for command in prove.change(run, language, project):
+        run(command, project, shell=True)
+    shutil.copy(project / language.component, folder / f"{NAME}.wasm")
+    prove.counter(run, host, folder, NAME, language)
+    return time.monotonic() - started
 
 
 def process(host, folder):
@@ -223,8 +240,9 @@ def main():
                 # First, while nothing is compiled yet.
                 report = measure(host, folder) if args.write else {}
                 records, seconds = process(host, folder)
+                proofs = 0.0 if args.write else further(language, host, folder)
                 print(f"{language.title}: " + ", ".join(f"{phase} {spent:.1f} s" for phase, spent in took.items())
-                      + f", {records} records through the host {seconds:.1f} s", flush=True)
+                      + f", {records} records through the host {seconds:.1f} s, proofs {proofs:.1f} s", flush=True)
                 if args.write:
                     rows.append(report | took | {"language": language, "records": records,
                                                  "start": report["instantiate"]["median"],

@@ -1,6 +1,6 @@
 #!/usr/bin/env sh
 # Makes plugin.h and plugin.c of the contract anew. Both are kept in git, so that nobody who writes a plugin needs this; to be run
-# when a .wit file changes in more than its comments, which tests/tidy.rs sees by contract.md5.
+# when a .wit file changes in more than its comments, which tests/tidy.rs sees by contract.md5. state.h and state.c are by hand.
 #
 # Without wit-bindgen on the PATH its command is compiled first, under target/, in a minute or two.
 set -eu

@@ -138,6 +138,46 @@ func exportClose(tag, _, _ uint32) unsafe.Pointer {
 	return returnResult(guard(func() error { return registered.Close(reason) }), 1)
 }
 
+// These two are part of the component only if its world exports `state`.
+
+//go:wasmexport shardmill:processor/state@0.1.0#save
+func exportSave() unsafe.Pointer {
+	var state []byte
+	err := guard(func() (err error) {
+		stateful, err := asStateful()
+		if err == nil {
+			state, err = stateful.Save()
+		}
+		return err
+	})
+	words := (*[10]uint32)(unsafe.Pointer(&returned))
+	if err == nil {
+		keep(state)
+		words[1], words[2] = uint32(uintptr(unsafe.Pointer(unsafe.SliceData(state)))), uint32(len(state))
+	}
+	return returnResult(err, 1)
+}
+
+//go:wasmexport shardmill:processor/state@0.1.0#load
+func exportLoad(state, length uint32) unsafe.Pointer {
+	saved := bytes.Clone(bytesAt(state, length))
+	release()
+	return returnResult(guard(func() error {
+		stateful, err := asStateful()
+		if err != nil {
+			return err
+		}
+		return stateful.Load(saved)
+	}), 1)
+}
+
+func asStateful() (Stateful, error) {
+	if stateful, is := registered.(Stateful); is {
+		return stateful, nil
+	}
+	return nil, Misconfigured("the component exports state, but its processor has no Save and Load")
+}
+
 // A record as the ABI lays it out.
 type loweredRecord struct {
 	data, dataLen                     uint32

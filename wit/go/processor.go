@@ -1,7 +1,7 @@
 // Package shardmill is the contract with the shardmill host, ../*.wit, for processors written in Go.
 //
 // Register a Processor in an init function; main is never called. On any other platform than wasip1 the package stands
-// in for the host, so that `go test` runs a processor anywhere: see Configure and TakeEmitted.
+// in for the host, so that `go test` runs a processor anywhere: see Configure, Answer and TakeEmitted.
 package shardmill
 
 // A Processor processes the records of one shard. What a call returns as error, and a panic, is reported to the host:
@@ -14,6 +14,17 @@ type Processor interface {
 	Process(Batch) (Outcome, error)
 	// Close is called once, last, unless the instance died.
 	Close(CloseReason) error
+}
+
+// A Stateful is a Processor that keeps state of its shard. The world `plugin` in wit/processor.wit needs the line
+// `export state;` too, and the manifest `state = true` under `[grants]`.
+type Stateful interface {
+	Processor
+	// Save gives the state after everything processed so far; asked for before each checkpoint, so quick and small.
+	Save() ([]byte, error)
+	// Load goes on from what an earlier instance saved, perhaps of another version. Called right after Init. An error
+	// refuses the state: a new version that does so never replaces the one whose state it is.
+	Load(state []byte) error
 }
 
 // Register names the processor that the host is to call. Call it in an init function.
@@ -122,6 +133,12 @@ func Emit(destination, key string, data []byte) error { return emit(destination,
 
 // Config returns the value of a key under `[plugin.NAME.config]`.
 func Config(key string) (value string, found bool) { return config(key) }
+
+// Send sends a request, over HTTP, to a host that the plugin is granted, and waits for the response. An error means that there
+// is none. The world `plugin` in wit/processor.wit needs the line `import wasi:http/outgoing-handler@0.2.12;`.
+func Send(method, url string, headers [][2]string, body []byte) (status int, answer []byte, err error) {
+	return send(method, url, headers, body)
+}
 
 // Counter adds to the counter `shardmill_guest_NAME`.
 func Counter(name string, add uint64) { counter(name, add) }

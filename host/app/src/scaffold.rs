@@ -96,7 +96,7 @@ impl Language {
     /// Where a file of the contract lies in a project, if it belongs into one of this language.
     fn place(self, path: &Path) -> Option<PathBuf> {
         if path.extension().is_some_and(|extension| extension == "wit") {
-            // jco takes the only world that there is, whatever it is told; and what binds Go and C knows no other.
+            // jco takes the only world that there is, whatever it is told: a project that keeps state adds to that one.
             let is_for_others = path == Path::new("stateful.wit") && matches!(self, Self::Go | Self::C);
             return (!is_for_others).then(|| Path::new("wit").join(path));
         }
@@ -200,7 +200,13 @@ mod tests {
             let files = project(*language).files();
             let paths: BTreeSet<String> = files.iter().map(|(path, _)| path.display().to_string()).collect();
             assert_eq!(paths.len(), files.len(), "{language}: two files in one place");
-            for expected in ["README.md", ".gitignore", "wit/processor.wit", "wit/deps/wasi-logging/logging.wit"] {
+            let contract = [
+                "wit/processor.wit",
+                "wit/state.wit",
+                "wit/deps/wasi-logging/logging.wit",
+                "wit/deps/wasi-http/http.wit",
+            ];
+            for expected in ["README.md", ".gitignore"].into_iter().chain(contract) {
                 assert!(paths.contains(expected), "{language} has no {expected}: {paths:?}");
             }
             let has_test = files.iter().any(|(path, content)| {

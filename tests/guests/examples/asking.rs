@@ -6,7 +6,11 @@ use shardmill_processor::{Batch, Context, Error, Outcome, Processor, config, emi
 mod bindings {
     #![allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "generated code")]
 
-    wit_bindgen::generate!({ world: "requests", path: "wit", generate_all });
+    wit_bindgen::generate!({
+        world: "shardmill:guests/requests",
+        path: ["../../wit/deps/wasi-io", "../../wit/deps/wasi-clocks", "../../wit/deps/wasi-http", "wit"],
+        generate_all,
+    });
 }
 
 use bindings::wasi::http::outgoing_handler::handle;

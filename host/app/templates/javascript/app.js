@@ -26,12 +26,12 @@ export const processor = {
   close: reporting((_reason) => {}),
 };
 
-// Hands what is thrown to the host as an error of the contract. Anything else that is thrown would trap, and cost the
-// instance.
+// Hands what is thrown, now or by a promise, to the host as an error of the contract. Anything else that is thrown would
+// trap, and cost the instance.
 function reporting(call) {
-  return (argument) => {
+  return async (argument) => {
     try {
-      return call(argument);
+      return await call(argument);
     } catch (error) {
       throw { tag: "other", val: describe(error) };
     }

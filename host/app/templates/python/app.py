@@ -17,7 +17,7 @@ def reporting(call):
     def wrapper(*arguments):
         try:
             return call(*arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if isinstance(error, Err) and isinstance(error.value, types.Error):
                 raise
             trace = "".join(traceback.format_tb(error.__traceback__))
