@@ -139,7 +139,7 @@ async fn check_tells_settings_and_what_is_wrong_with_the_manifest() {
     let (is_good, settings, log) = check(&[]).await;
     assert!(is_good, "{log}");
     assert_eq!(settings["streams"], serde_json::json!(["quakes"]), "{settings}");
-    assert_eq!(settings["limits"].as_object().map(|limits| limits.len()), Some(9), "all of them: {settings}");
+    assert_eq!(settings["limits"].as_object().map(serde_json::Map::len), Some(9), "all of them: {settings}");
     assert_eq!((&settings["limits"]["memory"], &settings["limits"]["handles"]), (&"128.0 MiB".into(), &"99".into()));
     assert_eq!(settings["grants-asked"], serde_json::json!(["env TZ"]));
     for (section, told) in [

@@ -52,7 +52,7 @@ pub(super) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
         print_json(&report)?;
     } else {
         let running = running.as_ref().map(Running::as_text).unwrap_or_default();
-        let wrong: String = problems.iter().map(|problem| format!("problem   {problem}\n")).collect();
+        let wrong = problems.iter().fold(String::new(), |text, problem| text + "problem   " + problem + "\n");
         let verdict = if problems.is_empty() { "would be run" } else { "would be refused" };
         print(&format!("{}{}{running}{wrong}verdict   {verdict}", as_text(&inspection, &settings), settings.as_text()));
     }

@@ -166,7 +166,7 @@ fn the_manifest_in_the_documentation_has_every_key_and_works() {
     // What cannot stand together with the rest is shown in a comment.
     let shown: toml::Table = sample.replace("\n# ", "\n").parse().unwrap();
     let sections = ["batch", "checkpoint", "retry", "failure", "limits", "rollout", "grants"];
-    for section in ["".to_owned()].into_iter().chain(sections.map(|section| format!("[{section}]\n"))) {
+    for section in [String::new()].into_iter().chain(sections.map(|section| format!("[{section}]\n"))) {
         // What a manifest may have is told by the error for what it may not.
         let error = plugin("", &format!("{section}no-such-key = 1")).unwrap_err();
         let list = error.split("expected ").nth(1).unwrap_or_default();
