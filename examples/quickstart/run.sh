@@ -12,4 +12,6 @@ cargo build --profile guest --target wasm32-wasip2 -p earthquakes
 cp "${CARGO_TARGET_DIR:-target}/wasm32-wasip2/guest/earthquakes.wasm" plugins/.earthquakes.new
 mv plugins/.earthquakes.new plugins/earthquakes.wasm
 
-exec cargo run -- dev --feed examples/earthquakes/sample.ndjson --key-field properties.net --until-idle "$@"
+# With the features of the whole workspace, as `cargo test` has them: `cargo run` would build a third of everything once more.
+cargo build --bin shardmill
+exec "${CARGO_TARGET_DIR:-target}/debug/shardmill" dev --feed examples/earthquakes/sample.ndjson --key-field properties.net --until-idle "$@"
