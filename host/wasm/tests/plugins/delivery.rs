@@ -46,7 +46,7 @@ async fn an_error_keeps_the_instance_and_drops_what_it_emitted() {
     for left in [1, 0] {
         let error = evil.process(batch(1)).await.unwrap_err();
         let message = format!("unavailable: {left} more failures to come");
-        assert_eq!(error, ProcessorError::Reported { message });
+        assert_eq!(error, ProcessorError::NotReady { message });
     }
     assert!(evil.process(batch(1)).await.is_ok());
 }
@@ -73,5 +73,5 @@ async fn configuration_that_makes_no_sense_is_refused_at_init() {
     let runtime = runtime(GuestLimits::default());
     let earthquakes = runtime.load(name("earthquakes"), guest("earthquakes").into()).await.unwrap();
     let error = earthquakes.instantiate(context(&[("min-magnitude", "strong")]), None).await.err().unwrap();
-    assert!(matches!(&error, ProcessorError::Reported { message } if message.starts_with("misconfigured:")), "{error}");
+    assert!(matches!(&error, ProcessorError::NotReady { message } if message.starts_with("misconfigured:")), "{error}");
 }

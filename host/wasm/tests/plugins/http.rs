@@ -284,16 +284,18 @@ async fn requests_are_counted_at_once_and_in_a_call() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_instances_of_a_plugin_have_half_of_the_requests_at_once_that_the_host_allows() {
     let web = Web::start().await;
-    let limits =
-        HttpLimits { in_flight_total: 2, connect_timeout: Duration::from_millis(500), ..HttpLimits::default() };
-    let (runtime, granted) = (runtime(options(limits)), hosts(&[format!("http://{}", web.address)]));
-    let mut busy = asking(&runtime, granted.clone(), &[]).await.unwrap();
-    let mut other = asking(&runtime, granted, &[]).await.unwrap();
+    let limits = HttpLimits { in_flight_total: 2, ..HttpLimits::default() };
+    let granted = hosts(&[format!("http://{}", web.address)]);
+    let patient = runtime(options(HttpLimits { connect_timeout: Duration::from_mins(1), ..limits }));
+    let mut other = asking(&patient, granted.clone(), &[]).await.unwrap();
     assert_eq!(
         ask(&mut *other, &format!("burst 3 {}", web.url("/hello"))).await.unwrap(),
         "3 answered, 0 refused: None"
     );
     web.until_open(0).await;
+    let runtime = runtime(options(HttpLimits { connect_timeout: Duration::from_millis(500), ..limits }));
+    let mut busy = asking(&runtime, granted.clone(), &[]).await.unwrap();
+    let mut other = asking(&runtime, granted, &[]).await.unwrap();
     let question = format!("http GET {}", web.url("/silent"));
     tokio::select! {
         answer = ask(&mut *busy, &question) => panic!("{answer:?}"),
