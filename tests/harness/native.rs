@@ -34,11 +34,10 @@ pub enum Event {
 pub type History = Arc<Mutex<Vec<(ShardId, PluginDigest, Event)>>>;
 
 /// One version of a native plugin.
-#[allow(clippy::struct_excessive_bools, reason = "each is a way to misbehave, and any of them go together")]
 pub struct NativePlugin {
     digest: PluginDigest,
     behaviour: Arc<Behaviour>,
-    fails_init: bool,
+    init_error: Option<ProcessorError>,
     hangs: bool,
     hangs_in_close: bool,
     state: Option<StateRules>,
@@ -97,7 +96,7 @@ impl NativePlugin {
         Self {
             digest,
             behaviour: Arc::new(behaviour),
-            fails_init: false,
+            init_error: None,
             hangs: false,
             hangs_in_close: false,
             state: None,
@@ -161,7 +160,13 @@ impl NativePlugin {
     /// Makes `init` fail.
     #[must_use]
     pub fn failing_init(self) -> Self {
-        Self { fails_init: true, ..self }
+        self.failing_init_with(ProcessorError::Reported { message: "init fails".to_owned() })
+    }
+
+    /// Makes `init` fail with `error`.
+    #[must_use]
+    pub fn failing_init_with(self, error: ProcessorError) -> Self {
+        Self { init_error: Some(error), ..self }
     }
 
     /// Gives its memory to others after every batch.
@@ -215,8 +220,8 @@ impl ProcessorFactory for NativePlugin {
         state: Option<Bytes>,
     ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>> {
         Box::pin(async move {
-            if self.fails_init {
-                return Err(ProcessorError::Reported { message: "init fails".to_owned() });
+            if let Some(error) = &self.init_error {
+                return Err(error.clone());
             }
             if state.is_some() && self.state.as_ref().is_some_and(|state| state.refuses) {
                 return Err(ProcessorError::State { message: "not mine".to_owned() });

@@ -6,9 +6,10 @@ use std::time::Duration;
 use harness::fleet::{TestFleet, TestHost, until};
 use harness::native::NativePlugin;
 use shardmill_core::lease::Checkpoint;
+use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{Processed, ProcessorFactory};
-use shardmill_core::rollout::RolloutPolicy;
+use shardmill_core::rollout::{Quarantined, RolloutPolicy};
 
 use crate::poison::{dead_lettering, number};
 
@@ -111,4 +112,50 @@ async fn a_version_that_is_bad_again_after_its_quarantine_is_written_down_again(
     until("written down again", again).await;
     until("all out", || fleet.has_exactly(0..60)).await;
     assert!(fleet.dead_letters.stored().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_lacks_what_is_not_its_own_is_waited_for_and_the_one_before_it_runs_on() {
+    let not_ready = || ProcessorError::NotReady { message: "unavailable: the service is away".to_owned() };
+    let hosts = || ProcessorError::Host { message: "the secret cannot be had".to_owned() };
+    for (error, rollout) in [
+        (not_ready(), RolloutPolicy::default()),
+        (hosts(), RolloutPolicy::default()),
+        (not_ready(), RolloutPolicy::off()),
+        (hosts(), RolloutPolicy::off()),
+    ] {
+        let mut fleet = merciless(2);
+        fleet.options.rollout = rollout;
+        let host = fleet.start("a", NativePlugin::echo(1));
+        fleet.put(0..40);
+        until("all out", || fleet.is_all_checkpointed()).await;
+        host.offer(NativePlugin::echo(2).failing_init_with(error));
+        for next in [40, 80, 120] {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            fleet.put(next..next + 40);
+        }
+        until("all out", || fleet.has_exactly(0..160)).await;
+        assert!(fleet.coordinator.rows().quarantined.is_empty() && fleet.dead_letters.stored().is_empty());
+        assert!(host.status.snapshot().refused.is_some(), "and that is told");
+        // What it lacked is there.
+        host.offer(NativePlugin::echo(3));
+        fleet.put(160..200);
+        until("all out", || fleet.has_exactly(0..200)).await;
+        host.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_hosts_verdict_does_not_stop_others_from_starting_a_version_that_runs_as_active() {
+    let fleet = merciless(2);
+    let _proven = fleet.start("a", NativePlugin::echo(2));
+    let is_told = || fleet.coordinator.rows().workers.iter().any(|row| !row.versions.is_empty());
+    until("told", is_told).await;
+    let (digest, host) = (NativePlugin::no_op(2).digest().clone(), WorkerId::new("c").unwrap());
+    let entry = Quarantined { digest, host, reason: "it takes longer".to_owned(), at_ms: 1 };
+    fleet.coordinator.change(|rows| rows.quarantined.push(entry));
+    let other = fleet.start("b", NativePlugin::echo(2));
+    let takes_part = || fleet.coordinator.rows().workers.iter().any(|row| row.worker.as_str() == "b");
+    until("it takes part", takes_part).await;
+    assert_eq!(other.status.snapshot().pass_error, None);
 }
