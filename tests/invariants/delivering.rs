@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::history::{Checkpoint, Delivery, Event, Outcome, Place, What};
+use crate::history::{Checkpoint, Delivery, Event, Outcome, Place, Start, What};
 use crate::lanes;
 use crate::limits::Limits;
 use crate::violation::{Invariant, Report};
@@ -76,7 +76,7 @@ fn started(world: &World, (grant, delivery): (&Grant, &Delivery), limits: &Limit
             if is_by_key {
                 return lanes::left_out(grant, shard, delivery);
             }
-            left_out(world, grant, shard, delivery, is_rewind)
+            left_out(grant, shard, delivery, is_rewind)
         });
     if let Some((invariant, what)) = broken {
         report
@@ -98,6 +98,11 @@ fn of_namesake(world: &World, grant: &Grant, delivery: &Delivery) -> Option<Stri
 /// S6: a parent that somebody still reads, or will.
 fn unended_parent(world: &World, grant: &Grant, shard: &Shard) -> Option<String> {
     let table = &world.table;
+    // An application that begins at a moment has nothing to read in what was closed before.
+    let is_wanted = |parent: &str| {
+        let due = |shard: &Shard| shard.due(&Checkpoint::Initial, &Checkpoint::End).next().is_some();
+        world.stream.start == Some(Start::Oldest) || world.stream.shard(parent).is_some_and(due)
+    };
     let blocks = |parent: &&String| {
         if table.ended.contains(&(grant.generation, (*parent).clone())) {
             return false;
@@ -107,7 +112,7 @@ fn unended_parent(world: &World, grant: &Grant, shard: &Shard) -> Option<String>
         }
         // Removed by an operator, not listed any more, or closed before the application's first start.
         let is_listed = world.stream.shard(parent).is_some_and(|parent| !parent.is_gone);
-        is_listed && !table.created_at.contains_key(*parent) && world.stream.starts_at_oldest()
+        is_listed && !table.created_at.contains_key(*parent) && is_wanted(parent)
     };
     let parent = shard.parents.iter().find(blocks)?;
     Some(format!("{} is delivered while its parent {parent} has not ended", grant.key.shard))
@@ -166,18 +171,10 @@ fn repeat(grant: &Grant, shard: &Shard, delivery: &Delivery, is_rewind: bool) ->
 }
 
 /// S8, or S7 if it was tried before: a record that this grant passes over.
-fn left_out(world: &World, grant: &Grant, shard: &Shard, delivery: &Delivery, is_rewind: bool) -> Broken {
+fn left_out(grant: &Grant, shard: &Shard, delivery: &Delivery, is_rewind: bool) -> Broken {
     let (first, last) = (delivery.places.first()?, delivery.places.last()?);
-    let starts_anywhere = grant.start == Checkpoint::Initial
-        && !grant.has_delivered
-        && !world.stream.starts_at_oldest()
-        && shard.parents.is_empty();
     let first = Checkpoint::At(first.clone());
-    let from = match (starts_anywhere, is_rewind) {
-        (true, _) => first,
-        (false, true) => first.min(grant.frontier()),
-        (false, false) => grant.frontier(),
-    };
+    let from = if is_rewind { first.min(grant.frontier()) } else { grant.frontier() };
     let batch: BTreeSet<&Place> = delivery.places.iter().collect();
     let comes_again = |place: &Place| is_rewind && Some(place) >= delivery.places.first();
     let is_handled =

@@ -1,10 +1,12 @@
 //! The vocabulary of a history. The store's word is the truth; a host's word is its belief.
 
-use std::cmp::Ordering;
-use std::collections::BTreeSet;
-use std::fmt;
+mod delivery;
+mod place;
 
-use crate::policy::{Cause, GiveUp};
+use std::collections::BTreeSet;
+
+pub use delivery::{Delivery, GivenUp, Outcome, Output};
+pub use place::{Place, Sequence};
 
 /// Microseconds since the run began, by the one true clock of the run.
 pub type Micros = u64;
@@ -16,6 +18,17 @@ pub struct Event {
     pub at: Micros,
     /// What.
     pub what: What,
+}
+
+/// One thing that happened in a fleet of several plugins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginEvent {
+    /// Whom it concerns: each plugin has a lease table, grants, outputs, calm and a stream of its own, and signs off for
+    /// itself. What happens to a stream is told once for each plugin that reads it. `None` concerns all: a host that
+    /// starts, is asked to stop, stops, crashes or is paused.
+    pub plugin: Option<String>,
+    /// What happened.
+    pub event: Event,
 }
 
 /// What happened.
@@ -30,9 +43,14 @@ pub enum What {
         at: Place,
         /// Its partition key.
         key: String,
+        /// When it arrived, as Kinesis tells its readers: in whole milliseconds, but on the true clock.
+        arrived_at: Micros,
     },
     /// The stream's shards changed.
     Topology(Topology),
+    /// It was written down where the application begins to read: reported when that write is applied, by whomever, and
+    /// again only if another write names another start. Not needed where hosts know of nothing but `trim-horizon`.
+    StartChosen(Start),
     /// A write to the lease table was applied; in the order of application.
     Written(Write),
     /// A host got, or gave up waiting for, the answer to a call on one lease row.
@@ -83,6 +101,45 @@ pub enum What {
     },
     /// A host says that it gave a record up: from here on it counts as settled.
     GivenUp(GivenUp),
+    /// A plugin emitted this in a call that succeeded, and its host took it in; what a failed call emitted is dropped and
+    /// not reported. Comes right before the `DeliveryEnded` of its delivery, or when `close` has returned.
+    Emitted {
+        /// Where it runs.
+        host: String,
+        /// Of which shard.
+        shard: String,
+        /// Under which grant.
+        epoch: u64,
+        /// What; all of the call at once.
+        outputs: Vec<Output>,
+    },
+    /// The sink has stored an output: from here on it outlives its host. Also if the host never hears of it.
+    Stored {
+        /// The `id` of the output.
+        output: u64,
+    },
+    /// A host tells (in its log, where a person sees it) that records left the stream before they could be read.
+    GapTold {
+        /// Which.
+        host: String,
+        /// Of which shard.
+        shard: String,
+        /// The last record before the gap, which is gone itself.
+        after: Place,
+    },
+    /// What a host shows of a shard that it holds (`blocked` of its status page) changed.
+    Shown {
+        /// Which.
+        host: String,
+        /// The shard.
+        shard: String,
+        /// Why it does not get on; `None` if nothing is shown any more. A new grant shows nothing until it says so.
+        why: Option<String>,
+    },
+    /// From here on nothing is wrong that this plugin could feel but what other plugins on its hosts do: no fault of the
+    /// network, the tables, the stream, the hosts, the sink or the plugin itself, no reshard, and nothing of it that still
+    /// has effects. Or: from here on something may be. A history begins without calm.
+    Calm(bool),
     /// An instance has saved its state: what this grant handled so far is in it, and settled by it.
     StateSaved {
         /// Where it runs.
@@ -119,6 +176,15 @@ pub enum What {
         /// Whether it can start; a version that cannot must never get a record.
         is_good: bool,
     },
+}
+
+/// Where an application begins to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// With the oldest record of each shard.
+    Oldest,
+    /// With what arrived then or later, in all shards, by the stream's own clock.
+    At(Micros),
 }
 
 /// A change of the stream's shards.
@@ -165,19 +231,6 @@ pub struct ShardInfo {
     /// Lowest and highest hash key.
     pub range: (u128, u128),
 }
-
-/// A place in a shard.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// The Kinesis record.
-    pub sequence: Sequence,
-    /// The user record inside an aggregate; 0 for a plain record.
-    pub sub: u64,
-}
-
-/// A sequence number, ordered as a number of any length, never as text.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Sequence(String);
 
 /// How far a lease row says that its shard is settled, in order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -299,55 +352,6 @@ pub enum CallResult {
     Unknown,
 }
 
-/// A batch on its way into a plugin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delivery {
-    /// Unique in the history.
-    pub id: u64,
-    /// Who.
-    pub host: String,
-    /// Of which shard.
-    pub shard: String,
-    /// The lease counter of the take that began the grant.
-    pub epoch: u64,
-    /// The records, as delivered.
-    pub places: Vec<Place>,
-    /// The plugin's version.
-    pub digest: String,
-    /// 1 for the first.
-    pub attempt: u32,
-    /// When, by the host's own suspend-aware clock.
-    pub local_at: Micros,
-}
-
-/// A record that a host gave up, as it says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GivenUp {
-    /// Of which shard.
-    pub shard: String,
-    /// The lease counter of the take that began the grant.
-    pub epoch: u64,
-    /// Which.
-    pub at: Place,
-    /// What it did with it.
-    pub how: GiveUp,
-    /// Why.
-    pub cause: Cause,
-}
-
-/// How a delivery ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The plugin returned an outcome; records not reported as failed are settled.
-    Ok,
-    /// It returned an error; nothing is settled.
-    Error,
-    /// It trapped; nothing is settled and the instance is dead.
-    Trap,
-    /// The host dropped the call.
-    Cancelled,
-}
-
 /// What happened to a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostChange {
@@ -365,36 +369,4 @@ pub enum HostChange {
     Paused,
     /// It runs again.
     Resumed,
-}
-
-impl Sequence {
-    /// Decimal digits; leading zeros do not matter.
-    pub fn new(digits: &str) -> Self {
-        Self(digits.trim_start_matches('0').to_owned())
-    }
-}
-
-impl PartialOrd for Sequence {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Sequence {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.0.len(), &self.0).cmp(&(other.0.len(), &other.0))
-    }
-}
-
-impl fmt::Debug for Sequence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_empty() { "0" } else { &self.0 })
-    }
-}
-
-impl Place {
-    /// A plain record.
-    pub fn plain(digits: &str) -> Self {
-        Self { sequence: Sequence::new(digits), sub: 0 }
-    }
 }

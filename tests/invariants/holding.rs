@@ -13,8 +13,8 @@ use crate::world::World;
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
     holds: BTreeMap<(String, String), Hold>,
-    /// When each host sent its last answered heartbeat.
-    beats: BTreeMap<String, Beat>,
+    /// Each host's heartbeats since it started, in the order in which it got their answers.
+    beats: BTreeMap<String, Vec<Beat>>,
     /// Hosts that left in order, and did not come back.
     away: BTreeSet<String>,
     /// Host, row and sending time of each applied write.
@@ -29,6 +29,8 @@ struct Hold {
     /// When the last heartbeat was sent that holds it, by the true clock. One that comes after a missed deadline holds
     /// only what is taken after it, so that others need not wait for it.
     beaten_at: Option<Micros>,
+    /// When the last write or heartbeat was sent that holds it, by the true clock.
+    last_sent_at: Micros,
     /// When it got to know that an answer is missing.
     in_doubt_since: Option<Micros>,
     /// Unanswered writes, which may turn out to have been applied.
@@ -37,11 +39,12 @@ struct Hold {
     may_be_late: bool,
 }
 
-/// A heartbeat, by both clocks.
-#[derive(Debug, Clone, Copy, Default)]
+/// An answered heartbeat, by both clocks.
+#[derive(Debug, Clone, Copy)]
 struct Beat {
-    sent_at: Micros,
-    local_sent_at: Micros,
+    sent: Micros,
+    local_sent: Micros,
+    local_answered: Micros,
 }
 
 #[derive(Debug)]
@@ -128,10 +131,7 @@ impl Holding {
                     if is_take {
                         hold.unanswered.clear();
                         hold.beaten_at = None;
-                        if let Some(beat) = self.beats.get(&call.host) {
-                            hold.until = hold.until.max(Some(rules::hold_until(beat.local_sent_at, limits)));
-                            hold.beaten_at = Some(beat.sent_at);
-                        }
+                        hold.held_by_beats(self.beats.get(&call.host), call.local_sent_at, limits);
                     }
                 }
             }
@@ -139,6 +139,9 @@ impl Holding {
         let unanswered = std::mem::take(&mut hold.unanswered);
         for write in unanswered.iter().filter(|write| self.applied.contains(&id(write.sent_at))) {
             hold.held_by(write, limits);
+            if write.is_take {
+                hold.held_by_beats(self.beats.get(&call.host), write.local_sent_at, limits);
+            }
         }
         hold.unanswered = unanswered;
     }
@@ -147,18 +150,17 @@ impl Holding {
         if beat.result != CallResult::Ok {
             return;
         }
-        let last = self.beats.entry(beat.host.clone()).or_default();
-        if beat.local_sent_at > last.local_sent_at {
-            *last = Beat { sent_at: beat.sent_at, local_sent_at: beat.local_sent_at };
-        }
-        let until = rules::hold_until(beat.local_sent_at, limits);
+        let beat_of = Beat { sent: beat.sent_at, local_sent: beat.local_sent_at, local_answered: beat.local_at };
+        self.beats.entry(beat.host.clone()).or_default().push(beat_of);
         for (_, hold) in self.holds.iter_mut().filter(|((host, _), _)| *host == beat.host) {
-            // A lease that ran out is not revived by a late answer.
-            if hold.until.is_some_and(|old| beat.local_at <= old) {
-                hold.until = hold.until.max(Some(until));
-                hold.beaten_at = hold.beaten_at.max(Some(beat.sent_at));
-            }
+            hold.held_by_beat(beat_of, limits);
         }
+    }
+
+    /// Until when `host` may believe at most that it holds `shard`, by the true clock.
+    pub(crate) fn believed_until(&self, host: &str, shard: &str, limits: &Limits) -> Option<Micros> {
+        let hold = self.holds.get(&(host.to_owned(), shard.to_owned())).filter(|hold| hold.until.is_some())?;
+        Some(hold.last_sent_at.saturating_add(limits.lease_duration))
     }
 
     fn host_changed(&mut self, world: &World, host: &str, change: HostChange, report: &mut Report) {
@@ -230,11 +232,28 @@ impl Hold {
     /// met its condition, so the lease was not taken before, and it moved the row, so it is not taken for a while.
     fn held_by(&mut self, write: &Unanswered, limits: &Limits) {
         let until = rules::hold_until(write.local_sent_at, limits);
+        self.last_sent_at = self.last_sent_at.max(write.sent_at);
         if write.is_take {
             self.until = Some(until);
             self.in_doubt_since = None;
         } else if self.until.is_some() {
             self.until = self.until.max(Some(until));
+        }
+    }
+
+    /// A lease that ran out is not revived by a late answer.
+    fn held_by_beat(&mut self, beat: Beat, limits: &Limits) {
+        if self.until.is_some_and(|old| beat.local_answered <= old) {
+            self.until = self.until.max(Some(rules::hold_until(beat.local_sent, limits)));
+            self.beaten_at = self.beaten_at.max(Some(beat.sent));
+            self.last_sent_at = self.last_sent_at.max(beat.sent);
+        }
+    }
+
+    /// Heartbeats that were answered since the take was sent, each while the take or one of them still held.
+    fn held_by_beats(&mut self, beats: Option<&Vec<Beat>>, taken_at: Micros, limits: &Limits) {
+        for beat in beats.into_iter().flatten().filter(|beat| beat.local_answered >= taken_at) {
+            self.held_by_beat(*beat, limits);
         }
     }
 }

@@ -14,12 +14,17 @@ pub mod rules;
 pub mod violation;
 
 mod delivering;
+mod gaps;
 mod giving_up;
 mod holding;
 mod lanes;
 mod liveness;
+mod outputs;
+mod pace;
+mod progress;
 mod rest;
 mod settling;
+mod starting;
 mod state;
 mod versions;
 mod world;
@@ -28,23 +33,46 @@ mod writing;
 #[cfg(test)]
 mod tests;
 
-pub use limits::{Bounds, Limits, Rate};
+pub use limits::{Bounds, InitialPosition, Limits, Rate};
 pub use violation::{Invariant, Violation};
 
+use std::collections::BTreeMap;
+
 use delivering::Delivering;
-use history::Event;
+use gaps::Gaps;
+use history::{Event, PluginEvent};
 use holding::Holding;
 use liveness::Liveness;
+use outputs::Outputs;
+use pace::Pace;
+use progress::Progress;
+use starting::Starting;
 use versions::Versions;
 use violation::Report;
 use world::World;
 
 /// Judges a history; empty if nothing is wrong. Events must be in the order in which they happened.
 pub fn check(history: &[Event], limits: &Limits) -> Vec<Violation> {
+    judge(history.iter(), limits)
+}
+
+/// Judges the plugins of a fleet, whose events are in one history: each by its own limits and by what concerns it.
+pub fn check_plugins(history: &[PluginEvent], limits: &BTreeMap<String, Limits>) -> Vec<(String, Violation)> {
+    let mut found = Vec::new();
+    for (plugin, limits) in limits {
+        let concerns = |event: &&PluginEvent| event.plugin.as_ref().is_none_or(|of| of == plugin);
+        let events = history.iter().filter(concerns).map(|event| &event.event);
+        found.extend(judge(events, limits).into_iter().map(|violation| (plugin.clone(), violation)));
+    }
+    found
+}
+
+fn judge<'a>(history: impl Iterator<Item = &'a Event>, limits: &Limits) -> Vec<Violation> {
     let mut report = Report::default();
     let mut world = World::new(limits);
     let (mut holding, mut versions, mut delivering) = (Holding::default(), Versions::default(), Delivering::default());
-    let mut liveness = Liveness::new(limits);
+    let (mut starting, mut outputs, mut gaps) = (Starting::default(), Outputs::default(), Gaps::default());
+    let (mut liveness, mut progress, mut pace) = (Liveness::new(limits), Progress::default(), Pace::default());
     for event in history {
         report.now = event.at;
         writing::judge(&world, event, &mut report);
@@ -55,14 +83,22 @@ pub fn check(history: &[Event], limits: &Limits) -> Vec<Violation> {
         delivering.judge(&world, event, limits, &mut report);
         holding.judge(&world, event, limits, &mut report);
         versions.judge(event, limits.policy.tries_versions, &mut report);
+        starting.judge(&world, event, limits, &mut report);
+        outputs.judge(&world, event, &mut report);
+        gaps.judge(&world, event, &mut report);
+        pace.judge(&world, event, limits, &mut report);
         world.apply(event);
         liveness.see(&world, event, &mut report);
+        progress.see(&world, &holding, event, limits, &mut report);
     }
     report.now = limits.end;
     liveness.finish(&world, &mut report);
+    progress.finish(&world, &holding, limits, &mut report);
+    pace.calm_ends(&world, limits.end, limits, &mut report);
     if limits.healed_at.is_some() {
         settling::judge_end(&world, limits, &mut report);
         rest::judge_end(&world, &mut report);
+        gaps.judge_end(&world, &mut report);
     }
     report.found
 }

@@ -1,6 +1,6 @@
 //! What a history is judged by.
 
-use crate::history::Micros;
+use crate::history::{Micros, Start};
 use crate::policy::Policy;
 
 /// The parameters of the judged fleet and run.
@@ -13,9 +13,12 @@ pub struct Limits {
     /// How much time may pass between a host's last look at its lease and the start of a delivery, without a pause.
     /// 0 in a simulator, where code takes no time.
     pub check_to_call: Micros,
-    /// Whether shards without a checkpoint are read from their oldest record; otherwise (`LATEST`, `AT_TIMESTAMP`)
-    /// nobody knows what a shard without parents may leave out before its first delivery.
-    pub starts_at_oldest: bool,
+    /// The initial positions that hosts of the run were configured with, each once. With any but the oldest record, nothing
+    /// may be delivered before one was chosen ([`crate::history::What::StartChosen`]).
+    pub initial_positions: Vec<InitialPosition>,
+    /// How long before the first host started a start at the latest record may lie: clocks are wrong, and it is better to
+    /// repeat than to skip.
+    pub latest_error: Micros,
     /// Records that may be settled again after one change of owner: what may be settled without a checkpoint, and the
     /// batch in flight.
     pub repeats_max: u64,
@@ -27,6 +30,17 @@ pub struct Limits {
     pub end: Micros,
     /// What is due in the healed phase.
     pub bounds: Bounds,
+}
+
+/// Where a host is configured to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InitialPosition {
+    /// `trim-horizon`.
+    Oldest,
+    /// `latest`.
+    Latest,
+    /// At this time, by the true clock.
+    At(Micros),
 }
 
 /// Bounds of liveness; `None` is not checked.
@@ -44,6 +58,11 @@ pub struct Bounds {
     pub released_within: Option<Micros>,
     /// L5: what such a host gave back has a new owner.
     pub handed_on_within: Option<Micros>,
+    /// L6: a held shard with records to read, or settled ones to write down, gets on or is shown as blocked. Also under
+    /// faults: longer than any deadline after which the product says so.
+    pub shown_within: Option<Micros>,
+    /// S15: while it is calm, each record is settled, counted from when it was produced or from when calm came.
+    pub paced_within: Option<Micros>,
     /// L7: calls on lease rows once the run is healed.
     pub calls: Option<Rate>,
     /// `NoLoss`: records produced this close to the end of the run may still be on their way.
@@ -68,13 +87,20 @@ impl Limits {
             lease_duration,
             margin: lease_duration / 10,
             check_to_call: 0,
-            starts_at_oldest: true,
+            initial_positions: vec![InitialPosition::Oldest],
+            latest_error: 0,
             repeats_max: u64::MAX,
             policy: Policy::default(),
             healed_at: None,
             end,
             bounds: Bounds::default(),
         }
+    }
+
+    /// The start that needs no choosing: hosts know of no other than the oldest record.
+    pub(crate) fn known_start(&self) -> Option<Start> {
+        let is_only_oldest = self.initial_positions.iter().all(|position| *position == InitialPosition::Oldest);
+        is_only_oldest.then_some(Start::Oldest)
     }
 
     /// How long a holder may go on after it sent its last applied write.

@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod heart;
 mod legal;
 mod liveness;
+mod outputs;
+mod pace;
 mod policy;
 mod safety;
+mod starting;
 mod story;

@@ -35,7 +35,7 @@ pub enum Invariant {
     S13,
     /// One digest: a delivery to a version that was refused, or that was replaced before.
     S14,
-    /// Isolation of plugins: needs two plugins' histories, and is never reported by [`crate::check`].
+    /// Isolation of plugins: a record that waited although nothing but another plugin had faults.
     S15,
     /// Identity: a stream resumed from the checkpoint of its namesake.
     S16,
@@ -43,6 +43,12 @@ pub enum Invariant {
     S17,
     /// State: an instance that starts from another state than that of the checkpoint, in which each record counts once.
     S18,
+    /// Start: an application that begins elsewhere than where it was to, or somewhere else later on.
+    S19,
+    /// Outputs, then checkpoint: a checkpoint past a record whose output was not stored when the checkpoint was sent.
+    S20,
+    /// Told gaps: records that left the stream unread, and nobody said so; or a gap that was told and is none.
+    S21,
     /// Orphaned leases find an owner.
     L1,
     /// Leases are spread evenly, and then stay where they are.
@@ -53,7 +59,7 @@ pub enum Invariant {
     L4,
     /// A host that is told to stop gives its leases back, and others take them at once.
     L5,
-    /// A plugin that cannot progress is visible: needs the hosts' status, and is never reported by [`crate::check`].
+    /// Held means progress, or is shown: a shard that is held, does not get on, and is not shown as blocked.
     L6,
     /// No storm of calls after an outage.
     L7,

@@ -55,7 +55,7 @@ impl HostFacts {
 impl World {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            stream: Stream::new(limits.starts_at_oldest),
+            stream: Stream::new(limits.known_start()),
             table: Table::default(),
             grants: BTreeMap::new(),
             in_flight: BTreeMap::new(),
@@ -106,7 +106,10 @@ impl World {
 
     pub(crate) fn apply(&mut self, event: &Event) {
         match &event.what {
-            What::Produced { shard, at, key } => self.stream.produced(shard, (at, key), event.at),
+            What::Produced { shard, at, key, arrived_at } => {
+                self.stream.produced(shard, at, key, *arrived_at, event.at);
+            }
+            What::StartChosen(start) => self.stream.start_chosen(*start),
             What::Topology(change) => self.stream.changed(change),
             What::Written(write) => self.written(write, event.at),
             What::SaidEnd { host, shard } => {
@@ -137,7 +140,14 @@ impl World {
                     grant.instance_replaced();
                 }
             }
-            What::Heartbeat(_) | What::Called(_) | What::Offered { .. } => {}
+            What::Heartbeat(_)
+            | What::Called(_)
+            | What::Offered { .. }
+            | What::Emitted { .. }
+            | What::Stored { .. }
+            | What::GapTold { .. }
+            | What::Shown { .. }
+            | What::Calm(_) => {}
         }
     }
 
@@ -209,10 +219,6 @@ impl World {
         let generation = self.stream.generation;
         if grant.generation != generation && self.stream.is_of_current(delivery, grant.generation) {
             grant.move_to(generation);
-        }
-        let starts_at_oldest = self.stream.starts_at_oldest();
-        if let Some(shard) = self.stream.shards.get_mut(&(grant.generation, delivery.shard.clone())) {
-            shard.first_delivered(grant, delivery, starts_at_oldest);
         }
         grant.started(delivery, &self.policy);
     }

@@ -124,7 +124,8 @@ impl Stream {
             for (sub, key) in (0..).zip(&entry.inside) {
                 let at = Place { sub, ..Place::plain(sequence) };
                 truth.places.push(at.clone());
-                world.note(What::Produced { shard: shard.to_owned(), at, key: key.clone() });
+                let arrived_at = world.now() / 1_000 * 1_000;
+                world.note(What::Produced { shard: shard.to_owned(), at, key: key.clone(), arrived_at });
             }
         }
     }

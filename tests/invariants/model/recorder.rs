@@ -36,8 +36,12 @@ impl Recorder {
         let shard = |id: &str, range| ShardInfo { id: id.to_owned(), range };
         let shards = vec![shard("p", (0, u128::MAX))];
         recorder.push(What::Topology(Topology::Created { identity: 1, shards }));
-        let produced =
-            |shard: &str, number| What::Produced { shard: shard.to_owned(), at: place(number), key: String::new() };
+        let produced = |shard: &str, number| What::Produced {
+            shard: shard.to_owned(),
+            at: place(number),
+            key: String::new(),
+            arrived_at: TICK,
+        };
         for record in 1..=records {
             recorder.push(produced("p", record));
         }

@@ -1,6 +1,6 @@
 //! What a correct fleet may do, however odd it looks: no false alarms.
 
-use super::story::{LEASE, MS, Story, at, place};
+use super::story::{LEASE, MS, Story, at};
 use crate::history::{CallResult, HostChange, Outcome, Place, Sequence, What, WriteKind};
 
 #[test]
@@ -88,7 +88,7 @@ fn aggregates_resume_in_the_middle() {
     let mut story = Story::new();
     for number in 0..3 {
         let (shard, key) = ("p".to_owned(), "k".to_owned());
-        story = story.push(What::Produced { shard, at: sub(number), key });
+        story = story.push(What::Produced { shard, at: sub(number), key, arrived_at: 0 });
     }
     let deliver = |story: Story, host: &str, subs: &[u64]| {
         let mut story = story.start(host, "p", &[], 1, "v1");
@@ -139,12 +139,4 @@ fn an_unanswered_write_that_was_applied_counts_from_its_sending() {
     let now = story.now;
     let story = story.called("a", "p", None, CallResult::Ok, now).wait(LEASE * 3 / 4);
     story.deliver("a", "p", &[1]).renew("a", "p").passes();
-}
-
-#[test]
-fn without_a_start_at_the_oldest_record_a_first_gap_is_nobodys() {
-    let mut story = Story::with_records(4).take("a", "p").deliver("a", "p", &[3]).checkpoint("a", "p", 3);
-    story.limits.starts_at_oldest = false;
-    story.deliver("a", "p", &[4]).healed().passes();
-    assert!(place(9) < place(10));
 }

@@ -9,7 +9,8 @@ use crate::policy::{Cause, GiveUp, Policy};
 fn under(policy: Policy) -> Story {
     let mut story = Story::new();
     for (number, key) in [(1, "odd"), (2, "two"), (3, "odd"), (4, "four")] {
-        story = story.push(What::Produced { shard: "p".to_owned(), at: place(number), key: key.to_owned() });
+        story =
+            story.push(What::Produced { shard: "p".to_owned(), at: place(number), key: key.to_owned(), arrived_at: 0 });
     }
     story.limits.policy = policy;
     story.create("p").take("a", "p")

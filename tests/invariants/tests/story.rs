@@ -113,9 +113,16 @@ impl Story {
     pub(super) fn produced(mut self, shard: &str, numbers: impl IntoIterator<Item = u64>) -> Self {
         for number in numbers {
             let (shard, key) = (shard.to_owned(), "k".to_owned());
-            self = self.push(What::Produced { shard, at: place(number), key });
+            let arrived_at = self.now;
+            self = self.push(What::Produced { shard, at: place(number), key, arrived_at });
         }
         self
+    }
+
+    /// A record that arrived at `arrived_at`, whenever it is told.
+    pub(super) fn arrived(self, shard: &str, number: u64, arrived_at: Micros) -> Self {
+        let (shard, key) = (shard.to_owned(), "k".to_owned());
+        self.push(What::Produced { shard, at: place(number), key, arrived_at })
     }
 
     pub(super) fn host(self, host: &str, change: HostChange) -> Self {

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Grant;
-use crate::history::{Checkpoint, Delivery, Micros, Place, ShardInfo, Topology, Write};
+use crate::history::{Checkpoint, Delivery, Micros, Place, ShardInfo, Start, Topology, Write};
 
 /// The streams that existed under the one name, one after another.
 #[derive(Debug)]
@@ -12,7 +11,8 @@ pub(crate) struct Stream {
     pub(crate) generation: usize,
     pub(crate) shards: BTreeMap<(usize, String), Shard>,
     identity: Option<u64>,
-    starts_at_oldest: bool,
+    /// Where the application begins to read; `None` before that was chosen.
+    pub(crate) start: Option<Start>,
 }
 
 /// A shard.
@@ -23,6 +23,8 @@ pub(crate) struct Shard {
     pub(crate) children: BTreeSet<String>,
     /// When each record was produced.
     pub(crate) records: BTreeMap<Place, Micros>,
+    /// When each record arrived, as Kinesis says.
+    pub(crate) arrivals: BTreeMap<Place, Micros>,
     /// The partition key of each record.
     pub(crate) keys: BTreeMap<Place, String>,
     /// Who settled each record, first and last; no last one if an operator asked for it to be repeated.
@@ -31,7 +33,11 @@ pub(crate) struct Shard {
     pub(crate) given_back: Option<(u64, Place)>,
     /// Not listed any more.
     pub(crate) is_gone: bool,
-    /// Nobody need deliver what is at or below: trimmed, skipped by an operator, or before "latest".
+    /// Through where records are gone from the stream.
+    pub(crate) trimmed_through: Option<Place>,
+    /// An operator decided where reading goes on.
+    pub(crate) is_interfered: bool,
+    /// Nobody need deliver what is at or below: trimmed, skipped by an operator, or before the start.
     waived_through: Option<Place>,
     last_settled_at: Micros,
 }
@@ -44,8 +50,8 @@ pub(crate) struct Settled {
 }
 
 impl Stream {
-    pub(crate) fn new(starts_at_oldest: bool) -> Self {
-        Self { generation: 0, shards: BTreeMap::new(), identity: None, starts_at_oldest }
+    pub(crate) fn new(start: Option<Start>) -> Self {
+        Self { generation: 0, shards: BTreeMap::new(), identity: None, start }
     }
 
     pub(crate) fn shard(&self, id: &str) -> Option<&Shard> {
@@ -58,8 +64,16 @@ impl Stream {
         self.shards.iter().filter(move |(key, _)| is_current(key.0)).map(|(key, shard)| (key.1.as_str(), shard))
     }
 
-    pub(crate) fn starts_at_oldest(&self) -> bool {
-        self.starts_at_oldest
+    /// Nobody need deliver what arrived before the start.
+    pub(super) fn start_chosen(&mut self, start: Start) {
+        self.start = Some(start);
+        let Start::At(moment) = start else { return };
+        let generation = self.generation;
+        for (_, shard) in self.shards.iter_mut().filter(|(key, _)| key.0 == generation) {
+            let is_before = |(_, arrived_at): &(&Place, &Micros)| **arrived_at < moment;
+            let last = shard.arrivals.iter().rev().find(is_before).map(|(place, _)| place.clone());
+            shard.waive(last);
+        }
     }
 
     /// Whether `delivery` holds records of today's stream and not of the one `generation` stands for.
@@ -71,10 +85,17 @@ impl Stream {
         delivery.places.iter().any(|place| has(self.generation, place) && !has(generation, place))
     }
 
-    pub(super) fn produced(&mut self, shard: &str, (place, key): (&Place, &str), at: Micros) {
+    pub(super) fn produced(&mut self, shard: &str, place: &Place, key: &str, arrived_at: Micros, at: Micros) {
+        let start = self.start;
         let shard = self.entry(shard);
         shard.records.insert(place.clone(), at);
+        shard.arrivals.insert(place.clone(), arrived_at);
         shard.keys.insert(place.clone(), key.to_owned());
+        if let Some(Start::At(moment)) = start
+            && arrived_at < moment
+        {
+            shard.waive(Some(place.clone()));
+        }
     }
 
     pub(super) fn changed(&mut self, change: &Topology) {
@@ -97,7 +118,9 @@ impl Stream {
             Topology::Trimmed { shard, through } => {
                 let shard = self.entry(shard);
                 let last = shard.records.keys().next_back().cloned();
-                shard.waive(through.clone().or(last));
+                let through_or_all = through.clone().or(last);
+                shard.trimmed_through = shard.trimmed_through.take().max(through_or_all.clone());
+                shard.waive(through_or_all);
                 shard.is_gone |= through.is_none();
             }
             Topology::Deleted => {
@@ -112,6 +135,7 @@ impl Stream {
     pub(super) fn interfered(&mut self, write: &Write) {
         let Some(shard) = self.shards.get_mut(&(self.generation, write.key.clone())) else { return };
         shard.given_back = None;
+        shard.is_interfered |= write.by.is_none();
         shard.settled.values_mut().for_each(|settled| settled.epoch = None);
         let before = write.before.as_ref().map_or(&Checkpoint::Initial, |row| &row.checkpoint);
         let Some(after) = &write.after else { return };
@@ -161,20 +185,6 @@ impl Shard {
     pub(crate) fn all_settled_at(&self) -> Option<Micros> {
         let mut due = self.due(&Checkpoint::Initial, &Checkpoint::End);
         due.all(|place| self.settled.contains_key(place)).then_some(self.last_settled_at)
-    }
-
-    /// Where there was no checkpoint to start from, and the oldest record was not asked for, what came before the first
-    /// delivery is nobody's.
-    pub(super) fn first_delivered(&mut self, grant: &Grant, delivery: &Delivery, starts_at_oldest: bool) {
-        let is_first = grant.start == Checkpoint::Initial && !grant.has_delivered;
-        if is_first
-            && !starts_at_oldest
-            && self.parents.is_empty()
-            && let Some(first) = delivery.places.first()
-        {
-            let below = self.records.range::<Place, _>(..first).next_back().map(|(place, _)| place.clone());
-            self.waive(below);
-        }
     }
 
     pub(super) fn settled<'a>(&mut self, places: impl Iterator<Item = &'a Place>, epoch: u64, at: Micros) {

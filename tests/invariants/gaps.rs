@@ -1,0 +1,70 @@
+//! S21: records that left the stream before they could be read are no loss, if somebody says so.
+
+use std::collections::BTreeMap;
+
+use crate::history::{Checkpoint, Event, Micros, Place, Topology, What};
+use crate::violation::{Invariant, Report};
+use crate::world::World;
+
+/// What left the stream unread, and what was said of it.
+#[derive(Debug, Default)]
+pub(crate) struct Gaps {
+    /// By stream and shard: the records, which somebody may have in memory still, and when they left.
+    unread: BTreeMap<(usize, String), (Vec<Place>, Micros)>,
+    /// When a gap was last told, by shard.
+    told: BTreeMap<String, Micros>,
+}
+
+impl Gaps {
+    pub(crate) fn judge(&mut self, world: &World, event: &Event, report: &mut Report) {
+        match &event.what {
+            What::Topology(Topology::Trimmed { shard, through }) => {
+                self.trimmed(world, shard, through.as_ref(), event.at);
+            }
+            What::GapTold { host, shard, after } => {
+                self.told.insert(shard.clone(), event.at);
+                let is_gone =
+                    world.stream.shard(shard).is_some_and(|truth| truth.trimmed_through.as_ref() >= Some(after));
+                if !is_gone {
+                    report
+                        .add(Invariant::S21, format!("{host} says that {after:?} of {shard} is gone, but it is there"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Nobody can know of a gap before the first record that was read: there is nothing that it follows.
+    fn trimmed(&mut self, world: &World, id: &str, through: Option<&Place>, at: Micros) {
+        let Some(shard) = world.stream.shard(id) else { return };
+        let Some(from) = world.table.row(id).map(|row| &row.checkpoint) else { return };
+        if !matches!(from, Checkpoint::At(_)) {
+            return;
+        }
+        let to = through.cloned().map_or(Checkpoint::End, Checkpoint::At);
+        let unread: Vec<_> =
+            shard.due(from, &to).filter(|place| !shard.settled.contains_key(*place)).cloned().collect();
+        if !unread.is_empty() {
+            let (records, last_at) = self.unread.entry((world.stream.generation, id.to_owned())).or_default();
+            records.extend(unread);
+            *last_at = at;
+        }
+    }
+
+    /// What nobody settled after all must have been told, once it was found missing.
+    pub(crate) fn judge_end(&self, world: &World, report: &mut Report) {
+        for ((generation, id), (unread, trimmed_at)) in &self.unread {
+            let Some(shard) = world.stream.shards.get(&(*generation, id.clone())) else { continue };
+            let was_told = self.told.get(id).is_some_and(|told_at| told_at >= trimmed_at);
+            let has_gone_on = world
+                .table
+                .row(id)
+                .is_none_or(|row| unread.last().is_some_and(|last| row.checkpoint > Checkpoint::At(last.clone())));
+            let mut lost = unread.iter().filter(|place| !shard.settled.contains_key(*place));
+            if let (Some(first), true, false) = (lost.next(), has_gone_on, was_told) {
+                let what = format!("{} record(s) of {id} were trimmed unread, the first {first:?}", 1 + lost.count());
+                report.add(Invariant::S21, what);
+            }
+        }
+    }
+}

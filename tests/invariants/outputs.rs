@@ -1,0 +1,59 @@
+//! S20: what a plugin emitted is stored before a checkpoint covers the record that it came of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::history::{Checkpoint, Event, Micros, Output, Place, What, Write, WriteKind};
+use crate::violation::{Invariant, Report};
+use crate::world::{GrantKey, World};
+
+/// Outputs on their way.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    /// Emitted under each grant and not yet covered by a checkpoint of it.
+    emitted: BTreeMap<GrantKey, BTreeMap<Place, BTreeSet<u64>>>,
+    /// When the sink stored what.
+    stored: BTreeMap<u64, Micros>,
+}
+
+impl Outputs {
+    pub(crate) fn judge(&mut self, world: &World, event: &Event, report: &mut Report) {
+        match &event.what {
+            What::Emitted { host, shard, epoch, outputs } => {
+                let key = GrantKey { host: host.clone(), shard: shard.clone(), epoch: *epoch };
+                self.emitted(key, outputs);
+            }
+            What::Stored { output } => {
+                self.stored.entry(*output).or_insert(event.at);
+            }
+            What::Written(write) => report.add_all(Invariant::S20, self.covered(world, write)),
+            _ => {}
+        }
+    }
+
+    /// A record that is delivered again emits again: what came of it before is not waited for any more.
+    fn emitted(&mut self, key: GrantKey, outputs: &[Output]) {
+        let of_grant = self.emitted.entry(key).or_default();
+        for output in outputs {
+            of_grant.remove(&output.of);
+        }
+        for output in outputs {
+            of_grant.entry(output.of.clone()).or_default().insert(output.id);
+        }
+    }
+
+    fn covered(&mut self, world: &World, write: &Write) -> Option<String> {
+        if !matches!(write.kind, WriteKind::Checkpoint | WriteKind::End) {
+            return None;
+        }
+        let (after, grant) = (write.after.as_ref()?, world.grant_of_write(write)?);
+        let of_grant = self.emitted.get_mut(&grant.key)?;
+        let is_covered = |place: &Place| Checkpoint::At(place.clone()) <= after.checkpoint;
+        let is_stored = |id: &u64| self.stored.get(id).is_some_and(|stored_at| *stored_at <= write.sent_at);
+        let mut covered = of_grant.iter().filter(|(place, _)| is_covered(place));
+        let missing = covered.find(|(_, ids)| !ids.iter().all(is_stored)).map(|(place, _)| place.clone());
+        of_grant.retain(|place, _| !is_covered(place));
+        let place = missing?;
+        let (key, to) = (&write.key, &after.checkpoint);
+        Some(format!("{key} was checkpointed to {to:?}, but what came of {place:?} was not stored"))
+    }
+}

@@ -1,0 +1,166 @@
+//! L6: a shard that is held gets on, or is shown as blocked.
+
+use std::collections::BTreeMap;
+
+use crate::history::{Checkpoint, Event, HostChange, Micros, Topology, What};
+use crate::holding::Holding;
+use crate::limits::Limits;
+use crate::violation::{Invariant, Report};
+use crate::world::{Grant, GrantKey, World, is_unfinished};
+
+/// Every lease that is held, and since when it does not get on.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    watched: BTreeMap<GrantKey, Watched>,
+    /// The grant of each delivery that runs.
+    deliveries: BTreeMap<u64, GrantKey>,
+}
+
+/// What is known of a held lease.
+#[derive(Debug, Default)]
+struct Watched {
+    is_shown: bool,
+    /// Since when there are records that are not handled, and none is settled for the first time.
+    undelivered: Waiting,
+    /// Since when something settled is not written down, and nothing is.
+    unwritten: Waiting,
+}
+
+/// Something to do that is not done.
+#[derive(Debug, Default)]
+struct Waiting {
+    since: Option<Micros>,
+    /// How much was done when that began.
+    done: Done,
+}
+
+/// How far a shard is. Any change is progress.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum Done {
+    #[default]
+    Nothing,
+    Settled(usize),
+    Written(Checkpoint),
+}
+
+impl Progress {
+    /// `world` already knows of `event`.
+    pub(crate) fn see(
+        &mut self,
+        world: &World,
+        holding: &Holding,
+        event: &Event,
+        limits: &Limits,
+        report: &mut Report,
+    ) {
+        if limits.bounds.shown_within.is_none() {
+            return;
+        }
+        for key in self.concerned(world, event) {
+            self.look(world, holding, &key, limits, report);
+            if let (What::Shown { why, .. }, Some(watched)) = (&event.what, self.watched.get_mut(&key)) {
+                *watched = Watched { is_shown: why.is_some(), ..Watched::default() };
+                self.look(world, holding, &key, limits, report);
+            }
+        }
+    }
+
+    pub(crate) fn finish(&mut self, world: &World, holding: &Holding, limits: &Limits, report: &mut Report) {
+        let keys: Vec<_> = self.watched.keys().cloned().collect();
+        for key in keys {
+            self.look(world, holding, &key, limits, report);
+        }
+    }
+
+    /// The grants that `event` may have moved or ended.
+    fn concerned(&mut self, world: &World, event: &Event) -> Vec<GrantKey> {
+        let of_host = |host: &String, shard: &str| holder(world, shard).filter(|key| key.host == *host);
+        let one = match &event.what {
+            What::Produced { shard, .. } | What::Topology(Topology::Trimmed { shard, .. }) => holder(world, shard),
+            What::Called(call) => of_host(&call.host, &call.key),
+            What::Shown { host, shard, .. } => of_host(host, shard),
+            What::GivenUp(given_up) => world.grant_of_given_up(given_up).map(|grant| grant.key.clone()),
+            What::StateSaved { host, shard, epoch } => {
+                Some(GrantKey { host: host.clone(), shard: shard.clone(), epoch: *epoch })
+            }
+            What::DeliveryStarted(delivery) => {
+                self.deliveries.insert(delivery.id, GrantKey::of(delivery));
+                None
+            }
+            What::DeliveryEnded { id, .. } => self.deliveries.remove(id),
+            What::Written(write) => {
+                let of_row = self.watched.keys().filter(|key| key.shard == write.key);
+                return of_row.cloned().chain(holder(world, &write.key)).collect();
+            }
+            What::Host { host, change } if *change != HostChange::Started => {
+                return self.watched.keys().filter(|key| key.host == *host).cloned().collect();
+            }
+            _ => None,
+        };
+        one.into_iter().collect()
+    }
+
+    /// Judges what `key` waited for until now, and notes what it waits for from here on.
+    fn look(&mut self, world: &World, holding: &Holding, key: &GrantKey, limits: &Limits, report: &mut Report) {
+        let (now, bound) = (report.now, limits.bounds.shown_within.unwrap_or(Micros::MAX));
+        let held_until = holding.believed_until(&key.host, &key.shard, limits).unwrap_or_default();
+        let watched = self.watched.entry(key.clone()).or_default();
+        // One that ran out meanwhile was not held until now.
+        let until = now.min(held_until);
+        for (waiting, what) in [(&mut watched.undelivered, "settled"), (&mut watched.unwritten, "written down")] {
+            let waited = waiting.since.map_or(0, |since| until.saturating_sub(since));
+            if waited > bound && !watched.is_shown {
+                waiting.since = None;
+                let GrantKey { host, shard, .. } = key;
+                report.add(
+                    Invariant::L6,
+                    format!("{host} holds {shard}, nothing was {what} for {waited} us, and it shows nothing"),
+                );
+            }
+        }
+        let grant = world.grants.get(key).filter(|_| now < held_until && is_held(world, key));
+        let Some(grant) = grant else {
+            self.watched.remove(key);
+            return;
+        };
+        let is_shown = watched.is_shown;
+        watched.undelivered.note(undelivered(world, grant), is_shown, now);
+        watched.unwritten.note(unwritten(grant), is_shown, now);
+    }
+}
+
+impl Waiting {
+    /// `done` is how far it is, if there is more to do.
+    fn note(&mut self, done: Option<Done>, is_shown: bool, now: Micros) {
+        let Some(done) = done.filter(|_| !is_shown) else {
+            *self = Self::default();
+            return;
+        };
+        if self.since.is_none() || self.done != done {
+            *self = Self { since: Some(now), done };
+        }
+    }
+}
+
+/// Whoever has the lease now.
+fn holder(world: &World, shard: &str) -> Option<GrantKey> {
+    let facts = world.table.rows.get(shard)?;
+    Some(GrantKey { host: facts.row.owner.clone()?, shard: shard.to_owned(), epoch: facts.epoch? })
+}
+
+fn is_held(world: &World, key: &GrantKey) -> bool {
+    let runs = world.hosts.get(&key.host).is_some_and(|host| host.is_running && !host.is_paused);
+    let is_open = world.table.row(&key.shard).is_some_and(|row| is_unfinished(&row.checkpoint));
+    runs && is_open && holder(world, &key.shard).as_ref() == Some(key)
+}
+
+fn undelivered(world: &World, grant: &Grant) -> Option<Done> {
+    let shard = world.shard_of(grant).filter(|_| grant.generation == world.stream.generation)?;
+    let mut due = shard.due(&grant.frontier(), &Checkpoint::End);
+    due.any(|place| !grant.is_done_with(place)).then_some(Done::Settled(shard.settled.len()))
+}
+
+fn unwritten(grant: &Grant) -> Option<Done> {
+    let settled = Checkpoint::At(grant.settled_through.clone()?);
+    (settled > grant.written).then(|| Done::Written(grant.written.clone()))
+}
