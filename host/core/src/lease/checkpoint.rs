@@ -118,6 +118,13 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_reads_as_its_row_does_and_tells_the_place_in_an_aggregate() {
+        for (text, sub, shown) in [("LATEST", 0, "LATEST"), ("SHARD_END", 0, "SHARD_END"), ("495", 7, "495/7")] {
+            assert_eq!(Checkpoint::parse(text, sub).unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
     fn a_lost_timestamp_setting_repeats_rather_than_loses() {
         let from = Checkpoint::AtTimestamp.read_from(InitialPosition::Latest);
         assert_eq!(from, Some(ReadFrom::TrimHorizon));

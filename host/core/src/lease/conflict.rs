@@ -87,4 +87,11 @@ mod tests {
         assert_eq!(verdict(None, 8), lost(LossReason::Unowned));
         assert_eq!(judge_conflict(&token, None), lost(LossReason::RowDeleted));
     }
+
+    #[test]
+    fn a_lost_lease_says_who_or_what_took_it() {
+        let taken = LossReason::TakenBy(WorkerId::new("host-7").unwrap());
+        assert_eq!(taken.to_string(), "taken by host-7");
+        assert_eq!(LossReason::RowDeleted.to_string(), "the row was deleted");
+    }
 }

@@ -152,3 +152,6 @@ impl LeaseObserver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -143,3 +143,31 @@ impl LeaseToken {
         Self { counter: self.counter.next(), ..self.clone() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_write_moves_the_counter_by_one_and_never_back_to_an_old_value() {
+        assert_eq!(LeaseCounter(41).next().to_string(), "42");
+        assert_eq!(LeaseCounter(u64::MAX).next(), LeaseCounter(u64::MAX));
+    }
+
+    #[test]
+    fn a_token_is_for_the_row_as_it_was_seen_and_advances_with_it() {
+        let id = ShardId::new("shardId-000000000003").unwrap();
+        let shard = Shard { id, parents: Vec::new(), hash_range: HashKeyRange::FULL, ending_sequence: None };
+        let me = WorkerId::new("me").unwrap();
+        let seen = Lease { counter: LeaseCounter(7), ..Lease::fresh(&shard, Checkpoint::Latest) };
+        let token = seen.token(me.clone());
+        assert_eq!(token, LeaseToken { key: seen.key.clone(), owner: me, counter: LeaseCounter(7) });
+        assert_eq!(token.advanced(), LeaseToken { counter: LeaseCounter(8), ..token });
+    }
+
+    #[test]
+    fn an_empty_id_is_no_worker() {
+        assert_eq!(WorkerId::new(""), None);
+        assert_eq!(WorkerId::new("a").unwrap().as_str(), "a");
+    }
+}

@@ -114,7 +114,22 @@ mod tests {
         assert_eq!(unwritten.due_in(&policy, at(3)), Some(Duration::from_secs(3)), "it is asked again later");
         assert_eq!(unwritten.due(&policy, at(3)), Some(CheckpointReason::Records), "or once there is more");
         unwritten.clear();
+        assert_eq!(unwritten.due(&policy, at(99)), None, "what was written is not written again");
         unwritten.add(1, 100, at(5));
         assert_eq!(unwritten.due(&policy, at(5)), Some(CheckpointReason::Bytes));
+        assert_eq!(CheckpointReason::Bytes.to_string(), "byte count reached");
+    }
+
+    #[test]
+    fn there_is_something_to_write_from_the_first_settled_record_until_it_is_written() {
+        let now = Moment::from_origin(Duration::from_secs(1));
+        let mut unwritten = Unwritten::default();
+        unwritten.postpone(now);
+        assert!(unwritten.is_empty(), "waiting anew makes nothing out of nothing");
+        unwritten.add(1, 0, now);
+        unwritten.postpone(now);
+        assert!(!unwritten.is_empty());
+        unwritten.clear();
+        assert!(unwritten.is_empty());
     }
 }

@@ -102,4 +102,10 @@ mod tests {
             assert_eq!(policy.problem().map(|problem| problem.key), key, "{policy:?}");
         }
     }
+
+    #[test]
+    fn what_is_done_with_a_record_has_the_word_of_the_configuration() {
+        let all = [GiveUp::DeadLetter("letters".to_owned()), GiveUp::Skip, GiveUp::Halt];
+        assert_eq!(all.map(|then| then.as_str()), ["dead-letter", "skip", "halt"]);
+    }
 }

@@ -149,6 +149,8 @@ mod tests {
             let next = subscribed(100).after(SubscriptionEnd::Cut, at(102), Backoff::standard(), roll);
             let Renewal::AfterPolling(wait) = next else { panic!("{next:?}") };
             assert!(wait >= Duration::from_secs(3) && wait <= Duration::from_millis(5_500), "{wait:?}");
+            let next = subscribed(100).after(SubscriptionEnd::Cut, at(105), Backoff::standard(), roll);
+            assert_eq!(next, Renewal::AtOnce, "five seconds old, it is taken over");
         }
     }
 
@@ -176,8 +178,10 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
+        assert_eq!(renewals.fruitless(), 12);
         assert!(waits.is_sorted() && waits[0] == Duration::from_millis(50) && waits[11] == Duration::from_secs(15));
         renewals.heard();
+        assert_eq!(renewals.fruitless(), 0);
         assert_eq!(renewals.after(SubscriptionEnd::Cut, at(100), Backoff::standard(), 0.0), Renewal::AtOnce);
     }
 
@@ -190,5 +194,23 @@ mod tests {
             let next = renewals.after(SubscriptionEnd::Expired, at(now + 300), Backoff::standard(), 0.0);
             assert_eq!(next == Renewal::AtOnce, round == 0, "{next:?}");
         }
+    }
+
+    #[test]
+    fn each_end_of_a_subscription_is_a_word_of_its_own_in_the_metric() {
+        let told: Vec<_> = [
+            SubscriptionEnd::Expired,
+            SubscriptionEnd::Cut,
+            SubscriptionEnd::Stalled,
+            SubscriptionEnd::HeldBack,
+            SubscriptionEnd::TakenOver,
+            SubscriptionEnd::InUse,
+            SubscriptionEnd::ConsumerGone,
+            SubscriptionEnd::Failed,
+        ]
+        .map(SubscriptionEnd::as_str)
+        .into();
+        let documented = ["expired", "cut", "stalled", "held_back", "taken_over", "in_use", "consumer_gone", "failed"];
+        assert_eq!(told, documented);
     }
 }

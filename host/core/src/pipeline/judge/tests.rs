@@ -180,3 +180,26 @@ fn a_failure_held_against_no_record_costs_no_attempt_cuts_nothing_and_gives_noth
     let rejected = failing(&[(1, FailureKind::Reject)]);
     assert_eq!(held_against_none(Ok(&rejected)), (vec![again(1)], None, Some(Blame::Records)), "the other was handled");
 }
+
+#[test]
+fn a_delivery_is_clean_only_if_all_was_handled_and_has_more_only_if_some_goes_again() {
+    let verdict = |outcome: Result<&Outcome, &ProcessorError>, policy: &FailurePolicy| {
+        let verdict = judge(&records(2), &|_| Tried::default(), outcome, policy, NOW_MS);
+        (verdict.is_clean(), verdict.has_again())
+    };
+    let policy = FailurePolicy::default();
+    let rejected = failing(&[(1, FailureKind::Reject)]);
+    assert_eq!(verdict(Ok(&Outcome::default()), &policy), (true, false));
+    assert_eq!(verdict(Ok(&rejected), &policy), (false, true));
+    assert_eq!(verdict(Ok(&rejected), &skipping(None)), (false, false), "given up, which is not handled");
+    assert_eq!(verdict(Err(&trapped()), &policy), (false, true));
+    let one_of_each = failing(&[(0, FailureKind::Reject), (1, FailureKind::Retry)]);
+    assert_eq!(verdict(Ok(&one_of_each), &skipping(None)), (false, true));
+}
+
+#[test]
+fn why_a_record_is_given_up_has_a_word_for_metrics_and_one_for_people() {
+    let words = [Cause::Rejected, Cause::Attempts, Cause::Age].map(|cause| (cause.as_str(), cause.to_string()));
+    let told = words.each_ref().map(|(metric, people)| (*metric, people.as_str()));
+    assert_eq!(told, [("rejected", "rejected"), ("attempts", "out of attempts"), ("age", "too old")]);
+}

@@ -291,3 +291,62 @@ fn a_plugin_that_holds_back_is_not_asked_to_save() {
     ledger.report(&records(&[2]), &[], None);
     assert!(ledger.may_save());
 }
+
+#[test]
+fn records_go_out_one_by_one_while_one_before_them_is_open_or_was_given_up_before_a_rewind() {
+    let mut ledger = Ledger::default();
+    ledger.report(&records(&[0, 1, 2]), &[1], None);
+    assert!(ledger.is_busy(), "1 is open");
+    ledger.give_up(&position(1));
+    assert!(!ledger.is_busy(), "all are settled");
+    ledger.report(&records(&[3, 4, 5]), &[0, 1], None);
+    ledger.give_up(&position(4));
+    ledger.rewind();
+    assert!(ledger.is_busy(), "4 comes again, and must not be delivered");
+    assert_eq!(ledger.handed_out(), Some(&position(2)));
+    assert!(ledger.hand_out(&position(3)) && !ledger.hand_out(&position(4)));
+    assert_eq!(ledger.handed_out(), Some(&position(4)));
+    ledger.report(&records(&[3]), &[], None);
+    assert!(!ledger.is_busy());
+}
+
+#[test]
+fn what_was_given_up_is_remembered_until_the_checkpoint_passes_it() {
+    let mut ledger = Ledger::default();
+    ledger.report(&records(&[0, 1, 2, 3, 4]), &[0, 1, 2, 4], None);
+    ledger.give_up(&position(1));
+    ledger.give_up(&position(4));
+    ledger.report(&records(&[0]), &[], None);
+    assert_eq!(ledger.settled(), Some(&position(1)), "2 is open");
+    ledger.rewind();
+    let delivered: Vec<bool> = (2..5).map(|number| ledger.hand_out(&position(number))).collect();
+    assert_eq!(delivered, [true, true, false]);
+}
+
+#[test]
+fn of_more_given_up_records_than_are_remembered_the_first_comes_twice() {
+    let mut ledger = Ledger::default();
+    let numbers: Vec<usize> = (0..=GIVEN_UP_MAX + 1).collect();
+    ledger.report(&records(&numbers), &numbers, None);
+    let comes_again = |ledger: &Ledger| {
+        let mut ledger = ledger.clone();
+        ledger.rewind();
+        numbers[1..].iter().copied().filter(|number| ledger.hand_out(&position(*number))).collect::<Vec<_>>()
+    };
+    for number in &numbers[1..=GIVEN_UP_MAX] {
+        ledger.give_up(&position(*number));
+    }
+    assert_eq!(comes_again(&ledger), [GIVEN_UP_MAX + 1], "that many are remembered");
+    ledger.give_up(&position(GIVEN_UP_MAX + 1));
+    assert_eq!(comes_again(&ledger), [1]);
+}
+
+#[test]
+fn a_commit_inside_joined_runs_settles_what_comes_before_it() {
+    let mut ledger = Ledger::default();
+    let numbers: Vec<usize> = (0..RUNS_MAX * 2 + 10).collect();
+    let even: Vec<usize> = numbers.iter().copied().filter(|number| number % 2 == 0).collect();
+    ledger.report(&records(&numbers), &even, Some(Commit::Nothing));
+    ledger.report(&records(&[0, 2, 4]), &[], None);
+    assert_eq!(ledger.settled(), Some(&position(4)), "5 is held back, in one run with 1 and 3");
+}
