@@ -25,6 +25,7 @@ const UNREGISTERED_MOVES_MAX: usize = 1;
 
 /// One worker's part in the exchange.
 struct Part<'a> {
+    /// Before the exchange.
     load: u64,
     /// Leases that may move, heaviest last.
     movable: Vec<(u64, u64, &'a ObservedLease)>,
@@ -90,7 +91,6 @@ fn exchange<'a>(
         by_load.remove(&(poor_load, poor));
         by_load.insert((poor_load + weight, poor));
         if let Some(part) = parts.get_mut(poor) {
-            part.load += weight;
             part.count += 1;
         }
         each(poor, lease, gap);
@@ -128,7 +128,6 @@ impl<'a> Part<'a> {
             return None;
         }
         let (weight, _, lease) = self.movable.remove(index);
-        self.load -= weight;
         self.count -= 1;
         Some((weight, lease))
     }

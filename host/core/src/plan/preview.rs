@@ -85,4 +85,38 @@ mod tests {
         assert_eq!(then.held_back, held_back);
         assert_eq!(preview(&FleetView { shards: None, ..view }, &limits).then, None);
     }
+
+    #[test]
+    fn the_pass_that_follows_counts_what_this_one_takes_and_forgets_what_it_deletes() {
+        let id = |n| ShardId::new(format!("shardId-{n:012}")).unwrap();
+        let shard = |n, parents| Shard { id: id(n), parents, hash_range: HashKeyRange::FULL, ending_sequence: None };
+        let row = |shard: &Shard| ObservedLease {
+            lease: Lease::fresh(shard, crate::lease::Checkpoint::TrimHorizon),
+            standing: Standing::Free,
+            idle_for: Duration::ZERO,
+            is_mine: false,
+            is_claim_fresh: false,
+            is_avoided: false,
+        };
+        let shards = [shard(1, vec![]), shard(2, vec![])];
+        let gone = BTreeSet::from([id(0)]);
+        let mut held = row(&shard(0, vec![]));
+        (held.lease.owner, held.standing) = (WorkerId::new("other"), Standing::Held);
+        let leases = [held, row(&shards[0])];
+        let limits = PlanLimits {
+            initial_position: InitialPosition::TrimHorizon,
+            max_leases: 1,
+            balance: Balance::Count,
+            shared_with_kcl: false,
+            overdue_after: Duration::from_secs(30),
+        };
+        let me = WorkerId::new("me").unwrap();
+        let list = ShardList { shards: &shards, gone: &gone };
+        let view = FleetView { me: &me, leases: &leases, workers: &[], shards: Some(list), is_bootstrapped: true };
+        let found = preview(&view, &limits);
+        let steps: Vec<_> = found.now.steps.iter().map(|step| (step.verb(), step.key().shard_id())).collect();
+        assert_eq!(steps, [("delete", id(0)), ("create", id(2)), ("take", id(1))]);
+        let then = found.then.unwrap();
+        assert_eq!((then.steps.len(), then.held_back), (0, vec![(LeaseKey::of_shard(&id(2)), Reason::AtMaxLeases)]));
+    }
 }

@@ -8,7 +8,9 @@ use crate::stream::{HashKeyRange, InitialPosition, Position, SequenceNumber, Sha
 use crate::time::Moment;
 
 mod balancing;
+mod observing;
 mod syncing;
+mod taking;
 
 const LIMITS: PlanLimits = PlanLimits {
     initial_position: InitialPosition::TrimHorizon,

@@ -183,3 +183,69 @@ fn by_throughput_the_bytes_are_shared_out_and_small_differences_are_left_alone()
     }
     assert_eq!(settle(&mut leases, &["a", "b"], &limits), 0);
 }
+
+#[test]
+fn hosts_that_read_the_rows_in_another_order_compute_the_same_exchange() {
+    let names = ["a", "b", "c"];
+    let leases = fleet_of(&[("a", 30)]);
+    let reversed: Vec<_> = leases.iter().rev().cloned().collect();
+    let asked = |name, leases: &[ObservedLease]| {
+        let claims = claims_of(name, leases, &names, &LIMITS);
+        claims.into_iter().map(|(shard, _)| shard).collect::<BTreeSet<_>>()
+    };
+    for name in ["b", "c"] {
+        assert_eq!(asked(name, &leases), asked(name, &reversed), "{name}");
+    }
+    assert!(asked("b", &leases).is_disjoint(&asked("c", &reversed)));
+}
+
+/// Held leases that weigh so much by throughput, in KiB a second; 8 is an idle shard.
+fn weighing(weights: &[(&str, &[u64])]) -> Vec<ObservedLease> {
+    let idle = 8;
+    let owners = weights.iter().flat_map(|(owner, weights)| weights.iter().map(move |weight| (*owner, *weight)));
+    let lease = |(n, (owner, weight)): (u32, (&str, u64))| {
+        let mut lease = owned(n, owner, Standing::Held);
+        lease.lease.bytes_per_second = (weight > idle).then_some((weight - idle) * 1024);
+        lease
+    };
+    (0..).zip(owners).map(lease).collect()
+}
+
+fn asked_by_throughput(me: &str, weights: &[(&str, &[u64])]) -> Vec<ShardId> {
+    let limits = PlanLimits { balance: Balance::Throughput, ..LIMITS };
+    let claims = claims_of(me, &weighing(weights), &["a", "b"], &limits);
+    claims.into_iter().map(|(shard, _)| shard).collect()
+}
+
+#[test]
+fn by_throughput_a_gap_of_up_to_fifteen_percent_of_the_mean_is_left_alone() {
+    let ten = [100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 20];
+    let of_b = |last| [100, 100, 100, 100, 100, 100, 100, 100, last];
+    // 1,020 and 880: a gap of 140, and 142 are fifteen percent of 950.
+    assert_eq!(asked_by_throughput("b", &[("a", &ten), ("b", &of_b(80))]), []);
+    // 1,020 and 870: a gap of 150, and 141 are fifteen percent of 945.
+    assert_eq!(asked_by_throughput("b", &[("a", &ten), ("b", &of_b(70))]), [id(10)]);
+}
+
+#[test]
+fn by_throughput_the_lease_moves_that_closes_the_gap_best() {
+    // A gap of 200: the heaviest lease of at most 100.
+    assert_eq!(asked_by_throughput("b", &[("a", &[20, 150, 90, 110]), ("b", &[170])]), [id(2)]);
+    // None of at most 90: the lightest, which still leaves the two nearer to each other.
+    assert_eq!(asked_by_throughput("b", &[("a", &[120, 100]), ("b", &[40])]), [id(1)]);
+    // A lease as heavy as the gap would only turn it round.
+    assert_eq!(asked_by_throughput("b", &[("a", &[300]), ("b", &[20])]), []);
+}
+
+#[test]
+fn by_throughput_an_idle_shard_weighs_little_but_not_nothing() {
+    assert_eq!(asked_by_throughput("b", &[("a", &[8; 10]), ("b", &[])]).len(), 5);
+    assert_eq!(asked_by_throughput("a", &[("a", &[8; 10]), ("b", &[40, 40])]), []);
+}
+
+#[test]
+fn a_full_host_that_gives_a_heavy_lease_has_room_for_a_light_one() {
+    let leases = weighing(&[("a", &[200, 200]), ("b", &[30, 30, 30, 30])]);
+    let full = PlanLimits { balance: Balance::Throughput, max_leases: 2, ..LIMITS };
+    assert_eq!(claims_of("a", &leases, &["a", "b"], &full).len(), 1);
+}

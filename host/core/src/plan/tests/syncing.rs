@@ -133,3 +133,18 @@ fn a_lineage_whose_middle_was_trimmed_goes_on_with_its_living_descendants() {
     assert_eq!(created(&plan), [(id(3), Checkpoint::TrimHorizon), (id(4), Checkpoint::TrimHorizon)]);
     assert_eq!(of_kind(&plan, "delete"), [(id(1), Reason::ShardGone { checkpoint: numeric("5") })]);
 }
+
+#[test]
+fn only_an_unfinished_row_over_its_hash_keys_keeps_a_shard_of_a_trimmed_lineage_waiting() {
+    let ranged = |n, parents: &[u32], start, end| Shard {
+        hash_range: HashKeyRange::new(start, end).unwrap(),
+        ..shard(n, parents)
+    };
+    let orphan = ranged(3, &[2], 100, 199);
+    for (start, end, is_created) in [(0, 99, true), (0, 100, false), (199, 300, false), (200, 300, true)] {
+        let other = ranged(5, &[], start, end);
+        let plan = sync(&[lease(&other, numeric("5"))], &[orphan.clone(), other.clone()], true, &LIMITS);
+        assert_eq!(!created(&plan).is_empty(), is_created, "beside {start} to {end}");
+        assert_eq!(created(&sync(&[ended(&other, &[9])], &[orphan.clone(), other], true, &LIMITS)).len(), 1);
+    }
+}

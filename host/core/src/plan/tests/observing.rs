@@ -1,0 +1,103 @@
+use super::*;
+use crate::plan::{Outlook, alive_workers, observed_workers};
+
+const DURATION: Duration = Duration::from_secs(20);
+
+fn at(seconds: u64) -> Moment {
+    Moment::from_origin(Duration::from_secs(seconds))
+}
+
+fn beating(name: &str, is_draining: bool) -> WorkerRow {
+    WorkerRow {
+        worker: worker(name),
+        incarnation: Incarnation::new("run").unwrap(),
+        beat: 1,
+        lease_duration: DURATION,
+        is_draining,
+        max_leases: 5,
+        versions: Vec::new(),
+    }
+}
+
+/// What host "me" makes of `row` at a second, if it saw `earlier` at second 100, and "a" is alive.
+fn seen(earlier: &Lease, row: &Lease, second: u64) -> ObservedLease {
+    let mut observer = LeaseObserver::default();
+    observer.observe(std::slice::from_ref(earlier), at(100));
+    let alive = BTreeSet::from([worker("a")]);
+    let me = worker("me");
+    let outlook = Outlook { me: &me, observer: &observer, alive: &alive, lease_duration: DURATION, now: at(second) };
+    outlook.lease(row, false, false)
+}
+
+fn asked(owner: Option<&str>, claimant: &str) -> Lease {
+    let mut lease = free(0).lease;
+    lease.owner = owner.map(worker);
+    lease.claimant = Some(worker(claimant));
+    lease
+}
+
+#[test]
+fn a_lease_is_idle_only_once_it_is_not_held() {
+    let held = owned(0, "other", Standing::Held).lease;
+    assert_eq!(seen(&held, &held, 120).idle_for, Duration::ZERO);
+    assert_eq!(seen(&held, &held, 121).idle_for, Duration::from_secs(21));
+    let free = free(0).lease;
+    assert_eq!(seen(&free, &free, 103).idle_for, Duration::from_secs(3));
+}
+
+#[test]
+fn a_claim_counts_while_its_claimant_lives_and_its_owner_may_still_meet_it() {
+    let fresh = |lease: &Lease, second| seen(lease, lease, second).is_claim_fresh;
+    for claimant in ["a", "me"] {
+        let claim = asked(Some("other"), claimant);
+        assert!(fresh(&claim, 139), "{claimant}");
+        assert!(!fresh(&claim, 140), "{claimant}: two lease durations");
+    }
+    assert!(!fresh(&asked(Some("other"), "dead"), 100));
+    assert!(!fresh(&owned(0, "other", Standing::Held).lease, 100), "nobody asked");
+}
+
+#[test]
+fn a_lease_that_was_given_back_is_kept_for_its_claimant_for_a_quarter_of_the_duration() {
+    let kept = |second| seen(&asked(None, "a"), &asked(None, "a"), second).is_claim_fresh;
+    assert!(kept(104));
+    assert!(!kept(105));
+}
+
+#[test]
+fn a_moving_counter_of_a_worker_that_never_registered_is_a_kcls() {
+    let found = |row: &Lease, later: &Lease| {
+        let mut observer = LeaseObserver::default();
+        observer.observe_workers(&[beating("registered", false), beating("gone", false)], at(99));
+        observer.observe(std::slice::from_ref(row), at(100));
+        observer.observe_workers(&[beating("registered", false)], at(101));
+        observer.observe(std::slice::from_ref(later), at(102));
+        let (me, alive) = (worker("me"), BTreeSet::new());
+        let outlook = Outlook { me: &me, observer: &observer, alive: &alive, lease_duration: DURATION, now: at(102) };
+        outlook.foreign(std::slice::from_ref(later), &[beating("registered", false)]).is_some()
+    };
+    let still = |owner: &str| owned(0, owner, Standing::Held).lease;
+    let moving = |owner: &str| Lease { counter: LeaseCounter(1), ..still(owner) };
+    assert!(found(&still("kcl"), &moving("kcl")));
+    assert!(!found(&still("kcl"), &still("kcl")), "the row of a host long gone");
+    for ours in ["me", "registered", "gone"] {
+        assert!(!found(&still(ours), &moving(ours)), "{ours}");
+    }
+    let finished = Lease { checkpoint: Checkpoint::ShardEnd, ..moving("kcl") };
+    assert!(!found(&still("kcl"), &finished), "nobody reads it any more");
+    assert!(!found(&free(0).lease, &Lease { counter: LeaseCounter(1), ..free(0).lease }));
+}
+
+#[test]
+fn a_worker_lives_for_its_own_lease_duration_and_one_on_its_way_out_asks_for_nothing() {
+    let mut observer = LeaseObserver::default();
+    observer.observe_workers(&[beating("a", false), beating("leaving", true)], at(100));
+    let living = |second| {
+        let told = observed_workers(&observer, at(second)).into_iter().filter(|worker| worker.is_alive);
+        told.map(|worker| (worker.id.to_string(), worker.is_draining, worker.max_leases)).collect::<Vec<_>>()
+    };
+    assert_eq!(living(120), [("a".into(), false, 5), ("leaving".into(), true, 5)]);
+    assert_eq!(living(121), []);
+    assert_eq!(alive_workers(&observer, at(120)), BTreeSet::from([worker("a")]));
+    assert_eq!(alive_workers(&observer, at(121)), BTreeSet::new());
+}
