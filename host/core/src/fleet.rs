@@ -31,3 +31,19 @@ impl FleetRows {
         self.stream.as_ref().is_some_and(|row| row.is_bootstrapped)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::StreamName;
+
+    #[test]
+    fn a_first_sync_was_complete_only_if_the_streams_row_says_so() {
+        let with = |stream| FleetRows { stream, ..FleetRows::default() };
+        let identity = StreamIdentity { created_at_ms: 5_000 };
+        let row = |has_leases| StreamRow::first(StreamName::new("orders").unwrap(), identity, has_leases);
+        assert!(!with(None).is_bootstrapped());
+        assert!(!with(Some(row(false))).is_bootstrapped());
+        assert!(with(Some(row(true))).is_bootstrapped(), "rows that were there before: their first sync is theirs");
+    }
+}

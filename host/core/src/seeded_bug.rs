@@ -213,3 +213,18 @@ mod switch {
         pub(super) static ACTIVE: Cell<Option<SeededBug>> = const { Cell::new(None) };
     }
 }
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bug_is_on_for_the_thread_that_switched_it_on_and_no_other() {
+        switch_on(Some(SeededBug::NeverResigns));
+        assert!(SeededBug::NeverResigns.is_on() && !SeededBug::SkipsFirstRecord.is_on());
+        let elsewhere = std::thread::spawn(|| SeededBug::ALL.iter().any(|bug| bug.is_on()));
+        assert!(!elsewhere.join().unwrap());
+        switch_on(None);
+        assert!(!SeededBug::NeverResigns.is_on());
+    }
+}

@@ -36,3 +36,17 @@ impl Sub<Duration> for Moment {
         Self(self.0.saturating_sub(rhs))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_move_both_ways_and_stop_at_the_ends_of_the_clock() {
+        let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
+        assert_eq!((at(5) + Duration::from_secs(2), at(5) - Duration::from_secs(2)), (at(7), at(3)));
+        assert_eq!(at(5) - Duration::from_secs(6), at(0));
+        assert_eq!(at(5) + Duration::MAX, Moment::from_origin(Duration::MAX));
+        assert_eq!((at(7).since(at(5)), at(5).since(at(7))), (Duration::from_secs(2), Duration::ZERO));
+    }
+}

@@ -57,3 +57,15 @@ pub struct WorkerRow {
     /// The versions of the plugin that it has: what runs comes first. Empty if it does not tell.
     pub versions: Vec<VersionRow>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_has_a_name_of_sixteen_digits_and_never_none() {
+        assert_eq!(Incarnation::from_random(0xff).as_str(), "00000000000000ff");
+        assert_eq!(Incarnation::from_random(0xff).to_string(), "00000000000000ff");
+        assert_eq!(Incarnation::new(""), None);
+    }
+}

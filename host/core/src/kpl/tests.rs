@@ -38,6 +38,7 @@ fn three() -> AggregatedRecord {
 
 /// The user records of an aggregate that is in order.
 fn opened(record: Record) -> Vec<Record> {
+    assert!(may_be_aggregate(&record));
     match expand(record) {
         Expansion::Aggregate(records) => records,
         other => panic!("not an aggregate: {other:?}"),
@@ -46,6 +47,7 @@ fn opened(record: Record) -> Vec<Record> {
 
 /// What is wrong with an aggregate, which must come back as it was.
 fn damage(record: &Record) -> Damage {
+    assert!(may_be_aggregate(record));
     match expand(record.clone()) {
         Expansion::Damaged(same, damage) => {
             assert_eq!(same, *record, "whole, as it came");
@@ -221,4 +223,20 @@ fn one_long_key_for_many_records_does_not_multiply_beyond_the_bound() {
     assert!(densest.data.len() <= 1 << 20);
     let records = opened(densest);
     assert!(records.iter().map(Record::cost_bytes).sum::<usize>() <= EXPANDED_BYTES_MAX);
+}
+
+#[test]
+fn an_aggregate_may_cost_as_much_as_the_bound_and_no_byte_more() {
+    let of = |key: usize| {
+        let records = std::iter::repeat_n(user_record(0, None, b""), 1 << 10).collect();
+        packed(&AggregatedRecord { partition_keys: vec!["k".repeat(key)], explicit_hash_keys: Vec::new(), records })
+    };
+    let key = (EXPANDED_BYTES_MAX >> 10) - Record::cost_of(0, 0, 0);
+    assert_eq!(opened(of(key)).iter().map(Record::cost_bytes).sum::<usize>(), EXPANDED_BYTES_MAX);
+    assert_eq!(damage(&of(key + 1)), Damage::TooLarge);
+}
+
+#[test]
+fn each_damage_is_a_word_of_its_own_in_the_metric() {
+    assert_eq!(Damage::ALL.map(Damage::as_str), ["checksum", "encoding", "key_index", "too_large"]);
 }

@@ -166,3 +166,53 @@ impl CloseReason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A version that tells no more than it must.
+    struct Plain(PluginDigest);
+
+    impl ProcessorFactory for Plain {
+        fn digest(&self) -> &PluginDigest {
+            &self.0
+        }
+
+        fn instantiate(
+            &self,
+            _: Arc<InstanceContext>,
+            _: Option<Bytes>,
+        ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>> {
+            Box::pin(std::future::ready(Ok(Box::new(PlainInstance) as Box<dyn RecordProcessor>)))
+        }
+    }
+
+    struct PlainInstance;
+
+    impl RecordProcessor for PlainInstance {
+        fn process(&mut self, _: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>> {
+            Box::pin(std::future::ready(Ok(Processed::default())))
+        }
+
+        fn close(self: Box<Self>, _: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+            Box::pin(std::future::ready(Ok(Vec::new())))
+        }
+    }
+
+    #[test]
+    fn a_processor_that_does_not_say_so_has_no_state_no_contract_and_no_memory_to_give() {
+        let factory = Plain(PluginDigest::from_hex(&"7".repeat(64)).unwrap());
+        assert!(!factory.saves_state());
+        assert_eq!(factory.contract(), None);
+        let mut instance = PlainInstance;
+        assert!(!instance.gives_room());
+        assert_eq!(instance.memory_bytes(), 0);
+    }
+
+    #[test]
+    fn why_an_instance_is_closed_has_the_word_of_the_contract() {
+        let all = [CloseReason::LeaseLost, CloseReason::ShardEnded, CloseReason::Shutdown, CloseReason::Reload];
+        assert_eq!(all.map(CloseReason::as_str), ["lease-lost", "shard-ended", "shutdown", "reload"]);
+    }
+}

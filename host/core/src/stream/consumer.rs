@@ -87,7 +87,11 @@ mod tests {
     fn a_consumer_is_given_by_name_or_by_arn() {
         assert_eq!(FanOutConsumer::parse(ARN).unwrap(), FanOutConsumer::Given(ConsumerArn::new(ARN).unwrap()));
         assert_eq!(ConsumerArn::new(ARN).unwrap().stream_name(), "orders");
+        assert_eq!(ConsumerArn::new(ARN).unwrap().as_str(), ARN);
         assert!(matches!(FanOutConsumer::parse("billing"), Ok(FanOutConsumer::Named(_))));
+        for text in [ARN, "billing"] {
+            assert_eq!(FanOutConsumer::parse(text).unwrap().to_string(), text);
+        }
     }
 
     #[test]

@@ -82,4 +82,23 @@ mod tests {
         // RFC 1321, A.5.
         assert_eq!(format!("{:032x}", record.key_hash()), "900150983cd24fb0d6963f7d28e17f72");
     }
+
+    #[test]
+    fn a_record_costs_its_data_and_its_keys_and_is_never_free() {
+        let empty = Record {
+            data: Bytes::new(),
+            partition_key: String::new(),
+            explicit_hash_key: None,
+            position: Position::plain(SequenceNumber::parse("1").unwrap()),
+            arrival_ms: 0,
+        };
+        let full = Record {
+            data: Bytes::from_static(b"seven b"),
+            partition_key: "abc".to_owned(),
+            explicit_hash_key: Some("12".to_owned()),
+            ..empty.clone()
+        };
+        assert!(empty.cost_bytes() > 0);
+        assert_eq!(full.cost_bytes() - empty.cost_bytes(), 7 + 3 + 2);
+    }
 }

@@ -79,3 +79,27 @@ impl fmt::Display for HashKeyRange {
         write!(f, "[{}..{}]", self.start, self.end)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_shown_by_its_bounds_and_never_runs_backwards() {
+        let range = HashKeyRange::parse("5", "9").unwrap();
+        assert_eq!((range.to_string().as_str(), range.start(), range.end()), ("[5..9]", 5, 9));
+        for (start, end) in [("9", "5"), ("", "5"), ("5", "x"), ("0", "340282366920938463463374607431768211456")] {
+            assert!(HashKeyRange::parse(start, end).is_err(), "{start} to {end}");
+        }
+    }
+
+    #[test]
+    fn ranges_overlap_from_the_first_hash_key_that_they_share() {
+        let range = |start, end| HashKeyRange::new(start, end).unwrap();
+        for (other, expected) in [((0, 4), false), ((0, 5), true), ((6, 7), true), ((9, 20), true), ((10, 20), false)] {
+            let other = range(other.0, other.1);
+            assert_eq!(range(5, 9).overlaps(other), expected, "{other}");
+            assert_eq!(other.overlaps(range(5, 9)), expected, "{other}");
+        }
+    }
+}

@@ -98,6 +98,9 @@ mod tests {
         let Anchor::Lost(gap) = look_for(&number("9"), &reply(&["10", "11"])) else { panic!("no gap") };
         assert_eq!((&gap.after, &gap.next.sequence, gap.next_arrival_ms), (&number("9"), &number("10"), 7));
         assert!(gap.to_string().starts_with("9 is trimmed") && gap.to_string().contains("at 10"), "{gap}");
+        assert!(gap.to_string().ends_with(", which arrived at 7 ms"), "{gap}");
+        let undated = Gap { next_arrival_ms: 0, ..gap };
+        assert!(!undated.to_string().contains("arrived"), "{undated}");
         assert_eq!(look_for(&number("9"), &[]), Anchor::Unknown);
         assert_eq!(look_for(&number("9"), &reply(&["8"])), Anchor::Unknown);
     }
