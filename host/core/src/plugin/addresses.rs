@@ -231,6 +231,7 @@ mod tests {
         assert_eq!(judged(&["127.0.0.1"], "127.0.0.2"), Err("a loopback address"));
         assert_eq!(judged(&["127.0.0.1"], "::ffff:127.0.0.1"), Ok(()), "packets end up there");
         assert_eq!(judged(&["fd00::/8"], "fd12::1"), Ok(()));
+        assert_eq!(judged(&["fd00::/8"], "fc00::1"), Err("a private address"));
         assert_eq!(judged(&all, "192.168.0.1"), Ok(()));
         for metadata in ["169.254.169.254", "::ffff:169.254.169.254", "169.254.170.2", "fd00:ec2::254", "fd00:ec2::23"]
         {
@@ -244,5 +245,28 @@ mod tests {
             assert!(Network::parse(text).is_err(), "{text}");
         }
         assert_eq!(Network::parse("10.1.0.0/16").unwrap().to_string(), "10.1.0.0/16");
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_special_about_the_address() {
+        for (address, kind) in [
+            ("::", "unspecified"),
+            ("::1", "a loopback address"),
+            ("::2", "unspecified"),
+            ("fc00::1", "a private address"),
+            ("fe80::1", "a link-local address"),
+            ("fec0::1", "a site-local address"),
+            ("ff02::1", "a multicast address"),
+            ("64:ff9b:1::1", "a translated address"),
+            ("64:1::1", "reserved"),
+            ("2001:1ff::1", "reserved"),
+            ("2001:db8::1", "reserved"),
+            ("3fff::1", "reserved"),
+        ] {
+            assert_eq!(judged(&[], address), Err(kind), "{address}");
+        }
+        for public in ["2001:200::1", "2001:db7::1", "2001:db9::1", "3ffe::1"] {
+            assert_eq!(judged(&[], public), Ok(()), "{public}");
+        }
     }
 }

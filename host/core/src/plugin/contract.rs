@@ -42,6 +42,7 @@ mod tests {
     #[test]
     fn a_version_is_met_by_its_patches_and_by_nothing_else() {
         let met = |wanted: &str, exported: &str| WantedContract::parse(wanted).unwrap().is_met_by(exported);
+        assert_eq!(WantedContract::parse("0.1.2").unwrap().to_string(), "0.1.2");
         assert!(met("0.1", "0.1.0") && met("0.1", "0.1.9") && met("0.1.2", "0.1.2"));
         assert!(!met("0.1", "0.11.0") && !met("0.1.2", "0.1.0") && !met("0.1.2", "0.1.20") && !met("0.1", "0.2.0"));
     }

@@ -54,3 +54,23 @@ impl std::fmt::Display for SecretSource {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_is_granted_to_versions_that_save_it_and_to_no_others() {
+        assert_eq!(check_state_grant(true, true), Ok(()));
+        assert_eq!(check_state_grant(false, false), Ok(()));
+        let refused = |is_granted, saves| check_state_grant(is_granted, saves).unwrap_err().to_string();
+        assert!(refused(true, false).contains("exports no save and load"), "it would lose what is kept");
+        assert!(refused(false, true).contains("set state = true"), "what it saves would be lost");
+    }
+
+    #[test]
+    fn a_secret_is_shown_by_its_place_and_never_by_its_value() {
+        assert_eq!(SecretSource::File("/run/token".into()).to_string(), "the file /run/token");
+        assert_eq!(SecretSource::Variable("TOKEN".to_owned()).to_string(), "the environment variable TOKEN");
+    }
+}

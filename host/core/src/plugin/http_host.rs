@@ -189,6 +189,9 @@ mod tests {
             ("*.example.org", Https, ".example.org", 443, false),
             ("http://10.1.2.3", Http, "10.1.2.3", 80, true),
             ("http://[FD00::0001]:81", Http, "[fd00::1]", 81, true),
+            ("http://[fd00::]:81", Http, "[fd00::]", 81, true),
+            ("http://[fd00::]", Http, "[fd00::]", 80, true),
+            ("a-b.of_c.org", Https, "a-b.of_c.org", 443, true),
             ("*", Https, "anything.net", 443, true),
             ("*", Http, "anything.net", 80, false),
         ] {
@@ -206,6 +209,8 @@ mod tests {
             ("*.example.org", "example.org", false),
             ("*.example.org", "*", false),
             ("api.example.org", "*.example.org", false),
+            ("api.example.org", "api.example.org", true),
+            ("api.example.org", "web.example.org", false),
             ("*", "*.example.org", true),
             ("*", "http://example.org", false),
             ("*.example.org", "api.example.org:8443", false),
@@ -248,5 +253,7 @@ mod tests {
         for entry in ["https://api.example.org", "https://*.example.org:8443", "http://[fd00::1]", "https://*"] {
             assert_eq!(host(entry).to_string(), entry);
         }
+        let ports = ["a.org", "http://a.org", "a.org:8443"].map(|entry| host(entry).port());
+        assert_eq!(ports, [443, 80, 8443]);
     }
 }

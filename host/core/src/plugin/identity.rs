@@ -84,3 +84,30 @@ impl fmt::Debug for PluginDigest {
         f.write_str(self.short())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_a_file_or_a_table_could_not_have_is_refused() {
+        for good in ["abc", "a_b-c", "9lives", &"n".repeat(100)] {
+            let name = PluginName::new(good).unwrap();
+            assert_eq!((name.as_str(), name.to_string().as_str()), (good, good));
+        }
+        for bad in ["", "ab", "-abc", "_abc", "a.b", "a b", &"n".repeat(101)] {
+            assert!(PluginName::new(bad).unwrap_err().to_string().contains("cannot name a plugin"), "{bad}");
+        }
+        assert_eq!(PluginName::new("clean").unwrap().on_stream("orders").as_str(), "clean.orders");
+    }
+
+    #[test]
+    fn a_version_is_sixty_four_hex_digits_of_which_people_see_twelve() {
+        let digest = PluginDigest::from_hex(&"0123456789ABcdef".repeat(4)).unwrap();
+        assert_eq!(digest.as_str(), "0123456789abcdef".repeat(4));
+        assert_eq!((digest.short(), digest.to_string().as_str()), ("0123456789ab", "0123456789ab"));
+        for bad in ["", "0123", &"0".repeat(63), &"0".repeat(65), &"g".repeat(64)] {
+            assert_eq!(PluginDigest::from_hex(bad), None, "{bad}");
+        }
+    }
+}

@@ -30,12 +30,11 @@ pub fn may_start(me: &WorkerId, digest: &PluginDigest, rows: &[&WorkerRow], shar
     let first: Vec<&&WorkerRow> =
         order.iter().enumerate().filter(|(turn, _)| *turn == 0 || (*turn as f64) < turns).map(|(_, row)| row).collect();
     let is_among_first = first.iter().any(|row| row.worker == *me);
-    let is_unlisted = !order.iter().any(|row| row.worker == *me);
     let runs_it = |row: &&WorkerRow| {
         let active = RolloutState::Active.word();
         row.versions.first().is_some_and(|running| running.digest == *digest && running.state == active)
     };
-    is_among_first || (is_unlisted && order.is_empty()) || first.iter().all(|row| runs_it(row))
+    is_among_first || first.iter().all(|row| runs_it(row))
 }
 
 /// FNV-1a: the same on every host, whatever it was built with.
@@ -80,6 +79,7 @@ mod tests {
         };
         assert_eq!(starters(&hosts, 1.0).len(), 10);
         assert_eq!(starters(&hosts, 0.25).len(), 3, "rounded up");
+        assert_eq!(starters(&hosts, 0.2).len(), 2, "and not above that");
         let first = starters(&hosts, 0.01);
         assert_eq!(first.len(), 1, "somebody has to");
         let index = hosts.iter().position(|row| row.worker == first[0]).unwrap();
@@ -108,5 +108,16 @@ mod tests {
             versions.values().map(|hosts| hosts.iter().map(|host| host.as_str()).collect()).collect();
         assert_eq!(told, [vec!["a", "c"]]);
         assert_eq!(live_versions(&rows, |_| true).len(), 2);
+    }
+
+    #[test]
+    fn a_host_that_is_not_listed_waits_as_any_other_unless_it_is_alone() {
+        let (me, new) = (WorkerId::new("me").unwrap(), digest(2));
+        let may = |rows: &[&WorkerRow]| may_start(&me, &new, rows, 1.0);
+        assert!(!may(&[&host("a", 1, "active")]));
+        assert!(may(&[&host("a", 2, "active")]));
+        assert!(may(&[]));
+        let leaving = WorkerRow { is_draining: true, ..host("a", 1, "active") };
+        assert!(may(&[&leaving]), "a host on its way out holds up nobody");
     }
 }

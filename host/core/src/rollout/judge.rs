@@ -303,4 +303,34 @@ mod tests {
         let short = track(7, 10, Duration::from_millis(1), |n| (20 + 4 * n) * MIB);
         assert_eq!(judged(&old, &short, 1), Judgement::Continue, "seven batches are warming up");
     }
+
+    #[test]
+    fn growth_is_a_leak_only_if_it_began_early_goes_on_in_steps_and_passes_the_allowance() {
+        let old = track(10, 10, Duration::from_millis(1), |_| 20 * MIB);
+        let trial = |mib: &[u64]| {
+            let memory = |n: u64| mib[usize::try_from(n).unwrap()] * MIB;
+            judged(&old, &track(mib.len() as u64, 1, Duration::from_millis(1), memory), 1)
+        };
+        let is_leak = |mib: &[u64]| matches!(trial(mib), Judgement::RollBack(Regression::Grows { .. }));
+        assert!(is_leak(&[20, 24, 28, 32, 36, 40, 44, 48]), "eight batches are enough");
+        assert!(!is_leak(&[20, 22, 24, 26, 28, 30, 32, 34, 36]), "as much as the allowance of 16 MiB");
+        assert!(is_leak(&[20, 22, 24, 26, 28, 30, 32, 34, 37]));
+        assert!(!is_leak(&[20, 25, 30, 35, 40, 40, 40, 60, 60, 60]), "one step is a buffer that became larger");
+        assert!(!is_leak(&[20, 20, 20, 20, 20, 20, 30, 40, 45, 50]), "it only began");
+    }
+
+    #[test]
+    fn why_a_version_is_promoted_is_told_with_the_figures() {
+        let passed = [
+            Passed::Handled { records: 1_250, batches: 5 },
+            Passed::NoTrouble { tried_for: Duration::from_secs(10), records: 3 },
+            Passed::NoShard,
+        ];
+        let told = [
+            "the canary handled 1250 records in 5 batches",
+            "no trouble in 10.0s, with 3 records",
+            "this host held no shard to try it on",
+        ];
+        assert_eq!(passed.map(|passed| passed.to_string()), told);
+    }
 }

@@ -100,6 +100,17 @@ mod tests {
     #[test]
     fn a_median_is_the_middle() {
         assert_eq!(median([3, 1, 900].map(Duration::from_millis).into_iter()), Duration::from_millis(3));
+        assert_eq!(median([4, 3, 2, 900, 1].map(Duration::from_millis).into_iter()), Duration::from_millis(3));
         assert_eq!(median(std::iter::empty()), Duration::ZERO);
+    }
+
+    #[test]
+    fn batches_are_compared_with_batches_of_a_like_size_and_an_empty_one_with_none() {
+        let mut track = Track::default();
+        for records in [0, 1, 3, 4, 15, 16, 1_000] {
+            track.handled(Sample { records, took: Duration::from_millis(1), memory_bytes: None });
+        }
+        let sizes: Vec<(u32, usize)> = track.by_size().iter().map(|(class, of)| (*class, of.len())).collect();
+        assert_eq!(sizes, [(0, 2), (1, 2), (2, 1), (4, 1)]);
     }
 }
