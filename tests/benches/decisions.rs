@@ -61,7 +61,7 @@ fn passes(c: &mut Criterion) {
             let gone = BTreeSet::new();
             group.bench_function(BenchmarkId::new(name, &size), |b| {
                 b.iter(|| {
-                    let list = ShardList { shards: &shards, gone: &gone };
+                    let list = ShardList { shards: &shards, gone: &gone, before_start: None };
                     let view = FleetView {
                         me: &me,
                         leases,

@@ -8,6 +8,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use harness::embedded::Embedded;
 use harness::kcl_peer::{Item, KclPeer, fresh_row, item, number, set, text};
 use shardmill_aws::LeaseTable;
+use shardmill_core::fleet::ApplicationStart;
 use shardmill_core::lease::{Checkpoint, ConflictVerdict, Lease, LossReason, WorkerId, kcl_leader};
 use shardmill_core::ports::{Created, LeaseStore, StoreError, Written};
 use shardmill_core::stream::{HashKeyRange, InitialPosition, LeaseKey, ReadFrom, Shard, ShardId};
@@ -58,8 +59,10 @@ fn children() -> Change {
     ("childShardIds", Some(set(&["c1", "c2"])))
 }
 
-fn starts_at(lease: &Lease, configured: InitialPosition, expected: &ReadFrom) -> bool {
-    lease.checkpoint.read_from(configured).as_ref() == Some(expected)
+/// In an application that began with `position`, and of which somebody had leases before its first host looked at 7 ms.
+fn starts_at(lease: &Lease, position: InitialPosition, expected: &ReadFrom) -> bool {
+    let start = ApplicationStart { position, looked_at_ms: 7, found_leases: true };
+    lease.checkpoint.read_from(&start).as_ref() == Some(expected)
 }
 
 /// What an attribute means to us, and that a take leaves it alone.
@@ -68,8 +71,8 @@ fn rows_to_take() -> Vec<Case> {
     vec![
         taken("TRIM_HORIZON starts at the oldest record, whatever is configured", row([]))
             .reads(|lease| starts_at(lease, InitialPosition::Latest, &ReadFrom::TrimHorizon)),
-        taken("LATEST starts at the tip, whatever is configured", row([("checkpoint", text("LATEST"))]))
-            .reads(|lease| starts_at(lease, InitialPosition::TrimHorizon, &ReadFrom::Latest)),
+        taken("LATEST starts at the first look, whatever is configured", row([("checkpoint", text("LATEST"))]))
+            .reads(|lease| starts_at(lease, InitialPosition::TrimHorizon, &ReadFrom::AtTimestamp(7))),
         taken("AT_TIMESTAMP starts at the configured time", row([("checkpoint", text("AT_TIMESTAMP"))]))
             .reads(|lease| starts_at(lease, InitialPosition::AtTimestamp(5), &ReadFrom::AtTimestamp(5))),
         taken(

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use shardmill_core::fleet::{FleetRows, LeaderRow, StreamRow, WorkerRow};
+use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, StreamRow, WorkerRow};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
@@ -29,6 +29,8 @@ pub enum CoordinatorOp {
     WriteLeader,
     /// `write_stream`
     WriteStream,
+    /// `write_start`
+    WriteStart,
     /// `quarantine`
     Quarantine,
     /// `release_version`
@@ -202,6 +204,16 @@ impl Coordinator for FakeCoordinator {
                 table.rows.stream = Some(next.clone());
             }
             raced(is_seen)
+        }))
+    }
+
+    fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::WriteStart, |table| {
+            let is_first = table.rows.start.is_none();
+            if is_first {
+                table.rows.start = Some(*start);
+            }
+            raced(is_first)
         }))
     }
 

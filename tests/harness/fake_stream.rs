@@ -20,6 +20,10 @@ pub enum ReadOp {
     Identity,
     /// `list_shards`
     ListShards,
+    /// `list_shards_since`
+    ListShardsSince,
+    /// `now_ms`
+    Now,
     /// `iterator`
     Iterator,
     /// `fetch`
@@ -38,6 +42,8 @@ struct State {
     shards_made: usize,
     last_sequence: u64,
     now_ms: u64,
+    /// Whether it says so.
+    tells_time: bool,
     /// The stream's creation time; `None` while there is no stream.
     created_at_ms: Option<u64>,
     /// Iterators of an earlier generation have expired.
@@ -55,6 +61,8 @@ struct FakeShard {
     records: Vec<Record>,
     /// Index of the oldest record still kept.
     horizon: usize,
+    /// When it was closed, by the stream's clock.
+    closed_at_ms: Option<u64>,
 }
 
 impl FakeStream {
@@ -66,6 +74,7 @@ impl FakeStream {
             shards_made: 0,
             last_sequence: 0,
             now_ms: 1,
+            tells_time: true,
             created_at_ms: Some(1_000_000),
             generation: 0,
             calls: Vec::new(),
@@ -81,6 +90,11 @@ impl FakeStream {
     /// Sets the stream's clock, in milliseconds since the Unix epoch.
     pub fn set_now_ms(&self, now_ms: u64) {
         self.state().now_ms = now_ms;
+    }
+
+    /// From now on the stream does not tell its time.
+    pub fn hide_time(&self) {
+        self.state().tells_time = false;
     }
 
     /// Moves the stream's clock on; gives the new time.
@@ -241,13 +255,14 @@ impl State {
         self.shards_made += 1;
         let hash_range = HashKeyRange::new(start, end).expect("a range that is not empty");
         let shard = Shard { id: id.clone(), parents, hash_range, ending_sequence: None };
-        self.shards.push(FakeShard { shard, records: Vec::new(), horizon: 0 });
+        self.shards.push(FakeShard { shard, records: Vec::new(), horizon: 0, closed_at_ms: None });
         id
     }
 
     fn close(&mut self, shard: &ShardId) -> HashKeyRange {
-        let ending = self.next_sequence();
-        let shard = &mut self.find_mut(shard).shard;
+        let (ending, now_ms) = (self.next_sequence(), self.now_ms);
+        let FakeShard { shard, closed_at_ms, .. } = self.find_mut(shard);
+        *closed_at_ms = Some(now_ms);
         assert!(shard.is_open(), "shard {} is closed already", shard.id);
         shard.ending_sequence = Some(ending);
         shard.hash_range
@@ -324,9 +339,19 @@ impl StreamReader for FakeStream {
     }
 
     fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
-        Box::pin(
-            self.call(ReadOp::ListShards, |state| Ok(state.shards.iter().map(|kept| kept.shard.clone()).collect())),
-        )
+        let all = |state: &mut State| Ok(state.shards.iter().map(|kept| kept.shard.clone()).collect());
+        Box::pin(self.call(ReadOp::ListShards, all))
+    }
+
+    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
+        Box::pin(self.call(ReadOp::ListShardsSince, move |state| {
+            let is_since = |kept: &&FakeShard| kept.closed_at_ms.is_none_or(|closed_at_ms| closed_at_ms >= since_ms);
+            Ok(state.shards.iter().filter(is_since).map(|kept| kept.shard.clone()).collect())
+        }))
+    }
+
+    fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>> {
+        Box::pin(self.call(ReadOp::Now, |state| Ok(state.tells_time.then_some(state.now_ms))))
     }
 
     fn iterator<'a>(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use shardmill_aws::{CoordinatorTable, LeaseTable};
-use shardmill_core::fleet::{FleetRows, LeaderRow, StreamRow, WorkerRow};
+use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, StreamRow, WorkerRow};
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{
@@ -282,6 +282,10 @@ impl Coordinator for ObservedCoordinator {
         next: &'a StreamRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
         self.table.write_stream(seen, next)
+    }
+
+    fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.table.write_start(start)
     }
 
     fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {

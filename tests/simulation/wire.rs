@@ -13,11 +13,13 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::date_time::{DateTime, Format as DateTimeFormat};
 use bytes::Bytes;
 use shardmill_invariants::history::{Micros, What};
 use tokio::sync::oneshot;
 
 use crate::events::{Connection, Push};
+use crate::system::EPOCH;
 use crate::weather::{Direction, Fault, Service};
 use crate::world::{World, lock};
 
@@ -159,7 +161,15 @@ fn response(world: &Arc<World>, sent: &Sent, reply: Reply) -> HttpResponse {
     };
     let mut response = HttpResponse::new(status, body);
     response.headers_mut().insert("content-type", kind);
+    response.headers_mut().insert("date", date(world));
     response
+}
+
+/// The true time in whole seconds, as services put it on their replies.
+fn date(world: &World) -> String {
+    let seconds = EPOCH.as_secs() + world.now() / 1_000_000;
+    let date = DateTime::from_secs(i64::try_from(seconds).expect("a time of this century"));
+    date.fmt(DateTimeFormat::HttpDate).expect("a time of this century")
 }
 
 /// From the host to the service and back. Dropping `sender` is silence.

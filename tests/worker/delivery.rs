@@ -11,7 +11,7 @@ use harness::native::{Event, History, NativePlugin};
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{Commit, FailureKind, Outcome, Processed, RecordFailure};
-use shardmill_core::stream::{Emitted, InitialPosition, Position, ShardId};
+use shardmill_core::stream::{Emitted, Position, ShardId};
 
 /// Positions handled on `shard`, in order.
 fn handled(history: &History, shard: &ShardId) -> Vec<Position> {
@@ -265,19 +265,6 @@ async fn reads_that_throttle_fail_hang_or_find_nothing_are_tried_again_and_never
     assert!(fleet.has_exactly(0..20));
     let shard = fleet.stream.shards()[0].id.clone();
     assert!(matches!(fleet.row(&shard).unwrap().checkpoint, Checkpoint::At(_)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn latest_loses_nothing_that_arrives_while_the_first_reads_fail() {
-    let mut fleet = TestFleet::new(1);
-    fleet.options.initial_position = InitialPosition::Latest;
-    fleet.stream.set_now_ms(1);
-    let _host = fleet.start("a", NativePlugin::echo(1));
-    until("reading", || fleet.stream.calls(ReadOp::Fetch) > 0).await;
-    fleet.stream.faults.queue(ReadOp::Fetch, Fault::NotFound);
-    fleet.stream.expire_iterators();
-    fleet.put(0..5);
-    until("all out", || fleet.has_exactly(0..5)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use harness::fake_stream::ReadOp;
 use harness::fleet::{TestFleet, TestHost, until};
 use harness::native::{Event, History, NativePlugin};
 use shardmill_core::ports::{SubscribeError, Subscriptions};
-use shardmill_core::stream::{ConsumerName, FanOutConsumer, InitialPosition, Position, ReadFrom, ShardId};
+use shardmill_core::stream::{ConsumerName, FanOutConsumer, Position, ReadFrom, ShardId};
 use shardmill_worker::{FanOut, Retrieval, ShardRetrieval};
 use tokio::time::Instant;
 
@@ -226,22 +226,6 @@ async fn a_shards_end_and_its_children_come_from_the_event_stream() {
     let parent = fleet.row(&shards[0].id).unwrap();
     assert_eq!((parent.checkpoint, parent.children.len()), (shardmill_core::lease::Checkpoint::ShardEnd, 2));
     assert!(fleet.stream.calls(ReadOp::ListShards) <= listings + 2, "only the leader lists");
-}
-
-#[tokio::test(start_paused = true)]
-async fn latest_stays_the_moment_of_the_first_subscription_when_that_breaks_off() {
-    let mut fleet = subscribing(1);
-    let shard = fleet.stream.shards()[0].id.clone();
-    fleet.options.initial_position = InitialPosition::Latest;
-    fleet.put(0..10);
-    fleet.stream.advance_ms(60_000);
-    let _host = fleet.start("a", NativePlugin::echo(1));
-    until("subscribed", || !fleet.fan_out.starts(&shard).is_empty()).await;
-    assert_eq!(fleet.fan_out.starts(&shard), [ReadFrom::Latest]);
-    fleet.fan_out.break_off(&shard, Break::Cut);
-    fleet.put(10..30);
-    until("what came since is out", || fleet.has_exactly(10..30) || fleet.has_exactly(0..30)).await;
-    assert!(!fleet.fan_out.starts(&shard)[1..].contains(&ReadFrom::Latest));
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,6 +20,7 @@ mod records;
 mod resharding;
 mod rollout;
 mod shared_read;
+mod start_position;
 mod state;
 mod swaps;
 mod trimming;

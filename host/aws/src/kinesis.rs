@@ -1,6 +1,7 @@
 //! Kinesis Data Streams: reading a stream by asking or by subscription, writing to one, and making one.
 
 mod admin;
+mod clock;
 mod convert;
 mod errors;
 mod fan_out;

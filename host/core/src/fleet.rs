@@ -1,10 +1,12 @@
 //! What the hosts of one application know of each other: the rows of the coordinator table.
 
 mod leader;
+mod start_row;
 mod stream_row;
 mod worker_row;
 
 pub use leader::{LEADER_SILENCE_LEASES, LeaderRow, LeaderStep, Leadership};
+pub use start_row::ApplicationStart;
 pub use stream_row::{StreamIdentity, StreamRow, StreamVerdict};
 pub use worker_row::{Incarnation, WorkerRow};
 
@@ -21,6 +23,8 @@ pub struct FleetRows {
     pub bulletin: u64,
     /// Which stream the checkpoints belong to, once somebody wrote it down.
     pub stream: Option<StreamRow>,
+    /// Where the application began on it, once somebody wrote it down. Never changes.
+    pub start: Option<ApplicationStart>,
     /// Versions of the plugin that hosts found bad.
     pub quarantined: Vec<Quarantined>,
 }

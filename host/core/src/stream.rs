@@ -15,7 +15,7 @@ pub use consumer::{ConsumerArn, FanOutConsumer, InvalidConsumerArn};
 pub use coverage::holes;
 pub use ids::{ConsumerName, InvalidName, LeaseKey, ShardId, StreamName};
 pub use listing::{InvalidListing, check_listing};
-pub use position::{InitialPosition, Position, ReadFrom};
+pub use position::{InitialPosition, Position, ReadFrom, Utc};
 pub use record::{Batch, Emitted, Record};
 pub use sequence_number::{InvalidSequenceNumber, SequenceNumber};
 pub use shard::{HashKeyRange, InvalidHashKeyRange, Shard};

@@ -106,6 +106,14 @@ impl StreamReader for SharedReader {
         self.inner.reader.list_shards()
     }
 
+    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
+        self.inner.reader.list_shards_since(since_ms)
+    }
+
+    fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>> {
+        self.inner.reader.now_ms()
+    }
+
     fn iterator<'a>(
         &'a self,
         shard: &'a ShardId,

@@ -29,6 +29,8 @@ pub struct WorkerStatus {
     pub versions: Vec<VersionStatus>,
     /// The versions that the live hosts of the fleet run, each with its hosts, as of the last pass.
     pub fleet_versions: BTreeMap<String, Vec<String>>,
+    /// Where the application began on its stream, once that is known: what `LATEST` in a row means.
+    pub starts_at: Option<String>,
     /// Completed passes over the lease table.
     pub passes: u64,
     /// Rows in the table, finished ones included, as of the last pass.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use shardmill_core::fleet::{Incarnation, StreamIdentity};
+use shardmill_core::fleet::{ApplicationStart, Incarnation, StreamIdentity};
 use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, ReadError, Sink, StoreError, StreamReader,
     Subscriptions,
@@ -102,6 +102,18 @@ pub enum WorkerError {
         /// The stream.
         stream: StreamName,
     },
+    /// The table is that of a KCL in multi-stream mode.
+    #[error(
+        "table {application} has the lease {key}, of a KCL in multi-stream mode: shards of two streams have the same ids, \
+         and would be taken for each other; copy the rows of this stream into a table of another name, with the shard id \
+         alone as leaseKey, and name that application"
+    )]
+    MultiStream {
+        /// The application.
+        application: String,
+        /// One such key.
+        key: LeaseKey,
+    },
     /// Another process runs under this worker's id.
     #[error("another process registered as worker {worker}: give each host its own worker-id, this one stops")]
     Replaced {
@@ -117,6 +129,8 @@ pub(crate) enum PassError {
     Store(#[from] StoreError),
     #[error("cannot list shards: {0}")]
     Listing(#[from] ReadError),
+    #[error("lease {0} is of a KCL in multi-stream mode")]
+    MultiStream(LeaseKey),
     #[error("there is no stream {0}; its leases are kept, and work goes on when it is back")]
     NoStream(StreamName),
     #[error(
@@ -135,6 +149,10 @@ pub struct Worker {
     /// This run of the worker.
     run: Incarnation,
     identity: StreamIdentity,
+    /// Where the application began, as the table has it.
+    start: ApplicationStart,
+    /// When this run first looked at tables without a start, by the stream's clock: later tries go on from there.
+    first_look_ms: Option<u64>,
     observed: Observed,
     duties: Duties,
     held: HashMap<LeaseKey, HeldLease>,
@@ -173,6 +191,8 @@ impl Worker {
         let digest = ports.versions.borrow().digest().as_str().to_owned();
         status.update(|status| status.plugin_digest = Some(digest));
         let (consumer_keeper, fan_out) = fan_out(&ports, &options, &status)?.unzip();
+        // Nothing is done before the table's own is known.
+        let start = ApplicationStart { position: options.initial_position, looked_at_ms: 0, found_leases: true };
         let renews_rows = Arc::new(AtomicBool::new(options.leases.shared_with_kcl));
         Ok(Self {
             ports,
@@ -180,6 +200,8 @@ impl Worker {
             status,
             run: Incarnation::from_random(fastrand::u64(..)),
             identity: StreamIdentity { created_at_ms: 0 },
+            start,
+            first_look_ms: None,
             observed: Observed::default(),
             duties: Duties::default(),
             held: HashMap::new(),
@@ -238,6 +260,7 @@ impl Worker {
                             self.status.update(|status| status.pass_error = None);
                             wait
                         }
+                        Err(PassError::MultiStream(key)) => return Err(self.multi_stream(key)),
                         Err(error) => {
                             failures += 1;
                             self.pass_failed(&error, failures);

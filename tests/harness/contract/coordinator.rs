@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use shardmill_core::fleet::{FleetRows, Incarnation, LeaderRow, StreamIdentity, StreamRow, WorkerRow};
+use shardmill_core::fleet::{
+    ApplicationStart, FleetRows, Incarnation, LeaderRow, StreamIdentity, StreamRow, WorkerRow,
+};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, Raced};
 use shardmill_core::rollout::{Quarantined, VersionRow};
-use shardmill_core::stream::{HashKeyRange, SequenceNumber, Shard, ShardId, StreamName};
+use shardmill_core::stream::{HashKeyRange, InitialPosition, SequenceNumber, Shard, ShardId, StreamName};
 
 fn row(name: &str, run: &str, beat: u64) -> WorkerRow {
     WorkerRow {
@@ -124,6 +126,26 @@ pub async fn the_stream_is_written_down_once(coordinator: &dyn Coordinator) {
     assert_eq!(coordinator.write_stream(Some(&stream(2, false)), &stream(2, true)).await, Ok(Raced::Lost));
     assert_eq!(coordinator.write_stream(Some(&stream(1, false)), &stream(1, true)).await, Ok(Raced::Applied));
     assert_eq!(fleet(coordinator).await.stream, Some(stream(1, true)));
+}
+
+/// And never changed, whoever asks and whatever becomes of the stream's row.
+pub async fn the_start_is_written_down_once_and_kept(coordinator: &dyn Coordinator) {
+    for (index, position) in
+        [InitialPosition::Latest, InitialPosition::AtTimestamp(3), InitialPosition::TrimHorizon].into_iter().enumerate()
+    {
+        let start = ApplicationStart { position, looked_at_ms: 7 + index as u64, found_leases: index == 0 };
+        let expected = if index == 0 { Raced::Applied } else { Raced::Lost };
+        assert_eq!(coordinator.write_start(&start).await, Ok(expected));
+    }
+    let row = StreamRow {
+        name: StreamName::new("orders").expect("valid"),
+        identity: StreamIdentity { created_at_ms: 1 },
+        is_bootstrapped: false,
+    };
+    coordinator.write_stream(None, &row).await.expect("an answer");
+    coordinator.write_stream(Some(&row), &StreamRow { is_bootstrapped: true, ..row.clone() }).await.expect("an answer");
+    let first = ApplicationStart { position: InitialPosition::Latest, looked_at_ms: 7, found_leases: true };
+    assert_eq!(fleet(coordinator).await.start, Some(first));
 }
 
 /// A bad version stays written down until it is released, once for each version.

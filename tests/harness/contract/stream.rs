@@ -133,6 +133,31 @@ pub async fn every_initial_position_starts_where_it_says(stream: &dyn StreamCont
     }
 }
 
+/// What the moment of a start rests on.
+pub async fn what_arrives_after_the_streams_time_was_told_is_read_from_that_time(stream: &dyn StreamControl) {
+    stream.put(0, "key", "long before").await;
+    stream.timestamp().await;
+    let now = stream.reader().now_ms().await.expect("an answer").expect("a stream that tells its time");
+    let (shard, _) = stream.put(0, "key", "after").await;
+    assert_eq!(data(stream, &shard, ReadFrom::AtTimestamp(now), 1).await, ["after"]);
+}
+
+/// A shard may be named though it was closed before, and never left out though it was closed later.
+pub async fn shards_closed_since_a_time_are_told_from_those_closed_before(stream: &dyn StreamControl) {
+    let before = shards(stream).await;
+    let (left, right) = (&before[0].id, &before[1].id);
+    stream.split(left, 1_000).await;
+    // A split takes its time, after which its children are there.
+    stream.timestamp().await;
+    let between = stream.timestamp().await;
+    stream.split(right, u128::MAX - 1_000).await;
+    let listed = stream.reader().list_shards_since(between).await.expect("a listing");
+    let is_listed = |id: &ShardId| listed.iter().any(|shard| shard.id == *id);
+    assert!(!is_listed(left), "closed before");
+    assert!(is_listed(right), "closed since");
+    assert_eq!(listed.iter().filter(|shard| shard.is_open()).count(), 4);
+}
+
 /// What a resume and a reconnect rest on.
 pub async fn a_sequence_number_starts_at_it_or_after_it(stream: &dyn StreamControl) {
     stream.put(0, "key", "a").await;

@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 use shardmill_core::explain::{Cause, Evidence, Explanation, Listed, Place, Relation, explain, shard_named};
-use shardmill_core::lease::{Standing, WorkerId};
-use shardmill_core::stream::ShardId;
+use shardmill_core::lease::{Checkpoint, Lease, Standing, WorkerId};
+use shardmill_core::stream::{ReadFrom, ShardId, Utc};
 
 use super::reading::{NOBODY, Reading, age};
 use super::{print, print_json};
@@ -97,6 +97,9 @@ fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
         let where_it_is = relative.place.as_ref().map_or_else(|| "no row".to_owned(), in_short);
         line(relation(relative.relation), &format!("{}: {where_it_is}", relative.shard));
     }
+    if let Some(start) = &reading.fleet.start {
+        line("starts", &format!("the application starts at {start}"));
+    }
     for note in &reading.notes {
         line("note", note);
     }
@@ -143,7 +146,7 @@ fn facts(place: &Place, reading: &Reading) -> Vec<(&'static str, String)> {
         Some(false) => format!(", stood in the {} that it was watched", age(reading.watched_for)),
         None => String::new(),
     };
-    let mut facts = vec![("owner", owner), ("checkpoint", format!("{}{moved}", lease.checkpoint))];
+    let mut facts = vec![("owner", owner), ("checkpoint", format!("{}{moved}", checkpoint(lease, reading)))];
     if let Some(ms) = lease.millis_behind_latest.filter(|_| !lease.is_finished()) {
         let behind = age(std::time::Duration::from_millis(ms));
         facts.push(("behind", format!("{behind}, when the row was last written")));
@@ -165,6 +168,17 @@ fn facts(place: &Place, reading: &Reading) -> Vec<(&'static str, String)> {
         facts.push(("claimed by", format!("{claim}, seen for {}", age(claim.waited))));
     }
     facts
+}
+
+/// With the time that a start stands for, which is not in the row.
+fn checkpoint(lease: &Lease, reading: &Reading) -> String {
+    let from = reading.fleet.start.as_ref().and_then(|start| lease.checkpoint.read_from(start));
+    match (&lease.checkpoint, from) {
+        (Checkpoint::Latest | Checkpoint::AtTimestamp, Some(ReadFrom::AtTimestamp(ms))) => {
+            format!("{}, which is {}", lease.checkpoint, Utc(ms))
+        }
+        (at, _) => at.to_string(),
+    }
 }
 
 /// A place in one line.
@@ -213,6 +227,7 @@ fn as_json(told: &Explanation, application: &str, reading: &Reading) -> Value {
         "waits-for": told.lineage.iter().map(ancestor).collect::<Vec<_>>(),
         "workers": told.opinions.iter().map(worker).collect::<Vec<_>>(),
         "relatives": told.relatives.iter().map(relative).collect::<Vec<_>>(),
+        "starts-at": reading.fleet.start.as_ref().map(ToString::to_string),
         "notes": reading.notes,
         "watched-for-ms": u64::try_from(reading.watched_for.as_millis()).unwrap_or(u64::MAX),
     })

@@ -73,8 +73,16 @@ fn show_leases(listing: &LeaseListing, args: &LeasesArgs) -> anyhow::Result<()> 
 /// A KCL's application has no coordinator table, and whoever may read the one table need not be allowed the other.
 fn show_workers(fleet: Result<FleetRows, StoreError>) {
     match fleet {
-        Ok(fleet) if fleet.workers.is_empty() => print("\nno worker is registered"),
-        Ok(fleet) => print(&format!("\n{}", worker_table(&fleet))),
+        Ok(fleet) => {
+            if let Some(start) = &fleet.start {
+                print(&format!("\nthe application starts at {start}"));
+            }
+            if fleet.workers.is_empty() {
+                print("\nno worker is registered");
+            } else {
+                print(&format!("\n{}", worker_table(&fleet)));
+            }
+        }
         Err(error) => tracing::debug!(%error, "the coordinator table cannot be read, workers are not shown"),
     }
 }

@@ -23,6 +23,7 @@ struct Report {
     leads: bool,
     leader: Option<String>,
     stream: Option<String>,
+    starts_at: String,
     watched_for_ms: u64,
     notes: Vec<String>,
     /// In this pass.
@@ -97,6 +98,7 @@ fn report(application: &str, me: &WorkerId, reading: &Reading) -> Report {
         leads,
         leader: reading.leader().map(ToString::to_string),
         stream: reading.stream.as_ref().map(ToString::to_string),
+        starts_at: starts_at(reading),
         watched_for_ms: u64::try_from(reading.watched_for.as_millis()).unwrap_or(u64::MAX),
         notes: reading.notes.clone(),
         held_back: held_back
@@ -106,6 +108,14 @@ fn report(application: &str, me: &WorkerId, reading: &Reading) -> Report {
         then: decided.then.as_ref().map(steps).unwrap_or_default(),
         leader_would: leader_would.unwrap_or_default(),
         without_row: without_row.unwrap_or_default(),
+    }
+}
+
+/// Where the application began, or would.
+fn starts_at(reading: &Reading) -> String {
+    match &reading.fleet.start {
+        Some(start) => start.to_string(),
+        None => format!("{}, as configured: no host has begun yet", reading.limits.initial_position),
     }
 }
 
@@ -161,6 +171,7 @@ fn as_text(report: &Report) -> String {
     };
     let _ = writeln!(text, "leader   {leader}");
     let _ = writeln!(text, "stream   {}", report.stream.as_deref().unwrap_or("not known"));
+    let _ = writeln!(text, "starts   {}", report.starts_at);
     let watched = match report.watched_for_ms {
         0 => "one look: nobody counts as dead".to_owned(),
         ms => format!("for {}", age(std::time::Duration::from_millis(ms))),

@@ -39,6 +39,8 @@ pub(super) struct Reading {
     pub(super) notes: Vec<String>,
     shards: Option<Vec<Shard>>,
     gone: BTreeSet<ShardId>,
+    /// Shards that were closed before the application began, as a leader would find out; `None` if that cannot be known.
+    before_start: Option<BTreeSet<ShardId>>,
 }
 
 /// Where it is read from.
@@ -105,6 +107,7 @@ impl Reading {
         }
         let (has_leases, has_any) = (last.has_leases, last.has_leases || last.has_coordinator);
         (reading.listing, reading.fleet) = (last.listing, last.fleet);
+        reading.settle_start(config.is_some());
         match stream {
             Some(stream) => {
                 let reader = KinesisReader::new(clients.kinesis, &stream);
@@ -145,7 +148,20 @@ impl Reading {
             notes: Vec::new(),
             shards: None,
             gone: BTreeSet::new(),
+            before_start: None,
         }
+    }
+
+    /// A start that was written down is kept, whatever is configured.
+    fn settle_start(&mut self, has_config: bool) {
+        let Some(start) = &self.fleet.start else { return };
+        let configured = self.limits.initial_position;
+        if let Some(kept) = start.kept_instead_of(configured).filter(|_| has_config) {
+            self.notes.push(format!(
+                "initial-position is {configured}, but the application began with {kept}, which is kept"
+            ));
+        }
+        self.limits.initial_position = start.position;
     }
 
     /// Without a configuration, the fleet's own lease duration is the one that counts.
@@ -196,6 +212,7 @@ impl Reading {
         match reader.list_shards().await {
             Ok(shards) => {
                 self.gone = self.confirm_gone(reader, &shards).await;
+                self.before_start = self.closed_before_start(reader, &shards).await;
                 self.shards = Some(shards);
             }
             Err(error) => self.notes.push(format!("the shards of {stream} cannot be listed: {error}")),
@@ -217,6 +234,29 @@ impl Reading {
         gone
     }
 
+    /// Before there is a start, what is closed now is what a first host would find closed.
+    async fn closed_before_start(&self, reader: &KinesisReader, shards: &[Shard]) -> Option<BTreeSet<ShardId>> {
+        let closed = || shards.iter().filter(|shard| !shard.is_open()).map(|shard| shard.id.clone());
+        let since_ms = match &self.fleet.start {
+            Some(start) if start.found_leases => return None,
+            Some(start) => start.since_ms(),
+            None if !self.listing.leases.is_empty() => return None,
+            None => match self.limits.initial_position {
+                InitialPosition::Latest => return Some(closed().collect()),
+                InitialPosition::AtTimestamp(ms) => Some(ms),
+                InitialPosition::TrimHorizon => None,
+            },
+        };
+        let Some(since_ms) = since_ms else { return Some(BTreeSet::new()) };
+        match reader.list_shards_since(since_ms).await {
+            Ok(since) => {
+                let since: BTreeSet<&ShardId> = since.iter().map(|shard| &shard.id).collect();
+                Some(closed().filter(|id| !since.contains(id)).collect())
+            }
+            Err(_) => Some(BTreeSet::new()),
+        }
+    }
+
     fn has_foreign(&self) -> bool {
         let alive = self.alive();
         let Some(nobody) = WorkerId::new(NOBODY) else { return false };
@@ -233,7 +273,7 @@ impl Reading {
     }
 
     pub(super) fn shards(&self) -> Option<ShardList<'_>> {
-        Some(ShardList { shards: self.shards.as_ref()?, gone: &self.gone })
+        Some(ShardList { shards: self.shards.as_ref()?, gone: &self.gone, before_start: self.before_start.as_ref() })
     }
 
     /// Whether a first sync was complete, as the first host would write it down: another program's rows came from its

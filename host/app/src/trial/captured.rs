@@ -175,6 +175,11 @@ impl StreamReader for CapturedStream {
         Box::pin(async { Ok(self.listing()) })
     }
 
+    /// All of it arrives after this.
+    fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>> {
+        Box::pin(async { Ok(Some(0)) })
+    }
+
     fn iterator<'a>(
         &'a self,
         shard: &'a ShardId,

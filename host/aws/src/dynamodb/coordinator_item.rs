@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use shardmill_core::fleet::{FleetRows, Incarnation, LeaderRow, StreamIdentity, StreamRow, WorkerRow};
-use shardmill_core::lease::WorkerId;
-use shardmill_core::stream::StreamName;
+use shardmill_core::fleet::{
+    ApplicationStart, FleetRows, Incarnation, LeaderRow, StreamIdentity, StreamRow, WorkerRow,
+};
+use shardmill_core::lease::{Checkpoint, WorkerId};
+use shardmill_core::stream::{InitialPosition, StreamName};
 
 use super::lease_item::{Item, number, text};
 use super::version_item;
@@ -20,6 +22,7 @@ pub(super) const FLEET: &str = "fleet";
 pub(super) const LEADER: &str = "leader";
 pub(super) const BULLETIN: &str = "bulletin";
 pub(super) const STREAM: &str = "stream";
+pub(super) const START: &str = "start";
 /// Before a worker's id, so that no worker can be named like another row.
 const WORKER_PREFIX: &str = "worker#";
 
@@ -30,6 +33,11 @@ pub(super) const VERSION: &str = "version";
 pub(super) const NAME: &str = "name";
 pub(super) const CREATED_AT: &str = "createdAtMillis";
 pub(super) const BOOTSTRAPPED: &str = "bootstrapped";
+/// `TRIM_HORIZON`, `LATEST` or `AT_TIMESTAMP`, as in a lease row.
+const POSITION: &str = "position";
+const AT: &str = "atMillis";
+const LOOKED_AT: &str = "lookedAtMillis";
+const FOUND_LEASES: &str = "foundLeases";
 const LEASE_DURATION: &str = "leaseDurationMillis";
 const DRAINING: &str = "draining";
 const MAX_LEASES: &str = "maxLeases";
@@ -83,6 +91,19 @@ pub(super) fn encode_stream(row: &StreamRow) -> Item {
     item
 }
 
+pub(super) fn encode_start(start: &ApplicationStart) -> Item {
+    let mut item = key(FLEET, START);
+    item.extend([
+        (POSITION.to_owned(), text(Checkpoint::initial(start.position).text())),
+        (LOOKED_AT.to_owned(), number(start.looked_at_ms)),
+        (FOUND_LEASES.to_owned(), AttributeValue::Bool(start.found_leases)),
+    ]);
+    if let InitialPosition::AtTimestamp(ms) = start.position {
+        item.insert(AT.to_owned(), number(ms));
+    }
+    item
+}
+
 /// Adds one item of the partition; says what is wrong with it, if it cannot be read. An unknown row is left alone: a
 /// later version may keep it there.
 pub(super) fn collect(item: &Item, rows: &mut FleetRows) -> Result<(), String> {
@@ -90,6 +111,7 @@ pub(super) fn collect(item: &Item, rows: &mut FleetRows) -> Result<(), String> {
         LEADER => rows.leader = Some(decode_leader(item)?),
         BULLETIN => rows.bulletin = unsigned(item, VERSION)?,
         STREAM => rows.stream = Some(decode_stream(item)?),
+        START => rows.start = Some(decode_start(item)?),
         id if id.starts_with(WORKER_PREFIX) => rows.workers.push(decode_worker(item)?),
         id if id.starts_with(version_item::QUARANTINE_PREFIX) => {
             rows.quarantined.push(version_item::decode_quarantined(item)?);
@@ -124,6 +146,20 @@ fn decode_stream(item: &Item) -> Result<StreamRow, String> {
         name: StreamName::new(string(item, NAME)?).map_err(|error| error.to_string())?,
         identity: StreamIdentity { created_at_ms: unsigned(item, CREATED_AT)? },
         is_bootstrapped: boolean(item, BOOTSTRAPPED),
+    })
+}
+
+fn decode_start(item: &Item) -> Result<ApplicationStart, String> {
+    let position = match string(item, POSITION)? {
+        "TRIM_HORIZON" => InitialPosition::TrimHorizon,
+        "LATEST" => InitialPosition::Latest,
+        "AT_TIMESTAMP" => InitialPosition::AtTimestamp(unsigned(item, AT)?),
+        other => return Err(format!("{POSITION} {other} is not TRIM_HORIZON, LATEST or AT_TIMESTAMP")),
+    };
+    Ok(ApplicationStart {
+        position,
+        looked_at_ms: unsigned(item, LOOKED_AT)?,
+        found_leases: boolean(item, FOUND_LEASES),
     })
 }
 
@@ -197,6 +233,19 @@ mod tests {
         assert_eq!((&rows.workers[..], &rows.leader, &rows.stream), (&[row][..], &Some(leader), &Some(stream)));
         collect(&encode_leader(&released), &mut rows).unwrap();
         assert_eq!(rows.leader, Some(released));
+    }
+
+    #[test]
+    fn every_start_survives_a_round_trip_and_one_that_cannot_be_read_is_named() {
+        for position in [InitialPosition::TrimHorizon, InitialPosition::Latest, InitialPosition::AtTimestamp(3)] {
+            let start =
+                ApplicationStart { position, looked_at_ms: 7, found_leases: position == InitialPosition::Latest };
+            let mut rows = FleetRows::default();
+            collect(&encode_start(&start), &mut rows).unwrap();
+            assert_eq!(rows.start, Some(start));
+        }
+        let problem = collect(&key(FLEET, START), &mut FleetRows::default()).unwrap_err();
+        assert_eq!(problem, "position is missing");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::error::SdkError;
 use aws_sdk_kinesis::operation::list_shards::ListShardsError;
+use aws_sdk_kinesis::primitives::DateTime;
+use aws_sdk_kinesis::types::{ShardFilter, ShardFilterType};
 use shardmill_core::ports::ReadError;
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Shard, StreamRef, check_listing};
@@ -17,20 +19,30 @@ const PAGES_MAX: usize = 1_000;
 /// A token lives 300 s (AWS limit). A listing that outlives it three times over will not end soon.
 const LISTINGS_MAX: usize = 3;
 
+/// Which shards are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Listed {
+    /// All that Kinesis knows.
+    All,
+    /// Those that are open, or were closed at this time or later, in milliseconds since the Unix epoch.
+    Since(u64),
+}
+
 enum PageError {
     /// The listing took too long and has to start over.
     ExpiredToken,
     Other(ReadError),
 }
 
-/// All shards, `page_shards` a page.
+/// All shards that are asked for, `page_shards` a page.
 pub(super) async fn list_shards(
     client: &Client,
     stream: &StreamRef,
     page_shards: i32,
+    listed: Listed,
 ) -> Result<Vec<Shard>, ReadError> {
     for _ in 0..LISTINGS_MAX {
-        match list_once(client, stream, page_shards).await {
+        match list_once(client, stream, page_shards, listed).await {
             Ok(shards) => return check_listing(&shards).map(|()| shards).map_err(convert::unreadable),
             Err(PageError::ExpiredToken) => tracing::debug!(%stream, "the shard listing expired half-way; restarting"),
             Err(PageError::Other(error)) => return Err(error),
@@ -39,15 +51,21 @@ pub(super) async fn list_shards(
     Err(ReadError::Unavailable { message: format!("the shard listing expired {LISTINGS_MAX} times in a row") })
 }
 
-async fn list_once(client: &Client, stream: &StreamRef, page_shards: i32) -> Result<Vec<Shard>, PageError> {
+async fn list_once(
+    client: &Client,
+    stream: &StreamRef,
+    page_shards: i32,
+    listed: Listed,
+) -> Result<Vec<Shard>, PageError> {
+    let filter = listed.filter().map_err(PageError::Other)?;
     let mut shards = Vec::new();
     let mut token = None;
     for _ in 0..PAGES_MAX {
         let request = client.list_shards().max_results(page_shards).set_stream_arn(naming::arn(stream));
-        // A token stands for the name as well; both together are refused (API reference).
+        // A token stands for the name and the filter as well; both together are refused (API reference).
         let request = match token.take() {
             Some(token) => request.next_token(token),
-            None => request.set_stream_name(naming::name(stream)),
+            None => request.set_stream_name(naming::name(stream)).set_shard_filter(filter.clone()),
         };
         let page = request.send().await.map_err(|error| page_error(&error))?;
         for shard in page.shards.unwrap_or_default() {
@@ -60,6 +78,15 @@ async fn list_once(client: &Client, stream: &StreamRef, page_shards: i32) -> Res
     }
     let message = format!("the shard listing has more than {PAGES_MAX} pages");
     Err(PageError::Other(ReadError::Unavailable { message }))
+}
+
+impl Listed {
+    fn filter(self) -> Result<Option<ShardFilter>, ReadError> {
+        let Self::Since(ms) = self else { return Ok(None) };
+        let since = DateTime::from_millis(i64::try_from(ms).unwrap_or(i64::MAX));
+        let filter = ShardFilter::builder().r#type(ShardFilterType::FromTimestamp).timestamp(since).build();
+        filter.map(Some).map_err(|error| ReadError::Refused { message: error.to_string() })
+    }
 }
 
 fn page_error<R: std::fmt::Debug + 'static>(error: &SdkError<ListShardsError, R>) -> PageError {

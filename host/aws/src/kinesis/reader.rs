@@ -8,8 +8,8 @@ use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, Strea
 use shardmill_core::stream::{ReadFrom, Shard, ShardId, StreamRef};
 
 use super::errors::read_error;
-use super::listing::{self, PAGE_SHARDS_MAX};
-use super::{admin, convert, naming};
+use super::listing::{self, Listed, PAGE_SHARDS_MAX};
+use super::{admin, clock, convert, naming};
 
 /// Records of one reply (AWS limit); a larger limit would be refused.
 const FETCH_RECORDS_MAX: u32 = 10_000;
@@ -91,7 +91,15 @@ impl StreamReader for KinesisReader {
     }
 
     fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
-        Box::pin(listing::list_shards(&self.client, &self.stream, self.page_shards))
+        Box::pin(listing::list_shards(&self.client, &self.stream, self.page_shards, Listed::All))
+    }
+
+    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
+        Box::pin(listing::list_shards(&self.client, &self.stream, self.page_shards, Listed::Since(since_ms)))
+    }
+
+    fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>> {
+        Box::pin(clock::now_ms(&self.client, &self.stream))
     }
 
     fn iterator<'a>(

@@ -8,6 +8,7 @@ use super::mode::traces_of_kcl3;
 use super::{
     Census, Companions, Facts, Finding, LeaseTableFacts, Life, Mode, Severity, TableFacts, Topic, keys, stream,
 };
+use crate::lease::Checkpoint;
 use crate::stream::LeaseKey;
 
 /// A KCL 3.x leader ends a graceful hand-off after 30 s and a lease duration of 10 s (KCL defaults).
@@ -50,6 +51,7 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
             judge_kcl3(table, facts.companions, mode, &mut findings);
             judge_workers(table, &census, mode, &mut findings);
             keys::judge(table, &mut findings);
+            judge_start(table, &mut findings);
             (mode, census)
         }
     };
@@ -155,6 +157,25 @@ fn judge_hand_offs(table: &LeaseTableFacts, findings: &mut Findings) {
         ),
         "look again in a minute; if it is still so, stop the KCL's owner: the next take clears it",
     );
+}
+
+/// Where the application began is written down by its first host; before that, `LATEST` in a row is a moment to come.
+fn judge_start(table: &LeaseTableFacts, findings: &mut Findings) {
+    if let Some(start) = &table.fleet.start {
+        findings.add(Severity::Note, Topic::Start, format!("the application starts at {start}"), "");
+        return;
+    }
+    let leases = table.leases.iter().map(|facts| &facts.lease);
+    let at_latest: Vec<&LeaseKey> =
+        leases.filter(|lease| lease.checkpoint == Checkpoint::Latest).map(|lease| &lease.key).collect();
+    if !at_latest.is_empty() {
+        findings.add(
+            Severity::Note,
+            Topic::Start,
+            format!("{} at LATEST, with nothing checkpointed", some_of("lease", at_latest)),
+            "the first host of shardmill notes the time and reads them from there: what arrives before it starts is skipped",
+        );
+    }
 }
 
 fn judge_workers(table: &LeaseTableFacts, census: &Census, mode: Mode, findings: &mut Findings) {

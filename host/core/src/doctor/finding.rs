@@ -78,6 +78,8 @@ topics! {
     HandOffs = "hand-offs",
     /// Two-phase checkpoints that somebody prepared.
     PendingCheckpoints = "pending-checkpoints",
+    /// Where the application began, and what follows for leases that were never read.
+    Start = "start",
     /// Hash keys that no unfinished lease covers.
     Holes = "holes",
     /// Leases without hash keys.

@@ -6,32 +6,20 @@ use super::finding::{Findings, some_of};
 use super::{LeaseTableFacts, Severity, Topic};
 use crate::stream::{LeaseKey, ShardId};
 
-/// The KCL's multi-stream mode keeps all streams of an application in one table; shardmill reads one stream, and knows
-/// a row by its shard id.
+/// The KCL's multi-stream mode keeps all streams of an application in one table; shardmill reads one stream, knows a row
+/// by its shard id, and starts on no such table.
 pub(super) fn judge(table: &LeaseTableFacts, findings: &mut Findings) {
     let keys = || table.leases.iter().map(|facts| &facts.lease.key);
-    let streams: BTreeSet<&str> = keys().filter_map(stream_of).collect();
-    if streams.len() > 1 {
+    let streams: BTreeSet<&str> = keys().filter_map(LeaseKey::stream_prefix).collect();
+    if !streams.is_empty() {
         findings.add(
             Severity::MendFirst,
             Topic::MultiStreamKeys,
             format!(
-                "the leases are of {} in one table, and shards of two streams have the same ids",
+                "the keys are those of the KCL's multi-stream mode, of {}, and shards of two streams have the same ids",
                 some_of("stream", streams)
             ),
             "use one application a stream: copy a stream's rows into a table of its own, with the shard id as leaseKey",
-        );
-        return;
-    }
-    if let Some(stream) = streams.first() {
-        findings.add(
-            Severity::Warning,
-            Topic::MultiStreamKeys,
-            format!(
-                "the keys are those of the KCL's multi-stream mode ({stream}:SHARD); shardmill goes on with these rows \
-                 but makes new ones under the bare shard id, which a multi-stream KCL does not see"
-            ),
-            "to be able to go back, copy the rows under bare shard ids, and go back to a single-stream KCL",
         );
     }
     let mut by_shard: BTreeMap<ShardId, usize> = BTreeMap::new();
@@ -50,9 +38,4 @@ pub(super) fn judge(table: &LeaseTableFacts, findings: &mut Findings) {
             "keep the row with the checkpoint that counts and delete the other: each would be read from its own place",
         );
     }
-}
-
-/// What comes before the shard id: `account:stream:epoch`.
-fn stream_of(key: &LeaseKey) -> Option<&str> {
-    key.as_str().rsplit_once(':').map(|(stream, _)| stream)
 }

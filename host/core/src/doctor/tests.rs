@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::Severity::{MendFirst, Note, Warning};
 use super::*;
-use crate::fleet::{Incarnation, StreamIdentity, StreamRow, WorkerRow};
+use crate::fleet::{ApplicationStart, Incarnation, StreamIdentity, StreamRow, WorkerRow};
 use crate::lease::{Checkpoint, Lease, LeaseCounter, WorkerId};
 use crate::plugin::PluginDigest;
 use crate::ports::BadRow;
-use crate::stream::{HashKeyRange, LeaseKey, SequenceNumber, Shard, ShardId, StreamName};
+use crate::stream::{HashKeyRange, InitialPosition, LeaseKey, SequenceNumber, Shard, ShardId, StreamName};
 
 const HALF: u128 = 1 << 127;
 

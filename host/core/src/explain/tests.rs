@@ -75,7 +75,7 @@ impl Scene {
                 leases: &self.leases,
                 bad_rows: &self.bad_rows,
                 leader: self.leader.as_ref(),
-                shards: list.map(|shards| ShardList { shards, gone: &self.gone }),
+                shards: list.map(|shards| ShardList { shards, gone: &self.gone, before_start: None }),
                 is_bootstrapped: true,
                 limits: LIMITS,
                 lease_duration: LEASE,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::fleet::ApplicationStart;
+use crate::seeded_bug::SeededBug;
 use crate::stream::{InitialPosition, Position, ReadFrom, SequenceNumber};
 
 /// How far a shard is settled. Variants are in the KCL's order, so that `>` means "further"
@@ -70,14 +72,16 @@ impl Checkpoint {
 
     /// Where a reader starts after this checkpoint; `None` at `SHARD_END`.
     ///
-    /// `configured` matters only for [`Checkpoint::AtTimestamp`], whose time is not kept in the row (KCL rule). If the
-    /// application is no longer configured with a timestamp, reading starts at the oldest record: repeating is allowed,
-    /// losing is not.
-    pub fn read_from(&self, configured: InitialPosition) -> Option<ReadFrom> {
+    /// The time of [`Checkpoint::Latest`] and [`Checkpoint::AtTimestamp`] is not kept in the row (KCL rule) but in `start`,
+    /// so that whoever reads the shard, and whenever, starts at the same record. If the application did not begin at a
+    /// timestamp, as with rows of others, [`Checkpoint::AtTimestamp`] is the oldest record: repeating is allowed, losing
+    /// is not.
+    pub fn read_from(&self, start: &ApplicationStart) -> Option<ReadFrom> {
         Some(match self {
             Self::TrimHorizon => ReadFrom::TrimHorizon,
-            Self::Latest => ReadFrom::Latest,
-            Self::AtTimestamp => match configured {
+            Self::Latest if SeededBug::ChildFromLatest.is_on() => ReadFrom::Latest,
+            Self::Latest => ReadFrom::AtTimestamp(start.looked_at_ms),
+            Self::AtTimestamp => match start.position {
                 InitialPosition::AtTimestamp(ms) => ReadFrom::AtTimestamp(ms),
                 InitialPosition::TrimHorizon | InitialPosition::Latest => ReadFrom::TrimHorizon,
             },
@@ -125,8 +129,18 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_timestamp_setting_repeats_rather_than_loses() {
-        let from = Checkpoint::AtTimestamp.read_from(InitialPosition::Latest);
-        assert_eq!(from, Some(ReadFrom::TrimHorizon));
+    fn a_start_is_the_same_moment_for_whoever_reads_and_whenever() {
+        let start = |position| ApplicationStart { position, looked_at_ms: 7, found_leases: false };
+        let latest = start(InitialPosition::Latest);
+        assert_eq!(Checkpoint::Latest.read_from(&latest), Some(ReadFrom::AtTimestamp(7)));
+        assert_eq!(Checkpoint::TrimHorizon.read_from(&latest), Some(ReadFrom::TrimHorizon));
+        let at_a_time = start(InitialPosition::AtTimestamp(3));
+        assert_eq!(Checkpoint::AtTimestamp.read_from(&at_a_time), Some(ReadFrom::AtTimestamp(3)));
+    }
+
+    #[test]
+    fn a_timestamp_of_others_that_nobody_knows_repeats_rather_than_loses() {
+        let start = ApplicationStart { position: InitialPosition::Latest, looked_at_ms: 7, found_leases: true };
+        assert_eq!(Checkpoint::AtTimestamp.read_from(&start), Some(ReadFrom::TrimHorizon));
     }
 }

@@ -30,6 +30,9 @@ pub struct ShardList<'a> {
     pub shards: &'a [Shard],
     /// Shards with rows that Kinesis does not know any more, on more evidence than one listing.
     pub gone: &'a BTreeSet<ShardId>,
+    /// Shards that were closed before the application began, as far as they were asked about. `None` if it is not known
+    /// when that was: then only the rows tell.
+    pub before_start: Option<&'a BTreeSet<ShardId>>,
 }
 
 /// A row, and what this host may assume of it.

@@ -73,7 +73,7 @@ mod tests {
             shared_with_kcl: false,
             overdue_after: Duration::from_secs(30),
         };
-        let list = ShardList { shards: &shards, gone: &BTreeSet::new() };
+        let list = ShardList { shards: &shards, gone: &BTreeSet::new(), before_start: None };
         let me = WorkerId::new("me").unwrap();
         let view = FleetView { me: &me, leases: &[], workers: &[], shards: Some(list), is_bootstrapped: false };
         let found = preview(&view, &limits);

@@ -6,7 +6,7 @@ use super::cleanup::has_started;
 use super::{FleetView, NoRow, Plan, PlanLimits, Reason, ShardList, Step};
 use crate::lease::{Checkpoint, Lease};
 use crate::seeded_bug::SeededBug;
-use crate::stream::{InitialPosition, Shard, ShardId};
+use crate::stream::{Shard, ShardId};
 
 /// What is known of a shard's relatives; made once a pass.
 struct Lineage<'a> {
@@ -20,9 +20,10 @@ struct Lineage<'a> {
 /// | the shard | then |
 /// |---|---|
 /// | a descendant has started | nothing: it was finished, and its row removed |
+/// | it was closed before the application began, or a descendant's row is at that beginning | nothing of it is to be read |
 /// | an ancestor with a row is unfinished | nothing: whoever ends it creates its children |
 /// | the nearest ancestors with rows are all finished | create at `TRIM_HORIZON`, whatever is configured (K10) |
-/// | first sync | create at the initial position (with `LATEST`: only if open) |
+/// | first sync | create at the initial position |
 /// | later, it has parents nobody knows, and an unfinished row covers its hash keys | nothing, until that one is gone |
 /// | later, it has parents | create at `TRIM_HORIZON`: part of a lineage whose middle was trimmed (beam#20563) |
 /// | later, it has none: its row was deleted by hand | create at the initial position, and say so |
@@ -43,20 +44,30 @@ pub fn missing_rows<'a>(view: &FleetView<'_>, list: &ShardList<'a>, limits: &Pla
     let mut missing: Vec<&Shard> = list.shards.iter().filter(|shard| !lineage.rows.contains_key(&shard.id)).collect();
     // Ids rise with creation time, so this puts parents first.
     missing.sort_by(|a, b| a.id.cmp(&b.id));
-    missing.into_iter().map(|shard| (shard, start_of(shard, &lineage, is_first_sync, limits))).collect()
+    missing
+        .into_iter()
+        .map(|shard| (shard, start_of(shard, &lineage, list.before_start, is_first_sync, limits)))
+        .collect()
 }
 
 fn start_of(
     shard: &Shard,
     lineage: &Lineage<'_>,
+    before_start: Option<&BTreeSet<ShardId>>,
     is_first_sync: bool,
     limits: &PlanLimits,
 ) -> Result<(Checkpoint, Reason), NoRow> {
-    if !shard.is_open()
-        && !SeededBug::ResurrectsFinishedShards.is_on()
-        && let Some(descendant) = lineage.started_descendant(shard)
-    {
-        return Err(NoRow::WasFinished { descendant: descendant.clone() });
+    if !shard.is_open() && !SeededBug::ResurrectsFinishedShards.is_on() {
+        if let Some(descendant) = lineage.started_descendant(shard) {
+            return Err(NoRow::WasFinished { descendant: descendant.clone() });
+        }
+        let is_before_start = match before_start {
+            Some(before_start) => before_start.contains(&shard.id),
+            None => lineage.has_descendant_at_start(shard),
+        };
+        if is_before_start {
+            return Err(NoRow::ClosedBeforeStart);
+        }
     }
     let ancestors = lineage.nearest_rows(shard);
     let initial = Checkpoint::initial(limits.initial_position);
@@ -72,8 +83,7 @@ fn start_of(
         };
     }
     if is_first_sync {
-        let is_wanted = limits.initial_position != InitialPosition::Latest || shard.is_open();
-        return if is_wanted { Ok((initial, Reason::NewShard)) } else { Err(NoRow::ClosedBeforeStart) };
+        return Ok((initial, Reason::NewShard));
     }
     if shard.parents.is_empty() {
         return Ok((initial, Reason::RowMissing));
@@ -124,6 +134,14 @@ impl<'a> Lineage<'a> {
     fn started_descendant(&self, shard: &Shard) -> Option<&'a ShardId> {
         let has_started = |id: &&ShardId| self.rows.get(*id).is_some_and(|lease| has_started(lease));
         self.descendants(shard).into_iter().find(has_started)
+    }
+
+    /// Whether a descendant has a row that is still at `LATEST` or `AT_TIMESTAMP`. Where nobody knows when the application
+    /// began, that is the evidence: rows are made parents first, and a finished one stays until its children have started,
+    /// so whoever made that row chose not to read what comes before it.
+    fn has_descendant_at_start(&self, shard: &Shard) -> bool {
+        let is_at_start = |lease: &Lease| matches!(lease.checkpoint, Checkpoint::Latest | Checkpoint::AtTimestamp);
+        self.descendants(shard).into_iter().any(|id| self.rows.get(id).is_some_and(|lease| is_at_start(lease)))
     }
 
     /// An unfinished row that covers some of the shard's hash keys: its records, or its descendants', come first.

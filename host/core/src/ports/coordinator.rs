@@ -1,5 +1,5 @@
 use super::{PortFuture, StoreError};
-use crate::fleet::{FleetRows, Incarnation, LeaderRow, StreamIdentity, StreamRow, WorkerRow};
+use crate::fleet::{ApplicationStart, FleetRows, Incarnation, LeaderRow, StreamIdentity, StreamRow, WorkerRow};
 use crate::lease::WorkerId;
 use crate::plugin::PluginDigest;
 use crate::rollout::Quarantined;
@@ -48,6 +48,10 @@ pub trait Coordinator: Send + Sync {
         seen: Option<&'a StreamRow>,
         next: &'a StreamRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>>;
+
+    /// Writes down where the application began, if nobody did. Never changes after that; a row of its own, so that hosts
+    /// that know nothing of it leave it alone.
+    fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>>;
 
     /// Writes down that a version is bad. Unconditional: whichever host's reason stands is as good.
     fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>>;

@@ -10,6 +10,16 @@ pub trait StreamReader: Send + Sync {
     /// Every shard, open and closed, all pages. Never a partial list: a page that fails fails the call.
     fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>>;
 
+    /// Shards that may hold records that arrived at `since_ms` or later, in milliseconds since the Unix epoch: all that
+    /// are open, and those that were closed since. It may name more, and never less.
+    fn list_shards_since(&self, _since_ms: u64) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
+        self.list_shards()
+    }
+
+    /// The stream's own time in milliseconds since the Unix epoch, the clock of arrival times: whatever is put from now on
+    /// arrives at this time or later. May be some seconds late. `None` if the stream does not tell its time.
+    fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>>;
+
     /// A fresh iterator.
     fn iterator<'a>(
         &'a self,

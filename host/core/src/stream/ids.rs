@@ -92,6 +92,11 @@ impl LeaseKey {
         Self(shard.0.clone())
     }
 
+    /// What the KCL's multi-stream mode puts before the shard id, `account:stream:epoch`; `None` for one stream's key.
+    pub fn stream_prefix(&self) -> Option<&str> {
+        self.0.rsplit_once(':').map(|(stream, _)| stream)
+    }
+
     /// The shard this key stands for: what follows the last `:`.
     pub fn shard_id(&self) -> ShardId {
         let id = self.0.rsplit(':').next().unwrap_or(&self.0);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardmill_core::fleet::StreamIdentity;
+use shardmill_core::fleet::{ApplicationStart, StreamIdentity};
 use shardmill_core::lease::{Checkpoint, LossReason};
 use shardmill_core::pipeline::{Ledger, Unwritten};
 use shardmill_core::ports::{
@@ -50,6 +50,8 @@ pub(crate) struct ConsumerPorts {
     pub(crate) freezer: Freezer,
     /// The stream whose checkpoints these are.
     pub(crate) identity: StreamIdentity,
+    /// Where the application began on it.
+    pub(crate) start: ApplicationStart,
     /// Told when the stream may be another one.
     pub(crate) doubts: Arc<Notify>,
     /// Which version each shard runs.
@@ -302,7 +304,7 @@ impl Consumer {
         self.buffer = Buffer::default();
         self.reader_task = JoinSet::new();
         // A finished lease is never granted; should it happen all the same, there is nothing to read.
-        let Some(from) = checkpoint.read_from(self.options.initial_position) else { return };
+        let Some(from) = checkpoint.read_from(&self.ports.start) else { return };
         let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
         let reader = ShardReader {
             reader: Arc::clone(&self.ports.reader),

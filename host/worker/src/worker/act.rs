@@ -254,6 +254,7 @@ impl Worker {
             versions: ports.versions.clone(),
             freezer: ports.freezer.clone(),
             identity: self.identity,
+            start: self.start,
             doubts: Arc::clone(&self.doubts),
             rollout: ports.rollout.view(),
         }

@@ -35,6 +35,8 @@ pub(super) struct Duties {
     would_fail_for_all: bool,
     /// How many listings in a row did not show a shard that has a row.
     missing: BTreeMap<ShardId, u32>,
+    /// Shards that were closed before the application began: they stay so.
+    before_start: BTreeSet<ShardId>,
     written: Option<Vec<Shard>>,
     holes: Vec<HashKeyRange>,
     hole_audits: u32,
@@ -44,6 +46,8 @@ pub(super) struct Duties {
 pub(super) struct Sync {
     pub(super) shards: Vec<Shard>,
     pub(super) gone: BTreeSet<ShardId>,
+    /// Shards that were closed before the application began, as far as they were asked about; `None` if that cannot be known.
+    pub(super) before_start: Option<BTreeSet<ShardId>>,
 }
 
 impl Worker {
@@ -126,7 +130,33 @@ impl Worker {
         self.share(&shards).await?;
         self.reap_workers().await?;
         self.audit(&shards, &gone);
-        Ok(Some(Sync { shards, gone }))
+        let before_start = (!self.start.found_leases).then(|| self.duties.before_start.clone());
+        Ok(Some(Sync { shards, gone, before_start }))
+    }
+
+    /// Finds out which shards were closed before the application began: nothing of them is to be read.
+    ///
+    /// Without it each closed shard is read from the beginning on, where it turns out to be empty: right, but slow, since
+    /// children wait for their parents.
+    pub(super) async fn look_before_start(&mut self, sync: &mut Sync) -> Result<(), PassError> {
+        let (Some(since_ms), Some(before_start)) = (self.start.since_ms(), &mut sync.before_start) else {
+            return Ok(());
+        };
+        match self.ports.reader.list_shards_since(since_ms).await {
+            Ok(since) => {
+                let since: BTreeSet<&ShardId> = since.iter().map(|shard| &shard.id).collect();
+                let before = sync.shards.iter().filter(|shard| !shard.is_open() && !since.contains(&shard.id));
+                before_start.extend(before.map(|shard| shard.id.clone()));
+                self.duties.before_start.clone_from(before_start);
+                Ok(())
+            }
+            // A time that is still to come, or a service that knows no such listing.
+            Err(ReadError::Refused { message }) => {
+                tracing::debug!(message, "kinesis does not tell which shards were closed before the start");
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Shards that have rows and are gone from Kinesis: missing in listings in a row, and unknown when asked for.

@@ -79,6 +79,7 @@ impl Worker {
 
     async fn list_leases(&mut self, now: Moment) -> Result<(), PassError> {
         let listing = self.ports.store.list().await?;
+        refuse_multi_stream(&listing)?;
         for bad in &listing.bad_rows {
             tracing::warn!(
                 key = bad.key,
@@ -193,6 +194,14 @@ impl Worker {
 fn late_workers(observer: &LeaseObserver, now: Moment) -> BTreeSet<WorkerId> {
     let is_late = |(row, silent): &(&WorkerRow, Duration)| *silent > row.lease_duration.mul_f64(0.45);
     observer.workers(now).filter(is_late).map(|(row, _)| row.worker.clone()).collect()
+}
+
+/// A table that a KCL keeps in multi-stream mode is none to take from: shards of two streams have the same ids.
+pub(super) fn refuse_multi_stream(listing: &LeaseListing) -> Result<(), PassError> {
+    match listing.leases.iter().find(|lease| lease.key.stream_prefix().is_some()) {
+        Some(lease) => Err(PassError::MultiStream(lease.key.clone())),
+        None => Ok(()),
+    }
 }
 
 /// A lease that was never started, and a parent of which has no row.

@@ -1,9 +1,10 @@
 //! One pass: look, lead, plan, act.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use shardmill_core::lease::Standing;
-use shardmill_core::plan::{FleetView, OVERDUE_LEASES, ObservedLease, Plan, PlanLimits, ShardList, Step, plan};
+use shardmill_core::plan::{FleetView, OVERDUE_LEASES, ObservedLease, Plan, PlanLimits, Reason, ShardList, Step, plan};
 use shardmill_core::seeded_bug::SeededBug;
 use tokio_util::sync::CancellationToken;
 
@@ -27,12 +28,16 @@ impl Worker {
             Ok::<_, PassError>((has_looked, sync))
         });
         let Some(looked) = looked.await else { return Ok(Duration::ZERO) };
-        let (has_looked, sync) = looked?;
+        let (has_looked, mut sync) = looked?;
         self.share_versions().await;
         let mut leases = self.observed_leases();
         if has_looked || sync.is_some() {
             let mut decided = self.decide(&leases, sync.as_ref());
-            if self.takes_orphans(&decided) && !SeededBug::TrustsStaleListing.is_on() {
+            if let Some(sync) = sync.as_mut().filter(|sync| starts_closed_shards(&decided, sync)) {
+                self.look_before_start(sync).await?;
+                decided = self.decide(&leases, Some(sync));
+            }
+            if self.needs_closer_look(&decided) && !SeededBug::TrustsStaleListing.is_on() {
                 self.look_closely().await?;
                 leases = self.observed_leases();
                 decided = self.decide(&leases, sync.as_ref());
@@ -60,12 +65,16 @@ impl Worker {
 
     fn decide(&self, leases: &[ObservedLease], sync: Option<&Sync>) -> Plan {
         let workers = self.observed_workers();
-        let shards = sync.map(|sync| ShardList { shards: &sync.shards, gone: &sync.gone });
+        let shards = sync.map(|sync| ShardList {
+            shards: &sync.shards,
+            gone: &sync.gone,
+            before_start: sync.before_start.as_ref(),
+        });
         let is_bootstrapped = self.observed.fleet.is_bootstrapped();
         let view = FleetView { me: &self.options.worker, leases, workers: &workers, shards, is_bootstrapped };
         let settings = &self.options.leases;
         let limits = PlanLimits {
-            initial_position: self.options.initial_position,
+            initial_position: self.start.position,
             max_leases: settings.max_leases,
             balance: settings.balance,
             shared_with_kcl: self.renews_rows(),
@@ -74,13 +83,16 @@ impl Worker {
         plan(&view, &limits)
     }
 
-    /// Whether a child that was never started is to be taken though a parent of it has no row in the listing: the parent
-    /// may be finished and removed, or the listing may be stale.
-    fn takes_orphans(&self, decided: &Plan) -> bool {
+    /// Whether a listing that is stale could do harm.
+    ///
+    /// A child that was never started is to be taken though a parent of it has no row in the listing: the parent may be
+    /// finished and removed, or not listed. Or a row is to be made because others are missing.
+    fn needs_closer_look(&self, decided: &Plan) -> bool {
         let listed = self.listed_shards();
         decided.steps.iter().any(|step| match step {
             Step::Take { seen, .. } => is_orphan(seen, &listed),
-            Step::Create { .. } | Step::Delete { .. } | Step::Claim { .. } | Step::HandOver { .. } => false,
+            Step::Create { reason, .. } => matches!(reason, Reason::RowMissing | Reason::LineageTrimmed),
+            Step::Delete { .. } | Step::Claim { .. } | Step::HandOver { .. } => false,
         })
     }
 
@@ -120,4 +132,13 @@ impl Worker {
             Err(error) => tracing::debug!(%error, "the bulletin could not be raised, others will look later"),
         }
     }
+}
+
+/// Whether rows are to be made for closed shards, all of whose records may be older than the application's beginning.
+fn starts_closed_shards(decided: &Plan, sync: &Sync) -> bool {
+    let closed: BTreeSet<_> = sync.shards.iter().filter(|shard| !shard.is_open()).map(|shard| &shard.id).collect();
+    decided.steps.iter().any(|step| match step {
+        Step::Create { lease, .. } => closed.contains(&lease.key.shard_id()),
+        Step::Delete { .. } | Step::Take { .. } | Step::Claim { .. } | Step::HandOver { .. } => false,
+    })
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use shardmill_core::fleet::{StreamRow, StreamVerdict, WorkerRow};
+use shardmill_core::fleet::{ApplicationStart, FleetRows, StreamRow, StreamVerdict, WorkerRow};
 use shardmill_core::ports::{Raced, StoreError};
 use shardmill_core::seeded_bug::SeededBug;
+use shardmill_core::stream::LeaseKey;
 use tokio_util::sync::CancellationToken;
 
+use super::look::refuse_multi_stream;
 use super::{PassError, Worker, WorkerError};
 use crate::heart::Heart;
 
@@ -25,6 +27,7 @@ impl Worker {
             match prepared {
                 Ok(()) => break,
                 Err(StartError::Never(error)) => return Err(error),
+                Err(StartError::NotYet(PassError::MultiStream(key))) => return Err(self.multi_stream(key)),
                 Err(StartError::NotYet(error)) => {
                     failures += 1;
                     self.pass_failed(&error, failures);
@@ -57,7 +60,7 @@ impl Worker {
         };
         self.identity = identity;
         let fleet = self.ports.coordinator.fleet().await?;
-        self.agree_on_stream(fleet.stream.as_ref()).await?;
+        self.agree_on_stream(&fleet).await?;
         // A host that has nothing fit to run must hold no lease: others would be kept from the shard.
         if let Some(entry) = self.blocked(&fleet) {
             return Err(StartError::NotYet(PassError::Quarantined(Box::new(entry))));
@@ -66,29 +69,81 @@ impl Worker {
         Ok(())
     }
 
-    /// Compares the stream with the one that the checkpoints belong to; writes it down if nobody did.
-    async fn agree_on_stream(&self, row: Option<&StreamRow>) -> Result<(), StartError> {
-        match StreamRow::judge(row, &self.options.stream, self.identity) {
-            StreamVerdict::Same => Ok(()),
-            _ if SeededBug::IgnoresStreamIdentity.is_on() && row.is_some() => Ok(()),
-            StreamVerdict::Unknown => {
-                let has_leases = !self.ports.store.list().await?.leases.is_empty();
-                let row = StreamRow::first(self.options.stream.clone(), self.identity, has_leases);
-                match self.ports.coordinator.write_stream(None, &row).await? {
-                    Raced::Applied => Ok(()),
-                    // Another host wrote it: look again.
-                    Raced::Lost => Err(StartError::NotYet(PassError::Store(StoreError::Unknown {
-                        message: "another host starts at the same time".to_owned(),
-                    }))),
-                }
-            }
-            StreamVerdict::OtherName => Err(StartError::Never(WorkerError::OtherStream {
+    /// Compares the stream with the one that the checkpoints belong to; writes down what nobody did.
+    async fn agree_on_stream(&mut self, fleet: &FleetRows) -> Result<(), StartError> {
+        let row = fleet.stream.as_ref();
+        let verdict = StreamRow::judge(row, &self.options.stream, self.identity);
+        let is_ignored = SeededBug::IgnoresStreamIdentity.is_on() && row.is_some();
+        match verdict {
+            StreamVerdict::OtherName if !is_ignored => Err(StartError::Never(WorkerError::OtherStream {
                 application: self.options.application.clone(),
                 ours: self.options.stream.clone(),
                 theirs: row.map_or_else(|| self.options.stream.clone(), |row| row.name.clone()),
             })),
-            StreamVerdict::Recreated => Err(StartError::Never(self.recreated())),
+            StreamVerdict::Recreated if !is_ignored => Err(StartError::Never(self.recreated())),
+            StreamVerdict::Same | StreamVerdict::OtherName | StreamVerdict::Recreated => {
+                self.agree_on_start(fleet.start).await
+            }
+            StreamVerdict::Unknown => {
+                self.agree_on_start(fleet.start).await?;
+                let has_leases = !self.ports.store.list().await?.leases.is_empty();
+                let row = StreamRow::first(self.options.stream.clone(), self.identity, has_leases);
+                wrote_first(self.ports.coordinator.write_stream(None, &row).await?)
+            }
         }
+    }
+
+    /// Takes up where the application began; writes it down if nobody did, which is before any lease is made or taken.
+    async fn agree_on_start(&mut self, written: Option<ApplicationStart>) -> Result<(), StartError> {
+        let Some(start) = written else {
+            // In this order: what is put after the leases were looked at arrives after the moment that is kept.
+            let looked_at_ms = self.first_moment().await?;
+            let listing = self.ports.store.list_consistently().await?;
+            refuse_multi_stream(&listing)?;
+            let found_leases = !listing.leases.is_empty();
+            let start = ApplicationStart { position: self.options.initial_position, looked_at_ms, found_leases };
+            wrote_first(self.ports.coordinator.write_start(&start).await?)?;
+            tracing::info!(application = self.options.application, %start, "the application begins");
+            self.keep_start(start);
+            return Ok(());
+        };
+        let configured = self.options.initial_position;
+        if let Some(kept) = start.kept_instead_of(configured).filter(|_| start != self.start) {
+            tracing::warn!(
+                application = self.options.application,
+                %configured,
+                %kept,
+                "initial-position is not what the application began with, which is kept; to begin elsewhere, name another \
+                 application"
+            );
+        }
+        self.keep_start(start);
+        Ok(())
+    }
+
+    fn keep_start(&mut self, start: ApplicationStart) {
+        self.start = start;
+        self.status.update(|status| status.starts_at = Some(start.to_string()));
+    }
+
+    /// The time of this run's first look, whatever has to be tried again after it.
+    async fn first_moment(&mut self) -> Result<u64, StartError> {
+        if let Some(first_look_ms) = self.first_look_ms {
+            return Ok(first_look_ms);
+        }
+        let stream_ms = self.ports.reader.now_ms().await.map_err(|error| StartError::NotYet(error.into()))?;
+        if stream_ms.is_none() {
+            tracing::warn!(
+                "kinesis' replies bear no date: the application begins by this host's clock, some seconds early"
+            );
+        }
+        let moment = ApplicationStart::moment(stream_ms, self.ports.clock.wall_ms());
+        self.first_look_ms = Some(moment);
+        Ok(moment)
+    }
+
+    pub(super) fn multi_stream(&self, key: LeaseKey) -> WorkerError {
+        WorkerError::MultiStream { application: self.options.application.clone(), key }
     }
 
     pub(super) fn recreated(&self) -> WorkerError {
@@ -141,6 +196,22 @@ impl Worker {
             // Still the same, or nobody knows: the readers ask again.
             Ok(Some(_)) | Err(_) => Ok(()),
         }
+    }
+}
+
+/// Of a row that is written once: if another host was faster, or an earlier try of this one, its row is to be looked at.
+fn wrote_first(raced: Raced) -> Result<(), StartError> {
+    match raced {
+        Raced::Applied => Ok(()),
+        Raced::Lost => Err(StartError::NotYet(PassError::Store(StoreError::Unknown {
+            message: "another host starts at the same time".to_owned(),
+        }))),
+    }
+}
+
+impl From<PassError> for StartError {
+    fn from(error: PassError) -> Self {
+        Self::NotYet(error)
     }
 }
 

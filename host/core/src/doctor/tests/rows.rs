@@ -26,7 +26,7 @@ fn rows_that_need_a_word_get_one() {
             "one stream of a multi-stream KCL",
             own(vec![keyed("1:s:2:s-0", &low()), keyed("1:s:2:s-1", &high())]),
             Mode::Own,
-            vec![(Warning, Topic::MultiStreamKeys)],
+            vec![(MendFirst, Topic::MultiStreamKeys)],
         ),
         (
             "two streams in one table",
@@ -38,7 +38,7 @@ fn rows_that_need_a_word_get_one() {
             "single-stream, then multi-stream",
             own(vec![keyed("1:s:2:s-0", &low()), lease(&low(), None), lease(&high(), None)]),
             Mode::Own,
-            vec![(MendFirst, Topic::SameShardTwice), (Warning, Topic::MultiStreamKeys)],
+            vec![(MendFirst, Topic::MultiStreamKeys), (MendFirst, Topic::SameShardTwice)],
         ),
         (
             "a stuck hand-off",
@@ -91,4 +91,18 @@ fn tables_that_cannot_be_used_now_and_holes_are_told() {
             vec![],
         ),
     ]);
+}
+
+#[test]
+fn where_the_application_starts_is_told_and_what_latest_means_before_it_has_begun() {
+    let at_latest =
+        || change(lease(&shard("s-0", &[], 0, u128::MAX), None), |lease| lease.checkpoint = Checkpoint::Latest);
+    let mut begun = table(vec![at_latest()]);
+    begun.fleet.start =
+        Some(ApplicationStart { position: InitialPosition::Latest, looked_at_ms: 1_000, found_leases: false });
+    let told = |table| diagnose(&facts(table)).findings.pop().unwrap();
+    let (before, after) = (told(table(vec![at_latest()])), told(begun));
+    assert_eq!((before.severity, before.topic), (Note, Topic::Start));
+    assert_eq!(before.what, "1 lease (s-0) at LATEST, with nothing checkpointed");
+    assert_eq!(after.what, "the application starts at 1970-01-01T00:00:01Z (latest when the application began)");
 }

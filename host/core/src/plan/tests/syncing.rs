@@ -12,8 +12,15 @@ fn sync_with_gone(
     limits: &PlanLimits,
 ) -> Plan {
     let gone: BTreeSet<_> = gone.iter().map(|n| id(*n)).collect();
-    let list = ShardList { shards, gone: &gone };
+    let list = ShardList { shards, gone: &gone, before_start: None };
     plan(&FleetView { me: &worker("me"), leases, workers: &[], shards: Some(list), is_bootstrapped }, limits)
+}
+
+/// With Kinesis' word on which shards were closed before the application began.
+fn sync_since(leases: &[ObservedLease], shards: &[Shard], before: &[u32], is_bootstrapped: bool) -> Plan {
+    let before: BTreeSet<_> = before.iter().map(|n| id(*n)).collect();
+    let list = ShardList { shards, gone: &BTreeSet::new(), before_start: Some(&before) };
+    plan(&FleetView { me: &worker("me"), leases, workers: &[], shards: Some(list), is_bootstrapped }, &LATEST)
 }
 
 fn created(plan: &Plan) -> Vec<(ShardId, Checkpoint)> {
@@ -54,11 +61,40 @@ fn a_first_sync_that_was_cut_short_is_completed_as_it_began() {
 }
 
 #[test]
-fn latest_starts_with_open_shards_only_and_timestamp_with_all() {
-    let shards = [closed(1, &[]), shard(2, &[1])];
-    assert_eq!(created(&sync(&[], &shards, false, &LATEST)), [(id(2), Checkpoint::Latest)]);
-    let time = PlanLimits { initial_position: InitialPosition::AtTimestamp(7), ..LIMITS };
-    assert_eq!(created(&sync(&[], &shards, false, &time)).len(), 2);
+fn a_start_at_a_moment_leaves_out_what_was_closed_before_and_nothing_that_was_closed_since() {
+    let shards = [closed(1, &[]), closed(2, &[1]), shard(3, &[2])];
+    let at_start = |n| (id(n), Checkpoint::Latest);
+    assert_eq!(created(&sync_since(&[], &shards, &[1, 2], false)), [at_start(3)]);
+    assert_eq!(created(&sync_since(&[], &shards, &[1], false)), [at_start(2), at_start(3)]);
+    // A row that a first sync made, and its child's that is still to be made.
+    let begun = [lease(&shards[1], Checkpoint::Latest)];
+    assert_eq!(created(&sync_since(&begun, &shards, &[1], false)), [at_start(3)]);
+}
+
+#[test]
+fn closed_ancestors_that_the_application_chose_not_to_read_get_no_rows_in_later_syncs() {
+    let shards = [closed(1, &[]), closed(2, &[1]), shard(3, &[2])];
+    for sentinel in [Checkpoint::Latest, Checkpoint::AtTimestamp] {
+        let quiet = [lease(&shards[2], sentinel)];
+        let time = PlanLimits { initial_position: InitialPosition::AtTimestamp(7), ..LIMITS };
+        for limits in [LATEST, time, LIMITS] {
+            for is_bootstrapped in [true, false] {
+                assert_eq!(created(&sync(&quiet, &shards, is_bootstrapped, &limits)), [], "{limits:?}");
+            }
+        }
+    }
+    // Where Kinesis says when they were closed, that counts, and not what rows are there.
+    let quiet = [lease(&shards[2], Checkpoint::Latest)];
+    assert_eq!(created(&sync_since(&quiet, &shards, &[1, 2], true)), []);
+    assert_eq!(created(&sync_since(&quiet, &shards, &[1], true)).len(), 1, "its row was deleted by hand");
+}
+
+#[test]
+fn no_parent_of_a_merge_is_read_whose_child_was_chosen_to_start_at_the_tip() {
+    // 1 and 2 were merged into 3, which was split into 4 and 5; only 4 is quiet.
+    let shards = [closed(1, &[]), closed(2, &[]), closed(3, &[1, 2]), shard(4, &[3]), shard(5, &[3])];
+    let leases = [lease(&shards[3], Checkpoint::Latest), lease(&shards[4], numeric("5"))];
+    assert_eq!(created(&sync(&leases, &shards, true, &LATEST)), []);
 }
 
 #[test]

@@ -116,15 +116,6 @@ impl Place {
         self.heard.is_none_or(|(at, was_at_tip)| may_be_trimmed(was_at_tip, now.since(at)))
     }
 
-    /// Once a LATEST iterator was made, "latest" is that moment: asking for LATEST again after a failure would skip what
-    /// arrived in between. Some seconds early, since this host's clock may be ahead; nothing was delivered before.
-    pub(super) fn pin_latest(&mut self, asked_at_ms: u64) {
-        const CLOCK_ERROR_MS: u64 = 5_000;
-        if self.from == ReadFrom::Latest {
-            self.from = ReadFrom::AtTimestamp(asked_at_ms.saturating_sub(CLOCK_ERROR_MS));
-        }
-    }
-
     /// Drops what was fetched or settled before; refuses a reply whose records are out of order, which is then read
     /// again from the last good record. Also tells what was dropped, and what is missing.
     pub(super) fn accept(&mut self, mut arrival: Arrival, now: Moment) -> Result<Accepted, ReadError> {

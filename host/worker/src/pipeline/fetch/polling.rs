@@ -82,11 +82,9 @@ impl ShardReader {
             place.is_stream_in_doubt = false;
         }
         if place.iterator.is_none() {
-            let asked_at_ms = self.clock.wall_ms();
             let resume = place.poll_from(self.clock.now());
             place.iterator = Some(self.reader.iterator(&self.shard, &resume.from).await?);
             place.resumed(resume);
-            place.pin_latest(asked_at_ms);
         }
         let Some(iterator) = &place.iterator else { return Err(ReadError::ExpiredIterator) };
         let fetched = self.reader.fetch(iterator, self.options.reads.records_per_call).await;

@@ -70,11 +70,9 @@ impl ShardReader {
             self.verify_stream().await.map_err(as_subscribe_error)?;
             place.is_stream_in_doubt = false;
         }
-        let asked_at_ms = self.clock.wall_ms();
         let resume = place.subscribe_from(self.clock.now());
         let subscription = fan_out.subscriptions.subscribe(consumer, &self.shard, &resume.from).await?;
         place.resumed(resume);
-        place.pin_latest(asked_at_ms);
         Ok(subscription)
     }
 
