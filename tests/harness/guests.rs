@@ -32,7 +32,8 @@ pub fn versioned(version: usize) -> Vec<u8> {
     overwritten(guest("versioned"), "VERSION-000000", &format!("VERSION-{version:06}"))
 }
 
-/// The guest `conduct` with its version set, and how it behaves: `good`, `trap`, `slow`, `leak` or `rare`.
+/// The guest `conduct` with its version set, and how it behaves: `good`, `trap`, `slow`, `leak`,
+/// `rare` or `hold`.
 ///
 /// # Panics
 ///

@@ -2,7 +2,7 @@
 //!
 //! `SHARDMILL_FLIGHTS=flights.ndjson.gz` runs them on another file than the slice in the repository, and then
 //! `SHARDMILL_AGGREGATES` has to name the same in aggregates (`tests/kpl/aggregate.py` makes them);
-//! `SHARDMILL_KILLS` and `SHARDMILL_SWAPS` set how often hosts are killed and files replaced, `SHARDMILL_POISONED` how
+//! `SHARDMILL_KILLS`, `SHARDMILL_SWAPS` and `SHARDMILL_STARTS` set how often hosts are killed, files replaced, and starts tried, `SHARDMILL_POISONED` how
 //! many records the stream with poison in it gets.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -29,6 +29,7 @@ mod removal;
 mod rollout;
 mod several;
 mod sinks;
+mod start_position;
 mod state;
 mod swaps;
 mod trial;

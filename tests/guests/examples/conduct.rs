@@ -1,10 +1,10 @@
 //! Emits one JSON line a record, as `versioned` does, and behaves well or badly as a second constant says, which tests
 //! overwrite in the compiled file, too: `good`; `trap` at the first batch; `slow`, ten times; `leak`; `rare`, which rejects
-//! about one record in a thousand.
+//! about one record in a thousand; `hold`, which holds all back until the shard ends.
 
 use std::hint::black_box;
 
-use shardmill_processor::{Batch, Context, Error, Outcome, Processor, config, emit};
+use shardmill_processor::{Batch, CloseReason, Commit, Context, Error, Outcome, Processor, config, emit};
 
 /// Overwritten by tests; read through a black box, or the compiler would fold them.
 static VERSION: &str = "VERSION-000000";
@@ -21,6 +21,8 @@ struct Conduct {
     shard: String,
     destination: String,
     leaked: Vec<Vec<u8>>,
+    /// Keys and lines.
+    held: Vec<(String, String)>,
 }
 
 /// FNV-1a.
@@ -31,7 +33,7 @@ fn hash(data: &[u8]) -> u64 {
 impl Processor for Conduct {
     fn init(context: Context) -> Result<Self, Error> {
         let destination = config::get("destination").unwrap_or_else(|| "stdout".to_owned());
-        Ok(Self { shard: context.shard, destination, leaked: Vec::new() })
+        Ok(Self { shard: context.shard, destination, leaked: Vec::new(), held: Vec::new() })
     }
 
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
@@ -49,12 +51,26 @@ impl Processor for Conduct {
             }
             let (shard, sequence) = (&self.shard, &record.sequence_number);
             let line = format!(r#"{{"shard":"{shard}","sequence_number":"{sequence}","version":"{version}"}}"#);
+            if conduct.ends_with("hold") {
+                self.held.push((record.partition_key.clone(), line));
+                continue;
+            }
             emit(&self.destination, &record.partition_key, line.as_bytes())?;
+        }
+        if !self.held.is_empty() {
+            outcome.commit = Commit::Nothing;
         }
         for _ in &batch.records {
             (0..STEPS * times).for_each(|step| _ = black_box(step));
         }
         Ok(outcome)
+    }
+
+    fn close(&mut self, reason: CloseReason) -> Result<(), Error> {
+        if matches!(reason, CloseReason::ShardEnded) {
+            self.held.iter().try_for_each(|(key, line)| emit(&self.destination, key, line.as_bytes()))?;
+        }
+        Ok(())
     }
 }
 

@@ -111,7 +111,7 @@ mod tests {
             overdue_after: Duration::from_secs(30),
         };
         let me = WorkerId::new("me").unwrap();
-        let list = ShardList { shards: &shards, gone: &gone };
+        let list = ShardList { shards: &shards, gone: &gone, before_start: None };
         let view = FleetView { me: &me, leases: &leases, workers: &[], shards: Some(list), is_bootstrapped: true };
         let found = preview(&view, &limits);
         let steps: Vec<_> = found.now.steps.iter().map(|step| (step.verb(), step.key().shard_id())).collect();
