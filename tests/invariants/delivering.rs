@@ -61,22 +61,21 @@ fn started(world: &World, (grant, delivery): (&Grant, &Delivery), limits: &Limit
         report.add_all(Invariant::S6, unended_parent(world, grant, shard));
     }
     let is_by_key = limits.policy.by_key;
-    let is_rewind = grant.is_rewind(delivery);
     let broken = out_of_order(grant, delivery)
         .or_else(|| {
             if is_by_key {
                 return lanes::passes_pending(grant, shard, delivery);
             }
-            passes_pending(grant, delivery, is_rewind)
+            passes_pending(grant, delivery)
         })
         .or_else(|| before_start(grant, delivery))
         .or_else(|| given_up(grant, delivery, limits))
-        .or_else(|| repeat(grant, shard, delivery, is_rewind))
+        .or_else(|| repeat(grant, shard, delivery))
         .or_else(|| {
             if is_by_key {
                 return lanes::left_out(grant, shard, delivery);
             }
-            left_out(grant, shard, delivery, is_rewind)
+            left_out(grant, shard, delivery)
         });
     if let Some((invariant, what)) = broken {
         report
@@ -132,8 +131,8 @@ fn out_of_order(grant: &Grant, delivery: &Delivery) -> Broken {
 }
 
 /// S7: nothing else goes out while something waits for its next attempt.
-fn passes_pending(grant: &Grant, delivery: &Delivery, is_rewind: bool) -> Broken {
-    if grant.pending.is_empty() || is_rewind {
+fn passes_pending(grant: &Grant, delivery: &Delivery) -> Broken {
+    if grant.pending.is_empty() {
         return None;
     }
     let newcomer = delivery.places.iter().find(|place| !grant.pending.contains(place))?;
@@ -156,9 +155,9 @@ fn given_up(grant: &Grant, delivery: &Delivery, limits: &Limits) -> Broken {
 }
 
 /// S9: within a grant only what failed is repeated, and says so; after a lease was given back nothing is.
-fn repeat(grant: &Grant, shard: &Shard, delivery: &Delivery, is_rewind: bool) -> Broken {
-    let is_handled = |place: &&Place| grant.handled.contains_key(*place) && !grant.may_repeat(delivery, place);
-    if let (Some(place), false) = (delivery.places.iter().find(is_handled), is_rewind) {
+fn repeat(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
+    let is_handled = |place: &&Place| grant.handled.contains_key(*place) && !grant.may_repeat(place);
+    if let Some(place) = delivery.places.iter().find(is_handled) {
         return Some((Invariant::S9, format!("{place:?} was handled in this grant")));
     }
     let attempt = grant.failures.attempt(&delivery.places);
@@ -171,16 +170,11 @@ fn repeat(grant: &Grant, shard: &Shard, delivery: &Delivery, is_rewind: bool) ->
 }
 
 /// S8, or S7 if it was tried before: a record that this grant passes over.
-fn left_out(grant: &Grant, shard: &Shard, delivery: &Delivery, is_rewind: bool) -> Broken {
-    let (first, last) = (delivery.places.first()?, delivery.places.last()?);
-    let first = Checkpoint::At(first.clone());
-    let from = if is_rewind { first.min(grant.frontier()) } else { grant.frontier() };
+fn left_out(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
+    let last = delivery.places.last()?;
     let batch: BTreeSet<&Place> = delivery.places.iter().collect();
-    let comes_again = |place: &Place| is_rewind && Some(place) >= delivery.places.first();
-    let is_handled =
-        |place: &Place| grant.failures.is_given_up(place) || (grant.handled.contains_key(place) && !comes_again(place));
-    let place =
-        shard.due(&from, &Checkpoint::At(last.clone())).find(|place| !batch.contains(place) && !is_handled(place))?;
-    let invariant = if grant.pending.contains(place) && !is_rewind { Invariant::S7 } else { Invariant::S8 };
+    let mut due = shard.due(&grant.frontier(), &Checkpoint::At(last.clone()));
+    let place = due.find(|place| !batch.contains(place) && !grant.is_done_with(place))?;
+    let invariant = if grant.pending.contains(place) { Invariant::S7 } else { Invariant::S8 };
     Some((invariant, format!("{place:?} was left out")))
 }

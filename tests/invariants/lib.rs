@@ -75,6 +75,7 @@ fn judge<'a>(history: impl Iterator<Item = &'a Event>, limits: &Limits) -> Vec<V
     let (mut liveness, mut progress, mut pace) = (Liveness::new(limits), Progress::default(), Pace::default());
     for event in history {
         report.now = event.at;
+        world.meet(event);
         writing::judge(&world, event, &mut report);
         settling::judge(&world, event, &mut report);
         giving_up::judge(&world, event, limits, &mut report);

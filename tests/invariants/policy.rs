@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::history::{Delivery, Micros, Outcome, Place};
+use crate::history::{Checkpoint, Delivery, Micros, Outcome, Place};
 
 /// Kinesis tells when a record arrived approximately.
 const ARRIVAL_ERROR: Micros = 1_000_000;
@@ -81,6 +81,15 @@ impl Failures {
 
     pub(crate) fn is_given_up(&self, place: &Place) -> bool {
         self.given_up.contains_key(place)
+    }
+
+    pub(crate) fn given_up_above(&self, from: &Checkpoint) -> BTreeSet<Place> {
+        let above = |place: &&Place| Checkpoint::At((*place).clone()) > *from;
+        self.given_up.keys().filter(above).cloned().collect()
+    }
+
+    pub(crate) fn last_given_up_before(&self, place: &Place) -> Option<&Place> {
+        self.given_up.range::<Place, _>(..place).next_back().map(|(place, _)| place)
     }
 
     pub(crate) fn was_given_up_by(&self, place: &Place, at: Micros) -> bool {

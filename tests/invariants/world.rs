@@ -104,6 +104,15 @@ impl World {
         self.stream.shards.get(&(grant.generation, grant.key.shard.clone()))
     }
 
+    /// Before anything is judged: what `event` says of the time before it.
+    pub(crate) fn meet(&mut self, event: &Event) {
+        if let What::DeliveryStarted(delivery) = &event.what
+            && let Some(grant) = self.grants.get_mut(&GrantKey::of(delivery))
+        {
+            grant.meets(delivery);
+        }
+    }
+
     pub(crate) fn apply(&mut self, event: &Event) {
         match &event.what {
             What::Produced { shard, at, key, arrived_at } => {
@@ -137,7 +146,6 @@ impl World {
                 let key = GrantKey { host: host.clone(), shard: shard.clone(), epoch: *epoch };
                 if let Some(grant) = self.grants.get_mut(&key) {
                     grant.saved.get_or_insert_default();
-                    grant.instance_replaced();
                 }
             }
             What::Heartbeat(_)

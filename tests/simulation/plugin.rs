@@ -46,6 +46,8 @@ pub struct HostPlace {
 }
 
 struct Instance {
+    /// Which of all instances of the run it is.
+    number: u64,
     place: HostPlace,
     digest: String,
     version: u64,
@@ -109,27 +111,20 @@ impl ProcessorFactory for SimulatedPlugin {
                 return Err(ProcessorError::Reported { message: "this version does not start".to_owned() });
             }
             let (place, digest, version) = (self.place.clone(), self.digest.as_str().to_owned(), self.version);
+            let number = place.world.next_delivery();
             let state = String::from_utf8(state.unwrap_or_default().to_vec()).expect("as written");
             let counted = self.keeps_state.then(|| state.lines().map(str::to_owned).collect::<Vec<_>>());
             if let Some(lines) = &counted {
                 let (host, shard, epoch) = (place.host.clone(), context.shard.to_string(), context.epoch.0);
-                let counted = lines.iter().map(|line| place_in(line)).collect();
+                let named = |line: &String| place.world.named(line.parse().expect("as written"));
+                let counted = lines.iter().map(named).collect();
                 place.world.note(What::StateLoaded { host, shard, epoch, counted });
             }
-            let instance: Box<dyn RecordProcessor> = Box::new(Instance { place, digest, version, context, counted });
+            let instance: Box<dyn RecordProcessor> =
+                Box::new(Instance { number, place, digest, version, context, counted });
             Ok(instance)
         })
     }
-}
-
-/// How a record is written in a state.
-fn line_of(position: &Position) -> String {
-    format!("{} {}", position.sequence.as_str(), position.sub_sequence)
-}
-
-fn place_in(line: &str) -> Place {
-    let (sequence, sub) = line.split_once(' ').expect("as written");
-    Place { sub: sub.parse().expect("as written"), ..Place::plain(sequence) }
 }
 
 fn place_of(position: &Position) -> Place {
@@ -147,6 +142,7 @@ impl Instance {
             epoch: self.context.epoch.0,
             places: batch.records.iter().map(|record| place_of(&record.position)).collect(),
             digest: self.digest.clone(),
+            instance: self.number,
             attempt: batch.attempt,
             local_at: machine.local_micros(),
         }));
@@ -294,7 +290,8 @@ impl RecordProcessor for Instance {
             drop(running);
             if let Some(counted) = &mut self.counted {
                 let handled = batch.records.iter().map(|record| &record.position);
-                counted.extend(handled.filter(|position| !failed.contains(&place_of(position))).map(line_of));
+                let places = handled.map(place_of).filter(|place| !failed.contains(place));
+                counted.extend(places.map(|place| self.place.world.name(&place).to_string()));
             }
             Ok(Processed { outcome, emitted: Vec::new() })
         })

@@ -36,6 +36,9 @@ struct Record {
     deliveries: u64,
     requests: u64,
     is_cured: bool,
+    /// Records that were named, by their names.
+    named: Vec<Place>,
+    names: BTreeMap<Place, usize>,
     /// How often each record that fails at first has been seen.
     failed: BTreeMap<(String, Place), u32>,
 }
@@ -51,6 +54,8 @@ impl World {
             deliveries: 0,
             requests: 0,
             is_cured: false,
+            named: Vec::new(),
+            names: BTreeMap::new(),
             failed: BTreeMap::new(),
         };
         Arc::new(Self {
@@ -126,7 +131,24 @@ impl World {
         *count
     }
 
-    /// A number that no delivery had before.
+    /// A short name of a record: a state that lists all of a shard's must fit in an item of DynamoDB.
+    pub fn name(&self, place: &Place) -> usize {
+        let mut record = lock(&self.record);
+        if let Some(name) = record.names.get(place) {
+            return *name;
+        }
+        let name = record.named.len();
+        record.named.push(place.clone());
+        record.names.insert(place.clone(), name);
+        name
+    }
+
+    /// The record of that name.
+    pub fn named(&self, name: usize) -> Place {
+        lock(&self.record).named[name].clone()
+    }
+
+    /// A number that no delivery and no instance had before.
     pub fn next_delivery(&self) -> u64 {
         let mut record = lock(&self.record);
         record.deliveries += 1;

@@ -18,6 +18,9 @@ pub struct Delivery {
     pub places: Vec<Place>,
     /// The plugin's version.
     pub digest: String,
+    /// Which instance of it, by a number that no other has in the history. An instance that another one replaced gets
+    /// nothing more, and what it held back goes to the other one.
+    pub instance: u64,
     /// 1 for the first.
     pub attempt: u32,
     /// When, by the host's own suspend-aware clock.

@@ -111,6 +111,7 @@ impl Recorder {
             epoch: epoch.into(),
             places: vec![place(record)],
             digest: "v1".to_owned(),
+            instance: 1,
             attempt: 1,
             local_at: self.now + STEP,
         }));

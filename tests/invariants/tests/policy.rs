@@ -6,7 +6,7 @@ use crate::history::{GivenUp, Outcome, What};
 use crate::policy::{Cause, GiveUp, Policy};
 
 /// Host `a` reads four records under `policy`; the keys of 1 and 3 are the same, those of 2 and 4 are their own.
-fn under(policy: Policy) -> Story {
+pub(super) fn under(policy: Policy) -> Story {
     let mut story = Story::new();
     for (number, key) in [(1, "odd"), (2, "two"), (3, "odd"), (4, "four")] {
         story =
@@ -16,16 +16,16 @@ fn under(policy: Policy) -> Story {
     story.create("p").take("a", "p")
 }
 
-fn skip(attempts: u32) -> Policy {
+pub(super) fn skip(attempts: u32) -> Policy {
     Policy { attempts: Some(attempts), then: Some(GiveUp::Skip), ..Policy::default() }
 }
 
-fn by_key() -> Policy {
+pub(super) fn by_key() -> Policy {
     Policy { by_key: true, ..Policy::default() }
 }
 
 impl Story {
-    fn fails(self, numbers: &[u64], attempt: u32) -> Self {
+    pub(super) fn fails(self, numbers: &[u64], attempt: u32) -> Self {
         self.start("a", "p", numbers, attempt, "v1").ended(Outcome::Error, &[])
     }
 
@@ -37,7 +37,7 @@ impl Story {
         self.push(What::GivenUp(GivenUp { shard: "p".to_owned(), epoch: 1, at: place(number), how, cause }))
     }
 
-    fn skipped(self, number: u64) -> Self {
+    pub(super) fn skipped(self, number: u64) -> Self {
         self.given_up(number, GiveUp::Skip, Cause::Attempts)
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Story {
     pub(super) rows: BTreeMap<String, Row>,
     epochs: BTreeMap<(String, String), u64>,
     ids: u64,
+    /// The instance and the version that got the last delivery.
+    instance: (u64, String),
 }
 
 pub(super) fn place(number: u64) -> Place {
@@ -46,6 +48,7 @@ impl Story {
             rows: BTreeMap::new(),
             epochs: BTreeMap::new(),
             ids: 0,
+            instance: (0, String::new()),
         };
         story.created(1);
         story.host("a", HostChange::Started).host("b", HostChange::Started)
@@ -255,6 +258,10 @@ impl Story {
     /// Starts a delivery, whose id is then [`Story::last_id`].
     pub(super) fn start(mut self, host: &str, shard: &str, numbers: &[u64], attempt: u32, digest: &str) -> Self {
         self.ids += 1;
+        if self.instance.1 != digest {
+            self = self.reborn();
+            self.instance.1 = digest.to_owned();
+        }
         let epoch = self.epochs.get(&(host.to_owned(), shard.to_owned())).copied().unwrap_or_default();
         let delivery = Delivery {
             id: self.ids,
@@ -263,14 +270,24 @@ impl Story {
             epoch,
             places: numbers.iter().copied().map(place).collect(),
             digest: digest.to_owned(),
+            instance: self.instance.0,
             attempt,
             local_at: self.now + MS,
         };
         self.push(What::DeliveryStarted(delivery))
     }
 
-    /// Ends the last delivery.
-    pub(super) fn ended(self, outcome: Outcome, failed: &[u64]) -> Self {
+    /// The next delivery goes to another instance.
+    pub(super) fn reborn(mut self) -> Self {
+        self.instance.0 += 1;
+        self
+    }
+
+    /// Ends the last delivery. An instance that trapped is replaced.
+    pub(super) fn ended(mut self, outcome: Outcome, failed: &[u64]) -> Self {
+        if outcome == Outcome::Trap {
+            self = self.reborn();
+        }
         let (id, failed) = (self.ids, failed.iter().copied().map(place).collect());
         self.push(What::DeliveryEnded { id, outcome, failed })
     }

@@ -32,9 +32,10 @@ pub(crate) struct Grant {
     is_by_key: bool,
     /// What failed, and what was given up.
     pub(crate) failures: Failures,
-    /// By key: committed before an instance died that held others back. They may come again, since what waited among them
-    /// must.
+    /// Committed before an instance was replaced that held others back. They may come again, since what it held back must.
     repeatable: BTreeSet<Place>,
+    /// Given up before that, and not come to again: their host remembers them, but not what lies between.
+    unpassed: BTreeSet<Place>,
     /// Everything up to here is committed.
     pub(crate) settled_through: Option<Place>,
     /// Set if the plugin keeps state.
@@ -61,8 +62,7 @@ pub(crate) struct Saved {
 /// What is remembered of the last delivery of a grant.
 #[derive(Debug)]
 pub(crate) struct Last {
-    pub(crate) digest: String,
-    pub(crate) outcome: Option<Outcome>,
+    instance: u64,
 }
 
 impl GrantKey {
@@ -84,6 +84,7 @@ impl Grant {
             failures: Failures::default(),
             is_by_key: false,
             repeatable: BTreeSet::new(),
+            unpassed: BTreeSet::new(),
             settled_through: None,
             saved: None,
             said_end_at: None,
@@ -98,26 +99,6 @@ impl Grant {
         Self { is_by_key, ..self }
     }
 
-    /// Whether `delivery` may be one that starts over: the instance that held records back is gone, and with it what it
-    /// held. Never below what was written down.
-    ///
-    /// By key nothing is inferred: see [`Grant::may_repeat`].
-    pub(crate) fn is_rewind(&self, delivery: &Delivery) -> bool {
-        let Some(first) = delivery.places.first().filter(|_| !self.is_by_key) else { return false };
-        let is_above = Checkpoint::At(first.clone()) > self.written;
-        // Another attempt at what is left of a batch starts nothing over; one that repeats what was handled does, and is
-        // the first of an instance that replaces one that did not start. Asked of every delivery, so what is rare is
-        // asked first.
-        let is_retry =
-            || !self.is_new_instance(delivery) || delivery.places.iter().all(|at| !self.handled.contains_key(at));
-        if (delivery.attempt > 1 && is_retry()) || !is_above || self.handled.range::<Place, _>(first..).next().is_none()
-        {
-            return false;
-        }
-        let nothing_committed = self.handled.range::<Place, _>(first..).all(|(_, committed)| committed.is_none());
-        nothing_committed || self.is_new_instance(delivery)
-    }
-
     /// Whether `place` was settled by `at`.
     pub(crate) fn was_settled_by(&self, place: &Place, at: Micros) -> bool {
         self.handled.get(place).is_some_and(|committed| committed.is_some_and(|committed| committed <= at))
@@ -129,20 +110,27 @@ impl Grant {
         self.handled.contains_key(place) || self.failures.is_given_up(place)
     }
 
-    /// By key: whether `place` was handled by an instance that is gone, in a way that lets it come again.
-    pub(crate) fn may_repeat(&self, delivery: &Delivery, place: &Place) -> bool {
+    /// Whether `place` was handled by an instance that is gone, in a way that lets it come again.
+    pub(crate) fn may_repeat(&self, place: &Place) -> bool {
         self.repeatable.contains(place)
-            || (self.is_by_key
-                && self.is_swapped_while_holding(delivery)
-                && Checkpoint::At(place.clone()) > self.frontier())
     }
 
-    /// By key: an instance is gone that held records back. They come again; what was committed among them and above may.
-    fn starts_over(&mut self) {
-        let frontier = self.frontier();
+    /// `delivery` goes to another instance than the one before. What the one before held back comes again, and reading
+    /// starts after what is settled: what was committed above that comes again too. Of what a plugin that keeps state has
+    /// saved, its host may not know: the instance may have died on the way.
+    pub(super) fn meets(&mut self, delivery: &Delivery) {
+        let is_same = self.last.as_ref().is_none_or(|last| last.instance == delivery.instance);
+        if is_same || !self.holds_back() && self.saved.is_none() {
+            return;
+        }
+        let from = if self.saved.is_some() { self.written.clone() } else { self.frontier() };
         self.handled.retain(|_, committed| committed.is_some());
-        let above = self.handled.keys().filter(|place| Checkpoint::At((*place).clone()) > frontier);
+        let above = self.handled.keys().filter(|place| Checkpoint::At((*place).clone()) > from);
         self.repeatable.extend(above.cloned());
+        self.unpassed = self.failures.given_up_above(&from);
+        if !self.is_by_key {
+            self.pending.clear();
+        }
     }
 
     fn holds_back(&self) -> bool {
@@ -155,25 +143,18 @@ impl Grant {
     }
 
     pub(super) fn started(&mut self, delivery: &Delivery, policy: &Policy) {
-        if self.is_by_key && self.is_swapped_while_holding(delivery) {
-            self.starts_over();
-        }
-        for place in delivery.places.iter().filter(|_| self.is_by_key) {
+        for place in &delivery.places {
             if self.repeatable.remove(place) {
                 self.handled.remove(place);
             }
         }
-        if self.is_rewind(delivery)
-            && let Some(first) = delivery.places.first()
-        {
-            self.handled.split_off(first);
-            self.pending.clear();
-            self.settled_through = self.settled_through.take().filter(|through| through < first);
+        if let Some(last) = delivery.places.last() {
+            self.unpassed = self.unpassed.split_off(last);
         }
         self.failures.started(delivery, policy);
         self.has_delivered = true;
         self.open = Some(delivery.id);
-        self.last = Some(Last { digest: delivery.digest.clone(), outcome: None });
+        self.last = Some(Last { instance: delivery.instance });
     }
 
     pub(super) fn ended(
@@ -185,13 +166,7 @@ impl Grant {
         at: Micros,
     ) {
         self.open = self.open.filter(|open| *open != delivery.id);
-        if let Some(last) = &mut self.last {
-            last.outcome = Some(outcome);
-        }
         if outcome != Outcome::Ok {
-            if self.is_by_key && outcome == Outcome::Trap && self.holds_back() {
-                self.starts_over();
-            }
             self.pending.extend(delivery.places.iter().cloned());
             return;
         }
@@ -209,16 +184,15 @@ impl Grant {
     }
 
     /// Through where nothing may come again once the lease is given back in good order: what is written down. Without its
-    /// state nothing of a plugin that keeps any can be, not even what was given up.
+    /// state nothing of a plugin that keeps any can be, not even what was given up; and after an instance was replaced,
+    /// nothing that was given up before and not come to again.
     pub(crate) fn owed(&self) -> Option<&Place> {
-        self.saved.as_ref().map_or(self.settled_through.as_ref(), |saved| saved.through.as_ref())
-    }
-
-    /// Another instance has started, though the last delivery may have ended well: one may die while it saves its state.
-    pub(super) fn instance_replaced(&mut self) {
-        if let Some(last) = &mut self.last {
-            last.outcome = Some(Outcome::Trap);
-        }
+        let through = self.saved.as_ref().map_or(self.settled_through.as_ref(), |saved| saved.through.as_ref())?;
+        let Some(unpassed) = self.unpassed.first().filter(|unpassed| *unpassed <= through) else {
+            return Some(through);
+        };
+        let handled = self.handled.range::<Place, _>(..unpassed).next_back().map(|(place, _)| place);
+        handled.max(self.failures.last_given_up_before(unpassed))
     }
 
     /// Commits everything handled so far.
@@ -247,13 +221,5 @@ impl Grant {
         self.pending.clear();
         self.settled_through = None;
         self.start = Checkpoint::Initial;
-    }
-
-    fn is_swapped_while_holding(&self, delivery: &Delivery) -> bool {
-        self.last.as_ref().is_some_and(|last| last.digest != delivery.digest) && self.holds_back()
-    }
-
-    fn is_new_instance(&self, delivery: &Delivery) -> bool {
-        self.last.as_ref().is_some_and(|last| last.digest != delivery.digest || last.outcome == Some(Outcome::Trap))
     }
 }

@@ -1,0 +1,64 @@
+//! S7 to S9: what an instance held back goes to the one that replaces it, and to no other.
+
+use super::policy::{by_key, skip, under};
+use super::story::Story;
+use crate::Invariant::{S8, S9};
+use crate::history::Outcome;
+
+/// An instance of `a` has handled 2 and 3 and holds them back; 1 failed.
+fn holds_back(story: Story) -> Story {
+    story.start("a", "p", &[1, 2, 3], 1, "v1").held_back(None).ended(Outcome::Ok, &[1])
+}
+
+fn handles(story: Story, numbers: &[u64], attempt: u32) -> Story {
+    story.start("a", "p", numbers, attempt, "v1").ended(Outcome::Ok, &[])
+}
+
+fn in_order() -> Story {
+    Story::with_records(4).take("a", "p")
+}
+
+#[test]
+fn the_next_instance_may_take_two_deliveries_to_get_what_was_held_back() {
+    for story in [in_order(), under(by_key())] {
+        let one_by_one = handles(holds_back(story).reborn(), &[1], 2);
+        handles(one_by_one, &[2, 3, 4], 1).checkpoint("a", "p", 4).passes();
+    }
+}
+
+#[test]
+fn the_same_instance_does_not_get_again_what_it_holds_back() {
+    for story in [in_order(), under(by_key())] {
+        let one_by_one = handles(holds_back(story), &[1], 2);
+        handles(one_by_one, &[2, 3], 1).breaks(&[S9]);
+    }
+    let held = in_order().start("a", "p", &[1, 2], 1, "v1").held_back(None).ended(Outcome::Ok, &[]);
+    handles(held, &[1, 2], 1).breaks(&[S9]);
+}
+
+#[test]
+fn the_next_instance_does_get_what_was_held_back() {
+    for story in [in_order(), under(by_key())] {
+        let one_by_one = handles(holds_back(story).reborn(), &[1], 2);
+        handles(one_by_one, &[4], 1).breaks(&[S8]);
+    }
+}
+
+#[test]
+fn the_next_instance_gets_nothing_again_of_one_that_held_nothing_back() {
+    let died = || in_order().deliver("a", "p", &[1]).start("a", "p", &[2], 1, "v1").ended(Outcome::Trap, &[]);
+    handles(died(), &[2], 2).checkpoint("a", "p", 2).passes();
+    handles(died(), &[1, 2], 2).breaks(&[S9]);
+}
+
+#[test]
+fn what_was_given_up_before_a_rewind_is_known_once_it_is_come_to_again() {
+    let given_up = || {
+        let story = under(skip(1)).start("a", "p", &[1], 1, "v1").held_back(None).ended(Outcome::Ok, &[]);
+        handles(story.fails(&[2], 1).skipped(2).reborn(), &[1], 1).checkpoint("a", "p", 1)
+    };
+    // Reading had not come to 2 again: the host could not know that nothing lies between.
+    given_up().release("a", "p").take("b", "p").start("b", "p", &[2], 1, "v1").ended(Outcome::Ok, &[]).passes();
+    let passed = handles(given_up(), &[3], 1).release("a", "p").take("b", "p");
+    passed.start("b", "p", &[2], 1, "v1").ended(Outcome::Ok, &[]).breaks(&[S9]);
+}
