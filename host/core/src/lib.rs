@@ -14,6 +14,7 @@ pub mod backoff;
 pub mod doctor;
 pub mod explain;
 pub mod fleet;
+pub mod hash;
 pub mod kpl;
 pub mod lease;
 pub mod pipeline;

@@ -5,10 +5,10 @@
 //! move, and nothing moves.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::fleet::Roster;
 use super::{Balance, FleetView, ObservedLease, Plan, PlanLimits, Reason, Step};
+use crate::hash;
 use crate::lease::{Standing, WorkerId};
 use crate::seeded_bug::SeededBug;
 
@@ -142,7 +142,5 @@ fn weight(observed: &ObservedLease, balance: Balance) -> u64 {
 
 /// The same on every host, so that all compute the same exchange.
 fn rank(observed: &ObservedLease) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    observed.lease.key.as_str().hash(&mut hasher);
-    hasher.finish()
+    hash::stable(observed.lease.key.as_str().bytes())
 }

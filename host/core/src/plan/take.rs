@@ -1,10 +1,10 @@
 //! Phase: give what was asked for, take what is free.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::fleet::Roster;
 use super::{FleetView, ObservedLease, Plan, PlanLimits, Reason, Step};
+use crate::hash;
 use crate::lease::{Checkpoint, Lease, Standing, WorkerId};
 use crate::seeded_bug::SeededBug;
 use crate::stream::{HashKeyRange, LeaseKey, ShardId};
@@ -178,7 +178,6 @@ fn has_ended(parent: &ShardId, is_finished: &BTreeMap<ShardId, bool>) -> bool {
 }
 
 fn own_rank(me: &WorkerId, key: &LeaseKey) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (me.as_str(), key.as_str()).hash(&mut hasher);
-    hasher.finish()
+    // The zero byte keeps the two apart: no id of a worker that a host is given has one.
+    hash::stable(me.as_str().bytes().chain([0]).chain(key.as_str().bytes()))
 }

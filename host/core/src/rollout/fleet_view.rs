@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::standing::RolloutState;
 use crate::fleet::WorkerRow;
+use crate::hash;
 use crate::lease::WorkerId;
 use crate::plugin::PluginDigest;
 
@@ -37,10 +38,9 @@ pub fn may_start(me: &WorkerId, digest: &PluginDigest, rows: &[&WorkerRow], shar
     is_among_first || first.iter().all(|row| runs_it(row))
 }
 
-/// FNV-1a: the same on every host, whatever it was built with.
+/// A worker's place in the order in which hosts start with a version: the same as every host sees it.
 fn turn(worker: &WorkerId, digest: &PluginDigest) -> u64 {
-    let bytes = digest.as_str().bytes().chain(worker.as_str().bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    hash::stable(digest.as_str().bytes().chain(worker.as_str().bytes()))
 }
 
 #[cfg(test)]

@@ -27,6 +27,16 @@ fn claims_of(me: &str, leases: &[ObservedLease], names: &[&str], limits: &PlanLi
     )
 }
 
+#[test]
+fn hosts_of_every_build_ask_for_and_take_leases_in_the_same_order() {
+    let asked = claims_of("b", &fleet_of(&[("a", 8), ("b", 0)]), &["a", "b"], &LIMITS);
+    assert_eq!(asked.into_iter().map(|(shard, _)| shard).collect::<Vec<_>>(), [7, 4, 6, 2].map(id));
+    let free: Vec<_> = (0..6).map(free).collect();
+    let view = FleetView { me: &worker("a"), leases: &free, workers: &[], shards: None, is_bootstrapped: true };
+    let taken = taken(&plan(&view, &LIMITS));
+    assert_eq!(taken.into_iter().map(|(shard, _)| shard).collect::<Vec<_>>(), [0, 3, 4, 5, 2, 1].map(id));
+}
+
 /// Performs all claims of all hosts, as hand-overs would, until nobody claims anything; returns the rounds it took.
 fn settle(leases: &mut [ObservedLease], names: &[&str], limits: &PlanLimits) -> usize {
     for round in 0..100 {
