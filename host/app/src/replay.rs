@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub use remainder::Remainder;
-use session::Session;
+use session::{Run, Session};
 
 use crate::letters::{InputError, Item, LetterInput};
 
@@ -55,6 +55,18 @@ pub struct ReplayOptions {
     pub grants: HashMap<String, Arc<PluginGrants>>,
     /// The sinks that a plugin may emit to, where it does not get all.
     pub own_destinations: HashMap<String, Vec<String>>,
+}
+
+impl ReplayOptions {
+    /// Batches hold letters of one shard, in rising order, as those of a host do.
+    fn may_join(&self, batch: &[DeadLetter], letter: &DeadLetter) -> bool {
+        let Some(last) = batch.last() else { return true };
+        let bytes: usize = batch.iter().map(|letter| letter.record.data.len()).sum();
+        batch.len() < self.batches.records
+            && bytes + letter.record.data.len() <= self.batches.bytes
+            && Source::of(last) == Source::of(letter)
+            && last.record.position < letter.record.position
+    }
 }
 
 /// Where the code comes from.
@@ -162,7 +174,7 @@ impl Replay {
                         self.summary.left_out += 1;
                         continue;
                     }
-                    if !self.may_join(&batch, &letter) {
+                    if !self.options.may_join(&batch, &letter) {
                         self.deliver(std::mem::take(&mut batch), stop).await?;
                         progress(&self.summary);
                     }
@@ -180,41 +192,29 @@ impl Replay {
         Ok(self.summary)
     }
 
-    /// Batches hold letters of one shard, in rising order, as those of a host do.
-    fn may_join(&self, batch: &[DeadLetter], letter: &DeadLetter) -> bool {
-        let Some(last) = batch.last() else { return true };
-        let bytes: usize = batch.iter().map(|letter| letter.record.data.len()).sum();
-        batch.len() < self.options.batches.records
-            && bytes + letter.record.data.len() <= self.options.batches.bytes
-            && Source::of(last) == Source::of(letter)
-            && last.record.position < letter.record.position
-    }
-
     async fn deliver(&mut self, batch: Vec<DeadLetter>, stop: &CancellationToken) -> anyhow::Result<()> {
         let Some(first) = batch.first() else { return Ok(()) };
         if stop.is_cancelled() {
             self.summary.stopped.get_or_insert_with(|| "by a signal".to_owned());
         }
         if self.summary.stopped.is_some() {
-            return self.leave(&batch);
+            return self.part(stop).leave(&batch);
         }
         let source = Source::of(first);
         let mut session = match self.session(&source, stop).await? {
             Ok(session) => session,
             Err(problem) => {
                 self.summary.stopped = Some(problem);
-                return self.leave(&batch);
+                return self.part(stop).leave(&batch);
             }
         };
-        let result = session.deliver(batch, &self.options, &mut self.ports, &mut self.summary, stop).await;
+        let result = session.deliver(batch, &mut self.part(stop)).await;
         self.sessions.push((source, session));
         result
     }
 
-    /// Letters that are not tried.
-    fn leave(&mut self, letters: &[DeadLetter]) -> anyhow::Result<()> {
-        self.summary.not_tried += letters.len() as u64;
-        letters.iter().try_for_each(|letter| self.ports.remainder.keep(letter))
+    fn part<'a>(&'a mut self, stop: &'a CancellationToken) -> Run<'a> {
+        Run { options: &self.options, ports: &mut self.ports, summary: &mut self.summary, stop }
     }
 
     /// The session of a source, taken out; a new one if there is none. The inner error ends the replay.
@@ -244,11 +244,11 @@ impl Replay {
             grants: self.options.grants.get(source.plugin.as_str()).cloned().unwrap_or_default(),
             config,
         };
-        Ok(Ok(Session::new(version, Arc::new(context))))
+        Ok(Ok(Session::new(version, Arc::new(context), self.options.attempts)))
     }
 
     async fn close(&mut self, session: Session, stop: &CancellationToken) -> anyhow::Result<()> {
-        session.close(&self.options, &mut self.ports, &mut self.summary, stop).await
+        session.close(&mut self.part(stop)).await
     }
 }
 

@@ -4,6 +4,7 @@ mod checkpoint_policy;
 mod failure_policy;
 mod judge;
 mod ledger;
+mod outcome;
 mod reading;
 mod renewal;
 
@@ -11,5 +12,6 @@ pub use checkpoint_policy::{CheckpointPolicy, CheckpointReason, Unwritten};
 pub use failure_policy::{FailurePolicy, GiveUp, Order, PolicyProblem};
 pub use judge::{Blame, Cause, Failure, Fate, Ruling, Tried, Verdict, judge};
 pub use ledger::Ledger;
+pub use outcome::{RETRY_AFTER_MAX, check_outcome, committed};
 pub use reading::{is_lasting, is_told_to_all, is_trouble, read_again_after};
 pub use renewal::{Renewal, Renewals, SubscriptionEnd};

@@ -1,222 +1,237 @@
-//! Letters of one shard, through one instance at a time.
+//! Letters of one shard, through one instance at a time, judged as a host judges records.
+//!
+//! What follows from a delivery is for [`shardmill_core::pipeline::judge`]. Where a host would read held-back records again,
+//! because the instance that held them died, the letters are kept here and delivered again; where it would store a dead
+//! letter, the letter is left; and where it would go on for ever, the replay stops.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_core::pipeline::{Blame, FailurePolicy, Fate, GiveUp, Order, Tried, Verdict, committed, judge};
 use shardmill_core::plugin::{InstanceFate, ProcessorError};
 use shardmill_core::ports::{
-    CloseReason, Commit, DeadLetter, FailureKind, InstanceContext, Origin, Outcome, Processed, ProcessorFactory,
-    RecordProcessor,
+    CloseReason, DeadLetter, InstanceContext, Origin, Processed, ProcessorFactory, RecordProcessor,
 };
 use shardmill_core::stream::{Batch, Emitted, Position, Record};
 use tokio_util::sync::CancellationToken;
 
 use super::{ReplayOptions, ReplayPorts, ReplaySummary};
 
-/// Tries to store output before the replay stops: with the default waits, about two minutes.
-const STORE_TRIES_MAX: u32 = 12;
-/// A guest may not hold a replay up for longer than this at a time.
-const RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
+/// Tries to store output, and calls in a row that fail and say nothing of the letters, before the replay stops: with the
+/// default waits, about two minutes.
+const TRIES_MAX: u32 = 12;
 
-/// An instance, and what it holds back.
+/// What a replay goes by, and what it writes to.
+pub(super) struct Run<'a> {
+    pub(super) options: &'a ReplayOptions,
+    pub(super) ports: &'a mut ReplayPorts,
+    pub(super) summary: &'a mut ReplaySummary,
+    pub(super) stop: &'a CancellationToken,
+}
+
+/// An instance, and what is known of its letters.
 pub(super) struct Session {
     version: Arc<dyn ProcessorFactory>,
     context: Arc<InstanceContext>,
     processor: Option<Box<dyn RecordProcessor>>,
-    /// Delivered without failing, and not committed yet.
+    policy: FailurePolicy,
+    /// Letters that failed, and are neither handled nor given up yet.
+    tried: BTreeMap<Position, Tried>,
+    /// Handled, and not committed yet, in order.
     held_back: Vec<DeadLetter>,
+    /// Calls in a row that failed and say nothing of the letters.
+    troubles: u32,
 }
 
-/// What is not delivered yet, and how often it was.
-struct Pending {
-    letters: Vec<DeadLetter>,
-    attempts: u32,
-}
+impl Run<'_> {
+    fn end(&mut self, why: String) {
+        self.summary.stopped.get_or_insert(why);
+    }
 
-/// A delivery of several letters that failed as a whole leaves open which of them is to blame.
-enum Judged {
-    Handled { processed: Processed, failed: Vec<(usize, FailureKind, String)> },
-    Failed(ProcessorError),
-}
+    fn is_stopped(&mut self) -> bool {
+        if self.stop.is_cancelled() {
+            self.end("by a signal".to_owned());
+        }
+        self.summary.stopped.is_some()
+    }
 
-type World<'a> = (&'a ReplayOptions, &'a mut ReplayPorts, &'a mut ReplaySummary, &'a CancellationToken);
+    /// Keeps letters that are not delivered, as they are.
+    pub(super) fn leave(&mut self, letters: &[DeadLetter]) -> anyhow::Result<()> {
+        self.summary.not_tried += letters.len() as u64;
+        letters.iter().try_for_each(|letter| self.ports.remainder.keep(letter))
+    }
+
+    async fn pause(&self, wait: Duration) {
+        let _ = self.stop.run_until_cancelled(tokio::time::sleep(wait)).await;
+    }
+}
 
 impl Session {
-    pub(super) fn new(version: Arc<dyn ProcessorFactory>, context: Arc<InstanceContext>) -> Self {
-        Self { version, context, processor: None, held_back: Vec::new() }
+    pub(super) fn new(version: Arc<dyn ProcessorFactory>, context: Arc<InstanceContext>, attempts: u32) -> Self {
+        let policy = FailurePolicy {
+            attempts: Some(attempts),
+            max_age: None,
+            bisect: true,
+            then: Some(GiveUp::DeadLetter("what is left".to_owned())),
+            order: Order::Shard,
+        };
+        let (tried, held_back) = (BTreeMap::new(), Vec::new());
+        Self { version, context, processor: None, policy, tried, held_back, troubles: 0 }
     }
 
     /// Delivers until every letter is processed, held back, or left.
-    pub(super) async fn deliver(
+    pub(super) async fn deliver(&mut self, letters: Vec<DeadLetter>, run: &mut Run<'_>) -> anyhow::Result<()> {
+        // The batch to deliver next is last.
+        let mut batches = vec![letters];
+        while let Some(letters) = batches.pop() {
+            if run.is_stopped() {
+                run.leave(&letters)?;
+            } else if !letters.is_empty() {
+                self.deliver_once(letters, &mut batches, run).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn deliver_once(
         &mut self,
         letters: Vec<DeadLetter>,
-        options: &ReplayOptions,
-        ports: &mut ReplayPorts,
-        summary: &mut ReplaySummary,
-        stop: &CancellationToken,
+        batches: &mut Vec<Vec<DeadLetter>>,
+        run: &mut Run<'_>,
     ) -> anyhow::Result<()> {
-        // The first is delivered first: halves of a failed batch are put back in order.
-        let mut stack = vec![Pending { letters, attempts: 0 }];
-        while let Some(mut pending) = stack.pop() {
-            if pending.letters.is_empty() {
-                continue;
-            }
-            if summary.stopped.is_some() || stop.is_cancelled() {
-                summary.stopped.get_or_insert_with(|| "by a signal".to_owned());
-                summary.not_tried += pending.letters.len() as u64;
-                pending.letters.iter().try_for_each(|letter| ports.remainder.keep(letter))?;
-                continue;
-            }
-            pending.attempts += 1;
-            match self.attempt(&pending).await {
-                Judged::Handled { processed, failed } => {
-                    let again = self.handled(pending, processed, failed, (options, ports, summary, stop)).await?;
-                    stack.extend(again);
-                }
-                Judged::Failed(error) => {
-                    self.abandon_held_back(&error, (options, ports, summary, stop))?;
-                    stack.extend(self.failed(pending, &error, (options, ports, summary, stop)).await?);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn attempt(&mut self, pending: &Pending) -> Judged {
-        let records: Arc<Vec<Record>> = Arc::new(pending.letters.iter().map(|letter| letter.record.clone()).collect());
-        let batch = Batch { records: Arc::clone(&records), attempt: pending.attempts, millis_behind_latest: 0 };
-        let result = match self.ensure().await {
-            Ok(processor) => processor.process(batch).await,
-            Err(error) => Err(error),
+        let records: Arc<Vec<Record>> = Arc::new(letters.iter().map(|letter| letter.record.clone()).collect());
+        let (outcome, emitted) = match self.call(Arc::clone(&records)).await {
+            Ok(Processed { outcome, emitted }) => (Ok(outcome), emitted),
+            Err(error) => (Err(error), Vec::new()),
         };
-        if result.as_ref().is_err_and(|error| error.fate() == InstanceFate::Dead) {
-            self.processor = None;
-        }
-        let judged = result.and_then(|processed| check(&processed.outcome, records.len()).map(|()| processed));
-        match judged {
-            Ok(processed) => {
-                let failed = processed.outcome.failures.iter();
-                let failed = failed.map(|failure| (failure.index as usize, failure.kind, failure.message.clone()));
-                Judged::Handled { failed: failed.collect(), processed }
+        let tried = |position: &Position| self.tried.get(position).copied().unwrap_or_default();
+        let verdict = judge(&records, &tried, outcome.as_ref(), &self.policy, run.ports.clock.wall_ms());
+        let is_kept = matches!(verdict.failure.as_ref().map(|failure| failure.of), None | Some(Blame::Records));
+        if is_kept {
+            let through = records.last().map(|record| record.position.clone());
+            if let Err(problem) = self.store(emitted, through, run).await {
+                run.end(problem);
+                batches.push(letters);
+                return Ok(());
             }
-            Err(error) => Judged::Failed(error),
         }
-    }
-
-    async fn ensure(&mut self) -> Result<&mut Box<dyn RecordProcessor>, ProcessorError> {
+        let mut again = self.sort(letters, &verdict, run)?;
+        if let Some(second) = verdict.split_at.map(|at| again.split_off(at)) {
+            batches.push(second);
+        }
+        batches.push(again);
         if self.processor.is_none() {
-            self.processor = Some(self.version.instantiate(Arc::clone(&self.context), None).await?);
+            self.deliver_held_back_again(batches, run.options);
         }
-        self.processor.as_mut().ok_or_else(|| ProcessorError::Host { message: "no instance".to_owned() })
-    }
-
-    /// Stores the output, and sorts the letters. Returns those that are to be delivered again.
-    async fn handled(
-        &mut self,
-        pending: Pending,
-        processed: Processed,
-        failed: Vec<(usize, FailureKind, String)>,
-        (options, ports, summary, stop): World<'_>,
-    ) -> anyhow::Result<Option<Pending>> {
-        let Processed { outcome, emitted } = processed;
-        let through = pending.letters.last().map(|letter| letter.record.position.clone());
-        if let Err(problem) = self.store(emitted, through, (options, ports, summary, stop)).await {
-            summary.stopped.get_or_insert(problem);
-            return Ok(Some(pending));
-        }
-        let committed = committed(&outcome, pending.letters.len());
-        if committed > 0 {
-            summary.processed += self.held_back.drain(..).len() as u64;
-        }
-        let mut failed = failed.into_iter().peekable();
-        let mut again = Vec::new();
-        for (index, letter) in pending.letters.into_iter().enumerate() {
-            match failed.next_if(|(at, ..)| *at == index) {
-                Some((_, FailureKind::Retry, _)) if pending.attempts < options.attempts => again.push(letter),
-                Some((_, _, message)) => {
-                    summary.failed += 1;
-                    ports.remainder.keep(&self.given_up(letter, message, pending.attempts, ports.clock.wall_ms()))?;
-                }
-                None if index < committed => summary.processed += 1,
-                None => self.held_back.push(letter),
-            }
-        }
-        if again.is_empty() {
-            return Ok(None);
-        }
-        let wait = outcome.retry_after.map(|wait| wait.min(RETRY_AFTER_MAX));
-        pause(wait.unwrap_or_else(|| options.backoff.delay(pending.attempts, fastrand::f64())), stop).await;
-        Ok(Some(Pending { letters: again, attempts: pending.attempts }))
-    }
-
-    /// Halves what failed as a whole, so that one bad letter does not keep the others; the second half lies below.
-    async fn failed(
-        &mut self,
-        pending: Pending,
-        error: &ProcessorError,
-        (options, ports, summary, stop): World<'_>,
-    ) -> anyhow::Result<Vec<Pending>> {
-        let Pending { mut letters, attempts } = pending;
-        if letters.len() > 1 {
-            let second = letters.split_off(letters.len() / 2);
-            return Ok(vec![Pending { letters: second, attempts: 0 }, Pending { letters, attempts: 0 }]);
-        }
-        if attempts < options.attempts {
-            pause(options.backoff.delay(attempts, fastrand::f64()), stop).await;
-            return Ok(vec![Pending { letters, attempts }]);
-        }
-        for letter in letters {
-            summary.failed += 1;
-            ports.remainder.keep(&self.given_up(letter, error.to_string(), attempts, ports.clock.wall_ms()))?;
-        }
-        Ok(Vec::new())
-    }
-
-    /// What a dead instance held back is gone with it: it was not committed, so it is left.
-    fn abandon_held_back(&mut self, error: &ProcessorError, (_, ports, summary, _): World<'_>) -> anyhow::Result<()> {
-        if self.processor.is_some() {
-            return Ok(());
-        }
-        for letter in std::mem::take(&mut self.held_back) {
-            summary.held_back += 1;
-            let reason = format!("held back by an instance that died: {error}");
-            ports.remainder.keep(&self.given_up(letter, reason, 1, ports.clock.wall_ms()))?;
-        }
+        self.wait_after(&verdict, run).await;
         Ok(())
     }
 
-    pub(super) async fn close(
-        mut self,
-        options: &ReplayOptions,
-        ports: &mut ReplayPorts,
-        summary: &mut ReplaySummary,
-        stop: &CancellationToken,
-    ) -> anyhow::Result<()> {
+    async fn call(&mut self, records: Arc<Vec<Record>>) -> Result<Processed, ProcessorError> {
+        let deliveries = records.iter().filter_map(|record| self.tried.get(&record.position));
+        let attempt = deliveries.map(|tried| tried.deliveries).max().unwrap_or_default().saturating_add(1);
+        let mut processor = match self.processor.take() {
+            Some(processor) => processor,
+            // As in a host, a plugin that does not start is no letter's failure.
+            None => match self.version.instantiate(Arc::clone(&self.context), None).await {
+                Ok(processor) => processor,
+                Err(error) => return Err(ProcessorError::Host { message: error.to_string() }),
+            },
+        };
+        let result = processor.process(Batch { records, attempt, millis_behind_latest: 0 }).await;
+        if result.as_ref().err().is_none_or(|error| error.fate() == InstanceFate::Usable) {
+            self.processor = Some(processor);
+        }
+        result
+    }
+
+    /// Sorts letters by what became of them. Returns those that are to be delivered again.
+    fn sort(
+        &mut self,
+        letters: Vec<DeadLetter>,
+        verdict: &Verdict,
+        run: &mut Run<'_>,
+    ) -> anyhow::Result<Vec<DeadLetter>> {
+        let committed = committed(verdict.commit, letters.len());
+        if committed > 0 {
+            run.summary.processed += self.held_back.drain(..).len() as u64;
+        }
+        let mut rulings = verdict.rulings.iter().peekable();
+        let mut again = Vec::new();
+        for (index, letter) in letters.into_iter().enumerate() {
+            let Some(ruling) = rulings.next_if(|ruling| ruling.index == index) else {
+                self.tried.remove(&letter.record.position);
+                if index < committed {
+                    run.summary.processed += 1;
+                } else {
+                    self.held_back.push(letter);
+                }
+                continue;
+            };
+            match ruling.fate {
+                Fate::Again => {
+                    self.tried.insert(letter.record.position.clone(), ruling.tried);
+                    again.push(letter);
+                }
+                Fate::GivenUp(cause) => {
+                    self.tried.remove(&letter.record.position);
+                    run.summary.failed += 1;
+                    self.keep(letter, ruling.reason(cause), ruling.tried.deliveries, run)?;
+                }
+            }
+        }
+        Ok(again)
+    }
+
+    /// What a dead instance held back died with it: a new one must get it again, before anything that follows.
+    fn deliver_held_back_again(&mut self, batches: &mut Vec<Vec<DeadLetter>>, options: &ReplayOptions) {
+        let first = batches.len();
+        let mut batch: Vec<DeadLetter> = Vec::new();
+        for letter in self.held_back.drain(..) {
+            if !options.may_join(&batch, &letter) {
+                batches.push(std::mem::take(&mut batch));
+            }
+            batch.push(letter);
+        }
+        batches.push(batch);
+        batches[first..].reverse();
+    }
+
+    async fn wait_after(&mut self, verdict: &Verdict, run: &mut Run<'_>) {
+        let Some(failure) = &verdict.failure else {
+            self.troubles = 0;
+            return;
+        };
+        self.troubles = if failure.of == Blame::Host { self.troubles + 1 } else { 0 };
+        if self.troubles >= TRIES_MAX {
+            run.end(failure.reason.clone());
+        } else if verdict.has_again() {
+            let backoff = run.options.backoff.delay(failure.in_a_row, fastrand::f64());
+            run.pause(failure.retry_after.unwrap_or(backoff)).await;
+        }
+    }
+
+    pub(super) async fn close(mut self, run: &mut Run<'_>) -> anyhow::Result<()> {
         if let Some(processor) = self.processor.take() {
             match processor.close(CloseReason::Shutdown).await {
                 Ok(emitted) => {
-                    if let Err(problem) = self.store(emitted, None, (options, ports, summary, stop)).await {
-                        summary.stopped.get_or_insert(problem);
+                    if let Err(problem) = self.store(emitted, None, run).await {
+                        run.end(problem);
                     }
                 }
                 Err(error) => tracing::warn!(%error, shard = %self.context.shard, "the plugin failed in close"),
             }
         }
         for letter in std::mem::take(&mut self.held_back) {
-            summary.held_back += 1;
-            let reason = "held back by the plugin to the end".to_owned();
-            ports.remainder.keep(&self.given_up(letter, reason, 1, ports.clock.wall_ms()))?;
+            run.summary.held_back += 1;
+            self.keep(letter, "held back by the plugin to the end".to_owned(), 1, run)?;
         }
         Ok(())
     }
 
     /// Returns once all is stored. A replay has no lease to give up, so it stops after some tries.
-    async fn store(
-        &self,
-        emitted: Vec<Emitted>,
-        through: Option<Position>,
-        (options, ports, summary, stop): World<'_>,
-    ) -> Result<(), String> {
+    async fn store(&self, emitted: Vec<Emitted>, through: Option<Position>, run: &mut Run<'_>) -> Result<(), String> {
         if emitted.is_empty() {
             return Ok(());
         }
@@ -226,61 +241,33 @@ impl Session {
         let (mut tries, mut is_written) = (0, false);
         loop {
             let result =
-                if is_written { Ok(()) } else { ports.sink.write(Arc::clone(&origin), Arc::clone(&emitted)).await };
+                if is_written { Ok(()) } else { run.ports.sink.write(Arc::clone(&origin), Arc::clone(&emitted)).await };
             let result = match result {
                 Ok(()) => {
                     is_written = true;
-                    ports.sink.flush().await
+                    run.ports.sink.flush().await
                 }
                 Err(error) => Err(error),
             };
             let Err(error) = result else { return Ok(()) };
             tries += 1;
             // Once the replay is stopping, what an instance emits in close is tried once.
-            if tries >= STORE_TRIES_MAX || summary.stopped.is_some() || stop.is_cancelled() {
+            if tries >= TRIES_MAX || run.is_stopped() {
                 return Err(error.to_string());
             }
             tracing::warn!(%error, tries, "output cannot be stored, trying again");
-            pause(options.backoff.delay(tries, fastrand::f64()), stop).await;
+            run.pause(run.options.backoff.delay(tries, fastrand::f64())).await;
         }
     }
 
-    /// The letter as it failed now: with this version's digest, and all deliveries counted.
-    fn given_up(&self, letter: DeadLetter, reason: String, attempts: u32, now_ms: u64) -> DeadLetter {
-        DeadLetter {
+    /// Keeps the letter as it failed now: with this version's digest, and all deliveries counted.
+    fn keep(&self, letter: DeadLetter, reason: String, deliveries: u32, run: &mut Run<'_>) -> anyhow::Result<()> {
+        run.ports.remainder.keep(&DeadLetter {
             digest: self.version.digest().clone(),
             reason,
-            attempts: letter.attempts.saturating_add(attempts),
-            failed_at_ms: now_ms,
+            attempts: letter.attempts.saturating_add(deliveries),
+            failed_at_ms: run.ports.clock.wall_ms(),
             ..letter
-        }
+        })
     }
-}
-
-/// Nothing that the guest says can speak of a letter that it did not get.
-fn check(outcome: &Outcome, count: usize) -> Result<(), ProcessorError> {
-    let invalid = |message: String| Err(ProcessorError::InvalidOutcome { message });
-    let indexes: Vec<usize> = outcome.failures.iter().map(|failure| failure.index as usize).collect();
-    if !indexes.is_sorted_by(|one, next| one < next) || indexes.last().is_some_and(|last| *last >= count) {
-        return invalid(format!("failure indexes must rise and stay below {count}"));
-    }
-    match outcome.commit {
-        Some(Commit::Through(index)) if index as usize >= count => {
-            invalid(format!("commit index {index} in a batch of {count}"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// How many letters from the first on are committed.
-fn committed(outcome: &Outcome, count: usize) -> usize {
-    match outcome.commit {
-        None => count,
-        Some(Commit::Nothing) => 0,
-        Some(Commit::Through(index)) => index as usize + 1,
-    }
-}
-
-async fn pause(wait: Duration, stop: &CancellationToken) {
-    let _ = stop.run_until_cancelled(tokio::time::sleep(wait)).await;
 }

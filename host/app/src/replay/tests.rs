@@ -252,7 +252,7 @@ async fn letters_go_through_an_instance_for_each_shard_in_batches_and_their_outp
 async fn a_letter_that_traps_is_found_and_left_with_its_new_reason_and_the_others_are_processed() {
     let ended = Case::default().run(&letters(&["a", "b", "trap", "d"])).await;
     assert_eq!(ended.stored, ["a", "b", "d", "last"]);
-    assert_eq!(ended.left(), [("trap".into(), "the plugin trapped: unreachable".into(), 4 + 3)]);
+    assert_eq!(ended.left(), [("trap".into(), "out of attempts: the plugin trapped: unreachable".into(), 4 + 2 + 3)]);
     assert_eq!((ended.summary.processed, ended.summary.failed), (3, 1));
     let left = Fragment::decode(ended.left[0].as_bytes()).unwrap().letter;
     assert_eq!((left.failed_at_ms, left.digest.as_str()), (1_000_000, "f".repeat(64).as_str()));
@@ -263,7 +263,10 @@ async fn a_letter_that_traps_is_found_and_left_with_its_new_reason_and_the_other
 async fn records_that_the_plugin_fails_are_tried_again_unless_it_rejects_them() {
     let ended = Case::default().run(&letters(&["retry", "once", "reject", "d"])).await;
     assert_eq!(ended.seen[1..4], ["s-0#1: retry once reject d", "s-0#2: retry once", "s-0#3: retry"]);
-    let reasons = [("reject".into(), "reject as told".into(), 5), ("retry".into(), "retry as told".into(), 7)];
+    let reasons = [
+        ("reject".into(), "rejected: reject as told".into(), 5),
+        ("retry".into(), "out of attempts: retry as told".into(), 7),
+    ];
     assert_eq!(ended.left(), reasons);
     assert_eq!(ended.stored, ["d", "once", "last"]);
 }
@@ -272,7 +275,7 @@ async fn records_that_the_plugin_fails_are_tried_again_unless_it_rejects_them() 
 async fn an_outcome_that_speaks_of_letters_it_did_not_get_settles_none() {
     let ended = Case::default().run(&letters(&["a", "beyond"])).await;
     assert_eq!((ended.summary.processed, ended.summary.failed), (1, 1));
-    assert!(ended.left()[0].1.contains("must rise and stay below 1"), "{:?}", ended.left());
+    assert!(ended.left()[0].1.contains("failure index 99 is beyond the batch of 1"), "{:?}", ended.left());
 }
 
 #[tokio::test(start_paused = true)]
@@ -280,13 +283,19 @@ async fn what_is_held_back_counts_when_it_is_committed_and_is_left_if_it_never_i
     let ended = Case::default().run(&letters(&["a", "hold", "c", "d", "e", "f", "g", "hold"])).await;
     assert_eq!((ended.summary.processed, ended.summary.held_back), (7, 1));
     assert_eq!(ended.left(), [("hold".into(), "held back by the plugin to the end".into(), 5)]);
+}
 
-    let ended = Case::default().run(&letters(&["hold", "b", "c", "d", "trap"])).await;
-    let reasons: Vec<_> = ended.left().into_iter().map(|(data, reason, _)| (data, reason)).collect();
-    let died = "held back by an instance that died: the plugin trapped: unreachable";
-    let held = ["hold", "b", "c", "d"].map(|data| (data.to_owned(), died.to_owned()));
-    assert_eq!(reasons[..4], held);
-    assert_eq!((reasons.len(), ended.summary.held_back, ended.summary.failed), (5, 4, 1));
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_instance_held_back_goes_to_the_next_one_as_in_a_host() {
+    let ended = Case::default().run(&letters(&["hold", "b", "c", "d", "trap", "f"])).await;
+    let calls: Vec<&str> = ended.seen.iter().map(String::as_str).filter(|call| call.contains('#')).collect();
+    let held = "s-0#1: hold b c d";
+    let expected =
+        [held, "s-0#1: trap f", held, "s-0#2: trap", held, "s-0#3: trap", held, "s-0#4: trap", held, "s-0#2: f"];
+    assert_eq!(calls, expected);
+    // The commit of the last batch covers what was held back before it.
+    assert_eq!((ended.summary.processed, ended.summary.held_back, ended.summary.failed), (5, 0, 1));
+    assert_eq!(ended.left(), [("trap".into(), "out of attempts: the plugin trapped: unreachable".into(), 4 + 4)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -324,10 +333,18 @@ async fn code_that_is_missing_leaves_everything_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_init_that_fails_leaves_every_letter() {
+async fn an_init_that_fails_is_no_letters_failure_and_leaves_every_letter_as_it_was() {
     let case = Case { plugin: Arc::new(Told { fails_init: true, ..Told::default() }), ..Case::default() };
     let ended = case.run(&letters(&["a", "b"])).await;
-    assert_eq!((ended.summary.failed, ended.left().len()), (2, 2));
+    assert_eq!((ended.summary.failed, ended.summary.not_tried), (0, 2));
+    assert!(ended.summary.stopped.unwrap().contains("the plugin reported an error: no"));
+    assert_eq!(ended.seen.len(), 12, "tried for a while, and not for ever: {:?}", ended.seen);
+    assert_eq!(ended.left, encoded(&letters(&["a", "b"])));
+}
+
+fn encoded(letters: &[DeadLetter]) -> Vec<String> {
+    let line = |letter: &DeadLetter| String::from_utf8(encode(letter, None).remove(0).to_vec()).unwrap();
+    letters.iter().map(line).collect()
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use super::{FailurePolicy, Order};
+use super::{FailurePolicy, Order, RETRY_AFTER_MAX, check_outcome};
 use crate::plugin::ProcessorError;
 use crate::ports::{Commit, FailureKind, Outcome, RecordFailure};
 use crate::seeded_bug::SeededBug;
@@ -32,7 +32,7 @@ pub struct Failure {
     pub reason: String,
     /// Failures in a row, for the back-off. One while a batch is cut in two, since each part is something new to try.
     pub in_a_row: u32,
-    /// How long the plugin asked to wait instead.
+    /// How long the plugin asked to wait instead, cut to [`RETRY_AFTER_MAX`].
     pub retry_after: Option<Duration>,
     /// Whose failure it is.
     pub of: Blame,
@@ -112,6 +112,13 @@ impl fmt::Display for Cause {
     }
 }
 
+impl Ruling {
+    /// What a dead letter says of why its record was given up.
+    pub fn reason(&self, cause: Cause) -> String {
+        format!("{cause}: {}", self.message)
+    }
+}
+
 impl Verdict {
     /// Whether every record was handled.
     pub fn is_clean(&self) -> bool {
@@ -154,7 +161,7 @@ pub fn judge(
     wall_ms: u64,
 ) -> Verdict {
     let court = Court { records, tried, policy, wall_ms };
-    match result.map_err(Clone::clone).and_then(|outcome| check(records.len(), outcome).map(|()| outcome)) {
+    match result.map_err(Clone::clone).and_then(|outcome| check(records, outcome).map(|()| outcome)) {
         Ok(outcome) if outcome.failures.is_empty() => {
             Verdict { commit: outcome.commit, rulings: Vec::new(), split_at: None, failure: None }
         }
@@ -191,8 +198,8 @@ impl Court<'_> {
             format!("{} record(s) failed, the first at {at}: {}", rulings.len(), first.message)
         });
         let in_a_row = in_a_row(&rulings, |tried| tried.attempts);
-        let failure =
-            Failure { kind: "records", reason, in_a_row, retry_after: outcome.retry_after, of: Blame::Records };
+        let retry_after = outcome.retry_after.map(|wait| wait.min(RETRY_AFTER_MAX));
+        let failure = Failure { kind: "records", reason, in_a_row, retry_after, of: Blame::Records };
         Verdict { commit: outcome.commit, rulings, split_at: None, failure: Some(failure) }
     }
 
@@ -256,24 +263,8 @@ fn in_a_row(rulings: &[Ruling], count: impl Fn(Tried) -> u32) -> u32 {
     again.map(|ruling| count(ruling.tried)).max().unwrap_or(1).max(1)
 }
 
-fn check(batch_len: usize, outcome: &Outcome) -> Result<(), ProcessorError> {
-    let invalid = |message: String| Err(ProcessorError::InvalidOutcome { message });
-    let mut last: Option<u32> = None;
-    for failure in &outcome.failures {
-        if failure.index as usize >= batch_len {
-            return invalid(format!("failure index {} in a batch of {batch_len}", failure.index));
-        }
-        if last.is_some_and(|last| failure.index <= last) {
-            return invalid(format!("failure index {} does not rise", failure.index));
-        }
-        last = Some(failure.index);
-    }
-    match outcome.commit {
-        Some(Commit::Through(index)) if index as usize >= batch_len => {
-            invalid(format!("commit index {index} in a batch of {batch_len}"))
-        }
-        Some(Commit::Through(_) | Commit::Nothing) | None => Ok(()),
-    }
+fn check(records: &[Record], outcome: &Outcome) -> Result<(), ProcessorError> {
+    check_outcome(records.len(), outcome.failures.iter().map(|failure| failure.index), outcome.commit)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::committed;
 use crate::ports::Commit;
 use crate::seeded_bug::SeededBug;
 use crate::stream::{Position, Record};
@@ -112,11 +113,7 @@ impl Ledger {
         if self.saving == Saving::Saved && !is_forgotten && failed.len() < batch.len() {
             self.saving = Saving::Unsaved;
         }
-        let committed = match commit {
-            None => batch.len(),
-            Some(Commit::Nothing) => 0,
-            Some(Commit::Through(index)) => index as usize + 1,
-        };
+        let committed = committed(commit, batch.len());
         if let Some(last) = committed.checked_sub(1).and_then(|last| batch.get(last)) {
             self.release(&last.position);
         }

@@ -109,7 +109,7 @@ pub struct Outcome {
     /// How far the batch may be committed; `None` means all of it. Records after it have not failed: the guest holds
     /// them back (a window still open, say).
     pub commit: Option<Commit>,
-    /// How long to wait before the failed records are delivered again; `None` leaves it to the host.
+    /// How long to wait before the failed records are delivered again, as the guest wishes; `None` leaves it to the host.
     pub retry_after: Option<Duration>,
 }
 

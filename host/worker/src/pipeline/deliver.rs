@@ -14,9 +14,6 @@ use super::consumer::Consumer;
 use crate::grant::Stopped;
 use crate::metrics;
 
-/// A guest may not park its shard for longer than this at a time.
-const RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
-
 impl Consumer {
     /// The records to deliver now, if any are due: of parked keys first, then what failed, then new ones.
     pub(super) fn next_batch(&mut self) -> Option<Vec<Record>> {
@@ -225,7 +222,7 @@ impl Consumer {
 
     fn wait_after(&self, failure: &Failure) -> Duration {
         match failure.retry_after {
-            Some(asked) => asked.min(RETRY_AFTER_MAX),
+            Some(asked) => asked,
             None => self.options.backoff.delay(failure.in_a_row, fastrand::f64()),
         }
     }

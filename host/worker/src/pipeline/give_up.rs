@@ -66,7 +66,7 @@ impl Consumer {
             application: self.options.application.clone(),
             plugin: self.options.plugin.clone(),
             digest: self.instance.digest().clone(),
-            reason: format!("{cause}: {}", ruling.message),
+            reason: ruling.reason(cause),
             attempts: ruling.tried.deliveries,
             failed_at_ms: self.ports.clock.wall_ms(),
         }

@@ -144,6 +144,9 @@ fn the_wait_that_the_plugin_asks_for_and_its_commit_are_passed_on() {
     let failure = verdict.failure.unwrap();
     assert_eq!((failure.retry_after, failure.kind), (wait, "records"));
     assert_eq!(failure.reason, "1 record(s) failed, the first at 1: no");
+    let for_ages = Outcome { retry_after: Some(Duration::from_hours(1)), ..outcome };
+    let verdict = judge(&records(2), &|_| Tried::default(), Ok(&for_ages), &FailurePolicy::default(), NOW_MS);
+    assert_eq!(verdict.failure.unwrap().retry_after, Some(RETRY_AFTER_MAX));
     let clean = judge(&records(2), &|_| Tried::default(), Ok(&Outcome::default()), &FailurePolicy::default(), NOW_MS);
     assert!(clean.is_clean() && clean.rulings.is_empty());
 }
