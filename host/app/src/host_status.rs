@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
-use shardmill_core::plugin::PluginName;
+use shardmill_core::plugin::{PluginName, is_label_of};
 use shardmill_worker::{StatusBoard, WorkerStatus};
 
 use crate::config::StreamConfig;
@@ -127,10 +127,8 @@ impl HostStatus {
     /// Changes the entry of each stream of `plugin`, or makes one if it has none yet.
     fn change(&self, plugin: &str, change: impl Fn(&mut PluginEntry)) {
         let mut plugins = self.lock();
-        let is_its =
-            |label: &str| label.strip_prefix(plugin).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         let mut is_known = false;
-        for (_, entry) in plugins.iter_mut().filter(|(label, _)| is_its(label)) {
+        for (_, entry) in plugins.iter_mut().filter(|(label, _)| is_label_of(label, plugin)) {
             change(entry);
             is_known = true;
         }

@@ -9,7 +9,7 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
-use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName, WantedContract};
+use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName, SECRET_PREFIX, WantedContract};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{InitialPosition, StreamRef};
 use shardmill_worker::BatchLimits;
@@ -25,9 +25,6 @@ use super::retrieval::RetrievalMode;
 use super::rollout::RolloutFile;
 use super::streams::{StreamConfig, StreamFile, check_application};
 use crate::sinks::STDOUT;
-
-/// What stands before the names of secrets where a plugin reads its values.
-const SECRET: &str = "secret.";
 
 /// One plugin's settings, all of them, checked.
 #[derive(Debug, Clone, PartialEq)]
@@ -174,7 +171,7 @@ impl PluginFile {
         // A policy is one thought: a plugin's own stands in place of the general one, and is not laid over it.
         let failure = self.failure.map(|own| own.check(&general.sinks).map_err(|problem| problem.under("failure")));
         let failure = failure.transpose()?.unwrap_or_else(|| general.failure.clone());
-        if let Some(key) = self.config.keys().find(|key| key.starts_with(SECRET)) {
+        if let Some(key) = self.config.keys().find(|key| key.starts_with(SECRET_PREFIX)) {
             let message = "is where a plugin reads a secret: name it otherwise, or grant a secret";
             return Err(Problem::new(format!("config.{key}"), message));
         }

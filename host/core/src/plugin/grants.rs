@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use super::{HttpHost, ProcessorError};
 
+/// What stands before the names of secrets where a plugin reads its values.
+pub const SECRET_PREFIX: &str = "secret.";
+
 /// What one plugin is given. The default is nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PluginGrants {

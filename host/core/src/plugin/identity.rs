@@ -39,6 +39,11 @@ impl PluginName {
     }
 }
 
+/// Whether `label` is `plugin` itself, or what it is called on one of its streams ([`PluginName::on_stream`]).
+pub fn is_label_of(label: &str, plugin: &str) -> bool {
+    label.strip_prefix(plugin).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 impl fmt::Display for PluginName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -1,15 +1,14 @@
 //! `wasi:config/store`: the plugin's own values, and its secrets under `secret.NAME`. Written here and not taken from a
 //! crate, because a secret is to be given to who asks for it by name, and not to who lists what there is.
 
+use shardmill_core::plugin::SECRET_PREFIX;
+
 use crate::bindings::wasi::config::store::{Error, Host};
 use crate::instance_state::InstanceState;
 
-/// What stands before the name of a secret.
-const SECRET: &str = "secret.";
-
 impl Host for InstanceState {
     fn get(&mut self, key: String) -> Result<Option<String>, Error> {
-        if let Some(name) = key.strip_prefix(SECRET) {
+        if let Some(name) = key.strip_prefix(SECRET_PREFIX) {
             return Ok(self.secrets.get(name).map(str::to_owned));
         }
         let value = self.identity.config.iter().find(|(name, _)| *name == key);

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use shardmill_aws::LeaseTable;
-use shardmill_core::plugin::PluginName;
+use shardmill_core::plugin::{PluginName, is_label_of};
 use shardmill_core::ports::LeaseStore;
 use shardmill_wasm::{Inspection, Runtime};
 
@@ -117,11 +117,8 @@ async fn digests_of_host(address: &str, name: &PluginName) -> anyhow::Result<BTr
     let status: Value = serde_json::from_slice(&reply.bytes().await?)
         .with_context(|| format!("{address} does not answer as a shardmill does"))?;
     let Some(plugins) = status["plugins"].as_object() else { bail!("{address} does not answer as a shardmill does") };
-    let is_its =
-        |label: &str| label.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    let digests =
-        plugins.iter().filter(|(label, _)| is_its(label)).filter_map(|(_, plugin)| plugin["plugin-digest"].as_str());
-    Ok(digests.map(str::to_owned).collect())
+    let own = plugins.iter().filter(|(label, _)| is_label_of(label, name.as_str()));
+    Ok(own.filter_map(|(_, plugin)| plugin["plugin-digest"].as_str()).map(str::to_owned).collect())
 }
 
 /// Only if the file in the plugins folder is what runs; what does not run there says nothing.
