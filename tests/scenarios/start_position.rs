@@ -11,7 +11,7 @@ use aws_sdk_kinesis::primitives::Blob;
 use harness::embedded::machine_now_ms;
 use harness::flights::Output;
 use harness::guests::conduct;
-use harness::process::{Host, eventually};
+use harness::process::Host;
 use harness::setting::{STREAM, Setting};
 use shardmill_aws::CoordinatorTable;
 use shardmill_core::lease::Checkpoint;
@@ -208,13 +208,12 @@ async fn a_host_that_joins_while_poison_blocks_every_shard_from_the_start_costs_
     scene.start("a");
     scene.until_begun().await;
     scene.wanted = scene.put(50).await;
-    eventually("both shards are blocked", || {
-        let log = scene.logs();
-        ["shardId-000000000000", "shardId-000000000001"].iter().all(|shard| {
-            log.lines().any(|line| line.contains(shard) && line.contains("poison") || line.contains("trap"))
-        })
-    })
-    .await;
+    let first = &scene.hosts[0].1;
+    let is_blocked = |status: &serde_json::Value| {
+        let shards = status["plugins"]["conduct"]["shards"].as_object().cloned().unwrap_or_default();
+        shards.len() == SHARDS as usize && shards.values().all(|shard| !shard["blocked"].is_null())
+    };
+    first.until_status("both shards are blocked", is_blocked).await;
     scene.start("b");
     let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
     loop {
