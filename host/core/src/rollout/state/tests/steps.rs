@@ -41,7 +41,8 @@ fn the_revision_rises_with_each_step_of_a_trial() {
     rises(&mut host, "a probe that went well", |host| host.rollout.probed(&digest(2), Ok(()), host.at));
     rises(&mut host, "a canary", |host| assert_eq!(host.role(0), Role::Run(digest(2))));
     rises(&mut host, "the end of the trial", |host| host.handles(2, 10, 1));
-    host.offer(3);
+    let mut host = Host::running(policy);
+    host.offer(2);
     host.role(0);
     host.wait(15 * 60);
     rises(&mut host, "the wait for its turn is over", |host| host.rollout.tick(host.at));
