@@ -219,7 +219,9 @@ impl Consumer {
                     self.write_checkpoint().await?;
                 }
                 self.headway.arrivals.delivering(&batch, self.headway.settled.as_ref());
+                let started = Instant::now();
                 self.deliver(batch).await?;
+                self.retries.turns.took(started.elapsed());
                 self.checkpoint_if_due().await?;
                 // While a batch was delivered, the reader may have waited for this consumer.
                 self.reading.free_since = self.ports.clock.now();
