@@ -23,14 +23,14 @@ use crate::clock::BootClock;
 use crate::config::{Config, Manifest, OnRemove, PluginConfig, StreamConfig};
 use crate::engine::runtime_options;
 use crate::host_status::HostStatus;
-use crate::sinks::open_sinks;
+use crate::sinks::{OwnSinks, Router, open_sinks};
 use crate::supervisor::Supervisor;
 
 /// What all workers of a host share, and what makes one of them.
 pub(crate) struct Parts {
     config: Config,
     clients: AwsClients,
-    sink: Arc<dyn Sink>,
+    sinks: Sinks,
     dead_letters: Arc<dyn DeadLetters>,
     destinations: Vec<String>,
     clock: Arc<dyn Clock>,
@@ -58,10 +58,28 @@ impl Settings {
 
 /// Where output goes.
 pub(crate) struct Outputs {
-    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) sinks: Sinks,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
     /// What plugins may emit to.
     pub(crate) names: Vec<String>,
+}
+
+/// The sinks of plugins.
+pub(crate) enum Sinks {
+    /// Those that are configured.
+    Configured(Arc<Router>),
+    /// One for all, on trial.
+    One(Arc<dyn Sink>),
+}
+
+impl Sinks {
+    /// For one worker, which waits for no sink that only others use.
+    fn for_worker(&self) -> Arc<dyn Sink> {
+        match self {
+            Self::Configured(router) => Arc::new(OwnSinks::new(Arc::clone(router))),
+            Self::One(sink) => Arc::clone(sink),
+        }
+    }
 }
 
 /// What a trial puts in the place of what a host has.
@@ -86,7 +104,8 @@ impl Host {
     /// Opens sinks, starts the engine, binds the admin address. Takes no lease and reads no record.
     pub async fn build(config: Config, clients: AwsClients, metrics: Option<PrometheusHandle>) -> anyhow::Result<Self> {
         let sinks = Arc::new(open_sinks(&config.sinks, &config.aws, Some(&clients)).await?);
-        let outputs = Outputs { names: sinks.names(), sink: sinks.clone(), dead_letters: sinks };
+        let outputs =
+            Outputs { names: sinks.names(), sinks: Sinks::Configured(Arc::clone(&sinks)), dead_letters: sinks };
         Self::with(config, clients, metrics, Substitutes { outputs, reader: None, metering: Metering::default() }).await
     }
 
@@ -139,7 +158,7 @@ impl Host {
             streams: HashMap::new(),
             reader,
             destinations: outputs.names,
-            sink: outputs.sink,
+            sinks: outputs.sinks,
             dead_letters: outputs.dead_letters,
             clock: Arc::new(BootClock),
             budget,
@@ -224,7 +243,7 @@ impl Parts {
             subscriptions: Some(Arc::new(KinesisFanOut::new(self.clients.kinesis.clone(), &stream.stream))),
             store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application)),
             coordinator: Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), application)),
-            sink: Arc::clone(&self.sink),
+            sink: self.sinks.for_worker(),
             dead_letters: Arc::clone(&self.dead_letters),
             clock: Arc::clone(&self.clock),
             budget: self.budget.clone(),
