@@ -13,7 +13,7 @@ use shardmill_core::ports::{Clock, DeadLetters, ProcessorFactory, Sink, StreamRe
 use shardmill_core::stream::StreamRef;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
 use shardmill_wasm::{Integrity, Metering, Runtime};
-use shardmill_worker::{ByteBudget, Freezer, Ports, RingBudget, SharedRollout, SharedStream, WorkerOptions};
+use shardmill_worker::{ByteBudget, ByteShare, Freezer, Ports, RingBudget, SharedRollout, SharedStream, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -154,7 +154,7 @@ impl Host {
         };
         let (folder, events) = PluginFolder::new(runtime.clone(), folder_options);
         let parts = Parts {
-            ring: RingBudget::of(budget.clone(), config.host.buffer_bytes),
+            ring: RingBudget::of(&budget, config.host.buffer_bytes),
             streams: HashMap::new(),
             reader,
             destinations: outputs.names,
@@ -230,11 +230,17 @@ impl Parts {
         }
     }
 
+    /// One more plugin's share of the host's buffer, for all of its streams. The error says what to raise.
+    pub(crate) fn share(&self) -> Result<ByteShare, String> {
+        self.budget.share().map_err(|error| error.to_string())
+    }
+
     /// Ports and settings of the worker for one stream of a plugin.
     pub(crate) fn worker(
         &mut self,
         settings: &PluginConfig,
         stream: &StreamConfig,
+        budget: ByteShare,
         (versions, rollout): (watch::Receiver<Arc<dyn ProcessorFactory>>, SharedRollout),
     ) -> (Ports, WorkerOptions) {
         let application = stream.application.as_str();
@@ -246,7 +252,7 @@ impl Parts {
             sink: self.sinks.for_worker(),
             dead_letters: Arc::clone(&self.dead_letters),
             clock: Arc::clone(&self.clock),
-            budget: self.budget.clone(),
+            budget,
             versions,
             rollout,
             freezer: Freezer::never(),

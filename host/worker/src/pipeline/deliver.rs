@@ -128,7 +128,8 @@ impl Consumer {
         let blame = verdict.failure.as_ref().map(|failure| failure.of);
         if matches!(blame, None | Some(Blame::Records)) {
             let through = records.last().map(|record| record.position.clone());
-            self.output.write(emitted, through, &mut self.gate).await?;
+            let Self { output, gate, reading, buffer, .. } = self;
+            reading.unless_long(output.write(emitted, through, gate), buffer).await?;
         }
         let failed: Vec<usize> = verdict.rulings.iter().map(|ruling| ruling.index).collect();
         self.headway.ledger.report(records, &failed, verdict.commit);
@@ -210,6 +211,9 @@ impl Consumer {
                 self.count(metrics::RETRIES, again.len() as u64);
                 let deliveries = verdict.rulings.iter().map(|ruling| ruling.tried.deliveries).max().unwrap_or_default();
                 self.blocked(deliveries, failure.reason.clone());
+                if !self.may_go_on() {
+                    self.hold_little();
+                }
             }
             if is_by_key {
                 self.retries.parked.park(again, retry_at);

@@ -26,6 +26,8 @@ pub(super) struct Retries {
     pub(super) turns: Turns,
     /// Why nothing is delivered any more, if the policy says so.
     pub(super) halted: Option<Halt>,
+    /// Since when it does not get on.
+    pub(super) failing_since: Option<Instant>,
     /// Whether the shard is shown as blocked.
     pub(super) is_blocked: bool,
 }
