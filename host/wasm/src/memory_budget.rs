@@ -68,13 +68,13 @@ pub(crate) struct MemoryShare {
 }
 
 impl MemoryBudget {
-    /// A budget of `bytes`, rounded up to a page. A plugin is guaranteed what one instance may grow to, `instance_bytes`, or its
-    /// part of half the budget if that is more.
-    pub(crate) fn new(bytes: usize, instance_bytes: usize) -> Self {
+    /// A budget of `bytes`, rounded up to a page. Half of it is guaranteed, in equal parts, however small: on a small host with
+    /// many plugins, one that needs a large instance must find the other half to be lent.
+    pub(crate) fn new(bytes: usize) -> Self {
         let pages_max = pages(bytes).max(1);
         metrics::gauge!(names::MEMORY_LIMIT).set((pages_max * PAGE_BYTES) as f64);
         let shared = Shared {
-            pool: Pool::new(pages_max, pages(instance_bytes)),
+            pool: Pool::new(pages_max, 0),
             demand: watch::channel(Demand::default()).0,
             in_use: metrics::gauge!(names::MEMORY),
         };
@@ -256,7 +256,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_instances_hold_together_stays_within_the_budget_and_comes_back() {
-        let budget = MemoryBudget::new(10 * MIB, MIB);
+        let budget = MemoryBudget::new(10 * MIB);
         let plugin = budget.join();
         let (one, two) = (need(0), need(0));
         let mut first = plugin.admit(Arc::clone(&one)).await.unwrap();
@@ -274,7 +274,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_needs_more_waits_in_turn_and_others_are_asked_for_just_so_much() {
-        let budget = MemoryBudget::new(10 * MIB, MIB);
+        let budget = MemoryBudget::new(10 * MIB);
         let plugin = budget.join();
         let mut idle = Vec::new();
         for _ in 0..5 {
@@ -304,7 +304,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_waits_too_long_is_told_of_the_budget_and_holds_up_nobody() {
-        let plugin = MemoryBudget::new(4 * MIB, MIB).join();
+        let plugin = MemoryBudget::new(4 * MIB).join();
         let mut holder = plugin.admit(need(0)).await.unwrap();
         assert!(holder.grow(3 * MIB, 64 * MIB));
         let error = plugin.admit(need(100 * MIB)).await.err().unwrap();
@@ -315,7 +315,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_one_plugin_hoards_denies_another_none_of_its_share() {
-        let budget = MemoryBudget::new(16 * MIB, MIB);
+        let budget = MemoryBudget::new(16 * MIB);
         let (hoarder, other) = (budget.join(), budget.join());
         let mut hoards = Vec::new();
         while let Ok(share) = hoarder.admit(need(MIB)).await {

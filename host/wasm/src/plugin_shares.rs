@@ -27,10 +27,10 @@ pub(crate) struct PluginShares {
 }
 
 impl Shares {
-    /// `memory_bytes` for all instances, `calls_max` at a time; `instance_bytes` is what one may grow to.
-    pub(crate) fn new(memory_bytes: usize, instance_bytes: usize, calls_max: usize) -> Self {
+    /// `memory_bytes` for all instances, `calls_max` at a time.
+    pub(crate) fn new(memory_bytes: usize, calls_max: usize) -> Self {
         Self {
-            memory: MemoryBudget::new(memory_bytes, instance_bytes),
+            memory: MemoryBudget::new(memory_bytes),
             threads: Pool::new(calls_max, CALLS_FLOOR),
             plugins: Mutex::default(),
         }

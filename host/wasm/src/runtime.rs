@@ -111,7 +111,7 @@ impl Runtime {
         let shared = Shared {
             compilations: Semaphore::new(COMPILATIONS_MAX),
             http_clients: HttpClients::new(options.http.clone()),
-            shares: Shares::new(options.instances_memory_bytes, options.limits.memory_bytes, options.calls_max),
+            shares: Shares::new(options.instances_memory_bytes, options.calls_max),
             outputs: Mutex::default(),
             fuel_used: AtomicU64::new(0),
             engine,
