@@ -3,6 +3,9 @@
 //! The embedded stack runs in a process of its own, so that the CPU time counted is the host's. Native and Wasm no-ops
 //! take turns in one run, and their ratio is what counts.
 
+#[path = "end_to_end/neighbours.rs"]
+mod neighbours;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +35,9 @@ fn main() {
 #[expect(clippy::print_stdout, reason = "the report is what this command is for")]
 async fn run(records: u64) {
     let rig = Rig::start().await;
+    if std::env::var_os("SHARDMILL_NEIGHBOURS").is_some() {
+        return neighbours::measure(&rig).await;
+    }
     for bytes in [100, 1024, 10 * 1024] {
         let count = if bytes > 1024 { records / 10 } else { records };
         let stream = rig.stream(&format!("bench-{bytes}"), SHARDS).await;
@@ -44,6 +50,7 @@ async fn run(records: u64) {
     }
     first_record(&rig).await;
     memory(&rig).await;
+    neighbours::measure(&rig).await;
 }
 
 #[expect(clippy::print_stdout, reason = "the report is what this command is for")]

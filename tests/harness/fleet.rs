@@ -64,6 +64,8 @@ pub struct TestFleet {
     pub wall_ms: Arc<AtomicU64>,
     /// Settings of hosts started from now on.
     pub options: WorkerOptions,
+    /// Set if what is started here is one of several plugins of a host: the host's budget.
+    pub budget: Option<ByteBudget>,
     /// Set if hosts read as the real ones do, by a read that plugins of a host share.
     shared: Option<SharedStream>,
 }
@@ -164,6 +166,7 @@ impl TestFleet {
             dead_letters: Arc::new(FakeDeadLetters::default()),
             wall_ms: Arc::new(AtomicU64::new(1)),
             options,
+            budget: None,
             shared: None,
         }
     }
@@ -176,7 +179,7 @@ impl TestFleet {
     #[must_use]
     pub fn sharing_reads(mut self) -> Self {
         let budget_bytes = 64 << 20;
-        let ring = RingBudget::of(ByteBudget::new(budget_bytes).expect("large enough"), budget_bytes);
+        let ring = RingBudget::of(&ByteBudget::new(budget_bytes).expect("large enough"), budget_bytes);
         let stream = StreamRef::parse("stream").expect("valid");
         let reader = Arc::clone(&self.stream) as Arc<dyn StreamReader>;
         self.shared = Some(SharedStream::new(&stream, reader, self.options.reads, ring));
@@ -210,6 +213,7 @@ impl TestFleet {
         let version: Arc<dyn ProcessorFactory> = Arc::new(plugin);
         let options = WorkerOptions { worker: WorkerId::new(id).expect("not empty"), ..self.options.clone() };
         let (versions, offered) = watch::channel(version);
+        let budget = self.budget.clone().unwrap_or_else(|| ByteBudget::new(64 << 20).expect("large enough"));
         let ports = Ports {
             reader: match &self.shared {
                 Some(shared) => Arc::new(shared.reader()),
@@ -221,7 +225,7 @@ impl TestFleet {
             sink: Arc::clone(&self.sink) as Arc<dyn Sink>,
             dead_letters: Arc::clone(&self.dead_letters) as Arc<dyn DeadLetters>,
             clock: Arc::new(TokioClock { wall_ms: Arc::clone(&self.wall_ms), ..TokioClock::default() }),
-            budget: ByteBudget::new(64 << 20).expect("large enough"),
+            budget: budget.share().expect("room for it"),
             versions: offered,
             rollout: SharedRollout::new(options.plugin.clone(), options.worker.clone(), options.rollout),
             freezer: freezer.clone(),

@@ -35,6 +35,8 @@ use crate::process::{Host, eventually};
 pub struct Rig {
     /// Clients.
     pub clients: AwsClients,
+    /// One host's, shared by all workers that run at a time.
+    budget: ByteBudget,
     folder: TempDir,
     _stack: Host,
 }
@@ -86,7 +88,8 @@ impl Rig {
             dynamodb_endpoint: endpoints["dynamodb"].as_str().map(str::to_owned),
             credentials: Some(StaticCredentials::dummy()),
         };
-        Self { clients: connect(&options).await.expect("clients"), folder, _stack: stack }
+        let budget = ByteBudget::new(256 << 20).expect("large enough");
+        Self { clients: connect(&options).await.expect("clients"), budget, folder, _stack: stack }
     }
 
     /// A folder for whatever a measurement needs; the stack's data lies in `data` below it.
@@ -205,7 +208,7 @@ impl Rig {
             sink: Arc::new(CollectingSink::default()),
             dead_letters: Arc::new(FakeDeadLetters::default()),
             clock: Arc::new(TokioClock::default()),
-            budget: ByteBudget::new(256 << 20).expect("large enough"),
+            budget: self.budget.share().expect("room for it"),
             versions: offered,
             rollout: SharedRollout::new(options.plugin.clone(), options.worker.clone(), options.rollout),
             freezer: Freezer::never(),

@@ -32,7 +32,7 @@ impl<C: StreamControl> SharedControl<C> {
             idle_max: Duration::ZERO,
             ..ReadLimits::default()
         };
-        let ring = RingBudget::of(ByteBudget::new(BUFFER_BYTES).expect("large enough"), BUFFER_BYTES);
+        let ring = RingBudget::of(&ByteBudget::new(BUFFER_BYTES).expect("large enough"), BUFFER_BYTES);
         let shared = SharedStream::new(&StreamRef::parse("stream").expect("valid"), reader, limits, ring);
         Self { control, reader: shared.reader(), _other: shared.reader() }
     }

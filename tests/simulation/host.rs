@@ -224,7 +224,7 @@ fn ports(
         sink: Arc::new(SimulatedSink { world: Arc::clone(world) }),
         dead_letters: Arc::new(SimulatedSink { world: Arc::clone(world) }),
         clock: Arc::clone(machine) as Arc<dyn Clock>,
-        budget: ByteBudget::new(64 << 20).expect("large enough"),
+        budget: ByteBudget::new(64 << 20).expect("large enough").share().expect("the first"),
         versions,
         rollout: SharedRollout::new(options.plugin.clone(), options.worker.clone(), options.rollout),
         freezer: Freezer::by(is_frozen),

@@ -13,6 +13,7 @@ mod fan_out_costs;
 mod halting;
 mod leases;
 mod memory;
+mod neighbours;
 mod order_by_key;
 mod poison;
 mod reading_faults;

@@ -201,3 +201,42 @@ async fn a_new_version_takes_up_parked_records_at_once() {
     assert!(offered_at.elapsed() < Duration::from_secs(1), "{:?}", offered_at.elapsed());
     assert!(is_whole_and_in_order(&fleet, 0..200, 10), "and nothing repeats");
 }
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_fail_slowly_however_many_leave_the_others_half_of_the_time() {
+    let mut fleet = by_key();
+    fleet.options.batches = BatchLimits { records: 1, ..BatchLimits::default() };
+    // Thirty keys of which each try takes five seconds: at the longest back-off, one of them is always due.
+    put(&fleet, 0..30, 10_000);
+    let slow = plugin(1, |record, _| (number(record) < 30).then_some(Bad::Hangs));
+    let history = slow.history();
+    let host = fleet.start("a", slow);
+    let shard = only_shard(&fleet);
+    until("all parked", || host.shard(&shard).is_some_and(|shard| shard.parked.keys == 30)).await;
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    for round in 1..=10 {
+        put(&fleet, round * 100..round * 100 + 40, 10_000);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(u32::try_from(out(&fleet).len()), Ok(round * 40), "a minute is enough, in round {round}");
+    }
+    let before = deliveries(&history).len();
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert!(deliveries(&history).len() - before > 100, "and they are tried as often as that allows");
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_without_a_partition_key_do_not_wait_for_each_other() {
+    for bad in [Bad::Retry, Bad::Traps] {
+        let fleet = by_key();
+        for number in 0..200 {
+            fleet.stream.put_at(0, "", number.to_string());
+        }
+        let host = fleet.start("a", plugin(1, move |record, _| (number(record) % 50 == 7).then_some(bad)));
+        until("the others are out", || out(&fleet).len() == 196).await;
+        let shard = only_shard(&fleet);
+        let parked = || host.shard(&shard).unwrap().parked;
+        until("each that fails waits alone", || (parked().keys, parked().records) == (4, 4)).await;
+        let below = fleet.stream.records(&shard)[6].position.clone();
+        until("below the first", || fleet.row(&shard).unwrap().checkpoint == Checkpoint::At(below.clone())).await;
+    }
+}

@@ -13,7 +13,7 @@ use shardmill_core::ports::{Clock, DeadLetters, ProcessorFactory, Sink, StreamRe
 use shardmill_core::stream::StreamRef;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
 use shardmill_wasm::{Integrity, Metering, Runtime};
-use shardmill_worker::{ByteBudget, Freezer, Ports, RingBudget, SharedRollout, SharedStream, WorkerOptions};
+use shardmill_worker::{ByteBudget, ByteShare, Freezer, Ports, RingBudget, SharedRollout, SharedStream, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -23,14 +23,14 @@ use crate::clock::BootClock;
 use crate::config::{Config, Manifest, OnRemove, PluginConfig, StreamConfig};
 use crate::engine::runtime_options;
 use crate::host_status::HostStatus;
-use crate::sinks::open_sinks;
+use crate::sinks::{OwnSinks, Router, open_sinks};
 use crate::supervisor::Supervisor;
 
 /// What all workers of a host share, and what makes one of them.
 pub(crate) struct Parts {
     config: Config,
     clients: AwsClients,
-    sink: Arc<dyn Sink>,
+    sinks: Sinks,
     dead_letters: Arc<dyn DeadLetters>,
     destinations: Vec<String>,
     clock: Arc<dyn Clock>,
@@ -58,10 +58,28 @@ impl Settings {
 
 /// Where output goes.
 pub(crate) struct Outputs {
-    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) sinks: Sinks,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
     /// What plugins may emit to.
     pub(crate) names: Vec<String>,
+}
+
+/// The sinks of plugins.
+pub(crate) enum Sinks {
+    /// Those that are configured.
+    Configured(Arc<Router>),
+    /// One for all, on trial.
+    One(Arc<dyn Sink>),
+}
+
+impl Sinks {
+    /// For one worker, which waits for no sink that only others use.
+    fn for_worker(&self) -> Arc<dyn Sink> {
+        match self {
+            Self::Configured(router) => Arc::new(OwnSinks::new(Arc::clone(router))),
+            Self::One(sink) => Arc::clone(sink),
+        }
+    }
 }
 
 /// What a trial puts in the place of what a host has.
@@ -86,7 +104,8 @@ impl Host {
     /// Opens sinks, starts the engine, binds the admin address. Takes no lease and reads no record.
     pub async fn build(config: Config, clients: AwsClients, metrics: Option<PrometheusHandle>) -> anyhow::Result<Self> {
         let sinks = Arc::new(open_sinks(&config.sinks, &config.aws, Some(&clients)).await?);
-        let outputs = Outputs { names: sinks.names(), sink: sinks.clone(), dead_letters: sinks };
+        let outputs =
+            Outputs { names: sinks.names(), sinks: Sinks::Configured(Arc::clone(&sinks)), dead_letters: sinks };
         Self::with(config, clients, metrics, Substitutes { outputs, reader: None, metering: Metering::default() }).await
     }
 
@@ -135,11 +154,11 @@ impl Host {
         };
         let (folder, events) = PluginFolder::new(runtime.clone(), folder_options);
         let parts = Parts {
-            ring: RingBudget::of(budget.clone(), config.host.buffer_bytes),
+            ring: RingBudget::of(&budget, config.host.buffer_bytes),
             streams: HashMap::new(),
             reader,
             destinations: outputs.names,
-            sink: outputs.sink,
+            sinks: outputs.sinks,
             dead_letters: outputs.dead_letters,
             clock: Arc::new(BootClock),
             budget,
@@ -211,11 +230,17 @@ impl Parts {
         }
     }
 
+    /// One more plugin's share of the host's buffer, for all of its streams. The error says what to raise.
+    pub(crate) fn share(&self) -> Result<ByteShare, String> {
+        self.budget.share().map_err(|error| error.to_string())
+    }
+
     /// Ports and settings of the worker for one stream of a plugin.
     pub(crate) fn worker(
         &mut self,
         settings: &PluginConfig,
         stream: &StreamConfig,
+        budget: ByteShare,
         (versions, rollout): (watch::Receiver<Arc<dyn ProcessorFactory>>, SharedRollout),
     ) -> (Ports, WorkerOptions) {
         let application = stream.application.as_str();
@@ -224,10 +249,10 @@ impl Parts {
             subscriptions: Some(Arc::new(KinesisFanOut::new(self.clients.kinesis.clone(), &stream.stream))),
             store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application)),
             coordinator: Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), application)),
-            sink: Arc::clone(&self.sink),
+            sink: self.sinks.for_worker(),
             dead_letters: Arc::clone(&self.dead_letters),
             clock: Arc::clone(&self.clock),
-            budget: self.budget.clone(),
+            budget,
             versions,
             rollout,
             freezer: Freezer::never(),

@@ -21,6 +21,7 @@ pub(crate) fn runtime_options(config: &Config, metering: Metering) -> std::io::R
         instances_memory_bytes: config.host.instances_memory_bytes,
         http: http_options(config),
         metering,
+        ..RuntimeOptions::default()
     })
 }
 

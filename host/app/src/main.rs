@@ -6,6 +6,9 @@ use clap::Parser;
 use shardmill::cli::{Cli, Command};
 use shardmill::{commands, config::ConfigError, hardening, telemetry};
 
+/// Threads for calls that block: of plugins, whatever they do, and as many again for what the host does itself (it looks up
+/// names, writes files, reads plugins). They are started when they are needed.
+const BLOCKING_THREADS_MAX: usize = 2 * shardmill_wasm::GUEST_CALLS_MAX;
 /// `EX_USAGE` of sysexits: the command line or the configuration is wrong, and trying again will not help.
 const EXIT_USAGE: u8 = 64;
 
@@ -18,7 +21,8 @@ fn main() -> ExitCode {
     if let Err(error) = hardening::forbid_core_dumps() {
         tracing::warn!(%error, "core dumps cannot be switched off; one would hold credentials and secrets");
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = match builder.enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build() {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "cannot start");

@@ -118,9 +118,10 @@ impl Supervisor {
             let (versions, offered) = watch::channel(Arc::clone(&version));
             let rollout = rollout.unwrap_or_else(|| self.parts.rollout(&name, &settings.plugin));
             rollout.set_policy(settings.plugin.rollout);
+            let share = self.parts.share()?;
             let workers = settings.plugin.streams.iter().map(|stream| {
                 let versions = (offered.clone(), rollout.clone());
-                let (ports, options) = self.parts.worker(&settings.plugin, stream, versions);
+                let (ports, options) = self.parts.worker(&settings.plugin, stream, share.clone(), versions);
                 let board = StatusBoard::default();
                 let worker = Worker::new(ports, options, board.clone()).map_err(|error| error.to_string())?;
                 Ok((stream.clone(), board, worker))

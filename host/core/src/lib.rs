@@ -5,6 +5,7 @@
 //!   records + how a delivery ended ──> judge()   ──> what becomes of each record, and why
 //!   what came of deliveries        ──> Ledger    ──> how far everything is settled
 //!   progress since the last write  ──> CheckpointPolicy ──> write now, or wait
+//!   what plugins hold and ask for  ──> Shares    ──> who gets it, and who waits
 //!   what two versions did          ──> judge_trial() ──> promote, roll back, or go on
 //! ```
 //!
@@ -23,5 +24,6 @@ pub mod plugin;
 pub mod ports;
 pub mod rollout;
 pub mod seeded_bug;
+pub mod shares;
 pub mod stream;
 pub mod time;

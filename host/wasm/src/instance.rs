@@ -1,4 +1,4 @@
-//! One instance: a Store of its own, serving one shard. Guest code runs on tokio's blocking threads, never on those
+//! One instance: a Store of its own, serving one shard. Guest code runs on blocking threads, of which its plugin has a share, never on those
 //! that renew leases, and every entry has a deadline. After a trap or a deadline the Store is gone: a component that was
 //! interrupted cannot be entered again.
 
@@ -72,28 +72,31 @@ impl Instance {
         let metering = version.runtime.metering();
         let entry = Entry::new("init", limits.init_deadline, &limits, metering);
         let shared = Arc::clone(&version);
-        let share = version.runtime.memory().admit(version.needs.of(&context)).await?;
+        let share = version.shares.memory.admit(version.needs.of(&context)).await?;
         let before = Instant::now();
         let life = CancellationToken::new();
         let guard = life.clone().drop_guard();
-        let running = on_blocking_thread(move || {
-            let engine = shared.runtime.engine();
-            let surroundings = Surroundings { output: Arc::clone(&shared.output), share, life, metering };
-            let clients = shared.runtime.http_clients();
-            let mut store = InstanceState::new_store(engine, context, &limits, surroundings, clients)?;
-            let (exports, instance) = entered(&mut store, entry, async |store| {
-                let instance = shared.pre.instance_pre().instantiate_async(&mut *store).await?;
-                let exports = Exports::new(&mut *store, &instance)?;
-                let context = Arc::clone(&store.data().identity);
-                let answer = exports.shardmill_processor_processor().call_init(store, wit_context(&context)).await?;
-                Ok(answer.map(|()| (exports, instance)))
-            })?;
-            let state = load(&mut store, &instance, shared.state, state.as_ref(), Entry { call: "load", ..entry })?;
-            shared.needs.started_with(store.data().limiter.share().used_bytes());
-            Ok(Box::new(Running { store, exports, state }))
-        })
-        .await
-        .inspect_err(|error| count_denial(&version, error))?;
+        let running = version
+            .shares
+            .run(move || {
+                let engine = shared.runtime.engine();
+                let surroundings = Surroundings { output: Arc::clone(&shared.output), share, life, metering };
+                let clients = shared.runtime.http_clients();
+                let mut store = InstanceState::new_store(engine, context, &limits, surroundings, clients)?;
+                let (exports, instance) = entered(&mut store, entry, async |store| {
+                    let instance = shared.pre.instance_pre().instantiate_async(&mut *store).await?;
+                    let exports = Exports::new(&mut *store, &instance)?;
+                    let context = Arc::clone(&store.data().identity);
+                    let answer =
+                        exports.shardmill_processor_processor().call_init(store, wit_context(&context)).await?;
+                    Ok(answer.map(|()| (exports, instance)))
+                })?;
+                let state = load(&mut store, &instance, shared.state, state.as_ref(), Entry { call: "load", ..entry })?;
+                shared.needs.started_with(store.data().limiter.share().used_bytes());
+                Ok(Box::new(Running { store, exports, state }))
+            })
+            .await
+            .inspect_err(|error| count_denial(&version, error))?;
         let started = (Instant::now(), before.elapsed());
         Ok(Self { version, limits, started, _life: guard, running: Some(running) })
     }
@@ -124,7 +127,7 @@ impl RecordProcessor for Instance {
                 version.runtime.add_fuel_used(fuel);
                 Ok((running, result))
             };
-            let (running, result) = on_blocking_thread(work).await?;
+            let (running, result) = self.version.shares.run(work).await?;
             self.running = running;
             result.inspect_err(|error| count_denial(&self.version, error))
         })
@@ -135,14 +138,14 @@ impl RecordProcessor for Instance {
             let running = self.take_running()?;
             let entry = self.entry("save", self.limits.init_deadline);
             let bytes_max = self.limits.state_bytes;
-            let (running, result) = on_blocking_thread(move || Ok(running.save(entry, bytes_max))).await?;
+            let (running, result) = self.version.shares.run(move || Ok(running.save(entry, bytes_max))).await?;
             self.running = running;
             result
         })
     }
 
     fn asked_for_room(&self) -> PortFuture<'static, ()> {
-        let (memory, due) = (self.version.runtime.memory().clone(), self.started.0 + self.tenure());
+        let (memory, due) = (self.version.shares.memory.clone(), self.started.0 + self.tenure());
         Box::pin(async move {
             tokio::time::sleep_until(due.into()).await;
             memory.is_short().await;
@@ -162,7 +165,7 @@ impl RecordProcessor for Instance {
         Box::pin(async move {
             let running = self.take_running()?;
             let entry = self.entry("close", self.limits.init_deadline);
-            on_blocking_thread(move || running.close(reason, entry)).await
+            self.version.shares.run(move || running.close(reason, entry)).await
         })
     }
 }
@@ -303,11 +306,4 @@ fn count_denial(version: &Version, error: &ProcessorError) {
 /// A deadline in epochs. One more, because the current one is already running out.
 fn epochs(deadline: Duration) -> u64 {
     u64::try_from(deadline.as_millis() / EPOCH_TICK.as_millis()).unwrap_or(u64::MAX - 1).saturating_add(1)
-}
-
-async fn on_blocking_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ProcessorError> + Send + 'static,
-) -> Result<T, ProcessorError> {
-    let host = |error: tokio::task::JoinError| ProcessorError::Host { message: error.to_string() };
-    tokio::task::spawn_blocking(work).await.map_err(host)?
 }

@@ -30,6 +30,7 @@ pub mod metrics;
 mod needs;
 mod outcome;
 mod plugin;
+mod plugin_shares;
 mod redactor;
 mod runtime;
 mod secrets;
@@ -46,7 +47,7 @@ pub use integrity::{Integrity, IntegrityError, IntegrityRules, InvalidKey, Publi
 pub use load_error::LoadError;
 pub use metering::Metering;
 pub use plugin::Plugin;
-pub use runtime::{Runtime, RuntimeOptions};
+pub use runtime::{GUEST_CALLS_MAX, Runtime, RuntimeOptions};
 
 /// Tells the metrics recorder what the metrics are.
 pub fn describe_metrics() {

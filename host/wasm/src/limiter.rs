@@ -142,7 +142,7 @@ mod tests {
     #[tokio::test]
     async fn memories_share_one_limit_and_a_failed_growth_is_given_back() {
         let limits = GuestLimits { memory_bytes: 100, ..GuestLimits::default() };
-        let share = MemoryBudget::new(1 << 20).admit(Arc::default()).await.unwrap();
+        let share = MemoryBudget::new(1 << 20).join().admit(Arc::default()).await.unwrap();
         let mut limiter = GuestLimiter::new(&limits, share);
         assert!(limiter.memory_growing(0, 60, None).unwrap());
         assert!(!limiter.memory_growing(0, 41, None).unwrap());

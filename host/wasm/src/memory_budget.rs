@@ -1,4 +1,5 @@
-//! One budget of linear memory for all instances of a host, so that many shards cannot together take what none may alone.
+//! One budget of linear memory for all instances of a host, so that many shards cannot together take what none may alone; of
+//! it each plugin has a share that no other can take.
 //!
 //! ```text
 //!   admit ──(waits in turn)──> share ──(grows, or is denied: the instance dies and gives all back)──> dropped
@@ -14,7 +15,9 @@ use std::time::Duration;
 
 use metrics::Gauge;
 use shardmill_core::plugin::ProcessorError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use shardmill_core::shares::Standing;
+use shardmill_core::shares::pool::{Member, Pool, Taken};
+use tokio::sync::watch;
 
 use crate::metrics as names;
 
@@ -29,9 +32,15 @@ pub(crate) struct MemoryBudget {
     shared: Arc<Shared>,
 }
 
+/// One plugin's share of it. Cheap to clone; it lasts until the last clone is dropped.
+#[derive(Clone)]
+pub(crate) struct MemoryMember {
+    budget: MemoryBudget,
+    member: Member,
+}
+
 struct Shared {
-    free: Arc<Semaphore>,
-    pages_max: usize,
+    pool: Pool,
     demand: watch::Sender<Demand>,
     in_use: Gauge,
 }
@@ -50,58 +59,71 @@ pub(crate) type Need = Arc<AtomicUsize>;
 
 /// One instance's part; given back when dropped.
 pub(crate) struct MemoryShare {
-    budget: MemoryBudget,
+    plugin: MemoryMember,
     /// Pages taken out of the budget; more than are in use until the first call has shown what is needed.
-    permit: OwnedSemaphorePermit,
+    taken: Taken,
     used_bytes: usize,
     need: Need,
     is_denied: bool,
 }
 
 impl MemoryBudget {
-    /// A budget of `bytes`, rounded up to a page.
+    /// A budget of `bytes`, rounded up to a page. Half of it is guaranteed, in equal parts, however small: on a small host with
+    /// many plugins, one that needs a large instance must find the other half to be lent.
     pub(crate) fn new(bytes: usize) -> Self {
-        let pages_max = pages(bytes).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
+        let pages_max = pages(bytes).max(1);
         metrics::gauge!(names::MEMORY_LIMIT).set((pages_max * PAGE_BYTES) as f64);
         let shared = Shared {
-            free: Arc::new(Semaphore::new(pages_max)),
-            pages_max,
+            pool: Pool::new(pages_max, 0),
             demand: watch::channel(Demand::default()).0,
             in_use: metrics::gauge!(names::MEMORY),
         };
         Self { shared: Arc::new(shared) }
     }
 
+    /// One more plugin.
+    pub(crate) fn join(&self) -> MemoryMember {
+        MemoryMember { budget: self.clone(), member: self.shared.pool.join(Standing::Guaranteed) }
+    }
+
+    fn show(&self) {
+        self.shared.in_use.set((self.shared.pool.held() * PAGE_BYTES) as f64);
+    }
+}
+
+impl MemoryMember {
     /// Takes what the instance will need, waiting in turn for a short while. Cancel-safe.
     pub(crate) async fn admit(&self, need: Need) -> Result<MemoryShare, ProcessorError> {
-        let shared = &self.shared;
-        let wanted = pages(need.load(Ordering::Relaxed)).min(shared.pages_max);
-        let missing = wanted.saturating_sub(shared.free.available_permits());
-        let asked = Asked::new(shared, missing);
-        let units = u32::try_from(wanted).unwrap_or(u32::MAX);
-        let taken = tokio::time::timeout(WAIT_MAX, Arc::clone(&shared.free).acquire_many_owned(units)).await;
-        drop(asked);
-        // The semaphore is never closed: all that can go wrong is that it takes too long.
-        let Ok(Ok(permit)) = taken else { return Err(self.denial()) };
-        self.show();
-        Ok(MemoryShare { budget: self.clone(), permit, used_bytes: 0, need, is_denied: false })
+        let wanted = pages(need.load(Ordering::Relaxed)).min(self.member.most());
+        let missing = wanted.saturating_sub(self.member.free());
+        let mut taking = std::pin::pin!(self.member.take(wanted));
+        let at_once = tokio::select! {
+            biased;
+            taken = &mut taking => Some(taken),
+            () = std::future::ready(()) => None,
+        };
+        let taken = if let Some(taken) = at_once {
+            taken
+        } else {
+            // Asked only now that it stands in the queue, where those who are asked look for it.
+            let _asked = Asked::new(&self.budget.shared, missing.max(1));
+            tokio::time::timeout(WAIT_MAX, taking).await.map_err(|_elapsed| self.denial())?
+        };
+        self.budget.show();
+        Ok(MemoryShare { plugin: self.clone(), taken, used_bytes: 0, need, is_denied: false })
     }
 
     /// What a guest's failure is called when it was this budget's doing.
     pub(crate) fn denial(&self) -> ProcessorError {
-        ProcessorError::HostMemory { limit: (self.shared.pages_max * PAGE_BYTES) as u64 }
+        ProcessorError::HostMemory { limit: (self.member.most() * PAGE_BYTES) as u64 }
     }
 
-    /// Ready when somebody waits for memory that nobody has promised yet.
+    /// Ready when somebody waits for memory that nobody has promised yet, and that this plugin should give: one of its own, or
+    /// anybody if it has more than its share.
     pub(crate) async fn is_short(&self) {
-        let mut demand = self.shared.demand.subscribe();
+        let mut demand = self.budget.shared.demand.subscribe();
         // Only a dropped sender fails, and this value holds it.
-        let _ = demand.wait_for(Demand::is_open).await;
-    }
-
-    fn show(&self) {
-        let used = self.shared.pages_max.saturating_sub(self.shared.free.available_permits());
-        self.shared.in_use.set((used * PAGE_BYTES) as f64);
+        let _ = demand.wait_for(|demand| demand.is_open() && self.member.is_asked_for()).await;
     }
 }
 
@@ -143,16 +165,14 @@ impl MemoryShare {
     /// grow in small steps, and to fail once a step would take for ever. `bytes_max` is the instance's own limit.
     pub(crate) fn grow(&mut self, more: usize, bytes_max: usize) -> bool {
         let used = self.used_bytes.saturating_add(more);
-        let missing = pages(used).saturating_sub(self.permit.num_permits());
+        let missing = pages(used).saturating_sub(self.taken.units());
         if missing > 0 {
-            let units = u32::try_from(missing).unwrap_or(u32::MAX);
-            let Ok(permit) = Arc::clone(&self.budget.shared.free).try_acquire_many_owned(units) else {
+            if !self.taken.grow(missing) {
                 self.is_denied = true;
                 self.need.store(used.max(self.used_bytes.saturating_mul(2)).min(bytes_max), Ordering::Relaxed);
                 return false;
-            };
-            self.permit.merge(permit);
-            self.budget.show();
+            }
+            self.plugin.budget.show();
         }
         self.used_bytes = used;
         true
@@ -165,10 +185,10 @@ impl MemoryShare {
 
     /// A call has shown what is needed: gives back what was taken beyond that.
     pub(crate) fn settle(&mut self) {
-        let excess = self.permit.num_permits().saturating_sub(pages(self.used_bytes));
+        let excess = self.taken.units().saturating_sub(pages(self.used_bytes));
         if excess > 0 {
-            drop(self.permit.split(excess));
-            self.budget.show();
+            self.taken.give_back(excess);
+            self.plugin.budget.show();
         }
     }
 
@@ -178,7 +198,7 @@ impl MemoryShare {
 
     /// What a failure of the guest is called if the budget denied it anything.
     pub(crate) fn denial(&self) -> ProcessorError {
-        self.budget.denial()
+        self.plugin.denial()
     }
 
     /// A new call begins.
@@ -193,9 +213,10 @@ impl MemoryShare {
 
     /// Promises to give back what it holds, if somebody needs it.
     pub(crate) fn promise(&self) -> bool {
-        let pages = self.permit.num_permits();
-        self.budget.shared.demand.send_if_modified(|demand| {
-            let is_open = demand.is_open();
+        let pages = self.taken.units();
+        let is_asked_for = self.plugin.member.is_asked_for();
+        self.plugin.budget.shared.demand.send_if_modified(|demand| {
+            let is_open = demand.is_open() && is_asked_for;
             if is_open {
                 demand.promised += pages;
             }
@@ -209,9 +230,8 @@ impl Drop for MemoryShare {
         if !self.is_denied {
             self.need.store(self.used_bytes, Ordering::Relaxed);
         }
-        let all = self.permit.num_permits();
-        drop(self.permit.split(all));
-        self.budget.show();
+        self.taken.give_back(self.taken.units());
+        self.plugin.budget.show();
     }
 }
 
@@ -229,16 +249,18 @@ mod tests {
         Arc::new(AtomicUsize::new(bytes))
     }
 
+    /// Of a budget of 10 MiB.
     fn free(budget: &MemoryBudget) -> usize {
-        budget.shared.free.available_permits() * PAGE_BYTES
+        10 * MIB - budget.shared.pool.held() * PAGE_BYTES
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_instances_hold_together_stays_within_the_budget_and_comes_back() {
         let budget = MemoryBudget::new(10 * MIB);
+        let plugin = budget.join();
         let (one, two) = (need(0), need(0));
-        let mut first = budget.admit(Arc::clone(&one)).await.unwrap();
-        let mut second = budget.admit(Arc::clone(&two)).await.unwrap();
+        let mut first = plugin.admit(Arc::clone(&one)).await.unwrap();
+        let mut second = plugin.admit(Arc::clone(&two)).await.unwrap();
         assert!(first.grow(6 * MIB, 64 * MIB));
         assert!(second.grow(3 * MIB, 64 * MIB));
         assert!(!second.grow(2 * MIB, 64 * MIB), "one is left");
@@ -253,19 +275,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_needs_more_waits_in_turn_and_others_are_asked_for_just_so_much() {
         let budget = MemoryBudget::new(10 * MIB);
+        let plugin = budget.join();
         let mut idle = Vec::new();
         for _ in 0..5 {
-            let mut share = budget.admit(need(0)).await.unwrap();
+            let mut share = plugin.admit(need(0)).await.unwrap();
             assert!(share.grow(2 * MIB, 64 * MIB));
             idle.push(share);
         }
         assert!(!idle[0].promise(), "nobody waits");
         let waiting = {
-            let budget = budget.clone();
-            async move { budget.admit(need(3 * MIB)).await }
+            let plugin = plugin.clone();
+            async move { plugin.admit(need(3 * MIB)).await }
         };
         let give = async {
-            budget.is_short().await;
+            plugin.is_short().await;
             let promised = idle.iter().map(MemoryShare::promise).collect::<Vec<_>>();
             assert_eq!(promised, [true, true, false, false, false], "two of them are enough");
             idle.drain(..2).for_each(drop);
@@ -281,12 +304,34 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_waits_too_long_is_told_of_the_budget_and_holds_up_nobody() {
-        let budget = MemoryBudget::new(4 * MIB);
-        let mut holder = budget.admit(need(0)).await.unwrap();
+        let plugin = MemoryBudget::new(4 * MIB).join();
+        let mut holder = plugin.admit(need(0)).await.unwrap();
         assert!(holder.grow(3 * MIB, 64 * MIB));
-        let error = budget.admit(need(100 * MIB)).await.err().unwrap();
+        let error = plugin.admit(need(100 * MIB)).await.err().unwrap();
         assert_eq!(error, ProcessorError::HostMemory { limit: 4 << 20 });
         assert!(error.to_string().contains("host.instances-memory"), "{error}");
         assert!(holder.grow(MIB, 64 * MIB), "what it waited for is free for others");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_one_plugin_hoards_denies_another_none_of_its_share() {
+        let budget = MemoryBudget::new(16 * MIB);
+        let (hoarder, other) = (budget.join(), budget.join());
+        let mut hoards = Vec::new();
+        while let Ok(share) = hoarder.admit(need(MIB)).await {
+            hoards.push(share);
+        }
+        assert!(!hoards[0].grow(2 * MIB, 64 * MIB));
+        let mut first = other.admit(need(MIB)).await.unwrap();
+        assert!(first.grow(4 * MIB, 64 * MIB), "a quarter is guaranteed to each of two");
+        let waiting = hoarder.admit(need(MIB));
+        let asked = async {
+            hoarder.is_short().await;
+            let is_other_asked = tokio::time::timeout(WAIT_MAX / 2, other.is_short()).await.is_ok();
+            (first.promise(), is_other_asked)
+        };
+        let (denied, asked) = tokio::join!(waiting, asked);
+        assert!(denied.is_err());
+        assert_eq!(asked, (false, false), "it gives no room for what another hoards");
     }
 }

@@ -13,6 +13,7 @@ use crate::host_functions::PluginOutput;
 use crate::instance::Instance;
 use crate::instance_state::InstanceState;
 use crate::needs::Needs;
+use crate::plugin_shares::PluginShares;
 use crate::runtime::Compiled;
 use crate::state_exports::StateExports;
 
@@ -28,6 +29,7 @@ pub(crate) struct Version {
     pub(crate) state: Option<StateExports>,
     pub(crate) output: Arc<PluginOutput>,
     pub(crate) needs: Needs,
+    pub(crate) shares: Arc<PluginShares>,
     /// Keeps the epoch moving for as long as an instance may run.
     pub(crate) runtime: Runtime,
     name: PluginName,
@@ -46,9 +48,11 @@ impl Plugin {
         compiled: Compiled,
     ) -> Self {
         let output = runtime.output_of(&name, runtime.limits());
+        let shares = runtime.shares_of(&name);
         let Compiled { pre, state, contract, compile_time } = compiled;
         let needs = Needs::default();
-        let version = Version { pre, state, output, needs, runtime, name, digest, contract, size, compile_time };
+        let version =
+            Version { pre, state, output, needs, shares, runtime, name, digest, contract, size, compile_time };
         Self { version: Arc::new(version) }
     }
 

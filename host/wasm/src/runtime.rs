@@ -20,11 +20,13 @@ use crate::engine::{Ticker, new_engine};
 use crate::host_functions::{PluginOutput, add_to_linker};
 use crate::http::HttpClients;
 use crate::instance_state::InstanceState;
-use crate::memory_budget::MemoryBudget;
+use crate::plugin_shares::{PluginShares, Shares};
 use crate::state_exports::StateExports;
 use crate::world::World;
 use crate::{CompileLimits, Compiler, EngineError, HttpOptions, Inspection, LoadError, Metering, Plugin, signatures};
 
+/// Calls of guests at once, each on a thread of its own: the host's blocking threads must be some more than this.
+pub const GUEST_CALLS_MAX: usize = 512;
 /// Compilations at once. One: it may use every core that it is given, and a temporary cache is emptied after each.
 const COMPILATIONS_MAX: usize = 1;
 
@@ -41,6 +43,8 @@ pub struct RuntimeOptions {
     pub compile_limits: CompileLimits,
     /// Linear memory of all instances together, in bytes.
     pub instances_memory_bytes: usize,
+    /// Calls of guests at once; see [`GUEST_CALLS_MAX`].
+    pub calls_max: usize,
     /// What holds for the HTTP requests of plugins that may make any.
     pub http: HttpOptions,
     /// What bounds a call. By fuel, code differs from what the compiler in another process makes: this process compiles.
@@ -56,6 +60,7 @@ impl Default for RuntimeOptions {
             compile_limits: CompileLimits::default(),
             // 16 instances at the limit of one, or some 900 small ones.
             instances_memory_bytes: 1 << 30,
+            calls_max: GUEST_CALLS_MAX,
             http: HttpOptions::default(),
             metering: Metering::default(),
         }
@@ -73,7 +78,7 @@ struct Shared {
     linker: Linker<InstanceState>,
     /// None if nothing is kept and this process compiles.
     code_cache: Option<CodeCache>,
-    memory: MemoryBudget,
+    shares: Shares,
     options: RuntimeOptions,
     compilations: Semaphore,
     http_clients: HttpClients,
@@ -106,7 +111,7 @@ impl Runtime {
         let shared = Shared {
             compilations: Semaphore::new(COMPILATIONS_MAX),
             http_clients: HttpClients::new(options.http.clone()),
-            memory: MemoryBudget::new(options.instances_memory_bytes),
+            shares: Shares::new(options.instances_memory_bytes, options.calls_max),
             outputs: Mutex::default(),
             fuel_used: AtomicU64::new(0),
             engine,
@@ -196,8 +201,8 @@ impl Runtime {
         &self.shared.engine
     }
 
-    pub(crate) fn memory(&self) -> &MemoryBudget {
-        &self.shared.memory
+    pub(crate) fn shares_of(&self, name: &PluginName) -> Arc<PluginShares> {
+        self.shared.shares.of(name)
     }
 
     pub(crate) fn http_clients(&self) -> &HttpClients {

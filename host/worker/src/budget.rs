@@ -1,82 +1,124 @@
-//! One byte budget for everything a host has fetched and not yet settled.
+//! One byte budget for everything a host has fetched and not yet settled, of which each plugin has a share of its own.
 
-use std::sync::Arc;
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use shardmill_core::shares::Standing;
+use shardmill_core::shares::pool::{Member, Pool, Taken};
 
 /// Bytes a `GetRecords` reply may hold (AWS limit: 10 MB); reserved before the call, since nobody knows before.
 pub(crate) const REPLY_BYTES_MAX: usize = 10 << 20;
 
-/// Permits are counted in KiB, so that a budget of terabytes fits a semaphore.
+/// Counted in KiB, so that no sum of them overflows.
 const UNIT_BYTES: usize = 1 << 10;
 
-/// A bound on fetched bytes, shared by all shards of all plugins of a host. Cheap to clone.
+/// A bound on fetched bytes, shared by all plugins of a host. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ByteBudget {
-    units: Arc<Semaphore>,
+    pool: Pool,
+    bytes: usize,
 }
 
-/// Bytes taken from the budget; given back when dropped.
+/// One plugin's share of it, for all of its shards on all of its streams. Cheap to clone; it lasts until the last clone is
+/// dropped.
+#[derive(Debug, Clone)]
+pub struct ByteShare {
+    member: Member,
+}
+
+/// Bytes taken from a share; given back when dropped.
 #[derive(Debug)]
 pub struct Reservation {
-    permit: OwnedSemaphorePermit,
+    taken: Taken,
+}
+
+/// The budget is too small for one more plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "host.buffer of {} MiB is too small for plugin {plugins} of this host: each must have room for one reply of GetRecords, \
+     which may hold {} MiB; make it at least {} MiB, or run fewer plugins on a host",
+    bytes >> 20, REPLY_BYTES_MAX >> 20, (plugins * REPLY_BYTES_MAX) >> 20
+)]
+pub struct TooManyPlugins {
+    bytes: usize,
+    /// With the one that is refused.
+    plugins: usize,
 }
 
 impl ByteBudget {
     /// A budget of `bytes`; `None` below twice the largest reply (20 MiB), which could stall a shard for good.
+    ///
+    /// A plugin is guaranteed two of the largest replies (one in hand, one on its way), or its part of half the budget if that
+    /// is more; if there are too many plugins for that, its part of all. What is beyond the guarantees is lent.
     pub fn new(bytes: usize) -> Option<Self> {
         let is_enough = bytes >= 2 * REPLY_BYTES_MAX;
-        is_enough.then(|| Self { units: Arc::new(Semaphore::new((bytes / UNIT_BYTES).min(Semaphore::MAX_PERMITS))) })
+        is_enough.then(|| Self { pool: Pool::new(bytes / UNIT_BYTES, 2 * REPLY_BYTES_MAX / UNIT_BYTES), bytes })
     }
 
-    /// Waits until `bytes` are free, in order of asking. Cancel-safe.
-    pub async fn reserve(&self, bytes: usize) -> Reservation {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
-        match Arc::clone(&self.units).acquire_many_owned(units).await {
-            Ok(permit) => Reservation { permit },
-            // Only a closed semaphore refuses, and this one never closes.
-            Err(_) => std::future::pending().await,
+    /// A share for one more plugin; refused if that could not take in a reply then.
+    pub fn share(&self) -> Result<ByteShare, TooManyPlugins> {
+        match self.pool.join_for(REPLY_BYTES_MAX / UNIT_BYTES) {
+            Ok(member) => Ok(ByteShare { member }),
+            Err(_) => Err(TooManyPlugins { bytes: self.bytes, plugins: self.bytes / REPLY_BYTES_MAX + 1 }),
         }
+    }
+
+    /// Bytes that all plugins hold.
+    pub fn held_bytes(&self) -> usize {
+        self.pool.held() * UNIT_BYTES
+    }
+
+    /// A share that only borrows: for what plugins can do without.
+    pub(crate) fn borrowing(&self) -> ByteShare {
+        ByteShare { member: self.pool.join(Standing::BorrowsOnly) }
+    }
+}
+
+impl ByteShare {
+    /// Waits until `bytes` are free for this plugin, in order of asking. Cancel-safe.
+    pub async fn reserve(&self, bytes: usize) -> Reservation {
+        Reservation { taken: self.member.take(bytes.div_ceil(UNIT_BYTES)).await }
     }
 
     /// Takes `bytes` if they are free and nobody waits for them.
     pub fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).ok()?;
-        Arc::clone(&self.units).try_acquire_many_owned(units).ok().map(|permit| Reservation { permit })
+        self.member.try_take(bytes.div_ceil(UNIT_BYTES)).map(|taken| Reservation { taken })
+    }
+
+    /// Bytes that the plugin holds.
+    pub fn held_bytes(&self) -> usize {
+        self.member.held() * UNIT_BYTES
+    }
+
+    /// Bytes that it may always have.
+    pub fn guaranteed_bytes(&self) -> usize {
+        self.member.guarantee() * UNIT_BYTES
     }
 }
 
 impl Reservation {
     /// Gives back all but `bytes`.
     pub fn shrink_to(&mut self, bytes: usize) {
-        let keep = bytes.div_ceil(UNIT_BYTES);
-        let excess = self.permit.num_permits().saturating_sub(keep);
-        drop(self.permit.split(excess));
+        let excess = self.taken.units().saturating_sub(bytes.div_ceil(UNIT_BYTES));
+        self.taken.give_back(excess);
     }
 
     /// Gives back what is not needed for `bytes`, or takes what is missing as far as it is free. Never waits: of those
     /// who hold some and wait for more, none might ever get it.
     pub fn fit_to(&mut self, bytes: usize) {
-        let missing = bytes.div_ceil(UNIT_BYTES).saturating_sub(self.permit.num_permits());
+        let missing = bytes.div_ceil(UNIT_BYTES).saturating_sub(self.taken.units());
         if missing == 0 {
             return self.shrink_to(bytes);
         }
-        let semaphore = Arc::clone(self.permit.semaphore());
-        let free = u32::try_from(missing.min(semaphore.available_permits())).unwrap_or(u32::MAX);
-        if let Ok(permit) = semaphore.try_acquire_many_owned(free) {
-            self.permit.merge(permit);
-        }
+        self.taken.grow_up_to(missing);
     }
 
     /// Parts with what `bytes` need, as far as that is there.
-    pub fn split(&mut self, bytes: usize) -> Option<Self> {
-        let units = bytes.div_ceil(UNIT_BYTES).min(self.permit.num_permits());
-        self.permit.split(units).map(|permit| Self { permit })
+    #[must_use]
+    pub fn split(&mut self, bytes: usize) -> Self {
+        Self { taken: self.taken.split(bytes.div_ceil(UNIT_BYTES)) }
     }
 
-    /// Takes over what `other` holds.
+    /// Takes over what `other` holds, of the same plugin.
     pub fn absorb(&mut self, other: Self) {
-        self.permit.merge(other.permit);
+        self.taken.merge(other.taken);
     }
 }
 
@@ -86,32 +128,44 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    fn units(reservation: &Reservation) -> usize {
-        reservation.permit.num_permits() * UNIT_BYTES
+    fn bytes(reservation: &Reservation) -> usize {
+        reservation.taken.units() * UNIT_BYTES
     }
 
     #[tokio::test]
     async fn a_reservation_grows_by_what_is_free_and_never_waits() {
-        let budget = ByteBudget::new(20 * MIB).expect("large enough");
-        let mut first = budget.reserve(4 * MIB).await;
-        let _second = budget.reserve(10 * MIB).await;
+        let share = ByteBudget::new(20 * MIB).expect("large enough").share().expect("the first");
+        let mut first = share.reserve(4 * MIB).await;
+        let _second = share.reserve(10 * MIB).await;
         first.fit_to(6 * MIB);
-        assert_eq!(units(&first), 6 * MIB);
+        assert_eq!(bytes(&first), 6 * MIB);
         first.fit_to(30 * MIB);
-        assert_eq!(units(&first), 10 * MIB, "all that was free");
+        assert_eq!(bytes(&first), 10 * MIB, "all that was free");
         first.fit_to(MIB);
-        assert_eq!(units(&first), MIB);
+        assert_eq!(bytes(&first), MIB);
     }
 
     #[tokio::test]
-    async fn a_reservation_is_split_and_nothing_of_it_is_lost() {
-        let budget = ByteBudget::new(20 * MIB).expect("large enough");
-        let mut whole = budget.reserve(10 * MIB).await;
-        let part = whole.split(4 * MIB).expect("a part");
-        assert_eq!((units(&whole), units(&part)), (6 * MIB, 4 * MIB));
-        let rest = whole.split(100 * MIB).expect("a part");
-        assert_eq!((units(&whole), units(&rest)), (0, 6 * MIB));
-        drop((whole, part, rest));
-        assert_eq!(budget.units.available_permits() * UNIT_BYTES, 20 * MIB);
+    async fn a_plugin_that_takes_all_it_can_leaves_another_two_replies() {
+        let budget = ByteBudget::new(256 * MIB).expect("large enough");
+        let shares: Vec<_> = (0..12).map(|_| budget.share().expect("room for it")).collect();
+        let mut greedy = Vec::new();
+        while let Some(reservation) = shares[0].try_reserve(MIB) {
+            greedy.push(reservation);
+        }
+        for share in &shares[1..] {
+            assert!(share.guaranteed_bytes() >= 2 * REPLY_BYTES_MAX);
+            let _ = (share.reserve(REPLY_BYTES_MAX).await, share.reserve(REPLY_BYTES_MAX).await);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_plugin_that_could_not_take_in_a_reply_is_refused_and_told_what_to_raise() {
+        let budget = ByteBudget::new(256 * MIB).expect("large enough");
+        let mut shares: Vec<_> = (0..25).map(|_| budget.share().expect("room for it")).collect();
+        let error = budget.share().expect_err("one too many").to_string();
+        assert!(error.contains("host.buffer of 256 MiB") && error.contains("at least 260 MiB"), "{error}");
+        shares.pop();
+        assert!(budget.share().is_ok(), "one has gone");
     }
 }

@@ -24,7 +24,7 @@ mod shared_read;
 mod status;
 mod worker;
 
-pub use budget::{ByteBudget, Reservation};
+pub use budget::{ByteBudget, ByteShare, Reservation, TooManyPlugins};
 pub use freezer::Freezer;
 pub use options::{BatchLimits, InvalidOptions, LeaseOptions, ReadLimits, WorkerOptions};
 pub use retrieval::{FanOut, Retrieval};

@@ -11,6 +11,7 @@ mod leave;
 mod opening;
 mod output;
 mod parked;
+mod reading;
 mod retries;
 mod shard_end;
 mod state;

@@ -127,6 +127,8 @@ pub struct ShardStatus {
     pub gaps: Gaps,
     /// Why it cannot read, if it cannot.
     pub read_error: Option<String>,
+    /// What of its own host it waits for, if that takes long, before it can read on.
+    pub waits_for: Option<String>,
     /// Why its last subscription broke off or was not made; `None` once events come.
     pub subscription_error: Option<String>,
 }
@@ -291,6 +293,7 @@ impl ShardStatus {
             given_up: GivenUp::default(),
             gaps: Gaps::default(),
             read_error: None,
+            waits_for: None,
             subscription_error: None,
         }
     }

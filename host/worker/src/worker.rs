@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::budget::ByteBudget;
+use crate::budget::ByteShare;
 use crate::fan_out::{ConsumerKeeper, FanOutView};
 use crate::freezer::Freezer;
 use crate::grant::{GrantEnd, KeeperHandle};
@@ -58,8 +58,8 @@ pub struct Ports {
     pub dead_letters: Arc<dyn DeadLetters>,
     /// Time.
     pub clock: Arc<dyn Clock>,
-    /// The host's byte budget.
-    pub budget: ByteBudget,
+    /// The plugin's share of the host's byte budget.
+    pub budget: ByteShare,
     /// The version of the plugin to run; each new value is taken up between batches.
     pub versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
     /// Which of them each shard runs; one for all streams of a plugin.

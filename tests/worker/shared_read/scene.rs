@@ -38,7 +38,7 @@ impl Scene {
 
     pub(crate) fn with_buffer(buffer_bytes: usize, limits: ReadLimits) -> Self {
         let stream = Arc::new(FakeStream::new(1));
-        let ring = RingBudget::of(ByteBudget::new(buffer_bytes).unwrap(), buffer_bytes);
+        let ring = RingBudget::of(&ByteBudget::new(buffer_bytes).unwrap(), buffer_bytes);
         let name = StreamRef::parse("stream").unwrap();
         let shared = SharedStream::new(&name, Arc::clone(&stream) as Arc<dyn StreamReader>, limits, ring.clone());
         let shard = stream.shards()[0].id.clone();

@@ -3,10 +3,11 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use shardmill_core::ports::{Origin, PortFuture, Sink, SinkError};
 use shardmill_core::stream::Emitted;
+use tokio::sync::Mutex;
 
 use super::LineFormat;
 
@@ -45,7 +46,7 @@ pub enum FileSinkError {
 /// Appends lines to a file. Blocking calls run on the blocking pool.
 pub struct FileSink {
     options: Arc<FileSinkOptions>,
-    // Locked only on the blocking pool, never across an await.
+    // Waited for before a thread is taken: a disk that hangs holds one, and not all of the host's.
     file: Arc<Mutex<OpenFile>>,
 }
 
@@ -80,9 +81,8 @@ impl FileSink {
         work: impl FnOnce(&mut OpenFile, &FileSinkOptions) -> io::Result<()> + Send + 'static,
     ) -> Result<(), SinkError> {
         let (file, options) = (Arc::clone(&self.file), Arc::clone(&self.options));
-        let done = tokio::task::spawn_blocking(move || {
-            work(&mut file.lock().unwrap_or_else(PoisonError::into_inner), &options)
-        });
+        let mut file = file.lock_owned().await;
+        let done = tokio::task::spawn_blocking(move || work(&mut file, &options));
         let result = done.await.unwrap_or_else(|error| Err(io::Error::other(error)));
         result.map_err(|error| {
             let message = format!("{}: {error}", self.options.path.display());

@@ -74,6 +74,11 @@ impl Router {
         })
     }
 
+    /// Returns once all that was written to the sink of that name is stored.
+    pub(super) async fn flush_one(&self, name: &str) -> Result<(), SinkError> {
+        self.find(name)?.sink.flush().await
+    }
+
     /// Writes the parts in turn. What is left when one fails is given back with the error.
     async fn write_parts(&self, origin: &Arc<Origin>, parts: Vec<Part>) -> Result<(), (Vec<Part>, SinkError)> {
         let mut parts = parts.into_iter();

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::captured::CapturedStream;
 use super::collector::{Collector, Kept};
-use crate::assembly::{Host, Outputs, Substitutes};
+use crate::assembly::{Host, Outputs, Sinks, Substitutes};
 use crate::config::{Config, ConfigError, Manifest, PluginConfig, SinkConfig};
 use crate::host_status::{HostStatus, PluginSnapshot};
 use crate::sinks::{LineFormat, STDOUT};
@@ -120,8 +120,11 @@ impl Trial {
         let collector = Arc::new(Collector::default());
         let mut names: BTreeSet<String> = self.config.sinks.keys().cloned().chain(self.sinks.clone()).collect();
         names.insert(STDOUT.to_owned());
-        let outputs =
-            Outputs { sink: collector.clone(), dead_letters: collector.clone(), names: names.into_iter().collect() };
+        let outputs = Outputs {
+            sinks: Sinks::One(collector.clone()),
+            dead_letters: collector.clone(),
+            names: names.into_iter().collect(),
+        };
         let substitutes = Substitutes { outputs, reader: captured, metering: self.metering };
         let host = Host::on_trial(self.config.clone(), scene.clients.clone(), substitutes).await?;
         let (status, runtime) = (host.status(), host.runtime());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use super::{FailurePolicy, Order, RETRY_AFTER_MAX, check_outcome};
+use super::{FailurePolicy, LaneKey, Order, RETRY_AFTER_MAX, check_outcome};
 use crate::plugin::ProcessorError;
 use crate::ports::{Commit, FailureKind, Outcome, RecordFailure};
 use crate::seeded_bug::SeededBug;
@@ -185,7 +185,7 @@ impl Court<'_> {
         let rule = |failure: &RecordFailure| {
             let (index, message) = (failure.index as usize, failure.message.clone());
             let is_rejected = failure.kind == FailureKind::Reject;
-            let is_first = self.policy.order == Order::Shard || keys.insert(&self.records[index].partition_key);
+            let is_first = self.policy.order == Order::Shard || keys.insert(LaneKey::of(&self.records[index]));
             if is_first || is_rejected {
                 return self.own_failure(index, message, is_rejected);
             }

@@ -13,4 +13,5 @@ mod memory;
 mod metering;
 mod state;
 mod support;
+mod threads;
 mod web;

@@ -55,6 +55,10 @@ impl Buffer {
         !self.again.is_empty()
     }
 
+    pub(super) fn has_new(&self) -> bool {
+        !self.records.is_empty()
+    }
+
     /// Whether a batch of new records should go now: full, old enough, or the last one.
     pub(super) fn is_batch_due(&self, limits: &BatchLimits) -> bool {
         !self.records.is_empty()
@@ -120,6 +124,18 @@ impl Buffer {
             self.waiting_since = (!self.records.is_empty()).then(Instant::now);
         }
         batch
+    }
+
+    /// Lets go of all new records: they will be read again, and so will the shard's end behind them.
+    pub(super) fn forget_new(&mut self) {
+        if self.records.is_empty() {
+            return;
+        }
+        self.records = VecDeque::new();
+        self.settled(self.bytes);
+        self.bytes = 0;
+        self.waiting_since = None;
+        self.ended = None;
     }
 
     /// Gives back the budget that settled records held.

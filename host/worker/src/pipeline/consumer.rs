@@ -12,20 +12,18 @@ use shardmill_core::ports::{
 use shardmill_core::rollout::Site;
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Position, ShardId};
-use shardmill_core::time::Moment;
-use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::arrivals::Arrivals;
 use super::buffer::Buffer;
-use super::fetch::{CHUNKS_MAX, Chunk, ShardReader, Start};
 use super::instance::Instance;
 use super::output::Output;
+use super::reading::Reading;
 use super::retries::Retries;
 use super::state::Saving;
 use super::trial::Trial;
-use crate::budget::ByteBudget;
+use crate::budget::ByteShare;
 use crate::fan_out::FanOutView;
 use crate::freezer::Freezer;
 use crate::grant::{Gate, KeeperHandle, Stopped};
@@ -44,7 +42,7 @@ pub(crate) struct ConsumerPorts {
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) budget: ByteBudget,
+    pub(crate) budget: ByteShare,
     pub(crate) versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) freezer: Freezer,
@@ -93,10 +91,7 @@ pub(crate) struct Consumer {
     pub(super) hangs: u32,
     /// This shard's part in the trial of versions.
     pub(super) trial: Trial,
-    reading: Reading,
-    chunks: mpsc::Receiver<Chunk>,
-    // Aborts the reader when the consumer is gone.
-    pub(super) reader_task: JoinSet<()>,
+    pub(super) reading: Reading,
 }
 
 /// How far this grant has come.
@@ -109,19 +104,6 @@ pub(super) struct Headway {
     pub(super) settled: Option<Position>,
     pub(super) unwritten: Unwritten,
     pub(super) arrivals: Arrivals,
-}
-
-/// Whether the reader gets anywhere.
-struct Reading {
-    /// When Kinesis last gave a good reply, or a refusal that every host would get.
-    heard_at: Arc<watch::Sender<Moment>>,
-    /// Why the shard cannot be read, once that lasts.
-    trouble: Arc<watch::Sender<Option<String>>>,
-    told: watch::Receiver<Option<String>>,
-    /// When the reader last had nothing to wait for but Kinesis.
-    free_since: Moment,
-    /// When it was made anew because it did not get anywhere.
-    restarted_at: Option<Moment>,
 }
 
 impl Consumer {
@@ -153,20 +135,10 @@ impl Consumer {
             unwritten: Unwritten::default(),
             arrivals: Arrivals::default(),
         };
-        let (_, chunks) = mpsc::channel(CHUNKS_MAX);
-        let now = ports.clock.now();
-        let (trouble, told) = watch::channel(None);
-        let reading = Reading {
-            heard_at: Arc::new(watch::channel(now).0),
-            trouble: Arc::new(trouble),
-            told,
-            free_since: now,
-            restarted_at: None,
-        };
+        let reading = Reading::new(ports.clock.now());
         let mut consumer = Self {
             instance: Instance::new(version, context, options.leases.plugin_deadline, options.keeps_state),
             buffer: Buffer::default(),
-            reader_task: JoinSet::new(),
             ports,
             options,
             status,
@@ -182,7 +154,6 @@ impl Consumer {
             hangs: 0,
             trial,
             reading,
-            chunks,
         };
         consumer.rewind();
         consumer
@@ -209,6 +180,7 @@ impl Consumer {
         loop {
             self.take_up_version().await?;
             self.make_room().await?;
+            self.take_in_ready();
             if self.must_save_again() {
                 self.save_again().await?;
             } else if let Some(halt) = self.retries.halted.clone() {
@@ -219,7 +191,9 @@ impl Consumer {
                     self.write_checkpoint().await?;
                 }
                 self.headway.arrivals.delivering(&batch, self.headway.settled.as_ref());
+                let started = Instant::now();
                 self.deliver(batch).await?;
+                self.retries.turns.took(started.elapsed());
                 self.checkpoint_if_due().await?;
                 // While a batch was delivered, the reader may have waited for this consumer.
                 self.reading.free_since = self.ports.clock.now();
@@ -248,14 +222,16 @@ impl Consumer {
         let retry_at = self.retries.next_due();
         let holds_back = self.holds_back();
         let read_deadline = self.options.leases.read_deadline;
-        let heard_at = *self.reading.heard_at.borrow();
         let is_reading = may_go_on && self.buffer.ended.is_none();
-        let stalled_in = (heard_at.max(self.reading.free_since) + read_deadline).since(now);
+        if is_reading {
+            self.read_on();
+        }
+        let stalled_in = self.reading.stalled_in(read_deadline, now);
         tokio::select! {
             biased;
             stopped = self.gate.stopped() => return Err(stopped),
             () = self.ports.version_news() => {}
-            chunk = self.chunks.recv(), if is_reading => match chunk {
+            chunk = self.reading.chunks.recv(), if is_reading => match chunk {
                 Some(chunk) => {
                     self.reading.free_since = self.ports.clock.now();
                     self.buffer.push(chunk);
@@ -278,53 +254,6 @@ impl Consumer {
         Ok(())
     }
 
-    /// No good reply for a whole deadline: the reader is made anew once, which also makes a new iterator; if that does
-    /// not help either, another host may reach what this one cannot.
-    fn reading_stalled(&mut self) -> Result<(), Stopped> {
-        let deadline = self.options.leases.read_deadline;
-        let (now, heard_at) = (self.ports.clock.now(), *self.reading.heard_at.borrow());
-        if heard_at.max(self.reading.free_since) + deadline > now {
-            return Ok(());
-        }
-        if self.reading.restarted_at.is_some_and(|at| at >= heard_at) {
-            return Err(Stopped::Stuck(format!("nothing could be read for {:?}", deadline * 2)));
-        }
-        tracing::warn!(shard = %self.shard, ?deadline, "nothing could be read, making the reader anew");
-        self.reading.restarted_at = Some(now);
-        self.reading.free_since = now;
-        self.rewind();
-        Ok(())
-    }
-
-    /// Starts reading again right after what is settled, and forgets what was fetched since.
-    pub(super) fn rewind(&mut self) {
-        let checkpoint = self.headway.settled.clone().map_or_else(|| self.headway.written.clone(), Checkpoint::At);
-        self.headway.ledger.rewind();
-        self.retries.rewind();
-        self.buffer = Buffer::default();
-        self.reader_task = JoinSet::new();
-        // A finished lease is never granted; should it happen all the same, there is nothing to read.
-        let Some(from) = checkpoint.read_from(&self.ports.start) else { return };
-        let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
-        let reader = ShardReader {
-            reader: Arc::clone(&self.ports.reader),
-            fan_out: self.ports.fan_out.clone(),
-            clock: Arc::clone(&self.ports.clock),
-            budget: self.ports.budget.clone(),
-            options: Arc::clone(&self.options),
-            status: self.status.clone(),
-            shard: self.shard.clone(),
-            chunks: sender,
-            heard_at: Arc::clone(&self.reading.heard_at),
-            trouble: Arc::clone(&self.reading.trouble),
-            identity: self.ports.identity,
-            doubts: Arc::clone(&self.ports.doubts),
-        };
-        self.chunks = chunks;
-        let reading = reader.run(Start { from, settled: checkpoint.position().cloned() });
-        self.reader_task.spawn(self.ports.freezer.clone().guard(reading));
-    }
-
     async fn checkpoint_if_due(&mut self) -> Result<(), Stopped> {
         match self.headway.unwritten.due(&self.options.checkpoints, self.ports.clock.now()) {
             Some(reason) => {
@@ -343,7 +272,8 @@ impl Consumer {
             self.nothing_to_write();
             return Ok(());
         };
-        self.output.flush(&mut self.gate).await?;
+        let Self { output, gate, reading, buffer, .. } = self;
+        reading.unless_long(output.flush(gate), buffer).await?;
         self.gate.check_held()?;
         let write = CheckpointWrite { position, progress: self.progress(), state: self.saving.unwritten.clone() };
         if self.keeper.checkpoint(write).await.is_err() {

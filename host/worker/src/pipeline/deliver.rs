@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::pipeline::{Blame, Failure, Fate, Order, Verdict, judge};
+use shardmill_core::pipeline::{Blame, Failure, Fate, LaneKey, Order, Turn, Verdict, judge};
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{Outcome, Processed};
 use shardmill_core::seeded_bug::SeededBug;
@@ -15,25 +15,30 @@ use crate::grant::Stopped;
 use crate::metrics;
 
 impl Consumer {
-    /// The records to deliver now, if any are due: of parked keys first, then what failed, then new ones.
+    /// The records to deliver now, if any are due: of a parked key, or else what failed and then new ones.
     pub(super) fn next_batch(&mut self) -> Option<Vec<Record>> {
+        self.retries.end_wait();
+        loop {
+            let are_others_due =
+                self.may_go_on() && (self.buffer.has_again() || self.buffer.is_batch_due(&self.options.batches));
+            match self.retries.turns.next(self.retries.parked.is_due(), are_others_due)? {
+                Turn::Lane => return self.take_parked(),
+                Turn::Others => {
+                    let batch = self.take_batch();
+                    if !batch.is_empty() {
+                        return Some(batch);
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_parked(&mut self) -> Option<Vec<Record>> {
         let (retries, limits) = (&mut self.retries, &self.options.batches);
         let mut parked = std::mem::take(&mut retries.parked);
         let due = parked.take_due(limits, retries.ends(), |position| retries.has_failed(position));
         retries.parked = parked;
-        if due.is_some() {
-            return due;
-        }
-        self.retries.end_wait();
-        loop {
-            if !self.may_go_on() || !(self.buffer.has_again() || self.buffer.is_batch_due(&self.options.batches)) {
-                return None;
-            }
-            let batch = self.take_batch();
-            if !batch.is_empty() {
-                return Some(batch);
-            }
-        }
+        due
     }
 
     /// Whether records may go out that are not parked: nothing of the shard waits for its next attempt.
@@ -123,7 +128,8 @@ impl Consumer {
         let blame = verdict.failure.as_ref().map(|failure| failure.of);
         if matches!(blame, None | Some(Blame::Records)) {
             let through = records.last().map(|record| record.position.clone());
-            self.output.write(emitted, through, &mut self.gate).await?;
+            let Self { output, gate, reading, buffer, .. } = self;
+            reading.unless_long(output.write(emitted, through, gate), buffer).await?;
         }
         let failed: Vec<usize> = verdict.rulings.iter().map(|ruling| ruling.index).collect();
         self.headway.ledger.report(records, &failed, verdict.commit);
@@ -180,8 +186,8 @@ impl Consumer {
 
     /// Puts what goes again where it waits for that: the whole shard, or only its partition key.
     fn put_back(&mut self, records: &[Record], verdict: &Verdict) {
-        let key = records.first().map_or("", |record| &record.partition_key);
-        let is_of_lane = self.retries.parked.is_parked(key);
+        let key = records.first().map(LaneKey::of).filter(|key| self.retries.parked.is_parked(key));
+        let is_of_lane = key.is_some();
         let is_halted = self.retries.halted.is_some();
         let goes_again = verdict.rulings.iter().filter(|ruling| is_halted || ruling.fate == Fate::Again);
         let again: Vec<Record> = goes_again.map(|ruling| records[ruling.index].clone()).collect();
@@ -205,6 +211,9 @@ impl Consumer {
                 self.count(metrics::RETRIES, again.len() as u64);
                 let deliveries = verdict.rulings.iter().map(|ruling| ruling.tried.deliveries).max().unwrap_or_default();
                 self.blocked(deliveries, failure.reason.clone());
+                if !self.may_go_on() {
+                    self.hold_little();
+                }
             }
             if is_by_key {
                 self.retries.parked.park(again, retry_at);
@@ -213,9 +222,9 @@ impl Consumer {
                 self.buffer.put_back(again);
             }
         }
-        if is_of_lane {
+        if let Some(key) = key {
             let mut parked = std::mem::take(&mut self.retries.parked);
-            self.buffer.put_back(parked.leave(key, |position| self.retries.has_failed(position)));
+            self.buffer.put_back(parked.leave(&key, |position| self.retries.has_failed(position)));
             self.retries.parked = parked;
         }
     }

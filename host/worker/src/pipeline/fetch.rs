@@ -3,6 +3,7 @@
 
 mod place;
 mod polling;
+mod room;
 mod subscribed;
 
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use self::place::{Accepted, Place};
 use self::polling::Poller;
+pub(super) use self::room::HeldUp;
 use super::opening::Opener;
-use crate::budget::{ByteBudget, Reservation};
+use crate::budget::{ByteShare, Reservation};
 use crate::fan_out::FanOutView;
 use crate::metrics;
 use crate::options::WorkerOptions;
@@ -53,7 +55,7 @@ pub(super) struct ShardReader {
     /// Set if the shard is subscribed to where that is possible.
     pub(super) fan_out: Option<FanOutView>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) budget: ByteBudget,
+    pub(super) budget: ByteShare,
     pub(super) options: Arc<WorkerOptions>,
     pub(super) status: StatusBoard,
     pub(super) shard: ShardId,
@@ -62,6 +64,8 @@ pub(super) struct ShardReader {
     pub(super) heard_at: Arc<watch::Sender<Moment>>,
     /// Why the shard cannot be read, once that lasts.
     pub(super) trouble: Arc<watch::Sender<Option<String>>>,
+    /// Whether this host keeps it from reading.
+    pub(super) held_up: HeldUp,
     /// The stream whose checkpoints these are.
     pub(super) identity: StreamIdentity,
     /// Told when the stream may be another one.
@@ -180,7 +184,7 @@ impl ShardReader {
         let mut closed = records.into_iter();
         let mut opened = opener.open_some(&mut closed);
         while closed.len() > 0 {
-            let share = reservation.split(opened.closed_bytes).ok_or(Over)?;
+            let share = reservation.split(opened.closed_bytes);
             self.send(opened.records, millis_behind_latest, share, None).await?;
             opened = opener.open_some(&mut closed);
         }

@@ -39,7 +39,8 @@ impl Consumer {
                 let earlier = self.stuck.replace(waits);
                 self.keeper.note(self.progress());
                 if !SeededBug::GivesUpUnstored.is_on() {
-                    self.output.store(sink, letters, &mut self.gate).await?;
+                    let Self { output, gate, reading, buffer, .. } = self;
+                    reading.unless_long(output.store(sink, letters, gate), buffer).await?;
                 }
                 self.stuck = earlier;
                 self.keeper.note(self.progress());
@@ -119,6 +120,7 @@ impl Consumer {
 
     /// Delivers nothing until another version of the plugin is at work. The lease is kept all the while.
     pub(super) async fn stay_halted(&mut self, halt: Halt) -> Result<(), Stopped> {
+        self.let_go();
         self.write_checkpoint().await?;
         let Halt { deliveries, why } = halt;
         self.stuck = Some(why.clone());

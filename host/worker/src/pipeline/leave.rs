@@ -16,7 +16,7 @@ impl Consumer {
     /// the next owner: the checkpoint is below it.
     pub(super) async fn drain(mut self) -> PipelineEnd {
         self.status.update_shard(&self.shard, |status| status.state = ShardState::Draining);
-        self.reader_task.abort_all();
+        self.reading.abort();
         // The wish to stop was heard; from here on only a lost lease cuts the work short. A sink that fails for a moment
         // must not make the records behind it repeat.
         self.gate.drain = CancellationToken::new();
@@ -54,7 +54,7 @@ impl Consumer {
         /// A sink that fails at once or answers at once is quick; one that hangs is why we are here.
         const LAST_CHECKPOINT_MAX: Duration = Duration::from_secs(2);
         tracing::warn!(shard = %self.shard, reason, "the shard does not get on here, giving its lease up");
-        self.reader_task.abort_all();
+        self.reading.abort();
         self.instance.kill();
         let _ = tokio::time::timeout(LAST_CHECKPOINT_MAX, self.write_checkpoint()).await;
         if self.keeper.release(Some(reason.clone())).await.is_err()

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
+use shardmill_core::pipeline::LaneKey;
 use shardmill_core::stream::{Position, Record};
 use tokio::time::Instant;
 
@@ -17,19 +18,19 @@ const BYTES_MAX: usize = 10 << 20;
 /// The keys, each with its records in order. A batch whose records fail may go beyond the bounds by its own size.
 #[derive(Default)]
 pub(super) struct Parked {
-    lanes: HashMap<String, Lane>,
+    lanes: HashMap<LaneKey, Lane>,
     records: usize,
     bytes: usize,
 }
 
-/// The records of one key: first those that were delivered and failed, then those that wait behind them.
+/// The records of one key, or one without a key: first those that were delivered and failed, then those that wait behind them.
 struct Lane {
     records: VecDeque<Record>,
     retry_at: Instant,
 }
 
 impl Parked {
-    pub(super) fn is_parked(&self, key: &str) -> bool {
+    pub(super) fn is_parked(&self, key: &LaneKey) -> bool {
         self.lanes.contains_key(key)
     }
 
@@ -47,7 +48,10 @@ impl Parked {
 
     /// Lets a record of a parked key wait behind the others of it; gives it back if its key is not parked.
     pub(super) fn join(&mut self, record: Record) -> Option<Record> {
-        let Some(lane) = self.lanes.get_mut(&record.partition_key) else { return Some(record) };
+        if self.lanes.is_empty() {
+            return Some(record);
+        }
+        let Some(lane) = self.lanes.get_mut(&LaneKey::of(&record)) else { return Some(record) };
         self.records += 1;
         self.bytes += record.cost_bytes();
         // What comes back after a split may be older than what waits already.
@@ -59,12 +63,8 @@ impl Parked {
     /// Parks the keys of records that failed, or puts the records back into their lanes; they go again at `retry_at`.
     pub(super) fn park(&mut self, failed: Vec<Record>, retry_at: Instant) {
         for record in failed {
-            match self.lanes.get_mut(&record.partition_key) {
-                Some(lane) => lane.retry_at = retry_at,
-                None => {
-                    self.lanes.insert(record.partition_key.clone(), Lane { records: VecDeque::new(), retry_at });
-                }
-            }
+            let lane = self.lanes.entry(LaneKey::of(&record));
+            lane.or_insert_with(|| Lane { records: VecDeque::new(), retry_at }).retry_at = retry_at;
             let _ = self.join(record);
         }
     }
@@ -72,6 +72,11 @@ impl Parked {
     /// When the next key is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.lanes.values().map(|lane| lane.retry_at).min()
+    }
+
+    /// Whether a key is due.
+    pub(super) fn is_due(&self) -> bool {
+        self.next_due().is_some_and(|at| at <= Instant::now())
     }
 
     /// The records that failed of the key that is due for longest, up to the limits or to one of `ends`. Its lane stays,
@@ -104,7 +109,7 @@ impl Parked {
     }
 
     /// If nothing of `key` that failed is left, its lane is over: gives back what waited.
-    pub(super) fn leave(&mut self, key: &str, has_failed: impl Fn(&Position) -> bool) -> VecDeque<Record> {
+    pub(super) fn leave(&mut self, key: &LaneKey, has_failed: impl Fn(&Position) -> bool) -> VecDeque<Record> {
         let is_over = |lane: &Lane| lane.records.front().is_none_or(|first| !has_failed(&first.position));
         if !self.lanes.get(key).is_some_and(is_over) {
             return VecDeque::new();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shardmill_core::pipeline::Tried;
+use shardmill_core::pipeline::{Tried, Turns};
 use shardmill_core::stream::{Position, Record};
 use tokio::time::Instant;
 
@@ -22,8 +22,12 @@ pub(super) struct Retries {
     /// Nothing but what is parked is delivered before.
     not_before: Option<Instant>,
     pub(super) parked: Parked,
+    /// Whether a parked key goes next, or something else.
+    pub(super) turns: Turns,
     /// Why nothing is delivered any more, if the policy says so.
     pub(super) halted: Option<Halt>,
+    /// Since when it does not get on.
+    pub(super) failing_since: Option<Instant>,
     /// Whether the shard is shown as blocked.
     pub(super) is_blocked: bool,
 }

@@ -13,6 +13,7 @@ impl Consumer {
         let plugin = self.options.plugin.to_string();
         ::metrics::counter!(metrics::FAILURES, "plugin" => plugin, "kind" => kind).increment(1);
         self.blocked(attempts, reason);
+        self.hold_little();
     }
 
     pub(super) fn blocked(&mut self, attempts: u32, reason: String) {
@@ -45,6 +46,7 @@ impl Consumer {
             self.set_shard_gauge(metrics::BLOCKED, 0.0);
         }
         if self.retries.is_clear() {
+            self.retries.failing_since = None;
             self.stuck = None;
             self.keeper.note(self.progress());
         }

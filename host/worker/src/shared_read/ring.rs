@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::budget::{ByteBudget, REPLY_BYTES_MAX, Reservation};
+use crate::budget::{ByteBudget, ByteShare, REPLY_BYTES_MAX, Reservation};
 
 /// Bytes of the host's budget for replies that are kept for other plugins. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct RingBudget {
-    budget: ByteBudget,
+    share: ByteShare,
     bytes_max: usize,
     used: Arc<AtomicUsize>,
 }
@@ -22,18 +22,18 @@ pub(super) struct Kept {
 }
 
 impl RingBudget {
-    /// A quarter of the host's `budget_bytes`, and never so much that a shard could not read: twice the largest reply is
-    /// left for that.
-    pub fn of(budget: ByteBudget, budget_bytes: usize) -> Self {
+    /// A quarter of the host's `budget_bytes`, never so much that a shard could not read (twice the largest reply is left
+    /// for that), and nothing of what a plugin is guaranteed.
+    pub fn of(budget: &ByteBudget, budget_bytes: usize) -> Self {
         let bytes_max = (budget_bytes / 4).min(budget_bytes.saturating_sub(2 * REPLY_BYTES_MAX));
-        Self { budget, bytes_max, used: Arc::default() }
+        Self { share: budget.borrowing(), bytes_max, used: Arc::default() }
     }
 
     /// Room for a reply; `None` if there is none: kept replies only save calls, records to be processed go first.
     pub(super) fn keep(&self, bytes: usize) -> Option<Kept> {
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.bytes_max);
         self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
-        let reservation = self.budget.try_reserve(bytes);
+        let reservation = self.share.try_reserve(bytes);
         if reservation.is_none() {
             self.used.fetch_sub(bytes, Ordering::AcqRel);
         }
@@ -58,15 +58,17 @@ mod tests {
 
     #[tokio::test]
     async fn the_ring_takes_a_quarter_at_most_and_nothing_that_is_needed_to_read() {
-        let ring = |bytes| RingBudget::of(ByteBudget::new(bytes).unwrap(), bytes);
+        let ring = |bytes| RingBudget::of(&ByteBudget::new(bytes).unwrap(), bytes);
         let small = ring(20 << 20);
         assert!(small.keep(1).is_none());
-        let large = ring(64 << 20);
+        let budget = ByteBudget::new(64 << 20).unwrap();
+        let large = RingBudget::of(&budget, 64 << 20);
         let kept = large.keep(16 << 20).unwrap();
         assert!(large.keep(1).is_none());
         drop(kept);
         assert_eq!(large.used_bytes(), 0);
-        let _busy = large.budget.reserve(60 << 20).await;
+        let plugin = budget.share().unwrap();
+        let _busy = plugin.reserve(60 << 20).await;
         assert!(large.keep(5 << 20).is_none(), "records to be processed go first");
         assert_eq!(large.used_bytes(), 0);
         assert!(large.keep(4 << 20).is_some());

@@ -69,7 +69,7 @@ impl ShardReader {
         if self.reader.turn(&self.shard, place.iterator.as_ref()).await == PacedBy::Caller {
             pace.wait().await;
         }
-        let reservation = self.budget.reserve(REPLY_BYTES_MAX).await;
+        let reservation = self.room(REPLY_BYTES_MAX).await;
         pace.calling(Instant::now());
         let reply = tokio::time::timeout(READ_TIMEOUT, self.read(place)).await;
         let reply = reply.unwrap_or_else(|_| Err(ReadError::Unavailable { message: "no answer".to_owned() }));

@@ -96,7 +96,7 @@ impl ShardReader {
             };
             renewals.heard();
             let bytes: usize = event.records.iter().map(Record::cost_bytes).sum();
-            let reserved = self.budget.reserve(bytes.min(REPLY_BYTES_MAX));
+            let reserved = self.room(bytes.min(REPLY_BYTES_MAX));
             let Ok(reservation) = tokio::time::timeout(HELD_BACK_MAX, reserved).await else {
                 // It will be as large when it is pulled again: not before there is room for it.
                 place.refused_bytes = bytes.min(REPLY_BYTES_MAX);
@@ -125,7 +125,7 @@ impl ShardReader {
     async fn until_there_is_room(&self, place: &Place) -> Result<(), Over> {
         // Only this task sends, so that what is free now is free when the event is there.
         drop(self.chunks.reserve().await.map_err(|_| Over)?);
-        drop(self.budget.reserve(place.refused_bytes.max(ROOM_BYTES)).await);
+        drop(self.room(place.refused_bytes.max(ROOM_BYTES)).await);
         Ok(())
     }
 

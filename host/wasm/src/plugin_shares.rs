@@ -1,0 +1,69 @@
+//! What plugins share of a host's engine: memory, and threads to run on. Each has its share of both, whatever the others do.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use shardmill_core::plugin::{PluginName, ProcessorError};
+use shardmill_core::shares::Standing;
+use shardmill_core::shares::pool::{Member, Pool};
+
+use crate::memory_budget::{MemoryBudget, MemoryMember};
+
+/// Calls that each plugin may have at work, whoever else has: as many as there are, on hosts with more plugins than this allows.
+const CALLS_FLOOR: usize = 16;
+
+/// The shares of all plugins.
+pub(crate) struct Shares {
+    memory: MemoryBudget,
+    threads: Pool,
+    // Held by versions and their instances: a plugin keeps its share while it is reloaded.
+    plugins: Mutex<HashMap<PluginName, Weak<PluginShares>>>,
+}
+
+/// One plugin's shares, on all of its streams.
+pub(crate) struct PluginShares {
+    pub(crate) memory: MemoryMember,
+    threads: Member,
+}
+
+impl Shares {
+    /// `memory_bytes` for all instances, `calls_max` at a time.
+    pub(crate) fn new(memory_bytes: usize, calls_max: usize) -> Self {
+        Self {
+            memory: MemoryBudget::new(memory_bytes),
+            threads: Pool::new(calls_max, CALLS_FLOOR),
+            plugins: Mutex::default(),
+        }
+    }
+
+    /// The shares of the plugin of that name.
+    pub(crate) fn of(&self, name: &PluginName) -> Arc<PluginShares> {
+        let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
+        plugins.retain(|_, shares| shares.strong_count() > 0);
+        if let Some(shares) = plugins.get(name).and_then(Weak::upgrade) {
+            return shares;
+        }
+        let shares =
+            Arc::new(PluginShares { memory: self.memory.join(), threads: self.threads.join(Standing::Guaranteed) });
+        plugins.insert(name.clone(), Arc::downgrade(&shares));
+        shares
+    }
+}
+
+impl PluginShares {
+    /// Runs guest code on a blocking thread, in its turn: async threads renew leases, and of the blocking threads some are
+    /// left for the host's own work, which look up names and write files, and some for each other plugin.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> Result<T, ProcessorError> + Send + 'static,
+    ) -> Result<T, ProcessorError> {
+        let turn = self.threads.take(1).await;
+        let call = move || {
+            // Until the call is over, though nobody may wait for it any more.
+            let _turn = turn;
+            call()
+        };
+        let host = |error: tokio::task::JoinError| ProcessorError::Host { message: error.to_string() };
+        tokio::task::spawn_blocking(call).await.map_err(host)?
+    }
+}
