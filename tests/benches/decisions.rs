@@ -1,12 +1,13 @@
 //! The planner on large fleets.
 
-use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use shardmill_core::lease::{Checkpoint, Lease, Standing, WorkerId};
-use shardmill_core::plan::{Balance, FleetView, ObservedLease, ObservedWorker, PlanLimits, ShardList, plan};
+use shardmill_core::plan::{
+    Balance, FleetView, GoneShards, ObservedLease, ObservedWorker, PlanLimits, ShardList, plan,
+};
 use shardmill_core::stream::{HashKeyRange, InitialPosition, Shard, ShardId};
 
 const LIMITS: PlanLimits = PlanLimits {
@@ -58,7 +59,7 @@ fn passes(c: &mut Criterion) {
         let workers = workers(worker_count);
         let me = worker(0);
         let mut bench = |name: &str, leases: &[ObservedLease], is_leader: bool| {
-            let gone = BTreeSet::new();
+            let gone = GoneShards::default();
             group.bench_function(BenchmarkId::new(name, &size), |b| {
                 b.iter(|| {
                     let list = ShardList { shards: &shards, gone: &gone, before_start: None };

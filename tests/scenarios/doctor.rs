@@ -67,6 +67,10 @@ async fn our_own_table_is_ours_and_its_host_is_seen_to_live() {
     let owner = &report["leases"]["owners"][0];
     assert_eq!((&owner["worker"], &owner["leases"], &owner["life"]), (&"a".into(), &3.into(), &"live".into()));
     assert_eq!((&report["kcl2-leader"], &owner["shardmill"]), (&"a".into(), &true.into()));
+    // Between two heartbeats it is silent, which says nothing.
+    let (_, report) = doctor(&setting, &["flights", "--stream", "flights", "--watch-for", "1s"]).await;
+    let life = report["leases"]["owners"][0]["life"].as_str().unwrap();
+    assert!(["live", "unwatched"].contains(&life), "{life}");
     assert!(host.terminate().await.success());
 
     let (is_usable, report) = doctor(&setting, &["flights", "--stream", "flights", "--watch-for", "0s"]).await;
@@ -110,7 +114,8 @@ async fn a_kcl_3_5_table_is_a_takeover_once_its_fleet_is_stopped_and_nothing_in_
     let keys = [shard, "Leader", "Migration3.0", "TableMigration3.5", "kcl-a", "shardId-000000000001"];
     let before = every_row(&kcl, &keys).await;
 
-    let (is_usable, report) = doctor(&setting, &["orders", "--stream", "flights", "--watch-for", "200ms"]).await;
+    let (is_usable, report) =
+        doctor(&setting, &["orders", "--stream", "flights", "--failover-time", "100ms", "--watch-for", "200ms"]).await;
     assert!(is_usable, "{report}");
     assert_eq!(report["mode"], "kcl3-takeover");
     let expected =

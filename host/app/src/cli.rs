@@ -210,9 +210,14 @@ pub struct DoctorArgs {
     /// The stream it reads; leases are then held against its shards.
     #[arg(long, value_name = "STREAM")]
     pub stream: Option<String>,
-    /// How long to wait for owners to show that they live; more than a third of the fleet's failover time. 0s does not wait.
-    #[arg(long, value_name = "DURATION", default_value = "12s", value_parser = humantime::parse_duration)]
-    pub watch_for: Duration,
+    /// The failover time of the KCL fleet that uses the table (failoverTimeMillis; the KCL's default is 10s). No row tells
+    /// it, so without it no worker of a KCL counts as dead.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub failover_time: Option<Duration>,
+    /// How long to watch whether owners live; an owner is dead that wrote nothing for longer than its failover time. 0s does
+    /// not wait. Default: 12s, or 1.2 times the failover time.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub watch_for: Option<Duration>,
     /// Print the report as JSON.
     #[arg(long)]
     pub json: bool,

@@ -12,7 +12,7 @@ mod keys;
 mod mode;
 mod stream;
 
-pub use census::{Census, Life, OwnerCensus};
+pub use census::{Census, OwnerCensus};
 pub use diagnosis::{Diagnosis, diagnose};
 pub use facts::{Companions, Facts, LeaseFacts, LeaseTableFacts, SecondLook, StreamFacts, TableFacts};
 pub use finding::{Finding, Severity, Topic};

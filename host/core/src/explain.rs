@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use cause::Cause;
 pub use evidence::Evidence;
 pub use opinion::{Intent, Opinion};
-pub use place::{Claim, Holder, Place, Pulse};
+pub use place::{Claim, Holder, Place};
 
 use crate::lease::{Lease, Standing};
-use crate::plan::{FleetView, missing_rows};
-use crate::stream::{HashKeyRange, InvalidName, Shard, ShardId};
+use crate::plan::{FleetView, ObservedLease, ReadingOrder, Reason, missing_rows};
+use crate::stream::{InvalidName, Shard, ShardId};
 
 /// Ancestors that are told of: a stream resharded every hour has hundreds in a week, and the nearest ones matter.
 const LINEAGE_MAX: usize = 32;
@@ -126,6 +126,7 @@ pub fn explain(shard: &ShardId, evidence: &Evidence<'_>) -> Option<Explanation> 
 struct Rows<'a> {
     by_shard: BTreeMap<ShardId, &'a Lease>,
     in_stream: BTreeMap<&'a ShardId, &'a Shard>,
+    order: ReadingOrder<'a>,
 }
 
 impl<'a> Rows<'a> {
@@ -134,12 +135,14 @@ impl<'a> Rows<'a> {
         Self {
             by_shard: evidence.leases.iter().map(|lease| (lease.key.shard_id(), lease)).collect(),
             in_stream: shards.iter().map(|shard| (&shard.id, shard)).collect(),
+            order: ReadingOrder::of(evidence.leases.iter(), evidence.is_bootstrapped),
         }
     }
 
     /// The shards that the causes name as to end first, and those that these wait for in turn.
     fn lineage(&self, causes: &[Cause], evidence: &Evidence<'_>) -> Vec<Ancestor> {
-        let waits_for = |causes: &[Cause]| -> Vec<ShardId> { causes.iter().flat_map(Cause::waits_for).collect() };
+        let waits_for =
+            |causes: &[Cause]| -> Vec<ShardId> { causes.iter().flat_map(Cause::waits_for).cloned().collect() };
         let (mut found, mut visited) = (Vec::new(), BTreeSet::new());
         let mut generation = waits_for(causes);
         let mut depth = 1;
@@ -169,7 +172,7 @@ impl<'a> Rows<'a> {
         let range = row.and_then(|row| row.hash_range).or(listed.map(|shard| shard.hash_range));
         let beside = self.by_shard.iter().filter(|(id, lease)| {
             let is_kin = *id == shard || parents.contains(id) || children.contains(id);
-            !is_kin && !lease.is_finished() && range.zip(lease.hash_range).is_some_and(|(a, b)| overlap(a, b))
+            !is_kin && !lease.is_finished() && range.zip(lease.hash_range).is_some_and(|(a, b)| a.overlaps(b))
         });
         let mut relatives: Vec<(Relation, ShardId)> =
             beside.map(|(id, _)| (Relation::SameHashKeys, id.clone())).collect();
@@ -181,15 +184,11 @@ impl<'a> Rows<'a> {
     }
 }
 
-fn overlap(a: HashKeyRange, b: HashKeyRange) -> bool {
-    a.start() <= b.end() && b.start() <= a.end()
-}
-
 impl Evidence<'_> {
     /// Why a shard that Kinesis lists has no row.
     fn missing(&self, shard: &ShardId) -> Cause {
         let Some(list) = &self.shards else { return Cause::NoRow { why: None } };
-        let leases = self.view_of(self.asker, |_| false);
+        let leases = self.view_of(self.asker);
         let view = FleetView {
             me: self.asker,
             leases: &leases,
@@ -212,7 +211,7 @@ impl Evidence<'_> {
         let holder = self.holder(row);
         let observed = self.outlook(self.asker, &self.alive()).lease(row, false, false);
         Place {
-            causes: self.causes(row, holder.as_ref(), observed.standing, rows),
+            causes: self.causes(&observed, holder.as_ref(), rows),
             claim: self.claim(row, observed.is_claim_fresh),
             has_advanced: self.has_advanced(row),
             held_for: row
@@ -224,42 +223,48 @@ impl Evidence<'_> {
         }
     }
 
-    fn causes(&self, row: &Lease, holder: Option<&Holder>, standing: Standing, rows: &Rows<'_>) -> Vec<Cause> {
-        let id = row.key.shard_id();
-        let mut causes = Vec::new();
-        if self.shards.is_some_and(|list| list.gone.contains(&id)) {
-            causes.push(Cause::Gone);
-        } else if self.shards.is_some() && !rows.in_stream.contains_key(&id) {
-            causes.push(Cause::NotListed);
-        }
+    fn causes(&self, observed: &ObservedLease, holder: Option<&Holder>, rows: &Rows<'_>) -> Vec<Cause> {
+        let row = &observed.lease;
+        let mut causes: Vec<Cause> = self.unlisted(row, rows).into_iter().collect();
         if row.is_finished() {
             causes.push(Cause::Finished);
             return causes;
         }
-        if let (Some(holder), Standing::Held) = (holder, standing) {
+        if let (Some(holder), Standing::Held) = (holder, observed.standing) {
             causes.extend(Cause::of_holder(holder));
             causes.extend(row.stuck.clone().map(|text| Cause::Stuck { text }));
-            causes.extend(self.claim(row, self.is_claim_fresh(row)).map(|claim| Cause::AskedFor { claim }));
+            causes.extend(match observed.asked_for(self.asker) {
+                Some(reason) => Some(Cause::Planned(reason)),
+                None => row.claimant.clone().map(|by| Cause::ClaimVoid { by }),
+            });
             return causes;
         }
-        let is_unfinished = |id: &&ShardId| rows.by_shard.get(*id).is_some_and(|row| !row.is_finished());
-        let parents: Vec<ShardId> = row.parents.iter().filter(is_unfinished).cloned().collect();
-        if !parents.is_empty() {
-            causes.push(Cause::WaitsForParents { parents });
+        if let Some(reason) = rows.order.waits_for(row) {
+            causes.push(Cause::Planned(reason));
             return causes;
         }
-        causes.push(match holder {
-            Some(holder) => Cause::OwnerDead { owner: holder.worker.clone(), silent: holder.silent },
-            None => match self.claim(row, self.is_claim_fresh(row)).filter(|claim| claim.is_fresh) {
-                Some(claim) => Cause::KeptFor { claim },
-                None => Cause::Free,
-            },
+        causes.push(match (holder, observed.kept_for(self.asker)) {
+            (Some(holder), _) => Cause::OwnerDead { owner: holder.worker.clone(), silent: holder.silent },
+            (None, Some(reason)) => Cause::Planned(reason),
+            (None, None) => Cause::Free,
         });
         if !self.is_anybody_alive() {
             causes.push(Cause::NobodyAlive);
         }
         causes.extend(row.stuck.clone().map(|text| Cause::GivenUp { text }));
         causes
+    }
+
+    /// What it means that the stream's list does not show a shard that has a row, if it does not.
+    fn unlisted(&self, row: &Lease, rows: &Rows<'_>) -> Option<Cause> {
+        let (list, shard) = (self.shards.as_ref()?, row.key.shard_id());
+        if list.gone.confirmed.contains(&shard) {
+            return Some(Cause::Planned(Reason::ShardGone { checkpoint: row.checkpoint.clone() }));
+        }
+        if list.gone.doubtful.contains(&shard) {
+            return Some(Cause::Planned(Reason::GoneAfterNextListing));
+        }
+        (!rows.in_stream.contains_key(&shard)).then_some(Cause::NotListed)
     }
 }
 

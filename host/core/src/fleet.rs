@@ -30,6 +30,12 @@ pub struct FleetRows {
 }
 
 impl FleetRows {
+    /// The same for somebody who asks before the first host came, which takes rows that are there for complete: another
+    /// program's first sync was its own ([`StreamRow::first`]).
+    pub fn is_bootstrapped_given(&self, has_leases: bool) -> bool {
+        self.stream.as_ref().map_or(has_leases, |row| row.is_bootstrapped)
+    }
+
     /// Whether a first sync was complete.
     pub fn is_bootstrapped(&self) -> bool {
         self.stream.as_ref().is_some_and(|row| row.is_bootstrapped)

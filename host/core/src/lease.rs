@@ -4,10 +4,13 @@ mod checkpoint;
 mod conflict;
 mod expiry;
 mod kcl_leader;
+mod pulse;
 mod row;
 
 pub use checkpoint::Checkpoint;
 pub use conflict::{ConflictVerdict, LossReason, judge_conflict};
 pub use expiry::{LeaseObserver, Standing};
 pub use kcl_leader::{kcl_leader, kcl_leader_order};
+pub(crate) use pulse::Seconds;
+pub use pulse::{Pulse, Watched};
 pub use row::{Lease, LeaseCounter, LeaseToken, WorkerId};

@@ -3,6 +3,7 @@
 mod balance;
 mod cleanup;
 mod fleet;
+mod gone;
 mod missing_row;
 mod observe;
 mod planner;
@@ -10,14 +11,17 @@ mod preview;
 mod shard_sync;
 mod step;
 mod take;
+mod waits;
 
 pub use fleet::{Balance, FleetView, ObservedLease, ObservedWorker, PlanLimits, ShardList};
+pub use gone::{GoneShards, MissingShards};
 pub use missing_row::NoRow;
 pub use observe::{CLAIM_PATIENCE_LEASES, OVERDUE_LEASES, Outlook, alive_workers, observed_workers};
 pub use planner::plan;
 pub use preview::{Preview, preview};
 pub use shard_sync::{MissingRow, missing_rows};
 pub use step::{Plan, Reason, Step};
+pub use waits::ReadingOrder;
 
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@
 mod budget;
 mod fan_out;
 mod freezer;
+mod gone;
 mod grant;
 mod heart;
 pub mod metrics;
@@ -26,6 +27,7 @@ mod worker;
 
 pub use budget::{ByteBudget, ByteShare, Reservation, TooManyPlugins};
 pub use freezer::Freezer;
+pub use gone::confirm_gone;
 pub use options::{BatchLimits, InvalidOptions, LeaseOptions, ReadLimits, WorkerOptions};
 pub use retrieval::{FanOut, Retrieval};
 pub use rollout::SharedRollout;

@@ -43,7 +43,7 @@ pub struct ExplainArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Exit code: 0 if the hosts of each fleet run one version, 1 if not.\n\nExamples:\n  \
     shardmill plugins                          every application that hosts have served\n  \
-    shardmill plugins orders --watch-for 10s   only what live hosts run\n  \
+    shardmill plugins orders --watch-for 12s   without hosts that are dead\n  \
     shardmill plugins orders --release 3f8a1c2b9d04")]
 pub struct PluginsArgs {
     /// The application: the plugin's name, unless the configuration says otherwise. Without it, all of them.
@@ -51,7 +51,8 @@ pub struct PluginsArgs {
     /// Let this version out of quarantine, on its streams' applications too: its digest, or the first 8 digits or more.
     #[arg(long, value_name = "DIGEST", requires = "application")]
     pub release: Option<String>,
-    /// How long to watch which hosts are alive; 0s takes all that are registered.
+    /// How long to watch which hosts are alive: one is dead that does not beat for longer than its lease duration; 0s takes
+    /// all that are registered.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = humantime::parse_duration)]
     pub watch_for: Duration,
     /// Print JSON.

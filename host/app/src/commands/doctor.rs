@@ -1,17 +1,26 @@
 //! `shardmill doctor`: facts from AWS, the verdict from core, a page for people or programs.
 
+mod report;
+
 use std::fmt::Write;
+use std::time::Duration;
 
 use anyhow::bail;
-use serde_json::json;
 use shardmill_aws::{AwsClients, KinesisReader, StreamAdmin, TableInspector, applications_of_streams};
-use shardmill_core::doctor::{Diagnosis, Facts, LeaseTableFacts, Life, OwnerCensus, StreamFacts, TableFacts, diagnose};
+use shardmill_core::doctor::{Diagnosis, Facts, LeaseTableFacts, StreamFacts, TableFacts, diagnose};
 use shardmill_core::ports::StreamReader;
 use shardmill_core::stream::StreamRef;
 
+use self::report::Report;
+use super::reading::age;
 use super::{print, print_json};
 use crate::cli::DoctorArgs;
 use crate::config::AwsConfig;
+
+/// How long owners are watched unless it is said: longer than the lease duration of hosts of shardmill as they come.
+const WATCH_FOR: Duration = Duration::from_secs(12);
+/// If a failover time is known, they are watched for that long and this part of it.
+const MARGIN_PARTS: u32 = 5;
 
 pub(super) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
     let stream = args.stream.as_deref().map(StreamRef::parse).transpose()?;
@@ -20,7 +29,7 @@ pub(super) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
     let facts = read(args, &clients, stream).await?;
     let diagnosis = diagnose(&facts);
     if args.json {
-        print_json(&as_json(args, &facts, &diagnosis))?;
+        print_json(&Report::of(args, &facts, &diagnosis))?;
     } else {
         print(as_text(args, &facts, &diagnosis).trim_end());
         let others = applications_of_streams(&clients.dynamodb, &args.application).await;
@@ -41,7 +50,14 @@ async fn read(args: &DoctorArgs, clients: &AwsClients, stream: Option<StreamRef>
         Some(stream) => Some(read_stream(clients, &stream).await?),
         None => None,
     };
-    Ok(Facts { table: inspector.table(companions, args.watch_for).await?, companions, stream })
+    let table = inspector.table(companions, watch_for(args)).await?;
+    Ok(Facts { table, companions, stream, failover_time: args.failover_time })
+}
+
+/// Longer than the failover time, if that is known: whoever writes nothing for that long is dead.
+fn watch_for(args: &DoctorArgs) -> Duration {
+    let enough = args.failover_time.map(|failover_time| failover_time.saturating_add(failover_time / MARGIN_PARTS));
+    args.watch_for.unwrap_or(enough.unwrap_or(WATCH_FOR))
 }
 
 async fn read_stream(clients: &AwsClients, stream: &StreamRef) -> anyhow::Result<StreamFacts> {
@@ -51,66 +67,6 @@ async fn read_stream(clients: &AwsClients, stream: &StreamRef) -> anyhow::Result
     let reader = KinesisReader::new(clients.kinesis.clone(), stream);
     let (identity, shards) = (reader.identity().await?, reader.list_shards().await?);
     Ok(StreamFacts { name, status: Some(found.status), identity, shards })
-}
-
-fn life_of(owner: &OwnerCensus) -> &'static str {
-    match owner.life {
-        Life::Live => "live",
-        Life::Silent => "silent",
-        Life::Unwatched => "unwatched",
-    }
-}
-
-fn as_json(args: &DoctorArgs, facts: &Facts, diagnosis: &Diagnosis) -> serde_json::Value {
-    let census = &diagnosis.census;
-    let owner = |owner: &OwnerCensus| {
-        json!({
-            "worker": owner.worker.as_str(),
-            "leases": owner.leases,
-            "life": life_of(owner),
-            "shardmill": owner.is_shardmill,
-        })
-    };
-    let findings = diagnosis.findings.iter().map(|finding| {
-        json!({
-            "severity": finding.severity.to_string(),
-            "topic": finding.topic.code(),
-            "what": finding.what,
-            "mend": finding.mend,
-        })
-    });
-    json!({
-        "application": args.application,
-        "mode": diagnosis.mode.code(),
-        "usable": diagnosis.is_usable(),
-        "leases": {
-            "rows": census.leases,
-            "finished": census.finished,
-            "unowned": census.unowned,
-            "owners": census.owners.iter().map(owner).collect::<Vec<_>>(),
-        },
-        "kcl2-leader": census.kcl2_leader.as_ref().map(ToString::to_string),
-        "table": lease_table(facts).map(|table| json!({
-            "status": table.status,
-            "owner-index": table.has_owner_index,
-            "bad-rows": table.bad_rows.iter().map(|row| json!({ "key": row.key, "problem": row.problem })).collect::<Vec<_>>(),
-            "other-rows": table.other_rows,
-            "client-version": table.client_version,
-            "table-migration": table.table_migration,
-        })),
-        "companions": {
-            "worker-metric-stats": facts.companions.worker_metrics,
-            "coordinator-state": facts.companions.coordinator_state,
-            "coordinator": facts.companions.own_coordinator,
-        },
-        "stream": facts.stream.as_ref().map(|stream| json!({
-            "name": stream.name.as_str(),
-            "status": stream.status,
-            "shards": stream.shards.len(),
-            "open-shards": open_shards(stream),
-        })),
-        "findings": findings.collect::<Vec<_>>(),
-    })
 }
 
 fn lease_table(facts: &Facts) -> Option<&LeaseTableFacts> {
@@ -132,6 +88,8 @@ fn as_text(args: &DoctorArgs, facts: &Facts, diagnosis: &Diagnosis) -> String {
     let _ = writeln!(text, "table     {}, {status}", args.application);
     if let Some(table) = lease_table(facts) {
         write_census(&mut text, diagnosis);
+        let watched = table.second_look.as_ref().map_or_else(|| "one look".to_owned(), |look| age(look.after));
+        let _ = writeln!(text, "watched   {watched}");
         let other_rows = table.other_rows.iter().map(|(kind, count)| format!("{count} {kind}"));
         write_list(&mut text, "others", other_rows);
     }
@@ -159,7 +117,7 @@ fn write_census(text: &mut String, diagnosis: &Diagnosis) {
     let _ = writeln!(text, "leases    {rows}: {finished} finished, {unowned} unfinished without an owner");
     for owner in &census.owners {
         let whose = if owner.is_shardmill { ", of shardmill" } else { "" };
-        let _ = writeln!(text, "owner     {}: {} leases, {}{whose}", owner.worker, owner.leases, life_of(owner));
+        let _ = writeln!(text, "owner     {}: {} leases, {}{whose}", owner.worker, owner.leases, owner.pulse);
     }
     if let Some(leader) = &census.kcl2_leader {
         let _ = writeln!(text, "leader    {leader}, by the rule of KCL 2.x");

@@ -1,15 +1,18 @@
 //! `shardmill explain`: why a shard moves, or does not.
 
+mod report;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use indicatif::HumanBytes;
-use serde_json::{Value, json};
 use shardmill_core::explain::{Cause, Evidence, Explanation, Listed, Place, Relation, explain, shard_named};
-use shardmill_core::lease::{Checkpoint, Lease, Standing, WorkerId};
+use shardmill_core::lease::{Checkpoint, Lease, WorkerId};
 use shardmill_core::stream::{ReadFrom, ShardId, Utc};
 
+use self::report::Report;
 use super::reading::{NOBODY, Reading, age};
 use super::{print, print_json};
 use crate::cli::ExplainArgs;
@@ -37,7 +40,7 @@ pub(super) async fn execute(args: &ExplainArgs) -> anyhow::Result<()> {
         bail!("{}", unknown(&shard, &args.application, &reading));
     };
     if args.reading.json {
-        return print_json(&as_json(&explanation, &args.application, &reading));
+        return print_json(&Report::of(&explanation, &args.application, &reading));
     }
     print(as_text(&explanation, &args.application, &reading).trim_end());
     Ok(())
@@ -87,7 +90,7 @@ fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
         line(label, &format!("{}: {}", up.place.lease.key.shard_id(), in_short(&up.place)));
     }
     let mut opinions: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for opinion in told.opinions.iter().filter(|opinion| opinion.intent.is_telling()) {
+    for opinion in told.opinions.iter().filter(|opinion| opinion.intent.is_telling(&told.causes)) {
         opinions.entry(opinion.intent.to_string()).or_default().push(opinion.worker.as_str());
     }
     for (intent, workers) in &opinions {
@@ -148,11 +151,11 @@ fn facts(place: &Place, reading: &Reading) -> Vec<(&'static str, String)> {
     };
     let mut facts = vec![("owner", owner), ("checkpoint", format!("{}{moved}", checkpoint(lease, reading)))];
     if let Some(ms) = lease.millis_behind_latest.filter(|_| !lease.is_finished()) {
-        let behind = age(std::time::Duration::from_millis(ms));
+        let behind = age(Duration::from_millis(ms));
         facts.push(("behind", format!("{behind}, when the row was last written")));
     }
     if let Some(ms) = lease.settled_arrival_ms.filter(|_| !lease.is_finished()) {
-        let old = age(std::time::Duration::from_millis(reading.wall_ms.saturating_sub(ms)));
+        let old = age(Duration::from_millis(reading.wall_ms.saturating_sub(ms)));
         facts.push(("settled", format!("records up to one that arrived {old} ago")));
     }
     if let Some(bytes) = lease.bytes_per_second.filter(|_| !lease.is_finished()) {
@@ -201,67 +204,4 @@ fn relation(relation: Relation) -> &'static str {
         Relation::Child => "child",
         Relation::SameHashKeys => "beside",
     }
-}
-
-fn as_json(told: &Explanation, application: &str, reading: &Reading) -> Value {
-    let listed = told.listed.map(|listed| match listed {
-        Listed::Open => "open",
-        Listed::Closed => "closed",
-        Listed::No => "not-listed",
-    });
-    let worker = |opinion: &shardmill_core::explain::Opinion| json!({ "worker": opinion.worker.as_str(), "intent": opinion.intent.to_string() });
-    let ancestor = |up: &shardmill_core::explain::Ancestor| json!({ "shard": up.place.lease.key.shard_id().as_str(), "depth": up.depth, "place": place_json(&up.place) });
-    let relative = |relative: &shardmill_core::explain::Relative| {
-        json!({
-            "relation": relation(relative.relation),
-            "shard": relative.shard.as_str(),
-            "place": relative.place.as_ref().map(place_json),
-        })
-    };
-    json!({
-        "application": application,
-        "shard": told.shard.as_str(),
-        "listed": listed,
-        "why": causes_json(&told.causes),
-        "place": told.place.as_ref().map(place_json),
-        "waits-for": told.lineage.iter().map(ancestor).collect::<Vec<_>>(),
-        "workers": told.opinions.iter().map(worker).collect::<Vec<_>>(),
-        "relatives": told.relatives.iter().map(relative).collect::<Vec<_>>(),
-        "starts-at": reading.fleet.start.as_ref().map(ToString::to_string),
-        "notes": reading.notes,
-        "watched-for-ms": u64::try_from(reading.watched_for.as_millis()).unwrap_or(u64::MAX),
-    })
-}
-
-fn causes_json(causes: &[Cause]) -> Value {
-    causes.iter().map(|cause| json!({ "kind": cause.word(), "text": cause.to_string() })).collect()
-}
-
-fn place_json(place: &Place) -> Value {
-    let lease = &place.lease;
-    json!({
-        "standing": match place.standing {
-            Standing::Free => "free",
-            Standing::Held => "held",
-            Standing::Expired => "expired",
-        },
-        "owner": place.holder.as_ref().map(|holder| json!({
-            "worker": holder.worker.as_str(),
-            "run": holder.run.as_ref().map(ToString::to_string),
-            "state": holder.to_string(),
-            "silent-ms": u64::try_from(holder.silent.as_millis()).unwrap_or(u64::MAX),
-        })),
-        "held-for-ms": place.held_for.map(|held| u64::try_from(held.as_millis()).unwrap_or(u64::MAX)),
-        "checkpoint": lease.checkpoint.to_string(),
-        "has-advanced": place.has_advanced,
-        "millis-behind-latest": lease.millis_behind_latest,
-        "settled-arrival-ms": lease.settled_arrival_ms,
-        "bytes-per-second": lease.bytes_per_second,
-        "last-given-up": lease.given_up,
-        "plugin-digest": lease.plugin_digest.as_ref().map(shardmill_core::plugin::PluginDigest::as_str),
-        "claimed-by": place.claim.as_ref().map(|claim| json!({
-            "worker": claim.by.as_str(), "is-fresh": claim.is_fresh,
-        })),
-        "why": causes_json(&place.causes),
-    })
 }

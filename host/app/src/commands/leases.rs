@@ -7,8 +7,9 @@ use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
 use shardmill_aws::{CoordinatorTable, LeaseTable, applications_of_streams};
 use shardmill_core::fleet::FleetRows;
-use shardmill_core::lease::{Checkpoint, Lease};
+use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Pulse};
 use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, StoreError};
+use shardmill_core::time::Moment;
 
 use super::reading::age;
 use super::{print, print_json};
@@ -44,10 +45,12 @@ pub(super) async fn execute(args: &LeasesArgs) -> anyhow::Result<()> {
     let clients = crate::aws::connect(&aws).await?;
     let table = LeaseTable::new(clients.dynamodb.clone(), args.application.as_str());
     let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), &args.application);
+    // With --watch, who lives is seen from look to look.
+    let mut observer = LeaseObserver::default();
     loop {
         show_leases(&table.list().await?, args)?;
         if !args.json {
-            show_workers(coordinator.fleet().await);
+            show_workers(coordinator.fleet().await, &mut observer);
             show_other_streams(&applications_of_streams(&clients.dynamodb, &args.application).await);
         }
         let Some(interval) = args.watch else { return Ok(()) };
@@ -71,7 +74,7 @@ fn show_leases(listing: &LeaseListing, args: &LeasesArgs) -> anyhow::Result<()> 
 }
 
 /// A KCL's application has no coordinator table, and whoever may read the one table need not be allowed the other.
-fn show_workers(fleet: Result<FleetRows, StoreError>) {
+fn show_workers(fleet: Result<FleetRows, StoreError>, observer: &mut LeaseObserver) {
     match fleet {
         Ok(fleet) => {
             if let Some(start) = &fleet.start {
@@ -80,7 +83,9 @@ fn show_workers(fleet: Result<FleetRows, StoreError>) {
             if fleet.workers.is_empty() {
                 print("\nno worker is registered");
             } else {
-                print(&format!("\n{}", worker_table(&fleet)));
+                let now = BootClock.now();
+                observer.observe_workers(&fleet.workers, now);
+                print(&format!("\n{}", worker_table(&fleet, observer, now)));
             }
         }
         Err(error) => tracing::debug!(%error, "the coordinator table cannot be read, workers are not shown"),
@@ -161,22 +166,26 @@ fn shortened(text: &str) -> String {
     line.chars().take(STUCK_SHOWN).chain(['…']).collect()
 }
 
-/// One look cannot tell who is alive: a beat that rises from look to look can.
-fn worker_table(fleet: &FleetRows) -> Table {
+/// One look cannot tell who is alive; a beat that rises from look to look can.
+fn worker_table(fleet: &FleetRows, observer: &LeaseObserver, now: Moment) -> Table {
     let leader = fleet.leader.as_ref().and_then(|row| row.holder.as_ref());
     let mut table = Table::new();
     table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["worker", "run", "beat", "lease", "most", "state"]);
     for row in &fleet.workers {
         let leads = leader.is_some_and(|(worker, run)| *worker == row.worker && *run == row.incarnation);
-        let state = match (leads, row.is_draining) {
-            (_, true) => "shutting down",
-            (true, false) => "leader",
-            (false, false) => "-",
+        let office = match (leads, row.is_draining) {
+            (_, true) => Some("shutting down".to_owned()),
+            (true, false) => Some("leader".to_owned()),
+            (false, false) => None,
         };
+        let pulse = observer.worker_pulse(&row.worker, now);
+        let life = pulse.filter(|pulse| !matches!(pulse, Pulse::Unwatched { .. })).map(|pulse| pulse.to_string());
+        let state: Vec<String> = office.into_iter().chain(life).collect();
+        let state = if state.is_empty() { "-".to_owned() } else { state.join(", ") };
         let most = if row.max_leases == usize::MAX { "-".to_owned() } else { row.max_leases.to_string() };
         let lease = humantime::format_duration(row.lease_duration).to_string();
-        table.add_row([row.worker.as_str(), row.incarnation.as_str(), &row.beat.to_string(), &lease, &most, state]);
+        table.add_row([row.worker.as_str(), row.incarnation.as_str(), &row.beat.to_string(), &lease, &most, &state]);
     }
     table
 }

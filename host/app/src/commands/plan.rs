@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use anyhow::Context;
 use serde::Serialize;
-use shardmill_core::lease::{Standing, WorkerId};
+use shardmill_core::lease::{Pulse, WorkerId};
 use shardmill_core::plan::{
-    FleetView, ObservedLease, Plan, PlanLimits, Step, missing_rows, observed_workers, plan, preview,
+    FleetView, MissingRow, Plan, PlanLimits, Preview, Reason, Step, missing_rows, observed_workers, plan, preview,
 };
+use shardmill_core::stream::LeaseKey;
 
 use super::reading::{Reading, age};
 use super::{print, print_json};
@@ -42,6 +43,8 @@ struct StepLine {
     step: &'static str,
     shard: String,
     checkpoint: Option<String>,
+    /// The reason in a word.
+    kind: &'static str,
     reason: String,
 }
 
@@ -49,6 +52,8 @@ struct StepLine {
 #[serde(rename_all = "kebab-case")]
 struct ShardLine {
     shard: String,
+    /// The reason in a word.
+    kind: &'static str,
     reason: String,
 }
 
@@ -64,33 +69,21 @@ pub(super) async fn execute(args: &PlanArgs) -> anyhow::Result<()> {
 }
 
 fn report(application: &str, me: &WorkerId, reading: &Reading) -> Report {
-    let workers = observed_workers(&reading.observer, reading.now);
     let leads = reading.would_lead(me);
-    let leases = view_of(me, reading);
+    let workers = observed_workers(&reading.observer, reading.now);
+    let leases = reading.leases_of(me);
     let is_bootstrapped = reading.is_bootstrapped();
-    let shards = reading.shards().filter(|_| leads);
-    let view = FleetView { me, leases: &leases, workers: &workers, shards, is_bootstrapped };
+    let view = FleetView {
+        me,
+        leases: &leases,
+        workers: &workers,
+        shards: reading.shards().filter(|_| leads),
+        is_bootstrapped,
+    };
     let limits = limits_of(me, reading);
     let decided = preview(&view, &limits);
-    let leader = reading.leader().filter(|leader| !leads && *leader != me);
-    let leader_would = leader.map(|leader| {
-        let leases = view_of(leader, reading);
-        let shards = reading.shards();
-        let view = FleetView { me: leader, leases: &leases, workers: &workers, shards, is_bootstrapped };
-        let mut decided = plan(&view, &limits_of(leader, reading));
-        decided.steps.retain(|step| matches!(step, Step::Create { .. } | Step::Delete { .. }));
-        steps(&decided)
-    });
-    let without_row = reading.shards().map(|list| {
-        let missing = missing_rows(&view, &list, &limits).into_iter();
-        let line = |(shard, start): (&shardmill_core::stream::Shard, Result<_, shardmill_core::plan::NoRow>)| {
-            let reason = start.err()?.to_string();
-            Some(ShardLine { shard: shard.id.to_string(), reason })
-        };
-        missing.filter_map(line).collect()
-    });
-    let last = decided.then.as_ref().unwrap_or(&decided.now);
-    let held_back = last.held_back.iter();
+    let leaders_plan = plan_of_leader(me, leads, reading);
+    let missing = reading.shards().map(|list| missing_rows(&view, &list, &limits)).unwrap_or_default();
     Report {
         application: application.to_owned(),
         worker: me.to_string(),
@@ -101,13 +94,11 @@ fn report(application: &str, me: &WorkerId, reading: &Reading) -> Report {
         starts_at: starts_at(reading),
         watched_for_ms: u64::try_from(reading.watched_for.as_millis()).unwrap_or(u64::MAX),
         notes: reading.notes.clone(),
-        held_back: held_back
-            .map(|(key, reason)| ShardLine { shard: key.shard_id().to_string(), reason: reason.to_string() })
-            .collect(),
+        held_back: left_for_now(&decided, &leaders_plan),
         now: steps(&decided.now),
         then: decided.then.as_ref().map(steps).unwrap_or_default(),
-        leader_would: leader_would.unwrap_or_default(),
-        without_row: without_row.unwrap_or_default(),
+        leader_would: steps(&leaders_plan),
+        without_row: missing.iter().filter_map(without_row).collect(),
     }
 }
 
@@ -119,16 +110,36 @@ fn starts_at(reading: &Reading) -> String {
     }
 }
 
-/// The rows as `me` sees them: what it owns and has not let expire runs on it.
-fn view_of(me: &WorkerId, reading: &Reading) -> Vec<ObservedLease> {
-    let alive = reading.alive();
-    let outlook = reading.outlook(me, &alive);
-    let observe = |lease| {
-        let observed = outlook.lease(lease, false, false);
-        let is_mine = observed.standing == Standing::Held && observed.lease.owner.as_ref() == Some(me);
-        ObservedLease { is_mine, ..observed }
+/// What another worker, which leads, would do as the leader; nothing if there is none.
+fn plan_of_leader(me: &WorkerId, leads: bool, reading: &Reading) -> Plan {
+    let Some(leader) = reading.leader().filter(|leader| !leads && *leader != me) else { return Plan::default() };
+    let workers = observed_workers(&reading.observer, reading.now);
+    let leases = reading.leases_of(leader);
+    let (shards, is_bootstrapped) = (reading.shards(), reading.is_bootstrapped());
+    let view = FleetView { me: leader, leases: &leases, workers: &workers, shards, is_bootstrapped };
+    let mut decided = plan(&view, &limits_of(leader, reading));
+    decided.steps.retain(|step| matches!(step, Step::Create { .. } | Step::Delete { .. }));
+    decided.held_back.retain(|(_, reason)| *reason == Reason::GoneAfterNextListing);
+    decided
+}
+
+/// What is left alone in the last of the passes, and what the leader, whoever it is, waits with.
+fn left_for_now(decided: &Preview, leaders_plan: &Plan) -> Vec<ShardLine> {
+    let is_first_only =
+        |(_, reason): &&(LeaseKey, Reason)| decided.then.is_some() && *reason == Reason::GoneAfterNextListing;
+    let last = decided.then.as_ref().unwrap_or(&decided.now);
+    let waiting = leaders_plan.held_back.iter().chain(decided.now.held_back.iter().filter(is_first_only));
+    let line = |(key, reason): &(LeaseKey, Reason)| ShardLine {
+        shard: key.shard_id().to_string(),
+        kind: reason.word(),
+        reason: reason.to_string(),
     };
-    reading.listing.leases.iter().map(observe).collect()
+    waiting.chain(&last.held_back).map(line).collect()
+}
+
+fn without_row((shard, start): &MissingRow<'_>) -> Option<ShardLine> {
+    let why = start.as_ref().err()?;
+    Some(ShardLine { shard: shard.id.to_string(), kind: why.word(), reason: why.to_string() })
 }
 
 fn limits_of(me: &WorkerId, reading: &Reading) -> PlanLimits {
@@ -137,11 +148,12 @@ fn limits_of(me: &WorkerId, reading: &Reading) -> PlanLimits {
 }
 
 fn standing(me: &WorkerId, reading: &Reading) -> &'static str {
-    match reading.observer.workers(reading.now).find(|(row, _)| row.worker == *me) {
-        Some((row, silent)) if silent > row.lease_duration => "registered but silent: as after its next start",
-        Some((row, _)) if row.is_draining => "shutting down: it would take nothing more",
-        Some(_) => "running",
-        None => "a worker that would join",
+    let row = reading.fleet.workers.iter().find(|row| row.worker == *me);
+    match (row, reading.observer.worker_pulse(me, reading.now)) {
+        (Some(_), Some(Pulse::Expired { .. })) => "registered but dead: as after its next start",
+        (Some(row), _) if row.is_draining => "shutting down: it would take nothing more",
+        (Some(_), _) => "running",
+        (None, _) => "a worker that would join",
     }
 }
 
@@ -153,6 +165,7 @@ fn steps(decided: &Plan) -> Vec<StepLine> {
             Step::Create { lease: row, .. } | Step::Take { seen: row, .. } => Some(row.checkpoint.to_string()),
             Step::Delete { .. } | Step::Claim { .. } | Step::HandOver { .. } => None,
         },
+        kind: step.reason().word(),
         reason: step.reason().to_string(),
     };
     decided.steps.iter().map(line).collect()
@@ -198,7 +211,7 @@ fn write_steps(text: &mut String, title: &str, steps: &[StepLine]) {
     }
     let _ = writeln!(text, "\n{title}");
     let width = steps.iter().map(|line| line.shard.len()).max().unwrap_or_default();
-    for StepLine { step, shard, checkpoint, reason } in steps {
+    for StepLine { step, shard, checkpoint, reason, .. } in steps {
         let at = checkpoint.as_ref().map(|checkpoint| format!(" at {checkpoint}")).unwrap_or_default();
         let _ = writeln!(text, "  {step:9}  {shard:width$}{at}  {reason}");
     }
@@ -210,7 +223,7 @@ fn write_shards(text: &mut String, title: &str, shards: &[ShardLine]) {
     }
     let _ = writeln!(text, "\n{title}");
     let width = shards.iter().map(|line| line.shard.len()).max().unwrap_or_default();
-    for ShardLine { shard, reason } in shards {
+    for ShardLine { shard, reason, .. } in shards {
         let _ = writeln!(text, "  {shard:width$}  {reason}");
     }
 }

@@ -8,11 +8,12 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
 use shardmill_aws::{AwsClients, CoordinatorTable, applications_of_streams, served_applications};
-use shardmill_core::fleet::FleetRows;
-use shardmill_core::lease::WorkerId;
+use shardmill_core::fleet::{FleetRows, WorkerRow};
+use shardmill_core::lease::{LeaseObserver, Pulse, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{Clock, Coordinator};
 use shardmill_core::rollout::{Quarantined, VersionRow, live_versions};
+use shardmill_core::time::Moment;
 
 use super::reading::age;
 use super::{print, print_json};
@@ -40,8 +41,10 @@ struct Report {
 #[serde(rename_all = "kebab-case")]
 struct HostLine {
     host: String,
-    /// Whether it was seen to live; always, if nobody watched.
+    /// Whether it may live: always, if it was not watched for longer than its lease duration.
     is_alive: bool,
+    /// What watching it showed.
+    life: &'static str,
     /// What runs, first.
     versions: Vec<VersionLine>,
 }
@@ -85,14 +88,15 @@ pub(super) async fn execute(args: &PluginsArgs) -> anyhow::Result<()> {
         }
         None => served_applications(&clients.dynamodb).await?,
     };
-    let earlier = look(&applications, &clients).await?;
-    let reports: Vec<Report> = if args.watch_for.is_zero() {
-        earlier.iter().map(|(name, fleet)| report(name, fleet, None)).collect()
-    } else {
+    let mut watch = Watch::default();
+    let mut rows = look(&applications, &clients).await?;
+    watch.observe(&rows, BootClock.now());
+    if !args.watch_for.is_zero() {
         tokio::time::sleep(args.watch_for).await;
-        let now = look(&applications, &clients).await?;
-        now.iter().map(|(name, fleet)| report(name, fleet, earlier.get(name))).collect()
-    };
+        rows = look(&applications, &clients).await?;
+        watch.observe(&rows, BootClock.now());
+    }
+    let reports: Vec<Report> = rows.iter().map(|(name, fleet)| watch.report(name, fleet)).collect();
     if args.json {
         print_json(&reports)?;
     } else {
@@ -117,33 +121,53 @@ async fn look(applications: &[String], clients: &AwsClients) -> anyhow::Result<B
     Ok(rows)
 }
 
-/// A host lives whose beat moved since `earlier`, or that registered since.
-fn report(application: &str, fleet: &FleetRows, earlier: Option<&FleetRows>) -> Report {
-    let is_alive = |id: &WorkerId| {
-        let state = |rows: &FleetRows| {
-            let row = rows.workers.iter().find(|row| row.worker == *id);
-            row.map(|row| (row.incarnation.clone(), row.beat))
+/// What was seen of the hosts of each application.
+#[derive(Default)]
+struct Watch {
+    observers: BTreeMap<String, LeaseObserver>,
+    now: Moment,
+}
+
+impl Watch {
+    fn observe(&mut self, rows: &BTreeMap<String, FleetRows>, now: Moment) {
+        self.now = now;
+        for (application, fleet) in rows {
+            let observer = self.observers.entry(application.clone()).or_default();
+            observer.observe_workers(&fleet.workers, now);
+        }
+    }
+
+    fn report(&self, application: &str, fleet: &FleetRows) -> Report {
+        let pulse_of = |worker: &WorkerId| {
+            let observer = self.observers.get(application);
+            observer.and_then(|observer| observer.worker_pulse(worker, self.now))
         };
-        earlier.is_none_or(|earlier| state(earlier) != state(fleet))
-    };
-    let host = |row: &shardmill_core::fleet::WorkerRow| HostLine {
-        host: row.worker.to_string(),
-        is_alive: is_alive(&row.worker),
-        versions: row.versions.iter().map(VersionLine::of).collect(),
-    };
-    let mut hosts: Vec<HostLine> = fleet.workers.iter().map(host).collect();
-    hosts.sort_by(|a, b| a.host.cmp(&b.host));
-    let line = |entry: &Quarantined| QuarantineLine {
-        digest: entry.digest.as_str().to_owned(),
-        host: entry.host.to_string(),
-        at_ms: entry.at_ms,
-        reason: entry.reason.clone(),
-    };
-    Report {
-        application: application.to_owned(),
-        is_mixed: live_versions(&fleet.workers, is_alive).len() > 1,
-        hosts,
-        quarantined: fleet.quarantined.iter().map(line).collect(),
+        let is_alive = |worker: &WorkerId| pulse_of(worker).is_none_or(Pulse::may_live);
+        let host = |row: &WorkerRow| HostLine {
+            host: row.worker.to_string(),
+            is_alive: is_alive(&row.worker),
+            life: pulse_of(&row.worker).map_or("unwatched", Pulse::word),
+            versions: row.versions.iter().map(VersionLine::of).collect(),
+        };
+        let mut hosts: Vec<HostLine> = fleet.workers.iter().map(host).collect();
+        hosts.sort_by(|a, b| a.host.cmp(&b.host));
+        Report {
+            application: application.to_owned(),
+            is_mixed: live_versions(&fleet.workers, is_alive).len() > 1,
+            hosts,
+            quarantined: fleet.quarantined.iter().map(QuarantineLine::of).collect(),
+        }
+    }
+}
+
+impl QuarantineLine {
+    fn of(entry: &Quarantined) -> Self {
+        Self {
+            digest: entry.digest.as_str().to_owned(),
+            host: entry.host.to_string(),
+            at_ms: entry.at_ms,
+            reason: entry.reason.clone(),
+        }
     }
 }
 
@@ -163,8 +187,11 @@ fn as_text(reports: &[Report], wall_ms: u64) -> String {
     table.set_header(["application", "host", "version", "state", "since", "why"]);
     let ago = |ms: u64| age(Duration::from_millis(wall_ms.saturating_sub(ms)));
     for Report { application, hosts, quarantined, .. } in reports {
-        for HostLine { host, is_alive, versions } in hosts {
-            let host = if *is_alive { host.clone() } else { format!("{host} (silent)") };
+        for HostLine { host, life, versions, .. } in hosts {
+            let host = match *life {
+                "silent" | "dead" => format!("{host} ({life})"),
+                _ => host.clone(),
+            };
             if versions.is_empty() {
                 table.add_row([application.as_str(), &host, "-", "does not tell", "-", "-"]);
             }
@@ -230,7 +257,7 @@ async fn release(application: &str, digest: &str, clients: &AwsClients) -> anyho
 
 #[cfg(test)]
 mod tests {
-    use shardmill_core::fleet::{Incarnation, WorkerRow};
+    use shardmill_core::fleet::Incarnation;
 
     use super::*;
 
@@ -249,15 +276,25 @@ mod tests {
     }
 
     #[test]
-    fn a_mixed_fleet_is_said_and_silent_hosts_do_not_count() {
+    fn a_mixed_fleet_is_said_and_dead_hosts_do_not_count() {
         let rows = |beat| FleetRows { workers: vec![host("a", "1", beat), host("b", "2", 7)], ..FleetRows::default() };
-        let once = report("orders", &rows(2), None);
+        let report = |looks: &[(u64, u64)]| {
+            let mut watch = Watch::default();
+            for (at, beat) in looks {
+                let seen = BTreeMap::from([("orders".to_owned(), rows(*beat))]);
+                watch.observe(&seen, Moment::from_origin(Duration::from_secs(*at)));
+            }
+            watch.report("orders", &rows(looks.last().unwrap().1))
+        };
+        let once = report(&[(0, 2)]);
         assert!(once.is_mixed);
         let text = as_text(&[once], 61_000);
         assert!(text.contains("hosts of orders run different versions: 111111111111, 222222222222"), "{text}");
         assert!(text.contains("1m"), "{text}");
-        let watched = report("orders", &rows(3), Some(&rows(2)));
-        assert!(!watched.is_mixed, "b did not beat");
-        assert!(as_text(&[watched], 61_000).contains("b (silent)"));
+        let short = report(&[(0, 2), (3, 3)]);
+        assert!(short.is_mixed, "a host that was not due to beat is not silent");
+        let watched = report(&[(0, 2), (11, 3)]);
+        assert!(!watched.is_mixed, "b did not beat for longer than its lease duration");
+        assert!(as_text(&[watched], 61_000).contains("b (dead)"));
     }
 }

@@ -5,20 +5,19 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use shardmill_aws::{CoordinatorTable, KinesisReader, LeaseTable, applications_of_streams};
-use shardmill_core::fleet::{FleetRows, Incarnation, LeaderStep, Leadership, StreamRow, StreamVerdict};
+use shardmill_core::fleet::{FleetRows, Incarnation, LeaderStep, Leadership, StreamIdentity, StreamRow, StreamVerdict};
 use shardmill_core::lease::{Lease, LeaseObserver, WorkerId};
-use shardmill_core::plan::{OVERDUE_LEASES, Outlook, PlanLimits, ShardList, alive_workers};
-use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, ReadError, StoreError, StreamReader};
-use shardmill_core::stream::{InitialPosition, ReadFrom, Shard, ShardId, StreamName, StreamRef};
+use shardmill_core::plan::{
+    GoneShards, MissingShards, OVERDUE_LEASES, ObservedLease, Outlook, PlanLimits, ShardList, alive_workers,
+};
+use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, StoreError, StreamReader};
+use shardmill_core::stream::{InitialPosition, Shard, ShardId, StreamName, StreamRef};
 use shardmill_core::time::Moment;
-use shardmill_worker::{LeaseOptions, WorkerError};
+use shardmill_worker::{LeaseOptions, WorkerError, confirm_gone};
 
 use crate::cli::ReadingArgs;
 use crate::clock::BootClock;
 use crate::config::{AwsConfig, Config};
-
-/// Shards asked about one by one; a whole stream's worth would use up the account's rate.
-const QUESTIONS_MAX: usize = 16;
 
 /// What was read.
 pub(super) struct Reading {
@@ -38,7 +37,7 @@ pub(super) struct Reading {
     /// What could not be read, and what that means.
     pub(super) notes: Vec<String>,
     shards: Option<Vec<Shard>>,
-    gone: BTreeSet<ShardId>,
+    gone: GoneShards,
     /// Shards that were closed before the application began, as a leader would find out; `None` if that cannot be known.
     before_start: Option<BTreeSet<ShardId>>,
 }
@@ -147,7 +146,7 @@ impl Reading {
             lease_duration: leases.duration,
             notes: Vec::new(),
             shards: None,
-            gone: BTreeSet::new(),
+            gone: GoneShards::default(),
             before_start: None,
         }
     }
@@ -211,7 +210,7 @@ impl Reading {
         }
         match reader.list_shards().await {
             Ok(shards) => {
-                self.gone = self.confirm_gone(reader, &shards).await;
+                self.gone = self.look_for_gone(reader, identity, &shards).await;
                 self.before_start = self.closed_before_start(reader, &shards).await;
                 self.shards = Some(shards);
             }
@@ -220,18 +219,12 @@ impl Reading {
         Ok(())
     }
 
-    /// Shards that have rows, are not listed, and are unknown when asked for, as a leader confirms it.
-    async fn confirm_gone(&self, reader: &KinesisReader, shards: &[Shard]) -> BTreeSet<ShardId> {
-        let listed: BTreeSet<&ShardId> = shards.iter().map(|shard| &shard.id).collect();
-        let ids = self.listing.leases.iter().map(|lease| lease.key.shard_id());
-        let missing = ids.filter(|id| !listed.contains(id)).take(QUESTIONS_MAX);
-        let mut gone = BTreeSet::new();
-        for id in missing {
-            if matches!(reader.iterator(&id, &ReadFrom::TrimHorizon).await, Err(ReadError::NotFound { .. })) {
-                gone.insert(id);
-            }
-        }
-        gone
+    /// Shards that have rows and that Kinesis does not know, as a leader would see them that lists for the first time.
+    async fn look_for_gone(&self, reader: &KinesisReader, identity: StreamIdentity, shards: &[Shard]) -> GoneShards {
+        let mut missing = MissingShards::default();
+        missing.listed(self.listing.leases.iter().map(|lease| lease.key.shard_id()), shards);
+        let questions = missing.to_ask_ahead();
+        confirm_gone(&missing, questions, reader, identity).await
     }
 
     /// Before there is a start, what is closed now is what a first host would find closed.
@@ -272,14 +265,18 @@ impl Reading {
         Outlook { me, observer: &self.observer, alive, lease_duration: self.lease_duration, now: self.now }
     }
 
+    /// The rows as `me` sees them, if it runs.
+    pub(super) fn leases_of(&self, me: &WorkerId) -> Vec<ObservedLease> {
+        self.outlook(me, &self.alive()).leases_if_running(self.listing.leases.iter())
+    }
+
     pub(super) fn shards(&self) -> Option<ShardList<'_>> {
         Some(ShardList { shards: self.shards.as_ref()?, gone: &self.gone, before_start: self.before_start.as_ref() })
     }
 
-    /// Whether a first sync was complete, as the first host would write it down: another program's rows came from its
-    /// own.
+    /// Whether a first sync was complete.
     pub(super) fn is_bootstrapped(&self) -> bool {
-        self.fleet.stream.as_ref().map_or(!self.listing.leases.is_empty(), |row| row.is_bootstrapped)
+        self.fleet.is_bootstrapped_given(!self.listing.leases.is_empty())
     }
 
     /// Whether `worker` leads, or would at its next look.

@@ -1,11 +1,12 @@
 //! Who holds what, and who lives.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use super::{LeaseTableFacts, SecondLook};
-use crate::fleet::{Incarnation, WorkerRow};
-use crate::lease::{Lease, LeaseCounter, WorkerId, kcl_leader};
-use crate::stream::LeaseKey;
+use super::LeaseTableFacts;
+use crate::fleet::WorkerRow;
+use crate::lease::{Lease, LeaseObserver, Pulse, WorkerId, kcl_leader};
+use crate::time::Moment;
 
 /// A table's leases in numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,49 +30,32 @@ pub struct OwnerCensus {
     pub worker: WorkerId,
     /// Unfinished leases it owns.
     pub leases: usize,
-    /// Whether it was seen to write.
-    pub life: Life,
-    /// Whether it is a host of shardmill: registered in the coordinator table, or, if it is not alive, the owner of a
-    /// row with attributes that shardmill adds. Those alone prove nothing of the living: a KCL that took the lease keeps
+    /// Whether it lives, as far as its leases and its heart show.
+    pub pulse: Pulse,
+    /// Whether it is a host of shardmill: registered in the coordinator table, or, if it is dead, the owner of a row with
+    /// attributes that shardmill adds. Those alone prove nothing of one that may live: a KCL that took the lease keeps
     /// them.
     pub is_shardmill: bool,
 }
 
-/// Whether an owner was seen to write between two looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Life {
-    /// A counter of its leases moved.
-    Live,
-    /// None did.
-    Silent,
-    /// Nobody waited for it.
-    Unwatched,
-}
-
 impl Census {
-    pub(super) fn of(table: &LeaseTableFacts) -> Self {
+    pub(super) fn of(table: &LeaseTableFacts, failover_time: Option<Duration>) -> Self {
         let leases = || table.leases.iter().map(|facts| &facts.lease);
-        let live = table.second_look.as_ref().map(|look| live_owners(table, look));
+        let pulses = pulses(table, failover_time.unwrap_or(Duration::MAX));
         let registered: BTreeSet<&WorkerId> =
             table.fleet.workers.iter().chain(later_workers(table)).map(|row| &row.worker).collect();
-        let mut owners: BTreeMap<&WorkerId, OwnerCensus> = BTreeMap::new();
-        let appeared = live.iter().flatten().copied();
-        for worker in leases().filter_map(|lease| lease.owner.as_ref()).chain(appeared) {
-            owners.entry(worker).or_insert_with(|| OwnerCensus {
-                worker: worker.clone(),
-                leases: 0,
-                life: match &live {
-                    None => Life::Unwatched,
-                    Some(live) if live.contains(worker) => Life::Live,
-                    Some(_) => Life::Silent,
-                },
-                is_shardmill: registered.contains(worker),
-            });
-        }
+        let owner_of = |(worker, pulse): (&WorkerId, &Pulse)| OwnerCensus {
+            worker: worker.clone(),
+            leases: 0,
+            pulse: *pulse,
+            is_shardmill: registered.contains(worker),
+        };
+        let mut owners: BTreeMap<&WorkerId, OwnerCensus> =
+            pulses.iter().map(|(worker, pulse)| (worker, owner_of((worker, pulse)))).collect();
         for lease in leases() {
             let Some(owner) = lease.owner.as_ref().and_then(|worker| owners.get_mut(worker)) else { continue };
             owner.leases += usize::from(!lease.is_finished());
-            owner.is_shardmill |= owner.life != Life::Live && has_marks(lease);
+            owner.is_shardmill |= !owner.pulse.may_live() && has_marks(lease);
         }
         Self {
             leases: table.leases.len(),
@@ -82,11 +66,9 @@ impl Census {
         }
     }
 
-    /// Owners that hold something unfinished, or write, and are not hosts of shardmill.
-    pub(super) fn other_workers(&self, life: Life) -> impl Iterator<Item = &OwnerCensus> {
-        let is_other = move |owner: &&OwnerCensus| {
-            !owner.is_shardmill && owner.life == life && (owner.leases > 0 || owner.life == Life::Live)
-        };
+    /// Owners that are not hosts of shardmill, and hold something unfinished or were seen to write.
+    pub(super) fn other_workers(&self) -> impl Iterator<Item = &OwnerCensus> {
+        let is_other = |owner: &&OwnerCensus| !owner.is_shardmill && (owner.leases > 0 || owner.pulse == Pulse::Beats);
         self.owners.iter().filter(is_other)
     }
 }
@@ -99,17 +81,31 @@ fn has_marks(lease: &Lease) -> bool {
     lease.plugin_digest.is_some() || lease.millis_behind_latest.is_some() || lease.held_since_ms.is_some()
 }
 
-/// Owners whose counters or hearts moved, and owners of leases that changed hands.
-fn live_owners<'a>(table: &LeaseTableFacts, later: &'a SecondLook) -> BTreeSet<&'a WorkerId> {
-    let before: BTreeMap<&LeaseKey, LeaseCounter> =
-        table.leases.iter().map(|facts| (&facts.lease.key, facts.lease.counter)).collect();
-    let has_moved = |lease: &&Lease| before.get(&lease.key).is_none_or(|counter| *counter != lease.counter);
-    let beats: BTreeMap<&WorkerId, (&Incarnation, u64)> =
-        table.fleet.workers.iter().map(|row| (&row.worker, (&row.incarnation, row.beat))).collect();
-    let has_beaten = |row: &&WorkerRow| beats.get(&row.worker) != Some(&(&row.incarnation, row.beat));
-    let writers = later.leases.iter().filter(has_moved).filter_map(|lease| lease.owner.as_ref());
-    // A registered host without a lease owns nothing that anybody could ask about.
-    let owners: BTreeSet<&WorkerId> = later.leases.iter().filter_map(|lease| lease.owner.as_ref()).collect();
-    let hearts = later.fleet.workers.iter().filter(has_beaten).map(|row| &row.worker);
-    writers.chain(hearts.filter(|worker| owners.contains(worker))).collect()
+/// What the two looks show of each owner of a row, by the rule that hosts go by. An owner shows its life by any of its
+/// leases.
+fn pulses(table: &LeaseTableFacts, failover_time: Duration) -> BTreeMap<WorkerId, Pulse> {
+    let first: Vec<Lease> = table.leases.iter().map(|facts| facts.lease.clone()).collect();
+    let mut observer = LeaseObserver::default();
+    let mut now = Moment::default();
+    observer.observe_workers(&table.fleet.workers, now);
+    observer.observe(&first, now);
+    let mut last = &first;
+    if let Some(look) = &table.second_look {
+        now = now + look.after;
+        observer.observe_workers(&look.fleet.workers, now);
+        observer.observe(&look.leases, now);
+        last = &look.leases;
+    }
+    let mut pulses: BTreeMap<WorkerId, Pulse> = BTreeMap::new();
+    for lease in last {
+        let (Some(owner), Some(pulse)) = (&lease.owner, observer.pulse(lease, now, failover_time)) else { continue };
+        pulses.entry(owner.clone()).and_modify(|known| *known = known.or_livelier(pulse)).or_insert(pulse);
+    }
+    // One that lost all its leases between the looks may live all the same.
+    let unseen = Pulse::Unwatched { expires_in: failover_time };
+    for owner in first.iter().filter_map(|lease| lease.owner.as_ref()) {
+        let pulse = || observer.worker_pulse(owner, now).unwrap_or(unseen);
+        pulses.entry(owner.clone()).or_insert_with(pulse);
+    }
+    pulses
 }

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use super::finding::{Findings, some_of};
 use super::mode::traces_of_kcl3;
-use super::{
-    Census, Companions, Facts, Finding, LeaseTableFacts, Life, Mode, Severity, TableFacts, Topic, keys, stream,
-};
-use crate::lease::Checkpoint;
+use super::{Census, Companions, Facts, Finding, LeaseTableFacts, Mode, Severity, TableFacts, Topic, keys, stream};
+use crate::lease::{Checkpoint, Pulse, WorkerId};
 use crate::stream::LeaseKey;
 
 /// A KCL 3.x leader ends a graceful hand-off after 30 s and a lease duration of 10 s (KCL defaults).
@@ -45,11 +43,11 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
             (Mode::NotALeaseTable, Census::default())
         }
         TableFacts::Leases(table) => {
-            let census = Census::of(table);
+            let census = Census::of(table, facts.failover_time);
             let mode = Mode::of(table, facts.companions, &census);
             judge_table(table, &mut findings);
             judge_kcl3(table, facts.companions, mode, &mut findings);
-            judge_workers(table, &census, mode, &mut findings);
+            judge_workers(&census, mode, &mut findings);
             keys::judge(table, &mut findings);
             judge_start(table, &mut findings);
             (mode, census)
@@ -178,44 +176,48 @@ fn judge_start(table: &LeaseTableFacts, findings: &mut Findings) {
     }
 }
 
-fn judge_workers(table: &LeaseTableFacts, census: &Census, mode: Mode, findings: &mut Findings) {
-    let names = |life| some_of("worker", census.other_workers(life).map(|owner| &owner.worker));
-    let has = |life| census.other_workers(life).next().is_some();
-    if has(Life::Live) {
-        match mode {
-            Mode::Kcl3Takeover => findings.add(
-                Severity::MendFirst,
-                Topic::OtherWorkers,
-                format!(
-                    "{} of a KCL 3.x fleet live; its leader gives shardmill no lease and the balance is lost",
-                    names(Life::Live)
-                ),
-                "stop the KCL fleet, then start shardmill",
-            ),
-            _ => findings.add(
-                Severity::Note,
-                Topic::OtherWorkers,
-                format!(
-                    "{} live that no host of shardmill registered: a KCL fleet's",
-                    names(Life::Live)
-                ),
-                "set leases.shared-with-kcl, leases.duration to its failoverTimeMillis, and renew at a third of it or faster",
-            ),
-        }
+fn judge_workers(census: &Census, mode: Mode, findings: &mut Findings) {
+    let names_of = |is_meant: fn(Pulse) -> bool| {
+        let meant = census.other_workers().filter(|owner| is_meant(owner.pulse));
+        let workers: Vec<&WorkerId> = meant.map(|owner| &owner.worker).collect();
+        (!workers.is_empty()).then(|| some_of("worker", workers))
+    };
+    if let Some(names) = names_of(|pulse| pulse == Pulse::Beats) {
+        judge_live_workers(&names, mode, findings);
     }
-    match &table.second_look {
-        None if has(Life::Unwatched) => findings.add(
+    if let Some(names) = names_of(|pulse| pulse.may_live() && pulse != Pulse::Beats) {
+        findings.add(
             Severity::Warning,
             Topic::NotWatched,
-            format!("nobody looked whether {} live", names(Life::Unwatched)),
-            "run again with --watch-for longer than a third of the fleet's failover time",
-        ),
-        Some(look) if has(Life::Silent) => findings.add(
+            format!("{names} may live: nobody watched for longer than a failover time that is known"),
+            "if they are stopped, say the KCL's failoverTimeMillis with --failover-time, such as 10s, and watch for longer",
+        );
+    }
+    if let Some(names) = names_of(|pulse| !pulse.may_live()) {
+        findings.add(
             Severity::Note,
             Topic::SilentOwners,
-            format!("{} wrote nothing for {} s", names(Life::Silent), look.after.as_secs()),
-            "if they are stopped, their leases are taken over after one lease duration",
+            format!("{names} wrote nothing for longer than the failover time: dead"),
+            "their leases are taken over after one lease duration",
+        );
+    }
+}
+
+fn judge_live_workers(names: &str, mode: Mode, findings: &mut Findings) {
+    match mode {
+        Mode::Kcl3Takeover => findings.add(
+            Severity::MendFirst,
+            Topic::OtherWorkers,
+            format!(
+                "{names} of a KCL 3.x fleet live; its leader gives shardmill no lease and the balance is lost"
+            ),
+            "stop the KCL fleet, then start shardmill",
         ),
-        None | Some(_) => {}
+        _ => findings.add(
+            Severity::Note,
+            Topic::OtherWorkers,
+            format!("{names} live that no host of shardmill registered: a KCL fleet's"),
+            "set leases.shared-with-kcl, leases.duration to its failoverTimeMillis, and renew at a third of it or faster",
+        ),
     }
 }

@@ -17,6 +17,9 @@ pub struct Facts {
     pub companions: Companions,
     /// The stream, if one was named.
     pub stream: Option<StreamFacts>,
+    /// The KCL's failover time, if somebody said what it is: no row tells, so that without it no worker of a KCL counts as
+    /// dead.
+    pub failover_time: Option<Duration>,
 }
 
 /// What lies under the application's name.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Census, Companions, LeaseTableFacts, Life};
+use super::{Census, Companions, LeaseTableFacts};
 
 /// How a host may use a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,9 +32,8 @@ impl Mode {
     }
 
     pub(super) fn of(table: &LeaseTableFacts, companions: Companions, census: &Census) -> Self {
-        // Whoever cannot be told dead counts as alive.
-        let has_others = census.other_workers(Life::Live).chain(census.other_workers(Life::Unwatched)).next().is_some();
-        let is_ours = census.owners.iter().any(|owner| owner.is_shardmill && owner.life != Life::Silent);
+        let has_others = census.other_workers().any(|owner| owner.pulse.may_live());
+        let is_ours = census.owners.iter().any(|owner| owner.is_shardmill && owner.pulse.may_live());
         match rules_of(table, companions) {
             Rules::Kcl2 | Rules::Kcl3InKcl2Mode if has_others => Self::Kcl2Shared,
             Rules::Kcl2 => Self::Own,

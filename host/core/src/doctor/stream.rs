@@ -1,16 +1,28 @@
 //! Leases against hash keys and shards: what nobody reads, and what is not there any more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::finding::{Findings, some_of};
 use super::{LeaseTableFacts, Severity, StreamFacts, TableFacts, Topic};
 use crate::fleet::{StreamRow, StreamVerdict};
-use crate::lease::Lease;
-use crate::stream::{HashKeyRange, Shard, ShardId, holes};
+use crate::lease::{Lease, LeaseObserver, WorkerId};
+use crate::plan::{Balance, FleetView, GoneShards, Outlook, PlanLimits, ShardList, missing_rows};
+use crate::stream::{HashKeyRange, InitialPosition, Shard, ShardId, holes};
+use crate::time::Moment;
 
 /// The mend of [`Topic::OtherStream`].
 const OTHER_STREAM: &str = "name the stream that the application reads; if the stream was deleted and made again, delete \
                             the application's tables, and hosts start at initial-position";
+
+/// Where rows would start, and how leases would be shared out, is not asked here.
+const ANY_LIMITS: PlanLimits = PlanLimits {
+    initial_position: InitialPosition::TrimHorizon,
+    max_leases: usize::MAX,
+    balance: Balance::Count,
+    shared_with_kcl: false,
+    overdue_after: Duration::ZERO,
+};
 
 pub(super) fn judge(table: &TableFacts, stream: Option<&StreamFacts>, findings: &mut Findings) {
     let is_readable = stream.is_none_or(|stream| judge_status(stream, findings));
@@ -24,8 +36,8 @@ pub(super) fn judge(table: &TableFacts, stream: Option<&StreamFacts>, findings: 
         && is_as_written_down(table, stream, findings)
         && is_of_stream(table, stream, shards, findings)
     {
-        judge_gone(table, shards, findings);
-        judge_without_lease(table, shards, findings);
+        judge_unlisted(table, shards, findings);
+        judge_without_lease(table, stream, findings);
     }
     judge_holes(table, shards.as_ref(), findings);
 }
@@ -93,39 +105,48 @@ fn stands_for(lease: &Lease, shard: &Shard) -> bool {
     !has_other_keys && !is_past_end
 }
 
-fn judge_gone(table: &LeaseTableFacts, shards: &BTreeMap<&ShardId, &Shard>, findings: &mut Findings) {
-    let gone = |is_finished: bool| {
+/// One listing proves nothing: what is gone is for the leader to find out ([`crate::plan::MissingShards`]).
+fn judge_unlisted(table: &LeaseTableFacts, shards: &BTreeMap<&ShardId, &Shard>, findings: &mut Findings) {
+    let unlisted = |is_finished: bool| {
         let leases = table.leases.iter().map(|facts| &facts.lease);
         leases
             .filter(move |lease| lease.is_finished() == is_finished && !shards.contains_key(&lease.key.shard_id()))
             .map(|lease| &lease.key)
             .collect::<Vec<_>>()
     };
-    let unfinished = gone(false);
+    let unfinished = unlisted(false);
     if !unfinished.is_empty() {
         findings.add(
             Severity::Warning,
             Topic::ShardsGone,
-            format!("{} unfinished, and the shard is gone with its records", some_of("lease", unfinished)),
-            "nothing can be read there any more; delete the rows, so that shards after them are not held up",
+            format!(
+                "{} unfinished, and not in the stream's shard list: most likely gone with their records",
+                some_of("lease", unfinished)
+            ),
+            "a leading host removes such rows once it is certain, so that shards after them are not held up",
         );
     }
-    let finished = gone(true);
+    let finished = unlisted(true);
     if !finished.is_empty() {
-        let what = format!("{} finished, and the shard is gone", some_of("lease", finished));
+        let what = format!("{} finished, and not in the stream's shard list", some_of("lease", finished));
         findings.add(Severity::Note, Topic::ShardsGone, what, "");
     }
 }
 
-/// Open shards that have no row although no unfinished ancestor is still to be read.
-fn judge_without_lease(table: &LeaseTableFacts, shards: &BTreeMap<&ShardId, &Shard>, findings: &mut Findings) {
-    let rows: BTreeMap<ShardId, &Lease> =
-        table.leases.iter().map(|facts| (facts.lease.key.shard_id(), &facts.lease)).collect();
-    let without: Vec<&ShardId> = shards
-        .values()
-        .filter(|shard| shard.is_open() && !rows.contains_key(&shard.id) && !waits(shard, &rows, shards))
-        .map(|shard| &shard.id)
-        .collect();
+/// Open shards without a row that the next leader would make one for.
+fn judge_without_lease(table: &LeaseTableFacts, stream: &StreamFacts, findings: &mut Findings) {
+    let Some(asker) = WorkerId::new("doctor") else { return };
+    let (observer, alive) = (LeaseObserver::default(), BTreeSet::new());
+    let (lease_duration, now) = (Duration::ZERO, Moment::default());
+    let outlook = Outlook { me: &asker, observer: &observer, alive: &alive, lease_duration, now };
+    let leases = outlook.leases_if_running(table.leases.iter().map(|facts| &facts.lease));
+    let is_bootstrapped = table.fleet.is_bootstrapped_given(!leases.is_empty());
+    let view = FleetView { me: &asker, leases: &leases, workers: &[], shards: None, is_bootstrapped };
+    let gone = GoneShards::default();
+    let list = ShardList { shards: &stream.shards, gone: &gone, before_start: None };
+    let missing = missing_rows(&view, &list, &ANY_LIMITS);
+    let without: Vec<&ShardId> =
+        missing.iter().filter(|(shard, start)| shard.is_open() && start.is_ok()).map(|(shard, _)| &shard.id).collect();
     if !without.is_empty() {
         findings.add(
             Severity::Warning,
@@ -134,21 +155,6 @@ fn judge_without_lease(table: &LeaseTableFacts, shards: &BTreeMap<&ShardId, &Sha
             "the next host that lists the shards makes the rows",
         );
     }
-}
-
-/// Whether an ancestor is still to be read; whoever ends it makes the rows of its children.
-fn waits(shard: &Shard, rows: &BTreeMap<ShardId, &Lease>, shards: &BTreeMap<&ShardId, &Shard>) -> bool {
-    let mut visited = BTreeSet::new();
-    let mut open: Vec<&ShardId> = shard.parents.iter().collect();
-    while let Some(id) = open.pop() {
-        match rows.get(id) {
-            Some(lease) if !lease.is_finished() => return true,
-            // Each is visited once, so that a listing with a cycle ends too.
-            None if visited.insert(id) => open.extend(shards.get(id).iter().flat_map(|shard| &shard.parents)),
-            Some(_) | None => {}
-        }
-    }
-    false
 }
 
 fn judge_holes(table: &LeaseTableFacts, shards: Option<&BTreeMap<&ShardId, &Shard>>, findings: &mut Findings) {

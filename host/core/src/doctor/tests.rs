@@ -85,7 +85,11 @@ fn registered(mut table: LeaseTableFacts, workers: &[&str]) -> LeaseTableFacts {
 }
 
 /// 12 s later: these wrote to their rows, or, if they are ours, sent a heartbeat.
-fn watched(mut table: LeaseTableFacts, live: &[&str]) -> LeaseTableFacts {
+fn watched(table: LeaseTableFacts, live: &[&str]) -> LeaseTableFacts {
+    watched_for(Duration::from_secs(12), table, live)
+}
+
+fn watched_for(after: Duration, mut table: LeaseTableFacts, live: &[&str]) -> LeaseTableFacts {
     let mut fleet = table.fleet.clone();
     for row in &mut fleet.workers {
         row.beat += u64::from(live.contains(&row.worker.as_str()));
@@ -96,7 +100,7 @@ fn watched(mut table: LeaseTableFacts, live: &[&str]) -> LeaseTableFacts {
     for lease in leases.iter_mut().filter(|lease| lease.owner.as_ref().is_some_and(is_live)) {
         lease.counter = lease.counter.next();
     }
-    table.second_look = Some(SecondLook { after: Duration::from_secs(12), leases, fleet });
+    table.second_look = Some(SecondLook { after, leases, fleet });
     table
 }
 
@@ -107,7 +111,8 @@ fn version(mut table: LeaseTableFacts, version: &str) -> LeaseTableFacts {
 }
 
 fn facts(table: LeaseTableFacts) -> Facts {
-    Facts { table: TableFacts::Leases(Box::new(table)), companions: Companions::default(), stream: None }
+    let failover_time = Some(Duration::from_secs(10));
+    Facts { table: TableFacts::Leases(Box::new(table)), companions: Companions::default(), stream: None, failover_time }
 }
 
 fn with_stream(table: LeaseTableFacts, shards: Vec<Shard>) -> Facts {
@@ -149,8 +154,8 @@ fn the_census_counts_leases_and_owners_and_names_the_leader() {
     assert_eq!((census.leases, census.finished, census.unowned, census.owners.len()), (12, 1, 1, 10));
     assert_eq!(census.kcl2_leader, WorkerId::new("w8"));
     let of = |name: &str| census.owners.iter().find(|owner| owner.worker.as_str() == name).unwrap();
-    assert_eq!((of("w0").leases, of("w0").life, of("w0").is_shardmill), (0, Life::Silent, false));
-    assert_eq!((of("w3").leases, of("w3").life, of("w3").is_shardmill), (2, Life::Live, false));
+    assert_eq!((of("w0").leases, of("w0").pulse.word(), of("w0").is_shardmill), (0, "dead", false));
+    assert_eq!((of("w3").leases, of("w3").pulse.word(), of("w3").is_shardmill), (2, "live", false));
 }
 
 #[test]

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Claim, Holder, Pulse};
-use crate::lease::{Checkpoint, WorkerId};
+use super::Holder;
+use crate::lease::{Checkpoint, Pulse, Seconds, WorkerId};
 use crate::plan::{NoRow, Reason};
 use crate::stream::ShardId;
 
 /// Why a shard does not move. Its `Display` is the sentence that an operator reads: what is, and how to mend it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// Kinesis does not know it any more, and said so when asked.
-    Gone,
+    /// What the planner says of it, on whatever host it runs.
+    Planned(Reason),
     /// It has a row but is not in the shard list; a listing may lag.
     NotListed,
     /// It was read to its end.
@@ -43,20 +43,10 @@ pub enum Cause {
         /// For how long, as far as was watched.
         silent: Duration,
     },
-    /// A worker asked the owner for it.
-    AskedFor {
-        /// Who, and for how long.
-        claim: Claim,
-    },
-    /// Parents have not ended yet.
-    WaitsForParents {
-        /// Which.
-        parents: Vec<ShardId>,
-    },
-    /// Its owner gave it up for the worker that asked for it.
-    KeptFor {
-        /// Who, and for how long.
-        claim: Claim,
+    /// A worker asked the owner for it, and its claim does not count any more.
+    ClaimVoid {
+        /// Who.
+        by: WorkerId,
     },
     /// Nobody owns it.
     Free,
@@ -92,16 +82,14 @@ impl Cause {
     /// A word for programs.
     pub fn word(&self) -> &'static str {
         match self {
-            Self::Gone => "gone",
+            Self::Planned(reason) => reason.word(),
             Self::NotListed => "not-listed",
             Self::Finished => "finished",
             Self::Stuck { .. } => "stuck",
             Self::OwnerLeaves { .. } => "owner-leaves",
             Self::OwnerSilent { .. } => "owner-silent",
             Self::OwnerDead { .. } => "owner-dead",
-            Self::AskedFor { .. } => "asked-for",
-            Self::WaitsForParents { .. } => "waits-for-parents",
-            Self::KeptFor { .. } => "kept-for",
+            Self::ClaimVoid { .. } => "claim-void",
             Self::Free => "free",
             Self::GivenUp { .. } => "given-up",
             Self::NobodyAlive => "nobody-alive",
@@ -112,27 +100,31 @@ impl Cause {
     }
 
     /// The shards that must end first.
-    pub fn waits_for(&self) -> Vec<ShardId> {
+    pub fn waits_for(&self) -> &[ShardId] {
         match self {
-            Self::WaitsForParents { parents } => parents.clone(),
-            Self::NoRow { why: Some(why) } => why.waits_for().cloned().into_iter().collect(),
-            _ => Vec::new(),
+            Self::Planned(reason) => reason.waits_for(),
+            Self::NoRow { why: Some(why) } => why.waits_for().map(std::slice::from_ref).unwrap_or_default(),
+            _ => &[],
         }
     }
 
     /// Whether no worker could do anything about it, so that nobody need be asked.
     pub(super) fn is_for_nobody_to_mend(&self) -> bool {
-        matches!(self, Self::WaitsForParents { .. } | Self::Unreadable { .. } | Self::NobodyAlive)
+        match self {
+            Self::Planned(reason) => *reason == Reason::FirstSync || !reason.waits_for().is_empty(),
+            Self::Unreadable { .. } | Self::NobodyAlive => true,
+            _ => false,
+        }
     }
 
     /// What is wrong with a holder that has not expired, if anything.
     pub(super) fn of_holder(holder: &Holder) -> Option<Self> {
         let owner = holder.worker.clone();
         match holder.pulse {
-            Pulse::Leaves => Some(Self::OwnerLeaves { owner }),
-            Pulse::Unseen { expires_in } => Some(Self::OwnerSilent { owner, silent: holder.silent, expires_in }),
+            Pulse::Beats if holder.is_leaving => Some(Self::OwnerLeaves { owner }),
+            Pulse::Silent { silent, expires_in } => Some(Self::OwnerSilent { owner, silent, expires_in }),
             // Too short a look tells nothing about movement.
-            Pulse::Beats | Pulse::Unwatched { .. } | Pulse::Expired => None,
+            Pulse::Beats | Pulse::Unwatched { .. } | Pulse::Expired { .. } => None,
         }
     }
 }
@@ -140,13 +132,13 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone => f.write_str(
-                "kinesis does not know this shard any more; what was not read of it is lost, and the leader removes its row",
-            ),
+            Self::Planned(reason) => reason.fmt(f),
             Self::NotListed => f.write_str("it has a row but is not in kinesis' shard list"),
             Self::Finished => f.write_str("it was read to its end; there is nothing left to do"),
             Self::Stuck { text } => write!(f, "its holder does not get on: {text}"),
-            Self::OwnerLeaves { owner } => write!(f, "{owner} is shutting down and gives it up after the batch in hand"),
+            Self::OwnerLeaves { owner } => {
+                write!(f, "{owner} is shutting down and gives it up after the batch in hand")
+            }
             Self::OwnerSilent { owner, silent, expires_in } => write!(
                 f,
                 "{owner} was not seen to move for {}; if it stays silent, others may take the lease in {}",
@@ -158,20 +150,9 @@ impl fmt::Display for Cause {
                 "{owner} has been silent for {} or more, longer than its lease duration: the lease is free to be taken",
                 Seconds(*silent)
             ),
-            Self::AskedFor { claim } if claim.is_fresh => write!(
-                f,
-                "{} asked for it; the owner finishes its batch, checkpoints, and gives it up",
-                claim.by
-            ),
-            Self::AskedFor { claim } => {
-                write!(f, "{} asked for it, but is gone or has waited too long: the claim is void", claim.by)
+            Self::ClaimVoid { by } => {
+                write!(f, "{by} asked for it, but is gone or has waited too long: the claim is void")
             }
-            Self::WaitsForParents { parents } => {
-                let names: Vec<_> = parents.iter().map(ShardId::as_str).collect();
-                let noun = if names.len() == 1 { "parent" } else { "parents" };
-                write!(f, "it waits for {noun} {} to end, so that records stay in order", names.join(" and "))
-            }
-            Self::KeptFor { claim } => write!(f, "its owner gave it up for {}, which asked for it and takes it soon", claim.by),
             Self::Free => f.write_str("nobody owns it"),
             Self::GivenUp { text } => write!(f, "its last holder gave it up: {text}"),
             Self::NobodyAlive => f.write_str("no live worker is registered: start a host, or look at why they stopped"),
@@ -188,19 +169,6 @@ impl fmt::Display for Cause {
             }
             Self::NoRow { why: Some(why) } => write!(f, "it has no row, and needs none now: {why}"),
             Self::NoRow { why: None } => f.write_str("it has no row"),
-        }
-    }
-}
-
-/// Whole seconds, or milliseconds below one: what people read.
-pub(super) struct Seconds(pub(super) Duration);
-
-impl fmt::Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 < Duration::from_secs(1) {
-            write!(f, "{}ms", self.0.as_millis())
-        } else {
-            write!(f, "{}s", self.0.as_secs())
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Claim, Holder, Pulse};
+use super::{Claim, Holder};
 use crate::fleet::{LeaderRow, WorkerRow};
-use crate::lease::{Lease, LeaseObserver, Standing, WorkerId};
+use crate::lease::{Lease, LeaseObserver, WorkerId};
 use crate::plan::{ObservedLease, Outlook, PlanLimits, ShardList, alive_workers};
 use crate::ports::BadRow;
 use crate::stream::{LeaseKey, ShardId};
@@ -53,14 +53,8 @@ impl<'a> Evidence<'a> {
     }
 
     /// The rows as `me` would see them.
-    pub(super) fn view_of(&self, me: &WorkerId, is_mine: impl Fn(&ObservedLease) -> bool) -> Vec<ObservedLease> {
-        let alive = self.alive();
-        let outlook = self.outlook(me, &alive);
-        let observe = |row: &Lease| {
-            let observed = outlook.lease(row, false, false);
-            ObservedLease { is_mine: is_mine(&observed), ..observed }
-        };
-        self.leases.iter().map(observe).collect()
+    pub(super) fn view_of(&self, me: &WorkerId) -> Vec<ObservedLease> {
+        self.outlook(me, &self.alive()).leases_if_running(self.leases.iter())
     }
 
     /// Whether anybody could take a lease: a registered worker that lives, or a KCL's, seen by its rows.
@@ -88,10 +82,6 @@ impl<'a> Evidence<'a> {
         (!self.watched_for.is_zero()).then(|| earlier.checkpoint != row.checkpoint)
     }
 
-    pub(super) fn is_claim_fresh(&self, row: &Lease) -> bool {
-        self.outlook(self.asker, &self.alive()).lease(row, false, false).is_claim_fresh
-    }
-
     pub(super) fn claim(&self, row: &Lease, is_fresh: bool) -> Option<Claim> {
         let waited = self.observer.claimed_for(row, self.now);
         row.claimant.clone().map(|by| Claim { by, waited, is_fresh })
@@ -100,21 +90,13 @@ impl<'a> Evidence<'a> {
     pub(super) fn holder(&self, row: &Lease) -> Option<Holder> {
         let worker = row.owner.clone()?;
         let registered = self.observer.workers(self.now).find(|(row, _)| row.worker == worker).map(|(row, _)| row);
-        let silent = self.observer.idle_for(row, self.now);
-        let duration = registered.map_or(self.lease_duration, |row| row.lease_duration);
-        let expires_in = duration.saturating_sub(silent);
-        let pulse = if self.observer.standing(row, self.now, self.lease_duration) == Standing::Expired {
-            Pulse::Expired
-        } else if self.watched_for < duration / 3 {
-            // Shorter than the time between two heartbeats: stillness means nothing.
-            Pulse::Unwatched { expires_in }
-        } else if silent >= self.watched_for {
-            Pulse::Unseen { expires_in }
-        } else if registered.is_some_and(|row| row.is_draining) {
-            Pulse::Leaves
-        } else {
-            Pulse::Beats
-        };
-        Some(Holder { worker, run: registered.map(|row| row.incarnation.clone()), silent, pulse })
+        let pulse = self.observer.pulse(row, self.now, self.lease_duration)?;
+        Some(Holder {
+            worker,
+            run: registered.map(|row| row.incarnation.clone()),
+            silent: self.observer.idle_for(row, self.now),
+            pulse,
+            is_leaving: registered.is_some_and(|row| row.is_draining),
+        })
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::Evidence;
-use crate::lease::{Standing, WorkerId};
+use super::{Cause, Evidence};
+use crate::lease::WorkerId;
 use crate::plan::{FleetView, ObservedLease, PlanLimits, Reason, ShardList, observed_workers, plan};
 use crate::stream::ShardId;
 
@@ -45,10 +45,7 @@ pub(super) fn of_live_workers(shard: &ShardId, evidence: &Evidence<'_>) -> Vec<O
     living
         .map(|worker| {
             let me = &worker.id;
-            let is_mine = |observed: &ObservedLease| {
-                observed.standing == Standing::Held && observed.lease.owner.as_ref() == Some(me)
-            };
-            let leases = evidence.view_of(me, is_mine);
+            let leases = evidence.view_of(me);
             let shards: Option<ShardList<'_>> = evidence.shards.filter(|_| leader == Some(me));
             let is_bootstrapped = evidence.is_bootstrapped;
             let view = FleetView { me, leases: &leases, workers: &workers, shards, is_bootstrapped };
@@ -71,11 +68,11 @@ fn intent(shard: &ShardId, view: &FleetView<'_>, limits: &PlanLimits) -> Intent 
 }
 
 impl Intent {
-    /// Whether it tells more than the shard's own causes do.
-    pub fn is_telling(&self) -> bool {
+    /// Whether it tells more than `causes`, the shard's own, do.
+    pub fn is_telling(&self, causes: &[Cause]) -> bool {
         match self {
             Self::Do { .. } => true,
-            Self::HoldBack { reason } => !matches!(reason, Reason::WaitsForParent { .. }),
+            Self::HoldBack { reason } => !causes.contains(&Cause::Planned(reason.clone())),
             Self::Keep | Self::Nothing => false,
         }
     }

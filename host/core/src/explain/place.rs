@@ -4,9 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Cause;
-use super::cause::Seconds;
 use crate::fleet::Incarnation;
-use crate::lease::{Lease, Standing, WorkerId};
+use crate::lease::{Lease, Pulse, Standing, WorkerId};
 
 /// A row, and what follows from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,27 +37,8 @@ pub struct Holder {
     pub silent: Duration,
     /// What follows from that.
     pub pulse: Pulse,
-}
-
-/// Whether an owner lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pulse {
-    /// It was seen to move.
-    Beats,
-    /// It was seen to move, and is on its way out.
-    Leaves,
-    /// It was watched and did not move, though not for long enough.
-    Unseen {
-        /// When it counts as dead, if it goes on so.
-        expires_in: Duration,
-    },
-    /// It was not watched for long enough to tell: less than the time between two heartbeats.
-    Unwatched {
-        /// When it counts as dead, if it does not move.
-        expires_in: Duration,
-    },
-    /// It did not move for longer than its lease duration.
-    Expired,
+    /// Whether it is on its way out.
+    pub is_leaving: bool,
 }
 
 /// A claim on a lease.
@@ -79,11 +59,8 @@ impl fmt::Display for Holder {
             None => f.write_str("not registered, ")?,
         }
         match self.pulse {
-            Pulse::Beats => f.write_str("alive"),
-            Pulse::Leaves => f.write_str("alive, shutting down"),
-            Pulse::Unseen { .. } => write!(f, "silent for {}", Seconds(self.silent)),
-            Pulse::Unwatched { .. } => f.write_str("not watched for long enough to tell whether it lives"),
-            Pulse::Expired => write!(f, "dead: silent for {} or more", Seconds(self.silent)),
+            Pulse::Beats if self.is_leaving => f.write_str("alive, shutting down"),
+            pulse => pulse.fmt(f),
         }
     }
 }

@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::fleet::{Incarnation, LeaderRow, WorkerRow};
-use crate::lease::{Checkpoint, LeaseCounter, LeaseObserver, WorkerId};
-use crate::plan::{Balance, PlanLimits, ShardList};
+use crate::lease::{Checkpoint, LeaseCounter, LeaseObserver, Pulse, WorkerId};
+use crate::plan::{Balance, FleetView, GoneShards, Outlook, PlanLimits, ShardList, plan};
 use crate::ports::BadRow;
-use crate::stream::{InitialPosition, LeaseKey, Position, SequenceNumber};
+use crate::stream::{HashKeyRange, InitialPosition, LeaseKey, Position, SequenceNumber};
 use crate::time::Moment;
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -28,7 +28,8 @@ struct Scene {
     workers: Vec<(WorkerRow, bool)>,
     leader: Option<LeaderRow>,
     shards: Option<Vec<Shard>>,
-    gone: BTreeSet<ShardId>,
+    gone: GoneShards,
+    is_bootstrapped: bool,
     watched: Duration,
 }
 
@@ -41,7 +42,8 @@ impl Scene {
             workers: vec![(registered("a"), true), (registered("b"), true)],
             leader: None,
             shards: None,
-            gone: BTreeSet::new(),
+            gone: GoneShards::default(),
+            is_bootstrapped: true,
             watched: Duration::from_secs(11),
         }
     }
@@ -76,7 +78,7 @@ impl Scene {
                 bad_rows: &self.bad_rows,
                 leader: self.leader.as_ref(),
                 shards: list.map(|shards| ShardList { shards, gone: &self.gone, before_start: None }),
-                is_bootstrapped: true,
+                is_bootstrapped: self.is_bootstrapped,
                 limits: LIMITS,
                 lease_duration: LEASE,
             },
@@ -173,7 +175,7 @@ fn the_holders_own_words_come_first() {
 fn a_child_waits_for_its_lineage_up_to_the_one_that_is_in_trouble() {
     let stuck = Lease { stuck: Some("boom".to_owned()), ..held(0, "a") };
     let scene = Scene::of(vec![stuck, row(1, &[0]), row(2, &[1]), finished(3), row(4, &[2, 3])]);
-    assert_eq!(scene.says(4), format!("it waits for parent {} to end, so that records stay in order", id(2)));
+    assert_eq!(scene.says(4), format!("waits for parent {} to end, so that records stay in order", id(2)));
     let lineage = scene.explain(4).unwrap().lineage;
     let of = |up: &Ancestor| (up.depth, up.place.lease.key.shard_id(), up.place.causes[0].word());
     let told: Vec<_> = lineage.iter().map(of).collect();
@@ -182,6 +184,41 @@ fn a_child_waits_for_its_lineage_up_to_the_one_that_is_in_trouble() {
     assert_eq!(scene.opinions(4), [] as [String; 0]);
     // Rows whose parents form a cycle end too.
     assert_eq!(Scene::of(vec![row(0, &[1]), row(1, &[0])]).explain(0).unwrap().lineage.len(), 2);
+}
+
+/// What a host's planner holds back, and why, against the causes of the same shard.
+fn assert_cause_is_the_planners(scene: &Scene, n: u32, kind: &str) {
+    let explanation = scene.explain(n).unwrap();
+    let [Cause::Planned(cause)] = &explanation.causes[..] else { panic!("{:?}", explanation.causes) };
+    assert_eq!(cause.word(), kind);
+    let (me, rows) = (worker("joins"), scene.leases.iter());
+    let (observer, alive) = (LeaseObserver::default(), BTreeSet::new());
+    let outlook =
+        Outlook { me: &me, observer: &observer, alive: &alive, lease_duration: LEASE, now: Moment::default() };
+    let leases = outlook.leases_if_running(rows);
+    let is_bootstrapped = scene.is_bootstrapped;
+    let view = FleetView { me: &me, leases: &leases, workers: &[], shards: None, is_bootstrapped };
+    let held_back = plan(&view, &LIMITS).held_back;
+    let (_, planned) = held_back.iter().find(|(key, _)| key.shard_id() == id(n)).unwrap();
+    assert_eq!(planned, cause);
+}
+
+#[test]
+fn a_child_of_a_merge_says_that_it_waits_for_an_older_shard_over_its_hash_keys() {
+    // 0 is split into 1 and 2 and is still read; 2 is merged with 3, which has ended, into 4.
+    let range = |lease, start, end| Lease { hash_range: HashKeyRange::new(start, end), ..lease };
+    let merged = range(row(4, &[2, 3]), 50, 199);
+    let scene = Scene::of(vec![range(held(0, "a"), 0, 99), range(finished(3), 100, 199), merged]);
+    assert_cause_is_the_planners(&scene, 4, "waits-for-older");
+    assert!(scene.says(4).starts_with(&format!("waits for {} to end, an older shard", id(0))), "{}", scene.says(4));
+    let lineage = scene.explain(4).unwrap().lineage;
+    assert_eq!(lineage.iter().map(|up| up.place.lease.key.shard_id()).collect::<Vec<_>>(), [id(0)]);
+}
+
+#[test]
+fn a_child_whose_parent_has_no_row_yet_says_that_the_first_sync_is_not_over() {
+    let scene = Scene { is_bootstrapped: false, ..Scene::of(vec![finished(1), row(2, &[0, 1])]) };
+    assert_cause_is_the_planners(&scene, 2, "first-sync");
 }
 
 #[test]
@@ -233,8 +270,8 @@ fn a_silent_owner_expires_in_time_and_a_dead_one_has() {
         watched: Duration::from_secs(watched),
         ..Scene::of(vec![held(0, "a")])
     };
-    let expected = "a was not seen to move for 4s; if it stays silent, others may take the lease in 6s";
-    assert_eq!(silent(4).says(0), expected);
+    let expected = "a was not seen to move for 5s; if it stays silent, others may take the lease in 5s";
+    assert_eq!(silent(5).says(0), expected);
     assert_eq!(silent(11).words(0), ["owner-dead"]);
     assert_eq!(silent(11).opinions(0), ["b would take it: a stopped renewing it, and below the fair share of 1"]);
     // Between two heartbeats everybody is silent, and one look tells nothing.
@@ -257,7 +294,7 @@ fn an_owner_on_its_way_out_gives_its_leases_up() {
 fn a_claim_is_told_with_whether_it_counts() {
     let claimed = |by: &str| Lease { claimant: Some(worker(by)), ..held(0, "a") };
     let scene = Scene::of(vec![claimed("b")]);
-    assert!(scene.says(0).starts_with("b asked for it; the owner finishes"), "{}", scene.says(0));
+    assert_eq!(scene.says(0), "b asked for it");
     assert_eq!(scene.opinions(0)[0], "a would hand it over: b asked for it");
     assert!(Scene::of(vec![claimed("gone")]).says(0).ends_with("the claim is void"));
     let given_up = |watched| Scene { watched, ..Scene::of(vec![Lease { owner: None, ..claimed("b") }]) };
@@ -280,16 +317,19 @@ fn a_poor_worker_says_that_it_would_ask() {
 
 #[test]
 fn kinesis_word_on_a_shard_is_told() {
-    let scene = |gone: BTreeSet<ShardId>| Scene {
+    let scene = |gone: GoneShards| Scene {
         shards: Some(vec![shard(0, &[])]),
         gone,
         ..Scene::of(vec![held(0, "a"), held(1, "a")])
     };
-    assert_eq!(scene(BTreeSet::new()).words(0), [] as [&str; 0]);
-    assert_eq!(scene(BTreeSet::new()).explain(0).unwrap().listed, Some(Listed::Open));
-    assert_eq!(scene(BTreeSet::new()).words(1), ["not-listed"]);
-    assert_eq!(scene(BTreeSet::from([id(1)])).words(1), ["gone"]);
-    assert_eq!(scene(BTreeSet::new()).explain(1).unwrap().listed, Some(Listed::No));
+    assert_eq!(scene(GoneShards::default()).words(0), [] as [&str; 0]);
+    assert_eq!(scene(GoneShards::default()).explain(0).unwrap().listed, Some(Listed::Open));
+    assert_eq!(scene(GoneShards::default()).words(1), ["not-listed"]);
+    let ids = BTreeSet::from([id(1)]);
+    let doubtful = GoneShards { doubtful: ids.clone(), ..GoneShards::default() };
+    assert_eq!(scene(doubtful).words(1), ["gone-after-next-listing"]);
+    assert_eq!(scene(GoneShards { confirmed: ids, ..GoneShards::default() }).words(1), ["gone"]);
+    assert_eq!(scene(GoneShards::default()).explain(1).unwrap().listed, Some(Listed::No));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::{Lease, LeaseCounter, WorkerId};
+use super::{Lease, LeaseCounter, Pulse, Watched, WorkerId};
 use crate::fleet::{Incarnation, WorkerRow};
 use crate::seeded_bug::SeededBug;
 use crate::stream::LeaseKey;
@@ -34,6 +34,8 @@ pub struct LeaseObserver {
 struct Sighting {
     owner: Option<WorkerId>,
     counter: LeaseCounter,
+    /// When the row was first seen.
+    since: Moment,
     moved_at: Moment,
     /// Whether it ever moved under the same owner.
     has_moved: bool,
@@ -44,7 +46,15 @@ struct Sighting {
 #[derive(Debug)]
 struct WorkerSighting {
     row: WorkerRow,
+    /// When it was first seen.
+    since: Moment,
     moved_at: Moment,
+}
+
+impl WorkerSighting {
+    fn has_beaten(&self) -> bool {
+        self.moved_at > self.since
+    }
 }
 
 impl LeaseObserver {
@@ -64,6 +74,7 @@ impl LeaseObserver {
             let has_moved = earlier.as_ref().is_some_and(|earlier| {
                 earlier.owner == lease.owner && (earlier.has_moved || earlier.counter != lease.counter)
             });
+            let since = earlier.as_ref().map_or(moved_at, |earlier| earlier.since);
             let claimed_at = match earlier {
                 Some(earlier) if earlier.claimant == lease.claimant => earlier.claimed_at,
                 Some(_) | None => read_at,
@@ -71,6 +82,7 @@ impl LeaseObserver {
             let sighting = Sighting {
                 owner: lease.owner.clone(),
                 counter: lease.counter,
+                since,
                 moved_at,
                 has_moved,
                 claimant: lease.claimant.clone(),
@@ -85,13 +97,15 @@ impl LeaseObserver {
     pub fn observe_workers(&mut self, workers: &[WorkerRow], read_at: Moment) {
         let mut seen = BTreeMap::new();
         for row in workers {
-            let moved_at = match self.workers.remove(&row.worker) {
+            let earlier = self.workers.remove(&row.worker);
+            let since = earlier.as_ref().map_or(read_at, |earlier| earlier.since);
+            let moved_at = match earlier {
                 Some(earlier) if earlier.row.beat == row.beat && earlier.row.incarnation == row.incarnation => {
                     earlier.moved_at
                 }
                 Some(_) | None => read_at,
             };
-            seen.insert(row.worker.clone(), WorkerSighting { row: row.clone(), moved_at });
+            seen.insert(row.worker.clone(), WorkerSighting { row: row.clone(), since, moved_at });
         }
         self.left.retain(|_, until| *until >= read_at);
         let gone = std::mem::replace(&mut self.workers, seen);
@@ -108,13 +122,36 @@ impl LeaseObserver {
     ///
     /// `lease_duration` is for owners that have not registered; others are judged by their own.
     pub fn standing(&self, lease: &Lease, now: Moment, lease_duration: Duration) -> Standing {
-        let Some(owner) = &lease.owner else { return Standing::Free };
-        let Some(sighting) = self.leases.get(&lease.key) else { return Standing::Held };
-        let (moved_at, duration) = match self.workers.get(owner) {
-            Some(worker) => (sighting.moved_at.max(worker.moved_at), worker.row.lease_duration),
-            None => (sighting.moved_at, lease_duration),
+        match self.pulse(lease, now, lease_duration) {
+            None => Standing::Free,
+            Some(pulse) if pulse.may_live() => Standing::Held,
+            Some(_) => Standing::Expired,
+        }
+    }
+
+    /// Whether the owner of `lease` lives, as far as this lease and its heart show it; `None` if nobody owns it.
+    ///
+    /// `lease_duration` is for owners that have not registered, as in [`LeaseObserver::standing`].
+    pub fn pulse(&self, lease: &Lease, now: Moment, lease_duration: Duration) -> Option<Pulse> {
+        let worker = self.workers.get(lease.owner.as_ref()?);
+        let lease_duration = worker.map_or(lease_duration, |worker| worker.row.lease_duration);
+        let Some(sighting) = self.leases.get(&lease.key) else {
+            return Some(Pulse::Unwatched { expires_in: lease_duration });
         };
-        if now.since(moved_at) > duration { Standing::Expired } else { Standing::Held }
+        let last = worker.map_or(sighting.moved_at, |worker| sighting.moved_at.max(worker.moved_at));
+        // Whoever owns a row that changed hands has written to it.
+        let has_written = sighting.moved_at > sighting.since || worker.is_some_and(WorkerSighting::has_beaten);
+        Some(Pulse::of(&Watched { lease_duration, silent: now.since(last), has_written }))
+    }
+
+    /// Whether a registered worker lives, as far as its heart shows it; `None` if it is not registered.
+    pub fn worker_pulse(&self, worker: &WorkerId, now: Moment) -> Option<Pulse> {
+        let worker = self.workers.get(worker)?;
+        Some(Pulse::of(&Watched {
+            lease_duration: worker.row.lease_duration,
+            silent: now.since(worker.moved_at),
+            has_written: worker.has_beaten(),
+        }))
     }
 
     /// How long neither `lease` nor its owner was seen to move.

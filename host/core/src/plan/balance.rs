@@ -34,10 +34,11 @@ struct Part<'a> {
 
 /// Adds claims, or steals from workers that know no claims, if this host is among the poor.
 pub(super) fn plan_moves(view: &FleetView<'_>, roster: &Roster<'_>, limits: &PlanLimits, plan: &mut Plan) {
+    let deleted = plan.deleted();
     let mut mine = Vec::new();
-    exchange(view, roster, limits, |to, lease, gap| {
-        if to == view.me {
-            mine.push((lease, gap));
+    exchange(view, roster, limits, |to, observed, gap| {
+        if to == view.me && !deleted.contains(&observed.lease.key) {
+            mine.push((observed, gap));
         }
     });
     let most = MOVES_MIN.max(mine.len().div_ceil(2));

@@ -15,13 +15,15 @@ pub(super) fn plan_deletes(view: &FleetView<'_>, list: &ShardList<'_>, plan: &mu
     for observed in view.leases {
         if let Some(reason) = why_delete(observed, list, &rows) {
             plan.steps.push(Step::Delete { seen: Box::new(observed.lease.clone()), reason });
+        } else if list.gone.doubtful.contains(&observed.lease.key.shard_id()) {
+            plan.held_back.push((observed.lease.key.clone(), Reason::GoneAfterNextListing));
         }
     }
 }
 
 fn why_delete(observed: &ObservedLease, list: &ShardList<'_>, rows: &BTreeMap<ShardId, &Lease>) -> Option<Reason> {
     let lease = &observed.lease;
-    if list.gone.contains(&lease.key.shard_id()) {
+    if list.gone.confirmed.contains(&lease.key.shard_id()) {
         return Some(Reason::ShardGone { checkpoint: lease.checkpoint.clone() });
     }
     let has_parent_row = lease.parents.iter().any(|parent| rows.contains_key(parent));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::{GoneShards, Reason};
 use crate::lease::{Lease, Standing, WorkerId};
 use crate::seeded_bug::SeededBug;
 use crate::stream::{InitialPosition, Shard, ShardId};
@@ -28,8 +29,8 @@ pub struct FleetView<'a> {
 pub struct ShardList<'a> {
     /// All of them.
     pub shards: &'a [Shard],
-    /// Shards with rows that Kinesis does not know any more, on more evidence than one listing.
-    pub gone: &'a BTreeSet<ShardId>,
+    /// Shards with rows that Kinesis does not know any more.
+    pub gone: &'a GoneShards,
     /// Shards that were closed before the application began, as far as they were asked about. `None` if it is not known
     /// when that was: then only the rows tell.
     pub before_start: Option<&'a BTreeSet<ShardId>>,
@@ -106,6 +107,16 @@ impl ObservedLease {
     /// Who has it, or will have it once a hand-over that is under way is done.
     pub(super) fn holder(&self) -> Option<&WorkerId> {
         if self.is_claim_fresh { self.lease.claimant.as_ref() } else { self.lease.owner.as_ref() }
+    }
+
+    /// Why it is nobody's but one other worker's to take, if it is free and that one asked for it.
+    pub(crate) fn kept_for(&self, me: &WorkerId) -> Option<Reason> {
+        self.claimed_by_other(me).map(|claimant| Reason::KeptFor { claimant: claimant.clone() })
+    }
+
+    /// Why its owner is to give it up, if another worker asked for it.
+    pub(crate) fn asked_for(&self, me: &WorkerId) -> Option<Reason> {
+        self.claimed_by_other(me).map(|claimant| Reason::AskedFor { by: claimant.clone() })
     }
 
     /// Whether somebody but `me` has asked for it and should get it.

@@ -27,6 +27,16 @@ pub enum NoRow {
 }
 
 impl NoRow {
+    /// A word for programs; it never changes.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::WasFinished { .. } => "was-finished",
+            Self::AncestorUnfinished { .. } => "ancestor-unfinished",
+            Self::ClosedBeforeStart => "closed-before-start",
+            Self::CoveredBy { .. } => "covered-by",
+        }
+    }
+
     /// The shard that has to end first, if there is one.
     pub fn waits_for(&self) -> Option<&ShardId> {
         match self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{ObservedLease, ObservedWorker};
 use crate::fleet::WorkerRow;
-use crate::lease::{Lease, LeaseObserver, Standing, WorkerId};
+use crate::lease::{Lease, LeaseObserver, Pulse, Standing, WorkerId};
 use crate::seeded_bug::SeededBug;
 use crate::time::Moment;
 
@@ -48,6 +48,17 @@ impl Outlook<'_> {
         }
     }
 
+    /// Every row, as [`Outlook::lease`] has it, for somebody who asks what `me` would do: what it owns and has not let
+    /// expire runs on it.
+    pub fn leases_if_running<'r>(&self, rows: impl Iterator<Item = &'r Lease>) -> Vec<ObservedLease> {
+        let observe = |row: &Lease| {
+            let observed = self.lease(row, false, false);
+            let is_mine = observed.standing == Standing::Held && row.owner.as_ref() == Some(self.me);
+            ObservedLease { is_mine, ..observed }
+        };
+        rows.map(observe).collect()
+    }
+
     fn is_claim_fresh(&self, row: &Lease) -> bool {
         let is_alive = |worker: &WorkerId| worker == self.me || self.alive.contains(worker);
         let is_kept =
@@ -73,20 +84,17 @@ impl Outlook<'_> {
     }
 }
 
-/// Workers whose heart beat within their lease duration and that are not on their way out: those whose claims count.
+/// Workers that may live and are not on their way out: those whose claims count.
 pub fn alive_workers(observer: &LeaseObserver, now: Moment) -> BTreeSet<WorkerId> {
-    observer
-        .workers(now)
-        .filter(|(row, silent)| *silent <= row.lease_duration && !row.is_draining)
-        .map(|(row, _)| row.worker.clone())
-        .collect()
+    let observed = observed_workers(observer, now).into_iter();
+    observed.filter(|worker| worker.is_alive && !worker.is_draining).map(|worker| worker.id).collect()
 }
 
 /// Every registered worker, with what may be assumed of it.
 pub fn observed_workers(observer: &LeaseObserver, now: Moment) -> Vec<ObservedWorker> {
-    let observe = |(row, silent): (&WorkerRow, Duration)| ObservedWorker {
+    let observe = |(row, _): (&WorkerRow, Duration)| ObservedWorker {
         id: row.worker.clone(),
-        is_alive: silent <= row.lease_duration,
+        is_alive: observer.worker_pulse(&row.worker, now).is_some_and(Pulse::may_live),
         is_draining: row.is_draining,
         max_leases: row.max_leases,
     };

@@ -58,7 +58,7 @@ fn after(me: &WorkerId, leases: &[ObservedLease], decided: &Plan) -> Vec<Observe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Balance, Reason, ShardList};
+    use crate::plan::{Balance, GoneShards, Reason, ShardList};
     use crate::stream::{HashKeyRange, InitialPosition, Shard, ShardId};
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
             shared_with_kcl: false,
             overdue_after: Duration::from_secs(30),
         };
-        let list = ShardList { shards: &shards, gone: &BTreeSet::new(), before_start: None };
+        let list = ShardList { shards: &shards, gone: &GoneShards::default(), before_start: None };
         let me = WorkerId::new("me").unwrap();
         let view = FleetView { me: &me, leases: &[], workers: &[], shards: Some(list), is_bootstrapped: false };
         let found = preview(&view, &limits);
@@ -81,7 +81,7 @@ mod tests {
         let then = found.then.unwrap();
         let taken: Vec<_> = then.steps.iter().map(|step| (step.verb(), step.key().shard_id())).collect();
         assert_eq!(taken, [("take", id(0))]);
-        let held_back = [(LeaseKey::of_shard(&id(1)), Reason::WaitsForParent { parent: id(0) })];
+        let held_back = [(LeaseKey::of_shard(&id(1)), Reason::WaitsForParents { parents: vec![id(0)] })];
         assert_eq!(then.held_back, held_back);
         assert_eq!(preview(&FleetView { shards: None, ..view }, &limits).then, None);
     }
@@ -99,7 +99,7 @@ mod tests {
             is_avoided: false,
         };
         let shards = [shard(1, vec![]), shard(2, vec![])];
-        let gone = BTreeSet::from([id(0)]);
+        let gone = GoneShards { confirmed: BTreeSet::from([id(0)]), ..GoneShards::default() };
         let mut held = row(&shard(0, vec![]));
         (held.lease.owner, held.standing) = (WorkerId::new("other"), Standing::Held);
         let leases = [held, row(&shards[0])];

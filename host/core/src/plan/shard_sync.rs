@@ -96,7 +96,7 @@ fn start_of(
 
 impl<'a> Lineage<'a> {
     fn of(view: &FleetView<'a>, list: &ShardList<'a>) -> Self {
-        let is_gone = |lease: &Lease| list.gone.contains(&lease.key.shard_id());
+        let is_gone = |lease: &Lease| list.gone.confirmed.contains(&lease.key.shard_id());
         let rows = view.leases.iter().map(|observed| &observed.lease).filter(|lease| !is_gone(lease));
         let mut children: BTreeMap<&ShardId, Vec<&ShardId>> = BTreeMap::new();
         for shard in list.shards {
@@ -148,11 +148,7 @@ impl<'a> Lineage<'a> {
     /// The shard's own descendants do not count; they come after it.
     fn unfinished_over(&self, shard: &Shard) -> Option<&ShardId> {
         let descendants = self.descendants(shard);
-        let overlaps = |lease: &Lease| {
-            lease
-                .hash_range
-                .is_some_and(|range| range.start() <= shard.hash_range.end() && shard.hash_range.start() <= range.end())
-        };
+        let overlaps = |lease: &Lease| lease.hash_range.is_some_and(|range| range.overlaps(shard.hash_range));
         let mut rows = self.rows.iter().filter(|(id, lease)| !lease.is_finished() && !descendants.contains(id));
         rows.find(|(_, lease)| overlaps(lease)).map(|(id, _)| id)
     }

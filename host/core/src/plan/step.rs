@@ -1,5 +1,6 @@
 //! What a pass decided, and why.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::lease::{Checkpoint, Lease, WorkerId};
@@ -54,6 +55,14 @@ pub enum Step {
     },
 }
 
+impl Plan {
+    /// The rows that it removes.
+    pub(super) fn deleted(&self) -> BTreeSet<LeaseKey> {
+        let deletes = self.steps.iter().filter(|step| matches!(step, Step::Delete { .. }));
+        deletes.map(|step| step.key().clone()).collect()
+    }
+}
+
 impl Step {
     /// The row that it is about.
     pub fn key(&self) -> &LeaseKey {
@@ -105,6 +114,8 @@ pub enum Reason {
         /// How far it was settled.
         checkpoint: Checkpoint,
     },
+    /// Kinesis does not know the shard, but one listing without it is not enough to remove its row.
+    GoneAfterNextListing,
     /// Nobody owns it and this host is below its share.
     Free {
         /// How many leases each host should hold.
@@ -135,10 +146,15 @@ pub enum Reason {
         /// By how much: leases, or KiB a second.
         lead: u64,
     },
-    /// A parent has not ended yet.
-    WaitsForParent {
+    /// Parents have not ended yet.
+    WaitsForParents {
         /// Which.
-        parent: ShardId,
+        parents: Vec<ShardId>,
+    },
+    /// A parent has no row, and an older shard over the same hash keys, which it may descend from, has not ended yet.
+    WaitsForOlder {
+        /// Which.
+        older: ShardId,
     },
     /// A parent has no row, and the first listing of the stream is not worked off yet: its row may be still to come.
     FirstSync,
@@ -165,6 +181,44 @@ impl Reason {
     }
 }
 
+impl Reason {
+    /// A word for programs; it never changes.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::NewShard => "new-shard",
+            Self::ChildWithoutLease => "child-without-lease",
+            Self::RowMissing => "row-missing",
+            Self::LineageTrimmed => "lineage-trimmed",
+            Self::ChildrenStarted => "children-started",
+            Self::ShardGone { .. } => "gone",
+            Self::GoneAfterNextListing => "gone-after-next-listing",
+            Self::Free { .. } => "free",
+            Self::Expired { .. } => "owner-dead",
+            Self::Overdue => "overdue",
+            Self::OwnByName => "own-by-name",
+            Self::HandedOver => "handed-over",
+            Self::AskedFor { .. } => "asked-for",
+            Self::Uneven { .. } => "uneven",
+            Self::WaitsForParents { .. } => "waits-for-parents",
+            Self::WaitsForOlder { .. } => "waits-for-older",
+            Self::FirstSync => "first-sync",
+            Self::KeptFor { .. } => "kept-for",
+            Self::HasFairShare { .. } => "has-fair-share",
+            Self::AtMaxLeases => "at-max-leases",
+            Self::GaveUpLately => "gave-up-lately",
+        }
+    }
+
+    /// The shards that must end first, if it is that.
+    pub fn waits_for(&self) -> &[ShardId] {
+        match self {
+            Self::WaitsForParents { parents } => parents,
+            Self::WaitsForOlder { older } => std::slice::from_ref(older),
+            _ => &[],
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -176,6 +230,10 @@ impl fmt::Display for Reason {
             Self::ShardGone { checkpoint } => {
                 write!(f, "kinesis does not know the shard any more; it was settled through {checkpoint}")
             }
+            Self::GoneAfterNextListing => f.write_str(
+                "kinesis does not know the shard any more; its row is removed if the leader's next listing does not show \
+                 it either",
+            ),
             Self::Free { fair_share } => write!(f, "free, and below the fair share of {fair_share}"),
             Self::Expired { owner, fair_share } => {
                 write!(f, "{owner} stopped renewing it, and below the fair share of {fair_share}")
@@ -185,7 +243,16 @@ impl fmt::Display for Reason {
             Self::HandedOver => f.write_str("this worker asked for it and got it"),
             Self::AskedFor { by } => write!(f, "{by} asked for it"),
             Self::Uneven { from, lead } => write!(f, "{from} holds {lead} more than this host"),
-            Self::WaitsForParent { parent } => write!(f, "waits for parent {parent} to end"),
+            Self::WaitsForParents { parents } => {
+                let names: Vec<&str> = parents.iter().map(ShardId::as_str).collect();
+                let noun = if names.len() == 1 { "parent" } else { "parents" };
+                write!(f, "waits for {noun} {} to end, so that records stay in order", names.join(" and "))
+            }
+            Self::WaitsForOlder { older } => write!(
+                f,
+                "waits for {older} to end, an older shard over some of the same hash keys: parents that have no rows yet \
+                 may descend from it"
+            ),
             Self::FirstSync => f.write_str("a parent has no row, and not all shards of the stream have got one yet"),
             Self::KeptFor { claimant } => write!(f, "kept for {claimant}, which asked for it"),
             Self::HasFairShare { fair_share } => write!(f, "this host has its fair share of {fair_share}"),

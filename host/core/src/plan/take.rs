@@ -1,19 +1,16 @@
 //! Phase: give what was asked for, take what is free.
 
-use std::collections::BTreeMap;
-
 use super::fleet::Roster;
-use super::{FleetView, ObservedLease, Plan, PlanLimits, Reason, Step};
+use super::{FleetView, ObservedLease, Plan, PlanLimits, ReadingOrder, Reason, Step};
 use crate::hash;
-use crate::lease::{Checkpoint, Lease, Standing, WorkerId};
+use crate::lease::{Standing, WorkerId};
 use crate::seeded_bug::SeededBug;
-use crate::stream::{HashKeyRange, LeaseKey, ShardId};
+use crate::stream::LeaseKey;
 
 /// Adds a hand-over for each lease of ours that another live worker asked for.
 pub(super) fn plan_hand_overs(view: &FleetView<'_>, plan: &mut Plan) {
     for observed in view.leases.iter().filter(|observed| observed.is_mine) {
-        if let Some(claimant) = observed.claimed_by_other(view.me) {
-            let reason = Reason::AskedFor { by: claimant.clone() };
+        if let Some(reason) = observed.asked_for(view.me) {
             plan.steps.push(Step::HandOver { key: observed.lease.key.clone(), reason });
         }
     }
@@ -22,16 +19,16 @@ pub(super) fn plan_hand_overs(view: &FleetView<'_>, plan: &mut Plan) {
 /// Adds takes: what was handed over to this worker or is its own by name, then free and expired leases up to the fair
 /// share. Returns whether anything was there to be taken, by this host or another.
 pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &PlanLimits, plan: &mut Plan) -> bool {
-    let is_finished = parent_index(view.leases);
-    let overlapping = overlapping_unfinished(view.leases);
+    let order = ReadingOrder::of(view.leases.iter().map(|observed| &observed.lease), view.is_bootstrapped);
+    let deleted = plan.deleted();
     let mut candidates = Vec::new();
     for observed in view.leases {
         let lease = &observed.lease;
-        if observed.is_mine || lease.is_finished() {
+        if observed.is_mine || lease.is_finished() || deleted.contains(&lease.key) {
             continue;
         }
         let Some(reason) = why_available(observed, view, roster, limits) else { continue };
-        match waits_for(lease, &is_finished, &overlapping, view.is_bootstrapped) {
+        match order.waits_for(lease) {
             Some(reason) => plan.held_back.push((lease.key.clone(), reason)),
             None => candidates.push((observed, reason)),
         }
@@ -109,8 +106,8 @@ fn why_not_now(
 ) -> Option<Reason> {
     // What a claimant asked an earlier run of this worker for, it asks this run for again: nobody waits for the other.
     let is_held_by_name = *reason == Reason::OwnByName;
-    if let Some(claimant) = observed.claimed_by_other(view.me).filter(|_| !is_held_by_name) {
-        return Some(Reason::KeptFor { claimant: claimant.clone() });
+    if !is_held_by_name && let Some(reason) = observed.kept_for(view.me) {
+        return Some(reason);
     }
     if observed.is_avoided {
         return Some(Reason::GaveUpLately);
@@ -120,61 +117,6 @@ fn why_not_now(
     }
     let is_above_share = room == 0 && !reason.is_own() && *reason != Reason::Overdue;
     is_above_share.then_some(Reason::HasFairShare { fair_share: roster.fair_share })
-}
-
-/// Whether each shard's row is finished.
-pub(super) fn parent_index(leases: &[ObservedLease]) -> BTreeMap<ShardId, bool> {
-    leases.iter().map(|observed| (observed.lease.key.shard_id(), observed.lease.is_finished())).collect()
-}
-
-/// What must come before `lease` may be read: mostly the end of a parent, or of an older ancestor.
-fn waits_for(
-    lease: &Lease,
-    is_finished: &BTreeMap<ShardId, bool>,
-    overlapping: &[&Lease],
-    is_bootstrapped: bool,
-) -> Option<Reason> {
-    let waited_for = if SeededBug::OneParentIsEnough.is_on() { 1 } else { usize::MAX };
-    if let Some(parent) = lease.parents.iter().take(waited_for).find(|parent| !has_ended(parent, is_finished)) {
-        return Some(Reason::WaitsForParent { parent: parent.clone() });
-    }
-    let has_all_rows = lease.parents.iter().all(|parent| is_finished.contains_key(parent));
-    if has_all_rows || SeededBug::ChildBeforeParent.is_on() {
-        return None;
-    }
-    // The rule below holds once the first sync has made all rows. Before that, a shard may have been merged with one
-    // whose row is still on its way.
-    if !is_bootstrapped && !is_started(lease) {
-        return Some(Reason::FirstSync);
-    }
-    // A parent without a row may also be one that is still to be made: the other parent of a merge ended first, and this
-    // one waits for a shard that both descend from. That shard holds hash keys of this one, and ids rise with creation.
-    let holds_its_keys = |older: &&&Lease| {
-        let ranges = older.hash_range.zip(lease.hash_range);
-        older.key < lease.key && ranges.is_some_and(|(theirs, ours)| theirs.overlaps(ours))
-    };
-    let older = overlapping.iter().find(holds_its_keys)?;
-    Some(Reason::WaitsForParent { parent: older.key.shard_id() })
-}
-
-fn is_started(lease: &Lease) -> bool {
-    matches!(lease.checkpoint, Checkpoint::At(_) | Checkpoint::ShardEnd)
-}
-
-/// All unfinished leases if any two of them hold the same hash keys, which happens only while shards are resharded
-/// faster than they are read; else none.
-fn overlapping_unfinished(leases: &[ObservedLease]) -> Vec<&Lease> {
-    let mut unfinished: Vec<&Lease> =
-        leases.iter().map(|observed| &observed.lease).filter(|lease| !lease.is_finished()).collect();
-    unfinished.sort_by_key(|lease| lease.hash_range.map(HashKeyRange::start));
-    let ranges: Vec<_> = unfinished.iter().filter_map(|lease| lease.hash_range).collect();
-    if ranges.windows(2).any(|pair| pair[0].overlaps(pair[1])) { unfinished } else { Vec::new() }
-}
-
-/// A parent without a row does not block: it was finished and removed, or was never part of this application (KCL rule).
-/// But see [`waits_for`].
-fn has_ended(parent: &ShardId, is_finished: &BTreeMap<ShardId, bool>) -> bool {
-    SeededBug::ChildBeforeParent.is_on() || is_finished.get(parent).copied().unwrap_or(true)
 }
 
 fn own_rank(me: &WorkerId, key: &LeaseKey) -> u64 {

@@ -199,7 +199,7 @@ fn a_child_waits_for_an_ancestor_whose_children_have_no_rows_yet() {
         ]
     };
     let early = plan_of(&rows(numeric("5")), &[], &LIMITS);
-    assert_eq!(held_back(&early, 4), Some(Reason::WaitsForParent { parent: id(0) }));
+    assert_eq!(held_back(&early, 4), Some(Reason::WaitsForOlder { older: id(0) }));
     assert_eq!(held_back(&early, 9), None);
     assert_eq!(held_back(&plan_of(&rows(Checkpoint::ShardEnd), &[], &LIMITS), 4), None);
 }

@@ -2,22 +2,20 @@
 //!
 //! Everything here is idempotent and conditional: two leaders at once are harmless, and none is only slow.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use shardmill_core::fleet::{FleetRows, LeaderStep, StreamRow};
 use shardmill_core::pipeline::{is_told_to_all, read_again_after};
+use shardmill_core::plan::{GoneShards, MissingShards};
 use shardmill_core::ports::{CachedShards, Raced, ReadError};
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::stream::{HashKeyRange, ReadFrom, Shard, ShardId, holes};
+use shardmill_core::stream::{HashKeyRange, Shard, ShardId, holes};
 use shardmill_core::time::Moment;
 
 use super::{PassError, Worker};
+use crate::gone::confirm_gone;
 use crate::metrics;
 
-/// A shard must be missing in this many listings in a row before Kinesis is asked about it directly.
-const MISSING_LISTINGS: u32 = 2;
-/// Shards asked about in one pass, each with one call: a whole stream's worth would use up the account's rate.
-const QUESTIONS_MAX: usize = 16;
 /// A worker whose heart was silent for this many of its lease durations is removed: its leases are long taken.
 const REAP_AFTER_LEASES: u32 = 6;
 /// A hole that is seen in this many audits in a row is no reshard under way (KCL: three).
@@ -33,8 +31,7 @@ pub(super) struct Duties {
     list_again_at: Option<Moment>,
     /// Whether it failed as it would for any other host.
     would_fail_for_all: bool,
-    /// How many listings in a row did not show a shard that has a row.
-    missing: BTreeMap<ShardId, u32>,
+    missing: MissingShards,
     /// Shards that were closed before the application began: they stay so.
     before_start: BTreeSet<ShardId>,
     written: Option<Vec<Shard>>,
@@ -45,7 +42,7 @@ pub(super) struct Duties {
 /// A complete listing, and what follows from it.
 pub(super) struct Sync {
     pub(super) shards: Vec<Shard>,
-    pub(super) gone: BTreeSet<ShardId>,
+    pub(super) gone: GoneShards,
     /// Shards that were closed before the application began, as far as they were asked about; `None` if that cannot be known.
     pub(super) before_start: Option<BTreeSet<ShardId>>,
 }
@@ -159,36 +156,13 @@ impl Worker {
         }
     }
 
-    /// Shards that have rows and are gone from Kinesis: missing in listings in a row, and unknown when asked for.
-    ///
-    /// A listing may lag behind the reply that named a child, so that a listing alone is no evidence.
-    async fn confirm_gone(&mut self, shards: &[Shard]) -> BTreeSet<ShardId> {
-        let listed: BTreeSet<&ShardId> = shards.iter().map(|shard| &shard.id).collect();
-        let rows = self.observed.listing.as_ref().map(|(listing, _)| &listing.leases);
-        let missing: Vec<ShardId> =
-            rows.into_iter().flatten().map(|lease| lease.key.shard_id()).filter(|id| !listed.contains(id)).collect();
-        let earlier = std::mem::take(&mut self.duties.missing);
-        let mut gone = BTreeSet::new();
-        let mut questions = 0;
-        for id in missing {
-            let times = earlier.get(&id).copied().unwrap_or(0) + 1;
-            self.duties.missing.insert(id.clone(), times);
-            if SeededBug::DeletesUnlistedShards.is_on() {
-                gone.insert(id.clone());
-            }
-            if times >= MISSING_LISTINGS && questions < QUESTIONS_MAX {
-                questions += 1;
-                let answer = self.ports.reader.iterator(&id, &ReadFrom::TrimHorizon).await;
-                if matches!(answer, Err(ReadError::NotFound { .. })) {
-                    gone.insert(id);
-                }
-            }
-        }
-        // A stream that is gone, or another one, knows none of the shards: that says nothing about them.
-        if !gone.is_empty() && !matches!(self.ports.reader.identity().await, Ok(Some(same)) if same == self.identity) {
-            gone.clear();
-        }
-        gone
+    /// Shards that have rows and are gone from Kinesis.
+    async fn confirm_gone(&mut self, shards: &[Shard]) -> GoneShards {
+        let listing = self.observed.listing.as_ref().map(|(listing, _)| &listing.leases);
+        let rows = listing.into_iter().flatten().map(|lease| lease.key.shard_id());
+        self.duties.missing.listed(rows, shards);
+        let questions = self.duties.missing.to_ask();
+        confirm_gone(&self.duties.missing, questions, self.ports.reader.as_ref(), self.identity).await
     }
 
     /// Writes the list down for others, if it changed.
@@ -216,10 +190,10 @@ impl Worker {
     }
 
     /// Looks for hash keys that no lease covers. What can be mended is mended by the plan; what stays is shown.
-    fn audit(&mut self, shards: &[Shard], gone: &BTreeSet<ShardId>) {
+    fn audit(&mut self, shards: &[Shard], gone: &GoneShards) {
         let rows = self.observed.listing.as_ref().map(|(listing, _)| &listing.leases);
         // A finished shard without children rows yet is covered by what its owner is about to create.
-        let covered = rows.into_iter().flatten().filter(|lease| !gone.contains(&lease.key.shard_id()));
+        let covered = rows.into_iter().flatten().filter(|lease| !gone.confirmed.contains(&lease.key.shard_id()));
         let by_rows = covered.filter(|lease| !lease.is_finished()).filter_map(|lease| lease.hash_range);
         let holes = holes(by_rows);
         let is_served = !shards.is_empty() && self.duties.listed_at.is_some();

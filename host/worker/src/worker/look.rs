@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use shardmill_core::fleet::{FleetRows, Leadership, WorkerRow};
-use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Standing, WorkerId};
+use shardmill_core::fleet::{FleetRows, Leadership};
+use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Pulse, Standing, WorkerId};
 use shardmill_core::plan::{ObservedLease, ObservedWorker, Outlook, alive_workers, observed_workers};
 use shardmill_core::ports::LeaseListing;
 use shardmill_core::stream::{LeaseKey, ShardId};
@@ -189,11 +188,10 @@ impl Worker {
     }
 }
 
-/// Workers that should have beaten by now. A heart beats at least three times in a lease duration, and is looked at once
-/// in a while between.
+/// Workers that should have beaten by now.
 fn late_workers(observer: &LeaseObserver, now: Moment) -> BTreeSet<WorkerId> {
-    let is_late = |(row, silent): &(&WorkerRow, Duration)| *silent > row.lease_duration.mul_f64(0.45);
-    observer.workers(now).filter(is_late).map(|(row, _)| row.worker.clone()).collect()
+    let ids = observer.workers(now).map(|(row, _)| &row.worker);
+    ids.filter(|id| observer.worker_pulse(id, now).is_some_and(Pulse::is_late)).cloned().collect()
 }
 
 /// A table that a KCL keeps in multi-stream mode is none to take from: shards of two streams have the same ids.

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn without_traces_of_kcl_3_owners_that_may_live_decide_the_mode() {
-    let missing = Facts { table: TableFacts::Missing, companions: Companions::default(), stream: None };
+    let missing = Facts { table: TableFacts::Missing, ..facts(table(vec![])) };
     let other = TableFacts::OtherKey { problem: "its key is [HASH id N]".to_owned() };
     check(vec![
         ("no table", missing.clone(), Mode::NoTable, vec![(Note, Topic::NoTable)]),
@@ -50,6 +50,43 @@ fn without_traces_of_kcl_3_owners_that_may_live_decide_the_mode() {
             vec![(Note, Topic::OtherWorkers)],
         ),
     ]);
+}
+
+#[test]
+fn a_kcl_that_was_not_watched_for_longer_than_its_failover_time_is_never_taken_for_dead() {
+    let secs = Duration::from_secs;
+    let may_live = vec![(Warning, Topic::NotWatched)];
+    let dead = vec![(Note, Topic::SilentOwners)];
+    let with_our_marks = || table(vec![marked(&low(), "kcl"), marked(&high(), "kcl")]);
+    for (failover, watched, mode, findings) in [
+        // The KCL renews at a third of it: 36 s and more are silent for all of the 12 s that are watched by default.
+        (None, 12, Mode::Kcl2Shared, may_live.clone()),
+        (None, 600, Mode::Kcl2Shared, may_live.clone()),
+        (Some(secs(60)), 12, Mode::Kcl2Shared, may_live.clone()),
+        (Some(secs(60)), 60, Mode::Kcl2Shared, may_live),
+        (Some(secs(60)), 61, Mode::Own, dead),
+    ] {
+        let quiet = Facts { failover_time: failover, ..facts(watched_for(secs(watched), of_kcl(), &[])) };
+        let name = format!("{failover:?} and {watched} s");
+        let diagnosis = diagnose(&quiet);
+        assert_eq!((diagnosis.mode, found(&diagnosis)), (mode, findings), "{name}");
+        // One that took leases from us keeps our marks on them.
+        let marked = Facts { failover_time: failover, ..facts(watched_for(secs(watched), with_our_marks(), &[])) };
+        assert_eq!(diagnose(&marked).mode, mode, "{name}, with our marks");
+    }
+}
+
+#[test]
+fn a_host_is_not_called_silent_before_its_next_heartbeat_is_due() {
+    let life = |watched_ms: u64, live: &[&str]| {
+        let seen = watched_for(Duration::from_millis(watched_ms), of_shardmill(), live);
+        let diagnosis = diagnose(&facts(seen));
+        assert_eq!(diagnosis.mode, Mode::Own);
+        diagnosis.census.owners[0].pulse.word()
+    };
+    assert_eq!([life(1_000, &[]), life(3_000, &[])], ["unwatched"; 2]);
+    assert_eq!(life(1_000, &["a"]), "live");
+    assert_eq!([life(5_000, &[]), life(11_000, &[])], ["silent", "dead"]);
 }
 
 #[test]

@@ -35,6 +35,12 @@ fn shards_without_leases_and_leases_without_shards_are_told() {
         ),
         ("a closed shard without a row was read before", with_stream(table(both()), children()), Mode::Own, vec![]),
         (
+            "a shard whose hash keys an unfinished lease covers waits for that one",
+            with_stream(table(both()), vec![left.clone(), right.clone(), shard("s-2", &["s-9"], 0, 9)]),
+            Mode::Own,
+            vec![],
+        ),
+        (
             "a finished lease of a shard that is gone",
             with_stream(
                 table([both(), vec![ended(lease(&parent(), None))]].concat()),

@@ -11,7 +11,7 @@ fn sync_with_gone(
     is_bootstrapped: bool,
     limits: &PlanLimits,
 ) -> Plan {
-    let gone: BTreeSet<_> = gone.iter().map(|n| id(*n)).collect();
+    let gone = GoneShards { confirmed: gone.iter().map(|n| id(*n)).collect(), ..GoneShards::default() };
     let list = ShardList { shards, gone: &gone, before_start: None };
     plan(&FleetView { me: &worker("me"), leases, workers: &[], shards: Some(list), is_bootstrapped }, limits)
 }
@@ -19,7 +19,7 @@ fn sync_with_gone(
 /// With Kinesis' word on which shards were closed before the application began.
 fn sync_since(leases: &[ObservedLease], shards: &[Shard], before: &[u32], is_bootstrapped: bool) -> Plan {
     let before: BTreeSet<_> = before.iter().map(|n| id(*n)).collect();
-    let list = ShardList { shards, gone: &BTreeSet::new(), before_start: Some(&before) };
+    let list = ShardList { shards, gone: &GoneShards::default(), before_start: Some(&before) };
     plan(&FleetView { me: &worker("me"), leases, workers: &[], shards: Some(list), is_bootstrapped }, &LATEST)
 }
 
@@ -130,6 +130,31 @@ fn a_host_that_does_not_lead_creates_and_deletes_nothing() {
     let leases = [ended(&closed(1, &[]), &[2]), lease(&shard(2, &[1]), numeric("5"))];
     let plan = plan_of(&leases, &["other"], &LIMITS);
     assert_eq!((of_kind(&plan, "create"), of_kind(&plan, "delete")), (vec![], vec![]));
+}
+
+#[test]
+fn a_shard_that_a_step_removes_is_not_also_left_for_now_or_taken() {
+    let leases = [
+        lease(&shard(0, &[]), numeric("5")),
+        lease(&shard(1, &[0]), Checkpoint::TrimHorizon),
+        lease(&shard(2, &[]), numeric("5")),
+    ];
+    let plan = sync_with_gone(&leases, &[shard(0, &[])], &[1, 2], true, &LIMITS);
+    let steps: Vec<_> = plan.steps.iter().map(|step| (step.verb(), step.key().shard_id())).collect();
+    assert_eq!(steps, [("delete", id(1)), ("delete", id(2)), ("take", id(0))]);
+    assert_eq!(plan.held_back, []);
+}
+
+#[test]
+fn a_shard_that_may_be_gone_is_not_removed_before_the_next_listing() {
+    let leases = [lease(&shard(0, &[]), numeric("5"))];
+    let doubtful = GoneShards { doubtful: BTreeSet::from([id(0)]), ..GoneShards::default() };
+    let list = ShardList { shards: &[], gone: &doubtful, before_start: None };
+    let me = worker("me");
+    let view = FleetView { me: &me, leases: &leases, workers: &[], shards: Some(list), is_bootstrapped: true };
+    let plan = plan(&view, &LIMITS);
+    assert!(plan.steps.iter().all(|step| step.verb() != "delete"), "{plan:?}");
+    assert_eq!(plan.held_back, [(leases[0].lease.key.clone(), Reason::GoneAfterNextListing)]);
 }
 
 #[test]

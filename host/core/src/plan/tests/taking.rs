@@ -51,7 +51,7 @@ fn a_child_follows_its_parents_row_whatever_is_known_of_hash_keys() {
         let view = FleetView { me: &worker("me"), leases: rows, workers: &[], shards: None, is_bootstrapped };
         plan(&view, &LIMITS)
     };
-    assert_eq!(held_back(&planned(&rows, true), 2), Some(Reason::WaitsForParent { parent: id(1) }));
+    assert_eq!(held_back(&planned(&rows, true), 2), Some(Reason::WaitsForParents { parents: vec![id(1)] }));
     rows[0].lease.checkpoint = Checkpoint::ShardEnd;
     assert_eq!(taken(&planned(&rows, false)).len(), 1, "all parents have rows, so no other is still to come");
 }

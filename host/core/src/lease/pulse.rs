@@ -1,0 +1,163 @@
+//! Whether an owner lives: one rule, for hosts that judge each other and for people who ask.
+
+use std::fmt;
+use std::time::Duration;
+
+/// An owner that did not write for this part of its lease duration should have: a host's heart beats, and a KCL renews,
+/// three times in one, and a write is seen at the next look only.
+const LATE_AFTER: f64 = 0.45;
+
+/// What was seen of an owner, or of one of its leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watched {
+    /// How long it may be silent before others take its leases. [`Duration::MAX`] if nobody knows.
+    pub lease_duration: Duration,
+    /// How long ago it was last seen to write, or was first seen.
+    pub silent: Duration,
+    /// Whether it was ever seen to write, and not only seen.
+    pub has_written: bool,
+}
+
+/// What follows from that. Only [`Pulse::Expired`] allows anybody to treat the owner as dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pulse {
+    /// It was seen to write, not longer ago than it may take to write again.
+    Beats,
+    /// It was not watched for long enough to tell: it may write as seldom as that.
+    Unwatched {
+        /// When it counts as dead, if it does not write until then.
+        expires_in: Duration,
+    },
+    /// It should have written by now, and did not.
+    Silent {
+        /// For how long.
+        silent: Duration,
+        /// When it counts as dead, if it goes on so.
+        expires_in: Duration,
+    },
+    /// It did not write for longer than its lease duration.
+    Expired {
+        /// For how long, at least.
+        silent: Duration,
+    },
+}
+
+impl Pulse {
+    /// Judges by what was seen.
+    pub fn of(watched: &Watched) -> Self {
+        let Watched { lease_duration, silent, has_written } = *watched;
+        let expires_in = lease_duration.saturating_sub(silent);
+        if silent > lease_duration {
+            Self::Expired { silent }
+        } else if silent > lease_duration.mul_f64(LATE_AFTER) {
+            Self::Silent { silent, expires_in }
+        } else if has_written {
+            Self::Beats
+        } else {
+            Self::Unwatched { expires_in }
+        }
+    }
+
+    /// Whether the owner may live: nobody is dead who was not watched for longer than its lease duration.
+    pub fn may_live(self) -> bool {
+        !matches!(self, Self::Expired { .. })
+    }
+
+    /// Whether it should have written by now, and did not.
+    pub fn is_late(self) -> bool {
+        matches!(self, Self::Silent { .. } | Self::Expired { .. })
+    }
+
+    /// A word for programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Beats => "live",
+            Self::Unwatched { .. } => "unwatched",
+            Self::Silent { .. } => "silent",
+            Self::Expired { .. } => "dead",
+        }
+    }
+
+    /// The one that says more for the owner's life, of what two of its leases show.
+    #[must_use]
+    pub fn or_livelier(self, other: Self) -> Self {
+        let rank = |pulse: Self| match pulse {
+            Self::Beats => 0,
+            Self::Unwatched { .. } => 1,
+            Self::Silent { .. } => 2,
+            Self::Expired { .. } => 3,
+        };
+        if rank(other) < rank(self) { other } else { self }
+    }
+}
+
+impl fmt::Display for Pulse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Beats => f.write_str("alive"),
+            Self::Unwatched { .. } => f.write_str("not watched for long enough to tell whether it lives"),
+            Self::Silent { silent, .. } => write!(f, "silent for {}", Seconds(*silent)),
+            Self::Expired { silent } => write!(f, "dead: silent for {} or more", Seconds(*silent)),
+        }
+    }
+}
+
+/// Whole seconds, or milliseconds below one: what people read.
+pub(crate) struct Seconds(pub(crate) Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 < Duration::from_secs(1) {
+            write!(f, "{}ms", self.0.as_millis())
+        } else {
+            write!(f, "{}s", self.0.as_secs())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(9);
+
+    fn pulse(silent_ms: u64, has_written: bool) -> Pulse {
+        Pulse::of(&Watched { lease_duration: LEASE, silent: Duration::from_millis(silent_ms), has_written })
+    }
+
+    #[test]
+    fn silence_means_nothing_before_the_next_write_is_due_and_death_only_after_a_lease_duration() {
+        for (silent_ms, when_written, when_only_seen) in [
+            (0, "live", "unwatched"),
+            (4_050, "live", "unwatched"),
+            (4_051, "silent", "silent"),
+            (9_000, "silent", "silent"),
+            (9_001, "dead", "dead"),
+        ] {
+            assert_eq!(pulse(silent_ms, true).word(), when_written, "{silent_ms} ms after a write");
+            assert_eq!(pulse(silent_ms, false).word(), when_only_seen, "{silent_ms} ms after the first look");
+            assert_eq!(pulse(silent_ms, false).may_live(), silent_ms <= 9_000);
+        }
+        assert_eq!(pulse(5_000, true), Pulse::Silent { silent: secs(5), expires_in: secs(4) });
+    }
+
+    #[test]
+    fn nobody_dies_whose_lease_duration_is_not_known() {
+        let watched = Watched { lease_duration: Duration::MAX, silent: secs(100_000), has_written: false };
+        assert_eq!(Pulse::of(&watched).word(), "unwatched");
+    }
+
+    #[test]
+    fn an_owner_lives_as_long_as_one_of_its_leases_shows_it() {
+        let all = [pulse(0, true), pulse(1_000, false), pulse(5_000, true), pulse(10_000, true)];
+        for (at, livelier) in all.iter().enumerate() {
+            for other in &all[at..] {
+                assert_eq!((livelier.or_livelier(*other), other.or_livelier(*livelier)), (*livelier, *livelier));
+            }
+        }
+    }
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+}
