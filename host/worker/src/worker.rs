@@ -185,6 +185,12 @@ struct HeldLease {
 }
 
 impl Worker {
+    /// Whether [`Self::new`] would make a worker of these.
+    pub fn check(ports: &Ports, options: &WorkerOptions) -> Result<(), InvalidOptions> {
+        options.validate()?;
+        fan_out(ports, options, &StatusBoard::default()).map(|_| ())
+    }
+
     /// Checks the settings; touches nothing yet.
     pub fn new(ports: Ports, options: WorkerOptions, status: StatusBoard) -> Result<Self, InvalidOptions> {
         options.validate()?;
