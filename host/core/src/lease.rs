@@ -3,11 +3,13 @@
 mod checkpoint;
 mod conflict;
 mod expiry;
+mod heartbeat;
 mod kcl_leader;
 mod row;
 
 pub use checkpoint::Checkpoint;
 pub use conflict::{ConflictVerdict, LossReason, judge_conflict};
 pub use expiry::{LeaseObserver, Standing};
+pub use heartbeat::{Generation, Heartbeat, Hold};
 pub use kcl_leader::{kcl_leader, kcl_leader_order};
 pub use row::{Lease, LeaseCounter, LeaseToken, WorkerId};

@@ -45,6 +45,8 @@ struct Sighting {
 struct WorkerSighting {
     row: WorkerRow,
     moved_at: Moment,
+    /// Whether the row was there at the last look.
+    is_there: bool,
 }
 
 impl LeaseObserver {
@@ -81,7 +83,11 @@ impl LeaseObserver {
         self.leases = seen;
     }
 
-    /// Takes in the registered workers, read at `read_at`, and forgets those that are gone.
+    /// Takes in the registered workers, read at `read_at`.
+    ///
+    /// A row that is gone counts as one that stands still: it may have been removed by hand, or lost with a restored table,
+    /// while its worker lives on and goes by its last heartbeat. Only a worker on its way out removes its row itself, when
+    /// nothing of it runs any more.
     pub fn observe_workers(&mut self, workers: &[WorkerRow], read_at: Moment) {
         let mut seen = BTreeMap::new();
         for row in workers {
@@ -91,17 +97,24 @@ impl LeaseObserver {
                 }
                 Some(_) | None => read_at,
             };
-            seen.insert(row.worker.clone(), WorkerSighting { row: row.clone(), moved_at });
+            seen.insert(row.worker.clone(), WorkerSighting { row: row.clone(), moved_at, is_there: true });
         }
         self.left.retain(|_, until| *until >= read_at);
-        let gone = std::mem::replace(&mut self.workers, seen);
-        self.left.extend(gone.into_iter().map(|(id, last)| (id, read_at + last.row.lease_duration)));
+        for (id, last) in std::mem::replace(&mut self.workers, seen) {
+            let is_silent = read_at.since(last.moved_at) > last.row.lease_duration;
+            if is_silent || last.row.is_draining {
+                self.left.insert(id, read_at + last.row.lease_duration);
+            } else {
+                self.workers.insert(id, WorkerSighting { is_there: false, ..last });
+            }
+        }
     }
 
     /// Whether `worker` was registered and is no more, a short while ago: a lease that still names it is one that it
     /// could not give back, not one of a worker that never registers.
     pub fn has_left(&self, worker: &WorkerId, now: Moment) -> bool {
-        self.left.get(worker).is_some_and(|until| *until >= now)
+        let is_gone = self.workers.get(worker).is_some_and(|sighting| !sighting.is_there);
+        is_gone || self.left.get(worker).is_some_and(|until| *until >= now)
     }
 
     /// Judges `lease` at `now`. A lease never observed is held, if it has an owner.
@@ -135,7 +148,8 @@ impl LeaseObserver {
         self.leases.get(&lease.key).map_or(Duration::ZERO, |sighting| now.since(sighting.claimed_at))
     }
 
-    /// Registered workers in order of id, each with how long its heart has been silent.
+    /// Registered workers in order of id, each with how long its heart has been silent; those too whose rows vanished a
+    /// short while ago.
     pub fn workers(&self, now: Moment) -> impl Iterator<Item = (&WorkerRow, Duration)> {
         self.workers.values().map(move |worker| (&worker.row, now.since(worker.moved_at)))
     }

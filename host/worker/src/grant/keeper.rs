@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use shardmill_core::lease::{ConflictVerdict, LeaseToken, LossReason, judge_conflict};
+use shardmill_core::lease::{ConflictVerdict, Generation, Hold, LeaseToken, LossReason, judge_conflict};
 use shardmill_core::plan::Balance;
 use shardmill_core::ports::{
     CheckpointWrite, Clock, LeaseStore, PortFuture, Progress, ShardEndWrite, StoreError, WriteResult, Written,
@@ -61,6 +61,8 @@ pub(crate) struct Keeper {
     token: LeaseToken,
     /// When the last successful write was *sent*: from there the deadline counts, not from its answer.
     sent_at: Moment,
+    /// The heart's generation at that moment.
+    generation: Generation,
     /// When it was last looked whether there is something to write.
     ticked_at: Moment,
     heart: HeartWatch,
@@ -79,6 +81,8 @@ pub(crate) struct Taken {
     pub(crate) token: LeaseToken,
     /// When the take was sent.
     pub(crate) sent_at: Moment,
+    /// The heart's generation at that moment.
+    pub(crate) generation: Generation,
     /// What the row says of a trouble.
     pub(crate) stuck: Option<String>,
 }
@@ -134,10 +138,10 @@ impl Keeper {
         heart: HeartWatch,
         renews_rows: Arc<AtomicBool>,
     ) -> (Self, KeeperHandle, watch::Receiver<LeaseState>) {
-        let Taken { token, sent_at, stuck } = taken;
+        let Taken { token, sent_at, generation, stuck } = taken;
         let (command_sender, commands) = mpsc::channel(COMMANDS_MAX);
         let (progress_sender, progress) = watch::channel(Progress { stuck: stuck.clone(), ..Progress::default() });
-        let (state, state_receiver) = watch::channel(LeaseState::Held { until: sent_at + options.hold_for() });
+        let (state, state_receiver) = watch::channel(LeaseState::Held(Hold { until: sent_at + options.hold_for(), generation }));
         let settled_bytes = Arc::new(AtomicU64::new(0));
         let rate = Rate::new(Arc::clone(&settled_bytes), sent_at);
         let handle = KeeperHandle { commands: command_sender, progress: progress_sender, settled_bytes };
@@ -149,6 +153,7 @@ impl Keeper {
             options,
             token,
             sent_at,
+            generation,
             ticked_at,
             heart,
             renews_rows,
@@ -196,7 +201,9 @@ impl Keeper {
         // A heart that is late, because the coordinator table does not answer, is no reason to let go: the row can be
         // renewed by itself, as a KCL does it.
         let is_heart_late = self.remaining() < self.options.hold_for() / 2;
-        if self.renews_rows.load(Ordering::Relaxed) || has_news || is_heart_late {
+        // One that missed its deadline holds this lease again once a write proves that nobody took it.
+        let is_heart_behind = self.generation != self.heart.generation();
+        if self.renews_rows.load(Ordering::Relaxed) || has_news || is_heart_late || is_heart_behind {
             self.write(Write::Renew(&progress)).await?;
             self.rate.written();
             self.noted_stuck = progress.stuck;
@@ -211,7 +218,12 @@ impl Keeper {
         if SeededBug::NoHolderDeadline.is_on() {
             return self.options.hold_for();
         }
-        self.heart.extend(self.sent_at + self.options.hold_for()).since(self.clock.now())
+        self.heart.deadline(self.hold()).since(self.clock.now())
+    }
+
+    /// What the last applied write gives.
+    fn hold(&self) -> Hold {
+        Hold { until: self.sent_at + self.options.hold_for(), generation: self.generation }
     }
 
     /// Whether the lease is still held afterwards.
@@ -259,6 +271,7 @@ impl Keeper {
     /// condition, and both mean the same.
     async fn write(&mut self, write: Write<'_>) -> Result<(), LossReason> {
         let first_sent_at = self.clock.now();
+        let first_sent_in = self.heart.generation();
         let mut failures = 0_u32;
         loop {
             let remaining = self.remaining();
@@ -273,7 +286,8 @@ impl Keeper {
                 if SeededBug::DeadlineFromReply.is_on() {
                     self.sent_at = self.clock.now();
                 }
-                self.state.send_replace(LeaseState::Held { until: self.sent_at + self.options.hold_for() });
+                self.generation = first_sent_in;
+                self.state.send_replace(LeaseState::Held(self.hold()));
                 return Ok(());
             }
             failures += 1;
@@ -302,8 +316,7 @@ impl Keeper {
             Ok(Written::Conflict(row)) => self.verdict(row.as_deref()),
             Err(StoreError::Unknown { message }) => {
                 tracing::debug!(lease = %self.token.key, message, "lease write has no answer, reading the row");
-                let until = self.sent_at + self.options.hold_for();
-                self.state.send_replace(LeaseState::InDoubt { until });
+                self.state.send_replace(LeaseState::InDoubt(self.hold()));
                 self.settle_doubt().await
             }
             Err(

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use shardmill_core::lease::LossReason;
+use shardmill_core::lease::{Hold, LossReason};
 use shardmill_core::ports::Clock;
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::time::Moment;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -14,10 +13,10 @@ use crate::heart::HeartWatch;
 /// The keeper's word on the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeaseState {
-    /// Ours, by the row's own writes, until the deadline on our own clock; the host's heart may hold it longer.
-    Held { until: Moment },
+    /// Ours, as the row's own writes and the host's heart hold it.
+    Held(Hold),
     /// A write has no answer yet: no new records go out before it is settled (S11).
-    InDoubt { until: Moment },
+    InDoubt(Hold),
     /// Gone.
     Lost(LossReason),
 }
@@ -50,7 +49,7 @@ impl Gate {
                 return Err(Stopped::Draining);
             }
             self.check_held()?;
-            let is_settled = matches!(*self.state.borrow_and_update(), LeaseState::Held { .. });
+            let is_settled = matches!(*self.state.borrow_and_update(), LeaseState::Held(_));
             if is_settled || SeededBug::DeliversInDoubt.is_on() {
                 return Ok(());
             }
@@ -69,12 +68,12 @@ impl Gate {
         match &*self.state.borrow() {
             LeaseState::Lost(reason) => Err(Stopped::Lost(reason.clone())),
             // The host may have been paused between two renewals; then the keeper could not say so yet.
-            LeaseState::Held { until } | LeaseState::InDoubt { until }
-                if self.clock.now() >= self.heart.extend(*until) && !SeededBug::NoHolderDeadline.is_on() =>
+            LeaseState::Held(hold) | LeaseState::InDoubt(hold)
+                if self.clock.now() >= self.heart.deadline(*hold) && !SeededBug::NoHolderDeadline.is_on() =>
             {
                 Err(Stopped::Lost(LossReason::DeadlinePassed))
             }
-            LeaseState::Held { .. } | LeaseState::InDoubt { .. } => Ok(()),
+            LeaseState::Held(_) | LeaseState::InDoubt(_) => Ok(()),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use shardmill_core::lease::{ConflictVerdict, Lease, LeaseToken, WorkerId, judge_conflict};
+use shardmill_core::lease::{ConflictVerdict, Generation, Lease, LeaseToken, WorkerId, judge_conflict};
 use shardmill_core::plan::{Plan, Reason, Step};
 use shardmill_core::ports::{Deleted, InstanceContext, StoreError, Written};
 use shardmill_core::seeded_bug::SeededBug;
@@ -27,8 +27,16 @@ type Chosen = (Box<Lease>, Reason);
 struct TakeAnswer {
     seen: Box<Lease>,
     reason: Reason,
-    sent_at: Moment,
+    sent: Sent,
     token: Option<LeaseToken>,
+}
+
+/// When a take was sent: from there its deadline counts, and in the heart's generation of that moment, since the answer may
+/// come long after others took the lease again.
+#[derive(Clone, Copy)]
+struct Sent {
+    at: Moment,
+    generation: Generation,
 }
 
 impl Worker {
@@ -97,12 +105,14 @@ impl Worker {
     }
 
     async fn take_all(&mut self, takes: Vec<Chosen>) {
+        let Some(heart) = self.heart.clone() else { return };
         let takes = self.without_revived(takes).await;
         for wave in takes.chunks(WRITES_MAX) {
             let mut writes = JoinSet::new();
             for (seen, reason) in wave.iter().cloned() {
                 let (store, worker) = (Arc::clone(&self.ports.store), self.options.worker.clone());
-                let (sent_at, wall_ms) = (self.ports.clock.now(), self.ports.clock.wall_ms());
+                let sent = Sent { at: self.ports.clock.now(), generation: heart.generation() };
+                let wall_ms = self.ports.clock.wall_ms();
                 writes.spawn(self.ports.freezer.clone().guard(async move {
                     let token = match store.take(&seen, &worker, wall_ms).await {
                         Ok(Written::Applied(token)) => Some(token),
@@ -120,13 +130,13 @@ impl Worker {
                             None
                         }
                     };
-                    TakeAnswer { seen, reason, sent_at, token }
+                    TakeAnswer { seen, reason, sent, token }
                 }));
             }
             while let Some(answer) = writes.join_next().await {
                 match answer {
-                    Ok(TakeAnswer { seen, reason, sent_at, token: Some(token) }) => {
-                        self.start_grant(*seen, &reason, sent_at, token);
+                    Ok(TakeAnswer { seen, reason, sent, token: Some(token) }) => {
+                        self.start_grant(*seen, &reason, sent, token);
                     }
                     // Lost, or not known: then the row may be ours by name, which the next look shows.
                     Ok(TakeAnswer { token: None, .. }) | Err(_) => self.observed.look_soon(),
@@ -194,8 +204,8 @@ impl Worker {
         }
     }
 
-    fn start_grant(&mut self, lease: Lease, reason: &Reason, sent_at: Moment, token: LeaseToken) {
-        let Some(heart) = self.heart.as_ref().map(crate::heart::HeartWatch::renewed) else { return };
+    fn start_grant(&mut self, lease: Lease, reason: &Reason, sent: Sent, token: LeaseToken) {
+        let Some(heart) = self.heart.clone() else { return };
         tracing::info!(lease = %lease.key, %reason, checkpoint = %lease.checkpoint, epoch = %token.counter, "lease taken");
         ::metrics::counter!(metrics::TAKES, "plugin" => self.options.plugin.to_string()).increment(1);
         let shard = lease.key.shard_id();
@@ -219,7 +229,7 @@ impl Worker {
         let (keeper, handle, state) = Keeper::new(
             (Arc::clone(&ports.store), Arc::clone(&ports.clock)),
             self.options.leases,
-            Taken { token, sent_at, stuck: lease.stuck.clone() },
+            Taken { token, sent_at: sent.at, generation: sent.generation, stuck: lease.stuck.clone() },
             heart.clone(),
             Arc::clone(&self.renews_rows),
         );

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::look::refuse_multi_stream;
 use super::{PassError, Worker, WorkerError};
-use crate::heart::Heart;
+use crate::heart::{Heart, HeartPorts};
 
 /// What can be tried again, and what cannot.
 enum StartError {
@@ -175,8 +175,14 @@ impl Worker {
                 return Err(StoreError::Unknown { message });
             }
         }
-        let ports = (Arc::clone(&self.ports.coordinator), Arc::clone(&self.ports.clock), self.ports.rollout.clone());
-        let (heart, watch) = Heart::new(ports, self.options.leases, row, sent_at, self.is_draining.subscribe());
+        let ports = HeartPorts {
+            coordinator: Arc::clone(&self.ports.coordinator),
+            clock: Arc::clone(&self.ports.clock),
+            rollout: self.ports.rollout.clone(),
+        };
+        let renews_rows = Arc::clone(&self.renews_rows);
+        let (heart, watch) =
+            Heart::new(ports, self.options.leases, renews_rows, row, sent_at, self.is_draining.subscribe());
         self.heart = Some(watch);
         self.heart_task.spawn(self.ports.freezer.clone().guard(heart.run()));
         Ok(())
