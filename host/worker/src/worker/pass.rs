@@ -43,7 +43,11 @@ impl Worker {
                 decided = self.decide(&leases, sync.as_ref());
             }
             self.show(&leases, &decided);
-            let has_created = self.act(decided).await?;
+            let acted = self.act(decided).await;
+            if acted.is_err() {
+                self.sync_again();
+            }
+            let has_created = acted?;
             if sync.is_some() {
                 self.bootstrapped().await?;
             }
