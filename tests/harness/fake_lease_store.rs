@@ -145,6 +145,11 @@ impl FakeLeaseStore {
                 Err(StoreError::Refused { message: message() })
             }
             Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::AnswersAfter(time)) => {
+                let answer = act(&mut self.table());
+                tokio::time::sleep(time).await;
+                Ok(answer)
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use shardmill_core::lease::{ConflictVerdict, Generation, Lease, LeaseToken, WorkerId, judge_conflict};
 use shardmill_core::plan::{Plan, Reason, Step};
-use shardmill_core::ports::{Deleted, InstanceContext, StoreError, Written};
+use shardmill_core::ports::{Deleted, InstanceContext, Progress, StoreError, Written};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::time::Moment;
 use tokio::task::JoinSet;
@@ -42,13 +42,14 @@ struct Sent {
 impl Worker {
     /// Performs the steps; returns whether rows were created.
     pub(super) async fn act(&mut self, decided: Plan) -> Result<bool, PassError> {
-        let (mut creates, mut takes, mut claims) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut creates, mut takes, mut claims, mut releases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for step in decided.steps {
             match step {
                 Step::Create { lease, reason } => creates.push((lease, reason)),
                 Step::Delete { seen, reason } => self.delete(&seen, &reason).await?,
                 Step::Take { seen, reason } => takes.push((seen, reason)),
                 Step::Claim { seen, reason } => claims.push((seen, reason)),
+                Step::Release { seen, reason } => releases.push((seen, reason)),
                 Step::HandOver { key, reason } => {
                     if let Some(held) = self.held.get(&key).filter(|held| !held.drain.is_cancelled()) {
                         tracing::info!(lease = %key, %reason, "handing the lease over");
@@ -63,6 +64,7 @@ impl Worker {
             self.observed.look_soon();
         }
         self.create_all(creates).await?;
+        self.release_all(releases).await;
         self.take_all(takes).await;
         self.claim_all(claims).await;
         self.has_news |= has_created;
@@ -200,6 +202,33 @@ impl Worker {
                         self.observed.look_soon();
                     }
                 }
+            }
+        }
+    }
+
+    /// Gives back what is this worker's by name only. What cannot be given back now is in the next plan again.
+    async fn release_all(&mut self, releases: Vec<Chosen>) {
+        for wave in releases.chunks(WRITES_MAX) {
+            let mut writes = JoinSet::new();
+            for (seen, reason) in wave.iter().cloned() {
+                let (store, token) = (Arc::clone(&self.ports.store), seen.token(self.options.worker.clone()));
+                writes.spawn(self.ports.freezer.clone().guard(async move {
+                    // What the row says of a trouble stays.
+                    let progress = Progress { stuck: seen.stuck.clone(), ..Progress::default() };
+                    let released = store.release(&token, &progress).await;
+                    (seen, reason, released)
+                }));
+            }
+            while let Some(answer) = writes.join_next().await {
+                match answer {
+                    Ok((seen, reason, Ok(Written::Applied(_)))) => {
+                        tracing::info!(lease = %seen.key, %reason, "released a lease that was this worker's by name");
+                        self.has_news = true;
+                    }
+                    Ok((seen, _, Err(error))) => tracing::warn!(lease = %seen.key, %error, "release failed"),
+                    Ok((_, _, Ok(Written::Conflict(_)))) | Err(_) => {}
+                }
+                self.observed.look_soon();
             }
         }
     }

@@ -96,7 +96,7 @@ impl Worker {
         decided.steps.iter().any(|step| match step {
             Step::Take { seen, .. } => is_orphan(seen, &listed),
             Step::Create { reason, .. } => matches!(reason, Reason::RowMissing | Reason::LineageTrimmed),
-            Step::Delete { .. } | Step::Claim { .. } | Step::HandOver { .. } => false,
+            Step::Delete { .. } | Step::Claim { .. } | Step::Release { .. } | Step::HandOver { .. } => false,
         })
     }
 
