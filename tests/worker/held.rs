@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use harness::fake_coordinator::CoordinatorOp;
-use harness::fake_lease_store::StoreOp;
+use harness::fake_lease_store::{AppliedWrite, StoreOp};
 use harness::faults::Fault;
 use harness::fleet::{TestFleet, TestHost, until};
 use harness::native::NativePlugin;
@@ -130,4 +130,82 @@ async fn silent_workers_that_cannot_be_removed_keep_the_leader_from_nothing() {
     fleet.store.delete_row(&shardmill_core::stream::LeaseKey::of_shard(&shard));
     until("the row is made again", || fleet.row(&shard).is_some()).await;
     assert_eq!(a.status.snapshot().pass_error, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_cannot_beat_but_renews_its_rows_is_no_kcl_and_nobody_else_renews_rows() {
+    let fleet = TestFleet::new(4);
+    let a = fleet.start("a", NativePlugin::echo(1));
+    until("a leads", || a.status.snapshot().leader.as_deref() == Some("a")).await;
+    let (b, tables) = fleet.start_apart("b", NativePlugin::echo(1));
+    until("they share", || (processing(&a), processing(&b)) == (2, 2)).await;
+    let beats = |op| matches!(op, CoordinatorOp::Heartbeat | CoordinatorOp::Register);
+    tables.coordinator.faults.draw_from(move |op| beats(op).then_some(Fault::Refuse));
+    tokio::time::sleep(fleet.options.leases.duration * 20).await;
+    assert_eq!((count(&fleet, "a"), count(&fleet, "b")), (2, 2), "rows that move are not robbed");
+    let renewed_by = |id: &str| {
+        let is_its = |write: &&AppliedWrite| write.row.owner == WorkerId::new(id) && write.op == StoreOp::Renew;
+        fleet.store.history().iter().filter(is_its).count()
+    };
+    assert_eq!((renewed_by("a"), renewed_by("b") > 10), (0, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kcl_that_was_found_out_is_forgotten_once_its_leases_stand_still_for_long() {
+    let fleet = TestFleet::new(2);
+    let host = fleet.start("a", NativePlugin::echo(1));
+    until("held", || processing(&host) == 2).await;
+    for _ in 0..10 {
+        let mut row = fleet.store.rows().remove(0);
+        row.owner = WorkerId::new("kcl");
+        row.counter = row.counter.next();
+        fleet.store.put_row(row);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    let renewals = fleet.store.calls(StoreOp::Renew);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(fleet.store.calls(StoreOp::Renew) > renewals, "a KCL knows no heartbeats");
+    tokio::time::sleep(Duration::from_mins(6)).await;
+    let renewals = fleet.store.calls(StoreOp::Renew);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(fleet.store.calls(StoreOp::Renew), renewals, "and there is none any more");
+    assert_eq!(processing(&host), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_call_that_hangs_is_cut_off_whichever_it_is_and_work_goes_on() {
+    let coordinator_ops = [
+        CoordinatorOp::Fleet,
+        CoordinatorOp::Worker,
+        CoordinatorOp::Heartbeat,
+        CoordinatorOp::WriteLeader,
+        CoordinatorOp::Announce,
+    ];
+    let store_ops =
+        [StoreOp::List, StoreOp::Create, StoreOp::Take, StoreOp::Claim, StoreOp::Checkpoint, StoreOp::Release];
+    let fleet = TestFleet::new(4);
+    let a = fleet.start("a", NativePlugin::echo(1));
+    until("held", || processing(&a) == 4).await;
+    coordinator_ops.into_iter().for_each(|op| fleet.coordinator.faults.queue(op, Fault::Hang));
+    store_ops.into_iter().for_each(|op| fleet.store.faults.queue(op, Fault::Hang));
+    let deleted = fleet.stream.shards()[0].id.clone();
+    fleet.store.delete_row(&shardmill_core::stream::LeaseKey::of_shard(&deleted));
+    let b = fleet.start("b", NativePlugin::echo(1));
+    let started_at = tokio::time::Instant::now();
+    until("they share", || (processing(&a), processing(&b)) == (2, 2)).await;
+    fleet.put(0..40);
+    until("all out", || fleet.is_all_checkpointed()).await;
+    assert!(started_at.elapsed() < Duration::from_mins(4), "{:?}", started_at.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_heartbeat_that_hangs_costs_no_lease() {
+    let fleet = TestFleet::new(2);
+    let host = fleet.start("a", NativePlugin::echo(1));
+    until("held", || processing(&host) == 2).await;
+    let taken = fleet.store.calls(StoreOp::Take);
+    fleet.store.faults.draw_from(|op| (op == StoreOp::Renew).then_some(Fault::Refuse));
+    fleet.coordinator.faults.queue(CoordinatorOp::Heartbeat, Fault::Hang);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!((processing(&host), fleet.store.calls(StoreOp::Take)), (2, taken));
 }

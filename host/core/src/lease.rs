@@ -6,6 +6,7 @@ mod expiry;
 mod heartbeat;
 mod kcl_leader;
 mod row;
+mod table_deadlines;
 
 pub use checkpoint::Checkpoint;
 pub use conflict::{ConflictVerdict, LossReason, judge_conflict};
@@ -13,3 +14,4 @@ pub use expiry::{LeaseObserver, Standing};
 pub use heartbeat::{Generation, Heartbeat, Hold};
 pub use kcl_leader::{kcl_leader, kcl_leader_order};
 pub use row::{Lease, LeaseCounter, LeaseToken, WorkerId};
+pub use table_deadlines::TableDeadlines;

@@ -3,6 +3,7 @@
 mod balance;
 mod cleanup;
 mod fleet;
+mod kcl_watch;
 mod missing_row;
 mod observe;
 mod planner;
@@ -12,6 +13,7 @@ mod step;
 mod take;
 
 pub use fleet::{Balance, FleetView, ObservedLease, ObservedWorker, PlanLimits, ShardList};
+pub use kcl_watch::KclWatch;
 pub use missing_row::NoRow;
 pub use observe::{CLAIM_PATIENCE_LEASES, OVERDUE_LEASES, Outlook, alive_workers, observed_workers};
 pub use planner::plan;

@@ -99,29 +99,23 @@ impl Heart {
             self.row.versions = self.ports.rollout.tell(|rollout| rollout.rows());
             self.row.beat += 1;
             let sent_at = self.ports.clock.now();
-            // A request that outlives the lease is as good as lost.
-            let beat = tokio::time::timeout(self.options.duration, self.ports.coordinator.heartbeat(&self.row));
-            match beat.await {
-                Ok(Ok(Raced::Applied)) => {
+            match self.ports.coordinator.heartbeat(&self.row).await {
+                Ok(Raced::Applied) => {
                     self.beaten(sent_at);
                     failures = 0;
                     wait = (sent_at + self.options.renew_every).since(self.ports.clock.now());
                 }
                 // Not ours any more; or an earlier try of ours was applied late and its beat is higher, which the next
                 // try settles.
-                Ok(Ok(Raced::Lost)) => {
+                Ok(Raced::Lost) => {
                     if self.is_replaced().await {
                         return Replaced;
                     }
                     wait = RETRY_BASE;
                 }
-                Ok(Err(error)) => {
+                Err(error) => {
                     failures += 1;
                     tracing::warn!(worker = %self.row.worker, %error, failures, "heartbeat failed, trying again");
-                    wait = self.retry_wait(failures);
-                }
-                Err(_) => {
-                    failures += 1;
                     wait = self.retry_wait(failures);
                 }
             }

@@ -22,6 +22,7 @@ mod retrieval;
 mod rollout;
 mod shared_read;
 mod status;
+mod timed;
 mod worker;
 
 pub use budget::{ByteBudget, Reservation};

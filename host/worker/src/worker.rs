@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use shardmill_core::fleet::{ApplicationStart, Incarnation, StreamIdentity};
+use shardmill_core::lease::TableDeadlines;
+use shardmill_core::plan::KclWatch;
 use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, ReadError, Sink, StoreError, StreamReader,
     Subscriptions,
@@ -28,6 +30,7 @@ use crate::options::{InvalidOptions, WorkerOptions};
 use crate::pipeline::PipelineEnd;
 use crate::rollout::SharedRollout;
 use crate::status::StatusBoard;
+use crate::timed::{TimedCoordinator, TimedStore};
 
 mod act;
 mod lead;
@@ -164,6 +167,7 @@ pub struct Worker {
     heart: Option<HeartWatch>,
     heart_task: JoinSet<Replaced>,
     is_draining: watch::Sender<bool>,
+    kcl: KclWatch,
     /// Whether each row is renewed, as a KCL that shares the table needs it.
     renews_rows: Arc<AtomicBool>,
     /// Something was changed that others should look at soon.
@@ -199,7 +203,14 @@ impl Worker {
         let (consumer_keeper, fan_out) = fan_out(&ports, &options, &status)?.unzip();
         // Nothing is done before the table's own is known.
         let start = ApplicationStart { position: options.initial_position, looked_at_ms: 0, found_leases: true };
-        let renews_rows = Arc::new(AtomicBool::new(options.leases.shared_with_kcl));
+        let shared_with_kcl = options.leases.shared_with_kcl;
+        let renews_rows = Arc::new(AtomicBool::new(shared_with_kcl));
+        let deadlines = TableDeadlines::of(options.leases.duration);
+        let ports = Ports {
+            store: Arc::new(TimedStore::new(ports.store, deadlines)),
+            coordinator: Arc::new(TimedCoordinator::new(ports.coordinator, deadlines)),
+            ..ports
+        };
         Ok(Self {
             ports,
             options: Arc::new(options),
@@ -217,6 +228,7 @@ impl Worker {
             heart: None,
             heart_task: JoinSet::new(),
             is_draining: watch::channel(false).0,
+            kcl: KclWatch::new(shared_with_kcl),
             renews_rows,
             has_news: false,
             doubts: Arc::new(Notify::new()),

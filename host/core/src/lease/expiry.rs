@@ -143,6 +143,14 @@ impl LeaseObserver {
         sighting.is_some_and(|sighting| sighting.has_moved && now.since(sighting.moved_at) <= duration)
     }
 
+    /// Whether the counter of a lease of `worker` was seen to move within `duration`: it writes to its rows, whatever its
+    /// heart does.
+    pub fn moves_rows(&self, worker: &WorkerId, now: Moment, duration: Duration) -> bool {
+        self.leases.values().any(|sighting| {
+            sighting.owner.as_ref() == Some(worker) && sighting.has_moved && now.since(sighting.moved_at) <= duration
+        })
+    }
+
     /// How long `lease` has been claimed by the same worker, as far as this host saw.
     pub fn claimed_for(&self, lease: &Lease, now: Moment) -> Duration {
         self.leases.get(&lease.key).map_or(Duration::ZERO, |sighting| now.since(sighting.claimed_at))

@@ -223,12 +223,17 @@ impl Worker {
         self.duties.listed_at = None;
     }
 
-    /// Removes the rows of workers that are long silent. One that stays costs others a line in each look, so that a removal
+    /// Removes the rows of workers that are long silent, but for those that renew their leases row by row, since they cannot
+    /// write heartbeats: they would be taken for a KCL's. One that stays costs others a line in each look, so that a removal
     /// that fails is left to the next listing.
     async fn reap_workers(&self) {
         let now = self.ports.clock.now();
-        for (row, silent) in self.observed.observer.workers(now) {
-            if silent <= row.lease_duration * REAP_AFTER_LEASES || row.worker == self.options.worker {
+        let observer = &self.observed.observer;
+        for (row, silent) in observer.workers(now) {
+            let is_silent = silent > row.lease_duration * REAP_AFTER_LEASES;
+            let is_at_work = row.worker == self.options.worker
+                || observer.moves_rows(&row.worker, now, row.lease_duration * REAP_AFTER_LEASES);
+            if !is_silent || is_at_work {
                 continue;
             }
             match self.ports.coordinator.remove_worker(row).await {
