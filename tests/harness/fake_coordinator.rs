@@ -112,7 +112,9 @@ impl FakeCoordinator {
                 act(&mut self.table());
                 Err(StoreError::Unknown { message: message() })
             }
-            Some(Fault::UnknownNotApplied | Fault::ExpiredIterator | Fault::AnswersAfter(_)) => Err(StoreError::Unknown { message: message() }),
+            Some(Fault::UnknownNotApplied | Fault::ExpiredIterator | Fault::AnswersAfter(_)) => {
+                Err(StoreError::Unknown { message: message() })
+            }
             Some(Fault::Refuse | Fault::KeyUnusable | Fault::NotFound) => {
                 Err(StoreError::Refused { message: message() })
             }

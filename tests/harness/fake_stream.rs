@@ -237,10 +237,7 @@ impl FakeStream {
             Some(Fault::NotFound) => Err(ReadError::NotFound { message }),
             Some(Fault::ExpiredIterator) if op == ReadOp::Fetch => Err(ReadError::ExpiredIterator),
             Some(
-                Fault::ExpiredIterator
-                | Fault::UnknownApplied
-                | Fault::UnknownNotApplied
-                | Fault::AnswersAfter(_),
+                Fault::ExpiredIterator | Fault::UnknownApplied | Fault::UnknownNotApplied | Fault::AnswersAfter(_),
             ) => Err(ReadError::Unavailable { message }),
             Some(Fault::Hang) => std::future::pending().await,
         }

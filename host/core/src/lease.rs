@@ -7,6 +7,7 @@ mod heartbeat;
 mod kcl_leader;
 mod row;
 mod table_deadlines;
+mod write_trouble;
 
 pub use checkpoint::Checkpoint;
 pub use conflict::{ConflictVerdict, LossReason, judge_conflict};
@@ -15,3 +16,4 @@ pub use heartbeat::{Generation, Heartbeat, Hold};
 pub use kcl_leader::{kcl_leader, kcl_leader_order};
 pub use row::{Lease, LeaseCounter, LeaseToken, WorkerId};
 pub use table_deadlines::TableDeadlines;
+pub use write_trouble::{WriteTrouble, can_others_write};

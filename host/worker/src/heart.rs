@@ -34,7 +34,7 @@ pub(crate) struct Heart {
     renews_rows: Arc<AtomicBool>,
     row: WorkerRow,
     heartbeat: watch::Sender<Heartbeat>,
-    is_draining: watch::Receiver<bool>,
+    to_tell: ToTell,
 }
 
 /// What a heart needs of the world.
@@ -42,6 +42,13 @@ pub(crate) struct HeartPorts {
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rollout: SharedRollout,
+}
+
+/// What others are told with each heartbeat.
+pub(crate) struct ToTell {
+    pub(crate) is_draining: watch::Receiver<bool>,
+    /// Why a lease's row cannot be written, if one cannot.
+    pub(crate) cannot_write: watch::Receiver<Option<String>>,
 }
 
 /// Another process registered under this worker's id.
@@ -76,12 +83,12 @@ impl Heart {
         renews_rows: Arc<AtomicBool>,
         row: WorkerRow,
         sent_at: Moment,
-        is_draining: watch::Receiver<bool>,
+        to_tell: ToTell,
     ) -> (Self, HeartWatch) {
         let is_holding = !renews_rows.load(Ordering::Relaxed);
         let until = if is_holding { sent_at + options.hold_for() } else { Moment::default() };
         let (heartbeat, receiver) = watch::channel(Heartbeat::new(until));
-        let heart = Self { ports, options, renews_rows, row, heartbeat, is_draining };
+        let heart = Self { ports, options, renews_rows, row, heartbeat, to_tell };
         (heart, HeartWatch { heartbeat: receiver })
     }
 
@@ -93,9 +100,10 @@ impl Heart {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 // Said at once, so that others take over the share of a host on its way out.
-                Ok(()) = self.is_draining.changed() => {}
+                Ok(()) = self.to_tell.is_draining.changed() => {}
             }
-            self.row.is_draining = *self.is_draining.borrow_and_update();
+            self.row.is_draining = *self.to_tell.is_draining.borrow_and_update();
+            self.row.cannot_write.clone_from(&self.to_tell.cannot_write.borrow());
             self.row.versions = self.ports.rollout.tell(|rollout| rollout.rows());
             self.row.beat += 1;
             let sent_at = self.ports.clock.now();

@@ -9,8 +9,8 @@ use shardmill_core::fleet::{FleetRows, LeaderRow, StreamRow, WorkerRow};
 use shardmill_core::lease::{Lease, LeaseToken, TableDeadlines, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{
-    CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, Raced,
-    SavedState, ShardEndWrite, StoreError, WriteResult,
+    CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress,
+    Raced, SavedState, ShardEndWrite, StoreError, WriteResult,
 };
 use shardmill_core::rollout::Quarantined;
 use shardmill_core::stream::LeaseKey;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use shardmill_core::fleet::{ApplicationStart, Incarnation, StreamIdentity};
 use shardmill_core::lease::TableDeadlines;
-use shardmill_core::plan::KclWatch;
+use shardmill_core::plan::{KclWatch, OVERDUE_LEASES};
 use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, ReadError, Sink, StoreError, StreamReader,
     Subscriptions,
@@ -39,10 +39,12 @@ mod look;
 mod pass;
 mod start;
 mod versions;
+mod writes;
 
 use lead::Duties;
 use look::Observed;
 use versions::FleetVersions;
+use writes::Writes;
 
 /// What a worker needs of the world.
 #[derive(Clone)]
@@ -117,6 +119,14 @@ pub enum WorkerError {
         /// One such key.
         key: LeaseKey,
     },
+    /// Lease rows cannot be written on this host, and others may fare better.
+    #[error("the leases of application {application} are left to other hosts: {reason}")]
+    CannotWrite {
+        /// The application.
+        application: String,
+        /// What the table said.
+        reason: String,
+    },
     /// Another process runs under this worker's id.
     #[error("another process registered as worker {worker}: give each host its own worker-id, this one stops")]
     Replaced {
@@ -167,6 +177,9 @@ pub struct Worker {
     heart: Option<HeartWatch>,
     heart_task: JoinSet<Replaced>,
     is_draining: watch::Sender<bool>,
+    /// Why a lease's row cannot be written, if one cannot.
+    cannot_write: watch::Sender<Option<String>>,
+    writes: Writes,
     kcl: KclWatch,
     /// Whether each row is renewed, as a KCL that shares the table needs it.
     renews_rows: Arc<AtomicBool>,
@@ -185,6 +198,8 @@ pub struct Worker {
 struct HeldLease {
     /// Asks its pipeline to drain.
     drain: CancellationToken,
+    /// Tells its keeper and its pipeline to give it up, and why.
+    give_up: watch::Sender<Option<String>>,
     keeper: KeeperHandle,
 }
 
@@ -198,6 +213,17 @@ impl Worker {
     /// Checks the settings; touches nothing yet.
     pub fn new(ports: Ports, options: WorkerOptions, status: StatusBoard) -> Result<Self, InvalidOptions> {
         options.validate()?;
+        let deadlines = TableDeadlines::of(options.leases.duration);
+        let ports = Ports {
+            store: Arc::new(TimedStore::new(ports.store, deadlines)),
+            coordinator: Arc::new(TimedCoordinator::new(ports.coordinator, deadlines)),
+            ..ports
+        };
+        Self::assemble(ports, options, status)
+    }
+
+    /// A new run of a worker with these ports, whose calls have their deadlines.
+    fn assemble(ports: Ports, options: WorkerOptions, status: StatusBoard) -> Result<Self, InvalidOptions> {
         let digest = ports.versions.borrow().digest().as_str().to_owned();
         status.update(|status| status.plugin_digest = Some(digest));
         let (consumer_keeper, fan_out) = fan_out(&ports, &options, &status)?.unzip();
@@ -205,12 +231,6 @@ impl Worker {
         let start = ApplicationStart { position: options.initial_position, looked_at_ms: 0, found_leases: true };
         let shared_with_kcl = options.leases.shared_with_kcl;
         let renews_rows = Arc::new(AtomicBool::new(shared_with_kcl));
-        let deadlines = TableDeadlines::of(options.leases.duration);
-        let ports = Ports {
-            store: Arc::new(TimedStore::new(ports.store, deadlines)),
-            coordinator: Arc::new(TimedCoordinator::new(ports.coordinator, deadlines)),
-            ..ports
-        };
         Ok(Self {
             ports,
             options: Arc::new(options),
@@ -228,6 +248,8 @@ impl Worker {
             heart: None,
             heart_task: JoinSet::new(),
             is_draining: watch::channel(false).0,
+            cannot_write: watch::channel(None).0,
+            writes: Writes::default(),
             kcl: KclWatch::new(shared_with_kcl),
             renews_rows,
             has_news: false,
@@ -241,22 +263,44 @@ impl Worker {
 
     /// Runs until `stop`; then drains every pipeline, checkpoints and releases, for at most `drain_limit`.
     ///
-    /// Dropping the future stops everything at once, as a crash would.
-    pub async fn run(mut self, stop: CancellationToken, drain_limit: Duration) -> Result<(), WorkerError> {
-        let served = match self.start(&stop).await {
-            Ok(true) => self.serve(&stop).await,
+    /// While lease rows cannot be written on this host, it is no part of the fleet. Dropping the future stops everything at
+    /// once, as a crash would.
+    pub async fn run(self, stop: CancellationToken, drain_limit: Duration) -> Result<(), WorkerError> {
+        let (ports, options, status) = (self.ports.clone(), WorkerOptions::clone(&self.options), self.status.clone());
+        let mut worker = self;
+        loop {
+            match worker.run_once(&stop, drain_limit).await {
+                Err(error @ WorkerError::CannotWrite { .. }) => {
+                    tracing::error!(%error, "leaving the fleet until lease rows can be written again");
+                    worker = Self::assemble(ports.clone(), options.clone(), status.clone())?;
+                }
+                ended => return ended,
+            }
+        }
+    }
+
+    async fn run_once(mut self, stop: &CancellationToken, drain_limit: Duration) -> Result<(), WorkerError> {
+        let served = match self.start(stop).await {
+            Ok(true) => self.serve(stop).await,
             Ok(false) => Ok(()),
             Err(error) => Err(error),
         };
-        // Whoever took this worker's name owns its leases too: nothing is left to drain.
-        if !matches!(served, Err(WorkerError::Replaced { .. })) {
-            self.leave(drain_limit).await;
+        match served {
+            // Whoever took this worker's name owns its leases too: nothing is left to drain.
+            Err(WorkerError::Replaced { .. }) => {}
+            // Others wait for what cannot be released: no longer than for what a crash leaves behind.
+            Err(WorkerError::CannotWrite { .. }) => {
+                let limit = drain_limit.min(self.options.leases.duration);
+                self.leave(limit).await;
+            }
+            Ok(()) | Err(_) => self.leave(drain_limit).await,
         }
         served
     }
 
     async fn serve(&mut self, stop: &CancellationToken) -> Result<(), WorkerError> {
         let mut next_pass = Instant::now();
+        let mut next_check = next_pass;
         let mut failures = 0;
         let doubts = Arc::clone(&self.doubts);
         loop {
@@ -271,6 +315,10 @@ impl Worker {
                     next_pass = Instant::now();
                 }
                 () = doubts.notified() => self.check_stream().await?,
+                () = tokio::time::sleep_until(next_check) => {
+                    self.judge_writes().await?;
+                    next_check = Instant::now() + self.check_writes_every();
+                }
                 () = tokio::time::sleep_until(next_pass) => {
                     let wait = match self.pass(stop).await {
                         Ok(wait) => {
@@ -316,15 +364,22 @@ impl Worker {
                 tracing::warn!(lease = %key, %reason, "lease lost");
                 ::metrics::counter!(metrics::LOSSES, "plugin" => plugin).increment(1);
             }
-            PipelineEnd::GaveUp(reason) => {
-                /// Others get this many lease durations to try before this host tries again.
-                const LEAVE_TO_OTHERS_LEASES: u32 = 3;
-                tracing::warn!(lease = %key, reason, "lease given up");
-                ::metrics::counter!(metrics::GIVEN_UP, "plugin" => plugin).increment(1);
-                let until = self.ports.clock.now() + self.options.leases.duration * LEAVE_TO_OTHERS_LEASES;
-                self.avoided.insert(key, until);
+            PipelineEnd::GaveUp(reason) => self.leave_to_others(key, &reason),
+            PipelineEnd::Unreleased(reason) => {
+                self.leave_to_others(key.clone(), &reason);
+                self.writes.note_unreleased(key, reason);
             }
         }
+    }
+
+    fn leave_to_others(&mut self, key: LeaseKey, reason: &str) {
+        /// Others get this many lease durations to try before this host tries again: longer than those that have their
+        /// share wait until they take it all the same.
+        const LEAVE_TO_OTHERS_LEASES: u32 = OVERDUE_LEASES + 1;
+        tracing::warn!(lease = %key, reason, "lease given up");
+        ::metrics::counter!(metrics::GIVEN_UP, "plugin" => self.options.plugin.to_string()).increment(1);
+        let until = self.ports.clock.now() + self.options.leases.duration * LEAVE_TO_OTHERS_LEASES;
+        self.avoided.insert(key, until);
     }
 
     fn count_leases(&self) {

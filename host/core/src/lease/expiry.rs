@@ -85,8 +85,8 @@ impl LeaseObserver {
 
     /// Takes in the registered workers, read at `read_at`.
     ///
-    /// A row that is gone counts as one that stands still: it may have been removed by hand, or lost with a restored table,
-    /// while its worker lives on and goes by its last heartbeat. Only a worker on its way out removes its row itself, when
+    /// To its leases, a row that is gone is one that stands still: it may have been removed by hand, or lost with a restored
+    /// table, while its worker lives on and goes by its last heartbeat. A worker on its way out removes its row itself, when
     /// nothing of it runs any more.
     pub fn observe_workers(&mut self, workers: &[WorkerRow], read_at: Moment) {
         let mut seen = BTreeMap::new();
@@ -156,10 +156,10 @@ impl LeaseObserver {
         self.leases.get(&lease.key).map_or(Duration::ZERO, |sighting| now.since(sighting.claimed_at))
     }
 
-    /// Registered workers in order of id, each with how long its heart has been silent; those too whose rows vanished a
-    /// short while ago.
+    /// Registered workers in order of id, each with how long its heart has been silent.
     pub fn workers(&self, now: Moment) -> impl Iterator<Item = (&WorkerRow, Duration)> {
-        self.workers.values().map(move |worker| (&worker.row, now.since(worker.moved_at)))
+        let there = self.workers.values().filter(|worker| worker.is_there);
+        there.map(move |worker| (&worker.row, now.since(worker.moved_at)))
     }
 
     /// Whether `row`, read just now, shows that the worker's heart moved since it was observed.

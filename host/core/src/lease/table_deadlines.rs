@@ -20,11 +20,7 @@ impl TableDeadlines {
 
     /// For leases of this duration. Four attempts, or two calls, end before a holder has to let go.
     pub fn of(lease_duration: Duration) -> Self {
-        Self {
-            attempt: Self::ATTEMPT_MAX.min(lease_duration / 5),
-            call: lease_duration / 3,
-            listing: lease_duration,
-        }
+        Self { attempt: Self::ATTEMPT_MAX.min(lease_duration / 5), call: lease_duration / 3, listing: lease_duration }
     }
 }
 

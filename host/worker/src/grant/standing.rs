@@ -38,6 +38,8 @@ pub(crate) struct Gate {
     pub(crate) state: watch::Receiver<LeaseState>,
     pub(crate) heart: HeartWatch,
     pub(crate) drain: CancellationToken,
+    /// Set once the lease is to be given up, with the reason.
+    pub(crate) give_up: watch::Receiver<Option<String>>,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
@@ -56,11 +58,12 @@ impl Gate {
             tokio::select! {
                 changed = self.state.changed() => if changed.is_err() { return Err(keeper_gone()) },
                 () = self.drain.cancelled() => {}
+                Ok(()) = self.give_up.changed() => {}
             }
         }
     }
 
-    /// Fails if the lease is gone or its deadline has passed; says nothing about draining.
+    /// Fails if the lease is gone, is to be given up, or its deadline has passed; says nothing about draining.
     pub(crate) fn check_held(&self) -> Result<(), Stopped> {
         if SeededBug::DeliversAfterLoss.is_on() {
             return Ok(());
@@ -73,29 +76,48 @@ impl Gate {
             {
                 Err(Stopped::Lost(LossReason::DeadlinePassed))
             }
-            LeaseState::Held(_) | LeaseState::InDoubt(_) => Ok(()),
+            LeaseState::Held(_) | LeaseState::InDoubt(_) => match &*self.give_up.borrow() {
+                Some(reason) => Err(Stopped::Stuck(reason.clone())),
+                None => Ok(()),
+            },
         }
     }
 
     /// Returns when the lease is lost; never otherwise.
     pub(crate) async fn lost(&mut self) -> Stopped {
-        loop {
-            if let LeaseState::Lost(reason) = &*self.state.borrow_and_update() {
-                return Stopped::Lost(reason.clone());
-            }
-            if self.state.changed().await.is_err() {
-                return keeper_gone();
-            }
-        }
+        lost(&mut self.state).await
     }
 
-    /// Returns when the pipeline is asked to drain or its lease is lost.
+    /// Returns when the pipeline is asked to drain, or its lease is lost or to be given up.
     pub(crate) async fn stopped(&mut self) -> Stopped {
-        let drain = self.drain.clone();
+        let Self { state, drain, give_up, .. } = self;
         tokio::select! {
             biased;
-            lost = self.lost() => lost,
+            lost = lost(state) => lost,
+            given_up = given_up(give_up) => given_up,
             () = drain.cancelled() => Stopped::Draining,
+        }
+    }
+}
+
+async fn lost(state: &mut watch::Receiver<LeaseState>) -> Stopped {
+    loop {
+        if let LeaseState::Lost(reason) = &*state.borrow_and_update() {
+            return Stopped::Lost(reason.clone());
+        }
+        if state.changed().await.is_err() {
+            return keeper_gone();
+        }
+    }
+}
+
+async fn given_up(give_up: &mut watch::Receiver<Option<String>>) -> Stopped {
+    loop {
+        if let Some(reason) = &*give_up.borrow_and_update() {
+            return Stopped::Stuck(reason.clone());
+        }
+        if give_up.changed().await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -8,11 +8,12 @@ use shardmill_core::plan::{Plan, Reason, Step};
 use shardmill_core::ports::{Deleted, InstanceContext, Progress, StoreError, Written};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::time::Moment;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{HeldLease, PassError, Worker};
-use crate::grant::{Gate, Grant, Keeper, Taken};
+use crate::grant::{Gate, Grant, Keeper, Overseer, Taken, Troubles};
 use crate::metrics;
 use crate::pipeline::{Consumer, ConsumerPorts};
 use crate::status::ShardStatus;
@@ -28,7 +29,8 @@ struct TakeAnswer {
     seen: Box<Lease>,
     reason: Reason,
     sent: Sent,
-    token: Option<LeaseToken>,
+    /// `None` if somebody else was faster.
+    token: Result<Option<LeaseToken>, StoreError>,
 }
 
 /// When a take was sent: from there its deadline counts, and in the heart's generation of that moment, since the answer may
@@ -127,21 +129,25 @@ impl Worker {
                             let verdict = judge_conflict(&asked, row.as_deref());
                             (is_ours && verdict == ConflictVerdict::AppliedEarlier).then(|| asked.advanced())
                         }
-                        Err(error) => {
-                            tracing::warn!(lease = %seen.key, %error, "take failed");
-                            None
-                        }
+                        Err(error) => return TakeAnswer { seen, reason, sent, token: Err(error) },
                     };
-                    TakeAnswer { seen, reason, sent, token }
+                    TakeAnswer { seen, reason, sent, token: Ok(token) }
                 }));
             }
             while let Some(answer) = writes.join_next().await {
-                match answer {
-                    Ok(TakeAnswer { seen, reason, sent, token: Some(token) }) => {
-                        self.start_grant(*seen, &reason, sent, token);
+                let Ok(TakeAnswer { seen, reason, sent, token }) = answer else {
+                    self.observed.look_soon();
+                    continue;
+                };
+                self.writes.note_take(sent.at, token.as_ref().err());
+                match token {
+                    Ok(Some(token)) => self.start_grant(*seen, &reason, sent, token),
+                    // The row may be ours by name, which the next look shows.
+                    Err(error) => {
+                        tracing::warn!(lease = %seen.key, %error, "take failed");
+                        self.observed.look_soon();
                     }
-                    // Lost, or not known: then the row may be ours by name, which the next look shows.
-                    Ok(TakeAnswer { token: None, .. }) | Err(_) => self.observed.look_soon(),
+                    Ok(None) => self.observed.look_soon(),
                 }
             }
         }
@@ -255,16 +261,20 @@ impl Worker {
             grants: Arc::clone(&self.options.grants),
         });
         let ports = &self.ports;
+        let (give_up, told_to_give_up) = watch::channel(None);
+        let troubles = Troubles::new(self.status.clone(), self.options.plugin.clone(), lease.key.shard_id());
         let (keeper, handle, state) = Keeper::new(
             (Arc::clone(&ports.store), Arc::clone(&ports.clock)),
             self.options.leases,
             Taken { token, sent_at: sent.at, generation: sent.generation, stuck: lease.stuck.clone() },
             heart.clone(),
             Arc::clone(&self.renews_rows),
+            Overseer { troubles, give_up: told_to_give_up.clone() },
         );
         let drain = CancellationToken::new();
-        let gate = Gate { state, heart, drain: drain.clone(), clock: Arc::clone(&ports.clock) };
-        self.held.insert(lease.key.clone(), HeldLease { drain, keeper: handle.clone() });
+        let clock = Arc::clone(&ports.clock);
+        let gate = Gate { state, heart, drain: drain.clone(), give_up: told_to_give_up, clock };
+        self.held.insert(lease.key.clone(), HeldLease { drain, give_up, keeper: handle.clone() });
         self.count_leases();
         let consumer = Consumer::new(
             self.consumer_ports(),

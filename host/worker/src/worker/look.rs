@@ -22,7 +22,7 @@ pub(super) struct Observed {
     /// The last listing of leases, and when it was asked for.
     pub(super) listing: Option<(LeaseListing, Moment)>,
     seen_bulletin: u64,
-    alive: BTreeSet<WorkerId>,
+    pub(super) alive: BTreeSet<WorkerId>,
     late: BTreeSet<WorkerId>,
     /// Whether a lease is to be had soon: it names an owner that does not live, and has not expired yet, or it is free and
     /// kept for another who asked for it.
