@@ -97,6 +97,7 @@ async fn a_host_started_again_with_a_lower_limit_gives_back_what_it_may_not_hold
     drop(host);
     fleet.options.leases.max_leases = 2;
     let _a = fleet.start("a", NativePlugin::echo(1));
+    until("two are free", || (count(&fleet, "a"), owners(&fleet).contains(&None)) == (2, true)).await;
     let _b = fleet.start("b", NativePlugin::echo(1));
     until("each has two", || (count(&fleet, "a"), count(&fleet, "b")) == (2, 2)).await;
     fleet.put(0..100);
@@ -120,10 +121,11 @@ async fn a_shard_list_that_cannot_be_shared_keeps_the_leader_from_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn silent_workers_that_cannot_be_removed_keep_the_leader_from_nothing() {
-    let fleet = TestFleet::new(1);
+    let fleet = TestFleet::new(2);
     let a = fleet.start("a", NativePlugin::echo(1));
-    let b = fleet.start("b", NativePlugin::echo(1));
     until("a leads", || a.status.snapshot().leader.as_deref() == Some("a")).await;
+    let b = fleet.start("b", NativePlugin::echo(1));
+    until("they share", || (processing(&a), processing(&b)) == (1, 1)).await;
     drop(b);
     fleet.coordinator.faults.draw_from(|op| (op == CoordinatorOp::RemoveWorker).then_some(Fault::Refuse));
     tokio::time::sleep(Duration::from_mins(5)).await;
