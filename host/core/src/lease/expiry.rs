@@ -45,8 +45,8 @@ struct Sighting {
 struct WorkerSighting {
     row: WorkerRow,
     moved_at: Moment,
-    /// Whether the row was there at the last look.
-    is_there: bool,
+    /// When the row was first missed, if it is gone.
+    gone_at: Option<Moment>,
 }
 
 impl LeaseObserver {
@@ -97,15 +97,16 @@ impl LeaseObserver {
                 }
                 Some(_) | None => read_at,
             };
-            seen.insert(row.worker.clone(), WorkerSighting { row: row.clone(), moved_at, is_there: true });
+            seen.insert(row.worker.clone(), WorkerSighting { row: row.clone(), moved_at, gone_at: None });
         }
         self.left.retain(|_, until| *until >= read_at);
         for (id, last) in std::mem::replace(&mut self.workers, seen) {
             let is_silent = read_at.since(last.moved_at) > last.row.lease_duration;
+            let gone_at = last.gone_at.unwrap_or(read_at);
             if is_silent || last.row.is_draining {
-                self.left.insert(id, read_at + last.row.lease_duration);
+                self.left.insert(id, gone_at + last.row.lease_duration);
             } else {
-                self.workers.insert(id, WorkerSighting { is_there: false, ..last });
+                self.workers.insert(id, WorkerSighting { gone_at: Some(gone_at), ..last });
             }
         }
     }
@@ -113,8 +114,9 @@ impl LeaseObserver {
     /// Whether `worker` was registered and is no more, a short while ago: a lease that still names it is one that it
     /// could not give back, not one of a worker that never registers.
     pub fn has_left(&self, worker: &WorkerId, now: Moment) -> bool {
-        let is_gone = self.workers.get(worker).is_some_and(|sighting| !sighting.is_there);
-        is_gone || self.left.get(worker).is_some_and(|until| *until >= now)
+        let kept = self.workers.get(worker);
+        let kept_until = kept.and_then(|kept| Some(kept.gone_at? + kept.row.lease_duration));
+        self.left.get(worker).copied().or(kept_until).is_some_and(|until| until >= now)
     }
 
     /// Judges `lease` at `now`. A lease never observed is held, if it has an owner.
@@ -158,7 +160,7 @@ impl LeaseObserver {
 
     /// Registered workers in order of id, each with how long its heart has been silent.
     pub fn workers(&self, now: Moment) -> impl Iterator<Item = (&WorkerRow, Duration)> {
-        let there = self.workers.values().filter(|worker| worker.is_there);
+        let there = self.workers.values().filter(|worker| worker.gone_at.is_none());
         there.map(move |worker| (&worker.row, now.since(worker.moved_at)))
     }
 

@@ -155,10 +155,9 @@ impl Keeper {
                 () = tokio::time::sleep(wait) => self.tick().await,
             };
             match kept {
-                Ok(true) => {}
+                // Of a lease to be given up the pipeline hears too, and asks for the release.
+                Ok(true) | Err(Unwritten::GivenUp) => {}
                 Ok(false) => return,
-                // The pipeline hears of it too, and asks for the release.
-                Err(Unwritten::GivenUp) => {}
                 Err(Unwritten::Lost(reason)) => {
                     self.state.send_replace(LeaseState::Lost(reason));
                     return;
