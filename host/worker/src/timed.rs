@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::fleet::{FleetRows, LeaderRow, StreamRow, WorkerRow};
+use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, StreamRow, WorkerRow};
 use shardmill_core::lease::{Lease, LeaseToken, TableDeadlines, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{
@@ -165,6 +165,10 @@ impl Coordinator for TimedCoordinator {
         next: &'a StreamRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
         self.call(self.coordinator.write_stream(seen, next))
+    }
+
+    fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.call(self.coordinator.write_start(start))
     }
 
     fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {

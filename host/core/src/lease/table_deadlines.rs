@@ -33,7 +33,7 @@ mod tests {
         for millis in [1_000, 3_000, 10_000, 60_000, 600_000] {
             let duration = Duration::from_millis(millis);
             let TableDeadlines { attempt, call, listing } = TableDeadlines::of(duration);
-            let hold_for = duration - duration / 10;
+            let hold_for = duration.saturating_sub(duration / 10);
             assert!(attempt * 4 < hold_for && call * 2 < hold_for && listing <= duration, "{duration:?}");
             assert!(attempt < call && attempt <= Duration::from_secs(2), "{duration:?}");
         }
