@@ -143,6 +143,8 @@ fn starts_closed_shards(decided: &Plan, sync: &Sync) -> bool {
     let closed: BTreeSet<_> = sync.shards.iter().filter(|shard| !shard.is_open()).map(|shard| &shard.id).collect();
     decided.steps.iter().any(|step| match step {
         Step::Create { lease, .. } => closed.contains(&lease.key.shard_id()),
-        Step::Delete { .. } | Step::Take { .. } | Step::Claim { .. } | Step::HandOver { .. } => false,
+        Step::Delete { .. } | Step::Take { .. } | Step::Claim { .. } | Step::Release { .. } | Step::HandOver { .. } => {
+            false
+        }
     })
 }
