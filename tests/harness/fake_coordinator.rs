@@ -1,6 +1,6 @@
 //! A coordinator table in memory, with real conditional writes and faults to order.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, StreamRow, WorkerRow};
 use shardmill_core::lease::WorkerId;
@@ -48,7 +48,7 @@ pub enum CoordinatorOp {
 pub struct FakeCoordinator {
     /// What goes wrong.
     pub faults: Faults<CoordinatorOp>,
-    table: Mutex<Table>,
+    table: Arc<Mutex<Table>>,
 }
 
 #[derive(Default)]
@@ -63,6 +63,12 @@ impl FakeCoordinator {
     /// An empty table.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same table as one host sees it: with faults of its own.
+    #[must_use]
+    pub fn seen_apart(&self) -> Self {
+        Self { faults: Faults::default(), table: Arc::clone(&self.table) }
     }
 
     /// All small rows, without a call.
@@ -106,7 +112,9 @@ impl FakeCoordinator {
                 act(&mut self.table());
                 Err(StoreError::Unknown { message: message() })
             }
-            Some(Fault::UnknownNotApplied | Fault::ExpiredIterator) => Err(StoreError::Unknown { message: message() }),
+            Some(Fault::UnknownNotApplied | Fault::ExpiredIterator | Fault::AnswersAfter(_)) => {
+                Err(StoreError::Unknown { message: message() })
+            }
             Some(Fault::Refuse | Fault::KeyUnusable | Fault::NotFound) => {
                 Err(StoreError::Refused { message: message() })
             }

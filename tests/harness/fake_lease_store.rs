@@ -3,7 +3,7 @@
 //! The same contract suite runs against it and against the real adapter, so that it may stand in for that one.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
@@ -59,7 +59,7 @@ pub struct AppliedWrite {
 pub struct FakeLeaseStore {
     /// What goes wrong.
     pub faults: Faults<StoreOp>,
-    table: Mutex<Table>,
+    table: Arc<Mutex<Table>>,
 }
 
 #[derive(Default)]
@@ -76,6 +76,12 @@ impl FakeLeaseStore {
     /// An empty table.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same table as one host sees it: with faults of its own.
+    #[must_use]
+    pub fn seen_apart(&self) -> Self {
+        Self { faults: Faults::default(), table: Arc::clone(&self.table) }
     }
 
     /// All rows, by key.
@@ -145,6 +151,11 @@ impl FakeLeaseStore {
                 Err(StoreError::Refused { message: message() })
             }
             Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::AnswersAfter(time)) => {
+                let answer = act(&mut self.table());
+                tokio::time::sleep(time).await;
+                Ok(answer)
+            }
         }
     }
 

@@ -236,9 +236,9 @@ impl FakeStream {
             Some(Fault::KeyUnusable) => Err(ReadError::KeyUnusable { message }),
             Some(Fault::NotFound) => Err(ReadError::NotFound { message }),
             Some(Fault::ExpiredIterator) if op == ReadOp::Fetch => Err(ReadError::ExpiredIterator),
-            Some(Fault::ExpiredIterator | Fault::UnknownApplied | Fault::UnknownNotApplied) => {
-                Err(ReadError::Unavailable { message })
-            }
+            Some(
+                Fault::ExpiredIterator | Fault::UnknownApplied | Fault::UnknownNotApplied | Fault::AnswersAfter(_),
+            ) => Err(ReadError::Unavailable { message }),
             Some(Fault::Hang) => std::future::pending().await,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// What goes wrong with one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub enum Fault {
     ExpiredIterator,
     /// Never answers; nothing is applied.
     Hang,
+    /// Applied at once, and answered after so long (a store; anything else is unavailable).
+    AnswersAfter(Duration),
 }
 
 type Source<Op> = Box<dyn FnMut(Op) -> Option<Fault> + Send>;

@@ -70,6 +70,14 @@ pub struct TestFleet {
     shared: Option<SharedStream>,
 }
 
+/// The tables of a fleet as one of its hosts sees them: what goes wrong with them, goes wrong for this host.
+pub struct OwnTables {
+    /// The lease table.
+    pub store: Arc<FakeLeaseStore>,
+    /// The table beside it.
+    pub coordinator: Arc<FakeCoordinator>,
+}
+
 /// One running host. Dropping it is a crash.
 pub struct TestHost {
     /// What it says of itself.
@@ -192,7 +200,25 @@ impl TestFleet {
     ///
     /// If the options contradict each other.
     pub fn start(&self, id: &str, plugin: impl ProcessorFactory + 'static) -> TestHost {
-        self.start_guarded(id, plugin, Freezer::never())
+        self.start_guarded(id, plugin, Freezer::never(), self.tables())
+    }
+
+    /// Starts a host that sees the tables with faults of its own.
+    ///
+    /// # Panics
+    ///
+    /// If the options contradict each other.
+    pub fn start_apart(&self, id: &str, plugin: impl ProcessorFactory + 'static) -> (TestHost, OwnTables) {
+        let own = OwnTables {
+            store: Arc::new(self.store.seen_apart()),
+            coordinator: Arc::new(self.coordinator.seen_apart()),
+        };
+        let seen = OwnTables { store: Arc::clone(&own.store), coordinator: Arc::clone(&own.coordinator) };
+        (self.start_guarded(id, plugin, Freezer::never(), seen), own)
+    }
+
+    fn tables(&self) -> OwnTables {
+        OwnTables { store: Arc::clone(&self.store), coordinator: Arc::clone(&self.coordinator) }
     }
 
     /// Starts a host that runs no code while `is_frozen` holds true.
@@ -206,10 +232,16 @@ impl TestFleet {
         plugin: impl ProcessorFactory + 'static,
         is_frozen: watch::Receiver<bool>,
     ) -> TestHost {
-        self.start_guarded(id, plugin, Freezer::by(is_frozen))
+        self.start_guarded(id, plugin, Freezer::by(is_frozen), self.tables())
     }
 
-    fn start_guarded(&self, id: &str, plugin: impl ProcessorFactory + 'static, freezer: Freezer) -> TestHost {
+    fn start_guarded(
+        &self,
+        id: &str,
+        plugin: impl ProcessorFactory + 'static,
+        freezer: Freezer,
+        tables: OwnTables,
+    ) -> TestHost {
         let version: Arc<dyn ProcessorFactory> = Arc::new(plugin);
         let options = WorkerOptions { worker: WorkerId::new(id).expect("not empty"), ..self.options.clone() };
         let (versions, offered) = watch::channel(version);
@@ -220,8 +252,8 @@ impl TestFleet {
                 None => Arc::clone(&self.stream) as Arc<dyn StreamReader>,
             },
             subscriptions: Some(Arc::clone(&self.fan_out) as Arc<dyn Subscriptions>),
-            store: Arc::clone(&self.store) as Arc<dyn LeaseStore>,
-            coordinator: Arc::clone(&self.coordinator) as Arc<dyn Coordinator>,
+            store: tables.store as Arc<dyn LeaseStore>,
+            coordinator: tables.coordinator as Arc<dyn Coordinator>,
             sink: Arc::clone(&self.sink) as Arc<dyn Sink>,
             dead_letters: Arc::clone(&self.dead_letters) as Arc<dyn DeadLetters>,
             clock: Arc::new(TokioClock { wall_ms: Arc::clone(&self.wall_ms), ..TokioClock::default() }),

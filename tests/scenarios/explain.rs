@@ -214,6 +214,7 @@ async fn a_worker_at_its_most_leases_says_why_a_free_shard_rests() {
         is_draining: false,
         max_leases: usize::MAX,
         versions: Vec::new(),
+        cannot_write: None,
     };
     coordinator.register(None, &dead).await.unwrap();
     let leases = setting.leases("flights").await;

@@ -11,6 +11,7 @@ mod fan_out;
 mod fan_out_aggregates;
 mod fan_out_costs;
 mod halting;
+mod held;
 mod leases;
 mod memory;
 mod neighbours;

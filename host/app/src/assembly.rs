@@ -162,7 +162,7 @@ impl Host {
             dead_letters: outputs.dead_letters,
             clock: Arc::new(BootClock),
             budget,
-            clients,
+            clients: clients.for_leases_of(config.leases.duration),
             config,
         };
         Ok(Self { supervisor: Supervisor::new(parts, status.clone()), status, folder, events, admin, runtime })

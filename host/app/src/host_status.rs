@@ -26,6 +26,7 @@ struct PluginEntry {
     is_file_removed: bool,
     refused_file: Option<String>,
     refused_settings: Option<String>,
+    not_served: Option<String>,
 }
 
 /// A host at one moment.
@@ -50,6 +51,8 @@ pub struct PluginSnapshot {
     pub refused_file: Option<String>,
     /// Why its settings were refused, if they were; those before them stay in use, if there were any.
     pub refused_settings: Option<String>,
+    /// Why it is not served: its worker ended or panicked, and no other has looked at its leases since.
+    pub not_served: Option<String>,
     /// The stream it reads, as configured.
     pub stream: Option<String>,
     /// What its leases are kept under.
@@ -68,29 +71,36 @@ impl HostStatus {
     /// A copy of everything, at one moment.
     pub fn snapshot(&self) -> HostSnapshot {
         let plugins = self.lock();
-        let snapshot = |entry: &PluginEntry| PluginSnapshot {
-            is_file_removed: entry.is_file_removed,
-            refused_file: entry.refused_file.clone(),
-            refused_settings: entry.refused_settings.clone(),
-            stream: entry.stream.as_ref().map(|stream| stream.stream.to_string()),
-            application: entry.stream.as_ref().map(|stream| stream.application.clone()),
-            worker: entry.board.snapshot(),
-        };
         HostSnapshot {
             worker_id: self.worker_id.to_string(),
             is_folder_read: self.is_folder_read.load(Ordering::Acquire),
-            plugins: plugins.iter().map(|(name, entry)| (name.clone(), snapshot(entry))).collect(),
+            plugins: plugins.iter().map(|(name, entry)| (name.clone(), entry.snapshot())).collect(),
         }
     }
 
     /// A plugin has begun to serve a stream. What was told of the plugin alone, before it had one, is told no more.
-    pub(crate) fn started(&self, plugin: &PluginName, stream: &StreamConfig, board: StatusBoard) {
+    pub(crate) fn started(&self, plugin: &PluginName, stream: &StreamConfig) {
         let mut plugins = self.lock();
         if plugins.get(plugin.as_str()).is_some_and(|entry| entry.stream.is_none()) {
             plugins.remove(plugin.as_str());
         }
-        let entry = PluginEntry { board, stream: Some(stream.clone()), ..PluginEntry::default() };
+        let entry = PluginEntry { stream: Some(stream.clone()), ..PluginEntry::default() };
         plugins.insert(stream.label.to_string(), entry);
+    }
+
+    /// A worker begins to serve the stream labelled `label`, the first one or another.
+    pub(crate) fn serving(&self, label: &str, board: StatusBoard) {
+        if let Some(entry) = self.lock().get_mut(label) {
+            entry.board = board;
+        }
+    }
+
+    /// The worker for the stream labelled `label` fell: what it told of itself is over.
+    pub(crate) fn not_served(&self, label: &str, reason: &str) {
+        if let Some(entry) = self.lock().get_mut(label) {
+            entry.board = StatusBoard::default();
+            entry.not_served = Some(reason.to_owned());
+        }
     }
 
     pub(crate) fn file_accepted(&self, plugin: &str) {
@@ -139,5 +149,20 @@ impl HostStatus {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, PluginEntry>> {
         self.plugins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PluginEntry {
+    fn snapshot(&self) -> PluginSnapshot {
+        let worker = self.board.snapshot();
+        PluginSnapshot {
+            is_file_removed: self.is_file_removed,
+            refused_file: self.refused_file.clone(),
+            refused_settings: self.refused_settings.clone(),
+            not_served: if worker.passes > 0 { None } else { self.not_served.clone() },
+            stream: self.stream.as_ref().map(|stream| stream.stream.to_string()),
+            application: self.stream.as_ref().map(|stream| stream.application.clone()),
+            worker,
+        }
     }
 }

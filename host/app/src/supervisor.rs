@@ -8,7 +8,7 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::ProcessorFactory;
 use shardmill_wasm::Plugin;
 use shardmill_wasm::folder::FolderEvent;
-use shardmill_worker::{SharedRollout, StatusBoard, Worker, WorkerError};
+use shardmill_worker::{Ports, SharedRollout, StatusBoard, Worker, WorkerError, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +16,10 @@ use tokio_util::sync::CancellationToken;
 use crate::assembly::{Parts, Settings};
 use crate::config::OnRemove;
 use crate::host_status::HostStatus;
+
+mod keep_serving;
+
+use keep_serving::{End, Told, keep_serving};
 
 type Version = Arc<dyn ProcessorFactory>;
 
@@ -42,11 +46,21 @@ struct Running {
     next: Option<Version>,
 }
 
-/// A worker that has ended.
+/// A stream of a plugin, and what each worker for it is made of.
+struct Served {
+    label: PluginName,
+    ports: Ports,
+    options: WorkerOptions,
+    status: HostStatus,
+    stop: CancellationToken,
+    drain_limit: Duration,
+}
+
+/// A stream that is served no more.
 struct Ended {
     name: PluginName,
     label: PluginName,
-    result: Result<(), WorkerError>,
+    end: End,
 }
 
 impl Supervisor {
@@ -122,9 +136,8 @@ impl Supervisor {
             let workers = settings.plugin.streams.iter().map(|stream| {
                 let versions = (offered.clone(), rollout.clone());
                 let (ports, options) = self.parts.worker(&settings.plugin, stream, share.clone(), versions);
-                let board = StatusBoard::default();
-                let worker = Worker::new(ports, options, board.clone()).map_err(|error| error.to_string())?;
-                Ok((stream.clone(), board, worker))
+                Worker::check(&ports, &options).map_err(|error| error.to_string())?;
+                Ok((stream.clone(), ports, options))
             });
             let workers: Vec<_> = workers.collect::<Result<_, String>>()?;
             Ok((settings, (versions, rollout), workers))
@@ -139,12 +152,14 @@ impl Supervisor {
         self.waiting.remove(&name);
         self.status.settings_accepted(name.as_str());
         let stop = CancellationToken::new();
-        let limit = self.parts.drain_limit();
+        let drain_limit = self.parts.drain_limit();
         let running = Running { versions, rollout, settings, stop: stop.clone(), workers: workers.len(), next: None };
-        for (stream, board, worker) in workers {
-            self.status.started(&name, &stream, board);
-            let (name, label, stop) = (name.clone(), stream.label, stop.clone());
-            self.workers.spawn(async move { Ended { name, label, result: worker.run(stop, limit).await } });
+        for (stream, ports, options) in workers {
+            self.status.started(&name, &stream);
+            let (name, label) = (name.clone(), stream.label);
+            let (status, stop) = (self.status.clone(), stop.clone());
+            let served = Served { label: label.clone(), ports, options, status, stop, drain_limit };
+            self.workers.spawn(async move { Ended { name, label, end: served.run().await } });
         }
         self.running.insert(name, running);
     }
@@ -225,16 +240,15 @@ impl Supervisor {
     }
 
     fn worker_ended(&mut self, ended: Result<Ended, tokio::task::JoinError>) {
-        let Ok(Ended { name, label, result }) = ended else {
-            tracing::error!("a worker panicked; its leases will expire and be taken again");
+        let Ok(Ended { name, label, end }) = ended else {
+            // Each worker has a task of its own below the one that ended.
+            tracing::error!("a task that keeps a plugin served panicked; start the host again");
             return;
         };
-        match result {
-            Ok(()) => self.status.stopped(label.as_str()),
-            Err(error) => {
-                tracing::error!(plugin = %label, %error, "the plugin cannot be served");
-                self.status.file_refused(label.as_str(), &error.to_string());
-            }
+        match end {
+            End::Stopped => self.status.stopped(label.as_str()),
+            // Its entry says why.
+            End::Fallen => {}
         }
         let Some(running) = self.running.get_mut(&name) else { return };
         running.workers = running.workers.saturating_sub(1);
@@ -257,5 +271,27 @@ impl Supervisor {
         if tokio::time::timeout(limit, all_ended).await.is_err() {
             tracing::warn!(?limit, "not all plugins drained in time");
         }
+    }
+}
+
+impl Served {
+    async fn run(self) -> End {
+        let stop = self.stop.clone();
+        keep_serving(self.label.as_str(), &self, &stop, || self.worker()).await
+    }
+
+    /// A worker that has not run yet.
+    fn worker(&self) -> impl Future<Output = Result<(), WorkerError>> + Send + use<> {
+        let board = StatusBoard::default();
+        self.status.serving(self.label.as_str(), board.clone());
+        let worker = Worker::new(self.ports.clone(), self.options.clone(), board);
+        let (stop, drain_limit) = (self.stop.clone(), self.drain_limit);
+        async move { worker?.run(stop, drain_limit).await }
+    }
+}
+
+impl Told for Served {
+    fn not_served(&self, reason: &str) {
+        self.status.not_served(self.label.as_str(), reason);
     }
 }

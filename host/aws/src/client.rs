@@ -12,12 +12,13 @@ use aws_smithy_http_client::{Builder, tls};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
+use shardmill_core::lease::TableDeadlines;
 
 /// Longer than any healthy TCP and TLS handshake, much shorter than a lease.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// A lease write that takes longer is as good as lost: the default lease duration is 10 s.
+/// For commands, which hold no lease. Hosts use [`AwsClients::for_leases_of`].
 const DYNAMODB_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bounds all attempts and the waits between them; the caller settles an unknown outcome with a consistent read.
+/// Bounds all attempts and the waits between them.
 const DYNAMODB_OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
 /// A full reply is 10 MiB (AWS limit): half a minute allows for a link of 3 Mbit/s. The KCL uses the same.
 const KINESIS_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -74,6 +75,17 @@ pub struct AwsClients {
     pub region: String,
 }
 
+impl AwsClients {
+    /// The same clients, whose calls to the tables end in time for leases of this duration; the caller settles an unknown
+    /// outcome with a consistent read. Connections are shared.
+    #[must_use]
+    pub fn for_leases_of(&self, duration: Duration) -> Self {
+        let TableDeadlines { attempt, call, .. } = TableDeadlines::of(duration);
+        let config = self.dynamodb.config().to_builder().timeout_config(timeouts(attempt, call)).build();
+        Self { dynamodb: aws_sdk_dynamodb::Client::from_conf(config), ..self.clone() }
+    }
+}
+
 /// Why no clients could be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
@@ -125,7 +137,7 @@ fn dynamodb_client(shared: &SdkConfig, options: &AwsOptions) -> aws_sdk_dynamodb
 
 fn timeouts(attempt: Duration, operation: Duration) -> TimeoutConfig {
     TimeoutConfig::builder()
-        .connect_timeout(CONNECT_TIMEOUT)
+        .connect_timeout(CONNECT_TIMEOUT.min(attempt))
         .operation_attempt_timeout(attempt)
         .operation_timeout(operation)
         .build()

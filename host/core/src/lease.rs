@@ -3,14 +3,20 @@
 mod checkpoint;
 mod conflict;
 mod expiry;
+mod heartbeat;
 mod kcl_leader;
 mod pulse;
 mod row;
+mod table_deadlines;
+mod write_trouble;
 
 pub use checkpoint::Checkpoint;
 pub use conflict::{ConflictVerdict, LossReason, judge_conflict};
 pub use expiry::{LeaseObserver, Standing};
+pub use heartbeat::{Generation, Heartbeat, Hold};
 pub use kcl_leader::{kcl_leader, kcl_leader_order};
 pub(crate) use pulse::Seconds;
 pub use pulse::{Pulse, Watched};
 pub use row::{Lease, LeaseCounter, LeaseToken, WorkerId};
+pub use table_deadlines::TableDeadlines;
+pub use write_trouble::{WriteTrouble, can_others_write};

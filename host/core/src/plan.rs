@@ -4,6 +4,7 @@ mod balance;
 mod cleanup;
 mod fleet;
 mod gone;
+mod kcl_watch;
 mod missing_row;
 mod observe;
 mod planner;
@@ -15,6 +16,7 @@ mod waits;
 
 pub use fleet::{Balance, FleetView, ObservedLease, ObservedWorker, PlanLimits, ShardList};
 pub use gone::{GoneShards, MissingShards};
+pub use kcl_watch::KclWatch;
 pub use missing_row::NoRow;
 pub use observe::{CLAIM_PATIENCE_LEASES, OVERDUE_LEASES, Outlook, alive_workers, observed_workers};
 pub use planner::plan;

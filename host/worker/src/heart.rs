@@ -1,13 +1,14 @@
 //! The host's heartbeat: one small write that holds all its leases at once, where the KCL renews each row.
 //!
 //! Sound for the same reason as a renewal: the holder counts from *sending*, an observer from *seeing*, each on its own
-//! clock, so the holder stops first. But a heartbeat moves no lease's counter, so nothing tells a revived host that its
-//! leases were taken meanwhile: once a deadline was missed, a later heartbeat holds only leases that are taken after it.
+//! clock, so the holder stops first. Which leases it holds, [`Heartbeat`] decides.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use shardmill_core::fleet::WorkerRow;
+use shardmill_core::lease::{Generation, Heartbeat, Hold};
 use shardmill_core::ports::{Clock, Coordinator, Raced};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::time::Moment;
@@ -19,30 +20,35 @@ use crate::rollout::SharedRollout;
 /// First wait after a failed heartbeat; doubles up to a third of the interval, so that several tries fit a deadline.
 const RETRY_BASE: Duration = Duration::from_millis(100);
 
-/// How long this host's heart holds its leases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Beating {
-    /// Raised whenever a deadline was missed.
-    generation: u64,
-    until: Moment,
-}
-
-/// What one grant may assume of the host's heart.
+/// What one grant may know of the host's heart. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct HeartWatch {
-    beating: watch::Receiver<Beating>,
-    generation: u64,
+    heartbeat: watch::Receiver<Heartbeat>,
 }
 
 /// Sends heartbeats.
 pub(crate) struct Heart {
-    coordinator: Arc<dyn Coordinator>,
-    clock: Arc<dyn Clock>,
-    rollout: SharedRollout,
+    ports: HeartPorts,
     options: LeaseOptions,
+    /// Whether each row is renewed, since a KCL shares the table and knows no heartbeats: then this one holds nothing.
+    renews_rows: Arc<AtomicBool>,
     row: WorkerRow,
-    beating: watch::Sender<Beating>,
-    is_draining: watch::Receiver<bool>,
+    heartbeat: watch::Sender<Heartbeat>,
+    to_tell: ToTell,
+}
+
+/// What a heart needs of the world.
+pub(crate) struct HeartPorts {
+    pub(crate) coordinator: Arc<dyn Coordinator>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) rollout: SharedRollout,
+}
+
+/// What others are told with each heartbeat.
+pub(crate) struct ToTell {
+    pub(crate) is_draining: watch::Receiver<bool>,
+    /// Why a lease's row cannot be written, if one cannot.
+    pub(crate) cannot_write: watch::Receiver<Option<String>>,
 }
 
 /// Another process registered under this worker's id.
@@ -50,21 +56,19 @@ pub(crate) struct Heart {
 pub(crate) struct Replaced;
 
 impl HeartWatch {
-    /// The later of a lease's own deadline and the heart's.
-    pub(crate) fn extend(&self, own: Moment) -> Moment {
-        let beating = *self.beating.borrow();
-        if beating.generation == self.generation { own.max(beating.until) } else { own }
+    /// Until when a lease is held: the later of its own deadline and the heart's.
+    pub(crate) fn deadline(&self, hold: Hold) -> Moment {
+        self.heartbeat.borrow().deadline(hold)
     }
 
-    /// The same for a grant that begins now.
-    pub(crate) fn renewed(&self) -> Self {
-        let generation = self.beating.borrow().generation;
-        Self { beating: self.beating.clone(), generation }
+    /// What a write to a row belongs to that is sent now.
+    pub(crate) fn generation(&self) -> Generation {
+        self.heartbeat.borrow().generation()
     }
 
     /// Returns after the next heartbeat.
     pub(crate) async fn changed(&mut self) {
-        if self.beating.changed().await.is_err() {
+        if self.heartbeat.changed().await.is_err() {
             // No more heartbeats; what was held is held until its deadline.
             std::future::pending::<()>().await;
         }
@@ -74,16 +78,18 @@ impl HeartWatch {
 impl Heart {
     /// A heart for a worker whose registration `row` was sent at `sent_at` and applied.
     pub(crate) fn new(
-        (coordinator, clock, rollout): (Arc<dyn Coordinator>, Arc<dyn Clock>, SharedRollout),
+        ports: HeartPorts,
         options: LeaseOptions,
+        renews_rows: Arc<AtomicBool>,
         row: WorkerRow,
         sent_at: Moment,
-        is_draining: watch::Receiver<bool>,
+        to_tell: ToTell,
     ) -> (Self, HeartWatch) {
-        let until = if options.shared_with_kcl { Moment::default() } else { sent_at + options.hold_for() };
-        let (beating, receiver) = watch::channel(Beating { generation: 0, until });
-        let heart = Self { coordinator, clock, rollout, options, row, beating, is_draining };
-        (heart, HeartWatch { beating: receiver, generation: 0 })
+        let is_holding = !renews_rows.load(Ordering::Relaxed);
+        let until = if is_holding { sent_at + options.hold_for() } else { Moment::default() };
+        let (heartbeat, receiver) = watch::channel(Heartbeat::new(until));
+        let heart = Self { ports, options, renews_rows, row, heartbeat, to_tell };
+        (heart, HeartWatch { heartbeat: receiver })
     }
 
     /// Beats until another process takes this worker's name.
@@ -94,35 +100,30 @@ impl Heart {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 // Said at once, so that others take over the share of a host on its way out.
-                Ok(()) = self.is_draining.changed() => {}
+                Ok(()) = self.to_tell.is_draining.changed() => {}
             }
-            self.row.is_draining = *self.is_draining.borrow_and_update();
-            self.row.versions = self.rollout.tell(|rollout| rollout.rows());
+            self.row.is_draining = *self.to_tell.is_draining.borrow_and_update();
+            self.row.cannot_write.clone_from(&self.to_tell.cannot_write.borrow());
+            self.row.versions = self.ports.rollout.tell(|rollout| rollout.rows());
             self.row.beat += 1;
-            let sent_at = self.clock.now();
-            // A request that outlives the lease is as good as lost.
-            let beat = tokio::time::timeout(self.options.duration, self.coordinator.heartbeat(&self.row));
-            match beat.await {
-                Ok(Ok(Raced::Applied)) => {
+            let sent_at = self.ports.clock.now();
+            match self.ports.coordinator.heartbeat(&self.row).await {
+                Ok(Raced::Applied) => {
                     self.beaten(sent_at);
                     failures = 0;
-                    wait = (sent_at + self.options.renew_every).since(self.clock.now());
+                    wait = (sent_at + self.options.renew_every).since(self.ports.clock.now());
                 }
                 // Not ours any more; or an earlier try of ours was applied late and its beat is higher, which the next
                 // try settles.
-                Ok(Ok(Raced::Lost)) => {
+                Ok(Raced::Lost) => {
                     if self.is_replaced().await {
                         return Replaced;
                     }
                     wait = RETRY_BASE;
                 }
-                Ok(Err(error)) => {
+                Err(error) => {
                     failures += 1;
                     tracing::warn!(worker = %self.row.worker, %error, failures, "heartbeat failed, trying again");
-                    wait = self.retry_wait(failures);
-                }
-                Err(_) => {
-                    failures += 1;
                     wait = self.retry_wait(failures);
                 }
             }
@@ -131,35 +132,35 @@ impl Heart {
 
     /// Publishes that a heartbeat sent at `sent_at` was applied.
     fn beaten(&self, sent_at: Moment) {
-        let (now, options) = (self.clock.now(), &self.options);
-        self.beating.send_modify(|beating| {
-            if now >= beating.until && !SeededBug::LateHeartbeatRevives.is_on() {
-                beating.generation += 1;
-            }
-            let from = if SeededBug::DeadlineFromReply.is_on() { now } else { sent_at };
-            if !options.shared_with_kcl {
-                beating.until = beating.until.max(from + options.hold_for());
-            }
-        });
+        let now = self.ports.clock.now();
+        let from = if SeededBug::DeadlineFromReply.is_on() { now } else { sent_at };
+        if !self.renews_rows.load(Ordering::Relaxed) {
+            self.heartbeat.send_modify(|heartbeat| heartbeat.beaten(from + self.options.hold_for(), now));
+        }
     }
 
     /// Whether the row shows another run of this worker, or none.
     async fn is_replaced(&mut self) -> bool {
-        match self.coordinator.worker(&self.row.worker).await {
+        match self.ports.coordinator.worker(&self.row.worker).await {
             Ok(Some(row)) if row.incarnation == self.row.incarnation => {
                 self.row.beat = self.row.beat.max(row.beat);
                 false
             }
             Ok(Some(_)) => true,
-            // Removed as dead while this host was out: it lives, so it registers again, with the leases it finds.
             Ok(None) => {
-                let sent_at = self.clock.now();
-                if self.coordinator.register(None, &self.row).await == Ok(Raced::Applied) {
-                    self.beaten(sent_at);
-                }
+                self.register_anew().await;
                 false
             }
             Err(_) => false,
+        }
+    }
+
+    /// The row was removed, as dead or by hand: this host lives, so it registers again, with the leases it finds.
+    async fn register_anew(&self) {
+        let until = self.ports.clock.now() + self.options.hold_for();
+        let registered = self.ports.coordinator.register(None, &self.row).await;
+        if registered == Ok(Raced::Applied) && !self.renews_rows.load(Ordering::Relaxed) {
+            self.heartbeat.send_modify(|heartbeat| heartbeat.registered_anew(until));
         }
     }
 

@@ -23,6 +23,7 @@ mod retrieval;
 mod rollout;
 mod shared_read;
 mod status;
+mod timed;
 mod worker;
 
 pub use budget::{ByteBudget, ByteShare, Reservation, TooManyPlugins};

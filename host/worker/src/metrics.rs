@@ -26,6 +26,8 @@ pub const PROCESS_SECONDS: &str = "shardmill_process_seconds";
 pub const STATE_BYTES: &str = "shardmill_state_bytes";
 /// Checkpoints written. Labels: plugin.
 pub const CHECKPOINTS: &str = "shardmill_checkpoints_total";
+/// Workers started again after they ended or panicked. Labels: plugin.
+pub const RESTARTS: &str = "shardmill_worker_restarts_total";
 /// Leases held. Labels: plugin.
 pub const LEASES: &str = "shardmill_leases_held";
 /// Leases taken. Labels: plugin.
@@ -92,6 +94,7 @@ pub fn describe() {
     describe_histogram!(PROCESS_SECONDS, Unit::Seconds, "time in the plugin, a batch");
     describe_histogram!(STATE_BYTES, Unit::Bytes, "bytes of a shard's state, each time it is saved");
     describe_counter!(CHECKPOINTS, Unit::Count, "checkpoints written");
+    describe_counter!(RESTARTS, Unit::Count, "workers started again after they ended or panicked");
     describe_gauge!(LEASES, Unit::Count, "leases held");
     describe_counter!(TAKES, Unit::Count, "leases taken");
     describe_counter!(LOSSES, Unit::Count, "leases lost");

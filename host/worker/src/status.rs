@@ -39,6 +39,8 @@ pub struct WorkerStatus {
     pub unfinished_leases: usize,
     /// Why the last pass failed, if it did.
     pub pass_error: Option<String>,
+    /// Why it cannot write lease rows, if it cannot. The leases concerned are given up after a while.
+    pub cannot_write: Option<String>,
     /// The worker that leads: lists shards, makes and removes leases.
     pub leader: Option<String>,
     /// Workers that share the leases, this one included, as of the last pass.

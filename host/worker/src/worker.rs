@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use shardmill_core::fleet::{ApplicationStart, Incarnation, StreamIdentity};
+use shardmill_core::lease::TableDeadlines;
+use shardmill_core::plan::{KclWatch, OVERDUE_LEASES};
 use shardmill_core::ports::{
-    Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, ReadError, Sink, StoreError, StreamReader,
-    Subscriptions,
+    Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, Sink, StreamReader, Subscriptions,
 };
-use shardmill_core::rollout::Quarantined;
-use shardmill_core::stream::{LeaseKey, StreamName};
+use shardmill_core::stream::LeaseKey;
 use shardmill_core::time::Moment;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -28,18 +28,24 @@ use crate::options::{InvalidOptions, WorkerOptions};
 use crate::pipeline::PipelineEnd;
 use crate::rollout::SharedRollout;
 use crate::status::StatusBoard;
+use crate::timed::{TimedCoordinator, TimedStore};
 
 mod act;
+mod error;
 mod lead;
 mod leave;
 mod look;
 mod pass;
 mod start;
 mod versions;
+mod writes;
 
+pub(crate) use error::PassError;
+pub use error::WorkerError;
 use lead::Duties;
 use look::Observed;
 use versions::FleetVersions;
+use writes::Writes;
 
 /// What a worker needs of the world.
 #[derive(Clone)]
@@ -68,79 +74,6 @@ pub struct Ports {
     pub freezer: Freezer,
 }
 
-/// Why a worker could not start, or had to end.
-#[derive(Debug, thiserror::Error)]
-pub enum WorkerError {
-    /// Its settings contradict each other.
-    #[error(transparent)]
-    Options(#[from] InvalidOptions),
-    /// The lease table cannot be used; an operator must act.
-    #[error(transparent)]
-    Table(StoreError),
-    /// The application's checkpoints belong to another stream.
-    #[error(
-        "application {application} has checkpoints of stream {theirs}, but is configured to read {ours}: name another \
-         application, or delete the tables {application} and {application}-coordinator if nothing needs them"
-    )]
-    OtherStream {
-        /// The application.
-        application: String,
-        /// The configured stream.
-        ours: StreamName,
-        /// The stream that the checkpoints belong to.
-        theirs: StreamName,
-    },
-    /// The stream was deleted and created again.
-    #[error(
-        "stream {stream} was deleted and created again: the checkpoints of application {application} belong to the old \
-         one and mean nothing now; name another application, or delete the tables {application} and \
-         {application}-coordinator to start anew"
-    )]
-    StreamRecreated {
-        /// The application.
-        application: String,
-        /// The stream.
-        stream: StreamName,
-    },
-    /// The table is that of a KCL in multi-stream mode.
-    #[error(
-        "table {application} has the lease {key}, of a KCL in multi-stream mode: shards of two streams have the same ids, \
-         and would be taken for each other; copy the rows of this stream into a table of another name, with the shard id \
-         alone as leaseKey, and name that application"
-    )]
-    MultiStream {
-        /// The application.
-        application: String,
-        /// One such key.
-        key: LeaseKey,
-    },
-    /// Another process runs under this worker's id.
-    #[error("another process registered as worker {worker}: give each host its own worker-id, this one stops")]
-    Replaced {
-        /// The id.
-        worker: String,
-    },
-}
-
-/// Why a pass failed; the next one comes soon.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PassError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error("cannot list shards: {0}")]
-    Listing(#[from] ReadError),
-    #[error("lease {0} is of a KCL in multi-stream mode")]
-    MultiStream(LeaseKey),
-    #[error("there is no stream {0}; its leases are kept, and work goes on when it is back")]
-    NoStream(StreamName),
-    #[error(
-        "version {} is quarantined, found bad by {}: {}; drop a good version, or release it with `shardmill plugins \
-         APPLICATION --release DIGEST`",
-        .0.digest, .0.host, .0.reason
-    )]
-    Quarantined(Box<Quarantined>),
-}
-
 /// Serves one application on one host.
 pub struct Worker {
     ports: Ports,
@@ -164,6 +97,10 @@ pub struct Worker {
     heart: Option<HeartWatch>,
     heart_task: JoinSet<Replaced>,
     is_draining: watch::Sender<bool>,
+    /// Why a lease's row cannot be written, if one cannot.
+    cannot_write: watch::Sender<Option<String>>,
+    writes: Writes,
+    kcl: KclWatch,
     /// Whether each row is renewed, as a KCL that shares the table needs it.
     renews_rows: Arc<AtomicBool>,
     /// Something was changed that others should look at soon.
@@ -181,19 +118,39 @@ pub struct Worker {
 struct HeldLease {
     /// Asks its pipeline to drain.
     drain: CancellationToken,
+    /// Tells its keeper and its pipeline to give it up, and why.
+    give_up: watch::Sender<Option<String>>,
     keeper: KeeperHandle,
 }
 
 impl Worker {
+    /// Whether [`Self::new`] would make a worker of these.
+    pub fn check(ports: &Ports, options: &WorkerOptions) -> Result<(), InvalidOptions> {
+        options.validate()?;
+        fan_out(ports, options, &StatusBoard::default()).map(|_| ())
+    }
+
     /// Checks the settings; touches nothing yet.
     pub fn new(ports: Ports, options: WorkerOptions, status: StatusBoard) -> Result<Self, InvalidOptions> {
         options.validate()?;
+        let deadlines = TableDeadlines::of(options.leases.duration);
+        let ports = Ports {
+            store: Arc::new(TimedStore::new(ports.store, deadlines)),
+            coordinator: Arc::new(TimedCoordinator::new(ports.coordinator, deadlines)),
+            ..ports
+        };
+        Self::assemble(ports, options, status)
+    }
+
+    /// A new run of a worker with these ports, whose calls have their deadlines.
+    fn assemble(ports: Ports, options: WorkerOptions, status: StatusBoard) -> Result<Self, InvalidOptions> {
         let digest = ports.versions.borrow().digest().as_str().to_owned();
         status.update(|status| status.plugin_digest = Some(digest));
         let (consumer_keeper, fan_out) = fan_out(&ports, &options, &status)?.unzip();
         // Nothing is done before the table's own is known.
         let start = ApplicationStart { position: options.initial_position, looked_at_ms: 0, found_leases: true };
-        let renews_rows = Arc::new(AtomicBool::new(options.leases.shared_with_kcl));
+        let shared_with_kcl = options.leases.shared_with_kcl;
+        let renews_rows = Arc::new(AtomicBool::new(shared_with_kcl));
         Ok(Self {
             ports,
             options: Arc::new(options),
@@ -211,6 +168,9 @@ impl Worker {
             heart: None,
             heart_task: JoinSet::new(),
             is_draining: watch::channel(false).0,
+            cannot_write: watch::channel(None).0,
+            writes: Writes::default(),
+            kcl: KclWatch::new(shared_with_kcl),
             renews_rows,
             has_news: false,
             doubts: Arc::new(Notify::new()),
@@ -223,22 +183,44 @@ impl Worker {
 
     /// Runs until `stop`; then drains every pipeline, checkpoints and releases, for at most `drain_limit`.
     ///
-    /// Dropping the future stops everything at once, as a crash would.
-    pub async fn run(mut self, stop: CancellationToken, drain_limit: Duration) -> Result<(), WorkerError> {
-        let served = match self.start(&stop).await {
-            Ok(true) => self.serve(&stop).await,
+    /// While lease rows cannot be written on this host, it is no part of the fleet. Dropping the future stops everything at
+    /// once, as a crash would.
+    pub async fn run(self, stop: CancellationToken, drain_limit: Duration) -> Result<(), WorkerError> {
+        let (ports, options, status) = (self.ports.clone(), WorkerOptions::clone(&self.options), self.status.clone());
+        let mut worker = self;
+        loop {
+            match worker.run_once(&stop, drain_limit).await {
+                Err(error @ WorkerError::CannotWrite { .. }) => {
+                    tracing::error!(%error, "leaving the fleet until lease rows can be written again");
+                    worker = Self::assemble(ports.clone(), options.clone(), status.clone())?;
+                }
+                ended => return ended,
+            }
+        }
+    }
+
+    async fn run_once(mut self, stop: &CancellationToken, drain_limit: Duration) -> Result<(), WorkerError> {
+        let served = match self.start(stop).await {
+            Ok(true) => self.serve(stop).await,
             Ok(false) => Ok(()),
             Err(error) => Err(error),
         };
-        // Whoever took this worker's name owns its leases too: nothing is left to drain.
-        if !matches!(served, Err(WorkerError::Replaced { .. })) {
-            self.leave(drain_limit).await;
+        match served {
+            // Whoever took this worker's name owns its leases too: nothing is left to drain.
+            Err(WorkerError::Replaced { .. }) => {}
+            // Others wait for what cannot be released: no longer than for what a crash leaves behind.
+            Err(WorkerError::CannotWrite { .. }) => {
+                let limit = drain_limit.min(self.options.leases.duration);
+                self.leave(limit).await;
+            }
+            Ok(()) | Err(_) => self.leave(drain_limit).await,
         }
         served
     }
 
     async fn serve(&mut self, stop: &CancellationToken) -> Result<(), WorkerError> {
         let mut next_pass = Instant::now();
+        let mut next_check = next_pass;
         let mut failures = 0;
         let doubts = Arc::clone(&self.doubts);
         loop {
@@ -253,6 +235,10 @@ impl Worker {
                     next_pass = Instant::now();
                 }
                 () = doubts.notified() => self.check_stream().await?,
+                () = tokio::time::sleep_until(next_check) => {
+                    self.judge_writes().await?;
+                    next_check = Instant::now() + self.check_writes_every();
+                }
                 () = tokio::time::sleep_until(next_pass) => {
                     let wait = match self.pass(stop).await {
                         Ok(wait) => {
@@ -298,15 +284,22 @@ impl Worker {
                 tracing::warn!(lease = %key, %reason, "lease lost");
                 ::metrics::counter!(metrics::LOSSES, "plugin" => plugin).increment(1);
             }
-            PipelineEnd::GaveUp(reason) => {
-                /// Others get this many lease durations to try before this host tries again.
-                const LEAVE_TO_OTHERS_LEASES: u32 = 3;
-                tracing::warn!(lease = %key, reason, "lease given up");
-                ::metrics::counter!(metrics::GIVEN_UP, "plugin" => plugin).increment(1);
-                let until = self.ports.clock.now() + self.options.leases.duration * LEAVE_TO_OTHERS_LEASES;
-                self.avoided.insert(key, until);
+            PipelineEnd::GaveUp(reason) => self.leave_to_others(key, &reason),
+            PipelineEnd::Unreleased(reason) => {
+                self.leave_to_others(key.clone(), &reason);
+                self.writes.note_unreleased(key, reason);
             }
         }
+    }
+
+    fn leave_to_others(&mut self, key: LeaseKey, reason: &str) {
+        /// Others get this many lease durations to try before this host tries again: longer than those that have their
+        /// share wait until they take it all the same.
+        const LEAVE_TO_OTHERS_LEASES: u32 = OVERDUE_LEASES + 1;
+        tracing::warn!(lease = %key, reason, "lease given up");
+        ::metrics::counter!(metrics::GIVEN_UP, "plugin" => self.options.plugin.to_string()).increment(1);
+        let until = self.ports.clock.now() + self.options.leases.duration * LEAVE_TO_OTHERS_LEASES;
+        self.avoided.insert(key, until);
     }
 
     fn count_leases(&self) {

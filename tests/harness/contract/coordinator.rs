@@ -24,6 +24,7 @@ fn row(name: &str, run: &str, beat: u64) -> WorkerRow {
         } else {
             Vec::new()
         },
+        cannot_write: None,
     }
 }
 

@@ -163,7 +163,7 @@ fn steps(decided: &Plan) -> Vec<StepLine> {
         shard: step.key().shard_id().to_string(),
         checkpoint: match step {
             Step::Create { lease: row, .. } | Step::Take { seen: row, .. } => Some(row.checkpoint.to_string()),
-            Step::Delete { .. } | Step::Claim { .. } | Step::HandOver { .. } => None,
+            Step::Delete { .. } | Step::Claim { .. } | Step::Release { .. } | Step::HandOver { .. } => None,
         },
         kind: step.reason().word(),
         reason: step.reason().to_string(),

@@ -272,6 +272,7 @@ mod tests {
             is_draining: false,
             max_leases: usize::MAX,
             versions: vec![running],
+            cannot_write: None,
         }
     }
 

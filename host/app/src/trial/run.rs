@@ -301,13 +301,16 @@ impl Scene {
     /// The plugin's status, if there is any yet; a refusal is an error.
     fn plugin(&self, status: &HostStatus) -> anyhow::Result<Option<PluginSnapshot>> {
         let plugin = status.snapshot().plugins.remove(self.name.as_str());
-        let refused =
-            plugin.as_ref().and_then(|plugin| plugin.refused_file.clone().or_else(|| plugin.refused_settings.clone()));
-        match refused {
+        match plugin.as_ref().and_then(refusal) {
             Some(reason) => Err(anyhow!("the host refuses {}: {reason}", self.name)),
             None => Ok(plugin),
         }
     }
+}
+
+/// Why the host does not run it, if it does not.
+fn refusal(plugin: &PluginSnapshot) -> Option<&String> {
+    plugin.refused_file.as_ref().or(plugin.refused_settings.as_ref()).or(plugin.not_served.as_ref())
 }
 
 fn checked(config: &Config, name: &PluginName, manifest: Option<&Manifest>) -> Result<PluginConfig, ConfigError> {

@@ -42,6 +42,9 @@ const LEASE_DURATION: &str = "leaseDurationMillis";
 const DRAINING: &str = "draining";
 const MAX_LEASES: &str = "maxLeases";
 const VERSIONS: &str = "versions";
+const CANNOT_WRITE: &str = "cannotWrite";
+/// Enough for the name of a right or a table.
+const CANNOT_WRITE_CHARS_MAX: usize = 200;
 
 /// The key of a row.
 pub(super) fn key(kind: &str, id: &str) -> Item {
@@ -64,6 +67,11 @@ pub(super) fn encode_worker(row: &WorkerRow) -> Item {
     ]);
     if row.max_leases < usize::MAX {
         item.insert(MAX_LEASES.to_owned(), number(row.max_leases as u64));
+    }
+    if let Some(reason) = &row.cannot_write {
+        // Every host reads it each second: it says what is wrong, and need not say all of it.
+        let short: String = reason.chars().take(CANNOT_WRITE_CHARS_MAX).collect();
+        item.insert(CANNOT_WRITE.to_owned(), text(&short));
     }
     if !row.versions.is_empty() {
         item.insert(VERSIONS.to_owned(), version_item::encode_all(&row.versions));
@@ -130,6 +138,7 @@ pub(super) fn decode_worker(item: &Item) -> Result<WorkerRow, String> {
         is_draining: boolean(item, DRAINING),
         max_leases: unsigned(item, MAX_LEASES).ok().and_then(|max| usize::try_from(max).ok()).unwrap_or(usize::MAX),
         versions: item.get(VERSIONS).map(version_item::decode_all).unwrap_or_default(),
+        cannot_write: string(item, CANNOT_WRITE).ok().map(str::to_owned),
     })
 }
 
@@ -214,6 +223,7 @@ mod tests {
                     reason: Some("why".into()),
                 },
             ],
+            cannot_write: Some("denied".into()),
         };
         let leader = LeaderRow { holder: Some((worker, incarnation)), version: 4 };
         let released = LeaderRow { holder: None, version: 5 };
@@ -258,6 +268,7 @@ mod tests {
             is_draining: false,
             max_leases: usize::MAX,
             versions: Vec::new(),
+            cannot_write: None,
         });
         assert!(!item.contains_key(VERSIONS));
         assert!(decode_worker(&item).unwrap().versions.is_empty());

@@ -1,5 +1,7 @@
 //! The coordinator table of one application, through `Query`, `GetItem`, `PutItem`, `UpdateItem` and `DeleteItem`.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
@@ -18,6 +20,10 @@ use super::version_item;
 
 /// A page is up to 1 MiB: this bounds a query at thousands of workers, or a hundred thousand shards.
 const PAGES_MAX: usize = 100;
+
+/// Wait between two chunks of a shard list: a chunk costs up to 330 write units, and a partition takes 1,000 a second (AWS
+/// limit), of which heartbeats need some.
+const CHUNK_EVERY: Duration = Duration::from_millis(500);
 
 /// Holds while a worker's row is as it was read; its values are `as_seen`.
 const AS_SEEN: &str = "incarnation = :run AND beat = :beat";
@@ -143,7 +149,10 @@ impl CoordinatorTable {
         let version = format!("{:016x}", fastrand::u64(..));
         let (index, chunks) =
             shard_cache::encode(shards, &version).map_err(|message| StoreError::Refused { message })?;
-        for chunk in chunks {
+        for (number, chunk) in chunks.into_iter().enumerate() {
+            if number > 0 {
+                tokio::time::sleep(CHUNK_EVERY).await;
+            }
             self.put(chunk, None).await?;
         }
         self.put(index, None).await.map(drop)

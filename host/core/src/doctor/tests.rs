@@ -79,6 +79,7 @@ fn registered(mut table: LeaseTableFacts, workers: &[&str]) -> LeaseTableFacts {
         is_draining: false,
         max_leases: usize::MAX,
         versions: Vec::new(),
+        cannot_write: None,
     };
     table.fleet.workers = workers.iter().map(row).collect();
     table

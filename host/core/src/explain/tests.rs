@@ -116,6 +116,7 @@ fn registered(name: &str) -> WorkerRow {
         is_draining: false,
         max_leases: usize::MAX,
         versions: Vec::new(),
+        cannot_write: None,
     }
 }
 

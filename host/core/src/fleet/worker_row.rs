@@ -56,6 +56,9 @@ pub struct WorkerRow {
     pub max_leases: usize,
     /// The versions of the plugin that it has: what runs comes first. Empty if it does not tell.
     pub versions: Vec<VersionRow>,
+    /// Why it cannot write the row of a lease that it holds, if it cannot: then no other host gives up leases in the hope
+    /// that this one fares better.
+    pub cannot_write: Option<String>,
 }
 
 #[cfg(test)]

@@ -49,6 +49,8 @@ struct WorkerSighting {
     /// When it was first seen.
     since: Moment,
     moved_at: Moment,
+    /// When the row was first missed, if it is gone.
+    gone_at: Option<Moment>,
 }
 
 impl WorkerSighting {
@@ -93,7 +95,11 @@ impl LeaseObserver {
         self.leases = seen;
     }
 
-    /// Takes in the registered workers, read at `read_at`, and forgets those that are gone.
+    /// Takes in the registered workers, read at `read_at`.
+    ///
+    /// To its leases, a row that is gone is one that stands still: it may have been removed by hand, or lost with a restored
+    /// table, while its worker lives on and goes by its last heartbeat. A worker on its way out removes its row itself, when
+    /// nothing of it runs any more.
     pub fn observe_workers(&mut self, workers: &[WorkerRow], read_at: Moment) {
         let mut seen = BTreeMap::new();
         for row in workers {
@@ -105,17 +111,27 @@ impl LeaseObserver {
                 }
                 Some(_) | None => read_at,
             };
-            seen.insert(row.worker.clone(), WorkerSighting { row: row.clone(), since, moved_at });
+            let sighting = WorkerSighting { row: row.clone(), since, moved_at, gone_at: None };
+            seen.insert(row.worker.clone(), sighting);
         }
         self.left.retain(|_, until| *until >= read_at);
-        let gone = std::mem::replace(&mut self.workers, seen);
-        self.left.extend(gone.into_iter().map(|(id, last)| (id, read_at + last.row.lease_duration)));
+        for (id, last) in std::mem::replace(&mut self.workers, seen) {
+            let is_silent = read_at.since(last.moved_at) > last.row.lease_duration;
+            let gone_at = last.gone_at.unwrap_or(read_at);
+            if is_silent || last.row.is_draining {
+                self.left.insert(id, gone_at + last.row.lease_duration);
+            } else {
+                self.workers.insert(id, WorkerSighting { gone_at: Some(gone_at), ..last });
+            }
+        }
     }
 
     /// Whether `worker` was registered and is no more, a short while ago: a lease that still names it is one that it
     /// could not give back, not one of a worker that never registers.
     pub fn has_left(&self, worker: &WorkerId, now: Moment) -> bool {
-        self.left.get(worker).is_some_and(|until| *until >= now)
+        let kept = self.workers.get(worker);
+        let kept_until = kept.and_then(|kept| Some(kept.gone_at? + kept.row.lease_duration));
+        self.left.get(worker).copied().or(kept_until).is_some_and(|until| until >= now)
     }
 
     /// Judges `lease` at `now`. A lease never observed is held, if it has an owner.
@@ -167,6 +183,14 @@ impl LeaseObserver {
         sighting.is_some_and(|sighting| sighting.has_moved && now.since(sighting.moved_at) <= duration)
     }
 
+    /// Whether the counter of a lease of `worker` was seen to move within `duration`: it writes to its rows, whatever its
+    /// heart does.
+    pub fn moves_rows(&self, worker: &WorkerId, now: Moment, duration: Duration) -> bool {
+        self.leases.values().any(|sighting| {
+            sighting.owner.as_ref() == Some(worker) && sighting.has_moved && now.since(sighting.moved_at) <= duration
+        })
+    }
+
     /// How long `lease` has been claimed by the same worker, as far as this host saw.
     pub fn claimed_for(&self, lease: &Lease, now: Moment) -> Duration {
         self.leases.get(&lease.key).map_or(Duration::ZERO, |sighting| now.since(sighting.claimed_at))
@@ -174,7 +198,8 @@ impl LeaseObserver {
 
     /// Registered workers in order of id, each with how long its heart has been silent.
     pub fn workers(&self, now: Moment) -> impl Iterator<Item = (&WorkerRow, Duration)> {
-        self.workers.values().map(move |worker| (&worker.row, now.since(worker.moved_at)))
+        let there = self.workers.values().filter(|worker| worker.gone_at.is_none());
+        there.map(move |worker| (&worker.row, now.since(worker.moved_at)))
     }
 
     /// Whether `row`, read just now, shows that the worker's heart moved since it was observed.

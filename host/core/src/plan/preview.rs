@@ -50,7 +50,9 @@ fn after(me: &WorkerId, leases: &[ObservedLease], decided: &Plan) -> Vec<Observe
             is_claim_fresh: false,
             is_avoided: false,
         }),
-        Step::Delete { .. } | Step::Take { .. } | Step::Claim { .. } | Step::HandOver { .. } => None,
+        Step::Delete { .. } | Step::Take { .. } | Step::Claim { .. } | Step::Release { .. } | Step::HandOver { .. } => {
+            None
+        }
     });
     kept.chain(created).collect()
 }

@@ -46,6 +46,13 @@ pub enum Step {
         /// Why.
         reason: Reason,
     },
+    /// Give up a lease that is this worker's by name, and that it must not hold.
+    Release {
+        /// The row as seen.
+        seen: Box<Lease>,
+        /// Why.
+        reason: Reason,
+    },
     /// Finish the batch, checkpoint, and give the lease up: somebody asked for it.
     HandOver {
         /// The row.
@@ -68,7 +75,10 @@ impl Step {
     pub fn key(&self) -> &LeaseKey {
         match self {
             Self::Create { lease, .. } => &lease.key,
-            Self::Delete { seen, .. } | Self::Take { seen, .. } | Self::Claim { seen, .. } => &seen.key,
+            Self::Delete { seen, .. }
+            | Self::Take { seen, .. }
+            | Self::Claim { seen, .. }
+            | Self::Release { seen, .. } => &seen.key,
             Self::HandOver { key, .. } => key,
         }
     }
@@ -80,6 +90,7 @@ impl Step {
             Self::Delete { .. } => "delete",
             Self::Take { .. } => "take",
             Self::Claim { .. } => "claim",
+            Self::Release { .. } => "release",
             Self::HandOver { .. } => "hand over",
         }
     }
@@ -91,6 +102,7 @@ impl Step {
             | Self::Delete { reason, .. }
             | Self::Take { reason, .. }
             | Self::Claim { reason, .. }
+            | Self::Release { reason, .. }
             | Self::HandOver { reason, .. } => reason,
         }
     }

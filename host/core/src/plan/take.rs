@@ -17,7 +17,7 @@ pub(super) fn plan_hand_overs(view: &FleetView<'_>, plan: &mut Plan) {
 }
 
 /// Adds takes: what was handed over to this worker or is its own by name, then free and expired leases up to the fair
-/// share. Returns whether anything was there to be taken, by this host or another.
+/// share; and releases of what is its own by name and must not be held. Returns whether anything was there to be taken, by this host or another.
 pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &PlanLimits, plan: &mut Plan) -> bool {
     let order = ReadingOrder::of(view.leases.iter().map(|observed| &observed.lease), view.is_bootstrapped);
     let deleted = plan.deleted();
@@ -43,6 +43,11 @@ pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &Pla
     let mut capacity = limits.max_leases.saturating_sub(held);
     for (observed, reason) in candidates {
         if let Some(why_not) = why_not_now(observed, &reason, view, roster, (room, capacity)) {
+            if reason == Reason::OwnByName {
+                // This host's heartbeat would hold it for ever, with nobody reading it.
+                let seen = Box::new(observed.lease.clone());
+                plan.steps.push(Step::Release { seen, reason: why_not.clone() });
+            }
             plan.held_back.push((observed.lease.key.clone(), why_not));
             continue;
         }

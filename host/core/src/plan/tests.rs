@@ -270,6 +270,7 @@ fn a_lease_lives_as_long_as_its_owners_heart_beats_by_the_owners_own_lease_durat
         is_draining: false,
         max_leases: usize::MAX,
         versions: Vec::new(),
+        cannot_write: None,
     };
     let mut observer = LeaseObserver::default();
     observer.observe(std::slice::from_ref(&row), at(100));
@@ -281,9 +282,40 @@ fn a_lease_lives_as_long_as_its_owners_heart_beats_by_the_owners_own_lease_durat
     let run = Incarnation::new("run").unwrap();
     assert!(!observer.has_moved(&worker("other"), Some((&run, 2))));
     assert!(observer.has_moved(&worker("other"), Some((&run, 3))));
-    // Without its row, the lease's own counter is all there is.
-    observer.observe_workers(&[], at(111));
-    assert_eq!(standing(&observer, 111), Standing::Expired);
-    // That it was one of ours is remembered for as long as its leases may still look alive.
-    assert!(observer.has_left(&worker("other"), at(131)) && !observer.has_left(&worker("other"), at(132)));
+}
+
+#[test]
+fn a_worker_whose_row_vanished_is_silent_from_then_and_one_that_signed_off_is_gone_at_once() {
+    let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
+    let row = owned(0, "other", Standing::Held).lease;
+    let run = Incarnation::new("run").unwrap();
+    for is_draining in [false, true] {
+        let last = WorkerRow {
+            worker: worker("other"),
+            incarnation: run.clone(),
+            beat: 1,
+            lease_duration: Duration::from_secs(10),
+            is_draining,
+            max_leases: usize::MAX,
+            versions: Vec::new(),
+            cannot_write: None,
+        };
+        let mut observer = LeaseObserver::default();
+        observer.observe(std::slice::from_ref(&row), at(100));
+        observer.observe_workers(std::slice::from_ref(&last), at(150));
+        observer.observe_workers(&[], at(151));
+        let standing = |seconds| observer.standing(&row, at(seconds), Duration::from_secs(10));
+        assert!(observer.has_left(&worker("other"), at(151)));
+        assert_eq!(observer.workers(at(151)).count(), 0, "it takes part in nothing");
+        if is_draining {
+            assert_eq!(standing(151), Standing::Expired);
+        } else {
+            assert_eq!(standing(151), Standing::Held);
+            assert_eq!((standing(160), standing(161)), (Standing::Held, Standing::Expired));
+            assert!(observer.has_moved(&worker("other"), Some((&run, 2))), "it registered again");
+        }
+        // That it was one of ours is remembered for as long as its leases may still look alive.
+        observer.observe_workers(&[], at(161));
+        assert!(observer.has_left(&worker("other"), at(161)) && !observer.has_left(&worker("other"), at(162)));
+    }
 }

@@ -65,6 +65,7 @@ mod tests {
             is_draining: false,
             max_leases: usize::MAX,
             versions: vec![running],
+            cannot_write: None,
         }
     }
 

@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use shardmill_core::lease::{ConflictVerdict, LeaseToken, LossReason, judge_conflict};
+use shardmill_core::lease::{ConflictVerdict, Generation, Hold, Lease, LeaseToken, LossReason, judge_conflict};
 use shardmill_core::plan::Balance;
 use shardmill_core::ports::{
     CheckpointWrite, Clock, LeaseStore, PortFuture, Progress, ShardEndWrite, StoreError, WriteResult, Written,
 };
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::time::Moment;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
+use super::handle::{Command, KeeperHandle};
 use super::rate::Rate;
 use super::standing::LeaseState;
+use super::trouble::Troubles;
 use crate::heart::HeartWatch;
 use crate::options::LeaseOptions;
 
@@ -22,15 +24,6 @@ use crate::options::LeaseOptions;
 const COMMANDS_MAX: usize = 2;
 /// First wait after a failed write; doubles up to a third of the lease duration.
 const RETRY_BASE: Duration = Duration::from_millis(50);
-
-/// A write asked for by the pipeline.
-enum Command {
-    Checkpoint(Box<CheckpointWrite>, oneshot::Sender<()>),
-    End(Box<ShardEndWrite>, oneshot::Sender<()>),
-    Release(Option<String>, oneshot::Sender<()>),
-    /// The row looks as if it were not ours any more: find out.
-    Verify,
-}
 
 /// What a single write does; kept as a value so that an unanswered one can be sent again unchanged.
 #[derive(Clone, Copy)]
@@ -41,16 +34,20 @@ enum Write<'a> {
     Release(&'a Progress),
 }
 
-/// The lease was lost before the write could be applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refused;
+/// What one attempt came to that is not known to be applied.
+enum NotApplied {
+    Lost(LossReason),
+    /// It should be sent again.
+    Failed(StoreError),
+}
 
-/// Asks the keeper for writes. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct KeeperHandle {
-    commands: mpsc::Sender<Command>,
-    progress: watch::Sender<Progress>,
-    settled_bytes: Arc<AtomicU64>,
+/// Why a write is not applied, or not known to be.
+#[derive(Debug)]
+enum Unwritten {
+    /// The lease is gone.
+    Lost(LossReason),
+    /// The lease is given up, since its row cannot be written.
+    GivenUp,
 }
 
 /// Renews one lease and performs its pipeline's writes, one at a time, in order.
@@ -61,6 +58,8 @@ pub(crate) struct Keeper {
     token: LeaseToken,
     /// When the last successful write was *sent*: from there the deadline counts, not from its answer.
     sent_at: Moment,
+    /// The heart's generation at that moment.
+    generation: Generation,
     /// When it was last looked whether there is something to write.
     ticked_at: Moment,
     heart: HeartWatch,
@@ -71,6 +70,11 @@ pub(crate) struct Keeper {
     commands: mpsc::Receiver<Command>,
     progress: watch::Receiver<Progress>,
     state: watch::Sender<LeaseState>,
+    troubles: Troubles,
+    /// Set once the lease is to be given up.
+    give_up: watch::Receiver<Option<String>>,
+    /// Whether a write was given up that may have been applied, or may still be.
+    is_unsettled: bool,
 }
 
 /// A lease just taken.
@@ -79,51 +83,18 @@ pub(crate) struct Taken {
     pub(crate) token: LeaseToken,
     /// When the take was sent.
     pub(crate) sent_at: Moment,
+    /// The heart's generation at that moment.
+    pub(crate) generation: Generation,
     /// What the row says of a trouble.
     pub(crate) stuck: Option<String>,
 }
 
-// === impl KeeperHandle ===
-
-impl KeeperHandle {
-    /// Writes a checkpoint and waits until it is applied.
-    pub(crate) async fn checkpoint(&self, write: CheckpointWrite) -> Result<(), Refused> {
-        self.ask(|done| Command::Checkpoint(Box::new(write), done)).await
-    }
-
-    /// Writes the shard's end and waits until it is applied; the lease is given back with it.
-    pub(crate) async fn end(&self, write: ShardEndWrite) -> Result<(), Refused> {
-        self.ask(|done| Command::End(Box::new(write), done)).await
-    }
-
-    /// Gives the lease back, with the trouble that is the reason for it, if it is one.
-    pub(crate) async fn release(&self, stuck: Option<String>) -> Result<(), Refused> {
-        self.ask(|done| Command::Release(stuck, done)).await
-    }
-
-    /// Makes the keeper find out whether the lease still is ours. If it is busy writing, it finds out by that.
-    pub(crate) fn verify(&self) {
-        let _ = self.commands.try_send(Command::Verify);
-    }
-
-    /// Counts bytes of settled data, from which the lease's throughput is measured.
-    pub(crate) fn count_bytes(&self, bytes: u64) {
-        self.settled_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Notes facts to ride along with the next renewal.
-    pub(crate) fn note(&self, progress: Progress) {
-        self.progress.send_replace(progress);
-    }
-
-    async fn ask(&self, command: impl FnOnce(oneshot::Sender<()>) -> Command) -> Result<(), Refused> {
-        let (done, applied) = oneshot::channel();
-        self.commands.send(command(done)).await.map_err(|_| Refused)?;
-        applied.await.map_err(|_| Refused)
-    }
+/// Whom a keeper tells of its row, and who tells it to give up.
+pub(crate) struct Overseer {
+    pub(crate) troubles: Troubles,
+    /// Set once the lease is to be given up: no write is tried again but the release.
+    pub(crate) give_up: watch::Receiver<Option<String>>,
 }
-
-// === impl Keeper ===
 
 impl Keeper {
     /// A keeper for a lease just taken.
@@ -133,14 +104,18 @@ impl Keeper {
         taken: Taken,
         heart: HeartWatch,
         renews_rows: Arc<AtomicBool>,
+        overseer: Overseer,
     ) -> (Self, KeeperHandle, watch::Receiver<LeaseState>) {
-        let Taken { token, sent_at, stuck } = taken;
+        let Taken { token, sent_at, generation, stuck } = taken;
         let (command_sender, commands) = mpsc::channel(COMMANDS_MAX);
         let (progress_sender, progress) = watch::channel(Progress { stuck: stuck.clone(), ..Progress::default() });
-        let (state, state_receiver) = watch::channel(LeaseState::Held { until: sent_at + options.hold_for() });
+        let (state, state_receiver) =
+            watch::channel(LeaseState::Held(Hold { until: sent_at + options.hold_for(), generation }));
         let settled_bytes = Arc::new(AtomicU64::new(0));
         let rate = Rate::new(Arc::clone(&settled_bytes), sent_at);
-        let handle = KeeperHandle { commands: command_sender, progress: progress_sender, settled_bytes };
+        let Overseer { troubles, give_up } = overseer;
+        let trouble = troubles.watch();
+        let handle = KeeperHandle { commands: command_sender, progress: progress_sender, settled_bytes, trouble };
         let noted_stuck = stuck;
         let ticked_at = sent_at;
         let keeper = Self {
@@ -149,6 +124,7 @@ impl Keeper {
             options,
             token,
             sent_at,
+            generation,
             ticked_at,
             heart,
             renews_rows,
@@ -157,6 +133,9 @@ impl Keeper {
             commands,
             progress,
             state,
+            troubles,
+            give_up,
+            is_unsettled: false,
         };
         (keeper, handle, state_receiver)
     }
@@ -176,9 +155,10 @@ impl Keeper {
                 () = tokio::time::sleep(wait) => self.tick().await,
             };
             match kept {
-                Ok(true) => {}
+                // Of a lease to be given up the pipeline hears too, and asks for the release.
+                Ok(true) | Err(Unwritten::GivenUp) => {}
                 Ok(false) => return,
-                Err(reason) => {
+                Err(Unwritten::Lost(reason)) => {
                     self.state.send_replace(LeaseState::Lost(reason));
                     return;
                 }
@@ -187,7 +167,7 @@ impl Keeper {
     }
 
     /// Renews the row if it must be renewed, or has news for people; finds out that the deadline has passed.
-    async fn tick(&mut self) -> Result<bool, LossReason> {
+    async fn tick(&mut self) -> Result<bool, Unwritten> {
         self.ticked_at = self.clock.now();
         let mut progress = self.progress.borrow().clone();
         progress.bytes_per_second = self.rate.measure(self.ticked_at);
@@ -196,12 +176,15 @@ impl Keeper {
         // A heart that is late, because the coordinator table does not answer, is no reason to let go: the row can be
         // renewed by itself, as a KCL does it.
         let is_heart_late = self.remaining() < self.options.hold_for() / 2;
-        if self.renews_rows.load(Ordering::Relaxed) || has_news || is_heart_late {
+        // One that missed its deadline holds this lease again once a write proves that nobody took it.
+        let is_heart_behind = self.generation != self.heart.generation();
+        let must_renew = self.renews_rows.load(Ordering::Relaxed) || has_news || is_heart_late || is_heart_behind;
+        if must_renew && !self.is_given_up() {
             self.write(Write::Renew(&progress)).await?;
             self.rate.written();
             self.noted_stuck = progress.stuck;
         } else if self.remaining().is_zero() {
-            return Err(LossReason::DeadlinePassed);
+            return Err(Unwritten::Lost(LossReason::DeadlinePassed));
         }
         Ok(true)
     }
@@ -211,11 +194,16 @@ impl Keeper {
         if SeededBug::NoHolderDeadline.is_on() {
             return self.options.hold_for();
         }
-        self.heart.extend(self.sent_at + self.options.hold_for()).since(self.clock.now())
+        self.heart.deadline(self.hold()).since(self.clock.now())
+    }
+
+    /// What the last applied write gives.
+    fn hold(&self) -> Hold {
+        Hold { until: self.sent_at + self.options.hold_for(), generation: self.generation }
     }
 
     /// Whether the lease is still held afterwards.
-    async fn perform(&mut self, command: Command) -> Result<bool, LossReason> {
+    async fn perform(&mut self, command: Command) -> Result<bool, Unwritten> {
         let (done, is_held) = match command {
             Command::Checkpoint(mut write, done) => {
                 write.progress.bytes_per_second = self.rate.measure(self.clock.now());
@@ -245,45 +233,82 @@ impl Keeper {
         Ok(is_held)
     }
 
-    async fn release(&mut self, stuck: Option<String>) -> Result<(), LossReason> {
+    async fn release(&mut self, stuck: Option<String>) -> Result<(), Unwritten> {
         match self.write(Write::Release(&Progress { stuck, ..Progress::default() })).await {
-            // The release was applied and its answer lost: nobody owns the row, as wanted.
-            Err(LossReason::Unowned) => Ok(()),
+            // The release was applied and its answer lost: nobody owns the row, as wanted, or somebody was quick.
+            Err(Unwritten::Lost(LossReason::Unowned | LossReason::TakenBy(_))) => Ok(()),
             result => result,
         }
     }
 
-    /// Sends one write until it is known to be applied, or the lease is known to be gone, or its deadline has passed.
+    /// Sends one write until it is known to be applied, or the lease is known to be gone, or its deadline has passed, or it
+    /// is given up.
     ///
     /// An unanswered write is sent again *unchanged*: should the first one still arrive, only one of the two meets the
     /// condition, and both mean the same.
-    async fn write(&mut self, write: Write<'_>) -> Result<(), LossReason> {
+    async fn write(&mut self, write: Write<'_>) -> Result<(), Unwritten> {
         let first_sent_at = self.clock.now();
+        let first_sent_in = self.heart.generation();
         let mut failures = 0_u32;
         loop {
             let remaining = self.remaining();
             if remaining.is_zero() {
-                return Err(LossReason::DeadlinePassed);
+                return Err(Unwritten::Lost(LossReason::DeadlinePassed));
             }
-            let sent = tokio::time::timeout(remaining, self.send(write)).await;
-            if let Some(token) = self.judge(sent.unwrap_or_else(|_| Err(no_answer()))).await? {
-                self.token = token;
-                // After a lost answer nobody knows which attempt was applied: assume the first.
-                self.sent_at = first_sent_at;
-                if SeededBug::DeadlineFromReply.is_on() {
-                    self.sent_at = self.clock.now();
+            let sent = tokio::time::timeout(remaining, self.settle_and_send(write)).await;
+            match self.judge(write, sent.unwrap_or_else(|_| Err(no_answer()))).await {
+                Ok(token) => {
+                    self.token = token;
+                    // After a lost answer nobody knows which attempt was applied: assume the first.
+                    self.sent_at = first_sent_at;
+                    if SeededBug::DeadlineFromReply.is_on() {
+                        self.sent_at = self.clock.now();
+                    }
+                    self.generation = first_sent_in;
+                    self.troubles.over();
+                    self.state.send_replace(LeaseState::Held(self.hold()));
+                    return Ok(());
                 }
-                self.state.send_replace(LeaseState::Held { until: self.sent_at + self.options.hold_for() });
-                return Ok(());
+                Err(NotApplied::Lost(reason)) => return Err(Unwritten::Lost(reason)),
+                Err(NotApplied::Failed(error)) => {
+                    failures += 1;
+                    self.troubles.failed(first_sent_at, failures, &error);
+                }
             }
-            failures += 1;
+            let is_release = matches!(write, Write::Release(_));
+            let limit = self.options.duration;
+            if self.is_given_up() && (!is_release || self.clock.now().since(first_sent_at) >= limit) {
+                self.is_unsettled = true;
+                return Err(Unwritten::GivenUp);
+            }
             self.wait_to_retry(failures).await;
         }
     }
 
-    async fn wait_to_retry(&self, failures: u32) {
+    fn is_given_up(&self) -> bool {
+        self.give_up.borrow().is_some()
+    }
+
+    /// Waits before the next try, but not once the lease is given up.
+    async fn wait_to_retry(&mut self, failures: u32) {
         let wait = RETRY_BASE.saturating_mul(1 << failures.min(10)).min(self.options.duration / 3);
-        tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64() / 2.0).min(self.remaining())).await;
+        let wait = wait.mul_f64(0.5 + fastrand::f64() / 2.0).min(self.remaining());
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            Ok(()) = self.give_up.changed() => {}
+        }
+    }
+
+    /// A write that was given up may have been applied: the next one goes by what the row says.
+    async fn settle_and_send(&mut self, write: Write<'_>) -> WriteResult {
+        if self.is_unsettled {
+            let row = self.store.get(&self.token.key).await?;
+            if judge_conflict(&self.token, row.as_ref()) == ConflictVerdict::AppliedEarlier {
+                self.token = self.token.advanced();
+            }
+            self.is_unsettled = false;
+        }
+        self.send(write).await
     }
 
     fn send<'a>(&'a self, write: Write<'a>) -> PortFuture<'a, WriteResult> {
@@ -295,42 +320,43 @@ impl Keeper {
         }
     }
 
-    /// The new token if the write is known to be applied; `None` if it should be sent again.
-    async fn judge(&self, result: WriteResult) -> Result<Option<LeaseToken>, LossReason> {
+    /// The new token if the write is known to be applied; [`NotApplied::Failed`] if it should be sent again.
+    async fn judge(&mut self, write: Write<'_>, result: WriteResult) -> Result<LeaseToken, NotApplied> {
         match result {
-            Ok(Written::Applied(token)) => Ok(Some(token)),
-            Ok(Written::Conflict(row)) => self.verdict(row.as_deref()),
-            Err(StoreError::Unknown { message }) => {
-                tracing::debug!(lease = %self.token.key, message, "lease write has no answer, reading the row");
-                let until = self.sent_at + self.options.hold_for();
-                self.state.send_replace(LeaseState::InDoubt { until });
-                self.settle_doubt().await
+            Ok(Written::Applied(token)) => Ok(token),
+            Ok(Written::Conflict(row)) => self.verdict(write, row.as_deref(), no_answer()),
+            Err(error @ StoreError::Unknown { .. }) => {
+                tracing::debug!(lease = %self.token.key, %error, "lease write has no answer, reading the row");
+                self.state.send_replace(LeaseState::InDoubt(self.hold()));
+                self.settle_doubt(write, error).await
             }
             Err(
                 error @ (StoreError::Throttled { .. } | StoreError::Refused { .. } | StoreError::WrongTable { .. }),
-            ) => {
-                tracing::warn!(lease = %self.token.key, %error, "lease write failed, trying again until the deadline");
-                Ok(None)
-            }
+            ) => Err(NotApplied::Failed(error)),
         }
     }
 
     /// One consistent read; if that fails too, the write is sent again, which settles it just as well.
-    async fn settle_doubt(&self) -> Result<Option<LeaseToken>, LossReason> {
+    async fn settle_doubt(&mut self, write: Write<'_>, error: StoreError) -> Result<LeaseToken, NotApplied> {
         if SeededBug::UnknownCountsAsApplied.is_on() {
-            return Ok(Some(self.token.advanced()));
+            return Ok(self.token.advanced());
         }
         match tokio::time::timeout(self.remaining(), self.store.get(&self.token.key)).await {
-            Ok(Ok(row)) => self.verdict(row.as_ref()),
-            Ok(Err(_)) | Err(_) => Ok(None),
+            Ok(Ok(row)) => self.verdict(write, row.as_ref(), error),
+            Ok(Err(_)) | Err(_) => Err(NotApplied::Failed(error)),
         }
     }
 
-    fn verdict(&self, row: Option<&shardmill_core::lease::Lease>) -> Result<Option<LeaseToken>, LossReason> {
+    fn verdict(&mut self, write: Write<'_>, row: Option<&Lease>, error: StoreError) -> Result<LeaseToken, NotApplied> {
         match judge_conflict(&self.token, row) {
-            ConflictVerdict::AppliedEarlier => Ok(Some(self.token.advanced())),
-            ConflictVerdict::NotApplied => Ok(None),
-            ConflictVerdict::Lost(reason) => Err(reason),
+            // A release leaves no owner: this is a write that was given up before it.
+            ConflictVerdict::AppliedEarlier if matches!(write, Write::Release(_)) => {
+                self.token = self.token.advanced();
+                Err(NotApplied::Failed(error))
+            }
+            ConflictVerdict::AppliedEarlier => Ok(self.token.advanced()),
+            ConflictVerdict::NotApplied => Err(NotApplied::Failed(error)),
+            ConflictVerdict::Lost(reason) => Err(NotApplied::Lost(reason)),
         }
     }
 }

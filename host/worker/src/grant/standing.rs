@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use shardmill_core::lease::LossReason;
+use shardmill_core::lease::{Hold, LossReason};
 use shardmill_core::ports::Clock;
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::time::Moment;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -14,10 +13,10 @@ use crate::heart::HeartWatch;
 /// The keeper's word on the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeaseState {
-    /// Ours, by the row's own writes, until the deadline on our own clock; the host's heart may hold it longer.
-    Held { until: Moment },
+    /// Ours, as the row's own writes and the host's heart hold it.
+    Held(Hold),
     /// A write has no answer yet: no new records go out before it is settled (S11).
-    InDoubt { until: Moment },
+    InDoubt(Hold),
     /// Gone.
     Lost(LossReason),
 }
@@ -39,6 +38,8 @@ pub(crate) struct Gate {
     pub(crate) state: watch::Receiver<LeaseState>,
     pub(crate) heart: HeartWatch,
     pub(crate) drain: CancellationToken,
+    /// Set once the lease is to be given up, with the reason.
+    pub(crate) give_up: watch::Receiver<Option<String>>,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
@@ -50,18 +51,19 @@ impl Gate {
                 return Err(Stopped::Draining);
             }
             self.check_held()?;
-            let is_settled = matches!(*self.state.borrow_and_update(), LeaseState::Held { .. });
+            let is_settled = matches!(*self.state.borrow_and_update(), LeaseState::Held(_));
             if is_settled || SeededBug::DeliversInDoubt.is_on() {
                 return Ok(());
             }
             tokio::select! {
                 changed = self.state.changed() => if changed.is_err() { return Err(keeper_gone()) },
                 () = self.drain.cancelled() => {}
+                Ok(()) = self.give_up.changed() => {}
             }
         }
     }
 
-    /// Fails if the lease is gone or its deadline has passed; says nothing about draining.
+    /// Fails if the lease is gone, is to be given up, or its deadline has passed; says nothing about draining.
     pub(crate) fn check_held(&self) -> Result<(), Stopped> {
         if SeededBug::DeliversAfterLoss.is_on() {
             return Ok(());
@@ -69,34 +71,53 @@ impl Gate {
         match &*self.state.borrow() {
             LeaseState::Lost(reason) => Err(Stopped::Lost(reason.clone())),
             // The host may have been paused between two renewals; then the keeper could not say so yet.
-            LeaseState::Held { until } | LeaseState::InDoubt { until }
-                if self.clock.now() >= self.heart.extend(*until) && !SeededBug::NoHolderDeadline.is_on() =>
+            LeaseState::Held(hold) | LeaseState::InDoubt(hold)
+                if self.clock.now() >= self.heart.deadline(*hold) && !SeededBug::NoHolderDeadline.is_on() =>
             {
                 Err(Stopped::Lost(LossReason::DeadlinePassed))
             }
-            LeaseState::Held { .. } | LeaseState::InDoubt { .. } => Ok(()),
+            LeaseState::Held(_) | LeaseState::InDoubt(_) => match &*self.give_up.borrow() {
+                Some(reason) => Err(Stopped::Stuck(reason.clone())),
+                None => Ok(()),
+            },
         }
     }
 
     /// Returns when the lease is lost; never otherwise.
     pub(crate) async fn lost(&mut self) -> Stopped {
-        loop {
-            if let LeaseState::Lost(reason) = &*self.state.borrow_and_update() {
-                return Stopped::Lost(reason.clone());
-            }
-            if self.state.changed().await.is_err() {
-                return keeper_gone();
-            }
-        }
+        lost(&mut self.state).await
     }
 
-    /// Returns when the pipeline is asked to drain or its lease is lost.
+    /// Returns when the pipeline is asked to drain, or its lease is lost or to be given up.
     pub(crate) async fn stopped(&mut self) -> Stopped {
-        let drain = self.drain.clone();
+        let Self { state, drain, give_up, .. } = self;
         tokio::select! {
             biased;
-            lost = self.lost() => lost,
+            lost = lost(state) => lost,
+            given_up = given_up(give_up) => given_up,
             () = drain.cancelled() => Stopped::Draining,
+        }
+    }
+}
+
+async fn lost(state: &mut watch::Receiver<LeaseState>) -> Stopped {
+    loop {
+        if let LeaseState::Lost(reason) = &*state.borrow_and_update() {
+            return Stopped::Lost(reason.clone());
+        }
+        if state.changed().await.is_err() {
+            return keeper_gone();
+        }
+    }
+}
+
+async fn given_up(give_up: &mut watch::Receiver<Option<String>>) -> Stopped {
+    loop {
+        if let Some(reason) = &*give_up.borrow_and_update() {
+            return Stopped::Stuck(reason.clone());
+        }
+        if give_up.changed().await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -47,7 +47,7 @@ impl Grant {
             PipelineEnd::Ended => ShardState::Ended,
             PipelineEnd::Released => ShardState::Released,
             PipelineEnd::Lost(_) => ShardState::Lost,
-            PipelineEnd::GaveUp(_) => ShardState::GaveUp,
+            PipelineEnd::GaveUp(_) | PipelineEnd::Unreleased(_) => ShardState::GaveUp,
         };
         status.update_shard(&shard, |status| status.state = state);
         GrantEnd { key, end }

@@ -67,6 +67,8 @@ pub(crate) enum PipelineEnd {
     Lost(LossReason),
     /// Given back, because the shard did not get on here.
     GaveUp(String),
+    /// Given up, but the row cannot be written: it still names this worker.
+    Unreleased(String),
 }
 
 /// Serves one shard under one grant.

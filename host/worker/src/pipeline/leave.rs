@@ -8,7 +8,7 @@ use shardmill_core::seeded_bug::SeededBug;
 use tokio_util::sync::CancellationToken;
 
 use super::consumer::{Consumer, PipelineEnd};
-use crate::grant::Stopped;
+use crate::grant::{Refused, Stopped};
 use crate::status::ShardState;
 
 impl Consumer {
@@ -41,11 +41,10 @@ impl Consumer {
         if SeededBug::DrainsWithoutRelease.is_on() {
             return PipelineEnd::Released;
         }
-        if self.keeper.release(None).await.is_err() {
-            let Stopped::Lost(reason) = self.why_refused() else { return PipelineEnd::Released };
-            return PipelineEnd::Lost(reason);
+        match self.keeper.release(None).await {
+            Ok(()) => PipelineEnd::Released,
+            Err(Refused) => self.not_released(),
         }
-        PipelineEnd::Released
     }
 
     /// Gives the lease back without waiting for what does not come: what is settled is checkpointed if that can be done
@@ -57,15 +56,21 @@ impl Consumer {
         self.reading.abort();
         self.instance.kill();
         let _ = tokio::time::timeout(LAST_CHECKPOINT_MAX, self.write_checkpoint()).await;
-        if self.keeper.release(Some(reason.clone())).await.is_err()
-            && let Stopped::Lost(loss) = self.why_refused()
-        {
-            return PipelineEnd::Lost(loss);
+        match self.keeper.release(Some(reason.clone())).await {
+            Ok(()) => PipelineEnd::GaveUp(reason),
+            Err(Refused) => self.not_released(),
         }
-        PipelineEnd::GaveUp(reason)
     }
 
-    /// The keeper refuses only once the lease is gone.
+    fn not_released(&self) -> PipelineEnd {
+        match self.why_refused() {
+            Stopped::Stuck(reason) => PipelineEnd::Unreleased(reason),
+            Stopped::Lost(reason) => PipelineEnd::Lost(reason),
+            Stopped::Draining => PipelineEnd::Lost(LossReason::DeadlinePassed),
+        }
+    }
+
+    /// The keeper refuses only once the lease is gone, or to be given up.
     pub(super) fn why_refused(&self) -> Stopped {
         self.gate.check_held().err().unwrap_or(Stopped::Lost(LossReason::DeadlinePassed))
     }

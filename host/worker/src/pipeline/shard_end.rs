@@ -1,6 +1,6 @@
 //! The end of a shard: everything settled, children leased, `SHARD_END` written, in that order.
 
-use shardmill_core::lease::{Checkpoint, Lease};
+use shardmill_core::lease::{Checkpoint, Lease, WriteTrouble};
 use shardmill_core::ports::{CloseReason, ShardEndWrite};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Shard, ShardId};
@@ -102,9 +102,14 @@ impl Consumer {
         for child in children {
             let start = if SeededBug::ChildFromLatest.is_on() { Checkpoint::Latest } else { Checkpoint::TrimHorizon };
             let lease = Lease::fresh(child, start);
-            let mut failures = 0;
+            let (mut failures, asked_at) = (0, self.ports.clock.now());
             while let Err(error) = self.ports.store.create(&lease).await {
                 failures += 1;
+                let limit = self.options.leases.duration * WriteTrouble::GIVEN_UP_AFTER_LEASES;
+                if self.ports.clock.now().since(asked_at) >= limit {
+                    let problem = format!("the lease of child {} cannot be created: {error}", child.id);
+                    return Err(Stopped::Stuck(problem));
+                }
                 self.failed(failures, "shard_end", format!("cannot create the lease of child {}: {error}", child.id));
                 self.wait_to_retry(failures).await?;
                 self.gate.check_held()?;

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use shardmill_core::lease::{ConflictVerdict, Lease, LeaseToken, WorkerId, judge_conflict};
+use shardmill_core::lease::{ConflictVerdict, Generation, Lease, LeaseToken, WorkerId, judge_conflict};
 use shardmill_core::plan::{Plan, Reason, Step};
-use shardmill_core::ports::{Deleted, InstanceContext, StoreError, Written};
+use shardmill_core::ports::{Deleted, InstanceContext, Progress, StoreError, Written};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::time::Moment;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{HeldLease, PassError, Worker};
-use crate::grant::{Gate, Grant, Keeper, Taken};
+use crate::grant::{Gate, Grant, Keeper, Overseer, Taken, Troubles};
 use crate::metrics;
 use crate::pipeline::{Consumer, ConsumerPorts};
 use crate::status::ShardStatus;
@@ -27,20 +28,30 @@ type Chosen = (Box<Lease>, Reason);
 struct TakeAnswer {
     seen: Box<Lease>,
     reason: Reason,
-    sent_at: Moment,
-    token: Option<LeaseToken>,
+    sent: Sent,
+    /// `None` if somebody else was faster.
+    token: Result<Option<LeaseToken>, StoreError>,
+}
+
+/// When a take was sent: from there its deadline counts, and in the heart's generation of that moment, since the answer may
+/// come long after others took the lease again.
+#[derive(Clone, Copy)]
+struct Sent {
+    at: Moment,
+    generation: Generation,
 }
 
 impl Worker {
     /// Performs the steps; returns whether rows were created.
     pub(super) async fn act(&mut self, decided: Plan) -> Result<bool, PassError> {
-        let (mut creates, mut takes, mut claims) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut creates, mut takes, mut claims, mut releases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for step in decided.steps {
             match step {
                 Step::Create { lease, reason } => creates.push((lease, reason)),
                 Step::Delete { seen, reason } => self.delete(&seen, &reason).await?,
                 Step::Take { seen, reason } => takes.push((seen, reason)),
                 Step::Claim { seen, reason } => claims.push((seen, reason)),
+                Step::Release { seen, reason } => releases.push((seen, reason)),
                 Step::HandOver { key, reason } => {
                     if let Some(held) = self.held.get(&key).filter(|held| !held.drain.is_cancelled()) {
                         tracing::info!(lease = %key, %reason, "handing the lease over");
@@ -55,6 +66,7 @@ impl Worker {
             self.observed.look_soon();
         }
         self.create_all(creates).await?;
+        self.release_all(releases).await;
         self.take_all(takes).await;
         self.claim_all(claims).await;
         self.has_news |= has_created;
@@ -97,12 +109,14 @@ impl Worker {
     }
 
     async fn take_all(&mut self, takes: Vec<Chosen>) {
+        let Some(heart) = self.heart.clone() else { return };
         let takes = self.without_revived(takes).await;
         for wave in takes.chunks(WRITES_MAX) {
             let mut writes = JoinSet::new();
             for (seen, reason) in wave.iter().cloned() {
                 let (store, worker) = (Arc::clone(&self.ports.store), self.options.worker.clone());
-                let (sent_at, wall_ms) = (self.ports.clock.now(), self.ports.clock.wall_ms());
+                let sent = Sent { at: self.ports.clock.now(), generation: heart.generation() };
+                let wall_ms = self.ports.clock.wall_ms();
                 writes.spawn(self.ports.freezer.clone().guard(async move {
                     let token = match store.take(&seen, &worker, wall_ms).await {
                         Ok(Written::Applied(token)) => Some(token),
@@ -115,21 +129,25 @@ impl Worker {
                             let verdict = judge_conflict(&asked, row.as_deref());
                             (is_ours && verdict == ConflictVerdict::AppliedEarlier).then(|| asked.advanced())
                         }
-                        Err(error) => {
-                            tracing::warn!(lease = %seen.key, %error, "take failed");
-                            None
-                        }
+                        Err(error) => return TakeAnswer { seen, reason, sent, token: Err(error) },
                     };
-                    TakeAnswer { seen, reason, sent_at, token }
+                    TakeAnswer { seen, reason, sent, token: Ok(token) }
                 }));
             }
             while let Some(answer) = writes.join_next().await {
-                match answer {
-                    Ok(TakeAnswer { seen, reason, sent_at, token: Some(token) }) => {
-                        self.start_grant(*seen, &reason, sent_at, token);
+                let Ok(TakeAnswer { seen, reason, sent, token }) = answer else {
+                    self.observed.look_soon();
+                    continue;
+                };
+                self.writes.note_take(sent.at, token.as_ref().err());
+                match token {
+                    Ok(Some(token)) => self.start_grant(*seen, &reason, sent, token),
+                    // The row may be ours by name, which the next look shows.
+                    Err(error) => {
+                        tracing::warn!(lease = %seen.key, %error, "take failed");
+                        self.observed.look_soon();
                     }
-                    // Lost, or not known: then the row may be ours by name, which the next look shows.
-                    Ok(TakeAnswer { token: None, .. }) | Err(_) => self.observed.look_soon(),
+                    Ok(None) => self.observed.look_soon(),
                 }
             }
         }
@@ -194,8 +212,35 @@ impl Worker {
         }
     }
 
-    fn start_grant(&mut self, lease: Lease, reason: &Reason, sent_at: Moment, token: LeaseToken) {
-        let Some(heart) = self.heart.as_ref().map(crate::heart::HeartWatch::renewed) else { return };
+    /// Gives back what is this worker's by name only. What cannot be given back now is in the next plan again.
+    async fn release_all(&mut self, releases: Vec<Chosen>) {
+        for wave in releases.chunks(WRITES_MAX) {
+            let mut writes = JoinSet::new();
+            for (seen, reason) in wave.iter().cloned() {
+                let (store, token) = (Arc::clone(&self.ports.store), seen.token(self.options.worker.clone()));
+                writes.spawn(self.ports.freezer.clone().guard(async move {
+                    // What the row says of a trouble stays.
+                    let progress = Progress { stuck: seen.stuck.clone(), ..Progress::default() };
+                    let released = store.release(&token, &progress).await;
+                    (seen, reason, released)
+                }));
+            }
+            while let Some(answer) = writes.join_next().await {
+                match answer {
+                    Ok((seen, reason, Ok(Written::Applied(_)))) => {
+                        tracing::info!(lease = %seen.key, %reason, "released a lease that was this worker's by name");
+                        self.has_news = true;
+                    }
+                    Ok((seen, _, Err(error))) => tracing::warn!(lease = %seen.key, %error, "release failed"),
+                    Ok((_, _, Ok(Written::Conflict(_)))) | Err(_) => {}
+                }
+                self.observed.look_soon();
+            }
+        }
+    }
+
+    fn start_grant(&mut self, lease: Lease, reason: &Reason, sent: Sent, token: LeaseToken) {
+        let Some(heart) = self.heart.clone() else { return };
         tracing::info!(lease = %lease.key, %reason, checkpoint = %lease.checkpoint, epoch = %token.counter, "lease taken");
         ::metrics::counter!(metrics::TAKES, "plugin" => self.options.plugin.to_string()).increment(1);
         let shard = lease.key.shard_id();
@@ -216,16 +261,20 @@ impl Worker {
             grants: Arc::clone(&self.options.grants),
         });
         let ports = &self.ports;
+        let (give_up, told_to_give_up) = watch::channel(None);
+        let troubles = Troubles::new(self.status.clone(), self.options.plugin.clone(), lease.key.shard_id());
         let (keeper, handle, state) = Keeper::new(
             (Arc::clone(&ports.store), Arc::clone(&ports.clock)),
             self.options.leases,
-            Taken { token, sent_at, stuck: lease.stuck.clone() },
+            Taken { token, sent_at: sent.at, generation: sent.generation, stuck: lease.stuck.clone() },
             heart.clone(),
             Arc::clone(&self.renews_rows),
+            Overseer { troubles, give_up: told_to_give_up.clone() },
         );
         let drain = CancellationToken::new();
-        let gate = Gate { state, heart, drain: drain.clone(), clock: Arc::clone(&ports.clock) };
-        self.held.insert(lease.key.clone(), HeldLease { drain, keeper: handle.clone() });
+        let clock = Arc::clone(&ports.clock);
+        let gate = Gate { state, heart, drain: drain.clone(), give_up: told_to_give_up, clock };
+        self.held.insert(lease.key.clone(), HeldLease { drain, give_up, keeper: handle.clone() });
         self.count_leases();
         let consumer = Consumer::new(
             self.consumer_ports(),

@@ -3,6 +3,7 @@
 //! Everything here is idempotent and conditional: two leaders at once are harmless, and none is only slow.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use shardmill_core::fleet::{FleetRows, LeaderStep, StreamRow};
 use shardmill_core::pipeline::{is_told_to_all, read_again_after};
@@ -11,6 +12,7 @@ use shardmill_core::ports::{CachedShards, Raced, ReadError};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{HashKeyRange, Shard, ShardId, holes};
 use shardmill_core::time::Moment;
+use tokio::task::JoinSet;
 
 use super::{PassError, Worker};
 use crate::gone::confirm_gone;
@@ -34,7 +36,10 @@ pub(super) struct Duties {
     missing: MissingShards,
     /// Shards that were closed before the application began: they stay so.
     before_start: BTreeSet<ShardId>,
+    /// The list that others were last told.
     written: Option<Vec<Shard>>,
+    /// Tells them another one; gives it once it is written.
+    sharing: JoinSet<Option<Vec<Shard>>>,
     holes: Vec<HashKeyRange>,
     hole_audits: u32,
 }
@@ -124,8 +129,8 @@ impl Worker {
         (self.duties.listing_failures, self.duties.list_again_at) = (0, None);
         self.duties.listed_at = Some(now);
         let gone = self.confirm_gone(&shards).await;
-        self.share(&shards).await?;
-        self.reap_workers().await?;
+        self.share(&shards);
+        self.reap_workers().await;
         self.audit(&shards, &gone);
         let before_start = (!self.start.found_leases).then(|| self.duties.before_start.clone());
         Ok(Some(Sync { shards, gone, before_start }))
@@ -165,28 +170,54 @@ impl Worker {
         confirm_gone(&self.duties.missing, questions, self.ports.reader.as_ref(), self.identity).await
     }
 
-    /// Writes the list down for others, if it changed.
-    async fn share(&mut self, shards: &[Shard]) -> Result<(), PassError> {
-        if self.duties.written.as_deref() == Some(shards) {
-            return Ok(());
+    /// Writes the list down for others, if it changed. Beside everything else: readers treat it as a hint, so that neither a
+    /// long list nor one that cannot be written may keep the leader from what others wait for.
+    fn share(&mut self, shards: &[Shard]) {
+        while let Some(shared) = self.duties.sharing.try_join_next() {
+            self.duties.written = shared.ok().flatten().or_else(|| self.duties.written.take());
+        }
+        if self.duties.written.as_deref() == Some(shards) || !self.duties.sharing.is_empty() {
+            return;
         }
         let list = CachedShards { identity: self.identity, shards: shards.to_vec(), listed_by: self.run.clone() };
-        self.ports.coordinator.write_shards(&list).await?;
-        self.duties.written = Some(list.shards);
-        Ok(())
-    }
-
-    async fn reap_workers(&self) -> Result<(), PassError> {
-        let now = self.ports.clock.now();
-        for (row, silent) in self.observed.observer.workers(now) {
-            if silent > row.lease_duration * REAP_AFTER_LEASES && row.worker != self.options.worker {
-                let reaped = self.ports.coordinator.remove_worker(row).await?;
-                if reaped == Raced::Applied {
-                    tracing::info!(worker = %row.worker, ?silent, "removed a worker whose heart stands still");
+        let coordinator = Arc::clone(&self.ports.coordinator);
+        self.duties.sharing.spawn(self.ports.freezer.clone().guard(async move {
+            match coordinator.write_shards(&list).await {
+                Ok(()) => Some(list.shards),
+                Err(error) => {
+                    tracing::warn!(%error, "the shard list could not be shared, trying again at the next listing");
+                    None
                 }
             }
+        }));
+    }
+
+    /// What was to follow from a listing was not done: the shards are listed again with the next try.
+    pub(super) fn sync_again(&mut self) {
+        self.duties.listed_at = None;
+    }
+
+    /// Removes the rows of workers that are long silent, but for those that renew their leases row by row, since they cannot
+    /// write heartbeats: they would be taken for a KCL's. One that stays costs others a line in each look, so that a removal
+    /// that fails is left to the next listing.
+    async fn reap_workers(&self) {
+        let now = self.ports.clock.now();
+        let observer = &self.observed.observer;
+        for (row, silent) in observer.workers(now) {
+            let is_silent = silent > row.lease_duration * REAP_AFTER_LEASES;
+            let is_at_work = row.worker == self.options.worker
+                || observer.moves_rows(&row.worker, now, row.lease_duration * REAP_AFTER_LEASES);
+            if !is_silent || is_at_work {
+                continue;
+            }
+            match self.ports.coordinator.remove_worker(row).await {
+                Ok(Raced::Applied) => {
+                    tracing::info!(worker = %row.worker, ?silent, "removed a worker whose heart stands still");
+                }
+                Ok(Raced::Lost) => {}
+                Err(error) => tracing::warn!(worker = %row.worker, %error, "a silent worker could not be removed"),
+            }
         }
-        Ok(())
     }
 
     /// Looks for hash keys that no lease covers. What can be mended is mended by the plan; what stays is shown.

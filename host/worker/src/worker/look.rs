@@ -21,7 +21,7 @@ pub(super) struct Observed {
     /// The last listing of leases, and when it was asked for.
     pub(super) listing: Option<(LeaseListing, Moment)>,
     seen_bulletin: u64,
-    alive: BTreeSet<WorkerId>,
+    pub(super) alive: BTreeSet<WorkerId>,
     late: BTreeSet<WorkerId>,
     /// Whether a lease is to be had soon: it names an owner that does not live, and has not expired yet, or it is free and
     /// kept for another who asked for it.
@@ -145,20 +145,25 @@ impl Worker {
         }
     }
 
-    /// An owner that is not registered is a KCL's worker, which judges us by our rows: from now on they are renewed.
-    fn look_out_for_kcl(&self, listing: &LeaseListing) {
-        if self.renews_rows() {
-            return;
-        }
+    /// An owner that is not registered is a KCL's worker, which judges us by our rows: they are renewed while it is there.
+    fn look_out_for_kcl(&mut self, listing: &LeaseListing) {
+        let now = self.ports.clock.now();
         let foreign = self.outlook().foreign(&listing.leases, &self.observed.fleet.workers);
-        if let Some(lease) = foreign {
-            let owner = lease.owner.as_ref().map(WorkerId::as_str);
-            tracing::warn!(
-                owner,
+        let owner = foreign.and_then(|lease| lease.owner.clone());
+        if owner.is_some() {
+            self.kcl.saw_foreign(now);
+        }
+        let is_shared = self.kcl.is_shared(now, self.options.leases.duration);
+        match (self.renews_rows.swap(is_shared, Ordering::Relaxed), is_shared) {
+            (false, true) => tracing::warn!(
+                owner = owner.as_ref().map(WorkerId::as_str),
                 "a worker that is not shardmill's shares the lease table: renewing each lease from now on; set \
                  leases.shared-with-kcl to do so from the start"
-            );
-            self.renews_rows.store(true, Ordering::Relaxed);
+            ),
+            (true, false) => tracing::info!(
+                "no worker but shardmill's has moved a lease for long: the host's heartbeat holds its leases again"
+            ),
+            (true, true) | (false, false) => {}
         }
     }
 

@@ -43,7 +43,11 @@ impl Worker {
                 decided = self.decide(&leases, sync.as_ref());
             }
             self.show(&leases, &decided);
-            let has_created = self.act(decided).await?;
+            let acted = self.act(decided).await;
+            if acted.is_err() {
+                self.sync_again();
+            }
+            let has_created = acted?;
             if sync.is_some() {
                 self.bootstrapped().await?;
             }
@@ -92,7 +96,7 @@ impl Worker {
         decided.steps.iter().any(|step| match step {
             Step::Take { seen, .. } => is_orphan(seen, &listed),
             Step::Create { reason, .. } => matches!(reason, Reason::RowMissing | Reason::LineageTrimmed),
-            Step::Delete { .. } | Step::Claim { .. } | Step::HandOver { .. } => false,
+            Step::Delete { .. } | Step::Claim { .. } | Step::Release { .. } | Step::HandOver { .. } => false,
         })
     }
 
@@ -139,6 +143,8 @@ fn starts_closed_shards(decided: &Plan, sync: &Sync) -> bool {
     let closed: BTreeSet<_> = sync.shards.iter().filter(|shard| !shard.is_open()).map(|shard| &shard.id).collect();
     decided.steps.iter().any(|step| match step {
         Step::Create { lease, .. } => closed.contains(&lease.key.shard_id()),
-        Step::Delete { .. } | Step::Take { .. } | Step::Claim { .. } | Step::HandOver { .. } => false,
+        Step::Delete { .. } | Step::Take { .. } | Step::Claim { .. } | Step::Release { .. } | Step::HandOver { .. } => {
+            false
+        }
     })
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::look::refuse_multi_stream;
 use super::{PassError, Worker, WorkerError};
-use crate::heart::Heart;
+use crate::heart::{Heart, HeartPorts, ToTell};
 
 /// What can be tried again, and what cannot.
 enum StartError {
@@ -65,6 +65,7 @@ impl Worker {
         if let Some(entry) = self.blocked(&fleet) {
             return Err(StartError::NotYet(PassError::Quarantined(Box::new(entry))));
         }
+        self.check_writes().await?;
         self.register().await?;
         Ok(())
     }
@@ -153,6 +154,10 @@ impl Worker {
         }
     }
 
+    fn to_tell(&self) -> ToTell {
+        ToTell { is_draining: self.is_draining.subscribe(), cannot_write: self.cannot_write.subscribe() }
+    }
+
     /// Registers this run under the worker's id, and starts its heart.
     async fn register(&mut self) -> Result<(), StoreError> {
         let row = WorkerRow {
@@ -163,6 +168,7 @@ impl Worker {
             is_draining: false,
             max_leases: self.options.leases.max_leases,
             versions: self.ports.rollout.tell(|rollout| rollout.rows()),
+            cannot_write: None,
         };
         self.is_registering = true;
         let seen = self.ports.coordinator.worker(&row.worker).await?;
@@ -175,8 +181,13 @@ impl Worker {
                 return Err(StoreError::Unknown { message });
             }
         }
-        let ports = (Arc::clone(&self.ports.coordinator), Arc::clone(&self.ports.clock), self.ports.rollout.clone());
-        let (heart, watch) = Heart::new(ports, self.options.leases, row, sent_at, self.is_draining.subscribe());
+        let ports = HeartPorts {
+            coordinator: Arc::clone(&self.ports.coordinator),
+            clock: Arc::clone(&self.ports.clock),
+            rollout: self.ports.rollout.clone(),
+        };
+        let renews_rows = Arc::clone(&self.renews_rows);
+        let (heart, watch) = Heart::new(ports, self.options.leases, renews_rows, row, sent_at, self.to_tell());
         self.heart = Some(watch);
         self.heart_task.spawn(self.ports.freezer.clone().guard(heart.run()));
         Ok(())

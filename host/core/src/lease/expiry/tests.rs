@@ -34,6 +34,7 @@ fn registered(name: &str, run: &str, beat: u64) -> WorkerRow {
         is_draining: false,
         max_leases: usize::MAX,
         versions: Vec::new(),
+        cannot_write: None,
     }
 }
 

@@ -16,6 +16,7 @@ fn beating(name: &str, is_draining: bool) -> WorkerRow {
         is_draining,
         max_leases: 5,
         versions: Vec::new(),
+        cannot_write: None,
     }
 }
 

@@ -26,7 +26,9 @@ fn sync_since(leases: &[ObservedLease], shards: &[Shard], before: &[u32], is_boo
 fn created(plan: &Plan) -> Vec<(ShardId, Checkpoint)> {
     let create = |step: &Step| match step {
         Step::Create { lease, .. } => Some((lease.key.shard_id(), lease.checkpoint.clone())),
-        Step::Delete { .. } | Step::Take { .. } | Step::Claim { .. } | Step::HandOver { .. } => None,
+        Step::Delete { .. } | Step::Take { .. } | Step::Claim { .. } | Step::Release { .. } | Step::HandOver { .. } => {
+            None
+        }
     };
     plan.steps.iter().filter_map(create).collect()
 }

@@ -1,0 +1,132 @@
+//! What a host's heartbeat holds: all leases whose rows were written since it last had to prove anything.
+//!
+//! A heartbeat moves no lease's counter, so nothing in it tells a host that its leases were taken while it was out. What
+//! tells is a write to the row: applied, it proves that nobody took the lease before. Heartbeats are therefore counted in
+//! generations, and each lease belongs to the one that was under way when its last applied write was *sent*.
+
+use crate::seeded_bug::SeededBug;
+use crate::time::Moment;
+
+/// A run of heartbeats without a missed deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Generation(u64);
+
+/// What a lease's own last write gives its holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hold {
+    /// Until when the row alone holds it.
+    pub until: Moment,
+    /// The heart's generation when that write was sent.
+    pub generation: Generation,
+}
+
+/// How long one host's heart holds its leases, on that host's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heartbeat {
+    generation: Generation,
+    until: Moment,
+    /// The deadline of leases of the generation before, which may not have passed yet.
+    until_before: Moment,
+}
+
+impl Heartbeat {
+    /// The heart of a host that registered with a request that holds until `until`. It holds no lease yet.
+    pub fn new(until: Moment) -> Self {
+        Self { generation: Generation::default(), until, until_before: Moment::default() }
+    }
+
+    /// A heartbeat that holds until `until` was applied, which is known at `now`.
+    ///
+    /// One that comes after the deadline revives nothing: it begins a generation of its own.
+    pub fn beaten(&mut self, until: Moment, now: Moment) {
+        if now >= self.until && !SeededBug::LateHeartbeatRevives.is_on() {
+            self.begin_generation();
+        }
+        self.until = self.until.max(until);
+    }
+
+    /// The host's row was gone, and was written anew by a request that holds until `until`.
+    ///
+    /// While it was gone, others may have judged the host by its rows alone, so each lease has to prove itself. What the
+    /// heartbeats before it hold, they hold until their deadline: a host whose row vanishes counts as silent from then.
+    pub fn registered_anew(&mut self, until: Moment) {
+        self.begin_generation();
+        self.until = self.until.max(until);
+    }
+
+    /// The generation under way.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Until when a lease is held: the later of its own deadline and the heart's.
+    pub fn deadline(&self, hold: Hold) -> Moment {
+        let missed = self.generation.0.saturating_sub(hold.generation.0);
+        match missed {
+            0 => hold.until.max(self.until),
+            1 => hold.until.max(self.until_before),
+            _ => hold.until,
+        }
+    }
+
+    fn begin_generation(&mut self) {
+        self.generation = Generation(self.generation.0 + 1);
+        self.until_before = self.until;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_origin(Duration::from_secs(seconds))
+    }
+
+    fn row(until: u64, generation: Generation) -> Hold {
+        Hold { until: at(until), generation }
+    }
+
+    #[test]
+    fn a_heartbeat_in_time_holds_every_lease_of_its_generation() {
+        let mut heart = Heartbeat::new(at(9));
+        let lease = row(5, heart.generation());
+        assert_eq!(heart.deadline(lease), at(9));
+        heart.beaten(at(12), at(4));
+        assert_eq!(heart.deadline(lease), at(12));
+        assert_eq!(heart.deadline(row(20, heart.generation())), at(20), "a row written later holds longer");
+    }
+
+    #[test]
+    fn a_heartbeat_after_the_deadline_revives_nothing_and_holds_what_is_written_after_it() {
+        let mut heart = Heartbeat::new(at(9));
+        let before = row(5, heart.generation());
+        heart.beaten(at(19), at(9));
+        assert_eq!(heart.deadline(before), at(9), "that deadline has passed");
+        let after = row(14, heart.generation());
+        assert_eq!(heart.deadline(after), at(19), "its write proved that nobody had taken it");
+        heart.beaten(at(29), at(19));
+        assert_eq!(heart.deadline(before), at(5), "two generations ago");
+    }
+
+    #[test]
+    fn a_write_belongs_to_the_generation_it_was_sent_in_however_late_its_answer_is() {
+        let mut heart = Heartbeat::new(at(9));
+        let sent_in = heart.generation();
+        heart.beaten(at(30), at(20));
+        assert_eq!(heart.deadline(row(9, sent_in)), at(9), "others may have taken it since it was sent");
+    }
+
+    #[test]
+    fn a_host_registered_anew_holds_until_the_deadline_it_had_what_is_not_written_since() {
+        let mut heart = Heartbeat::new(at(9));
+        let idle = row(3, heart.generation());
+        heart.registered_anew(at(13));
+        assert_eq!(heart.deadline(idle), at(9), "no longer than its last heartbeat, and no shorter");
+        assert_eq!(heart.deadline(row(8, heart.generation())), at(13));
+        heart.beaten(at(16), at(8));
+        assert_eq!(heart.deadline(idle), at(9), "a later heartbeat does not prolong it");
+    }
+}

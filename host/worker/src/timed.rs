@@ -1,0 +1,193 @@
+//! The tables, with a deadline on each call: whoever waits for an answer that never comes waits no longer than a lease can.
+//!
+//! What is cut off counts as unanswered, as a lost answer does: nobody knows whether it was applied.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, StreamRow, WorkerRow};
+use shardmill_core::lease::{Lease, LeaseToken, TableDeadlines, WorkerId};
+use shardmill_core::plugin::PluginDigest;
+use shardmill_core::ports::{
+    CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress,
+    Raced, SavedState, ShardEndWrite, StoreError, WriteResult,
+};
+use shardmill_core::rollout::Quarantined;
+use shardmill_core::stream::LeaseKey;
+
+/// The shard list of a large stream is written in parts, with pauses. It is a hint: nobody waits for it.
+const SHARD_LIST_MAX: Duration = Duration::from_mins(2);
+
+/// A lease table that answers in time, or not at all.
+pub(crate) struct TimedStore {
+    store: Arc<dyn LeaseStore>,
+    deadlines: TableDeadlines,
+}
+
+/// A coordinator table that answers in time, or not at all.
+pub(crate) struct TimedCoordinator {
+    coordinator: Arc<dyn Coordinator>,
+    deadlines: TableDeadlines,
+}
+
+impl TimedStore {
+    pub(crate) fn new(store: Arc<dyn LeaseStore>, deadlines: TableDeadlines) -> Self {
+        Self { store, deadlines }
+    }
+
+    fn call<'a, T: 'a>(&self, call: PortFuture<'a, Result<T, StoreError>>) -> PortFuture<'a, Result<T, StoreError>> {
+        within(self.deadlines.call, call)
+    }
+}
+
+impl TimedCoordinator {
+    pub(crate) fn new(coordinator: Arc<dyn Coordinator>, deadlines: TableDeadlines) -> Self {
+        Self { coordinator, deadlines }
+    }
+
+    fn call<'a, T: 'a>(&self, call: PortFuture<'a, Result<T, StoreError>>) -> PortFuture<'a, Result<T, StoreError>> {
+        within(self.deadlines.call, call)
+    }
+}
+
+fn within<'a, T: 'a>(
+    limit: Duration,
+    call: PortFuture<'a, Result<T, StoreError>>,
+) -> PortFuture<'a, Result<T, StoreError>> {
+    Box::pin(async move {
+        let answer = tokio::time::timeout(limit, call).await;
+        answer.unwrap_or_else(|_| Err(StoreError::Unknown { message: format!("no answer within {limit:?}") }))
+    })
+}
+
+impl LeaseStore for TimedStore {
+    /// Without a deadline: a table takes its time to be made. Each request has its own.
+    fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        self.store.ensure_table()
+    }
+
+    fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
+        within(self.deadlines.listing, self.store.list())
+    }
+
+    fn list_consistently(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
+        within(self.deadlines.listing, self.store.list_consistently())
+    }
+
+    fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>> {
+        self.call(self.store.get(key))
+    }
+
+    fn create<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, Result<Created, StoreError>> {
+        self.call(self.store.create(lease))
+    }
+
+    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
+        self.call(self.store.take(seen, by, wall_ms))
+    }
+
+    fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
+        self.call(self.store.claim(seen, by))
+    }
+
+    fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
+        self.call(self.store.delete(seen))
+    }
+
+    fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+        self.call(self.store.renew(token, progress))
+    }
+
+    fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
+        self.call(self.store.checkpoint(token, write))
+    }
+
+    fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
+        self.call(self.store.end(token, write))
+    }
+
+    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+        self.call(self.store.release(token, progress))
+    }
+
+    /// Without a deadline, as [`Self::ensure_table`].
+    fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        self.store.ensure_state_table()
+    }
+
+    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
+        self.call(self.store.state(key))
+    }
+}
+
+impl Coordinator for TimedCoordinator {
+    /// Without a deadline: a table takes its time to be made. Each request has its own.
+    fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        self.coordinator.ensure_table()
+    }
+
+    fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
+        within(self.deadlines.listing, self.coordinator.fleet())
+    }
+
+    fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
+        self.call(self.coordinator.worker(id))
+    }
+
+    fn register<'a>(
+        &'a self,
+        seen: Option<&'a WorkerRow>,
+        row: &'a WorkerRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.call(self.coordinator.register(seen, row))
+    }
+
+    /// Sooner than other calls: the next heartbeat is as good, and all leases of the host wait for one.
+    fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+        within(self.deadlines.attempt, self.coordinator.heartbeat(row))
+    }
+
+    fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.call(self.coordinator.remove_worker(row))
+    }
+
+    fn write_leader<'a>(
+        &'a self,
+        seen: Option<&'a LeaderRow>,
+        next: &'a LeaderRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.call(self.coordinator.write_leader(seen, next))
+    }
+
+    fn write_stream<'a>(
+        &'a self,
+        seen: Option<&'a StreamRow>,
+        next: &'a StreamRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.call(self.coordinator.write_stream(seen, next))
+    }
+
+    fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.call(self.coordinator.write_start(start))
+    }
+
+    fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {
+        self.call(self.coordinator.quarantine(entry))
+    }
+
+    fn release_version<'a>(&'a self, digest: &'a PluginDigest) -> PortFuture<'a, Result<(), StoreError>> {
+        self.call(self.coordinator.release_version(digest))
+    }
+
+    fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        self.call(self.coordinator.announce())
+    }
+
+    fn shards(&self) -> PortFuture<'_, Result<Option<CachedShards>, StoreError>> {
+        within(self.deadlines.listing, self.coordinator.shards())
+    }
+
+    fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>> {
+        within(SHARD_LIST_MAX, self.coordinator.write_shards(shards))
+    }
+}

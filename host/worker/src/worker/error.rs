@@ -1,0 +1,88 @@
+//! Why a worker ends, and why a pass fails.
+
+use shardmill_core::ports::{ReadError, StoreError};
+use shardmill_core::rollout::Quarantined;
+use shardmill_core::stream::{LeaseKey, StreamName};
+
+use crate::options::InvalidOptions;
+
+/// Why a worker could not start, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// Its settings contradict each other.
+    #[error(transparent)]
+    Options(#[from] InvalidOptions),
+    /// The lease table cannot be used; an operator must act.
+    #[error(transparent)]
+    Table(StoreError),
+    /// The application's checkpoints belong to another stream.
+    #[error(
+        "application {application} has checkpoints of stream {theirs}, but is configured to read {ours}: name another \
+         application, or delete the tables {application} and {application}-coordinator if nothing needs them"
+    )]
+    OtherStream {
+        /// The application.
+        application: String,
+        /// The configured stream.
+        ours: StreamName,
+        /// The stream that the checkpoints belong to.
+        theirs: StreamName,
+    },
+    /// The stream was deleted and created again.
+    #[error(
+        "stream {stream} was deleted and created again: the checkpoints of application {application} belong to the old \
+         one and mean nothing now; name another application, or delete the tables {application} and \
+         {application}-coordinator to start anew"
+    )]
+    StreamRecreated {
+        /// The application.
+        application: String,
+        /// The stream.
+        stream: StreamName,
+    },
+    /// The table is that of a KCL in multi-stream mode.
+    #[error(
+        "table {application} has the lease {key}, of a KCL in multi-stream mode: shards of two streams have the same ids, \
+         and would be taken for each other; copy the rows of this stream into a table of another name, with the shard id \
+         alone as leaseKey, and name that application"
+    )]
+    MultiStream {
+        /// The application.
+        application: String,
+        /// One such key.
+        key: LeaseKey,
+    },
+    /// Lease rows cannot be written on this host, and others may fare better.
+    #[error("the leases of application {application} are left to other hosts: {reason}")]
+    CannotWrite {
+        /// The application.
+        application: String,
+        /// What the table said.
+        reason: String,
+    },
+    /// Another process runs under this worker's id.
+    #[error("another process registered as worker {worker}: give each host its own worker-id, this one stops")]
+    Replaced {
+        /// The id.
+        worker: String,
+    },
+}
+
+/// Why a pass failed; the next one comes soon.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PassError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("cannot list shards: {0}")]
+    Listing(#[from] ReadError),
+    #[error("lease {0} is of a KCL in multi-stream mode")]
+    MultiStream(LeaseKey),
+    #[error("there is no stream {0}; its leases are kept, and work goes on when it is back")]
+    NoStream(StreamName),
+    #[error(
+        "version {} is quarantined, found bad by {}: {}; drop a good version, or release it with `shardmill plugins \
+         APPLICATION --release DIGEST`",
+        .0.digest, .0.host, .0.reason
+    )]
+    Quarantined(Box<Quarantined>),
+}
