@@ -2,6 +2,8 @@
 //!
 //! The model judges each step by the rules of the library. Its paths are also written down as histories and judged by
 //! `check`: random ones must be fine, and a path that breaks a rule must break it there too.
+//!
+//! Here each row is renewed by itself; what holds leases without that is in [`heart`].
 
 #![allow(
     clippy::unwrap_used,
@@ -11,6 +13,7 @@
 )]
 
 mod effects;
+mod heart;
 mod judge;
 mod protocol;
 mod recorder;

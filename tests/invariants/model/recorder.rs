@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use shardmill_invariants::history::{
-    Call, CallResult, Checkpoint, Delivery, Event, HostChange, Micros, Outcome, Row, ShardInfo, Topology, What, Write,
-    WriteKind,
+    Call, CallResult, Checkpoint, Delivery, Event, Heartbeat, HostChange, Micros, Outcome, Place, Row, ShardInfo,
+    Topology, What, Write, WriteKind,
 };
 
 use super::state::{HOSTS, SHARDS, TICK, checkpoint, place};
@@ -22,6 +22,17 @@ pub(crate) struct Recorder {
     pub(crate) call_sent_at: [Micros; 2],
     pub(crate) ghost_sent_at: [Micros; 2],
     ids: u64,
+    /// When the heartbeat was sent that is waited for.
+    pub(crate) beat_sent_at: Micros,
+    /// The counter that the last take asked for.
+    pub(crate) take_seen: u64,
+    /// The row of a history with one shard, whose counter is never forgotten here.
+    pub(crate) row_counter: u64,
+    row_owner: Option<usize>,
+    /// The epoch of the holder's grant: of its last take that was applied.
+    held_under: u64,
+    delivered_under: u64,
+    records: u64,
 }
 
 impl Recorder {
@@ -53,6 +64,20 @@ impl Recorder {
             recorder.host(host, HostChange::Started);
         }
         recorder.created(0, 0);
+        recorder
+    }
+
+    /// The hosts, and a shard with a free row, whose records come as they are delivered.
+    pub(crate) fn one_shard() -> Self {
+        let mut recorder = Self { is_on: true, now: TICK, ..Self::default() };
+        let shards = vec![ShardInfo { id: "p".to_owned(), range: (0, u128::MAX) }];
+        recorder.push(What::Topology(Topology::Created { identity: 1, shards }));
+        for host in 0..2 {
+            recorder.host(host, HostChange::Started);
+        }
+        recorder.created(0, 0);
+        recorder.beat_sent_at = recorder.now;
+        recorder.heartbeat(0, CallResult::Ok);
         recorder
     }
 
@@ -92,6 +117,47 @@ impl Recorder {
         self.push(What::Called(Call { host, key, kind, result, sent_at, local_sent_at, local_at }));
     }
 
+    pub(crate) fn heartbeat(&mut self, host: usize, result: CallResult) {
+        if !self.is_on {
+            return;
+        }
+        let (host, sent_at, local_at) = (HOSTS[host].to_owned(), self.beat_sent_at, self.now + STEP);
+        self.push(What::Heartbeat(Heartbeat { host, result, sent_at, local_sent_at: sent_at, local_at }));
+    }
+
+    /// A write to the one shard's row, which was applied.
+    pub(crate) fn row_written(&mut self, by: usize, kind: WriteKind, sent_at: Micros) {
+        if !self.is_on {
+            return;
+        }
+        let name = |host: usize| HOSTS[host].to_owned();
+        let before = Row { owner: self.row_owner.map(name), counter: self.row_counter, ..fresh(0) };
+        self.row_owner = Some(by);
+        self.row_counter += 1;
+        if matches!(kind, WriteKind::Take { .. }) && by == 0 {
+            self.held_under = self.row_counter;
+        }
+        let after = Row { owner: Some(name(by)), counter: self.row_counter, ..before.clone() };
+        let (before, after) = (Some(before), Some(after));
+        self.push(What::Written(Write { key: "p".to_owned(), by: Some(name(by)), kind, before, after, sent_at }));
+    }
+
+    /// One more record, and its delivery under the last grant.
+    pub(crate) fn next_delivered(&mut self, host: usize) {
+        if !self.is_on {
+            return;
+        }
+        self.records += 1;
+        let at = Place::plain(&self.records.to_string());
+        let (shard, key, arrived_at) = ("p".to_owned(), String::new(), self.now);
+        self.push(What::Produced { shard, at, key, arrived_at });
+        // A new grant begins where the row says, which was never moved.
+        let is_first = std::mem::replace(&mut self.delivered_under, self.held_under) != self.held_under;
+        let from = if is_first { 1 } else { self.records };
+        let places = (from..=self.records).map(|record| Place::plain(&record.to_string()));
+        self.delivery(host, 0, self.held_under, places.collect());
+    }
+
     pub(crate) fn said_end(&mut self, host: usize) {
         if self.is_on {
             self.push(What::SaidEnd { host: HOSTS[host].to_owned(), shard: "p".to_owned() });
@@ -99,6 +165,10 @@ impl Recorder {
     }
 
     pub(crate) fn delivered(&mut self, host: usize, shard: usize, epoch: u8, record: u8) {
+        self.delivery(host, shard, epoch.into(), vec![place(record)]);
+    }
+
+    fn delivery(&mut self, host: usize, shard: usize, epoch: u64, places: Vec<Place>) {
         if !self.is_on {
             return;
         }
@@ -108,8 +178,8 @@ impl Recorder {
             id,
             host: HOSTS[host].to_owned(),
             shard: SHARDS[shard].to_owned(),
-            epoch: epoch.into(),
-            places: vec![place(record)],
+            epoch,
+            places,
             digest: "v1".to_owned(),
             instance: 1,
             attempt: 1,
