@@ -1,0 +1,230 @@
+//! A lease table in memory, with real conditional writes and faults to order.
+//!
+//! The same contract suite runs against it and against the real adapter, so that it may stand in for that one.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
+use shardmill_core::ports::{
+    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState,
+    ShardEndWrite, StoreError, WriteResult, Written,
+};
+use shardmill_core::stream::LeaseKey;
+
+use crate::faults::{Fault, Faults};
+use crate::lease_rows::LeaseRows;
+
+/// An operation of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StoreOp {
+    /// `ensure_table`
+    EnsureTable,
+    /// `list`
+    List,
+    /// `get`
+    Get,
+    /// `create`
+    Create,
+    /// `take`
+    Take,
+    /// `claim`
+    Claim,
+    /// `delete`
+    Delete,
+    /// `renew`
+    Renew,
+    /// `checkpoint`
+    Checkpoint,
+    /// `end`
+    End,
+    /// `release`
+    Release,
+    /// `ensure_state_table`
+    EnsureStateTable,
+    /// `state`
+    State,
+}
+
+/// A write that was applied, for checks on history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppliedWrite {
+    /// Which.
+    pub op: StoreOp,
+    /// The row after it.
+    pub row: Lease,
+}
+
+/// The fake.
+#[derive(Default)]
+pub struct FakeLeaseStore {
+    /// What goes wrong.
+    pub faults: Faults<StoreOp>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    rows: LeaseRows,
+    history: Vec<AppliedWrite>,
+    calls: Vec<StoreOp>,
+}
+
+impl FakeLeaseStore {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// All rows, by key.
+    pub fn rows(&self) -> Vec<Lease> {
+        self.table().rows.list().leases
+    }
+
+    /// One row, without a call.
+    pub fn row(&self, key: &LeaseKey) -> Option<Lease> {
+        self.table().rows.get(key).cloned()
+    }
+
+    /// Writes a row unconditionally, as an operator might.
+    pub fn put_row(&self, lease: Lease) {
+        self.table().rows.put(lease);
+    }
+
+    /// Deletes a row, as an operator might.
+    pub fn delete_row(&self, key: &LeaseKey) -> Option<Lease> {
+        self.table().rows.remove(key)
+    }
+
+    /// The state of a shard, without a call.
+    pub fn saved_state(&self, key: &LeaseKey) -> Option<SavedState> {
+        self.table().rows.state(key).cloned()
+    }
+
+    /// Adds a row that cannot be read.
+    pub fn add_bad_row(&self, key: &str, problem: &str) {
+        self.table().rows.add_bad(BadRow { key: key.to_owned(), problem: problem.to_owned() });
+    }
+
+    /// Says that there are so many rows that are not leases.
+    pub fn set_foreign_rows(&self, count: usize) {
+        self.table().rows.set_foreign(count);
+    }
+
+    /// Every applied write, in order.
+    pub fn history(&self) -> Vec<AppliedWrite> {
+        self.table().history.clone()
+    }
+
+    /// How often `op` was called, faults included.
+    pub fn calls(&self, op: StoreOp) -> usize {
+        self.table().calls.iter().filter(|called| **called == op).count()
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs one call: draws its fault, and applies `act` unless the fault forbids it.
+    async fn call<T>(&self, op: StoreOp, act: impl FnOnce(&mut Table) -> T) -> Result<T, StoreError> {
+        // As a network call would: other tasks get their turn.
+        tokio::task::yield_now().await;
+        self.table().calls.push(op);
+        let message = || format!("fault on {op:?}");
+        match self.faults.next(op) {
+            None => Ok(act(&mut self.table())),
+            Some(Fault::Throttle) => Err(StoreError::Throttled { message: message() }),
+            Some(Fault::UnknownApplied) => {
+                act(&mut self.table());
+                Err(StoreError::Unknown { message: message() })
+            }
+            Some(Fault::UnknownNotApplied | Fault::ExpiredIterator) => Err(StoreError::Unknown { message: message() }),
+            Some(Fault::Refuse | Fault::KeyUnusable | Fault::NotFound) => {
+                Err(StoreError::Refused { message: message() })
+            }
+            Some(Fault::Hang) => std::future::pending().await,
+        }
+    }
+
+    /// One conditional write.
+    async fn write(&self, op: StoreOp, key: &LeaseKey, act: impl FnOnce(&mut LeaseRows) -> Written) -> WriteResult {
+        self.call(op, |table| {
+            let written = act(&mut table.rows);
+            if let (Written::Applied(_), Some(row)) = (&written, table.rows.get(key)) {
+                table.history.push(AppliedWrite { op, row: row.clone() });
+            }
+            written
+        })
+        .await
+    }
+}
+
+impl LeaseStore for FakeLeaseStore {
+    fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.call(StoreOp::EnsureTable, |_| ()))
+    }
+
+    fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
+        Box::pin(self.call(StoreOp::List, |table| table.rows.list()))
+    }
+
+    fn list_consistently(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
+        self.list()
+    }
+
+    fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>> {
+        Box::pin(self.call(StoreOp::Get, |table| table.rows.get(key).cloned()))
+    }
+
+    fn create<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, Result<Created, StoreError>> {
+        Box::pin(self.call(StoreOp::Create, |table| {
+            let created = table.rows.create(lease);
+            if created == Created::New {
+                table.history.push(AppliedWrite { op: StoreOp::Create, row: lease.clone() });
+            }
+            created
+        }))
+    }
+
+    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(StoreOp::Take, &seen.key, move |rows| rows.take(seen, by, wall_ms)))
+    }
+
+    fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(StoreOp::Claim, &seen.key, |rows| rows.claim(seen, by)))
+    }
+
+    fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
+        Box::pin(self.call(StoreOp::Delete, move |table| {
+            let before = table.rows.get(&seen.key).cloned();
+            let deleted = table.rows.delete(seen);
+            if let (Deleted::Gone, Some(row)) = (deleted, before) {
+                table.history.push(AppliedWrite { op: StoreOp::Delete, row });
+            }
+            deleted
+        }))
+    }
+
+    fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(StoreOp::Renew, &token.key, |rows| rows.renew(token, progress)))
+    }
+
+    fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(StoreOp::Checkpoint, &token.key, |rows| rows.checkpoint(token, write)))
+    }
+
+    fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(StoreOp::End, &token.key, |rows| rows.end(token, write)))
+    }
+
+    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(StoreOp::Release, &token.key, |rows| rows.release(token, progress)))
+    }
+
+    fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.call(StoreOp::EnsureStateTable, |_| ()))
+    }
+
+    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
+        Box::pin(self.call(StoreOp::State, |table| table.rows.state(key).cloned()))
+    }
+}
