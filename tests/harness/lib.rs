@@ -1,19 +1,15 @@
-//! What tests share: fakes of the ports, the contract that fakes and real adapters both keep, the embedded stack,
+//! What tests share: the fakes of the ports, the contract that fakes and real adapters both keep, the embedded stack,
 //! compiled guests, and the real binary as a child process.
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
+
+pub use shardmill_fakes::{fake_coordinator, fake_dead_letters, fake_fan_out, fake_lease_store, fake_stream, faults};
 
 pub mod aggregates;
 pub mod contract;
 pub mod corpus;
 pub mod embedded;
 pub mod endpoint;
-pub mod fake_coordinator;
-pub mod fake_dead_letters;
-pub mod fake_fan_out;
-pub mod fake_lease_store;
-pub mod fake_stream;
-pub mod faults;
 pub mod feed;
 pub mod fleet;
 pub mod flights;

@@ -10,16 +10,22 @@ use shardmill_invariants::history::{Checkpoint, Micros};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::bugs::PortBug;
+use crate::dynamodb::Dynamodb;
 use crate::hearing;
 use crate::host::{Host, Machine};
+use crate::kinesis::Kinesis;
+use crate::memory::{MemoryStream, MemoryTables};
 use crate::reached;
 use crate::report::SeedReport;
-use crate::schedule::Schedule;
+use crate::schedule::{Over, Schedule, Scope};
 use crate::storm::Event;
+use crate::stream::{Stream, StreamService};
+use crate::tables::Tables;
 use crate::trace_file::TraceFile;
 use crate::verdict;
 use crate::weather::Weather;
-use crate::world::World;
+use crate::world::{Run, World};
 
 /// From the healing until everything must be settled and checkpointed, without any record being settled meanwhile. The
 /// longest waits in it: a back-off at its cap (30 s), then a lease that expires, for each generation of shards that follow
@@ -37,6 +43,8 @@ pub struct Driver {
     pub(crate) contents: fastrand::Rng,
     /// For versions that only runs have which try versions.
     pub(crate) versions: fastrand::Rng,
+    /// For what differs from start to start of a host.
+    settings: fastrand::Rng,
     pub(crate) slots: Vec<Slot>,
     pub(crate) agenda: BinaryHeap<Reverse<(Instant, u64, Event)>>,
     pub(crate) stopping: JoinSet<()>,
@@ -57,11 +65,19 @@ pub(crate) struct Slot {
 }
 
 impl Driver {
-    async fn new(seed: u64, schedule: Schedule, file: Option<TraceFile>) -> Self {
+    async fn new(seed: u64, scope: Scope, schedule: Schedule, bug: Option<PortBug>, file: Option<TraceFile>) -> Self {
         if let Some(file) = &file {
             file.line(format_args!("{schedule:?}"));
         }
-        let world = World::new(seed, Weather::default(), file).await;
+        let run = Run::new(seed, bug, file);
+        let (tables, stream) = match scope.over {
+            Over::Wire => (Tables::Emulated(Dynamodb::new()), StreamService::Emulated(Kinesis::new().await)),
+            Over::Ports => {
+                (Tables::Memory(MemoryTables::default()), StreamService::Memory(MemoryStream::new(schedule.shards)))
+            }
+        };
+        let stream = Stream::new(Arc::clone(&run), stream);
+        let world = World::new(run, "plugin", tables, stream);
         hearing::listen(&world);
         Self {
             world,
@@ -69,6 +85,7 @@ impl Driver {
             dice: fastrand::Rng::with_seed(seed ^ 0xd1ce),
             contents: fastrand::Rng::with_seed(seed ^ 0xc0_17e1),
             versions: fastrand::Rng::with_seed(seed ^ 0x0e75_1045),
+            settings: fastrand::Rng::with_seed(seed ^ 0x5e77_1065),
             slots: Vec::new(),
             agenda: BinaryHeap::new(),
             stopping: JoinSet::new(),
@@ -86,7 +103,8 @@ impl Driver {
         let offset = Duration::from_secs(self.dice.u64(60..1_000_000));
         let machine = Machine::new(Arc::clone(&self.world), 1.0 + error, offset);
         let name = self.fresh_name();
-        let host = Host::start(&self.world, &machine, &name, &self.schedule.options, self.versions_made);
+        let options = self.schedule.options_of_a_start(&mut self.settings);
+        let host = Host::start(&self.world, &machine, &name, &options, self.versions_made);
         self.slots.push(Slot { machine, name, host: Some(host), is_wanted: true });
     }
 
@@ -99,7 +117,8 @@ impl Driver {
     pub(crate) fn restart(&mut self, slot: usize) {
         let Slot { machine, name, host, is_wanted } = &mut self.slots[slot];
         if host.is_none() && *is_wanted && !machine.is_running(name) {
-            *host = Some(Host::start(&self.world, machine, name, &self.schedule.options, self.versions_made));
+            let options = self.schedule.options_of_a_start(&mut self.settings);
+            *host = Some(Host::start(&self.world, machine, name, &options, self.versions_made));
         }
     }
 
@@ -135,7 +154,9 @@ impl Driver {
             self.restart(slot);
             self.resume(slot);
         }
-        if self.slots.iter().all(|slot| slot.host.is_none()) {
+        // Somebody must be able to hold what the others may not.
+        self.schedule.had_limits = self.schedule.max_leases.take().is_some();
+        if self.schedule.had_limits || self.slots.iter().all(|slot| slot.host.is_none()) {
             self.add_host();
         }
         // As an operator would: a shard taken while a version was on offer that does not start is blocked until then.
@@ -214,7 +235,8 @@ impl Driver {
         let owned = rows.filter_map(|(key, row)| Some((key, row.owner?)));
         // A host that lost a lease by silence has nothing to give back, until its next look.
         let history = self.world.history();
-        let owned = owned.filter(|(key, owner)| !verdict::is_in_doubt(&history, key, owner, healed_at));
+        let is_sure = |key: &str, owner: &str| !verdict::is_in_doubt(&history, key, owner, &self.schedule, healed_at);
+        let owned = owned.filter(|(key, owner)| is_sure(key, owner));
         let owned = owned.map(|(key, owner)| format!("all hosts have drained, but {owner} still owns {key}"));
         // The office of one that crashed, perhaps under the name of one of these, is taken only once it was silent for long.
         let leads = self.world.tables.leader().filter(|(host, since)| names.contains(host) && *since >= healed_at);
@@ -224,12 +246,12 @@ impl Driver {
 }
 
 /// Runs `seed` to its end, inside of a paused runtime on a thread that has entered the simulation.
-pub async fn run(seed: u64, is_plain: bool, file: Option<TraceFile>) -> SeedReport {
-    let schedule = Schedule::draw(seed, is_plain);
+pub async fn run(seed: u64, scope: Scope, bug: Option<PortBug>, file: Option<TraceFile>) -> SeedReport {
+    let schedule = Schedule::draw(seed, scope);
     let weather = schedule.weather.clone();
-    let mut driver = Driver::new(seed, schedule, file).await;
+    let mut driver = Driver::new(seed, scope, schedule, bug, file).await;
     let shards = driver.schedule.shards;
-    driver.world.stream.create(&driver.world, shards).await;
+    driver.world.stream.create(shards).await;
     *driver.world.weather() = weather;
     driver.world.stream.shorten_subscriptions(driver.schedule.subscription_lasts);
     for _ in 0..driver.schedule.hosts {

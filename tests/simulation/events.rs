@@ -24,11 +24,8 @@ const IN_FLIGHT_MAX: usize = 4;
 /// How often a broken path is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The host's end of a connection.
-pub(crate) struct Connection(mpsc::Receiver<io::Result<Bytes>>);
-
-/// A subscription on its way to its host.
-pub(crate) struct Push {
+/// A subscription's connection to its host.
+pub(crate) struct Connection {
     pub(crate) world: Arc<World>,
     pub(crate) host: Arc<str>,
     pub(crate) shard: String,
@@ -37,42 +34,71 @@ pub(crate) struct Push {
     pub(crate) lifetime: Duration,
 }
 
-/// How a frame fares.
-enum Fare {
+/// How an event fares.
+pub(crate) enum Fare {
     Arrives,
     Breaks,
     Silence,
 }
 
+/// The host's end, as the SDK has it.
+struct Received(mpsc::Receiver<io::Result<Bytes>>);
+
 impl Connection {
-    /// A connection on which `pushed` travels, and its end as the SDK has it.
-    pub(crate) fn open(push: Push, pushed: AxumBody) -> SdkBody {
+    /// When Kinesis ends the subscription.
+    pub(crate) fn ends_at(&self) -> Instant {
+        Instant::now() + self.lifetime
+    }
+
+    /// Events of one connection never overtake each other; on a broken path they wait.
+    pub(crate) async fn travel(&self) {
+        let usual = Duration::from_millis(self.world.dice().u64(1..12));
+        tokio::time::sleep(usual).await;
+        while self.world.weather().is_cut(&self.host, Service::Kinesis, Direction::Replies) {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// What becomes of the next event.
+    pub(crate) fn fare(&self) -> Fare {
+        let draws = |fault| self.world.strikes(fault);
+        if self.is_doomed || draws(Fault::CutSubscription) {
+            Fare::Breaks
+        } else if draws(Fault::SilentSubscription) {
+            Fare::Silence
+        } else {
+            Fare::Arrives
+        }
+    }
+
+    /// The host was told that the shard has ended.
+    pub(crate) fn said_end(&self) {
+        self.world.count("reached: end of a shard by an event");
+        self.world.note(What::SaidEnd { host: self.host.to_string(), shard: self.shard.clone() });
+    }
+
+    /// It ended in order.
+    pub(crate) fn ended(&self) {
+        self.world.count("reached: subscription ended in time");
+    }
+
+    /// Lets what is `pushed` travel; gives the host's end.
+    pub(crate) fn open(self, pushed: AxumBody) -> SdkBody {
         let (sender, receiver) = mpsc::channel(IN_FLIGHT_MAX);
-        let flights = push.world.flights.clone();
+        let flights = self.world.flights.clone();
         // Of the world's: what is on its way arrives, whatever becomes of the host.
-        flights.spawn(push.run(pushed, sender));
-        SdkBody::from_body_1_x(Self(receiver))
+        flights.spawn(self.run(pushed, sender));
+        SdkBody::from_body_1_x(Received(receiver))
     }
-}
 
-impl Body for Connection {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        self.0.poll_recv(context).map(|received| received.map(|bytes| bytes.map(Frame::data)))
-    }
-}
-
-impl Push {
     async fn run(self, mut pushed: AxumBody, sender: mpsc::Sender<io::Result<Bytes>>) {
-        let ends_at = Instant::now() + self.lifetime;
+        let ends_at = self.ends_at();
         let mut received = BytesMut::new();
         loop {
             let frame = tokio::select! {
                 biased;
                 // As Kinesis ends each, in order, though after five minutes.
-                () = tokio::time::sleep_until(ends_at) => return self.world.count("reached: subscription ended in time"),
+                () = tokio::time::sleep_until(ends_at) => return self.ended(),
                 // The host let go of it, or is gone.
                 () = sender.closed() => return,
                 frame = next_frame(&mut pushed, &mut received) => frame,
@@ -93,37 +119,18 @@ impl Push {
                 self.world.count("reached: subscription taken over");
             }
             if sender.send(Ok(frame)).await.is_ok() && is_end {
-                self.world.count("reached: end of a shard by an event");
-                self.world.note(What::SaidEnd { host: self.host.to_string(), shard: self.shard.clone() });
+                self.said_end();
             }
         }
     }
+}
 
-    /// Frames of one connection never overtake each other; on a broken path they wait.
-    async fn travel(&self) {
-        let usual = Duration::from_millis(self.world.dice().u64(1..12));
-        tokio::time::sleep(usual).await;
-        while self.world.weather().is_cut(&self.host, Service::Kinesis, Direction::Replies) {
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-    }
+impl Body for Received {
+    type Data = Bytes;
+    type Error = io::Error;
 
-    fn fare(&self) -> Fare {
-        let draws = |fault: Fault| {
-            let chance = self.world.weather().chance(fault);
-            let happens = self.world.happens(chance);
-            if happens {
-                self.world.count(&format!("fault: {fault:?}"));
-            }
-            happens
-        };
-        if self.is_doomed || draws(Fault::CutSubscription) {
-            Fare::Breaks
-        } else if draws(Fault::SilentSubscription) {
-            Fare::Silence
-        } else {
-            Fare::Arrives
-        }
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        self.0.poll_recv(context).map(|received| received.map(|bytes| bytes.map(Frame::data)))
     }
 }
 

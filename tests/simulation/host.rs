@@ -11,7 +11,9 @@ use aws_smithy_async::rt::sleep::TokioSleep;
 use aws_smithy_async::time::SystemTimeSource;
 use shardmill_aws::{AwsClients, AwsOptions, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable, clients_from};
 use shardmill_core::lease::WorkerId;
-use shardmill_core::ports::{Clock, ProcessorFactory, Subscriptions};
+use shardmill_core::ports::{
+    Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, StreamReader, Subscriptions,
+};
 use shardmill_core::time::Moment;
 use shardmill_invariants::history::{HostChange, Micros, What};
 use shardmill_worker::{ByteBudget, Freezer, Ports, SharedRollout, StatusBoard, Worker, WorkerOptions};
@@ -19,16 +21,25 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::bugs::{PortBug, WrongCoordinator, WrongDeadLetters, WrongReader, WrongStore};
+use crate::memory::{Net, NetCoordinator, NetFanOut, NetReader, NetStore};
 use crate::observed::{ObservedCoordinator, ObservedStore};
 use crate::options::APPLICATION;
-use crate::plugin::{HostPlace, SimulatedPlugin, SimulatedSink};
+use crate::plugin::{HostPlace, SimulatedPlugin};
+use crate::sink::SimulatedSink;
 use crate::system::EPOCH;
+use crate::tables::Tables;
 use crate::weather::Fault;
 use crate::wire::Wire;
 use crate::world::{World, lock};
 
 /// How long a host may take to drain; what is left then is left to expire.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(20);
+
+/// Shards of a listing's page, as the real adapter has it.
+const PAGE_SHARDS: usize = 1_000;
+/// Shards of a page so small that most listings have several.
+const SMALL_PAGE_SHARDS: u16 = 2;
 
 /// A machine with clocks of its own; processes come and go on it.
 pub struct Machine {
@@ -187,6 +198,14 @@ impl Host {
     }
 }
 
+/// What a host reaches of the cloud.
+struct Reach {
+    reader: Arc<dyn StreamReader>,
+    subscriptions: Option<Arc<dyn Subscriptions>>,
+    store: Arc<dyn LeaseStore>,
+    coordinator: Arc<dyn Coordinator>,
+}
+
 fn ports(
     world: &Arc<World>,
     machine: &Arc<Machine>,
@@ -195,39 +214,85 @@ fn ports(
     is_frozen: watch::Receiver<bool>,
 ) -> Ports {
     let host = options.worker.as_str();
-    let clients = clients(world, host);
+    let reach = match &world.tables {
+        Tables::Emulated(_) => over_the_wire(world, options),
+        Tables::Memory(_) => over_the_ports(world, options),
+    };
+    let Reach { reader, subscriptions, store, coordinator } = match world.bug {
+        Some(bug) => reach.with(bug, host),
+        None => reach,
+    };
+    let (world, machine) = (Arc::clone(world), Arc::clone(machine));
+    let coordinator = ObservedCoordinator {
+        table: coordinator,
+        world: Arc::clone(&world),
+        machine: Arc::clone(&machine),
+        host: host.to_owned(),
+    };
+    let store =
+        ObservedStore { table: store, world: Arc::clone(&world), machine: Arc::clone(&machine), host: host.to_owned() };
+    let sink = Arc::new(SimulatedSink::new(Arc::clone(&world), world.bug));
+    let letters = Arc::clone(&sink) as Arc<dyn DeadLetters>;
+    Ports {
+        reader,
+        subscriptions,
+        store: Arc::new(store),
+        coordinator: Arc::new(coordinator),
+        sink,
+        dead_letters: match world.bug {
+            Some(bug) => Arc::new(WrongDeadLetters::new(letters, bug)),
+            None => letters,
+        },
+        clock: machine as Arc<dyn Clock>,
+        budget: ByteBudget::new(64 << 20).expect("large enough").share().expect("the first"),
+        versions,
+        rollout: SharedRollout::new(options.plugin.clone(), options.worker.clone(), options.rollout),
+        freezer: Freezer::by(is_frozen),
+    }
+}
+
+impl Reach {
+    /// The same with a bug.
+    fn with(self, bug: PortBug, host: &str) -> Self {
+        Self {
+            reader: Arc::new(WrongReader::new(self.reader, bug)),
+            subscriptions: self.subscriptions,
+            store: Arc::new(WrongStore::new(self.store, bug)),
+            coordinator: Arc::new(WrongCoordinator::new(self.coordinator, bug, host)),
+        }
+    }
+}
+
+/// Pages so small that a listing's token is used; in other runs as the product has them.
+fn are_pages_small(world: &World) -> bool {
+    world.weather().chance(Fault::ExpiredNextToken) > 0.0
+}
+
+fn over_the_ports(world: &Arc<World>, options: &WorkerOptions) -> Reach {
+    let net = Net { world: Arc::clone(world), host: options.worker.as_str().into() };
+    let page_shards = if are_pages_small(world) { usize::from(SMALL_PAGE_SHARDS) } else { PAGE_SHARDS };
+    let has_consumer = options.retrieval.fan_out().is_some();
+    Reach {
+        reader: Arc::new(NetReader::new(net.clone(), page_shards)),
+        subscriptions: has_consumer.then(|| Arc::new(NetFanOut::new(net.clone())) as Arc<dyn Subscriptions>),
+        store: Arc::new(NetStore::new(net.clone())),
+        coordinator: Arc::new(NetCoordinator::new(net)),
+    }
+}
+
+fn over_the_wire(world: &Arc<World>, options: &WorkerOptions) -> Reach {
+    let clients = clients(world, options.worker.as_str());
     let subscriptions = options.retrieval.fan_out().map(|_| {
         let fan_out = KinesisFanOut::new(clients.kinesis.clone(), options.stream.clone()).on_shared_connections();
         Arc::new(fan_out) as Arc<dyn Subscriptions>
     });
     let reader = KinesisReader::new(clients.kinesis, options.stream.clone());
-    // Pages so small that a listing's token is used; in other runs as the product has them.
-    let pages_small = world.weather().chance(Fault::ExpiredNextToken) > 0.0;
-    let reader = if pages_small { reader.with_page_shards(2) } else { reader };
-    let coordinator = ObservedCoordinator {
-        table: CoordinatorTable::new(clients.dynamodb.clone(), APPLICATION),
-        world: Arc::clone(world),
-        machine: Arc::clone(machine),
-        host: host.to_owned(),
-    };
-    let store = ObservedStore {
-        table: LeaseTable::new(clients.dynamodb, APPLICATION),
-        world: Arc::clone(world),
-        machine: Arc::clone(machine),
-        host: host.to_owned(),
-    };
-    Ports {
+    let reader = if are_pages_small(world) { reader.with_page_shards(SMALL_PAGE_SHARDS) } else { reader };
+    Reach {
         reader: Arc::new(reader),
         subscriptions,
-        store: Arc::new(store),
-        coordinator: Arc::new(coordinator),
-        sink: Arc::new(SimulatedSink { world: Arc::clone(world) }),
-        dead_letters: Arc::new(SimulatedSink { world: Arc::clone(world) }),
-        clock: Arc::clone(machine) as Arc<dyn Clock>,
-        budget: ByteBudget::new(64 << 20).expect("large enough").share().expect("the first"),
-        versions,
-        rollout: SharedRollout::new(options.plugin.clone(), options.worker.clone(), options.rollout),
-        freezer: Freezer::by(is_frozen),
+        store: Arc::new(LeaseTable::new(clients.dynamodb.clone(), APPLICATION)),
+        coordinator: Arc::new(CoordinatorTable::new(clients.dynamodb, APPLICATION)),
     }
 }
 

@@ -1,10 +1,12 @@
-//! Fleets of real hosts in one thread: real worker, planner, AWS adapters and SDK clients, over a simulated network,
-//! clock and cloud, all drawn from one seed. The same seed gives the same run, byte for byte.
+//! Fleets of real hosts in one thread: real worker and planner, in some runs real AWS adapters and SDK clients too, over
+//! a simulated network, clock and cloud, all drawn from one seed. The same seed gives the same run, byte for byte.
 //!
 //! ```text
 //! Driver ── starts, crashes, stops hosts; partitions; reshards; puts records      (driver.rs, storm.rs)
-//!   Host ── Worker ─ LeaseTable, KinesisReader ─ aws-sdk ─ Wire                   (host.rs, wire.rs)
-//!   Wire ── Weather says what goes wrong ─> Tables (dynoxide), Stream (ferrokinesis)
+//!   Host ── Worker ─ ports                                                        (host.rs)
+//!     over the ports: fakes behind a network ─> rows and stream in memory         (memory/)
+//!     over the wire:  real adapters ─ aws-sdk ─> dynoxide, ferrokinesis           (wire.rs, dynamodb.rs, kinesis.rs)
+//!   Weather says what goes wrong on the way, on either                            (network.rs, weather.rs)
 //! ```
 //!
 //! A run has two phases: with faults, then healed. Safety is checked over the whole history; after the healing the fleet
@@ -12,20 +14,28 @@
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
+pub mod bugs;
+pub mod dimension;
 pub mod driver;
+pub mod dynamodb;
 mod events;
 pub mod hearing;
 pub mod host;
+pub mod kinesis;
 pub mod lanes;
+pub mod memory;
+pub mod network;
 pub mod observed;
 pub mod options;
 pub mod plugin;
 pub mod poison;
 pub mod producer;
 pub mod reached;
+pub mod refusal;
 pub mod report;
 pub mod run;
 pub mod schedule;
+pub mod sink;
 pub mod storm;
 pub mod stream;
 pub mod system;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use shardmill_aws::{CoordinatorTable, LeaseTable};
 use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, StreamRow, WorkerRow};
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::plugin::PluginDigest;
@@ -17,10 +16,10 @@ use shardmill_invariants::history::{Call, CallResult, Heartbeat, Micros, What, W
 use crate::host::Machine;
 use crate::world::World;
 
-/// The adapter, watched.
+/// An adapter, watched.
 pub struct ObservedStore {
-    /// The real one.
-    pub table: LeaseTable,
+    /// The one it watches.
+    pub table: Arc<dyn LeaseStore>,
     /// Where it is written down.
     pub world: Arc<World>,
     /// Whose clock it is.
@@ -188,8 +187,8 @@ impl LeaseStore for ObservedStore {
 
 /// The coordinator as a host sees it: its heartbeats go into the history, since they hold its leases.
 pub struct ObservedCoordinator {
-    /// The real one.
-    pub table: CoordinatorTable,
+    /// The one it watches.
+    pub table: Arc<dyn Coordinator>,
     /// Where it is written down.
     pub world: Arc<World>,
     /// Whose clock it is.

@@ -6,14 +6,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::{
-    CloseReason, Commit, DeadLetter, DeadLetters, FailureKind, InstanceContext, Origin, Outcome as Reported,
-    PortFuture, Processed, ProcessorFactory, RecordFailure, RecordProcessor, Sink, SinkError,
+    CloseReason, Commit, FailureKind, InstanceContext, Outcome as Reported, PortFuture, Processed, ProcessorFactory,
+    RecordFailure, RecordProcessor,
 };
 use shardmill_core::stream::{Batch, Emitted, Position};
-use shardmill_invariants::history::{Delivery, Outcome, Place, What};
+use shardmill_invariants::history::{Delivery, Outcome, Output, Place, What};
 
 use crate::host::Machine;
-use crate::poison::{DEAD_LETTER_SINK, Poison};
+use crate::poison::Poison;
+use crate::sink::{self, EMITS};
 use crate::weather::Fault;
 use crate::world::World;
 
@@ -73,12 +74,6 @@ struct Running<'a> {
     held_back: Option<HeldBack>,
 }
 
-/// Stores nothing; refuses as the weather has it.
-pub struct SimulatedSink {
-    /// The run.
-    pub world: Arc<World>,
-}
-
 impl SimulatedPlugin {
     /// Version `version`.
     pub fn new(version: u64, can_start: bool, keeps_state: bool, place: HostPlace) -> Self {
@@ -127,7 +122,7 @@ impl ProcessorFactory for SimulatedPlugin {
     }
 }
 
-fn place_of(position: &Position) -> Place {
+pub(crate) fn place_of(position: &Position) -> Place {
     Place { sub: position.sub_sequence, ..Place::plain(position.sequence.as_str()) }
 }
 
@@ -157,12 +152,7 @@ impl Instance {
     }
 
     fn draws(&self, fault: Fault) -> bool {
-        let chance = self.place.world.weather().chance(fault);
-        let happens = self.place.world.happens(chance);
-        if happens {
-            self.place.world.count(&format!("fault: {fault:?}"));
-        }
-        happens
+        self.place.world.strikes(fault)
     }
 
     async fn handle(&self, batch: &Batch) -> Result<Reported, ProcessorError> {
@@ -204,6 +194,27 @@ impl Instance {
             });
         }
         Ok(Reported { failures, commit, ..Reported::default() })
+    }
+
+    /// An output for some of the records that were handled, if the plugin is configured to emit.
+    fn emit(&self, batch: &Batch, failed: &[Place]) -> Vec<Emitted> {
+        if !self.context.config.iter().any(|(key, _)| key == EMITS) {
+            return Vec::new();
+        }
+        let HostPlace { world, host, .. } = &self.place;
+        let mut outputs = Vec::new();
+        for at in batch.records.iter().map(|record| place_of(&record.position)) {
+            if !failed.contains(&at) && world.dice().u32(0..3) > 0 {
+                outputs.push(Output { id: world.next_output(), of: at });
+            }
+        }
+        if outputs.is_empty() {
+            return Vec::new();
+        }
+        let emitted = outputs.iter().map(|output| sink::emitted(output.id)).collect();
+        let (host, shard, epoch) = (host.clone(), self.context.shard.to_string(), self.context.epoch.0);
+        world.note(What::Emitted { host, shard, epoch, outputs });
+        emitted
     }
 
     fn hopeless(&self, batch: &Batch) -> Result<Reported, ProcessorError> {
@@ -287,13 +298,14 @@ impl RecordProcessor for Instance {
                 running.held_back.get_or_insert(HeldBack { through: None });
             }
             let failed = running.failed.clone();
+            let emitted = self.emit(&batch, &failed);
             drop(running);
             if let Some(counted) = &mut self.counted {
                 let handled = batch.records.iter().map(|record| &record.position);
                 let places = handled.map(place_of).filter(|place| !failed.contains(place));
                 counted.extend(places.map(|place| self.place.world.name(&place).to_string()));
             }
-            Ok(Processed { outcome, emitted: Vec::new() })
+            Ok(Processed { outcome, emitted })
         })
     }
 
@@ -315,50 +327,5 @@ impl RecordProcessor for Instance {
 
     fn close(self: Box<Self>, _: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
         Box::pin(async { Ok(Vec::new()) })
-    }
-}
-
-impl SimulatedSink {
-    async fn answer(&self) -> Result<(), SinkError> {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        let chance = self.world.weather().chance(Fault::SinkError);
-        if self.world.happens(chance) {
-            self.world.count("fault: SinkError");
-            return Err(SinkError { sink: "out".to_owned(), message: "not now".to_owned() });
-        }
-        Ok(())
-    }
-}
-
-impl Sink for SimulatedSink {
-    fn write(&self, _: Arc<Origin>, _: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
-        Box::pin(self.answer())
-    }
-
-    fn flush(&self) -> PortFuture<'_, Result<(), SinkError>> {
-        Box::pin(self.answer())
-    }
-}
-
-impl DeadLetters for SimulatedSink {
-    fn store<'a>(&'a self, sink: &'a str, letters: Arc<Vec<DeadLetter>>) -> PortFuture<'a, Result<(), SinkError>> {
-        Box::pin(async move {
-            assert_eq!(sink, DEAD_LETTER_SINK);
-            self.answer().await?;
-            let chance = self.world.weather().chance(Fault::DeadLetterError);
-            let is_refused = self.world.happens(chance);
-            // A sink over a network may have stored what it did not acknowledge.
-            if !is_refused || self.world.dice().bool() {
-                for letter in letters.iter() {
-                    let (shard, at) = (letter.shard.to_string(), place_of(&letter.record.position));
-                    self.world.note(What::DeadLettered { shard, at });
-                }
-            }
-            if is_refused {
-                self.world.count("fault: DeadLetterError");
-                return Err(SinkError { sink: sink.to_owned(), message: "not now".to_owned() });
-            }
-            Ok(())
-        })
     }
 }

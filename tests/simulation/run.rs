@@ -2,35 +2,36 @@
 
 use std::panic::resume_unwind;
 
-use shardmill_core::seeded_bug::SeededBug;
 use tokio::runtime::Builder;
 use tokio::time::Instant;
 
+use crate::bugs::Bug;
 use crate::driver;
 use crate::report::SeedReport;
+use crate::schedule::Scope;
 use crate::system;
 use crate::trace_file::{HostLog, TraceFile};
 
 const STACK_BYTES: usize = 16 << 20;
 
-/// Runs `seed`, plain if told so (see [`crate::schedule`]), with `bug` in its hosts if given, and writes down what happens to `file` if given.
+/// Runs `seed` as `scope` has it, with `bug` in its hosts if given, and writes down what happens to `file` if given.
 ///
 /// A thread of its own, so that hash maps, dice and caches that live in threads begin afresh. For the same run down to
 /// the last byte the *process* must be fresh too, because tokio seeds each runtime's dice from a counter of the process:
 /// see [`crate::lanes`].
-pub fn run(seed: u64, is_plain: bool, bug: Option<SeededBug>, file: Option<TraceFile>) -> SeedReport {
+pub fn run(seed: u64, scope: Scope, bug: Option<Bug>, file: Option<TraceFile>) -> SeedReport {
     let thread = std::thread::Builder::new().name(format!("seed-{seed}")).stack_size(STACK_BYTES);
     HostLog(file.clone()).install();
     let running = thread.spawn(move || {
         system::enter(seed);
         #[cfg(debug_assertions)]
-        shardmill_core::seeded_bug::switch_on(bug);
+        shardmill_core::seeded_bug::switch_on(bug.and_then(Bug::decision));
         #[cfg(not(debug_assertions))]
-        assert!(bug.is_none(), "a release build has no seeded bugs");
+        assert!(bug.and_then(Bug::decision).is_none(), "a release build has no seeded bugs");
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
         let report = runtime.block_on(async {
             system::follow(Instant::now());
-            Box::pin(driver::run(seed, is_plain, file.clone())).await
+            Box::pin(driver::run(seed, scope, bug.and_then(Bug::port), file.clone())).await
         });
         if let Some(file) = file {
             file.flush();

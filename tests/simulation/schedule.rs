@@ -7,10 +7,41 @@ use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{ConsumerName, FanOutConsumer};
 use shardmill_worker::{FanOut, Retrieval, WorkerOptions};
 
+use crate::dimension::{Dimension, Dimensions};
 use crate::options::{self, CONSUMER};
 use crate::poison::{Poisons, draw_policy};
 use crate::producer::Producer;
 use crate::weather::{Fault, Weather};
+
+/// What the hosts of a run work over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Over {
+    /// Fakes of the ports, behind the simulated network.
+    Ports,
+    /// The real adapters and the SDK, with emulators behind the simulated network.
+    Wire,
+}
+
+/// One seed of this many goes over the wire, if nobody says otherwise.
+pub const WIRE_EVERY: u64 = 16;
+
+/// What a run is asked to be, beside its seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scope {
+    /// What its hosts work over.
+    pub over: Over,
+    /// No failure policy, no aggregates and no fan-out: as seeds from before them mean.
+    pub is_plain: bool,
+    /// What else it may have.
+    pub dimensions: Dimensions,
+}
+
+impl Over {
+    /// As `seed` has it, if nobody says otherwise.
+    pub fn of(seed: u64) -> Self {
+        if seed % WIRE_EVERY == 0 { Self::Wire } else { Self::Ports }
+    }
+}
 
 /// The plan of a run.
 #[derive(Debug, Clone)]
@@ -35,6 +66,16 @@ pub struct Schedule {
     pub subscription_lasts: Duration,
     /// What is put into the stream.
     pub producer: Producer,
+    /// Hosts of the run at most.
+    pub hosts_max: usize,
+    /// Open and closed shards of the run at most: a storm must end.
+    pub shards_max: usize,
+    /// Most leases that some of the hosts will hold, if any has a limit.
+    pub max_leases: Option<usize>,
+    /// Whether any host had one, once the run is healed and new ones have none.
+    pub had_limits: bool,
+    /// How long a refusal lasts at most.
+    pub refusal_lasts_max: Duration,
     /// Whether the healed fleet, once settled, loses a host in order and one by a crash, and then has a quiet time.
     pub has_drill: bool,
 }
@@ -62,13 +103,19 @@ pub struct Storms {
     pub deregistrations: Option<Duration>,
     /// Somebody else subscribes with it.
     pub intruders: Option<Duration>,
+    /// Some requests are refused.
+    pub refusals: Option<Duration>,
+    /// A host cannot reach the coordinator table for more than six leases' time.
+    pub long_cuts: Option<Duration>,
+    /// Somebody removes a worker's row.
+    pub removals: Option<Duration>,
     /// How long an outage lasts.
     pub outage_lasts: Duration,
 }
 
 impl Schedule {
-    /// The plan of `seed`; a plain one has no failure policy, no aggregates and no fan-out.
-    pub fn draw(seed: u64, is_plain: bool) -> Self {
+    /// The plan of `seed`.
+    pub fn draw(seed: u64, scope: Scope) -> Self {
         let mut dice = fastrand::Rng::with_seed(seed ^ 0x5ced_01e5);
         let mut later = fastrand::Rng::with_seed(seed ^ 0x1a7e_0001);
         let faults_for = match dice.u32(0..100) {
@@ -105,17 +152,40 @@ impl Schedule {
             clock_error_max: if dice.bool() { 0.0 } else { 0.045 },
             put_every_max: Duration::from_millis(dice.u64(500..4_000)),
             has_drill: later.u32(0..3) == 0,
+            hosts_max: 6,
+            shards_max: 14,
+            max_leases: None,
+            had_limits: false,
+            refusal_lasts_max: Duration::ZERO,
             subscription_lasts: Duration::ZERO,
             producer: Producer::default(),
         };
-        if !is_plain {
+        if !scope.is_plain {
             schedule.draw_policy(&mut fastrand::Rng::with_seed(seed ^ 0x9015_0001));
             schedule.draw_retrieval(&mut fastrand::Rng::with_seed(seed ^ 0xfa90_0001));
             schedule.draw_state(&mut fastrand::Rng::with_seed(seed ^ 0x57a7_0001));
             schedule.draw_rollout(&mut fastrand::Rng::with_seed(seed ^ 0x2011_0001));
             schedule.producer.draw_aggregates(&mut fastrand::Rng::with_seed(seed ^ 0xa669_0001));
         }
+        if scope.over == Over::Ports && !scope.is_plain {
+            for dimension in Dimension::ALL {
+                if scope.dimensions.has(dimension) {
+                    dimension.draw(seed, &mut schedule);
+                }
+            }
+        }
         schedule
+    }
+
+    /// The settings of a host that starts now.
+    pub fn options_of_a_start(&self, dice: &mut fastrand::Rng) -> WorkerOptions {
+        let mut options = self.options.clone();
+        if let Some(most) = self.max_leases
+            && dice.bool()
+        {
+            options.leases.max_leases = dice.usize(1..=most);
+        }
+        options
     }
 
     /// A third of the runs have a plugin that keeps state, where the configuration would allow it.

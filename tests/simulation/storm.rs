@@ -1,16 +1,13 @@
 //! What happens to hosts, paths and shards while faults are on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::{Driver, Slot};
 use crate::plugin::{HOPELESS_FROM, HOPELESS_VERSIONS};
+use crate::refusal::Refusal;
 use crate::stream::neighbours;
 use crate::weather::{Direction, Partition, Service};
-
-/// Open and closed shards of a run at most: a storm must end.
-const SHARDS_MAX: usize = 14;
-/// Hosts of a run at most.
-const HOSTS_MAX: usize = 6;
 
 /// Something on the agenda.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +27,10 @@ pub(crate) enum Event {
     Resume(usize),
     Deregister,
     Intrude,
+    Refuse,
+    Allow(u64),
+    LongCut,
+    RemoveWorker,
 }
 
 impl Driver {
@@ -52,6 +53,9 @@ impl Driver {
         for event in events {
             self.plan_next(event);
         }
+        for event in [Event::Refuse, Event::LongCut, Event::RemoveWorker] {
+            self.plan_next(event);
+        }
     }
 
     fn plan_next(&mut self, event: Event) {
@@ -67,7 +71,12 @@ impl Driver {
             Event::Pause => storms.pauses,
             Event::Deregister => storms.deregistrations,
             Event::Intrude => storms.intruders,
-            Event::Put | Event::Restart(_) | Event::Mend(_) | Event::WallClock | Event::Resume(_) => None,
+            Event::Refuse => storms.refusals,
+            Event::LongCut => storms.long_cuts,
+            Event::RemoveWorker => storms.removals,
+            Event::Put | Event::Restart(_) | Event::Mend(_) | Event::WallClock | Event::Resume(_) | Event::Allow(_) => {
+                None
+            }
         };
         let Some(mean) = mean else { return };
         let after = mean.mul_f64(0.2 + 1.6 * self.dice.f64());
@@ -95,8 +104,12 @@ impl Driver {
             Event::WallClock => self.move_wall_clock(),
             Event::Pause => self.pause(),
             Event::Resume(slot) => self.resume(slot),
-            Event::Deregister => self.world.stream.deregister(&self.world).await,
+            Event::Deregister => self.world.stream.deregister().await,
             Event::Intrude => self.intrude().await,
+            Event::Refuse => self.refuse(),
+            Event::Allow(number) => drop(self.world.weather().refusals.remove(&number)),
+            Event::LongCut => self.cut_off_coordinator(),
+            Event::RemoveWorker => self.remove_worker(),
         }
         self.plan_next(event);
     }
@@ -108,7 +121,7 @@ impl Driver {
         self.keys_made += count;
         let Self { schedule, contents, .. } = self;
         let records: Vec<_> = keys.into_iter().map(|key| schedule.producer.next(key, contents)).collect();
-        self.world.stream.put(&self.world, &records).await;
+        self.world.stream.put(&records).await;
     }
 
     fn any_host(&mut self) -> Option<usize> {
@@ -145,7 +158,7 @@ impl Driver {
 
     fn scale(&mut self) {
         let wanted = self.slots.iter().filter(|slot| slot.is_wanted).count();
-        if self.slots.len() < HOSTS_MAX && (wanted < 2 || self.dice.bool()) {
+        if self.slots.len() < self.schedule.hosts_max && (wanted < 2 || self.dice.bool()) {
             self.world.count("fault: host joins");
             return self.add_host();
         }
@@ -200,25 +213,55 @@ impl Driver {
         self.plan(lasts, Event::Mend(number));
     }
 
+    /// Some requests are refused for a while: to one host in three cases of four.
+    fn refuse(&mut self) {
+        let Some(slot) = self.any_host() else { return };
+        let host = (self.dice.u32(0..4) > 0).then(|| self.slots[slot].name.clone());
+        let refusal = Refusal::draw(&mut self.dice, host);
+        let most = u64::try_from(self.schedule.refusal_lasts_max.as_millis()).unwrap_or(u64::MAX);
+        let lasts = Duration::from_millis(self.dice.u64(500..most.max(1_000)));
+        self.partitions_made += 1;
+        let number = self.partitions_made;
+        self.world.weather().refusals.insert(number, refusal);
+        self.plan(lasts, Event::Allow(number));
+    }
+
+    /// One host cannot reach the coordinator table for so long that its registration is removed, while it writes lease rows.
+    fn cut_off_coordinator(&mut self) {
+        let Some(slot) = self.any_host() else { return };
+        self.world.count("fault: long cut of a coordinator path");
+        let host = Some(self.slots[slot].name.clone());
+        let direction = if self.dice.bool() { Direction::Requests } else { Direction::Replies };
+        let lasts = self.schedule.options.leases.duration.mul_f64(6.0 + 4.0 * self.dice.f64());
+        self.break_path(Partition { host, service: Service::Coordinator, direction }, lasts);
+    }
+
+    /// Somebody removes a worker's row.
+    fn remove_worker(&mut self) {
+        let Some(slot) = self.any_host() else { return };
+        if self.world.tables.remove_worker(&self.world, &self.slots[slot].name) {
+            self.world.count("fault: worker's row removed by hand");
+        }
+    }
+
     async fn reshard(&mut self) {
-        let shards = self.world.stream.shards();
-        if shards.len() >= SHARDS_MAX {
+        let stream = Arc::clone(&self.world.stream);
+        if stream.shards().len() >= self.schedule.shards_max {
             return;
         }
-        let open: Vec<_> = shards.iter().filter(|(_, truth)| !truth.is_closed).map(|(id, _)| id.clone()).collect();
+        let open = stream.open_shards();
         let start = self.dice.usize(..64);
-        match neighbours(&shards, start) {
-            Some([left, right]) if self.dice.bool() => {
-                self.world.stream.merge(&self.world, [&left, &right]).await;
-            }
-            _ => self.world.stream.split(&self.world, &open[start % open.len()]).await,
+        let pair = neighbours(&stream.shards(), start);
+        match pair {
+            Some([left, right]) if self.dice.bool() => stream.merge([&left, &right]).await,
+            _ => stream.split(&open[start % open.len()]).await,
         }
     }
 
     async fn intrude(&mut self) {
-        let shards: Vec<String> = self.world.stream.shards().into_keys().collect();
+        let shards: Vec<String> = self.world.stream.shards().keys().cloned().collect();
         let shard = &shards[self.dice.usize(..shards.len())];
-        self.world.stream.intrude(&self.world, shard).await;
+        self.world.stream.intrude(shard).await;
     }
 
     fn offer(&mut self) {

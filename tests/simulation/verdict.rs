@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use shardmill_core::pipeline::{self, Order};
 use shardmill_core::plan::Balance;
-use shardmill_invariants::history::{CallResult, Checkpoint, Event, Micros, What, WriteKind};
+use shardmill_invariants::history::{Call, CallResult, Checkpoint, Event, HostChange, Micros, What, WriteKind};
 use shardmill_invariants::policy::{GiveUp, Policy};
-use shardmill_invariants::{Bounds, Limits, check};
+use shardmill_invariants::{Bounds, Invariant, Limits, Violation, check};
 
 use crate::host::DRAIN_LIMIT;
 use crate::plugin::{HOPELESS_FROM, HOPELESS_VERSIONS, digest_of};
@@ -19,6 +19,9 @@ pub const SLOW_START: Duration = Duration::from_secs(40);
 /// The longest that a call which got no answer before the healing takes.
 const CALL_MAX: Duration = Duration::from_secs(5);
 
+/// The longest that a call of Kinesis takes, with its second try.
+const LISTING_MAX: Duration = Duration::from_secs(65);
+
 /// How long after the last disturbance leases are even and stay: after a slow start, a lease that was given up is avoided
 /// for three lease durations and a claim waits for two.
 pub fn balanced_within(schedule: &Schedule) -> Duration {
@@ -29,8 +32,8 @@ pub fn balanced_within(schedule: &Schedule) -> Duration {
 pub fn unsettled(world: &World, alive: &BTreeSet<String>) -> Vec<String> {
     let rows = world.tables.leases();
     let mut missing = Vec::new();
-    for (shard, truth) in world.stream.shards() {
-        let Some(row) = rows.get(&shard) else {
+    for (shard, truth) in &*world.stream.shards() {
+        let Some(row) = rows.get(shard) else {
             // A finished row is removed in time; whether all of the shard was settled before is for the invariants.
             if truth.is_closed && rows.values().any(|row| row.checkpoint != Checkpoint::Initial) {
                 continue;
@@ -55,17 +58,40 @@ pub fn unsettled(world: &World, alive: &BTreeSet<String>) -> Vec<String> {
     missing
 }
 
-/// Whether `host` was left in doubt about a row by faults: its last call had no answer, or was a take sent before the
-/// healing, which the SDK sent again until it came too late to hold anything.
-pub fn is_in_doubt(history: &[Event], key: &str, host: &str, healed_at: Micros) -> bool {
+/// Whether `host` has nothing to give back of a row that names it: a run of it before this one owned it, its last call
+/// about it had no answer, or was a take sent before the healing, which the SDK sent again until it came too late to hold
+/// anything, or its heart was silent for so long afterwards that the lease was lost.
+pub fn is_in_doubt(history: &[Event], key: &str, host: &str, schedule: &Schedule, healed_at: Micros) -> bool {
+    let is_start =
+        |event: &Event| matches!(&event.what, What::Host { host: of, change: HostChange::Started } if of == host);
+    let this_run = &history[history.iter().rposition(is_start).unwrap_or_default()..];
     let of_row = |event: &Event| match &event.what {
         What::Called(call) if call.key == key && call.host == host => Some(call.clone()),
         _ => None,
     };
-    history.iter().rev().find_map(of_row).is_some_and(|call| {
-        let is_old_take = matches!(call.kind, Some(WriteKind::Take { .. })) && call.sent_at < healed_at;
-        call.result == CallResult::Unknown || is_old_take
-    })
+    let Some(last) = this_run.iter().rev().find_map(of_row) else { return true };
+    let is_old_take = matches!(last.kind, Some(WriteKind::Take { .. })) && last.sent_at < healed_at;
+    last.result == CallResult::Unknown || is_old_take || was_silent(this_run, &last, host, schedule)
+}
+
+/// Whether no heartbeat of `host` was answered in time to hold, at some time after `call`.
+fn was_silent(history: &[Event], call: &Call, host: &str, schedule: &Schedule) -> bool {
+    // A clock that runs fast gives up earlier.
+    let hold_for = micros(schedule.options.leases.hold_for().mul_f64(1.0 - schedule.clock_error_max));
+    let mut held_until = call.sent_at + hold_for;
+    for event in history {
+        match &event.what {
+            What::Heartbeat(beat) if beat.host == host && beat.result == CallResult::Ok => {
+                if event.at > held_until && event.at > call.sent_at {
+                    return true;
+                }
+                held_until = held_until.max(beat.sent_at + hold_for);
+            }
+            What::Host { host: of, change: HostChange::Stopping } if of == host => return event.at > held_until,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// How many records no checkpoint covers.
@@ -84,7 +110,7 @@ pub fn behind(world: &World) -> usize {
 pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros) -> Vec<String> {
     let options = &schedule.options;
     let lease = options.leases.duration;
-    let is_counted = options.leases.balance == Balance::Count;
+    let is_counted = options.leases.balance == Balance::Count && !schedule.had_limits;
     let bounds = Bounds {
         retaken_within: Some(micros(SLOW_START + lease * 4)),
         balanced_within: is_counted.then(|| micros(balanced_within(schedule))),
@@ -104,7 +130,13 @@ pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros) -> Vec<Stri
         policy: policy(schedule),
         ..Limits::new(micros(options.leases.duration), world.now())
     };
-    check(&world.history(), &limits).iter().map(ToString::to_string).collect()
+    let found = check(&world.history(), &limits);
+    let is_due = |violation: &&Violation| {
+        // A leader whose listing began under faults takes nothing until it is answered.
+        let is_untaken = violation.invariant == Invariant::L5 && violation.what.starts_with("nobody took");
+        !is_untaken || violation.at > healed_at + micros(LISTING_MAX)
+    };
+    found.iter().filter(is_due).map(ToString::to_string).collect()
 }
 
 /// The judge's own words for the hosts' policy.

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::network::Request;
+use crate::refusal::{How, Refusal};
+
 /// A class of faults. Each seed switches on a random subset, because all at once hide bugs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
@@ -132,6 +135,8 @@ pub struct Weather {
     pub chances: BTreeMap<Fault, f64>,
     /// Broken paths, by number.
     pub partitions: BTreeMap<u64, Partition>,
+    /// What is refused, by number.
+    pub refusals: BTreeMap<u64, Refusal>,
     /// How old a stale read may be.
     pub staleness_max: Duration,
     /// Whether requests take very different times and overtake each other.
@@ -156,6 +161,7 @@ impl Weather {
         Self {
             chances,
             partitions: BTreeMap::new(),
+            refusals: BTreeMap::new(),
             staleness_max: Duration::from_millis(dice.u64(10..5_000)),
             reorders: dice.bool(),
         }
@@ -164,6 +170,12 @@ impl Weather {
     /// The chance of a class.
     pub fn chance(&self, fault: Fault) -> f64 {
         self.chances.get(&fault).copied().unwrap_or(0.0)
+    }
+
+    /// Whether a request is refused now.
+    pub fn refuses(&self, request: &Request) -> Option<How> {
+        let refusal = self.refusals.values().find(|it| it.is_about(&request.host, request.service, request.action));
+        refusal.map(|refusal| refusal.how)
     }
 
     /// Whether a path is broken now.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
@@ -15,12 +14,16 @@ use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::date_time::{DateTime, Format as DateTimeFormat};
 use bytes::Bytes;
-use shardmill_invariants::history::{Micros, What};
+use shardmill_invariants::history::Micros;
 use tokio::sync::oneshot;
 
-use crate::events::{Connection, Push};
+use crate::events::Connection;
+use crate::network::{self, Fate, Request, RequestKind};
+use crate::refusal::How;
+use crate::stream::StreamService;
 use crate::system::EPOCH;
-use crate::weather::{Direction, Fault, Service};
+use crate::tables::Tables;
+use crate::weather::{Fault, Service};
 use crate::world::{World, lock};
 
 /// The transport of one host's clients.
@@ -69,13 +72,6 @@ pub struct Subscribed {
     pub shard: String,
     /// Their frames.
     pub frames: axum::body::Body,
-}
-
-/// What will happen to one request.
-struct Fate {
-    there: Duration,
-    back: Duration,
-    fault: Option<Fault>,
 }
 
 impl fmt::Debug for Wire {
@@ -134,11 +130,16 @@ impl HttpConnector for Wire {
         let world = Arc::clone(&self.world);
         world.trace(&sent.host, &sent.operation, &sent.body);
         HttpConnectorFuture::new(async move {
-            let fate = Fate::draw(&world, &sent);
+            let request = sent.request();
+            let fate = Fate::draw(&world, &request);
             let (sender, reply) = oneshot::channel();
+            let applied = {
+                let (world, sent) = (Arc::clone(&world), sent.clone());
+                move || apply(Arc::clone(&world), sent.clone())
+            };
             // A task of the world's: what is on its way arrives, whatever becomes of the host that sent it.
             let flights = world.flights.clone();
-            flights.spawn(fly(Arc::clone(&world), sent.clone(), fate, sender));
+            flights.spawn(network::fly(Arc::clone(&world), request, fate, applied, sender));
             match reply.await {
                 Ok(Some(reply)) => Ok(response(&world, &sent, reply)),
                 Ok(None) => Err(ConnectorError::io("connection reset by peer".into())),
@@ -153,10 +154,14 @@ fn response(world: &Arc<World>, sent: &Sent, reply: Reply) -> HttpResponse {
     let (body, kind) = match reply.events {
         None => (SdkBody::from(reply.body), "application/x-amz-json-1.1"),
         Some(Subscribed { shard, frames }) => {
-            let (world, host, lifetime) =
-                (Arc::clone(world), Arc::clone(&sent.host), world.stream.subscription_lasts());
-            let push = Push { world, host, shard, is_doomed: reply.is_mangled, lifetime };
-            (Connection::open(push, frames), "application/vnd.amazon.eventstream")
+            let connection = Connection {
+                world: Arc::clone(world),
+                host: Arc::clone(&sent.host),
+                shard,
+                is_doomed: reply.is_mangled,
+                lifetime: world.stream.subscription_lasts(),
+            };
+            (connection.open(frames), "application/vnd.amazon.eventstream")
         }
     };
     let mut response = HttpResponse::new(status, body);
@@ -172,127 +177,68 @@ fn date(world: &World) -> String {
     date.fmt(DateTimeFormat::HttpDate).expect("a time of this century")
 }
 
-/// From the host to the service and back. Dropping `sender` is silence.
-async fn fly(world: Arc<World>, sent: Sent, fate: Fate, sender: oneshot::Sender<Option<Reply>>) {
-    tokio::time::sleep(fate.there).await;
-    if world.weather().is_cut(&sent.host, sent.service, Direction::Requests) {
-        return world.count("fault: partition");
-    }
-    if let Some(fault) = fate.fault {
-        world.count(&format!("fault: {fault:?}"));
-    }
-    let mut reply = match fate.fault.and_then(|fault| refusal(fault, sent.service)) {
-        Some(refusal) => refusal,
-        None if fate.fault == Some(Fault::LostRequest) => return,
-        None => apply(&world, &sent).await,
-    };
-    if fate.fault == Some(Fault::Duplicate) {
-        let (later, world, sent) = (fate.there + fate.back, Arc::clone(&world), sent.clone());
-        let flights = world.flights.clone();
-        flights.spawn(async move {
-            tokio::time::sleep(later * 2).await;
-            apply(&world, &sent).await;
-        });
-    }
-    tokio::time::sleep(fate.back).await;
-    if world.weather().is_cut(&sent.host, sent.service, Direction::Replies) {
-        return world.count("fault: partition");
-    }
-    match fate.fault {
-        Some(Fault::LostReply) => return,
-        Some(Fault::CutReply) => {
-            let _gone = sender.send(None);
-            return;
-        }
-        Some(Fault::ServerErrorApplied) => reply = Reply::error(500, "InternalServerError"),
-        Some(Fault::Mangled) => {
-            let half = reply.body.len() / 2;
-            reply = Reply { body: reply.body.slice(..half), ended_shard: None, is_mangled: true, ..reply };
-        }
-        _ => {}
-    }
-    if let Some(shard) = reply.ended_shard.clone().filter(|_| !sender.is_closed()) {
-        world.note(What::SaidEnd { host: sent.host.to_string(), shard });
-    }
-    let _gone = sender.send(Some(reply));
-}
-
-async fn apply(world: &Arc<World>, sent: &Sent) -> Reply {
-    match sent.service {
-        Service::Dynamodb | Service::Coordinator => world.tables.apply(world, sent),
-        Service::Kinesis => world.stream.apply(world, sent).await,
+async fn apply(world: Arc<World>, sent: Sent) -> Reply {
+    match (sent.service, &world.tables, world.stream.service()) {
+        (Service::Dynamodb | Service::Coordinator, Tables::Emulated(dynamodb), _) => dynamodb.apply(&world, &sent),
+        (Service::Kinesis, _, StreamService::Emulated(kinesis)) => kinesis.apply(&world, &sent).await,
+        _ => unreachable!("what is sent over the wire goes to an emulator"),
     }
 }
 
-/// What is answered instead of applying the request.
-fn refusal(fault: Fault, service: Service) -> Option<Reply> {
-    Some(match (fault, service) {
-        (Fault::Throttle, Service::Dynamodb | Service::Coordinator) => {
-            Reply::error(400, "ProvisionedThroughputExceededException")
-        }
-        (Fault::Throttle, Service::Kinesis) => Reply::error(400, "LimitExceededException"),
-        (Fault::ServerError, _) => Reply::error(500, "InternalServerError"),
-        (Fault::ExpiredIterator, _) => Reply::error(400, "ExpiredIteratorException"),
-        (Fault::NotFound, _) => Reply::error(400, "ResourceNotFoundException"),
-        (Fault::ExpiredNextToken, _) => Reply::error(400, "ExpiredNextTokenException"),
-        _ => return None,
-    })
+impl network::Reply for Reply {
+    fn refusal(fault: Fault, service: Service) -> Option<Self> {
+        Some(match (fault, service) {
+            (Fault::Throttle, Service::Dynamodb | Service::Coordinator) => {
+                Self::error(400, "ProvisionedThroughputExceededException")
+            }
+            (Fault::Throttle, Service::Kinesis) => Self::error(400, "LimitExceededException"),
+            (Fault::ServerError, _) => Self::error(500, "InternalServerError"),
+            (Fault::ExpiredIterator, _) => Self::error(400, "ExpiredIteratorException"),
+            (Fault::NotFound, _) => Self::error(400, "ResourceNotFoundException"),
+            (Fault::ExpiredNextToken, _) => Self::error(400, "ExpiredNextTokenException"),
+            _ => return None,
+        })
+    }
+
+    fn refused(how: How) -> Self {
+        Self::error(
+            400,
+            match how {
+                How::Denied => "AccessDeniedException",
+                How::Throttled => "ThrottlingException",
+                How::Conflict => "TransactionConflictException",
+            },
+        )
+    }
+
+    fn server_error() -> Self {
+        Self::error(500, "InternalServerError")
+    }
+
+    fn mangled(self) -> Self {
+        let half = self.body.len() / 2;
+        Self { body: self.body.slice(..half), ended_shard: None, is_mangled: true, ..self }
+    }
+
+    fn ended_shard(&self) -> Option<&str> {
+        self.ended_shard.as_deref()
+    }
 }
 
-/// Classes that may befall a request; `can_meet` says which request.
-const ON_THE_WIRE: [Fault; 13] = [
-    Fault::LostRequest,
-    Fault::LostReply,
-    Fault::CutReply,
-    Fault::Duplicate,
-    Fault::Throttle,
-    Fault::ServerError,
-    Fault::ServerErrorApplied,
-    Fault::Mangled,
-    Fault::ExpiredIterator,
-    Fault::NotFound,
-    Fault::ExpiredNextToken,
-    Fault::Slow,
-    Fault::LateHeartbeat,
-];
-
-fn can_meet(fault: Fault, sent: &Sent) -> bool {
-    match fault {
-        Fault::ExpiredIterator => sent.operation == "GetRecords",
-        Fault::NotFound => sent.service == Service::Kinesis,
-        Fault::ExpiredNextToken => sent.operation == "ListShards" && contains(&sent.body, b"\"NextToken\""),
-        Fault::Duplicate => sent.service != Service::Kinesis,
-        Fault::LateHeartbeat => sent.operation == "PutItem" && contains(&sent.body, b"\"beat\""),
-        _ => true,
+impl Sent {
+    fn request(&self) -> Request {
+        let kind = match self.operation.as_str() {
+            "GetRecords" => RequestKind::Fetch,
+            "ListShards" if contains(&self.body, b"\"NextToken\"") => RequestKind::NextPage,
+            "PutItem" if contains(&self.body, b"\"beat\"") => RequestKind::Heartbeat,
+            _ => RequestKind::Other,
+        };
+        // Refusals by right are drawn over the ports only.
+        Request { host: Arc::clone(&self.host), service: self.service, kind, action: "" }
     }
 }
 
 /// Whether `text` is part of `body`.
 pub(crate) fn contains(body: &[u8], text: &[u8]) -> bool {
     body.windows(text.len()).any(|window| window == text)
-}
-
-impl Fate {
-    fn draw(world: &World, sent: &Sent) -> Self {
-        let weather = world.weather();
-        let mut dice = world.dice();
-        let mut fault = None;
-        for class in ON_THE_WIRE {
-            let chance = weather.chance(class);
-            if chance > 0.0 && can_meet(class, sent) && dice.f64() < chance {
-                fault = Some(class);
-                break;
-            }
-        }
-        let most = if weather.reorders { 150 } else { 12 };
-        let mut leg = || {
-            let usual = Duration::from_millis(dice.u64(1..most));
-            if fault == Some(Fault::Slow) && dice.bool() { usual * 100 } else { usual }
-        };
-        let (there, mut back) = (leg(), leg());
-        if fault == Some(Fault::LateHeartbeat) {
-            back = Duration::from_millis(dice.u64(2_000..14_000));
-        }
-        Self { there, back, fault }
-    }
 }

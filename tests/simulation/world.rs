@@ -1,7 +1,9 @@
-//! What everything in a run shares: true time, dice, the history, counters, and the trace that proves determinism.
+//! What everything in a run shares: true time, dice, counters, the trace that proves determinism; and for each plugin its
+//! own tables and history.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,62 +11,72 @@ use shardmill_invariants::history::{Event, Micros, Place, What};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
+use crate::bugs::PortBug;
 use crate::stream::Stream;
 use crate::tables::Tables;
 use crate::trace_file::TraceFile;
-use crate::weather::Weather;
+use crate::weather::{Fault, Weather};
 
 /// Shared by hosts, cloud and driver of one run, all on one thread.
-pub struct World {
+pub struct Run {
     origin: Instant,
     dice: Mutex<fastrand::Rng>,
     weather: Mutex<Weather>,
     record: Mutex<Record>,
-    /// DynamoDB.
-    pub tables: Tables,
-    /// Kinesis.
-    pub stream: Stream,
+    /// What is wrong at the ports of every host, if anything is.
+    pub bug: Option<PortBug>,
     /// Requests on their way: they outlive the host that sent them.
     pub flights: TaskTracker,
 }
 
 struct Record {
-    history: Vec<Event>,
     counts: BTreeMap<String, u64>,
     trace: DefaultHasher,
     file: Option<TraceFile>,
     deliveries: u64,
+    outputs: u64,
     requests: u64,
     is_cured: bool,
     /// Records that were named, by their names.
     named: Vec<Place>,
     names: BTreeMap<Place, usize>,
-    /// How often each record that fails at first has been seen.
-    failed: BTreeMap<(String, Place), u32>,
 }
 
-impl World {
-    /// A world at its beginning, to be made inside of the runtime. What happens is also written to `file`, if given.
-    pub async fn new(seed: u64, weather: Weather, file: Option<TraceFile>) -> Arc<Self> {
+/// What one plugin lives in: an application of its own on a stream that others may read too.
+pub struct World {
+    run: Arc<Run>,
+    /// Its plugin's name, which is the application's too.
+    pub plugin: String,
+    /// DynamoDB.
+    pub tables: Tables,
+    /// Kinesis.
+    pub stream: Arc<Stream>,
+    history: Mutex<Vec<Event>>,
+    /// How often each record that fails at first has been seen.
+    failed: Mutex<BTreeMap<(String, Place), u32>>,
+}
+
+impl Run {
+    /// A run at its beginning, in fair weather; to be made inside of the runtime. What happens is also written to `file`,
+    /// if given.
+    pub fn new(seed: u64, bug: Option<PortBug>, file: Option<TraceFile>) -> Arc<Self> {
         let record = Record {
-            history: Vec::new(),
             counts: BTreeMap::new(),
             trace: DefaultHasher::new(),
             file,
             deliveries: 0,
+            outputs: 0,
             requests: 0,
             is_cured: false,
             named: Vec::new(),
             names: BTreeMap::new(),
-            failed: BTreeMap::new(),
         };
         Arc::new(Self {
             origin: Instant::now(),
             dice: Mutex::new(fastrand::Rng::with_seed(seed)),
-            weather: Mutex::new(weather),
+            weather: Mutex::default(),
             record: Mutex::new(record),
-            tables: Tables::new(),
-            stream: Stream::new().await,
+            bug,
             flights: TaskTracker::new(),
         })
     }
@@ -94,14 +106,14 @@ impl World {
         chance > 0.0 && self.dice().f64() < chance
     }
 
-    /// Adds to the history.
-    pub fn note(&self, what: What) {
-        let at = self.now();
-        let mut record = lock(&self.record);
-        if let Some(file) = &record.file {
-            file.line(format_args!("{at:>12} {what:?}"));
+    /// Whether a fault of the weather happens now; counted if it does.
+    pub fn strikes(&self, fault: Fault) -> bool {
+        let chance = self.weather().chance(fault);
+        let strikes = self.happens(chance);
+        if strikes {
+            self.count_fault(fault);
         }
-        record.history.push(Event { at, what });
+        strikes
     }
 
     /// Counts a fault, or a rare state that was reached.
@@ -113,7 +125,12 @@ impl World {
         }
     }
 
-    /// From here on every version of the plugin can handle poison.
+    /// Counts a fault of the weather.
+    pub fn count_fault(&self, fault: Fault) {
+        self.count(&format!("fault: {fault:?}"));
+    }
+
+    /// From here on every version of each plugin can handle poison.
     pub fn cure(&self) {
         lock(&self.record).is_cured = true;
     }
@@ -121,14 +138,6 @@ impl World {
     /// Whether poison is harmless.
     pub fn is_cured(&self) -> bool {
         lock(&self.record).is_cured
-    }
-
-    /// Counts how often a record was seen that fails at first, by whomever.
-    pub fn fails_again(&self, shard: &str, at: &Place) -> u32 {
-        let mut record = lock(&self.record);
-        let count = record.failed.entry((shard.to_owned(), at.clone())).or_default();
-        *count += 1;
-        *count
     }
 
     /// A short name of a record: a state that lists all of a shard's must fit in an item of DynamoDB.
@@ -155,6 +164,13 @@ impl World {
         record.deliveries
     }
 
+    /// A number that no output had before.
+    pub fn next_output(&self) -> u64 {
+        let mut record = lock(&self.record);
+        record.outputs += 1;
+        record.outputs
+    }
+
     /// Puts a request into the trace.
     pub fn trace(&self, host: &str, operation: &str, body: &[u8]) {
         let at = self.now();
@@ -176,14 +192,55 @@ impl World {
         lock(&self.record).requests
     }
 
-    /// The history so far.
-    pub fn history(&self) -> Vec<Event> {
-        lock(&self.record).history.clone()
-    }
-
     /// The counters so far.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         lock(&self.record).counts.clone()
+    }
+}
+
+impl World {
+    /// The world of `plugin` at its beginning.
+    pub fn new(run: Arc<Run>, plugin: &str, tables: Tables, stream: Arc<Stream>) -> Arc<Self> {
+        let (history, failed) = (Mutex::default(), Mutex::default());
+        let world = Arc::new(Self { run, plugin: plugin.to_owned(), tables, stream, history, failed });
+        world.stream.is_read_by(&world);
+        world
+    }
+
+    /// The run.
+    pub fn run(&self) -> &Arc<Run> {
+        &self.run
+    }
+
+    /// Adds to the plugin's history.
+    pub fn note(&self, what: What) {
+        let at = self.now();
+        let record = lock(&self.run.record);
+        if let Some(file) = &record.file {
+            file.line(format_args!("{at:>12} {} {what:?}", self.plugin));
+        }
+        lock(&self.history).push(Event { at, what });
+    }
+
+    /// Counts how often a record was seen that fails at first, by whomever.
+    pub fn fails_again(&self, shard: &str, at: &Place) -> u32 {
+        let mut failed = lock(&self.failed);
+        let count = failed.entry((shard.to_owned(), at.clone())).or_default();
+        *count += 1;
+        *count
+    }
+
+    /// The history so far.
+    pub fn history(&self) -> MutexGuard<'_, Vec<Event>> {
+        lock(&self.history)
+    }
+}
+
+impl Deref for World {
+    type Target = Run;
+
+    fn deref(&self) -> &Run {
+        &self.run
     }
 }
 

@@ -151,3 +151,30 @@ async fn from_1_shard_to_256_and_back_under_crashes_nothing_is_lost_and_one_row_
     numbers.dedup();
     assert_eq!(numbers, (0..put).collect::<Vec<_>>(), "nothing lost");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_stood_still_while_another_led_brings_no_finished_shard_back() {
+    let fleet = TestFleet::new(1);
+    let (freeze, is_frozen) = tokio::sync::watch::channel(false);
+    let (stand_still, mut has_stood) = (freeze.clone(), false);
+    fleet.stream.faults.draw_from(move |op| {
+        if op == ReadOp::ListShards && !std::mem::replace(&mut has_stood, true) {
+            stand_still.send_replace(true);
+        }
+        None
+    });
+    let _a = fleet.start_frozen_by("a", NativePlugin::echo(1), is_frozen);
+    until("a stands still in its first listing, of a table without rows", || *freeze.borrow()).await;
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    let parent = fleet.stream.shards()[0].id.clone();
+    fleet.put(0..20);
+    until("b has read them", || fleet.is_all_checkpointed()).await;
+    fleet.stream.split(&parent, u128::MAX / 2);
+    fleet.put(20..40);
+    until("the finished shard's row is removed", || fleet.row(&parent).is_none()).await;
+    freeze.send_replace(false);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let came_back = fleet.store.history().iter().filter(|write| write.op == StoreOp::Create).count();
+    assert_eq!(came_back, 3, "the parent and its two children have got a row each, once");
+    assert!(fleet.has_exactly(0..40), "nothing repeated");
+}

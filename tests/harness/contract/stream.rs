@@ -2,6 +2,7 @@
 
 use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, StreamReader};
 use shardmill_core::stream::{ReadFrom, Record, SequenceNumber, Shard, ShardId};
+use shardmill_fakes::fake_stream::FakeStream;
 
 /// A stream of two shards that can be changed.
 pub trait StreamControl: Send + Sync {
@@ -20,6 +21,32 @@ pub trait StreamControl: Send + Sync {
     /// Milliseconds since the Unix epoch, on the stream's own clock, later than all that was put and earlier than all
     /// that will be.
     fn timestamp(&self) -> PortFuture<'_, u64>;
+}
+
+impl StreamControl for FakeStream {
+    fn reader(&self) -> &dyn StreamReader {
+        self
+    }
+
+    fn put<'a>(&'a self, hash_key: u128, key: &'a str, data: &'a str) -> PortFuture<'a, (ShardId, SequenceNumber)> {
+        Box::pin(async move { self.put_at(hash_key, key, data.to_owned()) })
+    }
+
+    fn split<'a>(&'a self, shard: &'a ShardId, at: u128) -> PortFuture<'a, ()> {
+        Box::pin(async move { drop(FakeStream::split(self, shard, at)) })
+    }
+
+    fn merge<'a>(&'a self, left: &'a ShardId, right: &'a ShardId) -> PortFuture<'a, ()> {
+        Box::pin(async move { drop(FakeStream::merge(self, left, right)) })
+    }
+
+    fn timestamp(&self) -> PortFuture<'_, u64> {
+        Box::pin(async move {
+            let now = self.advance_ms(1);
+            self.advance_ms(1);
+            now
+        })
+    }
 }
 
 /// More than any test here reads.

@@ -7,11 +7,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::Parser;
-use shardmill_core::seeded_bug::SeededBug;
+use clap::{Parser, ValueEnum};
+use shardmill_simulation::bugs::Bug;
+use shardmill_simulation::dimension::{Dimension, Dimensions};
 use shardmill_simulation::lanes::run_all;
 use shardmill_simulation::report::{SeedReport, Summary};
 use shardmill_simulation::run::run;
+use shardmill_simulation::schedule::{Over, Scope};
 use shardmill_simulation::trace_file::TraceFile;
 
 /// Seeds that are replayed by the test, next to this package's manifest.
@@ -23,15 +25,21 @@ struct Arguments {
     /// One seed, or FIRST..END.
     #[arg(long, default_value = "0..100", value_parser = parse_seeds)]
     seeds: std::ops::Range<u64>,
+    /// What hosts work over; else each seed has its own, most of them the ports.
+    #[arg(long, value_enum)]
+    over: Option<Over>,
     /// Without failure policies, aggregates and fan-out, which earlier seeds did not draw.
     #[arg(long)]
     plain: bool,
+    /// What a run over the ports may have beyond what the first seeds drew; else what is usual.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    with: Option<Vec<Dimension>>,
     /// Runs at once.
     #[arg(long, default_value_t = 2)]
     threads: usize,
     /// Hosts have this bug.
-    #[arg(long, value_parser = parse_bug)]
-    bug: Option<SeededBug>,
+    #[arg(long)]
+    bug: Option<Bug>,
     /// Runs every bug until it is found.
     #[arg(long)]
     bugs: bool,
@@ -52,18 +60,19 @@ struct Arguments {
     hashes: bool,
 }
 
+impl Arguments {
+    fn scope(&self, seed: u64) -> Scope {
+        let dimensions = self.with.as_deref().map_or_else(Dimensions::usual, Dimensions::of);
+        Scope { over: self.over.unwrap_or_else(|| Over::of(seed)), is_plain: self.plain, dimensions }
+    }
+}
+
 fn parse_seeds(text: &str) -> Result<std::ops::Range<u64>, String> {
     let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text:?}: {error}"));
     match text.split_once("..") {
         Some((first, end)) => Ok(number(first)?..number(end)?),
         None => number(text).map(|seed| seed..seed + 1),
     }
-}
-
-fn parse_bug(name: &str) -> Result<SeededBug, String> {
-    let names: Vec<String> = SeededBug::ALL.iter().map(|bug| format!("{bug:?}")).collect();
-    let found = SeededBug::ALL.iter().find(|bug| format!("{bug:?}") == name);
-    found.copied().ok_or_else(|| format!("no such bug; there are {}", names.join(", ")))
 }
 
 fn main() -> io::Result<ExitCode> {
@@ -87,7 +96,7 @@ fn main() -> io::Result<ExitCode> {
 
 fn one(arguments: &Arguments, seed: u64) -> SeedReport {
     let file = arguments.trace.as_ref().map(|path| TraceFile::create(path).expect("the trace file can be made"));
-    run(seed, arguments.plain, arguments.bug, file)
+    run(seed, arguments.scope(seed), arguments.bug, file)
 }
 
 fn tell(
@@ -131,20 +140,34 @@ fn keep(arguments: &Arguments, seed: u64, what: &str) -> io::Result<()> {
     }
     let what: String = what.chars().take(80).collect();
     let mut list = OpenOptions::new().append(true).create(true).open(REGRESSIONS)?;
-    writeln!(list, "{seed}{} # {what}", if arguments.plain { " plain" } else { "" })
+    writeln!(list, "{seed}{} # {what}", words(arguments.scope(seed), " ", " "))
+}
+
+/// What makes a run what it is, beside its seed: as options if `prefix` is ` --`, as words of the list if it is a space.
+fn words(scope: Scope, over: &str, prefix: &str) -> String {
+    let over = match scope.over {
+        Over::Wire => format!("{over}wire"),
+        Over::Ports => format!("{over}ports"),
+    };
+    if scope.is_plain { format!("{over}{prefix}plain") } else { over }
 }
 
 fn replay(arguments: &Arguments, seed: u64) -> String {
-    let bug = arguments.bug.map(|bug| format!(" --bug {bug:?}")).unwrap_or_default();
-    let plain = if arguments.plain { " --plain" } else { "" };
-    format!("cargo run --bin simulate -- --seeds {seed}{plain}{bug} --trace seed-{seed}.trace")
+    let bug = arguments.bug.map(|bug| format!(" --bug {bug}")).unwrap_or_default();
+    let mut scope = words(arguments.scope(seed), " --over ", " --");
+    if let Some(dimensions) = &arguments.with {
+        let names: Vec<_> = dimensions.iter().filter_map(ValueEnum::to_possible_value).collect();
+        let names: Vec<_> = names.iter().map(|name| name.get_name()).collect();
+        scope += &format!(" --with {}", names.join(","));
+    }
+    format!("cargo run --bin simulate -- --seeds {seed}{scope}{bug} --trace seed-{seed}.trace")
 }
 
 fn table_of_bugs(arguments: &Arguments, out: &mut impl Write) -> io::Result<ExitCode> {
     let mut all_found = true;
-    for bug in SeededBug::ALL {
+    for bug in Bug::all() {
         let (mut tried, mut found) = (0, None);
-        let job = |seed| run(seed, arguments.plain, Some(*bug), None);
+        let job = |seed| run(seed, arguments.scope(seed), Some(bug), None);
         run_all(0..arguments.bug_schedules, arguments.threads, &job, |seed, result| {
             tried += 1;
             let violations = result.map_or_else(|problem| vec![problem], |report| report.violations);
@@ -161,9 +184,9 @@ fn table_of_bugs(arguments: &Arguments, out: &mut impl Write) -> io::Result<Exit
         match found {
             Some((seed, first)) => {
                 let first: String = first.chars().take(100).collect();
-                writeln!(out, "{:<40} {tried:>5} schedules  seed {seed}: {first}", format!("{bug:?}"))?;
+                writeln!(out, "{:<40} {tried:>5} schedules  seed {seed}: {first}", bug)?;
             }
-            None => writeln!(out, "{:<40} NOT FOUND in {tried} schedules", format!("{bug:?}"))?,
+            None => writeln!(out, "{:<40} NOT FOUND in {tried} schedules", bug)?,
         }
     }
     Ok(if all_found { ExitCode::SUCCESS } else { ExitCode::FAILURE })

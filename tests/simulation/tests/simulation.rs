@@ -3,22 +3,26 @@
 use std::process::Command;
 
 /// Seeds run unless `SHARDMILL_SEEDS` says otherwise.
-const SEEDS: &str = "150";
+const SEEDS: &str = "600";
 
 /// States that the widened simulator is there for: a run that never gets there proves nothing of them.
-const REACHED: [&str; 18] = [
+const REACHED: [&str; 22] = [
     "fault: SaveFails",
     "fault: DeadLetterError",
     "fault: CutSubscription",
     "fault: SilentSubscription",
     "fault: consumer deregistered",
     "fault: intruder subscribes",
+    "fault: refused (Conflict)",
+    "fault: refused (Denied)",
+    "fault: refused (Throttled)",
     "reached: another key flows while one waits",
     "reached: batch cut in two",
     "reached: checkpoint inside an aggregate",
     "reached: consumer registered",
     "reached: dead letter written",
     "reached: end of a shard by an event",
+    "reached: output stored",
     "reached: record skipped",
     "reached: state written with a checkpoint",
     "reached: resumed inside an aggregate",
@@ -41,9 +45,9 @@ fn hashes(text: &str) -> Vec<&str> {
 
 #[test]
 fn the_same_seed_gives_the_same_run_in_any_process() {
-    let (_, once) = simulate(&["--seeds", "0..12", "--hashes", "--threads", "2"]);
-    let (_, again) = simulate(&["--seeds", "0..12", "--hashes", "--threads", "1"]);
-    assert_eq!(hashes(&once).len(), 12, "{once}");
+    let (_, once) = simulate(&["--seeds", "0..33", "--hashes", "--threads", "2"]);
+    let (_, again) = simulate(&["--seeds", "0..33", "--hashes", "--threads", "1"]);
+    assert_eq!(hashes(&once).len(), 33, "{once}");
     assert_eq!(hashes(&once), hashes(&again));
 }
 
@@ -52,7 +56,7 @@ fn no_seed_breaks_a_promise() {
     let seeds = std::env::var("SHARDMILL_SEEDS").unwrap_or_else(|_| SEEDS.to_owned());
     let (is_right, text) = simulate(&["--seeds", &format!("0..{seeds}"), "--threads", "2"]);
     assert!(is_right, "{text}");
-    let is_many = seeds.parse::<u64>().is_ok_and(|seeds| seeds >= 150);
+    let is_many = seeds.parse::<u64>().is_ok_and(|seeds| seeds >= 600);
     let missing: Vec<_> = REACHED.iter().filter(|state| is_many && !text.contains(*state)).collect();
     assert!(missing.is_empty(), "{seeds} seeds never got to {missing:?}");
 }
@@ -61,12 +65,14 @@ fn no_seed_breaks_a_promise() {
 fn what_failed_once_stays_mended() {
     let lines = include_str!("../regressions.txt").lines();
     for line in lines.map(|line| line.split('#').next().unwrap_or_default().trim()).filter(|line| !line.is_empty()) {
-        let (seed, plain) = match line.split_once(' ') {
-            Some((seed, "plain")) => (seed, Some("--plain")),
-            Some((_, other)) => panic!("{other:?} is not known"),
-            None => (line, None),
-        };
-        let arguments: Vec<&str> = ["--seeds", seed].into_iter().chain(plain).collect();
+        let mut arguments = vec!["--seeds"];
+        for word in line.split_whitespace() {
+            match word {
+                "wire" | "ports" => arguments.extend(["--over", word]),
+                "plain" => arguments.push("--plain"),
+                seed => arguments.push(seed),
+            }
+        }
         let (is_right, text) = simulate(&arguments);
         assert!(is_right, "{text}");
     }
@@ -93,10 +99,22 @@ const FOUND_SOON: [(&str, &str, &str); 17] = [
     ("TrialChargesRecords", "S17", "31..32"),
 ];
 
+/// The same over the ports, of bugs that are at the ports.
+const FOUND_SOON_AT_PORTS: [(&str, &str, &str); 6] = [
+    ("FlushStoresNothing", "S20", "1..4"),
+    ("DropsOutput", "S20", "1..4"),
+    ("EndForgetsChildren", "S5", "1..4"),
+    ("ReplyLacksFirst", "S8", "1..4"),
+    ("HeartbeatIsNotSent", "S10", "1..4"),
+    ("ForgetsParents", "S6", "1..4"),
+];
+
 #[test]
 fn seeded_bugs_are_found_by_the_invariant_that_forbids_them() {
-    for (bug, invariant, seeds) in FOUND_SOON {
-        let (is_right, text) = simulate(&["--seeds", seeds, "--bug", bug, "--threads", "2"]);
+    let over_the_wire = FOUND_SOON.map(|found| ("wire", found));
+    let over_the_ports = FOUND_SOON_AT_PORTS.map(|found| ("ports", found));
+    for (over, (bug, invariant, seeds)) in over_the_wire.into_iter().chain(over_the_ports) {
+        let (is_right, text) = simulate(&["--over", over, "--seeds", seeds, "--bug", bug, "--threads", "2"]);
         assert!(!is_right, "{bug} was not found");
         let is_named = text.lines().any(|line| line.trim_start().starts_with(&format!("{invariant} at ")));
         assert!(is_named, "{bug} does not break {invariant}:\n{text}");

@@ -132,6 +132,13 @@ impl Worker {
         self.share(&shards);
         self.reap_workers().await;
         self.audit(&shards, &gone);
+        // Calls that took long have aged what was seen of the table: a leader after this one may have made, ended and removed
+        // rows since, which must not come back.
+        let has_taken_long = self.ports.clock.now().since(now) > self.options.leases.duration / 3;
+        if has_taken_long && !self.write_leader().await? {
+            tracing::info!(worker = %self.options.worker, "another worker leads since shards were listed, looking again");
+            return Ok(None);
+        }
         let before_start = (!self.start.found_leases).then(|| self.duties.before_start.clone());
         Ok(Some(Sync { shards, gone, before_start }))
     }

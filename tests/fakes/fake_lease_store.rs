@@ -2,10 +2,9 @@
 //!
 //! The same contract suite runs against it and against the real adapter, so that it may stand in for that one.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
+use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
     BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState,
     ShardEndWrite, StoreError, WriteResult, Written,
@@ -13,6 +12,7 @@ use shardmill_core::ports::{
 use shardmill_core::stream::LeaseKey;
 
 use crate::faults::{Fault, Faults};
+use crate::lease_rows::LeaseRows;
 
 /// An operation of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,10 +64,7 @@ pub struct FakeLeaseStore {
 
 #[derive(Default)]
 struct Table {
-    rows: BTreeMap<LeaseKey, Lease>,
-    states: BTreeMap<LeaseKey, SavedState>,
-    bad_rows: Vec<BadRow>,
-    foreign_rows: usize,
+    rows: LeaseRows,
     history: Vec<AppliedWrite>,
     calls: Vec<StoreOp>,
 }
@@ -86,7 +83,7 @@ impl FakeLeaseStore {
 
     /// All rows, by key.
     pub fn rows(&self) -> Vec<Lease> {
-        self.table().rows.values().cloned().collect()
+        self.table().rows.list().leases
     }
 
     /// One row, without a call.
@@ -96,7 +93,7 @@ impl FakeLeaseStore {
 
     /// Writes a row unconditionally, as an operator might.
     pub fn put_row(&self, lease: Lease) {
-        self.table().rows.insert(lease.key.clone(), lease);
+        self.table().rows.put(lease);
     }
 
     /// Deletes a row, as an operator might.
@@ -106,17 +103,17 @@ impl FakeLeaseStore {
 
     /// The state of a shard, without a call.
     pub fn saved_state(&self, key: &LeaseKey) -> Option<SavedState> {
-        self.table().states.get(key).cloned()
+        self.table().rows.state(key).cloned()
     }
 
     /// Adds a row that cannot be read.
     pub fn add_bad_row(&self, key: &str, problem: &str) {
-        self.table().bad_rows.push(BadRow { key: key.to_owned(), problem: problem.to_owned() });
+        self.table().rows.add_bad(BadRow { key: key.to_owned(), problem: problem.to_owned() });
     }
 
     /// Says that there are so many rows that are not leases.
     pub fn set_foreign_rows(&self, count: usize) {
-        self.table().foreign_rows = count;
+        self.table().rows.set_foreign(count);
     }
 
     /// Every applied write, in order.
@@ -159,66 +156,16 @@ impl FakeLeaseStore {
         }
     }
 
-    async fn held_write(&self, op: StoreOp, token: &LeaseToken, change: impl FnOnce(&mut Lease)) -> WriteResult {
-        self.held_write_then(op, token, change, |_| ()).await
-    }
-
-    /// What `then` does is of the same transaction.
-    async fn held_write_then(
-        &self,
-        op: StoreOp,
-        token: &LeaseToken,
-        change: impl FnOnce(&mut Lease),
-        then: impl FnOnce(&mut Table),
-    ) -> WriteResult {
-        let holds = |row: &Lease| row.counter == token.counter && row.owner.as_ref() == Some(&token.owner);
+    /// One conditional write.
+    async fn write(&self, op: StoreOp, key: &LeaseKey, act: impl FnOnce(&mut LeaseRows) -> Written) -> WriteResult {
         self.call(op, |table| {
-            let written = table.write(op, &token.key, &token.owner, holds, change);
-            if matches!(written, Written::Applied(_)) {
-                then(table);
+            let written = act(&mut table.rows);
+            if let (Written::Applied(_), Some(row)) = (&written, table.rows.get(key)) {
+                table.history.push(AppliedWrite { op, row: row.clone() });
             }
             written
         })
         .await
-    }
-}
-
-impl Table {
-    fn write(
-        &mut self,
-        op: StoreOp,
-        key: &LeaseKey,
-        writer: &WorkerId,
-        condition: impl FnOnce(&Lease) -> bool,
-        change: impl FnOnce(&mut Lease),
-    ) -> Written {
-        let Some(row) = self.rows.get_mut(key) else { return Written::Conflict(None) };
-        if !condition(row) {
-            return Written::Conflict(Some(Box::new(row.clone())));
-        }
-        change(row);
-        row.counter = row.counter.next();
-        self.history.push(AppliedWrite { op, row: row.clone() });
-        Written::Applied(row.token(writer.clone()))
-    }
-}
-
-fn note(row: &mut Lease, progress: &Progress) {
-    if let Some(digest) = &progress.plugin_digest {
-        row.plugin_digest = Some(digest.clone());
-    }
-    if let Some(millis) = progress.millis_behind_latest {
-        row.millis_behind_latest = Some(millis);
-    }
-    if let Some(millis) = progress.settled_arrival_ms {
-        row.settled_arrival_ms = Some(millis);
-    }
-    if let Some(rate) = progress.bytes_per_second {
-        row.bytes_per_second = Some(rate);
-    }
-    row.stuck.clone_from(&progress.stuck);
-    if let Some(given_up) = &progress.given_up {
-        row.given_up = Some(given_up.clone());
     }
 }
 
@@ -228,11 +175,7 @@ impl LeaseStore for FakeLeaseStore {
     }
 
     fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
-        Box::pin(self.call(StoreOp::List, |table| LeaseListing {
-            leases: table.rows.values().cloned().collect(),
-            bad_rows: table.bad_rows.clone(),
-            foreign_rows: table.foreign_rows,
-        }))
+        Box::pin(self.call(StoreOp::List, |table| table.rows.list()))
     }
 
     fn list_consistently(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
@@ -245,97 +188,47 @@ impl LeaseStore for FakeLeaseStore {
 
     fn create<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, Result<Created, StoreError>> {
         Box::pin(self.call(StoreOp::Create, |table| {
-            if table.rows.contains_key(&lease.key) {
-                return Created::Existed;
+            let created = table.rows.create(lease);
+            if created == Created::New {
+                table.history.push(AppliedWrite { op: StoreOp::Create, row: lease.clone() });
             }
-            table.rows.insert(lease.key.clone(), lease.clone());
-            table.history.push(AppliedWrite { op: StoreOp::Create, row: lease.clone() });
-            Created::New
+            created
         }))
     }
 
     fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
-        let unchanged = |row: &Lease| row.counter == seen.counter && row.owner == seen.owner;
-        let change = move |row: &mut Lease| {
-            if row.owner.as_ref().is_some_and(|owner| owner != by) {
-                row.owner_switches += 1;
-            }
-            row.owner = Some(by.clone());
-            row.checkpoint_owner = None;
-            row.claimant = None;
-            row.held_since_ms = Some(wall_ms);
-        };
-        Box::pin(self.call(StoreOp::Take, move |table| table.write(StoreOp::Take, &seen.key, by, unchanged, change)))
+        Box::pin(self.write(StoreOp::Take, &seen.key, move |rows| rows.take(seen, by, wall_ms)))
     }
 
     fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.call(StoreOp::Claim, move |table| {
-            let Some(row) = table.rows.get_mut(&seen.key) else { return Written::Conflict(None) };
-            if row.owner.is_none() || row.owner != seen.owner || row.claimant != seen.claimant {
-                return Written::Conflict(Some(Box::new(row.clone())));
-            }
-            row.claimant = Some(by.clone());
-            let row = row.clone();
-            table.history.push(AppliedWrite { op: StoreOp::Claim, row: row.clone() });
-            Written::Applied(row.token(row.owner.clone().unwrap_or_else(|| by.clone())))
-        }))
+        Box::pin(self.write(StoreOp::Claim, &seen.key, |rows| rows.claim(seen, by)))
     }
 
     fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
-        Box::pin(self.call(StoreOp::Delete, move |table| match table.rows.get(&seen.key) {
-            Some(row) if row.counter != seen.counter || row.owner != seen.owner => Deleted::Changed,
-            Some(_) => {
-                if let Some(row) = table.rows.remove(&seen.key) {
-                    table.history.push(AppliedWrite { op: StoreOp::Delete, row });
-                }
-                Deleted::Gone
+        Box::pin(self.call(StoreOp::Delete, move |table| {
+            let before = table.rows.get(&seen.key).cloned();
+            let deleted = table.rows.delete(seen);
+            if let (Deleted::Gone, Some(row)) = (deleted, before) {
+                table.history.push(AppliedWrite { op: StoreOp::Delete, row });
             }
-            None => Deleted::Gone,
+            deleted
         }))
     }
 
     fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.held_write(StoreOp::Renew, token, |row| note(row, progress)))
+        Box::pin(self.write(StoreOp::Renew, &token.key, |rows| rows.renew(token, progress)))
     }
 
     fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
-        let state = write.state.as_ref().map(|bytes| SavedState {
-            bytes: bytes.clone(),
-            checkpoint: write.checkpoint(),
-            plugin_digest: write.progress.plugin_digest.clone(),
-        });
-        let change = |row: &mut Lease| {
-            row.checkpoint = write.checkpoint();
-            row.owner_switches = 0;
-            note(row, &write.progress);
-        };
-        Box::pin(self.held_write_then(StoreOp::Checkpoint, token, change, move |table| {
-            if let Some(state) = state {
-                table.states.insert(token.key.clone(), state);
-            }
-        }))
+        Box::pin(self.write(StoreOp::Checkpoint, &token.key, |rows| rows.checkpoint(token, write)))
     }
 
     fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
-        let change = |row: &mut Lease| {
-            row.checkpoint = Checkpoint::ShardEnd;
-            row.owner_switches = 0;
-            row.children.clone_from(&write.children);
-            row.children.sort();
-            note(row, &write.progress);
-        };
-        Box::pin(self.held_write_then(StoreOp::End, token, change, |table| {
-            if write.keeps_state {
-                table.states.remove(&token.key);
-            }
-        }))
+        Box::pin(self.write(StoreOp::End, &token.key, |rows| rows.end(token, write)))
     }
 
     fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.held_write(StoreOp::Release, token, |row| {
-            row.owner = None;
-            note(row, progress);
-        }))
+        Box::pin(self.write(StoreOp::Release, &token.key, |rows| rows.release(token, progress)))
     }
 
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
@@ -343,6 +236,6 @@ impl LeaseStore for FakeLeaseStore {
     }
 
     fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
-        Box::pin(self.call(StoreOp::State, |table| table.states.get(key).cloned()))
+        Box::pin(self.call(StoreOp::State, |table| table.rows.state(key).cloned()))
     }
 }

@@ -1,27 +1,23 @@
 //! Enhanced fan-out on a fake stream, by the rules of the real one: a subscription a consumer and shard, five minutes long,
 //! taken over by the next one but not within five seconds; an event at least every five seconds. With faults to order.
 
+mod subscription;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use shardmill_core::ports::{
-    ConsumerState, PortFuture, ReadError, ShardEvent, ShardIterator, SubscribeError, Subscription, Subscriptions,
-};
-use shardmill_core::stream::{ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, SequenceNumber, ShardId};
+use shardmill_core::ports::{ConsumerState, PortFuture, ReadError, SubscribeError, Subscription, Subscriptions};
+use shardmill_core::stream::{ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, ShardId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::fake_stream::FakeStream;
 
-/// AWS limit.
-const LIFETIME: Duration = Duration::from_mins(5);
+pub use subscription::FakeSubscription;
+
 /// AWS limit.
 const TAKES_OVER_AFTER: Duration = Duration::from_secs(5);
-/// As real Kinesis is seen to do.
-const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How soon a record is pushed.
-const PUSH_EVERY: Duration = Duration::from_millis(50);
 /// How long a consumer is in the making.
 const CREATION: Duration = Duration::from_secs(1);
 /// AWS limit.
@@ -76,21 +72,6 @@ struct Running {
     made_at: Instant,
     fault: Option<Break>,
     changed: Arc<Notify>,
-}
-
-struct FakeSubscription {
-    stream: Arc<FakeStream>,
-    state: Arc<Mutex<State>>,
-    key: (String, ShardId),
-    id: u64,
-    made_at: Instant,
-    changed: Arc<Notify>,
-    next: ShardIterator,
-    continuation: SequenceNumber,
-    heard_at: Instant,
-    event_records: u32,
-    last_records: Vec<shardmill_core::stream::Record>,
-    is_over: bool,
 }
 
 impl FakeFanOut {
@@ -182,7 +163,8 @@ impl FakeFanOut {
         lock(&self.state)
     }
 
-    fn ensure(&self, wanted: &FanOutConsumer) -> Result<ConsumerState, SubscribeError> {
+    /// As [`Subscriptions::ensure_consumer`], at once.
+    pub fn ensure(&self, wanted: &FanOutConsumer) -> Result<ConsumerState, SubscribeError> {
         let mut state = self.state();
         if let Some(error) = state.no_consumer.pop_front() {
             return Err(error);
@@ -205,7 +187,8 @@ impl FakeFanOut {
         }
     }
 
-    fn open(
+    /// As [`Subscriptions::subscribe`], at once.
+    pub fn open(
         &self,
         consumer: &ConsumerArn,
         shard: &ShardId,
@@ -238,6 +221,7 @@ impl FakeFanOut {
             id,
             made_at,
             changed,
+            news: self.stream.news(),
             next,
             continuation: self.stream.last_sequence(),
             heard_at: made_at,
@@ -297,90 +281,6 @@ impl Subscriptions for FakeFanOut {
         Box::pin(async move {
             tokio::task::yield_now().await;
             self.open(consumer, shard, from).map(|subscription| Box::new(subscription) as Box<dyn Subscription>)
-        })
-    }
-}
-
-impl FakeSubscription {
-    /// What there is now, if anything.
-    fn look(&mut self) -> Option<Result<Option<ShardEvent>, SubscribeError>> {
-        let fault = match lock(&self.state).subscriptions.get_mut(&self.key) {
-            Some(running) if running.id == self.id => running.fault,
-            Some(_) => return Some(Err(SubscribeError::InUse { message: "taken over".to_owned() })),
-            None => return Some(Err(SubscribeError::ConsumerNotFound { message: self.key.0.clone() })),
-        };
-        match fault {
-            Some(Break::Cut) => return Some(Err(SubscribeError::Unavailable { message: "cut off".to_owned() })),
-            Some(Break::Stall) => return None,
-            _ if self.made_at.elapsed() >= LIFETIME => return Some(Ok(None)),
-            Some(Break::OutOfOrder | Break::Repeats) | None => {}
-        }
-        let mut fetched = match self.stream.look_on(&self.next, self.event_records) {
-            Ok(fetched) => fetched,
-            Err(error) => return Some(Err(as_subscribe_error(&error))),
-        };
-        let is_over = fetched.next.is_none();
-        let is_due = !fetched.records.is_empty() || is_over || self.heard_at.elapsed() >= HEARTBEAT;
-        if !is_due {
-            return None;
-        }
-        self.heard_at = Instant::now();
-        if let Some(next) = fetched.next.take() {
-            self.next = next;
-        }
-        if let Some(last) = fetched.records.last() {
-            self.continuation = last.position.sequence.clone();
-        }
-        if fault == Some(Break::Repeats) && !fetched.records.is_empty() {
-            let new = std::mem::replace(&mut fetched.records, self.last_records.clone());
-            fetched.records.extend(new);
-        } else {
-            self.last_records.clone_from(&fetched.records);
-        }
-        if fault == Some(Break::OutOfOrder) && fetched.records.len() > 1 {
-            fetched.records.reverse();
-            self.set_fault(Some(Break::Cut));
-        }
-        self.is_over = is_over;
-        let mut state = lock(&self.state);
-        state.records_pushed += fetched.records.len();
-        state.events_pushed += 1;
-        Some(Ok(Some(ShardEvent {
-            records: fetched.records,
-            continuation: (!is_over).then(|| self.continuation.clone()),
-            millis_behind_latest: fetched.millis_behind_latest.unwrap_or(0),
-            children: fetched.children,
-        })))
-    }
-
-    fn set_fault(&self, fault: Option<Break>) {
-        if let Some(running) = lock(&self.state).subscriptions.get_mut(&self.key) {
-            running.fault = fault;
-        }
-    }
-}
-
-impl Drop for FakeSubscription {
-    fn drop(&mut self) {
-        lock(&self.state).open -= 1;
-    }
-}
-
-impl Subscription for FakeSubscription {
-    fn next(&mut self) -> PortFuture<'_, Result<Option<ShardEvent>, SubscribeError>> {
-        Box::pin(async move {
-            if self.is_over {
-                return Ok(None);
-            }
-            loop {
-                tokio::select! {
-                    () = self.changed.notified() => {}
-                    () = tokio::time::sleep(PUSH_EVERY) => {}
-                }
-                if let Some(answer) = self.look() {
-                    return answer;
-                }
-            }
         })
     }
 }

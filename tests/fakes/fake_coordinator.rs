@@ -8,6 +8,7 @@ use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
 use shardmill_core::rollout::Quarantined;
 
+use crate::coordinator_rows::CoordinatorRows;
 use crate::faults::{Fault, Faults};
 
 /// An operation of the coordinator.
@@ -53,8 +54,7 @@ pub struct FakeCoordinator {
 
 #[derive(Default)]
 struct Table {
-    rows: FleetRows,
-    shards: Option<CachedShards>,
+    rows: CoordinatorRows,
     calls: Vec<CoordinatorOp>,
     unlisted: Vec<WorkerId>,
 }
@@ -73,17 +73,17 @@ impl FakeCoordinator {
 
     /// All small rows, without a call.
     pub fn rows(&self) -> FleetRows {
-        self.table().rows.clone()
+        self.table().rows.fleet.clone()
     }
 
     /// The shard list, without a call.
     pub fn cached(&self) -> Option<CachedShards> {
-        self.table().shards.clone()
+        self.table().rows.shards.clone()
     }
 
     /// Changes rows unconditionally, as an operator might.
     pub fn change(&self, change: impl FnOnce(&mut FleetRows)) {
-        change(&mut self.table().rows);
+        change(&mut self.table().rows.fleet);
     }
 
     /// From now on `fleet` shows no row of `worker`, as an eventually consistent read may not; `worker` shows it.
@@ -123,10 +123,6 @@ impl FakeCoordinator {
     }
 }
 
-fn raced(is_applied: bool) -> Raced {
-    if is_applied { Raced::Applied } else { Raced::Lost }
-}
-
 impl Coordinator for FakeCoordinator {
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
         Box::pin(self.call(CoordinatorOp::EnsureTable, |_| ()))
@@ -134,16 +130,14 @@ impl Coordinator for FakeCoordinator {
 
     fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
         Box::pin(self.call(CoordinatorOp::Fleet, |table| {
-            let mut rows = table.rows.clone();
+            let mut rows = table.rows.fleet.clone();
             rows.workers.retain(|row| !table.unlisted.contains(&row.worker));
             rows
         }))
     }
 
     fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
-        Box::pin(
-            self.call(CoordinatorOp::Worker, |table| table.rows.workers.iter().find(|row| row.worker == *id).cloned()),
-        )
+        Box::pin(self.call(CoordinatorOp::Worker, |table| table.rows.worker(id).cloned()))
     }
 
     fn register<'a>(
@@ -151,39 +145,15 @@ impl Coordinator for FakeCoordinator {
         seen: Option<&'a WorkerRow>,
         row: &'a WorkerRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::Register, move |table| {
-            let kept = table.rows.workers.iter().find(|kept| kept.worker == row.worker);
-            let state = |row: &WorkerRow| (row.incarnation.clone(), row.beat);
-            let is_as_seen = kept.map(state) == seen.map(state);
-            if is_as_seen {
-                table.rows.workers.retain(|kept| kept.worker != row.worker);
-                table.rows.workers.push(row.clone());
-            }
-            raced(is_as_seen)
-        }))
+        Box::pin(self.call(CoordinatorOp::Register, move |table| table.rows.register(seen, row)))
     }
 
     fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::Heartbeat, |table| {
-            let mut kept = table.rows.workers.iter_mut().filter(|kept| kept.worker == row.worker);
-            match kept.next() {
-                Some(kept) if kept.incarnation == row.incarnation && kept.beat < row.beat => {
-                    *kept = row.clone();
-                    Raced::Applied
-                }
-                Some(_) | None => Raced::Lost,
-            }
-        }))
+        Box::pin(self.call(CoordinatorOp::Heartbeat, |table| table.rows.heartbeat(row)))
     }
 
     fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::RemoveWorker, |table| {
-            let before = table.rows.workers.len();
-            table.rows.workers.retain(|kept| {
-                kept.worker != row.worker || kept.incarnation != row.incarnation || kept.beat != row.beat
-            });
-            raced(table.rows.workers.len() < before)
-        }))
+        Box::pin(self.call(CoordinatorOp::RemoveWorker, |table| table.rows.remove_worker(row)))
     }
 
     fn write_leader<'a>(
@@ -191,13 +161,7 @@ impl Coordinator for FakeCoordinator {
         seen: Option<&'a LeaderRow>,
         next: &'a LeaderRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::WriteLeader, move |table| {
-            let is_seen = table.rows.leader.as_ref().map(|row| row.version) == seen.map(|row| row.version);
-            if is_seen {
-                table.rows.leader = Some(next.clone());
-            }
-            raced(is_seen)
-        }))
+        Box::pin(self.call(CoordinatorOp::WriteLeader, move |table| table.rows.write_leader(seen, next)))
     }
 
     fn write_stream<'a>(
@@ -205,48 +169,30 @@ impl Coordinator for FakeCoordinator {
         seen: Option<&'a StreamRow>,
         next: &'a StreamRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::WriteStream, move |table| {
-            let identity = |row: &StreamRow| (row.name.clone(), row.identity);
-            let is_seen = table.rows.stream.as_ref().map(identity) == seen.map(identity);
-            if is_seen {
-                table.rows.stream = Some(next.clone());
-            }
-            raced(is_seen)
-        }))
+        Box::pin(self.call(CoordinatorOp::WriteStream, move |table| table.rows.write_stream(seen, next)))
     }
 
     fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::WriteStart, |table| {
-            let is_first = table.rows.start.is_none();
-            if is_first {
-                table.rows.start = Some(*start);
-            }
-            raced(is_first)
-        }))
+        Box::pin(self.call(CoordinatorOp::WriteStart, |table| table.rows.write_start(start)))
     }
 
     fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.call(CoordinatorOp::Quarantine, |table| {
-            table.rows.quarantined.retain(|kept| kept.digest != entry.digest);
-            table.rows.quarantined.push(entry.clone());
-        }))
+        Box::pin(self.call(CoordinatorOp::Quarantine, |table| table.rows.quarantine(entry)))
     }
 
     fn release_version<'a>(&'a self, digest: &'a PluginDigest) -> PortFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.call(CoordinatorOp::ReleaseVersion, |table| {
-            table.rows.quarantined.retain(|kept| kept.digest != *digest);
-        }))
+        Box::pin(self.call(CoordinatorOp::ReleaseVersion, |table| table.rows.release_version(digest)))
     }
 
     fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.call(CoordinatorOp::Announce, |table| table.rows.bulletin += 1))
+        Box::pin(self.call(CoordinatorOp::Announce, |table| table.rows.fleet.bulletin += 1))
     }
 
     fn shards(&self) -> PortFuture<'_, Result<Option<CachedShards>, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::Shards, |table| table.shards.clone()))
+        Box::pin(self.call(CoordinatorOp::Shards, |table| table.rows.shards.clone()))
     }
 
     fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.call(CoordinatorOp::WriteShards, |table| table.shards = Some(shards.clone())))
+        Box::pin(self.call(CoordinatorOp::WriteShards, |table| table.rows.shards = Some(shards.clone())))
     }
 }

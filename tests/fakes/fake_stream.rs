@@ -9,8 +9,8 @@ use bytes::Bytes;
 use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, StreamReader};
 use shardmill_core::stream::{HashKeyRange, Position, ReadFrom, Record, SequenceNumber, Shard, ShardId};
+use tokio::sync::watch;
 
-use crate::contract::stream::StreamControl;
 use crate::faults::{Fault, Faults};
 
 /// An operation of the reader.
@@ -35,6 +35,7 @@ pub struct FakeStream {
     /// What goes wrong.
     pub faults: Faults<ReadOp>,
     state: Mutex<State>,
+    news: watch::Sender<()>,
 }
 
 struct State {
@@ -84,7 +85,7 @@ impl FakeStream {
             let end = if index + 1 == u128::from(shards) { u128::MAX } else { (index + 1) * width - 1 };
             state.add_shard(Vec::new(), index * width, end);
         }
-        Self { faults: Faults::default(), state: Mutex::new(state) }
+        Self { faults: Faults::default(), state: Mutex::new(state), news: watch::Sender::new(()) }
     }
 
     /// Sets the stream's clock, in milliseconds since the Unix epoch.
@@ -123,7 +124,10 @@ impl FakeStream {
             position: Position::plain(sequence.clone()),
             arrival_ms,
         });
-        (shard.shard.id.clone(), sequence)
+        let id = shard.shard.id.clone();
+        drop(state);
+        self.news.send_replace(());
+        (id, sequence)
     }
 
     /// Puts a record by a hash of its key. Not the hash that Kinesis uses, but as even.
@@ -141,6 +145,8 @@ impl FakeStream {
         let range = state.close(shard);
         let left = state.add_shard(vec![shard.clone()], range.start(), at - 1);
         let right = state.add_shard(vec![shard.clone()], at, range.end());
+        drop(state);
+        self.news.send_replace(());
         [left, right]
     }
 
@@ -148,12 +154,24 @@ impl FakeStream {
     pub fn merge(&self, left: &ShardId, right: &ShardId) -> ShardId {
         let mut state = self.state();
         let (low, high) = (state.close(left), state.close(right));
-        state.add_shard(vec![left.clone(), right.clone()], low.start().min(high.start()), low.end().max(high.end()))
+        let (start, end) = (low.start().min(high.start()), low.end().max(high.end()));
+        let child = state.add_shard(vec![left.clone(), right.clone()], start, end);
+        drop(state);
+        self.news.send_replace(());
+        child
     }
 
     /// Closes a shard without children.
     pub fn close(&self, shard: &ShardId) {
         self.state().close(shard);
+        self.news.send_replace(());
+    }
+
+    /// Changes with everything that is put, and with the shards; counts as changed at first.
+    pub fn news(&self) -> watch::Receiver<()> {
+        let mut news = self.news.subscribe();
+        news.mark_changed();
+        news
     }
 
     /// Forgets the oldest `records` of a shard, as retention does.
@@ -196,17 +214,17 @@ impl FakeStream {
     }
 
     /// An iterator without a call, for [`Self::look_on`].
-    pub(crate) fn place(&self, shard: &ShardId, from: &ReadFrom) -> Result<ShardIterator, ReadError> {
+    pub fn place(&self, shard: &ShardId, from: &ReadFrom) -> Result<ShardIterator, ReadError> {
         self.state().iterator(shard, from)
     }
 
     /// What lies at `iterator`, without a call.
-    pub(crate) fn look_on(&self, iterator: &ShardIterator, limit: u32) -> Result<Fetched, ReadError> {
+    pub fn look_on(&self, iterator: &ShardIterator, limit: u32) -> Result<Fetched, ReadError> {
         self.state().fetch(iterator, limit)
     }
 
     /// The last sequence number given out in any shard.
-    pub(crate) fn last_sequence(&self) -> SequenceNumber {
+    pub fn last_sequence(&self) -> SequenceNumber {
         SequenceNumber::parse(&self.state().last_sequence.to_string()).expect("digits")
     }
 
@@ -370,31 +388,5 @@ impl StreamReader for FakeStream {
             }
             Ok(fetched)
         }))
-    }
-}
-
-impl StreamControl for FakeStream {
-    fn reader(&self) -> &dyn StreamReader {
-        self
-    }
-
-    fn put<'a>(&'a self, hash_key: u128, key: &'a str, data: &'a str) -> PortFuture<'a, (ShardId, SequenceNumber)> {
-        Box::pin(async move { self.put_at(hash_key, key, data.to_owned()) })
-    }
-
-    fn split<'a>(&'a self, shard: &'a ShardId, at: u128) -> PortFuture<'a, ()> {
-        Box::pin(async move { drop(FakeStream::split(self, shard, at)) })
-    }
-
-    fn merge<'a>(&'a self, left: &'a ShardId, right: &'a ShardId) -> PortFuture<'a, ()> {
-        Box::pin(async move { drop(FakeStream::merge(self, left, right)) })
-    }
-
-    fn timestamp(&self) -> PortFuture<'_, u64> {
-        Box::pin(async move {
-            let now = self.advance_ms(1);
-            self.advance_ms(1);
-            now
-        })
     }
 }

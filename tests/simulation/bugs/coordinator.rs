@@ -1,0 +1,133 @@
+//! A coordinator with a bug.
+
+use std::sync::Arc;
+
+use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, StreamRow, WorkerRow};
+use shardmill_core::lease::WorkerId;
+use shardmill_core::plugin::PluginDigest;
+use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
+use shardmill_core::rollout::Quarantined;
+
+use super::PortBug;
+
+/// The decorator.
+pub struct WrongCoordinator {
+    table: Arc<dyn Coordinator>,
+    bug: PortBug,
+    host: String,
+}
+
+impl WrongCoordinator {
+    /// `table` with `bug`, as `host` has it.
+    pub fn new(table: Arc<dyn Coordinator>, bug: PortBug, host: &str) -> Self {
+        Self { table, bug, host: host.to_owned() }
+    }
+}
+
+fn applied<'a>() -> PortFuture<'a, Result<Raced, StoreError>> {
+    Box::pin(std::future::ready(Ok(Raced::Applied)))
+}
+
+impl Coordinator for WrongCoordinator {
+    fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        self.table.ensure_table()
+    }
+
+    fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
+        Box::pin(async move {
+            let mut rows = self.table.fleet().await?;
+            if self.bug == PortBug::SeesOnlyItself {
+                rows.workers.retain(|row| row.worker.as_str() == self.host);
+            }
+            Ok(rows)
+        })
+    }
+
+    fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
+        // Its own row it must see, or it never starts.
+        if self.bug == PortBug::WorkerIsNotFound && id.as_str() != self.host {
+            return Box::pin(std::future::ready(Ok(None)));
+        }
+        self.table.worker(id)
+    }
+
+    fn register<'a>(
+        &'a self,
+        seen: Option<&'a WorkerRow>,
+        row: &'a WorkerRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        Box::pin(async move {
+            let raced = self.table.register(seen, row).await?;
+            if self.bug != PortBug::RegisterReplaces || raced == Raced::Applied {
+                return Ok(raced);
+            }
+            let there = self.table.worker(&row.worker).await?;
+            self.table.register(there.as_ref(), row).await
+        })
+    }
+
+    fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+        match self.bug {
+            PortBug::HeartbeatIsNotSent => applied(),
+            PortBug::HeartbeatAlwaysHolds => Box::pin(async move {
+                self.table.heartbeat(row).await?;
+                Ok(Raced::Applied)
+            }),
+            _ => self.table.heartbeat(row),
+        }
+    }
+
+    fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+        match self.bug {
+            PortBug::SignOffIsNotSent => applied(),
+            _ => self.table.remove_worker(row),
+        }
+    }
+
+    fn write_leader<'a>(
+        &'a self,
+        seen: Option<&'a LeaderRow>,
+        next: &'a LeaderRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        Box::pin(async move {
+            let raced = self.table.write_leader(seen, next).await?;
+            if self.bug != PortBug::LeaderReplaces || raced == Raced::Applied {
+                return Ok(raced);
+            }
+            let there = self.table.fleet().await?.leader;
+            self.table.write_leader(there.as_ref(), next).await
+        })
+    }
+
+    fn write_stream<'a>(
+        &'a self,
+        seen: Option<&'a StreamRow>,
+        next: &'a StreamRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.table.write_stream(seen, next)
+    }
+
+    fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.table.write_start(start)
+    }
+
+    fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {
+        self.table.quarantine(entry)
+    }
+
+    fn release_version<'a>(&'a self, digest: &'a PluginDigest) -> PortFuture<'a, Result<(), StoreError>> {
+        self.table.release_version(digest)
+    }
+
+    fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        self.table.announce()
+    }
+
+    fn shards(&self) -> PortFuture<'_, Result<Option<CachedShards>, StoreError>> {
+        self.table.shards()
+    }
+
+    fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>> {
+        self.table.write_shards(shards)
+    }
+}

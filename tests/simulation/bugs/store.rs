@@ -1,0 +1,210 @@
+//! A lease store with a bug.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
+use shardmill_core::ports::{
+    CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState, ShardEndWrite,
+    StoreError, WriteResult, Written,
+};
+use shardmill_core::stream::{LeaseKey, SequenceNumber};
+use tokio::time::Instant;
+
+use super::PortBug;
+use crate::world::lock;
+
+/// How long a wrong listing is kept.
+const LISTING_KEPT: Duration = Duration::from_secs(30);
+
+/// The decorator.
+pub struct WrongStore {
+    store: Arc<dyn LeaseStore>,
+    bug: PortBug,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    listing: Option<(Instant, LeaseListing)>,
+    rows: BTreeMap<LeaseKey, Lease>,
+    states: BTreeMap<LeaseKey, Option<SavedState>>,
+    checkpoints: u64,
+}
+
+impl WrongStore {
+    /// `store` with `bug`.
+    pub fn new(store: Arc<dyn LeaseStore>, bug: PortBug) -> Self {
+        Self { store, bug, kept: Mutex::default() }
+    }
+
+    async fn listed(&self, is_consistent: bool) -> Result<LeaseListing, StoreError> {
+        if self.bug == PortBug::ListsFromCache
+            && let Some((_, listing)) = lock(&self.kept).listing.as_ref().filter(|(at, _)| at.elapsed() < LISTING_KEPT)
+        {
+            return Ok(listing.clone());
+        }
+        let listing = if is_consistent { self.store.list_consistently().await } else { self.store.list().await };
+        let mut listing = listing?;
+        match self.bug {
+            PortBug::ListsWithoutLastRow => drop(listing.leases.pop()),
+            PortBug::ForgetsParents => listing.leases.iter_mut().for_each(|row| row.parents.clear()),
+            PortBug::ListsFromCache => lock(&self.kept).listing = Some((Instant::now(), listing.clone())),
+            _ => {}
+        }
+        Ok(listing)
+    }
+
+    async fn read(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        if self.bug == PortBug::ReadsRowFromCache
+            && let Some(row) = lock(&self.kept).rows.get(key)
+        {
+            return Ok(Some(row.clone()));
+        }
+        let mut row = self.store.get(key).await?;
+        match (self.bug, &mut row) {
+            (PortBug::ForgetsParents, Some(row)) => row.parents.clear(),
+            (PortBug::ReadsRowFromCache, Some(row)) => drop(lock(&self.kept).rows.insert(key.clone(), row.clone())),
+            _ => {}
+        }
+        Ok(row)
+    }
+
+    /// What is told of a write that was to leave `then`.
+    async fn told(&self, then: LeaseToken, write: PortFuture<'_, WriteResult>) -> WriteResult {
+        match (self.bug, write.await) {
+            (PortBug::UnknownToldAsRefused, Err(StoreError::Unknown { message })) => {
+                Err(StoreError::Throttled { message })
+            }
+            (PortBug::ConflictToldAsApplied, Ok(Written::Conflict(_))) => Ok(Written::Applied(then)),
+            (_, result) => result,
+        }
+    }
+
+    /// A write of a checkpoint as it goes out.
+    fn changed(&self, write: &CheckpointWrite) -> CheckpointWrite {
+        let mut write = write.clone();
+        match self.bug {
+            PortBug::ForgetsSubSequence => write.position.sub_sequence = 0,
+            PortBug::CheckpointWithoutState => write.state = None,
+            PortBug::CheckpointOneTooFar => {
+                let mut kept = lock(&self.kept);
+                kept.checkpoints += 1;
+                let next = write.position.sequence.as_str().parse::<u128>().map(|number| (number + 1).to_string());
+                if let (0, Ok(Ok(next))) = (kept.checkpoints % 2, next.map(|next| SequenceNumber::parse(&next))) {
+                    write.position.sequence = next;
+                }
+            }
+            _ => {}
+        }
+        write
+    }
+}
+
+impl LeaseStore for WrongStore {
+    fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        self.store.ensure_table()
+    }
+
+    fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
+        Box::pin(self.listed(false))
+    }
+
+    fn list_consistently(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
+        Box::pin(self.listed(true))
+    }
+
+    fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>> {
+        Box::pin(self.read(key))
+    }
+
+    fn create<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, Result<Created, StoreError>> {
+        Box::pin(async move {
+            let created = self.store.create(lease).await?;
+            if self.bug == PortBug::CreateReplaces
+                && created == Created::Existed
+                && let Some(there) = self.store.get(&lease.key).await?
+            {
+                self.store.delete(&there).await?;
+                return self.store.create(lease).await;
+            }
+            Ok(created)
+        })
+    }
+
+    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.told(seen.token(by.clone()).advanced(), self.store.take(seen, by, wall_ms)))
+    }
+
+    fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.told(seen.token(by.clone()), self.store.claim(seen, by)))
+    }
+
+    fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
+        Box::pin(async move {
+            let deleted = self.store.delete(seen).await?;
+            if self.bug == PortBug::DeletesWhateverItShows
+                && deleted == Deleted::Changed
+                && let Some(there) = self.store.get(&seen.key).await?
+            {
+                return self.store.delete(&there).await;
+            }
+            Ok(deleted)
+        })
+    }
+
+    fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.told(token.advanced(), self.store.renew(token, progress)))
+    }
+
+    fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
+        Box::pin(async move {
+            if self.bug == PortBug::CheckpointIsNotSent {
+                return self.store.renew(token, &write.progress).await;
+            }
+            let write = self.changed(write);
+            self.told(token.advanced(), self.store.checkpoint(token, &write)).await
+        })
+    }
+
+    fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
+        Box::pin(async move {
+            let mut write = write.clone();
+            if self.bug == PortBug::EndForgetsChildren {
+                write.children.clear();
+            }
+            self.told(token.advanced(), self.store.end(token, &write)).await
+        })
+    }
+
+    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+        match self.bug {
+            PortBug::ReleaseOnlyRenews => self.store.renew(token, progress),
+            PortBug::ReleaseIsNotSent => Box::pin(std::future::ready(Ok(Written::Applied(token.advanced())))),
+            _ => Box::pin(self.told(token.advanced(), self.store.release(token, progress))),
+        }
+    }
+
+    fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        self.store.ensure_state_table()
+    }
+
+    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
+        Box::pin(async move {
+            if self.bug == PortBug::StateIsNotFound {
+                return Ok(None);
+            }
+            if self.bug == PortBug::LoadsStateFromCache
+                && let Some(state) = lock(&self.kept).states.get(key)
+            {
+                return Ok(state.clone());
+            }
+            let state = self.store.state(key).await?;
+            if state.as_ref().is_some_and(|state| state.checkpoint != Checkpoint::TrimHorizon) {
+                lock(&self.kept).states.insert(key.clone(), state.clone());
+            }
+            Ok(state)
+        })
+    }
+}

@@ -1,0 +1,113 @@
+//! What a run may have beyond what the first seeds drew: each dimension from dice of its own, so that seeds keep their
+//! meaning when another one comes. Only over the ports.
+
+use std::time::Duration;
+
+use crate::refusal;
+use crate::schedule::Schedule;
+use crate::sink::EMITS;
+
+/// Something that a run may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Dimension {
+    /// The plugin emits, and what it emits must be stored before it is checkpointed.
+    Outputs,
+    /// Requests are refused, throttled or in conflict, by table, right and host.
+    Refusals,
+    /// One host cannot reach the coordinator table for long, while it writes lease rows.
+    LongCuts,
+    /// Reads, calls and sinks are given up within the run.
+    Deadlines,
+    /// Hosts hold no more than some leases, a number that changes with a restart.
+    MaxLeases,
+    /// Rows of workers are removed by hand.
+    RemovedWorkers,
+    /// Now and then many hosts and shards.
+    Many,
+}
+
+/// Some of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dimensions(u32);
+
+impl Dimensions {
+    /// These.
+    pub fn of(dimensions: &[Dimension]) -> Self {
+        Self(dimensions.iter().fold(0, |all, dimension| all | dimension.bit()))
+    }
+
+    /// Those that are usual.
+    pub fn usual() -> Self {
+        Self::of(Dimension::USUAL)
+    }
+
+    /// Whether it is one of them.
+    pub fn has(self, dimension: Dimension) -> bool {
+        self.0 & dimension.bit() != 0
+    }
+}
+
+impl Dimension {
+    /// Every one, in the order in which they are drawn.
+    pub const ALL: [Self; 7] = [
+        Self::Outputs,
+        Self::Refusals,
+        Self::LongCuts,
+        Self::Deadlines,
+        Self::MaxLeases,
+        Self::RemovedWorkers,
+        Self::Many,
+    ];
+
+    /// Those that are drawn unless somebody says otherwise; the others find what is not mended yet.
+    pub const USUAL: &[Self] = &[Self::Outputs, Self::Refusals, Self::Many];
+
+    fn bit(self) -> u32 {
+        1 << self as u32
+    }
+
+    /// Dice of its own.
+    fn dice(self, seed: u64) -> fastrand::Rng {
+        fastrand::Rng::with_seed(seed ^ 0xd1_3e00_0000 ^ ((self as u64 + 1) << 8))
+    }
+
+    /// Adds to `schedule` what `seed` has of it.
+    pub fn draw(self, seed: u64, schedule: &mut Schedule) {
+        let dice = &mut self.dice(seed);
+        let leases = &mut schedule.options.leases;
+        match self {
+            Self::Outputs if dice.bool() => schedule.options.config.push((EMITS.to_owned(), "yes".to_owned())),
+            Self::Refusals if dice.u32(0..5) < 2 => {
+                schedule.storms.refusals = Some(Duration::from_secs(dice.u64(5..30)));
+                schedule.refusal_lasts_max = refusal::LASTS_MAX.mul_f64(10_f64.powf(-1.5 * dice.f64()));
+            }
+            Self::LongCuts if dice.u32(0..5) == 0 => {
+                schedule.storms.long_cuts = Some(Duration::from_secs(dice.u64(10..60)));
+                schedule.faults_for = schedule.faults_for.max(leases.duration * 20);
+            }
+            Self::Deadlines if dice.u32(0..10) < 3 => {
+                let mut few_leases = || leases.duration.mul_f64(1.0 + 2.0 * dice.f64());
+                (leases.read_deadline, leases.checkpoint_deadline) = (few_leases(), few_leases());
+                leases.plugin_deadline = few_leases().max(Duration::from_secs(15));
+            }
+            Self::MaxLeases if dice.u32(0..4) == 0 => schedule.max_leases = Some(dice.usize(1..=4)),
+            Self::RemovedWorkers if dice.u32(0..5) == 0 => {
+                schedule.storms.removals = Some(Duration::from_secs(dice.u64(8..40)));
+            }
+            Self::Many => match dice.u32(0..512) {
+                0 => schedule.is_of((dice.usize(24..=64), dice.u32(64..=256))),
+                1..8 => schedule.is_of((dice.usize(6..=16), dice.u32(8..=48))),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+}
+
+impl Schedule {
+    fn is_of(&mut self, (hosts, shards): (usize, u32)) {
+        (self.hosts, self.shards) = (hosts, shards);
+        self.hosts_max = hosts + 4;
+        self.shards_max = shards as usize + 16;
+    }
+}

@@ -1,0 +1,179 @@
+//! The lease store behind the network.
+
+use std::sync::{Arc, Mutex};
+
+use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
+use shardmill_core::ports::{
+    CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState, ShardEndWrite,
+    StoreError, WriteResult, Written,
+};
+use shardmill_core::stream::LeaseKey;
+use shardmill_fakes::lease_rows::LeaseRows;
+use shardmill_invariants::history::WriteKind;
+
+use super::net::{Answer, Ask, Net};
+use super::tables::{Asked, MemoryTables};
+use crate::network::RequestKind;
+use crate::tables::Tables;
+use crate::weather::Service;
+use crate::world::{World, lock};
+
+/// The adapter.
+#[derive(Clone)]
+pub struct NetStore(Net);
+
+/// The tables of a world that holds them in memory.
+pub(super) fn memory(world: &World) -> &MemoryTables {
+    match &world.tables {
+        Tables::Memory(memory) => memory,
+        Tables::Emulated(_) => unreachable!("a host in memory has its tables in memory"),
+    }
+}
+
+/// What the real adapter asks DynamoDB for.
+fn action_of(operation: &str) -> &'static str {
+    match operation {
+        "list" | "list_consistently" => "Scan",
+        "get" | "state" => "GetItem",
+        "create" => "PutItem",
+        "delete" => "DeleteItem",
+        "checkpoint_with_state" | "end_with_state" => "TransactWriteItems",
+        "ensure_table" | "ensure_state_table" => "DescribeTable",
+        _ => "UpdateItem",
+    }
+}
+
+impl NetStore {
+    /// The table of the run, as `net`'s host reaches it.
+    pub fn new(net: Net) -> Self {
+        Self(net)
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        about: &str,
+        read: impl Fn(&World) -> T + Send + Sync + 'static,
+    ) -> Result<T, StoreError> {
+        let world = Arc::clone(&self.0.world);
+        let action = action_of(operation);
+        let ask = Ask { service: Service::Dynamodb, kind: RequestKind::Other, operation, action, about };
+        Ok(self.0.call(ask, move || Answer::of(Ok(read(&world)))).await?)
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        key: &LeaseKey,
+        kind: WriteKind,
+        act: impl Fn(&mut LeaseRows) -> T + Send + Sync + 'static,
+    ) -> Result<T, StoreError> {
+        let (row, by, sent_at) = (key.clone(), Arc::clone(&self.0.host), self.0.now());
+        self.read(operation, key.as_str(), move |world| {
+            let asked = Asked { by: &by, kind, sent_at };
+            memory(world).write_lease(world, &row, asked, &act)
+        })
+        .await
+    }
+}
+
+/// A write with a state is a transaction, which DynamoDB knows again by its token: it happens once, and answers the same.
+fn once(act: impl Fn(&mut LeaseRows) -> Written) -> impl Fn(&mut LeaseRows) -> Written {
+    let applied = Mutex::new(None);
+    move |rows| {
+        let mut applied = lock(&applied);
+        if let Some(written) = &*applied {
+            return Written::clone(written);
+        }
+        let written = act(rows);
+        if matches!(written, Written::Applied(_)) {
+            *applied = Some(written.clone());
+        }
+        written
+    }
+}
+
+impl LeaseStore for NetStore {
+    fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.read("ensure_table", "", |_| ()))
+    }
+
+    fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
+        Box::pin(self.read("list", "", |world| memory(world).scan(world)))
+    }
+
+    fn list_consistently(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
+        Box::pin(self.read("list_consistently", "", |world| memory(world).read_leases(LeaseRows::list)))
+    }
+
+    fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>> {
+        let row = key.clone();
+        Box::pin(self.read("get", key.as_str(), move |world| memory(world).read_leases(|rows| rows.get(&row).cloned())))
+    }
+
+    fn create<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, Result<Created, StoreError>> {
+        let row = lease.clone();
+        Box::pin(self.write("create", &lease.key, WriteKind::Create, move |rows| rows.create(&row)))
+    }
+
+    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
+        let kind = WriteKind::Take { seen: seen.counter.0 };
+        let (row, by) = (seen.clone(), by.clone());
+        Box::pin(self.write("take", &seen.key, kind, move |rows| rows.take(&row, &by, wall_ms)))
+    }
+
+    fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
+        let (row, by) = (seen.clone(), by.clone());
+        Box::pin(self.write("claim", &seen.key, WriteKind::Claim, move |rows| rows.claim(&row, &by)))
+    }
+
+    fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
+        let row = seen.clone();
+        Box::pin(self.write("delete", &seen.key, WriteKind::Delete, move |rows| rows.delete(&row)))
+    }
+
+    fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+        let (held, progress) = (token.clone(), progress.clone());
+        Box::pin(self.write("renew", &token.key, WriteKind::Renew, move |rows| rows.renew(&held, &progress)))
+    }
+
+    fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
+        let (held, asked) = (token.clone(), write.clone());
+        let act = move |rows: &mut LeaseRows| rows.checkpoint(&held, &asked);
+        if write.state.is_some() {
+            return Box::pin(async move {
+                let kind = WriteKind::Checkpoint;
+                let written = self.write("checkpoint_with_state", &token.key, kind, once(act)).await?;
+                if matches!(written, Written::Applied(_)) {
+                    self.0.world.count("reached: state written with a checkpoint");
+                }
+                Ok(written)
+            });
+        }
+        Box::pin(self.write("checkpoint", &token.key, WriteKind::Checkpoint, act))
+    }
+
+    fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
+        let (held, asked) = (token.clone(), write.clone());
+        let act = move |rows: &mut LeaseRows| rows.end(&held, &asked);
+        if write.keeps_state {
+            return Box::pin(self.write("end_with_state", &token.key, WriteKind::End, once(act)));
+        }
+        Box::pin(self.write("end", &token.key, WriteKind::End, act))
+    }
+
+    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+        let (held, progress) = (token.clone(), progress.clone());
+        Box::pin(self.write("release", &token.key, WriteKind::Release, move |rows| rows.release(&held, &progress)))
+    }
+
+    fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.read("ensure_state_table", "", |_| ()))
+    }
+
+    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
+        let row = key.clone();
+        let read = move |world: &World| memory(world).read_leases(|rows| rows.state(&row).cloned());
+        Box::pin(self.read("state", key.as_str(), read))
+    }
+}

@@ -1,0 +1,210 @@
+//! Lease and coordinator table in memory, with what their rows were some time ago for reads that may be stale.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use shardmill_core::fleet::FleetRows;
+use shardmill_core::lease::{self, Lease, WorkerId};
+use shardmill_core::ports::LeaseListing;
+use shardmill_core::stream::LeaseKey;
+use shardmill_fakes::coordinator_rows::CoordinatorRows;
+use shardmill_fakes::lease_rows::LeaseRows;
+use shardmill_invariants::history::{Checkpoint, Micros, Place, Row, What, Write, WriteKind};
+
+use crate::tables::note_rare;
+use crate::weather::Fault;
+use crate::world::{World, lock};
+
+/// Reads are never staler than this.
+const KEPT: Micros = 10_000_000;
+
+/// All tables.
+#[derive(Default)]
+pub struct MemoryTables {
+    leases: Mutex<LeaseTable>,
+    coordinator: Mutex<CoordinatorTable>,
+}
+
+#[derive(Default)]
+struct LeaseTable {
+    rows: LeaseRows,
+    /// What each row was, oldest first; kept only where stale reads are drawn.
+    past: BTreeMap<LeaseKey, Past<Option<Lease>>>,
+}
+
+#[derive(Default)]
+struct CoordinatorTable {
+    rows: CoordinatorRows,
+    past: Past<FleetRows>,
+    leader_since: Micros,
+}
+
+/// Versions of something, each from some time on, oldest first.
+struct Past<T>(Vec<(Micros, Arc<T>)>);
+
+/// A write that a host asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) by: &'a str,
+    pub(super) kind: WriteKind,
+    pub(super) sent_at: Micros,
+}
+
+impl<T> Default for Past<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Past<T> {
+    /// Adds a version; keeps the newest that is older than any stale read goes back, and all that are newer.
+    fn push(&mut self, now: Micros, version: T) {
+        let old = self.0.iter().take_while(|(since, _)| since + KEPT < now).count();
+        self.0.drain(..old.saturating_sub(1));
+        self.0.push((now, Arc::new(version)));
+    }
+
+    /// As it was at some time that is no longer ago than the weather allows.
+    fn draw(&self, world: &World) -> Option<&T> {
+        let oldest = u64::try_from(world.weather().staleness_max.as_micros()).unwrap_or(u64::MAX);
+        let at = world.now().saturating_sub(world.dice().u64(..=oldest));
+        let version = self.0.iter().rev().find(|(since, _)| *since <= at);
+        version.map(|(_, version)| &**version)
+    }
+}
+
+impl MemoryTables {
+    /// The lease rows as they are.
+    pub fn leases(&self) -> BTreeMap<String, Row> {
+        let listing = lock(&self.leases).rows.list();
+        listing.leases.iter().map(|lease| (lease.key.as_str().to_owned(), row_of(lease))).collect()
+    }
+
+    /// Who leads, and since when.
+    pub fn leader(&self) -> Option<(String, Micros)> {
+        let table = lock(&self.coordinator);
+        let (holder, _) = table.rows.fleet.leader.as_ref()?.holder.as_ref()?;
+        Some((holder.to_string(), table.leader_since))
+    }
+
+    /// Reads the lease table as it is.
+    pub(super) fn read_leases<T>(&self, read: impl FnOnce(&LeaseRows) -> T) -> T {
+        read(&lock(&self.leases).rows)
+    }
+
+    /// A scan that need not be consistent.
+    pub(super) fn scan(&self, world: &World) -> LeaseListing {
+        let chance = world.weather().chance(Fault::StaleRead);
+        let table = lock(&self.leases);
+        if !world.happens(chance) {
+            return table.rows.list();
+        }
+        world.count("fault: StaleRead");
+        let rows = table.past.values().filter_map(|past| past.draw(world)?.clone());
+        LeaseListing { leases: rows.collect(), ..LeaseListing::default() }
+    }
+
+    /// Lets `act` change one row, and writes down what it did.
+    pub(super) fn write_lease<T>(
+        &self,
+        world: &World,
+        key: &LeaseKey,
+        asked: Asked<'_>,
+        act: impl FnOnce(&mut LeaseRows) -> T,
+    ) -> T {
+        let mut table = lock(&self.leases);
+        let before = table.rows.get(key).cloned();
+        let result = act(&mut table.rows);
+        let after = table.rows.get(key);
+        if before.as_ref() == after {
+            world.count("reached: condition failed");
+            return result;
+        }
+        let (before, after) = (before.as_ref().map(row_of), after.cloned());
+        note_rare(world, asked.kind, before.as_ref(), asked.by);
+        world.note(What::Written(Write {
+            key: key.as_str().to_owned(),
+            by: Some(asked.by.to_owned()),
+            kind: asked.kind,
+            before,
+            after: after.as_ref().map(row_of),
+            sent_at: asked.sent_at,
+        }));
+        if world.weather().chance(Fault::StaleRead) > 0.0 {
+            table.past.entry(key.clone()).or_default().push(world.now(), after);
+        }
+        result
+    }
+
+    /// Reads the coordinator table as it is.
+    pub(super) fn read_coordinator<T>(&self, read: impl FnOnce(&CoordinatorRows) -> T) -> T {
+        read(&lock(&self.coordinator).rows)
+    }
+
+    /// A query that need not be consistent: each row as it was at a time of its own.
+    pub(super) fn query(&self, world: &World) -> FleetRows {
+        let chance = world.weather().chance(Fault::StaleQuery);
+        let table = lock(&self.coordinator);
+        if table.past.0.is_empty() || !world.happens(chance) {
+            return table.rows.fleet.clone();
+        }
+        world.count("fault: StaleQuery");
+        let version = || table.past.draw(world);
+        let known = table.past.0.iter().flat_map(|(_, rows)| &rows.workers).map(|row| &row.worker);
+        let known: BTreeSet<_> = known.collect();
+        let row_at_some_time = |worker: &WorkerId| version()?.workers.iter().find(|row| row.worker == *worker).cloned();
+        FleetRows {
+            workers: known.into_iter().filter_map(row_at_some_time).collect(),
+            leader: version().and_then(|rows| rows.leader.clone()),
+            bulletin: version().map_or(0, |rows| rows.bulletin),
+            stream: version().and_then(|rows| rows.stream.clone()),
+            start: version().and_then(|rows| rows.start),
+            quarantined: version().map(|rows| rows.quarantined.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Somebody removes a worker's row by hand; whether there was one.
+    pub fn remove_worker(&self, world: &World, worker: &str) -> bool {
+        self.write_coordinator(world, |rows| {
+            let before = rows.fleet.workers.len();
+            rows.fleet.workers.retain(|row| row.worker.as_str() != worker);
+            rows.fleet.workers.len() < before
+        })
+    }
+
+    /// Lets `act` change rows of the coordinator table.
+    pub(super) fn write_coordinator<T>(&self, world: &World, act: impl FnOnce(&mut CoordinatorRows) -> T) -> T {
+        let mut table = lock(&self.coordinator);
+        let version = |rows: &CoordinatorRows| rows.fleet.leader.as_ref().map(|leader| leader.version);
+        let before = version(&table.rows);
+        let result = act(&mut table.rows);
+        if version(&table.rows) != before {
+            table.leader_since = world.now();
+        }
+        if world.weather().chance(Fault::StaleQuery) > 0.0 {
+            let now = table.rows.fleet.clone();
+            table.past.push(world.now(), now);
+        }
+        result
+    }
+}
+
+/// A row in the judge's words.
+fn row_of(lease: &Lease) -> Row {
+    let names = |shards: &[shardmill_core::stream::ShardId]| shards.iter().map(ToString::to_string).collect();
+    Row {
+        owner: lease.owner.as_ref().map(ToString::to_string),
+        counter: lease.counter.0,
+        checkpoint: match &lease.checkpoint {
+            lease::Checkpoint::ShardEnd => Checkpoint::End,
+            lease::Checkpoint::At(at) => {
+                Checkpoint::At(Place { sub: at.sub_sequence, ..Place::plain(at.sequence.as_str()) })
+            }
+            _ => Checkpoint::Initial,
+        },
+        parents: names(&lease.parents),
+        children: names(&lease.children),
+        range: lease.hash_range.map(|range| (range.start(), range.end())),
+        claimant: lease.claimant.as_ref().map(ToString::to_string),
+    }
+}
