@@ -1,14 +1,17 @@
 //! A coordinator table in memory, with real conditional writes and faults to order.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, StreamRow, WorkerRow};
+use shardmill_aws::dynamodb::row_size;
+use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
 use shardmill_core::rollout::Quarantined;
 
 use crate::faults::{Fault, Faults};
+use crate::units::{Meter, Read};
 
 /// An operation of the coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,6 +20,12 @@ pub enum CoordinatorOp {
     EnsureTable,
     /// `fleet`
     Fleet,
+    /// `board`
+    Board,
+    /// `mail`
+    Mail,
+    /// `leave_mail`
+    LeaveMail,
     /// `worker`
     Worker,
     /// `register`
@@ -48,6 +57,8 @@ pub enum CoordinatorOp {
 pub struct FakeCoordinator {
     /// What goes wrong.
     pub faults: Faults<CoordinatorOp>,
+    /// What the calls cost.
+    pub meter: Meter,
     table: Mutex<Table>,
 }
 
@@ -55,7 +66,8 @@ pub struct FakeCoordinator {
 struct Table {
     rows: FleetRows,
     shards: Option<CachedShards>,
-    calls: Vec<CoordinatorOp>,
+    mail: HashMap<WorkerId, Mail>,
+    calls: HashMap<CoordinatorOp, usize>,
     unlisted: Vec<WorkerId>,
 }
 
@@ -75,6 +87,11 @@ impl FakeCoordinator {
         self.table().shards.clone()
     }
 
+    /// What was left for a worker, without a call.
+    pub fn mail_of(&self, worker: &WorkerId) -> Option<Mail> {
+        self.table().mail.get(worker).cloned()
+    }
+
     /// Changes rows unconditionally, as an operator might.
     pub fn change(&self, change: impl FnOnce(&mut FleetRows)) {
         change(&mut self.table().rows);
@@ -87,7 +104,7 @@ impl FakeCoordinator {
 
     /// How often `op` was called, faults included.
     pub fn calls(&self, op: CoordinatorOp) -> usize {
-        self.table().calls.iter().filter(|called| **called == op).count()
+        self.table().calls.get(&op).copied().unwrap_or(0)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -97,7 +114,7 @@ impl FakeCoordinator {
     async fn call<T>(&self, op: CoordinatorOp, act: impl FnOnce(&mut Table) -> T) -> Result<T, StoreError> {
         // As a network call would: other tasks get their turn.
         tokio::task::yield_now().await;
-        self.table().calls.push(op);
+        *self.table().calls.entry(op).or_default() += 1;
         let message = || format!("fault on {op:?}");
         match self.faults.next(op) {
             None => Ok(act(&mut self.table())),
@@ -115,6 +132,20 @@ impl FakeCoordinator {
     }
 }
 
+/// The partition key of workers and of the board.
+const FLEET: &str = "fleet";
+/// The bulletin and the stream's row, both far below the least that a unit covers.
+const SMALL_ROW_BYTES: usize = 100;
+
+fn mail_partition(worker: &WorkerId) -> String {
+    format!("mail#{worker}")
+}
+
+/// Quarantined versions are not counted: a fleet has none but for a while.
+fn board_bytes(rows: &FleetRows) -> usize {
+    2 * SMALL_ROW_BYTES + rows.leader.as_ref().map_or(0, row_size::leader_row)
+}
+
 fn raced(is_applied: bool) -> Raced {
     if is_applied { Raced::Applied } else { Raced::Lost }
 }
@@ -128,14 +159,46 @@ impl Coordinator for FakeCoordinator {
         Box::pin(self.call(CoordinatorOp::Fleet, |table| {
             let mut rows = table.rows.clone();
             rows.workers.retain(|row| !table.unlisted.contains(&row.worker));
+            let workers: usize = rows.workers.iter().map(row_size::worker_row).sum();
+            self.meter.read(FLEET, workers + board_bytes(&rows), Read::Eventual);
             rows
         }))
     }
 
+    fn board(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::Board, |table| {
+            self.meter.read(FLEET, board_bytes(&table.rows), Read::Eventual);
+            FleetRows { workers: Vec::new(), ..table.rows.clone() }
+        }))
+    }
+
+    fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::Mail, |table| {
+            let mail = table.mail.get(id).cloned();
+            let bytes = mail.as_ref().map_or(0, |mail| row_size::mail_row(id, mail));
+            self.meter.read(&mail_partition(id), bytes, Read::Eventual);
+            mail
+        }))
+    }
+
+    fn leave_mail<'a>(&'a self, id: &'a WorkerId, mail: Option<&'a Mail>) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.call(CoordinatorOp::LeaveMail, move |table| {
+            let before = match mail {
+                Some(mail) => table.mail.insert(id.clone(), mail.clone()),
+                None => table.mail.remove(id),
+            };
+            let bytes = |mail: &Mail| row_size::mail_row(id, mail);
+            let largest = before.iter().chain(mail).map(bytes).max().unwrap_or(0);
+            self.meter.write(&mail_partition(id), largest);
+        }))
+    }
+
     fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
-        Box::pin(
-            self.call(CoordinatorOp::Worker, |table| table.rows.workers.iter().find(|row| row.worker == *id).cloned()),
-        )
+        Box::pin(self.call(CoordinatorOp::Worker, |table| {
+            let row = table.rows.workers.iter().find(|row| row.worker == *id).cloned();
+            self.meter.read(FLEET, row.as_ref().map_or(0, row_size::worker_row), Read::Consistent);
+            row
+        }))
     }
 
     fn register<'a>(
@@ -144,6 +207,7 @@ impl Coordinator for FakeCoordinator {
         row: &'a WorkerRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
         Box::pin(self.call(CoordinatorOp::Register, move |table| {
+            self.meter.write(FLEET, row_size::worker_row(row));
             let kept = table.rows.workers.iter().find(|kept| kept.worker == row.worker);
             let state = |row: &WorkerRow| (row.incarnation.clone(), row.beat);
             let is_as_seen = kept.map(state) == seen.map(state);
@@ -157,6 +221,7 @@ impl Coordinator for FakeCoordinator {
 
     fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
         Box::pin(self.call(CoordinatorOp::Heartbeat, |table| {
+            self.meter.write(FLEET, row_size::worker_row(row));
             let mut kept = table.rows.workers.iter_mut().filter(|kept| kept.worker == row.worker);
             match kept.next() {
                 Some(kept) if kept.incarnation == row.incarnation && kept.beat < row.beat => {
@@ -170,6 +235,7 @@ impl Coordinator for FakeCoordinator {
 
     fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
         Box::pin(self.call(CoordinatorOp::RemoveWorker, |table| {
+            self.meter.write(FLEET, row_size::worker_row(row));
             let before = table.rows.workers.len();
             table.rows.workers.retain(|kept| {
                 kept.worker != row.worker || kept.incarnation != row.incarnation || kept.beat != row.beat
@@ -184,6 +250,7 @@ impl Coordinator for FakeCoordinator {
         next: &'a LeaderRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
         Box::pin(self.call(CoordinatorOp::WriteLeader, move |table| {
+            self.meter.write(FLEET, row_size::leader_row(next));
             let is_seen = table.rows.leader.as_ref().map(|row| row.version) == seen.map(|row| row.version);
             if is_seen {
                 table.rows.leader = Some(next.clone());
@@ -231,7 +298,10 @@ impl Coordinator for FakeCoordinator {
     }
 
     fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.call(CoordinatorOp::Announce, |table| table.rows.bulletin += 1))
+        Box::pin(self.call(CoordinatorOp::Announce, |table| {
+            self.meter.write(FLEET, SMALL_ROW_BYTES);
+            table.rows.bulletin += 1;
+        }))
     }
 
     fn shards(&self) -> PortFuture<'_, Result<Option<CachedShards>, StoreError>> {

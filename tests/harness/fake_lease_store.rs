@@ -2,9 +2,10 @@
 //!
 //! The same contract suite runs against it and against the real adapter, so that it may stand in for that one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use shardmill_aws::dynamodb::row_size;
 use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
     BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState,
@@ -13,6 +14,7 @@ use shardmill_core::ports::{
 use shardmill_core::stream::LeaseKey;
 
 use crate::faults::{Fault, Faults};
+use crate::units::{Meter, Read};
 
 /// An operation of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,6 +61,8 @@ pub struct AppliedWrite {
 pub struct FakeLeaseStore {
     /// What goes wrong.
     pub faults: Faults<StoreOp>,
+    /// What the calls cost. State is not counted.
+    pub meter: Meter,
     table: Mutex<Table>,
 }
 
@@ -69,8 +73,14 @@ struct Table {
     bad_rows: Vec<BadRow>,
     foreign_rows: usize,
     history: Vec<AppliedWrite>,
-    calls: Vec<StoreOp>,
+    calls: HashMap<StoreOp, usize>,
+    /// Bytes of all rows when they were last listed, and how many rows there were: rows are measured again when that
+    /// changes, and else once in a while, since their sizes hardly change.
+    measured: Option<(usize, usize, u32)>,
 }
+
+/// Listings after which rows are measured again.
+const MEASURED_FOR: u32 = 20;
 
 impl FakeLeaseStore {
     /// An empty table.
@@ -120,18 +130,35 @@ impl FakeLeaseStore {
 
     /// How often `op` was called, faults included.
     pub fn calls(&self, op: StoreOp) -> usize {
-        self.table().calls.iter().filter(|called| **called == op).count()
+        self.table().calls.get(&op).copied().unwrap_or(0)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A write to a row, as large as it was before: a failed condition costs the same.
+    async fn written<T>(
+        &self,
+        op: StoreOp,
+        key: &LeaseKey,
+        act: impl FnOnce(&mut Table) -> T,
+    ) -> Result<T, StoreError> {
+        self.call(op, |table| {
+            let before = table.rows.get(key).map_or(0, row_size::lease_row);
+            let done = act(table);
+            let after = table.rows.get(key).map_or(0, row_size::lease_row);
+            self.meter.write(key.as_str(), before.max(after));
+            done
+        })
+        .await
+    }
+
     /// Runs one call: draws its fault, and applies `act` unless the fault forbids it.
     async fn call<T>(&self, op: StoreOp, act: impl FnOnce(&mut Table) -> T) -> Result<T, StoreError> {
         // As a network call would: other tasks get their turn.
         tokio::task::yield_now().await;
-        self.table().calls.push(op);
+        *self.table().calls.entry(op).or_default() += 1;
         let message = || format!("fault on {op:?}");
         match self.faults.next(op) {
             None => Ok(act(&mut self.table())),
@@ -148,6 +175,18 @@ impl FakeLeaseStore {
         }
     }
 
+    async fn listed(&self, how: Read) -> Result<LeaseListing, StoreError> {
+        self.call(StoreOp::List, |table| {
+            self.meter.scan(table.bytes(), how);
+            LeaseListing {
+                leases: table.rows.values().cloned().collect(),
+                bad_rows: table.bad_rows.clone(),
+                foreign_rows: table.foreign_rows,
+            }
+        })
+        .await
+    }
+
     async fn held_write(&self, op: StoreOp, token: &LeaseToken, change: impl FnOnce(&mut Lease)) -> WriteResult {
         self.held_write_then(op, token, change, |_| ()).await
     }
@@ -161,7 +200,7 @@ impl FakeLeaseStore {
         then: impl FnOnce(&mut Table),
     ) -> WriteResult {
         let holds = |row: &Lease| row.counter == token.counter && row.owner.as_ref() == Some(&token.owner);
-        self.call(op, |table| {
+        self.written(op, &token.key, |table| {
             let written = table.write(op, &token.key, &token.owner, holds, change);
             if matches!(written, Written::Applied(_)) {
                 then(table);
@@ -173,6 +212,20 @@ impl FakeLeaseStore {
 }
 
 impl Table {
+    fn bytes(&mut self) -> usize {
+        match &mut self.measured {
+            Some((rows, bytes, left)) if *rows == self.rows.len() && *left > 0 => {
+                *left -= 1;
+                *bytes
+            }
+            _ => {
+                let bytes = self.rows.values().map(row_size::lease_row).sum();
+                self.measured = Some((self.rows.len(), bytes, MEASURED_FOR));
+                bytes
+            }
+        }
+    }
+
     fn write(
         &mut self,
         op: StoreOp,
@@ -217,23 +270,23 @@ impl LeaseStore for FakeLeaseStore {
     }
 
     fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
-        Box::pin(self.call(StoreOp::List, |table| LeaseListing {
-            leases: table.rows.values().cloned().collect(),
-            bad_rows: table.bad_rows.clone(),
-            foreign_rows: table.foreign_rows,
-        }))
+        Box::pin(self.listed(Read::Eventual))
     }
 
     fn list_consistently(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
-        self.list()
+        Box::pin(self.listed(Read::Consistent))
     }
 
     fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>> {
-        Box::pin(self.call(StoreOp::Get, |table| table.rows.get(key).cloned()))
+        Box::pin(self.call(StoreOp::Get, |table| {
+            let row = table.rows.get(key).cloned();
+            self.meter.read(key.as_str(), row.as_ref().map_or(0, row_size::lease_row), Read::Consistent);
+            row
+        }))
     }
 
     fn create<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, Result<Created, StoreError>> {
-        Box::pin(self.call(StoreOp::Create, |table| {
+        Box::pin(self.written(StoreOp::Create, &lease.key, |table| {
             if table.rows.contains_key(&lease.key) {
                 return Created::Existed;
             }
@@ -254,11 +307,13 @@ impl LeaseStore for FakeLeaseStore {
             row.claimant = None;
             row.held_since_ms = Some(wall_ms);
         };
-        Box::pin(self.call(StoreOp::Take, move |table| table.write(StoreOp::Take, &seen.key, by, unchanged, change)))
+        Box::pin(self.written(StoreOp::Take, &seen.key, move |table| {
+            table.write(StoreOp::Take, &seen.key, by, unchanged, change)
+        }))
     }
 
     fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.call(StoreOp::Claim, move |table| {
+        Box::pin(self.written(StoreOp::Claim, &seen.key, move |table| {
             let Some(row) = table.rows.get_mut(&seen.key) else { return Written::Conflict(None) };
             if row.owner.is_none() || row.owner != seen.owner || row.claimant != seen.claimant {
                 return Written::Conflict(Some(Box::new(row.clone())));
@@ -271,7 +326,7 @@ impl LeaseStore for FakeLeaseStore {
     }
 
     fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
-        Box::pin(self.call(StoreOp::Delete, move |table| match table.rows.get(&seen.key) {
+        Box::pin(self.written(StoreOp::Delete, &seen.key, move |table| match table.rows.get(&seen.key) {
             Some(row) if row.counter != seen.counter || row.owner != seen.owner => Deleted::Changed,
             Some(_) => {
                 if let Some(row) = table.rows.remove(&seen.key) {

@@ -25,3 +25,4 @@ pub mod rig;
 pub mod setting;
 pub mod shared_stream;
 pub mod throttle;
+pub mod units;

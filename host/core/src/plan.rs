@@ -2,7 +2,9 @@
 
 mod balance;
 mod cleanup;
+mod errands;
 mod fleet;
+mod heed;
 mod missing_row;
 mod observe;
 mod planner;
@@ -11,7 +13,9 @@ mod shard_sync;
 mod step;
 mod take;
 
+pub use errands::{Declined, Heeders, errands};
 pub use fleet::{Balance, FleetView, ObservedLease, ObservedWorker, PlanLimits, ShardList};
+pub use heed::{AtHand, Heeded, heed};
 pub use missing_row::NoRow;
 pub use observe::{CLAIM_PATIENCE_LEASES, OVERDUE_LEASES, Outlook, alive_workers, observed_workers};
 pub use planner::plan;
