@@ -1,6 +1,8 @@
 //! The rows of a coordinator table, with the conditions of the real one; no waiting and no faults.
 
-use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, StreamRow, WorkerRow};
+use std::collections::HashMap;
+
+use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Raced};
@@ -13,12 +15,27 @@ pub struct CoordinatorRows {
     pub fleet: FleetRows,
     /// The shard list.
     pub shards: Option<CachedShards>,
+    /// What was left for each worker.
+    pub mail: HashMap<WorkerId, Mail>,
 }
 
 impl CoordinatorRows {
     /// One worker's row.
     pub fn worker(&self, id: &WorkerId) -> Option<&WorkerRow> {
         self.fleet.workers.iter().find(|row| row.worker == *id)
+    }
+
+    /// As [`Coordinator::board`](shardmill_core::ports::Coordinator::board).
+    pub fn board(&self) -> FleetRows {
+        FleetRows { workers: Vec::new(), ..self.fleet.clone() }
+    }
+
+    /// As [`Coordinator::leave_mail`](shardmill_core::ports::Coordinator::leave_mail). Gives what was there.
+    pub fn leave_mail(&mut self, id: &WorkerId, mail: Option<&Mail>) -> Option<Mail> {
+        match mail {
+            Some(mail) => self.mail.insert(id.clone(), mail.clone()),
+            None => self.mail.remove(id),
+        }
     }
 
     /// As [`Coordinator::register`](shardmill_core::ports::Coordinator::register).

@@ -1,8 +1,10 @@
 //! A coordinator table in memory, with real conditional writes and faults to order.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, StreamRow, WorkerRow};
+use shardmill_aws::dynamodb::row_size;
+use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
@@ -10,6 +12,7 @@ use shardmill_core::rollout::Quarantined;
 
 use crate::coordinator_rows::CoordinatorRows;
 use crate::faults::{Fault, Faults};
+use crate::units::{Meter, Read};
 
 /// An operation of the coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,6 +21,12 @@ pub enum CoordinatorOp {
     EnsureTable,
     /// `fleet`
     Fleet,
+    /// `board`
+    Board,
+    /// `mail`
+    Mail,
+    /// `leave_mail`
+    LeaveMail,
     /// `worker`
     Worker,
     /// `register`
@@ -49,13 +58,15 @@ pub enum CoordinatorOp {
 pub struct FakeCoordinator {
     /// What goes wrong.
     pub faults: Faults<CoordinatorOp>,
+    /// What the calls cost.
+    pub meter: Meter,
     table: Arc<Mutex<Table>>,
 }
 
 #[derive(Default)]
 struct Table {
     rows: CoordinatorRows,
-    calls: Vec<CoordinatorOp>,
+    calls: HashMap<CoordinatorOp, usize>,
     unlisted: Vec<WorkerId>,
 }
 
@@ -68,7 +79,7 @@ impl FakeCoordinator {
     /// The same table as one host sees it: with faults of its own.
     #[must_use]
     pub fn seen_apart(&self) -> Self {
-        Self { faults: Faults::default(), table: Arc::clone(&self.table) }
+        Self { table: Arc::clone(&self.table), ..Self::default() }
     }
 
     /// All small rows, without a call.
@@ -79,6 +90,11 @@ impl FakeCoordinator {
     /// The shard list, without a call.
     pub fn cached(&self) -> Option<CachedShards> {
         self.table().rows.shards.clone()
+    }
+
+    /// What was left for a worker, without a call.
+    pub fn mail_of(&self, worker: &WorkerId) -> Option<Mail> {
+        self.table().rows.mail.get(worker).cloned()
     }
 
     /// Changes rows unconditionally, as an operator might.
@@ -93,7 +109,7 @@ impl FakeCoordinator {
 
     /// How often `op` was called, faults included.
     pub fn calls(&self, op: CoordinatorOp) -> usize {
-        self.table().calls.iter().filter(|called| **called == op).count()
+        self.table().calls.get(&op).copied().unwrap_or(0)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -103,7 +119,7 @@ impl FakeCoordinator {
     async fn call<T>(&self, op: CoordinatorOp, act: impl FnOnce(&mut Table) -> T) -> Result<T, StoreError> {
         // As a network call would: other tasks get their turn.
         tokio::task::yield_now().await;
-        self.table().calls.push(op);
+        *self.table().calls.entry(op).or_default() += 1;
         let message = || format!("fault on {op:?}");
         match self.faults.next(op) {
             None => Ok(act(&mut self.table())),
@@ -123,6 +139,20 @@ impl FakeCoordinator {
     }
 }
 
+/// The partition key of workers and of the board.
+const FLEET: &str = "fleet";
+/// The bulletin and the stream's row, both far below the least that a unit covers.
+const SMALL_ROW_BYTES: usize = 100;
+
+fn mail_partition(worker: &WorkerId) -> String {
+    format!("mail#{worker}")
+}
+
+/// Quarantined versions are not counted: a fleet has none but for a while.
+fn board_bytes(rows: &FleetRows) -> usize {
+    2 * SMALL_ROW_BYTES + rows.leader.as_ref().map_or(0, row_size::leader_row)
+}
+
 impl Coordinator for FakeCoordinator {
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
         Box::pin(self.call(CoordinatorOp::EnsureTable, |_| ()))
@@ -132,12 +162,43 @@ impl Coordinator for FakeCoordinator {
         Box::pin(self.call(CoordinatorOp::Fleet, |table| {
             let mut rows = table.rows.fleet.clone();
             rows.workers.retain(|row| !table.unlisted.contains(&row.worker));
+            let workers: usize = rows.workers.iter().map(row_size::worker_row).sum();
+            self.meter.read(FLEET, workers + board_bytes(&rows), Read::Eventual);
             rows
         }))
     }
 
+    fn board(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::Board, |table| {
+            self.meter.read(FLEET, board_bytes(&table.rows.fleet), Read::Eventual);
+            table.rows.board()
+        }))
+    }
+
+    fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::Mail, |table| {
+            let mail = table.rows.mail.get(id).cloned();
+            let bytes = mail.as_ref().map_or(0, |mail| row_size::mail_row(id, mail));
+            self.meter.read(&mail_partition(id), bytes, Read::Eventual);
+            mail
+        }))
+    }
+
+    fn leave_mail<'a>(&'a self, id: &'a WorkerId, mail: Option<&'a Mail>) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.call(CoordinatorOp::LeaveMail, move |table| {
+            let before = table.rows.leave_mail(id, mail);
+            let bytes = |mail: &Mail| row_size::mail_row(id, mail);
+            let largest = before.iter().chain(mail).map(bytes).max().unwrap_or(0);
+            self.meter.write(&mail_partition(id), largest);
+        }))
+    }
+
     fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::Worker, |table| table.rows.worker(id).cloned()))
+        Box::pin(self.call(CoordinatorOp::Worker, |table| {
+            let row = table.rows.worker(id).cloned();
+            self.meter.read(FLEET, row.as_ref().map_or(0, row_size::worker_row), Read::Consistent);
+            row
+        }))
     }
 
     fn register<'a>(
@@ -145,15 +206,24 @@ impl Coordinator for FakeCoordinator {
         seen: Option<&'a WorkerRow>,
         row: &'a WorkerRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::Register, move |table| table.rows.register(seen, row)))
+        Box::pin(self.call(CoordinatorOp::Register, move |table| {
+            self.meter.write(FLEET, row_size::worker_row(row));
+            table.rows.register(seen, row)
+        }))
     }
 
     fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::Heartbeat, |table| table.rows.heartbeat(row)))
+        Box::pin(self.call(CoordinatorOp::Heartbeat, |table| {
+            self.meter.write(FLEET, row_size::worker_row(row));
+            table.rows.heartbeat(row)
+        }))
     }
 
     fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::RemoveWorker, |table| table.rows.remove_worker(row)))
+        Box::pin(self.call(CoordinatorOp::RemoveWorker, |table| {
+            self.meter.write(FLEET, row_size::worker_row(row));
+            table.rows.remove_worker(row)
+        }))
     }
 
     fn write_leader<'a>(
@@ -161,7 +231,10 @@ impl Coordinator for FakeCoordinator {
         seen: Option<&'a LeaderRow>,
         next: &'a LeaderRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::WriteLeader, move |table| table.rows.write_leader(seen, next)))
+        Box::pin(self.call(CoordinatorOp::WriteLeader, move |table| {
+            self.meter.write(FLEET, row_size::leader_row(next));
+            table.rows.write_leader(seen, next)
+        }))
     }
 
     fn write_stream<'a>(
@@ -185,7 +258,10 @@ impl Coordinator for FakeCoordinator {
     }
 
     fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.call(CoordinatorOp::Announce, |table| table.rows.fleet.bulletin += 1))
+        Box::pin(self.call(CoordinatorOp::Announce, |table| {
+            self.meter.write(FLEET, SMALL_ROW_BYTES);
+            table.rows.fleet.bulletin += 1;
+        }))
     }
 
     fn shards(&self) -> PortFuture<'_, Result<Option<CachedShards>, StoreError>> {

@@ -2,8 +2,10 @@
 //!
 //! The same contract suite runs against it and against the real adapter, so that it may stand in for that one.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use shardmill_aws::dynamodb::row_size;
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
     BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState,
@@ -13,6 +15,7 @@ use shardmill_core::stream::LeaseKey;
 
 use crate::faults::{Fault, Faults};
 use crate::lease_rows::LeaseRows;
+use crate::units::{Meter, Read};
 
 /// An operation of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,6 +62,8 @@ pub struct AppliedWrite {
 pub struct FakeLeaseStore {
     /// What goes wrong.
     pub faults: Faults<StoreOp>,
+    /// What the calls cost. State is not counted.
+    pub meter: Meter,
     table: Arc<Mutex<Table>>,
 }
 
@@ -66,8 +71,21 @@ pub struct FakeLeaseStore {
 struct Table {
     rows: LeaseRows,
     history: Vec<AppliedWrite>,
-    calls: Vec<StoreOp>,
+    calls: HashMap<StoreOp, usize>,
+    measured: Measured,
 }
+
+/// What all rows took when they were last listed.
+#[derive(Default)]
+struct Measured {
+    rows: usize,
+    bytes: usize,
+    /// Listings until they are measured again.
+    left: u32,
+}
+
+/// Listings after which rows are measured again though none came or went: their sizes hardly change.
+const MEASURED_FOR: u32 = 20;
 
 impl FakeLeaseStore {
     /// An empty table.
@@ -78,7 +96,7 @@ impl FakeLeaseStore {
     /// The same table as one host sees it: with faults of its own.
     #[must_use]
     pub fn seen_apart(&self) -> Self {
-        Self { faults: Faults::default(), table: Arc::clone(&self.table) }
+        Self { table: Arc::clone(&self.table), ..Self::default() }
     }
 
     /// All rows, by key.
@@ -123,7 +141,7 @@ impl FakeLeaseStore {
 
     /// How often `op` was called, faults included.
     pub fn calls(&self, op: StoreOp) -> usize {
-        self.table().calls.iter().filter(|called| **called == op).count()
+        self.table().calls.get(&op).copied().unwrap_or(0)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -134,7 +152,7 @@ impl FakeLeaseStore {
     async fn call<T>(&self, op: StoreOp, act: impl FnOnce(&mut Table) -> T) -> Result<T, StoreError> {
         // As a network call would: other tasks get their turn.
         tokio::task::yield_now().await;
-        self.table().calls.push(op);
+        *self.table().calls.entry(op).or_default() += 1;
         let message = || format!("fault on {op:?}");
         match self.faults.next(op) {
             None => Ok(act(&mut self.table())),
@@ -158,7 +176,7 @@ impl FakeLeaseStore {
 
     /// One conditional write.
     async fn write(&self, op: StoreOp, key: &LeaseKey, act: impl FnOnce(&mut LeaseRows) -> Written) -> WriteResult {
-        self.call(op, |table| {
+        self.written(op, key, |table| {
             let written = act(&mut table.rows);
             if let (Written::Applied(_), Some(row)) = (&written, table.rows.get(key)) {
                 table.history.push(AppliedWrite { op, row: row.clone() });
@@ -166,6 +184,47 @@ impl FakeLeaseStore {
             written
         })
         .await
+    }
+
+    /// A write to a row, as large as it was before: a failed condition costs the same.
+    async fn written<T>(
+        &self,
+        op: StoreOp,
+        key: &LeaseKey,
+        act: impl FnOnce(&mut Table) -> T,
+    ) -> Result<T, StoreError> {
+        self.call(op, |table| {
+            let before = table.row_bytes(key);
+            let done = act(table);
+            self.meter.write(key.as_str(), before.max(table.row_bytes(key)));
+            done
+        })
+        .await
+    }
+
+    async fn listed(&self, how: Read) -> Result<LeaseListing, StoreError> {
+        self.call(StoreOp::List, |table| {
+            let listing = table.rows.list();
+            self.meter.scan(table.bytes(&listing), how);
+            listing
+        })
+        .await
+    }
+}
+
+impl Table {
+    fn row_bytes(&self, key: &LeaseKey) -> usize {
+        self.rows.get(key).map_or(0, row_size::lease_row)
+    }
+
+    fn bytes(&mut self, listing: &LeaseListing) -> usize {
+        if self.measured.rows == listing.leases.len() && self.measured.left > 0 {
+            self.measured.left -= 1;
+        } else {
+            let bytes = listing.leases.iter().map(row_size::lease_row).sum();
+            self.measured = Measured { rows: listing.leases.len(), bytes, left: MEASURED_FOR };
+        }
+        self.measured.bytes
     }
 }
 
@@ -175,19 +234,22 @@ impl LeaseStore for FakeLeaseStore {
     }
 
     fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
-        Box::pin(self.call(StoreOp::List, |table| table.rows.list()))
+        Box::pin(self.listed(Read::Eventual))
     }
 
     fn list_consistently(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
-        self.list()
+        Box::pin(self.listed(Read::Consistent))
     }
 
     fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>> {
-        Box::pin(self.call(StoreOp::Get, |table| table.rows.get(key).cloned()))
+        Box::pin(self.call(StoreOp::Get, |table| {
+            self.meter.read(key.as_str(), table.row_bytes(key), Read::Consistent);
+            table.rows.get(key).cloned()
+        }))
     }
 
     fn create<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, Result<Created, StoreError>> {
-        Box::pin(self.call(StoreOp::Create, |table| {
+        Box::pin(self.written(StoreOp::Create, &lease.key, |table| {
             let created = table.rows.create(lease);
             if created == Created::New {
                 table.history.push(AppliedWrite { op: StoreOp::Create, row: lease.clone() });
@@ -205,7 +267,7 @@ impl LeaseStore for FakeLeaseStore {
     }
 
     fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
-        Box::pin(self.call(StoreOp::Delete, move |table| {
+        Box::pin(self.written(StoreOp::Delete, &seen.key, move |table| {
             let before = table.rows.get(&seen.key).cloned();
             let deleted = table.rows.delete(seen);
             if let (Deleted::Gone, Some(row)) = (deleted, before) {

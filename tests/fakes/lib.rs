@@ -11,3 +11,4 @@ pub mod fake_lease_store;
 pub mod fake_stream;
 pub mod faults;
 pub mod lease_rows;
+pub mod units;

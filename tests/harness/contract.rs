@@ -51,6 +51,8 @@ macro_rules! coordinator_contract {
             the_start_is_written_down_once_and_kept,
             a_version_is_quarantined_until_it_is_released,
             the_bulletin_rises_with_every_announcement,
+            the_board_shows_all_but_the_workers,
+            mail_is_read_back_by_its_worker_until_other_mail_is_left,
             the_shard_list_is_read_back_whole,
         }
     };

@@ -3,7 +3,9 @@
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
-pub use shardmill_fakes::{fake_coordinator, fake_dead_letters, fake_fan_out, fake_lease_store, fake_stream, faults};
+pub use shardmill_fakes::{
+    fake_coordinator, fake_dead_letters, fake_fan_out, fake_lease_store, fake_stream, faults, units,
+};
 
 pub mod aggregates;
 pub mod contract;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, StreamRow, WorkerRow};
+use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{
@@ -234,6 +234,19 @@ impl Coordinator for ObservedCoordinator {
 
     fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
         self.table.fleet()
+    }
+
+    fn board(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
+        self.table.board()
+    }
+
+    fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>> {
+        self.table.mail(id)
+    }
+
+    fn leave_mail<'a>(&'a self, id: &'a WorkerId, mail: Option<&'a Mail>) -> PortFuture<'a, Result<(), StoreError>> {
+        self.world.count("reached: mail left");
+        self.table.leave_mail(id, mail)
     }
 
     fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {

@@ -147,7 +147,8 @@ async fn only_the_leader_lists_shards_and_its_successor_goes_on_after_an_exit_or
     drop(b);
     let crashed_at = tokio::time::Instant::now();
     until("c leads", || leader(&fleet).as_deref() == Some("c")).await;
-    assert!(crashed_at.elapsed() > Duration::from_secs(7), "judged by standing still, not by a clock in the record");
+    // The record is written each third of a lease duration or so, and the last one may be older than the crash.
+    assert!(crashed_at.elapsed() > Duration::from_secs(5), "judged by standing still, not by a clock in the record");
     assert!(crashed_at.elapsed() < Duration::from_secs(16));
     until("the dead are removed", || fleet.coordinator.rows().workers.len() == 1).await;
 }

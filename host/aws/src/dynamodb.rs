@@ -7,6 +7,8 @@ mod errors;
 mod inspection;
 mod lease_item;
 mod lease_table;
+mod mail_item;
+pub mod row_size;
 mod scan;
 mod shard_cache;
 mod siblings;

@@ -1,11 +1,16 @@
 //! What the hosts of one application know of each other: the rows of the coordinator table.
 
+mod errand;
 mod leader;
+pub mod pace;
+mod service;
 mod start_row;
 mod stream_row;
 mod worker_row;
 
+pub use errand::{Errand, Mail, OwnerSeen, Task, Why};
 pub use leader::{LEADER_SILENCE_LEASES, LeaderRow, LeaderStep, Leadership};
+pub use service::{DEPUTIES, Role, Service};
 pub use start_row::ApplicationStart;
 pub use stream_row::{StreamIdentity, StreamRow, StreamVerdict};
 pub use worker_row::{Incarnation, WorkerRow};

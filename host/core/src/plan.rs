@@ -2,8 +2,10 @@
 
 mod balance;
 mod cleanup;
+mod errands;
 mod fleet;
 mod gone;
+mod heed;
 mod kcl_watch;
 mod missing_row;
 mod observe;
@@ -14,8 +16,10 @@ mod step;
 mod take;
 mod waits;
 
+pub use errands::{Declined, Heeders, errands};
 pub use fleet::{Balance, FleetView, ObservedLease, ObservedWorker, PlanLimits, ShardList};
 pub use gone::{GoneShards, MissingShards};
+pub use heed::{AtHand, Heeded, heed};
 pub use kcl_watch::KclWatch;
 pub use missing_row::NoRow;
 pub use observe::{CLAIM_PATIENCE_LEASES, OVERDUE_LEASES, Outlook, alive_workers, observed_workers};

@@ -95,7 +95,8 @@ impl Heart {
     /// Beats until another process takes this worker's name.
     pub(crate) async fn run(mut self) -> Replaced {
         let mut failures = 0_u32;
-        let mut wait = self.options.renew_every;
+        // Hosts that start together must not beat together: their rows lie in one partition.
+        let mut wait = self.options.renew_every.mul_f64(fastrand::f64());
         loop {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}

@@ -122,7 +122,7 @@ impl Default for LeaseOptions {
     fn default() -> Self {
         Self {
             duration: Duration::from_secs(10),
-            renew_every: Duration::from_secs(3),
+            renew_every: Duration::from_millis(3_200),
             scan_every: Duration::from_secs(1),
             shard_sync_every: Duration::from_mins(1),
             max_leases: usize::MAX,

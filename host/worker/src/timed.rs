@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, StreamRow, WorkerRow};
+use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
 use shardmill_core::lease::{Lease, LeaseToken, TableDeadlines, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{
@@ -128,6 +128,18 @@ impl Coordinator for TimedCoordinator {
 
     fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
         within(self.deadlines.listing, self.coordinator.fleet())
+    }
+
+    fn board(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
+        self.call(self.coordinator.board())
+    }
+
+    fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>> {
+        self.call(self.coordinator.mail(id))
+    }
+
+    fn leave_mail<'a>(&'a self, id: &'a WorkerId, mail: Option<&'a Mail>) -> PortFuture<'a, Result<(), StoreError>> {
+        self.call(self.coordinator.leave_mail(id, mail))
     }
 
     fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {

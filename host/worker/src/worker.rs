@@ -32,18 +32,22 @@ use crate::timed::{TimedCoordinator, TimedStore};
 
 mod act;
 mod error;
+mod heed;
 mod lead;
 mod leave;
 mod look;
 mod pass;
+mod serve;
 mod start;
 mod versions;
 mod writes;
 
 pub(crate) use error::PassError;
 pub use error::WorkerError;
+use heed::Heeding;
 use lead::Duties;
 use look::Observed;
+use serve::Serving;
 use versions::FleetVersions;
 use writes::Writes;
 
@@ -88,6 +92,8 @@ pub struct Worker {
     first_look_ms: Option<u64>,
     observed: Observed,
     duties: Duties,
+    serving: Serving,
+    heeding: Heeding,
     held: HashMap<LeaseKey, HeldLease>,
     /// Leases this host gave up, and until when it leaves them to others.
     avoided: HashMap<LeaseKey, Moment>,
@@ -161,6 +167,8 @@ impl Worker {
             first_look_ms: None,
             observed: Observed::default(),
             duties: Duties::default(),
+            serving: Serving::default(),
+            heeding: Heeding::default(),
             held: HashMap::new(),
             avoided: HashMap::new(),
             grants: JoinSet::new(),
@@ -273,9 +281,9 @@ impl Worker {
         };
         self.held.remove(&key);
         self.count_leases();
-        self.observed.look_soon();
-        // A free lease, or children to be taken: for this host or for another.
-        self.has_news = true;
+        self.observed.look_at_once();
+        // A free lease, or children to be taken: for this host or for another; unless the one that asked reads its row.
+        self.has_news |= !self.heeding.is_open(&key);
         let plugin = self.options.plugin.to_string();
         match end {
             PipelineEnd::Ended => tracing::info!(lease = %key, "shard ended, its children are leased"),

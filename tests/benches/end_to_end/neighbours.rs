@@ -49,7 +49,9 @@ pub(crate) async fn measure(rig: &Rig) {
     let engine = Runtime::new(RuntimeOptions::default()).expect("an engine");
     let component = async |name: &str| -> Arc<dyn ProcessorFactory> {
         let plugin = PluginName::new(name).expect("valid");
-        Arc::new(engine.load(plugin, Bytes::from(guest(name))).await.expect("loads"))
+        let loaded = engine.load(plugin, Bytes::from(guest(name))).await.expect("loads");
+        let factory: Arc<dyn ProcessorFactory> = Arc::new(loaded);
+        factory
     };
     let failing = rig.stream("bench-failing", SHARDS).await;
     rig.fill(&failing, FAILING, (1 << 20) - 64).await;

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use shardmill_core::fleet::{
-    ApplicationStart, FleetRows, Incarnation, LeaderRow, StreamIdentity, StreamRow, WorkerRow,
+    ApplicationStart, Errand, FleetRows, Incarnation, LeaderRow, Mail, OwnerSeen, Service, StreamIdentity, StreamRow,
+    Task, Why, WorkerRow,
 };
-use shardmill_core::lease::WorkerId;
+use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, Raced};
 use shardmill_core::rollout::{Quarantined, VersionRow};
-use shardmill_core::stream::{HashKeyRange, InitialPosition, SequenceNumber, Shard, ShardId, StreamName};
+use shardmill_core::stream::{HashKeyRange, InitialPosition, LeaseKey, SequenceNumber, Shard, ShardId, StreamName};
 
 fn row(name: &str, run: &str, beat: u64) -> WorkerRow {
     WorkerRow {
@@ -38,7 +39,7 @@ fn version(state: &str, since_ms: u64, reason: Option<&str>) -> VersionRow {
 
 fn leader(name: &str, version: u64) -> LeaderRow {
     let row = row(name, "run", 0);
-    LeaderRow { holder: Some((row.worker, row.incarnation)), version }
+    LeaderRow { holder: Some((row.worker, row.incarnation)), version, service: None }
 }
 
 async fn fleet(coordinator: &dyn Coordinator) -> FleetRows {
@@ -108,7 +109,7 @@ pub async fn of_two_candidates_on_the_same_sight_one_leads(coordinator: &dyn Coo
 
 /// A record without a holder is free to take.
 pub async fn the_office_is_given_back_and_taken_again(coordinator: &dyn Coordinator) {
-    let (held, free) = (leader("a", 1), LeaderRow { holder: None, version: 2 });
+    let (held, free) = (leader("a", 1), LeaderRow { holder: None, version: 2, service: None });
     coordinator.write_leader(None, &held).await.expect("an answer");
     assert_eq!(coordinator.write_leader(Some(&held), &free).await, Ok(Raced::Applied));
     assert_eq!(fleet(coordinator).await.leader, Some(free.clone()));
@@ -193,4 +194,55 @@ pub async fn the_shard_list_is_read_back_whole(coordinator: &dyn Coordinator) {
         coordinator.write_shards(&list).await.expect("an answer");
         assert_eq!(coordinator.shards().await, Ok(Some(list)));
     }
+}
+
+/// What is read once in a while by every host does not grow with the fleet.
+pub async fn the_board_shows_all_but_the_workers(coordinator: &dyn Coordinator) {
+    let service = Service { deputies: vec![row("b", "run", 0).worker], hosts: 9, leases: 40, is_beside_kcl: true };
+    let leader = LeaderRow { service: Some(service), ..leader("a", 1) };
+    let bad = Quarantined { digest: digest("b1"), host: row("a", "run", 0).worker, reason: "leaks".into(), at_ms: 7 };
+    let stream = StreamRow {
+        name: StreamName::new("orders").expect("valid"),
+        identity: StreamIdentity { created_at_ms: 1 },
+        is_bootstrapped: true,
+    };
+    assert_eq!(coordinator.register(None, &row("a", "run", 0)).await, Ok(Raced::Applied));
+    assert_eq!(coordinator.write_leader(None, &leader).await, Ok(Raced::Applied));
+    assert_eq!(coordinator.write_stream(None, &stream).await, Ok(Raced::Applied));
+    coordinator.quarantine(&bad).await.expect("an answer");
+    coordinator.announce().await.expect("an answer");
+    let all = fleet(coordinator).await;
+    assert_eq!((all.bulletin, &all.leader, all.workers.len()), (1, &Some(leader), 1));
+    assert_eq!(coordinator.board().await, Ok(FleetRows { workers: Vec::new(), ..all }));
+}
+
+/// For one worker, the last that was left, and no part of the fleet's rows.
+pub async fn mail_is_read_back_by_its_worker_until_other_mail_is_left(coordinator: &dyn Coordinator) {
+    let (a, b) = (row("a", "run", 0).worker, row("b", "run", 0).worker);
+    let lease = |n: u32| LeaseKey::new(&format!("shardId-{n:012}")).expect("valid");
+    let run = Incarnation::new("run").expect("not empty");
+    let owner = |beat| Some(OwnerSeen { id: b.clone(), beat });
+    let take = |owner, why| Task::Take { counter: LeaseCounter(8), owner, why };
+    let tasks = [
+        take(None, Why::BelowShare { fair_share: 3 }),
+        take(owner(Some((run.clone(), 7))), Why::Overdue),
+        take(owner(None), Why::Uneven { lead: 2 }),
+        Task::Claim { from: b.clone(), replaces: None, lead: 4 },
+        Task::Claim { from: b.clone(), replaces: Some(a.clone()), lead: 4 },
+        Task::Expect { by: b.clone() },
+    ];
+    let errands = tasks.into_iter().zip(0..).map(|(task, n)| Errand { key: lease(n), task }).collect();
+    let mail = Mail { to: run.clone(), number: u64::MAX, errands };
+    assert_eq!(coordinator.mail(&a).await, Ok(None));
+    coordinator.leave_mail(&a, Some(&mail)).await.expect("an answer");
+    assert_eq!(coordinator.mail(&a).await, Ok(Some(mail)));
+    assert_eq!(coordinator.mail(&b).await, Ok(None));
+    let none = Mail { to: run, number: 2, errands: Vec::new() };
+    coordinator.leave_mail(&a, Some(&none)).await.expect("an answer");
+    assert_eq!(coordinator.mail(&a).await, Ok(Some(none)));
+    for _ in 0..2 {
+        coordinator.leave_mail(&a, None).await.expect("an answer");
+    }
+    assert_eq!(coordinator.mail(&a).await, Ok(None));
+    assert_eq!(fleet(coordinator).await, FleetRows::default());
 }

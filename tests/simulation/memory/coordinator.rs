@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, StreamRow, WorkerRow};
+use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
@@ -23,8 +23,8 @@ pub struct NetCoordinator(Net);
 /// What the real adapter asks DynamoDB for.
 fn action_of(operation: &str) -> &'static str {
     match operation {
-        "fleet" | "shards" => "Query",
-        "worker" => "GetItem",
+        "fleet" | "board" | "shards" => "Query",
+        "worker" | "mail" => "GetItem",
         "remove_worker" | "release_version" => "DeleteItem",
         "announce" => "UpdateItem",
         "ensure_table" => "DescribeTable",
@@ -67,6 +67,27 @@ impl Coordinator for NetCoordinator {
 
     fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
         Box::pin(self.ask(RequestKind::Other, "fleet", |world| memory(world).query(world)))
+    }
+
+    fn board(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
+        Box::pin(
+            self.ask(RequestKind::Other, "board", |world| FleetRows {
+                workers: Vec::new(),
+                ..memory(world).query(world)
+            }),
+        )
+    }
+
+    fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>> {
+        let id = id.clone();
+        let read = move |world: &World| memory(world).read_coordinator(|rows| rows.mail.get(&id).cloned());
+        Box::pin(self.ask(RequestKind::Other, "mail", read))
+    }
+
+    fn leave_mail<'a>(&'a self, id: &'a WorkerId, mail: Option<&'a Mail>) -> PortFuture<'a, Result<(), StoreError>> {
+        let (id, mail) = (id.clone(), mail.cloned());
+        let act = move |rows: &mut CoordinatorRows| drop(rows.leave_mail(&id, mail.as_ref()));
+        Box::pin(self.write(RequestKind::Other, "leave_mail", act))
     }
 
     fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_core::fleet::{
-    ApplicationStart, FleetRows, Incarnation, LeaderRow, StreamIdentity, StreamRow, WorkerRow,
+    ApplicationStart, FleetRows, Incarnation, LeaderRow, Service, StreamIdentity, StreamRow, WorkerRow,
 };
 use shardmill_core::lease::{Checkpoint, WorkerId};
 use shardmill_core::stream::{InitialPosition, StreamName};
@@ -24,7 +24,7 @@ pub(super) const BULLETIN: &str = "bulletin";
 pub(super) const STREAM: &str = "stream";
 pub(super) const START: &str = "start";
 /// Before a worker's id, so that no worker can be named like another row.
-const WORKER_PREFIX: &str = "worker#";
+pub(super) const WORKER_PREFIX: &str = "worker#";
 
 pub(super) const WORKER: &str = "worker";
 pub(super) const INCARNATION: &str = "incarnation";
@@ -45,6 +45,12 @@ const VERSIONS: &str = "versions";
 const CANNOT_WRITE: &str = "cannotWrite";
 /// Enough for the name of a right or a table.
 const CANNOT_WRITE_CHARS_MAX: usize = 200;
+/// What a leader says of its service: a map, absent from a leader of an older version.
+const SERVICE: &str = "service";
+const DEPUTIES: &str = "deputies";
+const HOSTS: &str = "hosts";
+const LEASES: &str = "leases";
+const BESIDE_KCL: &str = "besideKcl";
 
 /// The key of a row.
 pub(super) fn key(kind: &str, id: &str) -> Item {
@@ -86,7 +92,33 @@ pub(super) fn encode_leader(row: &LeaderRow) -> Item {
         item.insert(WORKER.to_owned(), text(worker.as_str()));
         item.insert(INCARNATION.to_owned(), text(incarnation.as_str()));
     }
+    if let Some(service) = &row.service {
+        item.insert(SERVICE.to_owned(), encode_service(service));
+    }
     item
+}
+
+fn encode_service(service: &Service) -> AttributeValue {
+    let deputies = service.deputies.iter().map(|id| text(id.as_str())).collect();
+    AttributeValue::M(Item::from([
+        (DEPUTIES.to_owned(), AttributeValue::L(deputies)),
+        (HOSTS.to_owned(), number(service.hosts as u64)),
+        (LEASES.to_owned(), number(service.leases as u64)),
+        (BESIDE_KCL.to_owned(), AttributeValue::Bool(service.is_beside_kcl)),
+    ]))
+}
+
+/// One that cannot be read is as good as absent: then everybody watches.
+fn decode_service(item: &Item) -> Option<Service> {
+    let service = item.get(SERVICE)?.as_m().ok()?;
+    let count = |name| unsigned(service, name).ok().and_then(|count| usize::try_from(count).ok());
+    let ids = service.get(DEPUTIES)?.as_l().ok()?;
+    Some(Service {
+        deputies: ids.iter().map(|id| WorkerId::new(id.as_s().ok()?)).collect::<Option<_>>()?,
+        hosts: count(HOSTS)?,
+        leases: count(LEASES)?,
+        is_beside_kcl: boolean(service, BESIDE_KCL),
+    })
 }
 
 pub(super) fn encode_stream(row: &StreamRow) -> Item {
@@ -147,7 +179,7 @@ fn decode_leader(item: &Item) -> Result<LeaderRow, String> {
         Some(_) => Some((worker(item)?, incarnation(item)?)),
         None => None,
     };
-    Ok(LeaderRow { holder, version: unsigned(item, VERSION)? })
+    Ok(LeaderRow { holder, version: unsigned(item, VERSION)?, service: decode_service(item) })
 }
 
 fn decode_stream(item: &Item) -> Result<StreamRow, String> {
@@ -176,7 +208,7 @@ pub(super) fn worker(item: &Item) -> Result<WorkerId, String> {
     WorkerId::new(string(item, WORKER)?).ok_or_else(|| format!("{WORKER} is empty"))
 }
 
-fn incarnation(item: &Item) -> Result<Incarnation, String> {
+pub(super) fn incarnation(item: &Item) -> Result<Incarnation, String> {
     Incarnation::new(string(item, INCARNATION)?).ok_or_else(|| format!("{INCARNATION} is empty"))
 }
 
@@ -225,8 +257,9 @@ mod tests {
             ],
             cannot_write: Some("denied".into()),
         };
-        let leader = LeaderRow { holder: Some((worker, incarnation)), version: 4 };
-        let released = LeaderRow { holder: None, version: 5 };
+        let service = Service { deputies: vec![worker.clone()], hosts: 3, leases: 40, is_beside_kcl: true };
+        let leader = LeaderRow { holder: Some((worker, incarnation)), version: 4, service: Some(service) };
+        let released = LeaderRow { holder: None, version: 5, service: None };
         let stream = StreamRow {
             name: StreamName::new("orders").unwrap(),
             identity: StreamIdentity { created_at_ms: 12 },

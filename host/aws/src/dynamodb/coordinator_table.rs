@@ -5,15 +5,16 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
-use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, StreamRow, WorkerRow};
+use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
 use shardmill_core::rollout::Quarantined;
 
-use super::coordinator_item::{self, BULLETIN, FLEET, ID, KIND, NAME, collect, key};
+use super::coordinator_item::{self, BULLETIN, FLEET, ID, KIND, NAME, WORKER_PREFIX, collect, key};
 use super::errors::store_error;
 use super::lease_item::{Item, number, text};
+use super::mail_item;
 use super::shard_cache::{self, SHARDS};
 use super::table::{self, Key};
 use super::version_item;
@@ -24,6 +25,8 @@ const PAGES_MAX: usize = 100;
 /// Wait between two chunks of a shard list: a chunk costs up to 330 write units, and a partition takes 1,000 a second (AWS
 /// limit), of which heartbeats need some.
 const CHUNK_EVERY: Duration = Duration::from_millis(500);
+const WHOLE_KIND: &str = "#kind = :kind";
+const PART_OF_KIND: &str = "#kind = :kind AND id < :before";
 
 /// Holds while a worker's row is as it was read; its values are `as_seen`.
 const AS_SEEN: &str = "incarnation = :run AND beat = :beat";
@@ -51,17 +54,21 @@ impl CoordinatorTable {
         table::exists(&self.client, &self.table).await
     }
 
-    async fn query(&self, kind: &str) -> Result<Vec<Item>, StoreError> {
+    /// The rows of a partition, of those before a sort key if one is given.
+    async fn query(&self, kind: &str, before: Option<&str>) -> Result<Vec<Item>, StoreError> {
         let (mut items, mut start) = (Vec::new(), None);
         for _ in 0..PAGES_MAX {
-            let request = self
+            let mut request = self
                 .client
                 .query()
                 .table_name(&self.table)
-                .key_condition_expression("#kind = :kind")
+                .key_condition_expression(if before.is_some() { PART_OF_KIND } else { WHOLE_KIND })
                 .expression_attribute_names("#kind", KIND)
                 .expression_attribute_values(":kind", text(kind))
                 .set_exclusive_start_key(start);
+            if let Some(before) = before {
+                request = request.expression_attribute_values(":before", text(before));
+            }
             let page = request.send().await.map_err(|error| self.error(&error))?;
             items.extend(page.items.unwrap_or_default());
             match page.last_evaluated_key.filter(|key| !key.is_empty()) {
@@ -72,9 +79,9 @@ impl CoordinatorTable {
         Err(StoreError::Refused { message: format!("table {}: {kind} has more than {PAGES_MAX} pages", self.table) })
     }
 
-    async fn read_fleet(&self) -> Result<FleetRows, StoreError> {
+    async fn read_fleet(&self, before: Option<&str>) -> Result<FleetRows, StoreError> {
         let mut rows = FleetRows::default();
-        for item in self.query(FLEET).await? {
+        for item in self.query(FLEET, before).await? {
             if let Err(problem) = collect(&item, &mut rows) {
                 let id = coordinator_item::string(&item, ID).unwrap_or("?");
                 tracing::warn!(table = self.table, id, problem, "a coordinator row cannot be read, leaving it alone");
@@ -93,6 +100,18 @@ impl CoordinatorTable {
             })
         };
         reply.item.as_ref().map(decode).transpose()
+    }
+
+    /// Mail that cannot be read, a newer leader's for instance, is as good as none.
+    async fn read_mail(&self, id: &WorkerId) -> Result<Option<Mail>, StoreError> {
+        let request = self.client.get_item().table_name(&self.table).set_key(Some(mail_item::key_of(id)));
+        let reply = request.send().await.map_err(|error| self.error(&error))?;
+        Ok(reply.item.as_ref().and_then(|item| mail_item::decode(item).ok()))
+    }
+
+    async fn remove_mail(&self, id: &WorkerId) -> Result<(), StoreError> {
+        let request = self.client.delete_item().table_name(&self.table).set_key(Some(mail_item::key_of(id)));
+        request.send().await.map(drop).map_err(|error| self.error(&error))
     }
 
     async fn put(&self, item: Item, condition: Option<(&str, Item)>) -> Result<Raced, StoreError> {
@@ -177,7 +196,25 @@ impl Coordinator for CoordinatorTable {
     }
 
     fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
-        Box::pin(self.read_fleet())
+        Box::pin(self.read_fleet(None))
+    }
+
+    fn board(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
+        // Workers' rows come last in the order of sort keys.
+        Box::pin(self.read_fleet(Some(WORKER_PREFIX)))
+    }
+
+    fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>> {
+        Box::pin(self.read_mail(id))
+    }
+
+    fn leave_mail<'a>(&'a self, id: &'a WorkerId, mail: Option<&'a Mail>) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            match mail {
+                Some(mail) => self.put(mail_item::encode(id, mail), None).await.map(drop),
+                None => self.remove_mail(id).await,
+            }
+        })
     }
 
     fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
@@ -258,7 +295,7 @@ impl Coordinator for CoordinatorTable {
     }
 
     fn shards(&self) -> PortFuture<'_, Result<Option<CachedShards>, StoreError>> {
-        Box::pin(async move { Ok(shard_cache::decode(&self.query(SHARDS).await?)) })
+        Box::pin(async move { Ok(shard_cache::decode(&self.query(SHARDS, None).await?)) })
     }
 
     fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>> {

@@ -337,7 +337,7 @@ fn kinesis_word_on_a_shard_is_told() {
 fn a_shard_without_a_row_says_whether_and_why_it_gets_one() {
     let lead = |scene: Scene| {
         let run = Incarnation::new("run").unwrap();
-        Scene { leader: Some(LeaderRow { holder: Some((worker("a"), run)), version: 1 }), ..scene }
+        Scene { leader: Some(LeaderRow { holder: Some((worker("a"), run)), version: 1, service: None }), ..scene }
     };
     let list = || Some(vec![shard(0, &[]), shard(1, &[0]), shard(2, &[])]);
     let scene = lead(Scene { shards: list(), ..Scene::of(vec![held(0, "a")]) });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Incarnation;
+use super::{Incarnation, Role, Service};
 use crate::lease::WorkerId;
 use crate::time::Moment;
 
@@ -17,6 +17,8 @@ pub struct LeaderRow {
     pub holder: Option<(WorkerId, Incarnation)>,
     /// Raised by one with every write, and what every write is conditional on.
     pub version: u64,
+    /// What the leader says of its service; `None` from a leader of an older version.
+    pub service: Option<Service>,
 }
 
 /// What to do about the office.
@@ -68,9 +70,33 @@ impl Leadership {
             }
             // An earlier run of this very worker leads no more.
             Some((worker, _)) if worker == me => LeaderStep::Acquire,
-            Some(_) if now.since(*moved_at) > lease_duration * LEADER_SILENCE_LEASES => LeaderStep::Acquire,
+            Some(_) if now.since(*moved_at) > self.patience(me, lease_duration) => LeaderStep::Acquire,
             Some(_) => LeaderStep::Follow,
         }
+    }
+
+    /// How long a leader may be silent. A deputy knows more, and thousand hosts must not try at once: it goes first.
+    fn patience(&self, me: &WorkerId, lease_duration: Duration) -> Duration {
+        let watches = lease_duration * LEADER_SILENCE_LEASES;
+        match self.role(me) {
+            Role::Watch => watches,
+            Role::Heed => watches + lease_duration / 3,
+        }
+    }
+
+    /// How `me` learns what to do: by watching, unless a leader that has deputies enough leaves errands for it.
+    pub fn role(&self, me: &WorkerId) -> Role {
+        let Some(row) = self.seen() else { return Role::Watch };
+        let leads = row.holder.as_ref().is_some_and(|(worker, _)| worker == me);
+        match &row.service {
+            Some(service) if !leads => service.role(me),
+            Some(_) | None => Role::Watch,
+        }
+    }
+
+    /// What the leader last said of its service.
+    pub fn service(&self) -> Option<&Service> {
+        self.seen()?.service.as_ref()
     }
 
     /// The record that a write is conditional on.
@@ -79,8 +105,8 @@ impl Leadership {
     }
 
     /// The record to write.
-    pub fn next(&self, holder: Option<(WorkerId, Incarnation)>) -> LeaderRow {
-        LeaderRow { holder, version: self.seen().map_or(0, |row| row.version) + 1 }
+    pub fn next(&self, holder: Option<(WorkerId, Incarnation)>, service: Option<Service>) -> LeaderRow {
+        LeaderRow { holder, version: self.seen().map_or(0, |row| row.version) + 1, service }
     }
 
     /// A write of `row` that was sent at `sent_at` was applied.
@@ -119,15 +145,15 @@ mod tests {
     fn the_first_host_leads_at_once_and_a_released_office_is_taken_at_once() {
         let mut leadership = Leadership::default();
         assert_eq!(step(&leadership, 0), LeaderStep::Acquire);
-        leadership.observe(Some(&LeaderRow { holder: None, version: 7 }), at(0));
+        leadership.observe(Some(&LeaderRow { holder: None, version: 7, service: None }), at(0));
         assert_eq!(step(&leadership, 0), LeaderStep::Acquire);
-        assert_eq!(leadership.next(Some(worker("me"))).version, 8);
+        assert_eq!(leadership.next(Some(worker("me")), None).version, 8);
     }
 
     #[test]
     fn a_leader_that_stands_still_is_replaced_after_a_lease_duration_on_our_own_clock() {
         let mut leadership = Leadership::default();
-        let mut row = LeaderRow { holder: Some(worker("other")), version: 1 };
+        let mut row = LeaderRow { holder: Some(worker("other")), version: 1, service: None };
         leadership.observe(Some(&row), at(100));
         assert_eq!(step(&leadership, 109), LeaderStep::Follow);
         leadership.observe(Some(&row), at(109));
@@ -140,7 +166,7 @@ mod tests {
     #[test]
     fn a_leader_refreshes_three_times_a_lease_and_an_earlier_run_of_it_leads_no_more() {
         let mut leadership = Leadership::default();
-        let row = leadership.next(Some(worker("me")));
+        let row = leadership.next(Some(worker("me")), None);
         leadership.written(row.clone(), at(10));
         assert_eq!(step(&leadership, 12), LeaderStep::Lead);
         assert_eq!(step(&leadership, 13), LeaderStep::Refresh);
@@ -148,5 +174,26 @@ mod tests {
         let later = Incarnation::new("later").unwrap();
         assert_eq!(leadership.decide(&me, &later, LEASE, at(10)), LeaderStep::Acquire);
         assert!(leadership.is_mine(&worker("me").0, &worker("me").1) && !leadership.is_mine(&me, &later));
+    }
+
+    #[test]
+    fn a_silent_leader_is_replaced_by_a_deputy_before_hosts_that_heed_try_and_who_heeds_is_the_leaders_word() {
+        let deputies = vec![worker("deputy").0, worker("other deputy").0];
+        let service = Service { deputies, hosts: 9, leases: 9, is_beside_kcl: false };
+        let mut leadership = Leadership::default();
+        assert_eq!(leadership.role(&worker("me").0), Role::Watch, "nobody leads");
+        let mut row = LeaderRow { holder: Some(worker("other")), version: 1, service: None };
+        leadership.observe(Some(&row), at(100));
+        assert_eq!(leadership.role(&worker("me").0), Role::Watch, "a leader of an older version leaves no errands");
+        row = LeaderRow { version: 2, service: Some(service), ..row };
+        leadership.observe(Some(&row), at(100));
+        let role = |name: &str| leadership.role(&worker(name).0);
+        assert_eq!([role("me"), role("deputy"), role("other")], [Role::Heed, Role::Watch, Role::Watch]);
+        let decide = |name: &str, seconds| {
+            let (id, run) = worker(name);
+            leadership.decide(&id, &run, LEASE, at(seconds))
+        };
+        assert_eq!([decide("deputy", 110), decide("me", 110)], [LeaderStep::Acquire, LeaderStep::Follow]);
+        assert_eq!([decide("me", 112), decide("me", 113)], [LeaderStep::Follow, LeaderStep::Acquire]);
     }
 }

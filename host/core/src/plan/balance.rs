@@ -14,14 +14,14 @@ use crate::seeded_bug::SeededBug;
 
 /// Least number of leases that a host may ask for in one pass; above it, half of what it lacks. Bounds how much of the
 /// fleet is between two owners at a time.
-const MOVES_MIN: usize = 8;
+pub(super) const MOVES_MIN: usize = 8;
 /// By throughput, a fleet is even when its hosts differ by less than this part of their mean: measured rates never
 /// agree, and every move costs a pause.
 const DEADBAND_PERCENT: u64 = 15;
 /// What an idle shard weighs beside a busy one, in KiB a second: it is polled and renewed all the same.
 const IDLE_WEIGHT: u64 = 8;
 /// A KCL knows no claims: its lease is taken while it works, which repeats records, so one at a time, as it does itself.
-const UNREGISTERED_MOVES_MAX: usize = 1;
+pub(super) const UNREGISTERED_MOVES_MAX: usize = 1;
 
 /// One worker's part in the exchange.
 struct Part<'a> {
@@ -60,7 +60,7 @@ pub(super) fn plan_moves(view: &FleetView<'_>, roster: &Roster<'_>, limits: &Pla
 }
 
 /// Moves one lease at a time from the richest to the poorest, until no move makes the fleet more even.
-fn exchange<'a>(
+pub(super) fn exchange<'a>(
     view: &FleetView<'a>,
     roster: &Roster<'a>,
     limits: &PlanLimits,

@@ -100,6 +100,8 @@ pub(super) struct Roster<'a> {
     /// Workers that are seen through a lease only: a KCL's. They know nothing of claims.
     pub(super) unregistered: BTreeSet<&'a WorkerId>,
     /// Unfinished leases that each host should hold, at most.
+    pub(super) share: usize,
+    /// The same for this host, which may hold fewer.
     pub(super) fair_share: usize,
 }
 
@@ -153,8 +155,8 @@ impl<'a> Roster<'a> {
             }
         }
         let unfinished = view.leases.iter().filter(|observed| !observed.lease.is_finished()).count();
-        let fair_share = fair_share(unfinished, caps.values().copied());
-        Self { caps, unregistered, fair_share: fair_share.min(limits.max_leases) }
+        let share = fair_share(unfinished, caps.values().copied());
+        Self { caps, unregistered, share, fair_share: share.min(limits.max_leases) }
     }
 }
 

@@ -180,6 +180,8 @@ pub enum Reason {
         /// How many leases each host should hold.
         fair_share: usize,
     },
+    /// A host takes leases in portions, so that hosts that start at the same time share.
+    NextPortion,
     /// This host may hold no more.
     AtMaxLeases,
     /// This host could not get on with it a short while ago; others may try first.
@@ -216,6 +218,7 @@ impl Reason {
             Self::FirstSync => "first-sync",
             Self::KeptFor { .. } => "kept-for",
             Self::HasFairShare { .. } => "has-fair-share",
+            Self::NextPortion => "next-portion",
             Self::AtMaxLeases => "at-max-leases",
             Self::GaveUpLately => "gave-up-lately",
         }
@@ -268,6 +271,7 @@ impl fmt::Display for Reason {
             Self::FirstSync => f.write_str("a parent has no row, and not all shards of the stream have got one yet"),
             Self::KeptFor { claimant } => write!(f, "kept for {claimant}, which asked for it"),
             Self::HasFairShare { fair_share } => write!(f, "this host has its fair share of {fair_share}"),
+            Self::NextPortion => f.write_str("to be taken in the next pass: hosts that start together share"),
             Self::AtMaxLeases => f.write_str("this host holds as many leases as it may (leases.max)"),
             Self::GaveUpLately => f.write_str("this host could not get on with it and leaves it to others for a while"),
         }

@@ -7,6 +7,10 @@ use crate::lease::{Standing, WorkerId};
 use crate::seeded_bug::SeededBug;
 use crate::stream::LeaseKey;
 
+/// Most leases that a host takes in one pass, or as many as it holds: a host that is the first of a fleet to start leaves
+/// some to those that register in the next seconds, and still holds 10,000 after eight passes.
+const TAKES_MIN: usize = 64;
+
 /// Adds a hand-over for each lease of ours that another live worker asked for.
 pub(super) fn plan_hand_overs(view: &FleetView<'_>, plan: &mut Plan) {
     for observed in view.leases.iter().filter(|observed| observed.is_mine) {
@@ -16,23 +20,17 @@ pub(super) fn plan_hand_overs(view: &FleetView<'_>, plan: &mut Plan) {
     }
 }
 
+/// A lease that somebody may take, and why.
+pub(super) type Candidate<'a> = (&'a ObservedLease, Reason);
+
 /// Adds takes: what was handed over to this worker or is its own by name, then free and expired leases up to the fair
-/// share; and releases of what is its own by name and must not be held. Returns whether anything was there to be taken, by this host or another.
+/// share; and releases of what is its own by name and must not be held. Returns whether anything was there to be taken,
+/// by this host or another.
 pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &PlanLimits, plan: &mut Plan) -> bool {
-    let order = ReadingOrder::of(view.leases.iter().map(|observed| &observed.lease), view.is_bootstrapped);
+    let (mut candidates, waiting) = available(view, roster, limits);
     let deleted = plan.deleted();
-    let mut candidates = Vec::new();
-    for observed in view.leases {
-        let lease = &observed.lease;
-        if observed.is_mine || lease.is_finished() || deleted.contains(&lease.key) {
-            continue;
-        }
-        let Some(reason) = why_available(observed, view, roster, limits) else { continue };
-        match order.waits_for(lease) {
-            Some(reason) => plan.held_back.push((lease.key.clone(), reason)),
-            None => candidates.push((observed, reason)),
-        }
-    }
+    candidates.retain(|(observed, _)| !deleted.contains(&observed.lease.key));
+    plan.held_back.extend(waiting.into_iter().filter(|(key, _)| !deleted.contains(key)));
     let is_any_available = !candidates.is_empty();
     // Each host has its own order, so that hosts racing for the same leases rarely race for the same one.
     candidates.sort_by_cached_key(|(observed, reason)| {
@@ -41,8 +39,9 @@ pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &Pla
     let held = held_count(view);
     let mut room = roster.fair_share.saturating_sub(held + asked_for_count(view));
     let mut capacity = limits.max_leases.saturating_sub(held);
+    let mut portion = TAKES_MIN.max(held);
     for (observed, reason) in candidates {
-        if let Some(why_not) = why_not_now(observed, &reason, view, roster, (room, capacity)) {
+        if let Some(why_not) = why_not_now(observed, &reason, view, roster, (room, capacity, portion)) {
             if reason == Reason::OwnByName {
                 // This host's heartbeat would hold it for ever, with nobody reading it.
                 let seen = Box::new(observed.lease.clone());
@@ -54,10 +53,33 @@ pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &Pla
         capacity -= 1;
         if !reason.is_own() {
             room = room.saturating_sub(1);
+            portion -= 1;
         }
         plan.steps.push(Step::Take { seen: Box::new(observed.lease.clone()), reason });
     }
     is_any_available
+}
+
+/// Leases that may be taken, by this host or another, and those that something must come before.
+pub(super) fn available<'a>(
+    view: &FleetView<'a>,
+    roster: &Roster<'_>,
+    limits: &PlanLimits,
+) -> (Vec<Candidate<'a>>, Vec<(LeaseKey, Reason)>) {
+    let order = ReadingOrder::of(view.leases.iter().map(|observed| &observed.lease), view.is_bootstrapped);
+    let (mut candidates, mut waiting) = (Vec::new(), Vec::new());
+    for observed in view.leases {
+        let lease = &observed.lease;
+        if observed.is_mine || lease.is_finished() {
+            continue;
+        }
+        let Some(reason) = why_available(observed, view, roster, limits) else { continue };
+        match order.waits_for(lease) {
+            Some(reason) => waiting.push((lease.key.clone(), reason)),
+            None => candidates.push((observed, reason)),
+        }
+    }
+    (candidates, waiting)
 }
 
 /// Unfinished leases that this process holds and will keep.
@@ -107,7 +129,7 @@ fn why_not_now(
     reason: &Reason,
     view: &FleetView<'_>,
     roster: &Roster<'_>,
-    (room, capacity): (usize, usize),
+    (room, capacity, portion): (usize, usize, usize),
 ) -> Option<Reason> {
     // What a claimant asked an earlier run of this worker for, it asks this run for again: nobody waits for the other.
     let is_held_by_name = *reason == Reason::OwnByName;
@@ -120,8 +142,10 @@ fn why_not_now(
     if capacity == 0 {
         return Some(Reason::AtMaxLeases);
     }
-    let is_above_share = room == 0 && !reason.is_own() && *reason != Reason::Overdue;
-    is_above_share.then_some(Reason::HasFairShare { fair_share: roster.fair_share })
+    if room == 0 && !reason.is_own() && *reason != Reason::Overdue {
+        return Some(Reason::HasFairShare { fair_share: roster.fair_share });
+    }
+    (portion == 0 && !reason.is_own()).then_some(Reason::NextPortion)
 }
 
 fn own_rank(me: &WorkerId, key: &LeaseKey) -> u64 {

@@ -1,5 +1,5 @@
 use super::{PortFuture, StoreError};
-use crate::fleet::{ApplicationStart, FleetRows, Incarnation, LeaderRow, StreamIdentity, StreamRow, WorkerRow};
+use crate::fleet::{ApplicationStart, FleetRows, Incarnation, LeaderRow, Mail, StreamIdentity, StreamRow, WorkerRow};
 use crate::lease::WorkerId;
 use crate::plugin::PluginDigest;
 use crate::rollout::Quarantined;
@@ -15,6 +15,16 @@ pub trait Coordinator: Send + Sync {
 
     /// All small rows, in one request where they fit; eventually consistent.
     fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>>;
+
+    /// All small rows but the workers', so that the price does not grow with the fleet; eventually consistent.
+    fn board(&self) -> PortFuture<'_, Result<FleetRows, StoreError>>;
+
+    /// What the leader left for a worker, from a row that no other worker reads; eventually consistent.
+    fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>>;
+
+    /// Leaves `mail` for a worker, in the place of what was there. Unconditional: mail is a hint, and of two leaders' either
+    /// will do. `None` leaves nothing.
+    fn leave_mail<'a>(&'a self, id: &'a WorkerId, mail: Option<&'a Mail>) -> PortFuture<'a, Result<(), StoreError>>;
 
     /// One worker's row, strongly consistent.
     fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>>;

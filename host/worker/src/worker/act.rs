@@ -170,7 +170,7 @@ impl Worker {
                         let observer = &self.observed.observer;
                         let is_still = row.is_ok_and(|row| {
                             let seen = row.as_ref().map(|row| (&row.incarnation, row.beat));
-                            !observer.has_moved(owner, seen)
+                            self.heeding.is_as_seen(owner, seen).unwrap_or_else(|| !observer.has_moved(owner, seen))
                         });
                         is_dead.insert(owner.clone(), is_still);
                     }

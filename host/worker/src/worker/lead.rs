@@ -14,6 +14,7 @@ use shardmill_core::stream::{HashKeyRange, Shard, ShardId, holes};
 use shardmill_core::time::Moment;
 use tokio::task::JoinSet;
 
+use super::serve::Serving;
 use super::{PassError, Worker};
 use crate::gone::confirm_gone;
 use crate::metrics;
@@ -64,7 +65,7 @@ impl Worker {
                 let is_mine = self.write_leader().await?;
                 if is_mine {
                     tracing::info!(worker = %self.options.worker, "leading");
-                    self.duties = Duties::default();
+                    (self.duties, self.serving) = (Duties::default(), Serving::default());
                 }
                 is_mine
             }
@@ -80,7 +81,8 @@ impl Worker {
         let now = self.ports.clock.now();
         let step = self.observed.leadership.decide(&self.options.worker, &self.run, self.options.leases.duration, now);
         let can_lead = self.duties.listing_failures == 0 || self.duties.would_fail_for_all;
-        if step == LeaderStep::Refresh && can_lead {
+        let is_due = step == LeaderStep::Refresh || step == LeaderStep::Lead && self.is_service_outdated();
+        if is_due && can_lead {
             self.write_leader().await?;
         }
         Ok(())
@@ -88,7 +90,8 @@ impl Worker {
 
     async fn write_leader(&mut self) -> Result<bool, PassError> {
         let sent_at = self.ports.clock.now();
-        let next = self.observed.leadership.next(Some((self.options.worker.clone(), self.run.clone())));
+        let next =
+            self.observed.leadership.next(Some((self.options.worker.clone(), self.run.clone())), Some(self.service()));
         match self.ports.coordinator.write_leader(self.observed.leadership.seen(), &next).await? {
             Raced::Applied => {
                 self.observed.leadership.written(next, sent_at);
@@ -219,6 +222,8 @@ impl Worker {
             }
             match self.ports.coordinator.remove_worker(row).await {
                 Ok(Raced::Applied) => {
+                    // What is left there costs a few bytes, and nothing else.
+                    let _ = self.ports.coordinator.leave_mail(&row.worker, None).await;
                     tracing::info!(worker = %row.worker, ?silent, "removed a worker whose heart stands still");
                 }
                 Ok(Raced::Lost) => {}
@@ -266,7 +271,7 @@ impl Worker {
             return;
         }
         // The stop may have cut short the very write that made this host the leader.
-        if let Ok(FleetRows { leader: Some(row), .. }) = self.ports.coordinator.fleet().await
+        if let Ok(FleetRows { leader: Some(row), .. }) = self.ports.coordinator.board().await
             && self.observed.leadership.seen().is_none_or(|seen| seen.version < row.version)
         {
             self.observed.leadership.observe(Some(&row), self.ports.clock.now());
@@ -274,7 +279,7 @@ impl Worker {
         if !self.observed.leadership.is_mine(&self.options.worker, &self.run) {
             return;
         }
-        let next = self.observed.leadership.next(None);
+        let next = self.observed.leadership.next(None, self.observed.leadership.service().cloned());
         if let Err(error) = self.ports.coordinator.write_leader(self.observed.leadership.seen(), &next).await {
             tracing::debug!(%error, "the leader's record could not be released, others will find it silent");
         }

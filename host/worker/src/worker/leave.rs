@@ -26,6 +26,8 @@ impl Worker {
         for held in self.held.values() {
             held.drain.cancel();
         }
+        // A successor shares out what this host releases, from the first lease on.
+        let _ = tokio::time::timeout(SIGN_OFF_MAX, self.resign()).await;
         if tokio::time::timeout(limit, self.drained()).await.is_err() {
             let left = self.grants.len();
             tracing::warn!(left, ?limit, "not all shards drained in time; their leases will expire and records repeat");
@@ -53,6 +55,9 @@ impl Worker {
         self.resign().await;
         self.heart_task.abort_all();
         self.keeper_task.abort_all();
+        if self.heeding.has_mail() {
+            let _ = self.ports.coordinator.leave_mail(&self.options.worker, None).await;
+        }
         if let Ok(Some(row)) = self.ports.coordinator.worker(&self.options.worker).await
             && row.incarnation == self.run
             && let Err(error) = self.ports.coordinator.remove_worker(&row).await

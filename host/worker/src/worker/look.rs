@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use shardmill_core::fleet::{FleetRows, Leadership};
+use shardmill_core::fleet::{FleetRows, Leadership, pace};
 use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Pulse, Standing, WorkerId};
 use shardmill_core::plan::{ObservedLease, ObservedWorker, Outlook, alive_workers, observed_workers};
 use shardmill_core::ports::LeaseListing;
@@ -27,6 +27,11 @@ pub(super) struct Observed {
     /// kept for another who asked for it.
     awaits_lease: bool,
     must_look: bool,
+    is_urgent: bool,
+    /// When the leases are to be looked at again in any case.
+    pub(super) look_at: Option<Moment>,
+    /// When the fleet was last looked at.
+    looked_at: Option<Moment>,
 }
 
 impl Observed {
@@ -34,17 +39,36 @@ impl Observed {
     pub(super) fn look_soon(&mut self) {
         self.must_look = true;
     }
+
+    /// Whether the fleet was looked at since `moment`: a host that heeds seldom does.
+    pub(super) fn has_looked_since(&self, moment: Moment) -> bool {
+        self.looked_at.is_some_and(|at| at >= moment)
+    }
+
+    /// The same, and the next pass is not only for errands.
+    pub(super) fn look_at_once(&mut self) {
+        (self.must_look, self.is_urgent) = (true, true);
+    }
 }
 
 impl Worker {
+    /// Whether it is time to look at the fleet: between two looks, passes follow errands only.
+    pub(super) fn is_look_due(&self) -> bool {
+        let every = self.options.leases.scan_every.mul_f64(0.85);
+        let now = self.ports.clock.now();
+        self.observed.is_urgent || self.observed.looked_at.is_none_or(|at| now.since(at) >= every)
+    }
+
     /// Reads the small rows, and the leases if there is reason to.
     ///
     /// Reasons: the bulletin was raised, a worker came, went or is late, the first sync ended, something ended here, an
     /// owner is dead, a free lease is kept for another, or nobody looked for a lease duration. The sooner after a crash its rows are looked at, the sooner
-    /// they have stood still for a lease duration: checkpoints move them too. While a KCL shares the table, which raises no bulletin, every pass looks.
+    /// they have stood still for a lease duration: checkpoints move them too. While a KCL shares the table, which raises no
+    /// bulletin and may have few units to share, the leases are looked at in time, and never more often.
     pub(super) async fn look(&mut self) -> Result<bool, PassError> {
         let mut fleet = self.ports.coordinator.fleet().await?;
         let now = self.ports.clock.now();
+        let waits_for_kcl = self.waits_beside_kcl(now);
         let observed = &mut self.observed;
         observed.observer.observe_workers(&fleet.workers, now);
         observed.leadership.observe(fleet.leader.as_ref(), now);
@@ -62,18 +86,33 @@ impl Worker {
             || !late.is_subset(&observed.late)
             // Some leases wait for the end of the first sync.
             || fleet.is_bootstrapped() != observed.fleet.is_bootstrapped()
+            || observed.look_at.is_some_and(|at| now >= at)
             || listed_at.is_none_or(|at| now.since(at) >= self.options.leases.duration);
+        (observed.looked_at, observed.is_urgent) = (Some(now), false);
         observed.seen_bulletin = fleet.bulletin;
         observed.alive = alive;
         observed.late = late;
         observed.fleet = fleet;
-        if !is_due && !self.renews_rows() {
+        self.observed.must_look |= is_due;
+        if !self.observed.must_look || waits_for_kcl {
             return Ok(false);
         }
-        self.observed.must_look = true;
         self.list_leases(now).await?;
-        self.observed.must_look = false;
+        (self.observed.must_look, self.observed.look_at) = (false, None);
         Ok(true)
+    }
+
+    /// Whether it is too soon after the last scan for another one, beside a KCL on a table that may be provisioned.
+    fn waits_beside_kcl(&self, now: Moment) -> bool {
+        let Some((listing, at)) = &self.observed.listing else { return false };
+        let scanning = match self.observed.leadership.service() {
+            Some(service) => (service.deputies.len() + 1).min(service.hosts),
+            None => self.observed.alive.len(),
+        };
+        let every = pace::scan_every_beside_kcl(listing.leases.len(), scanning, self.options.leases.duration);
+        // Hosts must not scan together for ever.
+        let is_known = !listing.leases.is_empty();
+        self.renews_rows() && is_known && now.since(*at) < every.mul_f64(1.0 + fastrand::f64() / 5.0)
     }
 
     async fn list_leases(&mut self, now: Moment) -> Result<(), PassError> {

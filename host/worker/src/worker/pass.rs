@@ -3,17 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use shardmill_core::lease::Standing;
-use shardmill_core::plan::{FleetView, OVERDUE_LEASES, ObservedLease, Plan, PlanLimits, Reason, ShardList, Step, plan};
+use shardmill_core::fleet::{Errand, Task};
+use shardmill_core::plan::{
+    FleetView, OVERDUE_LEASES, ObservedLease, ObservedWorker, Plan, PlanLimits, Reason, ShardList, Step, plan,
+};
 use shardmill_core::seeded_bug::SeededBug;
 use tokio_util::sync::CancellationToken;
 
 use super::lead::Sync;
 use super::look::is_orphan;
 use super::{PassError, Worker};
-
-/// While a lease is on its way from another host, this host looks this often, so that its shard rests only for a moment.
-const CLAIM_SCAN: Duration = Duration::from_millis(200);
 
 impl Worker {
     /// Looks at the fleet, decides, acts. Returns how long to wait for the next pass.
@@ -22,8 +21,19 @@ impl Worker {
     /// lease is given back on the way out.
     pub(super) async fn pass(&mut self, stop: &CancellationToken) -> Result<Duration, PassError> {
         self.announce_news().await;
+        if self.only_heeds() {
+            return self.heed(stop).await;
+        }
+        if !self.is_look_due() {
+            self.do_errands(stop).await?;
+            return Ok(self.next_pass());
+        }
+        self.begins_own_look();
         let looked = stop.run_until_cancelled(async {
             let has_looked = self.look().await?;
+            if self.is_deputy() {
+                self.read_mail().await?;
+            }
             let sync = if self.campaign().await? { self.sync().await? } else { None };
             Ok::<_, PassError>((has_looked, sync))
         });
@@ -43,6 +53,7 @@ impl Worker {
                 decided = self.decide(&leases, sync.as_ref());
             }
             self.show(&leases, &decided);
+            self.follow_claims(&decided);
             let acted = self.act(decided).await;
             if acted.is_err() {
                 self.sync_again();
@@ -54,37 +65,49 @@ impl Worker {
             self.announce_news().await;
             if has_created {
                 // The new rows are taken in the next pass, at once.
-                self.observed.look_soon();
+                self.observed.look_at_once();
                 return Ok(Duration::ZERO);
             }
+            self.leave_errands(&leases).await?;
         }
+        self.do_errands(stop).await?;
         self.refresh_leadership().await?;
         let offered = self.ports.versions.borrow().digest().as_str().to_owned();
         self.status.update(|status| {
             status.passes += 1;
             status.plugin_digest = Some(offered);
         });
-        Ok(self.next_look(&leases))
+        Ok(self.next_pass())
     }
 
     fn decide(&self, leases: &[ObservedLease], sync: Option<&Sync>) -> Plan {
-        let workers = self.observed_workers();
+        plan(&self.view(leases, &self.observed_workers(), sync), &self.limits())
+    }
+
+    pub(super) fn view<'a>(
+        &'a self,
+        leases: &'a [ObservedLease],
+        workers: &'a [ObservedWorker],
+        sync: Option<&'a Sync>,
+    ) -> FleetView<'a> {
         let shards = sync.map(|sync| ShardList {
             shards: &sync.shards,
             gone: &sync.gone,
             before_start: sync.before_start.as_ref(),
         });
         let is_bootstrapped = self.observed.fleet.is_bootstrapped();
-        let view = FleetView { me: &self.options.worker, leases, workers: &workers, shards, is_bootstrapped };
+        FleetView { me: &self.options.worker, leases, workers, shards, is_bootstrapped }
+    }
+
+    pub(super) fn limits(&self) -> PlanLimits {
         let settings = &self.options.leases;
-        let limits = PlanLimits {
+        PlanLimits {
             initial_position: self.start.position,
             max_leases: settings.max_leases,
             balance: settings.balance,
             shared_with_kcl: self.renews_rows(),
             overdue_after: settings.duration * OVERDUE_LEASES,
-        };
-        plan(&view, &limits)
+        }
     }
 
     /// Whether a listing that is stale could do harm.
@@ -111,19 +134,21 @@ impl Worker {
         });
     }
 
-    fn next_look(&self, leases: &[ObservedLease]) -> Duration {
-        let is_expected = |observed: &ObservedLease| {
-            observed.is_claim_fresh
-                && !observed.is_mine
-                && observed.standing == Standing::Held
-                && observed.lease.claimant.as_ref() == Some(&self.options.worker)
+    /// A lease that this host asks for is taken as soon as its row says that it was given up.
+    fn follow_claims(&mut self, decided: &Plan) {
+        let claim = |step: &Step| match step {
+            Step::Claim { seen, .. } => Some(Errand {
+                key: seen.key.clone(),
+                task: Task::Claim { from: seen.owner.clone()?, replaces: seen.claimant.clone(), lead: 0 },
+            }),
+            Step::Create { .. }
+            | Step::Delete { .. }
+            | Step::Take { .. }
+            | Step::Release { .. }
+            | Step::HandOver { .. } => None,
         };
-        let scan_every = self.options.leases.scan_every;
-        if leases.iter().any(is_expected) {
-            return CLAIM_SCAN.min(scan_every);
-        }
-        // Hosts started together must not look together for ever.
-        scan_every.mul_f64(0.9 + fastrand::f64() * 0.2)
+        let claims = decided.steps.iter().filter_map(claim).collect();
+        self.heeding.admit(claims, self.options.leases.duration, self.ports.clock.now());
     }
 
     /// Tells others to look, if there is something to see.

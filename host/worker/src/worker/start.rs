@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardmill_core::fleet::{ApplicationStart, FleetRows, StreamRow, StreamVerdict, WorkerRow};
+use shardmill_core::fleet::{ApplicationStart, FleetRows, StreamRow, StreamVerdict, WorkerRow, pace};
 use shardmill_core::ports::{Raced, StoreError};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::LeaseKey;
@@ -59,8 +59,12 @@ impl Worker {
             return Err(StartError::NotYet(PassError::NoStream(self.options.stream.clone())));
         };
         self.identity = identity;
-        let fleet = self.ports.coordinator.fleet().await?;
+        let mut fleet = self.ports.coordinator.board().await?;
+        self.observed.leadership.observe(fleet.leader.as_ref(), self.ports.clock.now());
         self.agree_on_stream(&fleet).await?;
+        if !fleet.quarantined.is_empty() {
+            fleet = self.ports.coordinator.fleet().await?;
+        }
         // A host that has nothing fit to run must hold no lease: others would be kept from the shard.
         if let Some(entry) = self.blocked(&fleet) {
             return Err(StartError::NotYet(PassError::Quarantined(Box::new(entry))));
@@ -170,6 +174,9 @@ impl Worker {
             versions: self.ports.rollout.tell(|rollout| rollout.rows()),
             cannot_write: None,
         };
+        // Many hosts may start at once, and a large fleet's rows lie in one partition.
+        let hosts = self.observed.leadership.service().map_or(0, |service| service.hosts);
+        tokio::time::sleep(pace::join_within(hosts).mul_f64(fastrand::f64())).await;
         self.is_registering = true;
         let seen = self.ports.coordinator.worker(&row.worker).await?;
         let sent_at = self.ports.clock.now();

@@ -31,21 +31,49 @@ pub(super) struct FleetVersions {
 impl Worker {
     /// Learns which versions are bad, tells which this host found bad, and shows what everybody runs.
     pub(super) async fn share_versions(&mut self) {
+        self.share_quarantine().await;
+        self.start_in_turn();
+        self.show_versions(true);
+    }
+
+    /// The same for a host that heeds: it knows of bad versions if it `has_read_board`, and what others run if it `knows_fleet`.
+    pub(super) async fn share_versions_while_heeding(&mut self, has_read_board: bool, knows_fleet: bool) {
+        if has_read_board {
+            self.share_quarantine().await;
+        }
+        let at = self.at();
+        self.ports.rollout.tell(|rollout| rollout.tick(at));
+        if knows_fleet || !self.waits_for_turn() {
+            self.start_in_turn();
+        }
+        self.show_versions(knows_fleet);
+    }
+
+    async fn share_quarantine(&mut self) {
         let at = self.at();
         self.learn_quarantine(at);
         if let Err(error) = self.write_quarantine(at).await {
             tracing::debug!(%error, "a bad version could not be written down, trying again at the next look");
         }
+        self.ports.rollout.tell(|rollout| rollout.tick(at));
+    }
+
+    /// Starts with a version that waits, if it is this host's turn.
+    fn start_in_turn(&self) {
+        let at = self.at();
         let rollout = self.ports.rollout.clone();
-        rollout.tell(|rollout| rollout.tick(at));
         if let Some(digest) = rollout.tell(|rollout| rollout.waiting().cloned()) {
             let rows: Vec<&WorkerRow> = self.observed.fleet.workers.iter().filter(|row| self.is_alive(row)).collect();
             let share = rollout.tell(|rollout| rollout.policy().share);
-            if may_start(&self.options.worker, &digest, &rows, share) {
+            if share >= 1.0 || may_start(&self.options.worker, &digest, &rows, share) {
                 rollout.tell(|rollout| rollout.let_start(&digest, at));
             }
         }
-        self.show_versions(&rollout.tell(|rollout| rollout.rows()), at);
+    }
+
+    /// Whether a version waits for other hosts to have run it, so that their rows are needed.
+    pub(super) fn waits_for_turn(&self) -> bool {
+        self.ports.rollout.tell(|rollout| rollout.waiting().is_some() && rollout.policy().share < 1.0)
     }
 
     pub(super) fn at(&self) -> At {
@@ -110,21 +138,22 @@ impl Worker {
         Ok(())
     }
 
-    fn show_versions(&mut self, rows: &[VersionRow], at: At) {
+    /// Shows this host's versions, and those of all hosts if their rows were read just now.
+    fn show_versions(&mut self, knows_fleet: bool) {
+        let rows = self.ports.rollout.tell(|rollout| rollout.rows());
+        self.show_own_versions(&rows);
+        if knows_fleet {
+            self.show_fleet_versions(self.at());
+        }
+    }
+
+    fn show_own_versions(&self, rows: &[VersionRow]) {
         let plugin = self.options.plugin.to_string();
         for word in RolloutState::WORDS {
             let count = rows.iter().filter(|row| row.state.split('(').next() == Some(word)).count();
             let labels = [("plugin", plugin.clone()), ("state", word.to_owned())];
             ::metrics::gauge!(metrics::VERSIONS, &labels).set(count as f64);
         }
-        let observed = self.observed_workers();
-        let is_alive = |id: &_| observed.iter().any(|worker| worker.id == *id && worker.is_alive);
-        let fleet: BTreeMap<String, Vec<String>> = live_versions(&self.observed.fleet.workers, is_alive)
-            .into_iter()
-            .map(|(digest, hosts)| (digest.to_owned(), hosts.into_iter().map(ToString::to_string).collect()))
-            .collect();
-        ::metrics::gauge!(metrics::FLEET_VERSIONS, "plugin" => plugin).set(fleet.len() as f64);
-        self.note_mixed(&fleet, at);
         let refused = rows.iter().find(|row| row.state == RolloutState::Quarantined.word());
         let refused = refused.map(|row| SwapRefusal {
             digest: Some(row.digest.as_str().to_owned()),
@@ -133,9 +162,21 @@ impl Worker {
         let versions = rows.iter().map(VersionStatus::of).collect();
         self.status.update(|status| {
             status.versions = versions;
-            status.fleet_versions = fleet;
             status.refused = refused.or_else(|| status.refused.take());
         });
+    }
+
+    fn show_fleet_versions(&mut self, at: At) {
+        let plugin = self.options.plugin.to_string();
+        let observed = self.observed_workers();
+        let is_alive = |id: &_| observed.iter().any(|worker| worker.id == *id && worker.is_alive);
+        let fleet: BTreeMap<String, Vec<String>> = live_versions(&self.observed.fleet.workers, is_alive)
+            .into_iter()
+            .map(|(digest, hosts)| (digest.to_owned(), hosts.into_iter().map(ToString::to_string).collect()))
+            .collect();
+        ::metrics::gauge!(metrics::FLEET_VERSIONS, "plugin" => plugin).set(fleet.len() as f64);
+        self.note_mixed(&fleet, at);
+        self.status.update(|status| status.fleet_versions = fleet);
     }
 
     /// Logs that hosts run different versions, once that lasts.

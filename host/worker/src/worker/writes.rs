@@ -60,6 +60,12 @@ impl Worker {
         if lasting.is_empty() {
             return self.leave_unreleased(others);
         }
+        // In an outage for all, the others need a while to say so.
+        let told_by = lasting.iter().map(|(_, trouble)| trouble.since).min().unwrap_or(now) + duration;
+        if !self.observed.has_looked_since(told_by) {
+            self.look_for_itself();
+            return Ok(());
+        }
         let problem_of_all = self.check_writes().await.err();
         for (key, trouble) in lasting {
             if let Some(held) = key.and_then(|key| self.held.get(&key))

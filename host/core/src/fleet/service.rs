@@ -1,0 +1,81 @@
+//! Who watches a fleet, and who is told what to do: so that reading grows with the hosts and with the leases, not with their product.
+//!
+//! The leader and two deputies watch everything, as the hosts of a small fleet all do. The others heed: each reads a row of
+//! its own, where the leader leaves errands, and looks for itself only seldom. A deputy has watched for long when the
+//! leader dies, so that the leases of a dead leader expire as soon as any other's.
+
+use std::collections::BTreeSet;
+
+use crate::lease::WorkerId;
+
+/// Hosts that watch beside the leader. Two: one may be lost with the leader.
+pub const DEPUTIES: usize = 2;
+
+/// What a leader says of its service, in its record. A leader of an older version says nothing, and everybody watches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// The deputies, in order of id. Fewer than [`DEPUTIES`] in a fleet so small that everybody watches.
+    pub deputies: Vec<WorkerId>,
+    /// Live hosts, the leader included.
+    pub hosts: usize,
+    /// Rows of the lease table.
+    pub leases: usize,
+    /// Whether a KCL shares the lease table, so that each row must be renewed.
+    pub is_beside_kcl: bool,
+}
+
+/// How a host learns what to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It reads all rows, and plans for itself.
+    Watch,
+    /// It does what the leader leaves for it.
+    Heed,
+}
+
+impl Service {
+    /// The deputies of `leader` among the live hosts: those of `before` that are left, then others in order of id.
+    /// A deputy that stays knows how long each row has stood still.
+    pub fn choose_deputies(before: &[WorkerId], live: &BTreeSet<WorkerId>, leader: &WorkerId) -> Vec<WorkerId> {
+        let stay = before.iter().filter(|id| live.contains(*id) && *id != leader);
+        let others = live.iter().filter(|id| !before.contains(id) && *id != leader);
+        let mut deputies: Vec<WorkerId> = stay.chain(others).take(DEPUTIES).cloned().collect();
+        deputies.sort();
+        deputies
+    }
+
+    /// What `me`, which does not lead, is to do.
+    pub fn role(&self, me: &WorkerId) -> Role {
+        if self.deputies.len() < DEPUTIES || self.deputies.contains(me) { Role::Watch } else { Role::Heed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(names: &[&str]) -> Vec<WorkerId> {
+        names.iter().map(|name| WorkerId::new(name).unwrap()).collect()
+    }
+
+    fn deputies(before: &[&str], live: &[&str]) -> Vec<WorkerId> {
+        Service::choose_deputies(&ids(before), &ids(live).into_iter().collect(), &WorkerId::new("lead").unwrap())
+    }
+
+    #[test]
+    fn deputies_stay_while_they_live_and_are_never_the_leader() {
+        assert_eq!(deputies(&[], &["b", "c", "d", "lead"]), ids(&["b", "c"]));
+        assert_eq!(deputies(&["c", "d"], &["a", "b", "c", "d", "lead"]), ids(&["c", "d"]));
+        assert_eq!(deputies(&["c", "d"], &["a", "b", "d", "lead"]), ids(&["a", "d"]));
+        assert_eq!(deputies(&["lead", "z"], &["lead"]), ids(&[]));
+    }
+
+    #[test]
+    fn in_a_small_fleet_everybody_watches_and_in_a_large_one_the_deputies() {
+        let service = |names| Service { deputies: ids(names), hosts: 9, leases: 9, is_beside_kcl: false };
+        let me = WorkerId::new("b").unwrap();
+        assert_eq!(service(&["a"]).role(&me), Role::Watch);
+        assert_eq!(service(&["a", "b"]).role(&me), Role::Watch);
+        assert_eq!(service(&["a", "c"]).role(&me), Role::Heed);
+    }
+}
