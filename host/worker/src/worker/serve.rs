@@ -142,7 +142,8 @@ impl Worker {
         }
         for wave in mails.chunks(MAILS_MAX) {
             let mut writes = JoinSet::new();
-            for (host, mail) in wave.iter().cloned() {
+            for (host, mail) in wave {
+                let (host, mail) = (host.clone(), mail.clone());
                 let coordinator = Arc::clone(&self.ports.coordinator);
                 writes.spawn(
                     self.ports.freezer.clone().guard(async move { coordinator.leave_mail(&host, Some(&mail)).await }),
