@@ -254,9 +254,14 @@ impl FakeStream {
             Some(Fault::KeyUnusable) => Err(ReadError::KeyUnusable { message }),
             Some(Fault::NotFound) => Err(ReadError::NotFound { message }),
             Some(Fault::ExpiredIterator) if op == ReadOp::Fetch => Err(ReadError::ExpiredIterator),
-            Some(
-                Fault::ExpiredIterator | Fault::UnknownApplied | Fault::UnknownNotApplied | Fault::AnswersAfter(_),
-            ) => Err(ReadError::Unavailable { message }),
+            Some(Fault::ExpiredIterator | Fault::UnknownApplied | Fault::UnknownNotApplied) => {
+                Err(ReadError::Unavailable { message })
+            }
+            Some(Fault::AnswersAfter(time)) => {
+                let answer = act(&mut self.state());
+                tokio::time::sleep(time).await;
+                answer
+            }
             Some(Fault::Hang) => std::future::pending().await,
         }
     }

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use harness::fake_lease_store::StoreOp;
+use harness::fake_stream::ReadOp;
 use harness::faults::Fault;
 use harness::fleet::{TestFleet, TestHost, until};
-use harness::native::NativePlugin;
+use harness::native::{Event, NativePlugin};
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::pipeline::{FailurePolicy, GiveUp};
 use shardmill_core::plugin::ProcessorError;
-use shardmill_core::ports::{FailureKind, Outcome, Processed, ProcessorFactory, RecordFailure};
+use shardmill_core::ports::{Commit, FailureKind, Outcome, Processed, ProcessorFactory, RecordFailure};
 use shardmill_core::stream::{LeaseKey, ShardId};
 
 use crate::poison::{dead_lettering, number};
@@ -320,4 +321,31 @@ async fn a_new_version_never_starts_below_a_checkpoint_that_the_old_one_still_wr
     fleet.put(5..10);
     until("all checkpointed", || fleet.is_all_checkpointed()).await;
     assert!(counts_each_once(&fleet, &[]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_holds_records_back_gets_none_of_them_twice_when_the_reader_is_made_anew() {
+    let fleet = TestFleet::new(1);
+    let plugin = NativePlugin::new(1, |_, _| {
+        let outcome = Outcome { commit: Some(Commit::Nothing), ..Outcome::default() };
+        Ok(Processed { outcome, emitted: Vec::new() })
+    });
+    let history = plugin.history();
+    let _host = fleet.start("a", plugin);
+    let happened = |wanted: fn(&Event) -> bool| {
+        let history = history.lock().unwrap();
+        history.iter().filter(|(_, _, event)| wanted(event)).count()
+    };
+    let is_made = |event: &Event| matches!(event, Event::Init);
+    let is_delivered = |event: &Event| matches!(event, Event::Delivered { .. });
+    fleet.put(0..10);
+    until("it holds them back", || happened(is_delivered) > 0).await;
+    let instances = happened(is_made);
+    fleet.stream.faults.draw_from(|op| (op == ReadOp::Fetch).then_some(Fault::UnknownNotApplied));
+    let iterators = fleet.stream.calls(ReadOp::Iterator);
+    until("the reader is made anew", || fleet.stream.calls(ReadOp::Iterator) > iterators).await;
+    let deliveries = happened(is_delivered);
+    fleet.stream.faults.clear();
+    until("they come again", || happened(is_delivered) > deliveries).await;
+    assert_eq!(happened(is_made), instances + 1, "to another instance than the one that holds them");
 }

@@ -131,7 +131,7 @@ fn paths_of_the_heart_are_fine_histories() {
     let model = Heartbeats { budget, mutation: None };
     let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
     let (mut steps, mut taken_over) = (0, 0);
-    for _ in 0..500 {
+    for _ in 0..1_500 {
         let (mut state, mut actions) = (model.start(), Vec::new());
         for _ in 0..120 {
             let mut possible = Vec::new();

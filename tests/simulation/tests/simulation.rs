@@ -81,7 +81,7 @@ fn what_failed_once_stays_mended() {
 /// Bugs that are found soon, the invariant that finds them, and the seeds that show it. All of them: `simulate --bugs`.
 const FOUND_SOON: [(&str, &str, &str); 17] = [
     ("TakesLiveLeases", "S10", "0..4"),
-    ("StealsWithoutAsking", "S10", "0..4"),
+    ("StealsWithoutAsking", "S10", "0..6"),
     ("ChildBeforeParent", "S6", "0..4"),
     ("ChildFromLatest", "S8", "0..4"),
     ("DeletesBeforeChildrenStart", "S12", "0..4"),

@@ -97,9 +97,9 @@ impl LeaseObserver {
 
     /// Takes in the registered workers, read at `read_at`.
     ///
-    /// To its leases, a row that is gone is one that stands still: it may have been removed by hand, or lost with a restored
-    /// table, while its worker lives on and goes by its last heartbeat. A worker on its way out removes its row itself, when
-    /// nothing of it runs any more.
+    /// To its leases, a row that is gone is one that moved when it was first missed, and stands still since: it may have been
+    /// removed by hand, or lost with a restored table, after a last heartbeat that nobody saw, and its worker lives on and goes
+    /// by that one. A worker on its way out removes its row itself, when nothing of it runs any more.
     pub fn observe_workers(&mut self, workers: &[WorkerRow], read_at: Moment) {
         let mut seen = BTreeMap::new();
         for row in workers {
@@ -121,7 +121,8 @@ impl LeaseObserver {
             if is_silent || last.row.is_draining {
                 self.left.insert(id, gone_at + last.row.lease_duration);
             } else {
-                self.workers.insert(id, WorkerSighting { gone_at: Some(gone_at), ..last });
+                let moved_at = last.moved_at.max(gone_at);
+                self.workers.insert(id, WorkerSighting { gone_at: Some(gone_at), moved_at, ..last });
             }
         }
     }

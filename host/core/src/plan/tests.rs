@@ -312,7 +312,8 @@ fn a_worker_whose_row_vanished_is_silent_from_then_and_one_that_signed_off_is_go
             assert_eq!(standing(151), Standing::Expired);
         } else {
             assert_eq!(standing(151), Standing::Held);
-            assert_eq!((standing(160), standing(161)), (Standing::Held, Standing::Expired));
+            // It may have beaten a last time after the last look, and goes by that.
+            assert_eq!((standing(161), standing(162)), (Standing::Held, Standing::Expired));
             assert!(observer.has_moved(&worker("other"), Some((&run, 2))), "it registered again");
         }
         // That it was one of ours is remembered for as long as its leases may still look alive.

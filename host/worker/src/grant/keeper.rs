@@ -275,9 +275,10 @@ impl Keeper {
                     self.troubles.failed(first_sent_at, failures, &error);
                 }
             }
-            let is_release = matches!(write, Write::Release(_));
+            // What is settled is written down with the way back, so that the next owner does not repeat it.
+            let is_last = matches!(write, Write::Release(_) | Write::Checkpoint(_));
             let limit = self.options.duration;
-            if self.is_given_up() && (!is_release || self.clock.now().since(first_sent_at) >= limit) {
+            if self.is_given_up() && (!is_last || self.clock.now().since(first_sent_at) >= limit) {
                 self.is_unsettled = true;
                 return Err(Unwritten::GivenUp);
             }

@@ -239,7 +239,7 @@ impl Consumer {
                     self.buffer.push(chunk);
                 }
                 // The reader never ends before the shard does, unless it panicked: never own a shard and not read it.
-                None => self.rewind(),
+                None => self.read_anew(),
             },
             () = tokio::time::sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {}
             () = tokio::time::sleep(window_in.unwrap_or_default()), if window_in.is_some() => {}

@@ -90,7 +90,16 @@ impl Reading {
 }
 
 impl Consumer {
-    /// Starts reading again right after what is settled, and forgets what was fetched since.
+    /// Makes the reader anew while the instance lives. One that holds records back would get them twice, and count them twice in its state.
+    pub(super) fn read_anew(&mut self) {
+        if self.holds_back() {
+            self.instance.kill();
+        }
+        self.rewind();
+    }
+
+    /// Starts reading again right after what is settled, and forgets what was fetched since. No living instance holds any of it
+    /// back.
     pub(super) fn rewind(&mut self) {
         let checkpoint = self.headway.settled.clone().map_or_else(|| self.headway.written.clone(), Checkpoint::At);
         self.headway.ledger.rewind();
@@ -182,7 +191,7 @@ impl Consumer {
         tracing::warn!(shard = %self.shard, ?deadline, "nothing could be read, making the reader anew");
         self.reading.restarted_at = Some(now);
         self.reading.free_since = now;
-        self.rewind();
+        self.read_anew();
         Ok(())
     }
 }

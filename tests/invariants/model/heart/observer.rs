@@ -6,6 +6,7 @@ use std::time::Duration;
 use shardmill_core::fleet::{Incarnation, WorkerRow};
 use shardmill_core::lease::{LeaseObserver, Standing};
 use shardmill_core::plan::Outlook;
+use shardmill_core::stream::LeaseKey;
 use shardmill_core::time::Moment;
 
 use super::decided::{TICK, in_ticks, lease, worker_id};
@@ -33,6 +34,21 @@ fn worker_row(beat: u8) -> WorkerRow {
         max_leases: usize::MAX,
         versions: Vec::new(),
     }
+}
+
+/// Whether the holder's row, last seen with `beat`, still counts for its leases: only of one that is kept does the observer
+/// say that it did not move.
+fn keeps(observer: &LeaseObserver, beat: u8) -> bool {
+    let last = worker_row(beat);
+    !observer.has_moved(&worker_id(Name::Holder), Some((&last.incarnation, last.beat)))
+}
+
+/// How long the holder was not seen to write, as its leases have it: asked of a lease that itself never moved.
+fn silence_of_holder(observer: &mut LeaseObserver) -> Duration {
+    let mut still = lease(Row { owner: Some(Name::Holder), counter: 0 });
+    still.key = LeaseKey::new("never-moved").expect("valid");
+    observer.observe(std::slice::from_ref(&still), Moment::default());
+    observer.idle_for(&still, in_ticks(0))
 }
 
 impl Watcher {
@@ -63,21 +79,17 @@ impl Watcher {
         observer
     }
 
-    fn note_worker(&mut self, observer: &LeaseObserver, beat: Option<u8>) {
+    fn note_worker(&mut self, mut observer: LeaseObserver, beat: Option<u8>) {
         let holder = worker_id(Name::Holder);
-        let is_left_in = |ticks: u8| observer.has_left(&holder, in_ticks(ticks));
         let silent = observer.workers(in_ticks(0)).find(|(row, _)| row.worker == holder).map(|(_, silent)| silent);
         self.worker = match (silent, self.worker, beat) {
             (Some(silent), _, Some(beat)) => SeenWorker::There { beat, silent: ticks(silent, REAP_TICKS) },
-            // One that is forgotten in time has a time at which it is; one that stands still has none yet.
-            (_, SeenWorker::There { beat, silent } | SeenWorker::Vanished { beat, silent }, None)
-                if is_left_in(u8::MAX) =>
-            {
-                SeenWorker::Vanished { beat, silent }
+            (_, SeenWorker::There { beat, .. } | SeenWorker::Vanished { beat, .. }, None) if keeps(&observer, beat) => {
+                SeenWorker::Vanished { beat, silent: ticks(silence_of_holder(&mut observer), REAP_TICKS) }
             }
             _ => (0..=LEASE_TICKS)
                 .rev()
-                .find(|ticks| is_left_in(*ticks))
+                .find(|ticks| observer.has_left(&holder, in_ticks(*ticks)))
                 .map_or(SeenWorker::Unknown, |ticks| SeenWorker::Left { ticks }),
         };
     }
@@ -87,7 +99,7 @@ impl Watcher {
         let mut observer = self.observer();
         let rows: Vec<_> = beat.map(worker_row).into_iter().collect();
         observer.observe_workers(&rows, in_ticks(0));
-        self.note_worker(&observer, beat);
+        self.note_worker(observer, beat);
         self.has_seen_fleet = true;
         if forgets && let SeenWorker::Vanished { .. } = self.worker {
             self.worker = SeenWorker::Left { ticks: LEASE_TICKS };
