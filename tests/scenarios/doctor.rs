@@ -63,7 +63,8 @@ async fn our_own_table_is_ours_and_its_host_is_seen_to_live() {
     // Nothing more comes, so the rows rest: its heartbeat alone shows that the host lives.
     let (is_usable, report) = doctor(&setting, &["flights", "--stream", "flights", "--watch-for", "3s"]).await;
     assert!(is_usable, "{report}");
-    assert_eq!((&report["mode"], topics(&report)), (&Value::from("own"), vec![]));
+    // A note says where the application began.
+    assert_eq!((&report["mode"], topics(&report)), (&Value::from("own"), vec!["start"]));
     let owner = &report["leases"]["owners"][0];
     assert_eq!((&owner["worker"], &owner["leases"], &owner["life"]), (&"a".into(), &3.into(), &"live".into()));
     assert_eq!((&report["kcl2-leader"], &owner["shardmill"]), (&"a".into(), &true.into()));

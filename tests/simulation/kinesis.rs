@@ -42,31 +42,12 @@ impl Kinesis {
         }
         let mut reply = self.send(&sent.operation, sent.body.clone()).await;
         if sent.operation == "ListShards" {
-            self.lag(world, &mut reply);
+            lag(world, &mut reply);
         }
         note_rare(world, sent, &reply);
         let goes_on = reply.status != 200 || contains(&reply.body, b"\"NextShardIterator\"");
         reply.ended_shard = shard.filter(|_| !goes_on);
         reply
-    }
-
-    /// A listing may not show yet what was resharded a moment ago: the children are missing, and the parent looks open.
-    fn lag(&self, world: &World, reply: &mut Reply) {
-        let chance = world.weather().chance(Fault::StaleListing);
-        if !world.happens(chance) {
-            return;
-        }
-        let Ok(mut listing) = serde_json::from_slice::<Value>(&reply.body) else { return };
-        let is_new = world.stream.newborn();
-        let Some(listed) = listing["Shards"].as_array_mut() else { return };
-        let before = listed.len();
-        let is_newborn =
-            |shard: &Value| !shard["ParentShardId"].is_null() && shard["ShardId"].as_str().is_some_and(&is_new);
-        listed.retain(|shard| !is_newborn(shard));
-        if listed.len() < before {
-            world.count("fault: StaleListing");
-            reply.body = listing.to_string().into();
-        }
     }
 
     /// Makes the stream.
@@ -188,4 +169,23 @@ fn iterated_shard(body: &[u8]) -> Option<String> {
     let request: Value = serde_json::from_slice(body).ok()?;
     let (_, _, shard, _) = decode_shard_iterator(request["ShardIterator"].as_str()?).ok()?;
     Some(shard)
+}
+
+/// A listing may not show yet what was resharded a moment ago: the children are missing, and the parent looks open.
+fn lag(world: &World, reply: &mut Reply) {
+    let chance = world.weather().chance(Fault::StaleListing);
+    if !world.happens(chance) {
+        return;
+    }
+    let Ok(mut listing) = serde_json::from_slice::<Value>(&reply.body) else { return };
+    let is_new = world.stream.newborn();
+    let Some(listed) = listing["Shards"].as_array_mut() else { return };
+    let before = listed.len();
+    let is_newborn =
+        |shard: &Value| !shard["ParentShardId"].is_null() && shard["ShardId"].as_str().is_some_and(&is_new);
+    listed.retain(|shard| !is_newborn(shard));
+    if listed.len() < before {
+        world.count("fault: StaleListing");
+        reply.body = listing.to_string().into();
+    }
 }

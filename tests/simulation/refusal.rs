@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::weather::Service;
 
 /// A refusal lasts no longer.
-pub const LASTS_MAX: Duration = Duration::from_secs(120);
+pub const LASTS_MAX: Duration = Duration::from_mins(2);
 
 /// How a request is refused; nothing is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

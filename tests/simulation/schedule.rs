@@ -39,7 +39,7 @@ pub struct Scope {
 impl Over {
     /// As `seed` has it, if nobody says otherwise.
     pub fn of(seed: u64) -> Self {
-        if seed % WIRE_EVERY == 0 { Self::Wire } else { Self::Ports }
+        if seed.is_multiple_of(WIRE_EVERY) { Self::Wire } else { Self::Ports }
     }
 }
 

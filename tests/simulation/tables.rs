@@ -9,6 +9,7 @@ use crate::memory::MemoryTables;
 use crate::world::World;
 
 /// Who holds them.
+#[expect(clippy::large_enum_variant, reason = "there is one a run")]
 pub enum Tables {
     /// An emulator that speaks DynamoDB's protocol.
     Emulated(Dynamodb),

@@ -189,8 +189,12 @@ async fn one_call_that_hangs_is_cut_off_whichever_it_is_and_work_goes_on() {
     let fleet = TestFleet::new(4);
     let a = fleet.start("a", NativePlugin::echo(1));
     until("held", || processing(&a) == 4).await;
-    coordinator_ops.into_iter().for_each(|op| fleet.coordinator.faults.queue(op, Fault::Hang));
-    store_ops.into_iter().for_each(|op| fleet.store.faults.queue(op, Fault::Hang));
+    for op in coordinator_ops {
+        fleet.coordinator.faults.queue(op, Fault::Hang);
+    }
+    for op in store_ops {
+        fleet.store.faults.queue(op, Fault::Hang);
+    }
     let deleted = fleet.stream.shards()[0].id.clone();
     fleet.store.delete_row(&LeaseKey::of_shard(&deleted));
     let b = fleet.start("b", NativePlugin::echo(1));

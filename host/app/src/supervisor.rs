@@ -159,7 +159,8 @@ impl Supervisor {
             let (name, label) = (name.clone(), stream.label);
             let (status, stop) = (self.status.clone(), stop.clone());
             let served = Served { label: label.clone(), ports, options, status, stop, drain_limit };
-            self.workers.spawn(async move { Ended { name, label, end: served.run().await } });
+            let serving = Box::pin(served.run());
+            self.workers.spawn(async move { Ended { name, label, end: serving.await } });
         }
         self.running.insert(name, running);
     }

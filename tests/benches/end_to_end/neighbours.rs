@@ -82,7 +82,7 @@ impl Scene<'_> {
     /// Starts the plugin that fails, and waits until it holds all it will.
     async fn start_failing(&self, round: usize) -> Running {
         let (stream, plugin) = &self.failing;
-        let mut options = self.options("failing", stream, &format!("failing-{round}"));
+        let mut options = default_options("failing", stream, &format!("failing-{round}"));
         options.config = vec![("misbehave".to_owned(), "trap".to_owned())];
         let neighbour = self.rig.run(options, plugin);
         let is_blocked = || {
@@ -95,7 +95,7 @@ impl Scene<'_> {
 
     async fn run(&self, application: &str, runs: &mut Runs) {
         let (stream, plugin) = &self.working;
-        let options = self.options("working", stream, application);
+        let options = default_options("working", stream, application);
         let measure = self.rig.work_off(options, plugin, BACKLOG.0).await;
         runs.seconds.push(measure.working());
         let latencies = self.latencies(application).await;
@@ -118,7 +118,7 @@ impl Scene<'_> {
             })
             .unwatched(),
         );
-        let mut options = self.options("timed", &self.timed, &format!("timed-{application}"));
+        let mut options = default_options("timed", &self.timed, &format!("timed-{application}"));
         options.initial_position = InitialPosition::Latest;
         let running = self.rig.run(options, &plugin);
         let is_reading = || running.status.snapshot().shards.values().filter(|shard| shard.is_at_tip).count();
@@ -141,13 +141,6 @@ impl Scene<'_> {
         latencies.sort_by(f64::total_cmp);
         latencies
     }
-
-    /// As a host has them by default.
-    fn options(&self, plugin: &str, stream: &StreamName, application: &str) -> WorkerOptions {
-        let mut options = options(stream, application, ReadLimits::default(), Retrieval::Polling);
-        options.plugin = PluginName::new(plugin).expect("valid");
-        options
-    }
 }
 
 #[expect(clippy::print_stdout, reason = "the report is what this command is for")]
@@ -165,4 +158,11 @@ fn median(runs: &[f64]) -> f64 {
     let mut runs = runs.to_vec();
     runs.sort_by(f64::total_cmp);
     runs[runs.len() / 2]
+}
+
+/// As a host has them by default.
+fn default_options(plugin: &str, stream: &StreamName, application: &str) -> WorkerOptions {
+    let mut options = options(stream, application, ReadLimits::default(), Retrieval::Polling);
+    options.plugin = PluginName::new(plugin).expect("valid");
+    options
 }

@@ -219,7 +219,7 @@ pub async fn the_board_shows_all_but_the_workers(coordinator: &dyn Coordinator) 
 /// For one worker, the last that was left, and no part of the fleet's rows.
 pub async fn mail_is_read_back_by_its_worker_until_other_mail_is_left(coordinator: &dyn Coordinator) {
     let (a, b) = (row("a", "run", 0).worker, row("b", "run", 0).worker);
-    let lease = |n: u32| LeaseKey::new(&format!("shardId-{n:012}")).expect("valid");
+    let lease = |n: u32| LeaseKey::new(format!("shardId-{n:012}")).expect("valid");
     let run = Incarnation::new("run").expect("not empty");
     let owner = |beat| Some(OwnerSeen { id: b.clone(), beat });
     let take = |owner, why| Task::Take { counter: LeaseCounter(8), owner, why };

@@ -157,8 +157,9 @@ fn replay(arguments: &Arguments, seed: u64) -> String {
     let mut scope = words(arguments.scope(seed), " --over ", " --");
     if let Some(dimensions) = &arguments.with {
         let names: Vec<_> = dimensions.iter().filter_map(ValueEnum::to_possible_value).collect();
-        let names: Vec<_> = names.iter().map(|name| name.get_name()).collect();
-        scope += &format!(" --with {}", names.join(","));
+        let names: Vec<_> = names.iter().map(clap::builder::PossibleValue::get_name).collect();
+        scope.push_str(" --with ");
+        scope.push_str(&names.join(","));
     }
     format!("cargo run --bin simulate -- --seeds {seed}{scope}{bug} --trace seed-{seed}.trace")
 }
@@ -184,9 +185,9 @@ fn table_of_bugs(arguments: &Arguments, out: &mut impl Write) -> io::Result<Exit
         match found {
             Some((seed, first)) => {
                 let first: String = first.chars().take(100).collect();
-                writeln!(out, "{:<40} {tried:>5} schedules  seed {seed}: {first}", bug)?;
+                writeln!(out, "{bug:<40} {tried:>5} schedules  seed {seed}: {first}")?;
             }
-            None => writeln!(out, "{:<40} NOT FOUND in {tried} schedules", bug)?,
+            None => writeln!(out, "{bug:<40} NOT FOUND in {tried} schedules")?,
         }
     }
     Ok(if all_found { ExitCode::SUCCESS } else { ExitCode::FAILURE })

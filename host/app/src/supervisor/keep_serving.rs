@@ -132,15 +132,15 @@ mod tests {
     async fn a_worker_that_falls_at_each_start_is_started_ever_less_often_and_no_more_after_a_stop() {
         let (heard, starts, stop) = (Heard::default(), Arc::new(AtomicU32::new(0)), CancellationToken::new());
         let stopped = stop.clone();
-        tokio::spawn(async move {
+        let until_stopped = async move {
             tokio::time::sleep(Duration::from_hours(1)).await;
             stopped.cancel();
-        });
-        keep_serving("plugin", &heard, &stop, || {
+        };
+        let serving = keep_serving("plugin", &heard, &stop, || {
             starts.fetch_add(1, Ordering::Relaxed);
             async { panic!("a bug") }
-        })
-        .await;
+        });
+        tokio::join!(serving, until_stopped);
         let starts = starts.load(Ordering::Relaxed);
         assert!((60..=130).contains(&starts), "{starts} starts in an hour: once in half a minute to a minute");
     }
