@@ -24,7 +24,7 @@ pub struct ApplicationStart {
 impl ApplicationStart {
     /// The moment of a first look, by the stream's clock if it tells the time, else by the host's.
     ///
-    /// A host whose clock is further ahead than [`CLOCK_ERROR_MS`] would skip records, which is why the stream's comes first.
+    /// A host whose clock is further ahead than five seconds would skip records, which is why the stream's comes first.
     pub fn moment(stream_ms: Option<u64>, host_ms: u64) -> u64 {
         stream_ms.unwrap_or_else(|| host_ms.saturating_sub(CLOCK_ERROR_MS))
     }
