@@ -34,6 +34,8 @@ pub enum Break {
     Repeats,
     /// Nothing more comes.
     Stall,
+    /// Events go on to come, without records and without the end of the shard.
+    Mute,
 }
 
 /// The fake.

@@ -10,6 +10,7 @@ mod failure_policy;
 mod fan_out;
 mod fan_out_aggregates;
 mod fan_out_costs;
+mod fan_out_quiet;
 mod fleet_costs;
 mod halting;
 mod held;

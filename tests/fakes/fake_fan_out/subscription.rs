@@ -48,6 +48,7 @@ impl FakeSubscription {
             Some(Break::Cut) => return Some(Err(SubscribeError::Unavailable { message: "cut off".to_owned() })),
             Some(Break::Stall) => return None,
             _ if self.made_at.elapsed() >= LIFETIME => return Some(Ok(None)),
+            Some(Break::Mute) => return self.heartbeat().map(Ok),
             Some(Break::OutOfOrder | Break::Repeats) | None => {}
         }
         let mut fetched = match self.stream.look_on(&self.next, self.event_records) {
@@ -90,6 +91,21 @@ impl FakeSubscription {
             millis_behind_latest: fetched.millis_behind_latest.unwrap_or(0),
             children: fetched.children,
         })))
+    }
+
+    /// An event without records, if one is due.
+    fn heartbeat(&mut self) -> Option<Option<ShardEvent>> {
+        if self.heard_at.elapsed() < HEARTBEAT {
+            return None;
+        }
+        self.heard_at = Instant::now();
+        lock(&self.state).events_pushed += 1;
+        Some(Some(ShardEvent {
+            records: Vec::new(),
+            continuation: Some(self.continuation.clone()),
+            millis_behind_latest: 0,
+            children: Vec::new(),
+        }))
     }
 
     fn set_fault(&self, fault: Option<Break>) {

@@ -7,6 +7,9 @@ use crate::time::Moment;
 
 /// A subscription made sooner after a successful one is refused, later it takes over (AWS).
 const TAKES_OVER_AFTER: Duration = Duration::from_secs(5);
+/// How long a shard is polled whose subscription did not bring what was there: its next one may be
+/// no better, and is found out only after a quiet minute.
+const POLLS_INCOMPLETE_FOR: Duration = Duration::from_mins(5);
 
 /// How an attempt to read by subscription ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub enum SubscriptionEnd {
     Cut,
     /// Nothing came for so long that nothing will.
     Stalled,
+    /// It did not bring records that are there.
+    Incomplete,
     /// The reader let go of it, since the host had no room for more for too long.
     HeldBack,
     /// Another subscription with the same consumer took it over.
@@ -56,6 +61,7 @@ impl SubscriptionEnd {
             Self::Expired => "expired",
             Self::Cut => "cut",
             Self::Stalled => "stalled",
+            Self::Incomplete => "incomplete",
             Self::HeldBack => "held_back",
             Self::TakenOver => "taken_over",
             Self::InUse => "in_use",
@@ -87,6 +93,7 @@ impl Renewals {
         let polite = TAKES_OVER_AFTER + TAKES_OVER_AFTER.mul_f64(roll.clamp(0.0, 1.0) / 2.0);
         match end {
             SubscriptionEnd::TakenOver => return Renewal::AfterResting(polite),
+            SubscriptionEnd::Incomplete => return Renewal::AfterPolling(POLLS_INCOMPLETE_FOR),
             SubscriptionEnd::InUse => {
                 self.fruitless = self.fruitless.saturating_add(1);
                 return Renewal::AfterPolling(polite);

@@ -3,6 +3,7 @@
 
 mod place;
 mod polling;
+mod quiet;
 mod room;
 mod subscribed;
 
@@ -127,7 +128,7 @@ impl ShardReader {
                     Err(over) => return over,
                 }
             };
-            let end = match self.subscribe(place, &mut renewals, fan_out, &consumer).await {
+            let end = match self.subscribe(place, poller, &mut renewals, fan_out, &consumer).await {
                 Ok(end) => end,
                 Err(over) => return over,
             };

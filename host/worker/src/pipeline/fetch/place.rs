@@ -79,10 +79,12 @@ impl Place {
 
     /// A record's own number shows whether what follows it is still there, where that may be in doubt.
     pub(super) fn poll_from(&self, now: Moment) -> Resume {
-        let from = match &self.last {
-            Some(last) if self.may_be_trimmed(now) => ReadFrom::AtSequenceNumber(last.clone()),
-            Some(last) => ReadFrom::AfterSequenceNumber(last.clone()),
-            None => self.from.clone(),
+        let from = match (&self.anchor, &self.last) {
+            // Nothing has come since it was asked for, so that the doubt stands.
+            (Some(anchor), _) => ReadFrom::AtSequenceNumber(anchor.clone()),
+            (None, Some(last)) if self.may_be_trimmed(now) => ReadFrom::AtSequenceNumber(last.clone()),
+            (None, Some(last)) => ReadFrom::AfterSequenceNumber(last.clone()),
+            (None, None) => self.from.clone(),
         };
         let anchor = match &from {
             ReadFrom::AtSequenceNumber(sequence) => Some(sequence.clone()),

@@ -29,6 +29,10 @@ impl Poller {
     pub(super) fn new(reads: &ReadLimits) -> Self {
         Self { pace: Pace::new(reads), failures: 0, failing_since: None }
     }
+
+    pub(super) fn pace(&mut self) -> &mut Pace {
+        &mut self.pace
+    }
 }
 
 impl ShardReader {
@@ -64,7 +68,7 @@ impl ShardReader {
     }
 
     /// One call, in its turn.
-    async fn ask(&self, place: &mut Place, pace: &mut Pace) -> Result<(Fetched, Reservation), ReadError> {
+    pub(super) async fn ask(&self, place: &mut Place, pace: &mut Pace) -> Result<(Fetched, Reservation), ReadError> {
         // In this order: a shard that waits for its turn must not keep bytes from those whose turn it is.
         if self.reader.turn(&self.shard, place.iterator.as_ref()).await == PacedBy::Caller {
             pace.wait().await;

@@ -4,6 +4,7 @@
 //! Kinesis back. Nobody knows an event's size before it is there: a reader has at most one in hand that is not in the budget
 //! yet, and lets go of it, and of its connection with all that waits in its window, if there is no room for long.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use shardmill_core::pipeline::{Renewals, SubscriptionEnd};
@@ -11,6 +12,8 @@ use shardmill_core::ports::{ReadError, ShardEvent, SubscribeError, Subscription}
 use shardmill_core::stream::{ConsumerArn, Record};
 
 use super::place::Place;
+use super::polling::Poller;
+use super::quiet::{Beside, Quiet};
 use super::{Arrival, Over, ShardReader, Stop};
 use crate::budget::{REPLY_BYTES_MAX, Reservation};
 use crate::fan_out::FanOutView;
@@ -30,11 +33,15 @@ const HELD_BACK_MAX: Duration = Duration::from_secs(30);
 /// Subscriptions refused in a row for another one's sake, before that is worth a warning: a lease that moves costs one or two.
 const CONTENDED_AFTER: u32 = 5;
 
+/// How a subscription ended, and by which error if by one.
+type Ended = Result<SubscriptionEnd, (SubscribeError, SubscriptionEnd)>;
+
 impl ShardReader {
     /// Subscribes once and reads until that subscription ends.
     pub(super) async fn subscribe(
         &self,
         place: &mut Place,
+        poller: &mut Poller,
         renewals: &mut Renewals,
         fan_out: &FanOutView,
         consumer: &ConsumerArn,
@@ -48,7 +55,7 @@ impl ShardReader {
                 // A polling iterator goes stale meanwhile.
                 place.iterator = None;
                 self.show_retrieval(ShardRetrieval::FanOut);
-                self.follow(place, renewals, subscription).await?
+                self.follow(place, poller, renewals, subscription).await?
             }
             Err(error) => Err((error, SubscriptionEnd::Failed)),
         };
@@ -80,44 +87,81 @@ impl ShardReader {
     async fn follow(
         &self,
         place: &mut Place,
+        poller: &mut Poller,
         renewals: &mut Renewals,
         mut subscription: Box<dyn Subscription>,
-    ) -> Result<Result<SubscriptionEnd, (SubscribeError, SubscriptionEnd)>, Over> {
+    ) -> Result<Ended, Over> {
+        let mut quiet = Quiet::begins();
         loop {
-            let Ok(room) = tokio::time::timeout(HELD_BACK_MAX, self.until_there_is_room(place)).await else {
-                return Ok(Ok(SubscriptionEnd::HeldBack));
-            };
-            room?;
-            let event = match tokio::time::timeout(STALLED_AFTER, subscription.next()).await {
-                Err(_) => return Ok(Err((no_event(), SubscriptionEnd::Stalled))),
-                Ok(Err(error)) => return Ok(Err((error, SubscriptionEnd::Cut))),
-                Ok(Ok(None)) => return Ok(Ok(SubscriptionEnd::Expired)),
-                Ok(Ok(Some(event))) => event,
+            let event = match self.next_event(place, subscription.as_mut()).await? {
+                ControlFlow::Continue(event) => event,
+                ControlFlow::Break(ended) => return Ok(ended),
             };
             renewals.heard();
-            let bytes: usize = event.records.iter().map(Record::cost_bytes).sum();
-            let reserved = self.room(bytes.min(REPLY_BYTES_MAX));
-            let Ok(reservation) = tokio::time::timeout(HELD_BACK_MAX, reserved).await else {
-                // It will be as large when it is pulled again: not before there is room for it.
-                place.refused_bytes = bytes.min(REPLY_BYTES_MAX);
-                return Ok(Ok(SubscriptionEnd::HeldBack));
+            let brings_records = !event.records.is_empty();
+            subscription = match self.take_event(place, event, subscription).await? {
+                ControlFlow::Continue(subscription) => subscription,
+                ControlFlow::Break(ended) => return Ok(ended),
             };
-            place.refused_bytes = 0;
-            let mut taking_in = std::pin::pin!(self.pushed(place, event, reservation));
-            let Ok(taken) = tokio::time::timeout(HELD_BACK_MAX, &mut taking_in).await else {
+            if brings_records {
+                quiet.ends();
+            } else if quiet.is_over() && self.read_beside(place, poller).await? == Beside::Records {
+                tracing::warn!(
+                    shard = %self.shard,
+                    "the subscription did not bring records that are there, polling for now"
+                );
+                return Ok(Ok(SubscriptionEnd::Incomplete));
+            }
+        }
+    }
+
+    /// The next event, once there is room for it.
+    async fn next_event(
+        &self,
+        place: &Place,
+        subscription: &mut dyn Subscription,
+    ) -> Result<ControlFlow<Ended, ShardEvent>, Over> {
+        let Ok(room) = tokio::time::timeout(HELD_BACK_MAX, self.until_there_is_room(place)).await else {
+            return Ok(ControlFlow::Break(Ok(SubscriptionEnd::HeldBack)));
+        };
+        room?;
+        let event = match tokio::time::timeout(STALLED_AFTER, subscription.next()).await {
+            Err(_) => Err((no_event(), SubscriptionEnd::Stalled)),
+            Ok(Err(error)) => Err((error, SubscriptionEnd::Cut)),
+            Ok(Ok(None)) => Ok(SubscriptionEnd::Expired),
+            Ok(Ok(Some(event))) => return Ok(ControlFlow::Continue(event)),
+        };
+        Ok(ControlFlow::Break(event))
+    }
+
+    /// Takes in an event; gives the subscription back if it is to be followed further.
+    async fn take_event(
+        &self,
+        place: &mut Place,
+        event: ShardEvent,
+        subscription: Box<dyn Subscription>,
+    ) -> Result<ControlFlow<Ended, Box<dyn Subscription>>, Over> {
+        let bytes: usize = event.records.iter().map(Record::cost_bytes).sum();
+        let reserved = self.room(bytes.min(REPLY_BYTES_MAX));
+        let Ok(reservation) = tokio::time::timeout(HELD_BACK_MAX, reserved).await else {
+            // It will be as large when it is pulled again: not before there is room for it.
+            place.refused_bytes = bytes.min(REPLY_BYTES_MAX);
+            return Ok(ControlFlow::Break(Ok(SubscriptionEnd::HeldBack)));
+        };
+        place.refused_bytes = 0;
+        let mut taking_in = std::pin::pin!(self.pushed(place, event, reservation));
+        let (taken, otherwise) = match tokio::time::timeout(HELD_BACK_MAX, &mut taking_in).await {
+            Ok(taken) => (taken, ControlFlow::Continue(subscription)),
+            Err(_) => {
                 // Some of its opened aggregates wait for the consumer still; what waits on the connection is let go of.
                 drop(subscription);
-                return match taking_in.await {
-                    Ok(()) => Ok(Ok(SubscriptionEnd::HeldBack)),
-                    Err(Stop::Over) => Err(Over),
-                    Err(Stop::Refused(error)) => Ok(Err((unreadable(&error), SubscriptionEnd::Cut))),
-                };
-            };
-            match taken {
-                Ok(()) => {}
-                Err(Stop::Over) => return Err(Over),
-                Err(Stop::Refused(error)) => return Ok(Err((unreadable(&error), SubscriptionEnd::Cut))),
+                (taking_in.await, ControlFlow::Break(Ok(SubscriptionEnd::HeldBack)))
             }
+        };
+        match taken {
+            Ok(()) => Ok(otherwise),
+            Err(Stop::Over) => Err(Over),
+            Err(Stop::Refused(error)) => Ok(ControlFlow::Break(Err((unreadable(&error), SubscriptionEnd::Cut)))),
         }
     }
 
@@ -134,7 +178,10 @@ impl ShardReader {
         ::metrics::counter!(metrics::EVENTS, "plugin" => self.options.plugin.to_string()).increment(1);
         let ended = continuation.is_none().then_some(children);
         let arrival = Arrival { records, millis_behind_latest: Some(millis_behind_latest), ended };
-        self.take_in(place, arrival, reservation).await?;
+        if self.take_in(place, arrival, reservation).await?.bytes > 0 {
+            // A polling iterator would go on before them.
+            place.iterator = None;
+        }
         place.continuation = continuation;
         self.show_read_error(None);
         self.status.update_shard(&self.shard, |status| status.subscription_error = None);
@@ -176,7 +223,10 @@ impl ShardReader {
             | SubscriptionEnd::HeldBack
             | SubscriptionEnd::TakenOver => true,
             SubscriptionEnd::InUse => fruitless < CONTENDED_AFTER,
-            SubscriptionEnd::Stalled | SubscriptionEnd::ConsumerGone | SubscriptionEnd::Failed => false,
+            SubscriptionEnd::Stalled
+            | SubscriptionEnd::Incomplete
+            | SubscriptionEnd::ConsumerGone
+            | SubscriptionEnd::Failed => false,
         };
         if is_ordinary || !fruitless.max(1).is_power_of_two() {
             tracing::debug!(shard = %self.shard, %error, fruitless, end = end.as_str(), "subscription ended");
