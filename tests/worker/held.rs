@@ -358,3 +358,63 @@ async fn a_shard_whose_childrens_rows_cannot_be_made_here_is_ended_by_another_ho
     until("it has ended", || fleet.row(&parent).is_none_or(|row| row.is_finished())).await;
     assert!(split_at.elapsed() < Duration::from_mins(3), "{:?}", split_at.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_told_to_stop_while_it_takes_begins_no_more_takes() {
+    let fleet = TestFleet::new(40);
+    let slow = Fault::AnswersAfter(Duration::from_secs(1));
+    fleet.store.faults.draw_from(move |op| (op == StoreOp::Take).then_some(slow));
+    let host = fleet.start("a", NativePlugin::echo(1));
+    until("takes are on their way", || count(&fleet, "a") > 0).await;
+    let sent = fleet.store.calls(StoreOp::Take);
+    assert!(sent < 40, "they go in waves");
+    host.stop().await;
+    assert_eq!(fleet.store.calls(StoreOp::Take), sent);
+    assert_eq!(count(&fleet, "a"), 0, "what was taken is given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_told_to_stop_in_its_first_sync_does_not_call_it_complete() {
+    let fleet = TestFleet::new(40);
+    let slow = Fault::AnswersAfter(Duration::from_secs(1));
+    fleet.store.faults.draw_from(move |op| (op == StoreOp::Create).then_some(slow));
+    let host = fleet.start("a", NativePlugin::echo(1));
+    until("rows are being made", || !fleet.store.rows().is_empty()).await;
+    host.stop().await;
+    assert!(fleet.store.rows().len() < 40);
+    assert!(!fleet.coordinator.rows().is_bootstrapped(), "shards without rows are still to come");
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_a_kcl_found_at_run_time_a_heartbeat_alone_holds_nothing() {
+    let fleet = TestFleet::new(2);
+    let host = fleet.start("a", NativePlugin::echo(1));
+    until("held", || processing(&host) == 2).await;
+    let mut foreign = fleet.store.rows().remove(0);
+    foreign.owner = WorkerId::new("kcl");
+    let is_ours = |row: &&shardmill_core::lease::Lease| row.key != foreign.key;
+    let ours = fleet.store.rows().iter().find(is_ours).unwrap().clone();
+    let moved = |counter: u64| {
+        let counter = shardmill_core::lease::LeaseCounter(foreign.counter.0 + 1 + counter);
+        shardmill_core::lease::Lease { counter, ..foreign.clone() }
+    };
+    let renewals_before = fleet.store.calls(StoreOp::Renew);
+    for beat in 0..10 {
+        fleet.store.put_row(moved(beat));
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    assert!(fleet.store.calls(StoreOp::Renew) > renewals_before, "the KCL is seen");
+    let is_write = |op| !matches!(op, StoreOp::Get | StoreOp::List);
+    fleet.store.faults.draw_from(move |op| is_write(op).then_some(Fault::Throttle));
+    // The KCL takes what stands still for its failover time: nothing is delivered from then on.
+    for beat in 10..15 {
+        fleet.store.put_row(moved(beat));
+        tokio::time::sleep(fleet.options.leases.duration / 4).await;
+    }
+    let delivered = fleet.sink.lines().len();
+    fleet.put(0..50);
+    tokio::time::sleep(fleet.options.leases.duration / 4).await;
+    let shard = ours.key.shard_id();
+    let waiting = fleet.stream.records(&shard).len();
+    assert!(waiting > 0 && fleet.sink.lines().len() == delivered, "the host's heart still beats");
+}

@@ -18,7 +18,7 @@ use crate::clock::BootClock;
 use crate::config::AwsConfig;
 use crate::shutdown::Signals;
 
-/// Signs of a stuck shard's reason that the table shows; `explain` and `--json` have all of it.
+/// Signs of a trouble's reason that a table shows; `explain` has all of it.
 const STUCK_SHOWN: usize = 60;
 
 #[derive(Debug, Serialize)]
@@ -181,7 +181,9 @@ fn worker_table(fleet: &FleetRows, observer: &LeaseObserver, now: Moment) -> Tab
         };
         let pulse = observer.worker_pulse(&row.worker, now);
         let life = pulse.filter(|pulse| !matches!(pulse, Pulse::Unwatched { .. })).map(|pulse| pulse.to_string());
-        let state: Vec<String> = office.into_iter().chain(life).collect();
+        let trouble = row.cannot_write.as_deref();
+        let trouble = trouble.map(|text| format!("cannot write lease rows: {}", shortened(text)));
+        let state: Vec<String> = office.into_iter().chain(life).chain(trouble).collect();
         let state = if state.is_empty() { "-".to_owned() } else { state.join(", ") };
         let most = if row.max_leases == usize::MAX { "-".to_owned() } else { row.max_leases.to_string() };
         let lease = humantime::format_duration(row.lease_duration).to_string();

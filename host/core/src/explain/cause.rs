@@ -27,6 +27,13 @@ pub enum Cause {
         /// Who.
         owner: WorkerId,
     },
+    /// Its owner lives, and says that it cannot write the rows of leases: nothing is checkpointed.
+    OwnerCannotWrite {
+        /// Who.
+        owner: WorkerId,
+        /// In the owner's words.
+        text: String,
+    },
     /// Its owner was not seen to move.
     OwnerSilent {
         /// Who.
@@ -87,6 +94,7 @@ impl Cause {
             Self::Finished => "finished",
             Self::Stuck { .. } => "stuck",
             Self::OwnerLeaves { .. } => "owner-leaves",
+            Self::OwnerCannotWrite { .. } => "owner-cannot-write",
             Self::OwnerSilent { .. } => "owner-silent",
             Self::OwnerDead { .. } => "owner-dead",
             Self::ClaimVoid { .. } => "claim-void",
@@ -120,11 +128,14 @@ impl Cause {
     /// What is wrong with a holder that has not expired, if anything.
     pub(super) fn of_holder(holder: &Holder) -> Option<Self> {
         let owner = holder.worker.clone();
-        match holder.pulse {
-            Pulse::Beats if holder.is_leaving => Some(Self::OwnerLeaves { owner }),
-            Pulse::Silent { silent, expires_in } => Some(Self::OwnerSilent { owner, silent, expires_in }),
+        match (holder.pulse, &holder.cannot_write) {
+            (Pulse::Silent { silent, expires_in }, _) => Some(Self::OwnerSilent { owner, silent, expires_in }),
+            (Pulse::Beats, _) if holder.is_leaving => Some(Self::OwnerLeaves { owner }),
+            (Pulse::Beats | Pulse::Unwatched { .. }, Some(text)) => {
+                Some(Self::OwnerCannotWrite { owner, text: text.clone() })
+            }
             // Too short a look tells nothing about movement.
-            Pulse::Beats | Pulse::Unwatched { .. } | Pulse::Expired { .. } => None,
+            (Pulse::Beats | Pulse::Unwatched { .. } | Pulse::Expired { .. }, _) => None,
         }
     }
 }
@@ -138,6 +149,9 @@ impl fmt::Display for Cause {
             Self::Stuck { text } => write!(f, "its holder does not get on: {text}"),
             Self::OwnerLeaves { owner } => {
                 write!(f, "{owner} is shutting down and gives it up after the batch in hand")
+            }
+            Self::OwnerCannotWrite { owner, text } => {
+                write!(f, "{owner} cannot write lease rows, and gives its leases up if another host can: {text}")
             }
             Self::OwnerSilent { owner, silent, expires_in } => write!(
                 f,

@@ -97,6 +97,7 @@ impl<'a> Evidence<'a> {
             silent: self.observer.idle_for(row, self.now),
             pulse,
             is_leaving: registered.is_some_and(|row| row.is_draining),
+            cannot_write: registered.and_then(|row| row.cannot_write.clone()),
         })
     }
 }

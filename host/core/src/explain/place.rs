@@ -39,6 +39,8 @@ pub struct Holder {
     pub pulse: Pulse,
     /// Whether it is on its way out.
     pub is_leaving: bool,
+    /// Why it cannot write the rows of leases, if it says so.
+    pub cannot_write: Option<String>,
 }
 
 /// A claim on a lease.

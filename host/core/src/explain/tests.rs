@@ -173,6 +173,18 @@ fn the_holders_own_words_come_first() {
 }
 
 #[test]
+fn an_owner_that_cannot_write_rows_is_named_with_its_reason() {
+    let troubled = WorkerRow { cannot_write: Some("AccessDenied".to_owned()), ..registered("a") };
+    let scene = Scene { workers: vec![(troubled.clone(), true)], ..Scene::of(vec![held(0, "a")]) };
+    assert_eq!(scene.words(0), ["owner-cannot-write"]);
+    let says = "a cannot write lease rows, and gives its leases up if another host can: AccessDenied";
+    assert_eq!(scene.says(0), says);
+    // One that is silent says nothing any more.
+    let scene = Scene { workers: vec![(troubled, false)], ..Scene::of(vec![held(0, "a")]) };
+    assert!(!scene.words(0).contains(&"owner-cannot-write"), "{:?}", scene.words(0));
+}
+
+#[test]
 fn a_child_waits_for_its_lineage_up_to_the_one_that_is_in_trouble() {
     let stuck = Lease { stuck: Some("boom".to_owned()), ..held(0, "a") };
     let scene = Scene::of(vec![stuck, row(1, &[0]), row(2, &[1]), finished(3), row(4, &[2, 3])]);

@@ -20,6 +20,37 @@ pub(super) fn plan_hand_overs(view: &FleetView<'_>, plan: &mut Plan) {
     }
 }
 
+/// What this host may still take in this pass.
+struct Allowance {
+    /// Up to its fair share.
+    room: usize,
+    /// Up to its own limit.
+    capacity: usize,
+    /// Of what is free, in one pass.
+    portion: usize,
+}
+
+impl Allowance {
+    fn of(view: &FleetView<'_>, roster: &Roster<'_>, limits: &PlanLimits) -> Self {
+        let held = held_count(view);
+        Self {
+            room: roster.fair_share.saturating_sub(held + asked_for_count(view)),
+            capacity: limits.max_leases.saturating_sub(held),
+            portion: TAKES_MIN.max(held),
+        }
+    }
+
+    /// What is a host's own counts to its share as well: what it takes beyond that it would have to
+    /// give back.
+    fn take(&mut self, reason: &Reason) {
+        self.capacity -= 1;
+        self.room = self.room.saturating_sub(1);
+        if !reason.is_own() {
+            self.portion -= 1;
+        }
+    }
+}
+
 /// A lease that somebody may take, and why.
 pub(super) type Candidate<'a> = (&'a ObservedLease, Reason);
 
@@ -36,12 +67,9 @@ pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &Pla
     candidates.sort_by_cached_key(|(observed, reason)| {
         (!reason.is_own(), own_rank(view.me, &observed.lease.key), observed.lease.key.clone())
     });
-    let held = held_count(view);
-    let mut room = roster.fair_share.saturating_sub(held + asked_for_count(view));
-    let mut capacity = limits.max_leases.saturating_sub(held);
-    let mut portion = TAKES_MIN.max(held);
+    let mut allowance = Allowance::of(view, roster, limits);
     for (observed, reason) in candidates {
-        if let Some(why_not) = why_not_now(observed, &reason, view, roster, (room, capacity, portion)) {
+        if let Some(why_not) = why_not_now(observed, &reason, view, roster, &allowance) {
             if reason == Reason::OwnByName {
                 // This host's heartbeat would hold it for ever, with nobody reading it.
                 let seen = Box::new(observed.lease.clone());
@@ -50,11 +78,7 @@ pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &Pla
             plan.held_back.push((observed.lease.key.clone(), why_not));
             continue;
         }
-        capacity -= 1;
-        if !reason.is_own() {
-            room = room.saturating_sub(1);
-            portion -= 1;
-        }
+        allowance.take(&reason);
         plan.steps.push(Step::Take { seen: Box::new(observed.lease.clone()), reason });
     }
     is_any_available
@@ -129,7 +153,7 @@ fn why_not_now(
     reason: &Reason,
     view: &FleetView<'_>,
     roster: &Roster<'_>,
-    (room, capacity, portion): (usize, usize, usize),
+    allowance: &Allowance,
 ) -> Option<Reason> {
     // What a claimant asked an earlier run of this worker for, it asks this run for again: nobody waits for the other.
     let is_held_by_name = *reason == Reason::OwnByName;
@@ -139,13 +163,13 @@ fn why_not_now(
     if observed.is_avoided {
         return Some(Reason::GaveUpLately);
     }
-    if capacity == 0 {
+    if allowance.capacity == 0 {
         return Some(Reason::AtMaxLeases);
     }
-    if room == 0 && !reason.is_own() && *reason != Reason::Overdue {
+    if allowance.room == 0 && !reason.is_own() && *reason != Reason::Overdue {
         return Some(Reason::HasFairShare { fair_share: roster.fair_share });
     }
-    (portion == 0 && !reason.is_own()).then_some(Reason::NextPortion)
+    (allowance.portion == 0 && !reason.is_own()).then_some(Reason::NextPortion)
 }
 
 fn own_rank(me: &WorkerId, key: &LeaseKey) -> u64 {

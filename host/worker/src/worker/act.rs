@@ -43,11 +43,14 @@ struct Sent {
 
 impl Worker {
     /// Performs the steps; returns whether rows were created.
-    pub(super) async fn act(&mut self, decided: Plan) -> Result<bool, PassError> {
+    ///
+    /// Once this host is to stop, no wave of writes begins any more: each may take a table's whole deadline.
+    pub(super) async fn act(&mut self, decided: Plan, stop: &CancellationToken) -> Result<bool, PassError> {
         let (mut creates, mut takes, mut claims, mut releases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for step in decided.steps {
             match step {
                 Step::Create { lease, reason } => creates.push((lease, reason)),
+                Step::Delete { .. } if stop.is_cancelled() => {}
                 Step::Delete { seen, reason } => self.delete(&seen, &reason).await?,
                 Step::Take { seen, reason } => takes.push((seen, reason)),
                 Step::Claim { seen, reason } => claims.push((seen, reason)),
@@ -65,18 +68,18 @@ impl Worker {
             // There may be more to take or to ask for: plans are cut into portions.
             self.observed.look_soon();
         }
-        self.create_all(creates).await?;
-        self.release_all(releases).await;
-        self.take_all(takes).await;
-        self.claim_all(claims).await;
+        self.create_all(creates, stop).await?;
+        self.release_all(releases, stop).await;
+        self.take_all(takes, stop).await;
+        self.claim_all(claims, stop).await;
         self.has_news |= has_created;
         Ok(has_created)
     }
 
     /// Parents first: a wave of creates ends before the next begins, and no wave holds a shard and its parent. A child
     /// whose parent has no row is taken for one whose parent is long finished.
-    async fn create_all(&self, creates: Vec<Chosen>) -> Result<(), StoreError> {
-        for wave in waves(&creates) {
+    async fn create_all(&self, creates: Vec<Chosen>, stop: &CancellationToken) -> Result<(), StoreError> {
+        for wave in waves(&creates).take_while(|_| !stop.is_cancelled()) {
             let mut writes = JoinSet::new();
             for (lease, reason) in wave.iter().cloned() {
                 match reason {
@@ -108,10 +111,10 @@ impl Worker {
         Ok(())
     }
 
-    async fn take_all(&mut self, takes: Vec<Chosen>) {
+    async fn take_all(&mut self, takes: Vec<Chosen>, stop: &CancellationToken) {
         let Some(heart) = self.heart.clone() else { return };
         let takes = self.without_revived(takes).await;
-        for wave in takes.chunks(WRITES_MAX) {
+        for wave in takes.chunks(WRITES_MAX).take_while(|_| !stop.is_cancelled()) {
             let mut writes = JoinSet::new();
             for (seen, reason) in wave.iter().cloned() {
                 let (store, worker) = (Arc::clone(&self.ports.store), self.options.worker.clone());
@@ -185,8 +188,8 @@ impl Worker {
         kept
     }
 
-    async fn claim_all(&mut self, claims: Vec<Chosen>) {
-        for wave in claims.chunks(WRITES_MAX) {
+    async fn claim_all(&mut self, claims: Vec<Chosen>, stop: &CancellationToken) {
+        for wave in claims.chunks(WRITES_MAX).take_while(|_| !stop.is_cancelled()) {
             let mut writes = JoinSet::new();
             for (seen, reason) in wave.iter().cloned() {
                 let (store, worker) = (Arc::clone(&self.ports.store), self.options.worker.clone());
@@ -213,8 +216,8 @@ impl Worker {
     }
 
     /// Gives back what is this worker's by name only. What cannot be given back now is in the next plan again.
-    async fn release_all(&mut self, releases: Vec<Chosen>) {
-        for wave in releases.chunks(WRITES_MAX) {
+    async fn release_all(&mut self, releases: Vec<Chosen>, stop: &CancellationToken) {
+        for wave in releases.chunks(WRITES_MAX).take_while(|_| !stop.is_cancelled()) {
             let mut writes = JoinSet::new();
             for (seen, reason) in wave.iter().cloned() {
                 let (store, token) = (Arc::clone(&self.ports.store), seen.token(self.options.worker.clone()));

@@ -233,7 +233,7 @@ impl Worker {
         }
         // Whoever has a part in an errand reads the row, so that nobody else need look.
         let had_news = self.has_news;
-        let acted = self.act(decided).await;
+        let acted = self.act(decided, stop).await;
         self.has_news = had_news;
         self.heeding.owners.clear();
         acted.map(drop)

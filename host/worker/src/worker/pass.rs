@@ -17,8 +17,8 @@ use super::{PassError, Worker};
 impl Worker {
     /// Looks at the fleet, decides, acts. Returns how long to wait for the next pass.
     ///
-    /// `stop` cuts the looking short, never the acting: a take that was sent is followed by its grant, so that the
-    /// lease is given back on the way out.
+    /// `stop` cuts the looking short, and the acting between two waves of writes: a take that was sent is followed by its
+    /// grant, so that the lease is given back on the way out.
     pub(super) async fn pass(&mut self, stop: &CancellationToken) -> Result<Duration, PassError> {
         self.announce_news().await;
         if self.only_heeds() {
@@ -54,11 +54,15 @@ impl Worker {
             }
             self.show(&leases, &decided);
             self.follow_claims(&decided);
-            let acted = self.act(decided).await;
+            let acted = self.act(decided, stop).await;
             if acted.is_err() {
                 self.sync_again();
             }
             let has_created = acted?;
+            if stop.is_cancelled() {
+                // Not all of the plan may be done, so that no sync is complete.
+                return Ok(Duration::ZERO);
+            }
             if sync.is_some() {
                 self.bootstrapped().await?;
             }

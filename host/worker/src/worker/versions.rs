@@ -1,8 +1,9 @@
 //! What the fleet knows of versions: told and learnt at each look.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use shardmill_core::fleet::{FleetRows, WorkerRow};
+use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::StoreError;
 use shardmill_core::rollout::{At, ENTRIES_MAX, Quarantined, RolloutState, VersionRow, live_versions, may_start};
@@ -63,7 +64,9 @@ impl Worker {
         let at = self.at();
         let rollout = self.ports.rollout.clone();
         if let Some(digest) = rollout.tell(|rollout| rollout.waiting().cloned()) {
-            let rows: Vec<&WorkerRow> = self.observed.fleet.workers.iter().filter(|row| self.is_alive(row)).collect();
+            let living = self.living();
+            let workers = self.observed.fleet.workers.iter();
+            let rows: Vec<&WorkerRow> = workers.filter(|row| living.contains(&row.worker)).collect();
             let share = rollout.tell(|rollout| rollout.policy().share);
             if share >= 1.0 || may_start(&self.options.worker, &digest, &rows, share) {
                 rollout.tell(|rollout| rollout.let_start(&digest, at));
@@ -80,8 +83,10 @@ impl Worker {
         At { now: self.ports.clock.now(), wall_ms: self.ports.clock.wall_ms() }
     }
 
-    fn is_alive(&self, row: &WorkerRow) -> bool {
-        self.observed_workers().iter().any(|worker| worker.id == row.worker && worker.is_alive)
+    /// Workers that live, those on their way out among them: they still run what they run.
+    fn living(&self) -> BTreeSet<WorkerId> {
+        let workers = self.observed_workers().into_iter();
+        workers.filter(|worker| worker.is_alive).map(|worker| worker.id).collect()
     }
 
     fn learn_quarantine(&mut self, at: At) {
@@ -168,9 +173,9 @@ impl Worker {
 
     fn show_fleet_versions(&mut self, at: At) {
         let plugin = self.options.plugin.to_string();
-        let observed = self.observed_workers();
-        let is_alive = |id: &_| observed.iter().any(|worker| worker.id == *id && worker.is_alive);
-        let fleet: BTreeMap<String, Vec<String>> = live_versions(&self.observed.fleet.workers, is_alive)
+        let living = self.living();
+        let is_living = |id: &WorkerId| living.contains(id);
+        let fleet: BTreeMap<String, Vec<String>> = live_versions(&self.observed.fleet.workers, is_living)
             .into_iter()
             .map(|(digest, hosts)| (digest.to_owned(), hosts.into_iter().map(ToString::to_string).collect()))
             .collect();

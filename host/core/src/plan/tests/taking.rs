@@ -28,6 +28,21 @@ fn what_this_host_asked_for_counts_to_its_share_and_what_others_asked_for_does_n
 }
 
 #[test]
+fn what_a_host_takes_as_its_own_leaves_less_room_for_what_is_free() {
+    // After a restart under its name: three of its own, three free, and another host that holds none.
+    let mut leases: Vec<_> = (0..3).map(|n| owned(n, "me", Standing::Held)).collect();
+    leases.extend((3..6).map(free));
+    let taken_of = |leases: &[ObservedLease]| -> BTreeSet<ShardId> {
+        taken(&plan_of(leases, &["b"], &LIMITS)).into_iter().map(|(shard, _)| shard).collect()
+    };
+    assert_eq!(taken_of(&leases), BTreeSet::from([id(0), id(1), id(2)]));
+    // The same for what was handed over to it.
+    let handed_over = (0..3).map(|n| claimed(free(n), "me"));
+    let leases: Vec<_> = handed_over.chain((3..6).map(free)).collect();
+    assert_eq!(taken_of(&leases), BTreeSet::from([id(0), id(1), id(2)]));
+}
+
+#[test]
 fn a_void_claim_gives_no_right_above_the_share() {
     let void = ObservedLease { is_claim_fresh: false, ..claimed(free(1), "me") };
     let plan = plan_of(&[mine(0), void], &["b"], &LIMITS);
