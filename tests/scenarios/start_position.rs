@@ -133,7 +133,8 @@ impl Scene {
             }
             Event::Terminate => {
                 let (id, host) = self.hosts.remove(0);
-                assert!(host.terminate().await.success());
+                // A process that has just started may not listen for the signal yet, and ends by it.
+                host.terminate().await;
                 // While nobody reads, too.
                 let put = self.put(1).await;
                 self.wanted.extend(put);
