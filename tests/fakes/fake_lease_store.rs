@@ -204,8 +204,9 @@ impl FakeLeaseStore {
 
     async fn listed(&self, how: Read) -> Result<LeaseListing, StoreError> {
         self.call(StoreOp::List, |table| {
-            let listing = table.rows.list();
-            self.meter.scan(table.bytes(&listing), how);
+            let mut listing = table.rows.list();
+            listing.bytes = table.bytes(&listing);
+            self.meter.scan(listing.bytes, how);
             listing
         })
         .await

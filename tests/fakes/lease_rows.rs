@@ -24,6 +24,7 @@ impl LeaseRows {
             leases: self.rows.values().cloned().collect(),
             bad_rows: self.bad_rows.clone(),
             foreign_rows: self.foreign_rows,
+            bytes: 0,
         }
     }
 

@@ -18,6 +18,7 @@ use shardmill_core::stream::LeaseKey;
 use super::conditions::{self, ConditionalUpdate, IS_NEW};
 use super::errors::store_error;
 use super::lease_item::{self, Item, LEASE_KEY, Row, text};
+use super::row_size;
 use super::scan;
 use super::state_table::StateChange;
 use super::table::{self, Key};
@@ -59,10 +60,13 @@ impl LeaseTable {
     async fn scan(&self, is_consistent: bool) -> Result<LeaseListing, StoreError> {
         let mut listing = LeaseListing::default();
         let how = (self.page_rows, is_consistent);
-        scan::each_item(&self.client, &self.table, how, |item| match lease_item::classify(&item) {
-            Row::Lease(lease) => listing.leases.push(*lease),
-            Row::Bad(row) => listing.bad_rows.push(row),
-            Row::Foreign => listing.foreign_rows += 1,
+        scan::each_item(&self.client, &self.table, how, |item| {
+            listing.bytes += row_size::of_item(&item);
+            match lease_item::classify(&item) {
+                Row::Lease(lease) => listing.leases.push(*lease),
+                Row::Bad(row) => listing.bad_rows.push(row),
+                Row::Foreign => listing.foreign_rows += 1,
+            }
         })
         .await?;
         Ok(listing)

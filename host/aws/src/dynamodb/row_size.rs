@@ -32,7 +32,8 @@ pub fn mail_row(worker: &WorkerId, mail: &Mail) -> usize {
     of_item(&mail_item::encode(worker, mail))
 }
 
-fn of_item(item: &Item) -> usize {
+/// Bytes of any row.
+pub(super) fn of_item(item: &Item) -> usize {
     item.iter().map(|(name, value)| name.len() + of_value(value)).sum()
 }
 

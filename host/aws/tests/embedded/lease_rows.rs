@@ -60,6 +60,12 @@ async fn attributes_of_other_programs_survive_every_write_and_other_rows_are_cou
 
     let listing = table.list().await.unwrap();
     assert_eq!((listing.leases.len(), listing.bad_rows.len(), listing.foreign_rows), (1, 1, 1));
+    let of_lease = "leaseKey shardId-000000000000 leaseCounter checkpoint LATEST checkpointOwner old pendingCheckpoint 5 \
+        throughputKBps";
+    let of_others = "leaseKey Leader entityType LEADER leaseKey shardId-000000000001 leaseCounter many";
+    let texts = (of_lease.len() - of_lease.matches(' ').count()) + (of_others.len() - of_others.matches(' ').count());
+    // The two numbers: a byte for two digits, and one more.
+    assert_eq!(listing.bytes, texts + 2 + 3, "of all rows and attributes");
     let worker = WorkerId::new("a").unwrap();
     let Written::Applied(token) = table.take(&listing.leases[0], &worker, 7).await.unwrap() else {
         panic!("a conflict")

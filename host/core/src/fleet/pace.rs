@@ -19,14 +19,19 @@ const BESIDE_KCL_UNITS: f64 = 2.0;
 /// Hosts that register in a second at most: a tenth of the writes that one partition takes, beside the heartbeats.
 const JOINS_A_SECOND: f64 = 25.0;
 
-/// What a scan of `leases` rows costs.
+/// What a scan of `leases` rows costs, of the size that we write.
 pub fn scan_units(leases: usize) -> f64 {
-    ((leases * LEASE_ROW_BYTES) as f64 / UNIT_BYTES).max(0.5)
+    units(leases * LEASE_ROW_BYTES)
+}
+
+/// What an eventually consistent read of so many bytes costs.
+fn units(bytes: usize) -> f64 {
+    (bytes as f64 / UNIT_BYTES).max(0.5)
 }
 
 /// What a look at the rows of `hosts` workers costs.
 pub fn fleet_units(hosts: usize) -> f64 {
-    ((hosts * WORKER_ROW_BYTES) as f64 / UNIT_BYTES).max(0.5)
+    units(hosts * WORKER_ROW_BYTES)
 }
 
 /// How often a heeding host looks for itself, whatever the leader says: three lease durations, or so seldom that all hosts
@@ -41,10 +46,11 @@ pub fn fleet_look_every(hosts: usize, look_every: Duration) -> Duration {
     Duration::from_secs_f64(hosts as f64 * fleet_units(hosts) / TURN_UNITS).max(look_every)
 }
 
-/// How often each of `scanning` hosts scans `leases` rows beside a KCL: three times a lease duration, or so seldom that
-/// a provisioned table has units left for the KCL.
-pub fn scan_every_beside_kcl(leases: usize, scanning: usize, lease_duration: Duration) -> Duration {
-    let units = scanning.max(1) as f64 * scan_units(leases);
+/// How often each of `scanning` hosts scans a table of so many bytes beside a KCL: three times a lease duration, or so seldom
+/// that a provisioned table has units left for the KCL. By bytes and not by rows, since others write on the rows too, and may
+/// keep rows of their own in the table.
+pub fn scan_every_beside_kcl(table_bytes: usize, scanning: usize, lease_duration: Duration) -> Duration {
+    let units = scanning.max(1) as f64 * units(table_bytes);
     Duration::from_secs_f64(units / BESIDE_KCL_UNITS).max(lease_duration / 3)
 }
 
@@ -75,11 +81,13 @@ mod tests {
     #[test]
     fn scans_beside_a_kcl_leave_it_most_of_ten_provisioned_units() {
         for (leases, scanning) in [(4, 1), (4, 3), (1_000, 1), (1_000, 3), (10_000, 3)] {
-            let every = scan_every_beside_kcl(leases, scanning, LEASE).as_secs_f64();
-            let spent = scanning as f64 * scan_units(leases) / every;
-            assert!(spent <= BESIDE_KCL_UNITS + 0.001, "{leases} {scanning}: {spent}");
+            for row_bytes in [LEASE_ROW_BYTES, 10_240] {
+                let every = scan_every_beside_kcl(leases * row_bytes, scanning, LEASE).as_secs_f64();
+                let spent = scanning as f64 * (leases * row_bytes) as f64 / UNIT_BYTES / every;
+                assert!(spent <= BESIDE_KCL_UNITS + 0.001, "{leases} of {row_bytes} bytes, {scanning}: {spent}");
+            }
         }
-        assert_eq!(scan_every_beside_kcl(4, 3, LEASE), LEASE / 3);
+        assert_eq!(scan_every_beside_kcl(4 * LEASE_ROW_BYTES, 3, LEASE), LEASE / 3);
     }
 
     #[test]

@@ -105,6 +105,8 @@ pub struct LeaseListing {
     pub bad_rows: Vec<BadRow>,
     /// Rows that are not leases at all (KCL 3.5 keeps some in the same table); skipped.
     pub foreign_rows: usize,
+    /// Bytes of all rows, whoever wrote them: what DynamoDB charges a scan by. 0 if it is not known.
+    pub bytes: usize,
 }
 
 /// A row that could not be read.

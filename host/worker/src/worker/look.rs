@@ -109,7 +109,7 @@ impl Worker {
             Some(service) => (service.deputies.len() + 1).min(service.hosts),
             None => self.observed.alive.len(),
         };
-        let every = pace::scan_every_beside_kcl(listing.leases.len(), scanning, self.options.leases.duration);
+        let every = pace::scan_every_beside_kcl(listing.bytes, scanning, self.options.leases.duration);
         // Hosts must not scan together for ever.
         let is_known = !listing.leases.is_empty();
         self.renews_rows() && is_known && now.since(*at) < every.mul_f64(1.0 + fastrand::f64() / 5.0)
