@@ -19,6 +19,7 @@ pub mod guests;
 pub mod kcl_peer;
 pub mod native;
 pub mod process;
+pub mod provisioned;
 pub mod rig;
 pub mod setting;
 pub mod shared_stream;

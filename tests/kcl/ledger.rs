@@ -46,11 +46,17 @@ impl Feed {
 
     /// Puts the next `count`, or what is left.
     pub(crate) async fn put(&mut self, count: usize) {
+        self.put_under(None, count).await;
+    }
+
+    /// The same, all of them into the shard that holds this hash key.
+    pub(crate) async fn put_under(&mut self, hash_key: Option<u128>, count: usize) {
         let until = self.lines.len().min(self.next + count);
         for lines in self.lines[self.next..until].chunks(500) {
             let entry = |line: &String| {
                 let flight: Value = serde_json::from_str(line).expect("a flight");
                 let entry = PutRecordsRequestEntry::builder().data(Blob::new(line.as_bytes()));
+                let entry = entry.set_explicit_hash_key(hash_key.map(|key| key.to_string()));
                 entry.partition_key(flight["flight"].to_string()).build().expect("an entry")
             };
             let request =
@@ -72,6 +78,8 @@ impl Feed {
 pub(crate) struct Handled {
     pub(crate) shard: String,
     pub(crate) sequence: String,
+    /// Its place in the aggregate that it came in; 0 for a plain record.
+    pub(crate) sub_sequence: u64,
     /// Absent if the worker does not write it down.
     data: Option<Vec<u8>>,
 }
@@ -84,7 +92,8 @@ pub(crate) fn read(path: &Path) -> Vec<Handled> {
         let line: Value = serde_json::from_slice(line).expect("a line of output");
         let text = |key: &str| line[key].as_str().expect("text").to_owned();
         let data = line["data"].as_str().map(|data| BASE64_STANDARD.decode(data).expect("base64"));
-        Handled { shard: text("shard"), sequence: text("sequence_number"), data }
+        let sub_sequence = line["sub_sequence_number"].as_u64().expect("a number");
+        Handled { shard: text("shard"), sequence: text("sequence_number"), sub_sequence, data }
     };
     text[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(handled).collect()
 }

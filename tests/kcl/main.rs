@@ -1,12 +1,16 @@
 //! The real Kinesis Client Library and our hosts on one lease table: fleets move to us and back, and share.
 //!
-//! Needs Java and Maven: runs in CI, and elsewhere with `SHARDMILL_KCL=1`; see [`toolchain`].
+//! Needs Java and Maven: runs with `SHARDMILL_KCL=1`; see [`toolchain`]. With `--test-threads 8` all wait at the same time.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stderr, reason = "the course of a failed run")]
 
+mod aggregates;
 mod changes;
+mod fan_out;
+mod latest;
 mod ledger;
+mod provisioned;
 mod scene;
 mod toolchain;
 
@@ -53,7 +57,7 @@ async fn back_and_forth(scene: &mut Scene, end: End) -> Host {
     scene.until_handled_by("kcl-1", 600).await;
     assert!(stop(kcl).await, "a clean end");
     let left_by_kcl = scene.checkpoints().await;
-    scene.write_on_every_row().await;
+    scene.write_on_every_row("42").await;
 
     let ours = scene.ours("ours-1");
     scene.feed.put(2_000).await;
@@ -167,10 +171,14 @@ async fn nothing_is_lost(version: &str, mut scene: Scene, ours: Host) {
     let (to_us, to_kcl) = (scene.changes.count("kcl", "ours"), scene.changes.count("ours", "kcl"));
     // Each way at least as many as the stream had shards at first; how many more depends on when finished leases go.
     assert!(to_us >= 4 && to_kcl >= 4, "{to_us} leases went to us, {to_kcl} to the KCL");
-    let figures = format!(
+    figures(&format!(
         "{version}: {} records, {} repeats; owners changed {to_us} times from the KCL to us, {to_kcl} times back",
         balance.distinct, balance.repeats
-    );
-    let _ = writeln!(std::io::stderr(), "{figures}");
+    ));
     scene.setting.stop().await;
+}
+
+/// For whoever reads the output of a run that went well: not through `eprintln!`, which the test runner keeps to itself.
+fn figures(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }

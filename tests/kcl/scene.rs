@@ -1,8 +1,9 @@
 //! One stream, one lease table, and workers of both kinds on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::AttributeValue;
 use harness::guests::guest;
 use harness::process::Host;
@@ -11,7 +12,7 @@ use shardmill_core::lease::{Checkpoint, Lease};
 use tokio::time::{Instant, sleep};
 
 use crate::changes::Changes;
-use crate::ledger::{self, Balance, Feed, Handled};
+use crate::ledger::{self, Balance, Feed, Handled, Shard};
 use crate::toolchain::{APPLICATION, Kcl, RECORDS_PER_CALL};
 
 /// How a host of ours must be set beside a KCL: its lease duration is the KCL's failover time.
@@ -52,17 +53,41 @@ impl Scene {
 
     /// A worker of the KCL.
     pub(crate) fn kcl(&mut self, id: &str, checkpoint_batches: u64) -> Host {
+        self.kcl_with(id, &[format!("checkpoint-batches={checkpoint_batches}")])
+    }
+
+    /// A worker of the KCL with settings of its own.
+    pub(crate) fn kcl_with(&mut self, id: &str, settings: &[String]) -> Host {
         self.workers.push(id.to_owned());
-        self.kcl.worker(&self.setting, id, checkpoint_batches)
+        self.kcl.worker(&self.setting, id, settings)
     }
 
     /// A host of ours.
     pub(crate) fn ours(&mut self, id: &str) -> Host {
-        self.workers.push(id.to_owned());
-        self.setting.host_sharing(id, LEASES_BESIDE_KCL, READS)
+        self.ours_with(id, "")
     }
 
-    fn outputs(&self) -> Vec<Vec<Handled>> {
+    /// A host of ours with more sections of configuration.
+    pub(crate) fn ours_with(&mut self, id: &str, sections: &str) -> Host {
+        self.workers.push(id.to_owned());
+        self.setting.host_sharing(id, LEASES_BESIDE_KCL, &format!("{READS}\n{sections}"))
+    }
+
+    /// A host of ours with its own settings for reads and batches.
+    pub(crate) fn ours_reading(&mut self, id: &str, reads_and_batches: &str) -> Host {
+        self.workers.push(id.to_owned());
+        self.setting.host_sharing(id, LEASES_BESIDE_KCL, reads_and_batches)
+    }
+
+    /// A host of ours that reaches DynamoDB at `endpoint`.
+    pub(crate) fn ours_behind(&mut self, id: &str, endpoint: &str) -> Host {
+        self.workers.push(id.to_owned());
+        let leases = format!("{LEASES_BESIDE_KCL}\n[aws]\ndynamodb-endpoint = \"{endpoint}\"");
+        self.setting.host_behind(id, &leases, READS)
+    }
+
+    /// What each worker handled.
+    pub(crate) fn outputs(&self) -> Vec<Vec<Handled>> {
         self.workers.iter().map(|id| ledger::read(&self.setting.output_of(id))).collect()
     }
 
@@ -81,6 +106,20 @@ impl Scene {
     pub(crate) async fn until_all_handled(&self) {
         let put: usize = self.feed.stored.values().map(BTreeMap::len).sum();
         self.until("everything that was put is handled", async || self.balance().distinct == put).await;
+    }
+
+    /// Waits until all that was put is handled, but for what nobody is to handle.
+    pub(crate) async fn until_all_handled_but(&self, history: &BTreeMap<String, Shard>) {
+        let is_wanted = |shard: &str, sequence: &str| history.get(shard).is_none_or(|old| !old.contains_key(sequence));
+        let all_handled = || {
+            let outputs = self.outputs();
+            let seen: BTreeSet<_> =
+                outputs.iter().flatten().map(|it| (it.shard.as_str(), it.sequence.as_str())).collect();
+            let put = self.feed.stored.iter();
+            let mut put = put.flat_map(|(shard, records)| records.keys().map(move |it| (shard.as_str(), it.as_str())));
+            put.all(|(shard, sequence)| !is_wanted(shard, sequence) || seen.contains(&(shard, sequence)))
+        };
+        self.until("everything that came since the start is handled", async || all_handled()).await;
     }
 
     /// Waits for a line of a worker's log.
@@ -104,6 +143,21 @@ impl Scene {
         }
     }
 
+    /// Waits until the unfinished leases are owned so, while nothing is put.
+    pub(crate) async fn until_owned_at_rest(&self, what: &str, is_so: impl Fn(&Owners) -> bool) {
+        self.until(what, async || is_so(&owners(&self.leases().await))).await;
+    }
+
+    /// Waits with records arriving.
+    pub(crate) async fn while_putting_until(&mut self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "never happened: {what}\n{}", self.logs());
+            self.trickle().await;
+        }
+        self.tell(what);
+    }
+
     /// Lets time pass with records arriving.
     pub(crate) async fn for_a_while(&mut self, time: Duration) {
         let end = Instant::now() + time;
@@ -120,7 +174,8 @@ impl Scene {
         sleep(LOOK_EVERY).await;
     }
 
-    async fn until(&self, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    /// Waits until it is so, and tells when.
+    pub(crate) async fn until(&self, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_so().await {
             assert!(Instant::now() < deadline, "never happened: {what}\n{}", self.logs());
@@ -153,9 +208,25 @@ impl Scene {
     pub(crate) async fn split(&self, shard: &str) {
         let lease = self.lease(shard).await.expect("an unfinished shard has a row");
         let range = lease.hash_range.expect("the KCL and we both write hash keys");
-        let middle = range.start() + (range.end() - range.start()) / 2;
+        self.split_at(shard, range.start() + (range.end() - range.start()) / 2).await;
+    }
+
+    /// Splits a shard before a hash key.
+    pub(crate) async fn split_at(&self, shard: &str, hash_key: u128) {
         let request = self.setting.clients.kinesis.split_shard().stream_name(STREAM).shard_to_split(shard);
-        request.new_starting_hash_key(middle.to_string()).send().await.expect("the shard is split");
+        request.new_starting_hash_key(hash_key.to_string()).send().await.expect("the shard is split");
+    }
+
+    /// Merges the first two of the shards that are owned so, splits the third, and waits until what they became is owned.
+    pub(crate) async fn merge_and_split(&mut self, owners: &Owners) {
+        let parents: Vec<&String> = owners.keys().take(3).collect();
+        self.merge(parents[0], parents[1]).await;
+        self.split(parents[2]).await;
+        let are_followed = |now: &Owners| {
+            let are_finished = parents.iter().all(|parent| !now.contains_key(*parent));
+            are_finished && now.len() == owners.len() && now.values().all(Option::is_some)
+        };
+        self.until_owned("what the shards became is owned", are_followed).await;
     }
 
     /// Merges two neighbours.
@@ -190,13 +261,16 @@ impl Scene {
     }
 
     /// Puts an attribute on every row that neither the KCL nor we know.
-    pub(crate) async fn write_on_every_row(&self) {
+    pub(crate) async fn write_on_every_row(&self, text: &str) {
         for lease in self.leases().await {
             let request = self.setting.clients.dynamodb.update_item().table_name(APPLICATION);
             let request = request.key("leaseKey", AttributeValue::S(lease.key.as_str().to_owned()));
             let request = request.update_expression(format!("SET {FOREIGN_ATTRIBUTE} = :value"));
-            let request = request.expression_attribute_values(":value", AttributeValue::S("42".to_owned()));
-            request.send().await.expect("the row is written");
+            let request = request.expression_attribute_values(":value", AttributeValue::S(text.to_owned()));
+            // A finished row may have been deleted meanwhile.
+            let reply = request.condition_expression("attribute_exists(leaseKey)").send().await;
+            let is_gone = |error: &UpdateItemError| error.is_conditional_check_failed_exception();
+            assert!(reply.is_ok() || reply.is_err_and(|error| error.as_service_error().is_some_and(is_gone)));
         }
     }
 

@@ -1,8 +1,9 @@
 //! The KCL application under `consumer/`, built with Maven.
 //!
-//! It needs a second toolchain and takes minutes, so it runs in CI and where it is asked for; anywhere else the tests
+//! It needs a second toolchain and takes minutes, so it runs where it is asked for, as `.ci/run` does; anywhere else the tests
 //! say that they skip it.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,8 +31,7 @@ impl Kcl {
     ///
     /// If it is asked for and there is no Java or Maven, or it does not build.
     pub(crate) fn build(version: &str) -> Option<Self> {
-        let is_asked_for = ["CI", "SHARDMILL_KCL"].iter().any(|name| std::env::var_os(name).is_some());
-        if !is_asked_for {
+        if std::env::var_os("SHARDMILL_KCL").is_none() {
             let message = "skipped: beside the real KCL; needs Java 11 or newer and Maven, SHARDMILL_KCL=1 runs it";
             // Not through `eprintln!`, which the test runner keeps to itself.
             let _ = writeln!(std::io::stderr(), "{message}");
@@ -47,8 +47,8 @@ impl Kcl {
         Some(Self { classes: target.join("lib") })
     }
 
-    /// Starts a worker whose records go to `ID.ndjson` and which checkpoints every `checkpoint_batches` batches.
-    pub(crate) fn worker(&self, setting: &Setting, id: &str, checkpoint_batches: u64) -> Host {
+    /// Starts a worker whose records go to `ID.ndjson`, with other settings than usual, as `NAME=VALUE`.
+    pub(crate) fn worker(&self, setting: &Setting, id: &str, others: &[String]) -> Host {
         let mut command = Command::new("java");
         // Started often and soon over: cheap code and a cheap collector.
         command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
@@ -66,9 +66,9 @@ impl Kcl {
             format!("dynamodb={}", setting.stack().dynamodb_endpoint()),
             format!("failover-ms={FAILOVER_MS}"),
             format!("records-per-call={RECORDS_PER_CALL}"),
-            format!("checkpoint-batches={checkpoint_batches}"),
             "stop-ms=5000".to_owned(),
         ]);
+        command.args(others);
         Host::run(id, command, setting.path())
     }
 }
@@ -84,13 +84,17 @@ pub(crate) async fn stop(worker: Host) -> bool {
 
 /// Maven itself knows what is up to date. Once everything is downloaded it needs no network.
 fn build(version: &str, target: &Path) {
-    // Two of them would write into one local repository.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    // Two of them would write into one local repository, and one a version is enough for all tests.
+    static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if built.contains(version) {
+        return;
+    }
     let mut maven = Command::new("mvn");
     maven.args(["--batch-mode", "--quiet", "--no-transfer-progress", "package", "--file"]);
     maven.arg(repository().join("tests/kcl/consumer/pom.xml"));
     maven.arg(format!("-Dkcl.version={version}")).arg(format!("-Dbuild.to={}", target.display()));
     let output = maven.output().expect("Maven runs");
     assert!(output.status.success(), "Maven failed:\n{}", String::from_utf8_lossy(&output.stdout));
+    built.insert(version.to_owned());
 }

@@ -17,10 +17,12 @@ import software.amazon.kinesis.common.InitialPositionInStream;
 import software.amazon.kinesis.common.InitialPositionInStreamExtended;
 import software.amazon.kinesis.coordinator.Scheduler;
 import software.amazon.kinesis.metrics.NullMetricsFactory;
+import software.amazon.kinesis.retrieval.RetrievalSpecificConfig;
+import software.amazon.kinesis.retrieval.fanout.FanOutConfig;
 import software.amazon.kinesis.retrieval.polling.PollingConfig;
 
 /**
- * A KCL application on one stream: polling, no metrics. It ends when it gets SIGTERM: every processor checkpoints, then
+ * A KCL application on one stream: polling or fan-out, no metrics. It ends when it gets SIGTERM: every processor checkpoints, then
  * the leases are left to expire, since the KCL releases nothing.
  *
  * <p>Required: application, stream, worker, output, kinesis, dynamodb. The waits are settings because the KCL's own
@@ -68,12 +70,9 @@ public final class Consumer {
                 dynamodb,
                 cloudwatch,
                 worker,
-                () -> new Processor(out, checkpointBatches));
+                () -> new Processor(out, checkpointBatches, settings.text("checkpoint-at", "last")));
         InitialPositionInStreamExtended start = InitialPositionInStreamExtended.newInitialPosition(
                 InitialPositionInStream.valueOf(settings.text("initial-position", "TRIM_HORIZON")));
-        PollingConfig polling = new PollingConfig(stream, kinesis)
-                .maxRecords((int) settings.number("records-per-call", 10_000))
-                .idleTimeBetweenReadsInMillis(settings.number("idle-ms", 200));
         return new Scheduler(
                 configs.checkpointConfig(),
                 configs.coordinatorConfig()
@@ -89,13 +88,25 @@ public final class Consumer {
                 configs.metricsConfig().metricsFactory(new NullMetricsFactory()),
                 configs.processorConfig(),
                 configs.retrievalConfig()
-                        .retrievalSpecificConfig(polling)
+                        .retrievalSpecificConfig(retrieval(settings, kinesis))
                         .initialPositionInStreamExtended(start));
+    }
+
+    private static RetrievalSpecificConfig retrieval(Settings settings, KinesisAsyncClient kinesis) {
+        String stream = settings.text("stream");
+        if (settings.text("retrieval", "polling").equals("fan-out")) {
+            // Its consumer has the application's name.
+            return new FanOutConfig(kinesis).streamName(stream).applicationName(settings.text("application"));
+        }
+        return new PollingConfig(stream, kinesis)
+                .maxRecords((int) settings.number("records-per-call", 10_000))
+                .idleTimeBetweenReadsInMillis(settings.number("idle-ms", 200));
     }
 
     private static <B extends AwsClientBuilder<B, C> & AwsAsyncClientBuilder<B, C>, C> C client(
             B builder, String endpoint) {
-        // Kinesis' asynchronous client would speak HTTP/2, which a plain-text endpoint does not offer.
+        // Kinesis' asynchronous client would speak HTTP/2, which a plain-text endpoint does not offer; events of a
+        // subscription come in the body of a reply, which HTTP/1.1 can stream too.
         NettyNioAsyncHttpClient.Builder http = NettyNioAsyncHttpClient.builder()
                 .protocol(Protocol.HTTP1_1)
                 .connectionTimeout(Duration.ofSeconds(5));

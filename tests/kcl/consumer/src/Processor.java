@@ -9,21 +9,26 @@ import software.amazon.kinesis.lifecycle.events.LeaseLostInput;
 import software.amazon.kinesis.lifecycle.events.ProcessRecordsInput;
 import software.amazon.kinesis.lifecycle.events.ShardEndedInput;
 import software.amazon.kinesis.lifecycle.events.ShutdownRequestedInput;
-import software.amazon.kinesis.processor.RecordProcessorCheckpointer;
 import software.amazon.kinesis.processor.ShardRecordProcessor;
+import software.amazon.kinesis.retrieval.KinesisClientRecord;
 
-/** Writes each record down and checkpoints every few batches, as the KCL's own examples do. */
+/**
+ * Writes each record down and checkpoints every few batches, as the KCL's own examples do: at the last record, or at the
+ * last but one, which inside an aggregate leaves the rest of it to whoever comes next.
+ */
 final class Processor implements ShardRecordProcessor {
     private static final Logger LOG = LoggerFactory.getLogger(Processor.class);
 
     private final RecordFile out;
     private final long checkpointBatches;
+    private final boolean atLastButOne;
     private String shard;
     private long batches;
 
-    Processor(RecordFile out, long checkpointBatches) {
+    Processor(RecordFile out, long checkpointBatches, String checkpointAt) {
         this.out = out;
         this.checkpointBatches = checkpointBatches;
+        this.atLastButOne = checkpointAt.equals("last-but-one");
     }
 
     @Override
@@ -44,7 +49,7 @@ final class Processor implements ShardRecordProcessor {
         }
         batches += 1;
         if (batches % checkpointBatches == 0) {
-            checkpoint(input.checkpointer(), "batch");
+            checkpoint(atLastButOne ? atLastButOne(input) : input.checkpointer()::checkpoint, "batch");
         }
     }
 
@@ -55,17 +60,26 @@ final class Processor implements ShardRecordProcessor {
 
     @Override
     public void shardEnded(ShardEndedInput input) {
-        checkpoint(input.checkpointer(), "shard end");
+        checkpoint(input.checkpointer()::checkpoint, "shard end");
     }
 
     @Override
     public void shutdownRequested(ShutdownRequestedInput input) {
-        checkpoint(input.checkpointer(), "shutdown");
+        checkpoint(input.checkpointer()::checkpoint, "shutdown");
     }
 
-    private void checkpoint(RecordProcessorCheckpointer checkpointer, String why) {
+    private interface Write {
+        void run() throws ShutdownException, InvalidStateException;
+    }
+
+    private static Write atLastButOne(ProcessRecordsInput input) {
+        KinesisClientRecord record = input.records().get(Math.max(0, input.records().size() - 2));
+        return () -> input.checkpointer().checkpoint(record.sequenceNumber(), record.subSequenceNumber());
+    }
+
+    private void checkpoint(Write write, String why) {
         try {
-            checkpointer.checkpoint();
+            write.run();
             LOG.info("{} checkpointed: {}", shard, why);
         } catch (ShutdownException e) {
             // Another worker has the lease now; it repeats what is not covered.

@@ -27,6 +27,7 @@ final class RecordFile {
             lines.append("{\"worker\":").append(quoted(worker));
             lines.append(",\"shard\":").append(quoted(shard));
             lines.append(",\"sequence_number\":").append(quoted(record.sequenceNumber()));
+            lines.append(",\"sub_sequence_number\":").append(record.subSequenceNumber());
             lines.append(",\"partition_key\":").append(quoted(record.partitionKey()));
             lines.append(",\"data\":").append(quoted(Base64.getEncoder().encodeToString(data)));
             lines.append("}\n");
