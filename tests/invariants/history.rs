@@ -243,6 +243,17 @@ pub enum Checkpoint {
     End,
 }
 
+impl Checkpoint {
+    /// Whether `place` is settled by it.
+    pub fn covers(&self, place: &Place) -> bool {
+        match self {
+            Self::Initial => false,
+            Self::At(through) => place <= through,
+            Self::End => true,
+        }
+    }
+}
+
 /// A lease row, as far as invariants speak of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {

@@ -88,6 +88,7 @@ fn judge<'a>(history: impl Iterator<Item = &'a Event>, limits: &Limits) -> Vec<V
         outputs.judge(&world, event, &mut report);
         gaps.judge(&world, event, &mut report);
         pace.judge(&world, event, limits, &mut report);
+        liveness.meet(&world, event.at, &mut report);
         world.apply(event);
         liveness.see(&world, event, &mut report);
         progress.see(&world, &holding, event, limits, &mut report);

@@ -26,6 +26,9 @@ pub struct Limits {
     pub policy: Policy,
     /// When the last fault was gone; `None` if the run does not heal, which turns off all that is due "in the end".
     pub healed_at: Option<Micros>,
+    /// When the healed fleet had come to rest, before it was taken down: L2 is judged of the fleet as it was then. As it is
+    /// at the end, if `None`.
+    pub rests_at: Option<Micros>,
     /// When the run ended.
     pub end: Micros,
     /// What is due in the healed phase.
@@ -92,6 +95,7 @@ impl Limits {
             repeats_max: u64::MAX,
             policy: Policy::default(),
             healed_at: None,
+            rests_at: None,
             end,
             bounds: Bounds::default(),
         }

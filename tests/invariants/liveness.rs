@@ -24,6 +24,8 @@ pub(crate) struct Liveness<'a> {
     said_ends: BTreeMap<String, (String, Micros)>,
     /// When the fleet or the table was last disturbed.
     disturbed_at: Micros,
+    /// Whether the fleet was judged at rest.
+    was_at_rest: bool,
     calls: Vec<Micros>,
 }
 
@@ -44,7 +46,16 @@ impl<'a> Liveness<'a> {
             stopping: BTreeMap::new(),
             said_ends: BTreeMap::new(),
             disturbed_at: limits.healed_at.unwrap_or_default(),
+            was_at_rest: false,
             calls: Vec::new(),
+        }
+    }
+
+    /// `world` does not know yet of an event at `now`.
+    pub(crate) fn meet(&mut self, world: &World, now: Micros, report: &mut Report) {
+        if !self.was_at_rest && self.limits.rests_at.is_some_and(|at| now >= at) {
+            self.was_at_rest = true;
+            self.balance(world, now, report);
         }
     }
 
@@ -92,7 +103,9 @@ impl<'a> Liveness<'a> {
             return;
         }
         self.due_at(world, self.limits.end, None, report);
-        self.balance(world, report);
+        if !self.was_at_rest {
+            self.balance(world, self.limits.end, report);
+        }
         if let Some(rate) = self.limits.bounds.calls {
             self.storm(rate, report);
         }
@@ -120,10 +133,11 @@ impl<'a> Liveness<'a> {
                 report.add(orphan.invariant, format!("nobody took {key} for {waited} us"));
             }
         }
-        let now_orphans: BTreeSet<&String> =
-            world.table.rows.keys().filter(|key| is_anybody_live && is_orphan(world, key)).collect();
-        self.orphans.retain(|key, _| now_orphans.contains(key));
-        for key in now_orphans {
+        for key in concerned(world, write) {
+            if !is_anybody_live || !is_orphan(world, key) {
+                self.orphans.remove(key);
+                continue;
+            }
             let was_given_back = write.is_some_and(|write| {
                 let by = write.by.as_ref().and_then(|by| world.hosts.get(by));
                 write.key == *key
@@ -194,10 +208,10 @@ impl<'a> Liveness<'a> {
         }
     }
 
-    /// L2: the counts at the end, if the fleet had time to settle.
-    fn balance(&self, world: &World, report: &mut Report) {
+    /// L2: the counts `now`, if the fleet had time to settle.
+    fn balance(&self, world: &World, now: Micros, report: &mut Report) {
         let Some(bound) = self.limits.bounds.balanced_within else { return };
-        if self.limits.end <= self.disturbed_at.saturating_add(bound) {
+        if now <= self.disturbed_at.saturating_add(bound) {
             return;
         }
         let live = world.hosts.iter().filter(|(_, facts)| facts.is_live());
@@ -223,6 +237,14 @@ impl<'a> Liveness<'a> {
             report.add(Invariant::L7, format!("more than {} calls in {} us from {}", rate.max, rate.window, first));
         }
     }
+}
+
+/// The rows that may be orphans now and were none before, or the other way round: the row that was written and those of its
+/// children, or else all.
+fn concerned<'a>(world: &'a World, write: Option<&'a Write>) -> Vec<&'a String> {
+    let Some(write) = write else { return world.table.rows.keys().collect() };
+    let children = world.stream.shard(&write.key).into_iter().flat_map(|shard| &shard.children);
+    std::iter::once(&write.key).chain(children).collect()
 }
 
 /// Whether a row that could be read is read by nobody.

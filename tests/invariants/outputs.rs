@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::history::{Checkpoint, Event, Micros, Output, Place, What, Write, WriteKind};
+use crate::history::{Event, Micros, Output, Place, What, Write, WriteKind};
 use crate::violation::{Invariant, Report};
 use crate::world::{GrantKey, World};
 
@@ -47,7 +47,7 @@ impl Outputs {
         }
         let (after, grant) = (write.after.as_ref()?, world.grant_of_write(write)?);
         let of_grant = self.emitted.get_mut(&grant.key)?;
-        let is_covered = |place: &Place| Checkpoint::At(place.clone()) <= after.checkpoint;
+        let is_covered = |place: &Place| after.checkpoint.covers(place);
         let is_stored = |id: &u64| self.stored.get(id).is_some_and(|stored_at| *stored_at <= write.sent_at);
         let mut covered = of_grant.iter().filter(|(place, _)| is_covered(place));
         let missing = covered.find(|(_, ids)| !ids.iter().all(is_stored)).map(|(place, _)| place.clone());

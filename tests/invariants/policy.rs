@@ -84,7 +84,7 @@ impl Failures {
     }
 
     pub(crate) fn given_up_above(&self, from: &Checkpoint) -> BTreeSet<Place> {
-        let above = |place: &&Place| Checkpoint::At((*place).clone()) > *from;
+        let above = |place: &&Place| !from.covers(place);
         self.given_up.keys().filter(above).cloned().collect()
     }
 

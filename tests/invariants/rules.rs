@@ -102,10 +102,7 @@ pub fn unsettled<'a>(
     through: &Checkpoint,
     is_settled: impl Fn(&Place) -> bool,
 ) -> Option<&'a Place> {
-    let is_in = |place: &Place| {
-        let at = Checkpoint::At(place.clone());
-        at > *start && at <= *through
-    };
+    let is_in = |place: &Place| !start.covers(place) && through.covers(place);
     records.find(|place| is_in(place) && !is_settled(place))
 }
 

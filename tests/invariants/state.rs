@@ -1,7 +1,5 @@
 //! S18: a plugin's state is that of the checkpoint.
 
-use std::collections::BTreeSet;
-
 use crate::history::{Checkpoint, Event, Place, What};
 use crate::violation::{Invariant, Report};
 use crate::world::{GrantKey, Shard, World};
@@ -23,14 +21,16 @@ pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
 }
 
 fn broken(world: &World, shard: &str, truth: &Shard, checkpoint: &Checkpoint, counted: &[Place]) -> Option<String> {
-    let mut once = BTreeSet::new();
-    if let Some(place) = counted.iter().find(|place| !once.insert((*place).clone())) {
-        return Some(format!("{place:?} counts twice"));
+    let mut sorted: Vec<&Place> = counted.iter().collect();
+    sorted.sort_unstable();
+    if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Some(format!("{:?} counts twice", twice[0]));
     }
-    if let Some(place) = counted.iter().find(|place| Checkpoint::At((*place).clone()) > *checkpoint) {
+    if let Some(place) = counted.iter().find(|place| !checkpoint.covers(place)) {
         return Some(format!("{place:?} counts already"));
     }
-    let is_missing = |place: &&Place| !once.contains(*place) && !world.was_given_up(shard, place);
+    let counts = |place: &Place| sorted.binary_search(&place).is_ok();
+    let is_missing = |place: &&Place| !counts(place) && !world.was_given_up(shard, place);
     let missing = truth.due(&Checkpoint::Initial, checkpoint).find(is_missing)?;
     Some(format!("{missing:?} does not count"))
 }

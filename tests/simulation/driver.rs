@@ -262,7 +262,7 @@ pub async fn run(seed: u64, scope: Scope, bug: Option<PortBug>, file: Option<Tra
     let healed_at = driver.world.now();
     let converged = driver.converge().await;
     let mut violations = Vec::new();
-    let mut converged_ms = None;
+    let (mut converged_ms, mut rests_at) = (None, None);
     match converged {
         Ok(took) => {
             converged_ms = u64::try_from(took.as_millis()).ok();
@@ -271,21 +271,20 @@ pub async fn run(seed: u64, scope: Scope, bug: Option<PortBug>, file: Option<Tra
                     violations
                         .extend(missing.into_iter().map(|what| format!("does not converge after a drill: {what}")));
                 }
-                // Balance is judged of the fleet as it is now.
-                violations.extend(verdict::broken(&driver.world, &driver.schedule, healed_at));
+                rests_at = Some(driver.world.now());
             }
             violations.extend(driver.stop_all(healed_at).await);
         }
         Err(missing) => violations.extend(missing.into_iter().map(|what| format!("does not converge: {what}"))),
     }
-    for what in verdict::broken(&driver.world, &driver.schedule, healed_at) {
+    for what in verdict::broken(&driver.world, &driver.schedule, healed_at, rests_at) {
         if !violations.contains(&what) {
             violations.push(what);
         }
     }
     reached::count(&driver.world.history(), |what| driver.world.count(what));
     let records = driver.world.stream.shards().values().map(|truth| truth.places.len() as u64).sum();
-    SeedReport {
+    let report = SeedReport {
         seed,
         hash: driver.world.trace_hash(),
         simulated_ms: u64::try_from(driver.world.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -294,5 +293,8 @@ pub async fn run(seed: u64, scope: Scope, bug: Option<PortBug>, file: Option<Tra
         requests: driver.world.requests(),
         counts: driver.world.counts(),
         violations,
-    }
+    };
+    // As the runtime is: the process ends with the run.
+    std::mem::forget(driver);
+    report
 }

@@ -37,6 +37,8 @@ pub fn run(seed: u64, scope: Scope, bug: Option<Bug>, file: Option<TraceFile>) -
             file.flush();
         }
         system::leave();
+        // The process ends with the run: nobody needs the memory of what is left of it.
+        std::mem::forget(runtime);
         report
     });
     running.expect("a thread").join().unwrap_or_else(|panic| resume_unwind(panic))

@@ -101,13 +101,13 @@ pub fn behind(world: &World) -> usize {
     let uncovered = shards.iter().map(|(shard, truth)| match rows.get(shard).map(|row| &row.checkpoint) {
         Some(Checkpoint::End) => 0,
         None | Some(Checkpoint::Initial) => truth.places.len(),
-        Some(Checkpoint::At(at)) => truth.places.iter().filter(|place| *place > at).count(),
+        Some(Checkpoint::At(at)) => truth.places.len() - truth.places.partition_point(|place| place <= at),
     });
     uncovered.sum()
 }
 
-/// What the invariants say of the whole run.
-pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros) -> Vec<String> {
+/// What the invariants say of the whole run, whose fleet was at rest at `rests_at`, if ever.
+pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros, rests_at: Option<Micros>) -> Vec<String> {
     let options = &schedule.options;
     let lease = options.leases.duration;
     let is_counted = options.leases.balance == Balance::Count && !schedule.had_limits;
@@ -123,6 +123,7 @@ pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros) -> Vec<Stri
     let is_by_key = options.failure.order == Order::Key;
     let limits = Limits {
         healed_at: Some(healed_at),
+        rests_at,
         // What makes a checkpoint due, the batch that overshoots it, and the batch in flight; by key, all since the oldest
         // record that is tried again.
         repeats_max: if is_by_key { u64::MAX } else { options.checkpoints.records + 2 * batch },

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::sync::Arc;
 
 /// A place in a shard.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,14 +13,14 @@ pub struct Place {
     pub sub: u64,
 }
 
-/// A sequence number, ordered as a number of any length, never as text.
+/// A sequence number, ordered as a number of any length, never as text. Cheap to clone: a history names each many times.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Sequence(String);
+pub struct Sequence(Arc<str>);
 
 impl Sequence {
     /// Decimal digits; leading zeros do not matter.
     pub fn new(digits: &str) -> Self {
-        Self(digits.trim_start_matches('0').to_owned())
+        Self(digits.trim_start_matches('0').into())
     }
 }
 

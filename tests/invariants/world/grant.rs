@@ -26,6 +26,8 @@ pub(crate) struct Grant {
     pub(crate) start_generation: usize,
     /// Records that the plugin took without reporting them, and when they were committed; `None` while held back.
     pub(crate) handled: BTreeMap<Place, Option<Micros>>,
+    /// Those of them that are held back.
+    held_back: BTreeSet<Place>,
     /// Records that were delivered and must be delivered again before anything later is.
     pub(crate) pending: BTreeSet<Place>,
     /// Whether records wait only for those of their own key.
@@ -80,6 +82,7 @@ impl Grant {
             generation,
             start_generation,
             handled: BTreeMap::new(),
+            held_back: BTreeSet::new(),
             pending: BTreeSet::new(),
             failures: Failures::default(),
             is_by_key: false,
@@ -124,8 +127,10 @@ impl Grant {
             return;
         }
         let from = if self.saved.is_some() { self.written.clone() } else { self.frontier() };
-        self.handled.retain(|_, committed| committed.is_some());
-        let above = self.handled.keys().filter(|place| Checkpoint::At((*place).clone()) > from);
+        for place in std::mem::take(&mut self.held_back) {
+            self.handled.remove(&place);
+        }
+        let above = self.handled.keys().filter(|place| !from.covers(place));
         self.repeatable.extend(above.cloned());
         self.unpassed = self.failures.given_up_above(&from);
         if !self.is_by_key {
@@ -134,7 +139,7 @@ impl Grant {
     }
 
     fn holds_back(&self) -> bool {
-        self.handled.values().any(Option::is_none)
+        !self.held_back.is_empty()
     }
 
     /// From where records are not known to be settled without a gap.
@@ -146,6 +151,7 @@ impl Grant {
         for place in &delivery.places {
             if self.repeatable.remove(place) {
                 self.handled.remove(place);
+                self.held_back.remove(place);
             }
         }
         if let Some(last) = delivery.places.last() {
@@ -175,12 +181,16 @@ impl Grant {
                 self.pending.insert(place.clone());
             } else {
                 self.pending.remove(place);
-                self.handled.entry(place.clone()).or_insert(None);
+                if !self.handled.contains_key(place) {
+                    self.handled.insert(place.clone(), None);
+                    self.held_back.insert(place.clone());
+                }
             }
         }
         let Some(through) = through else { return };
-        let held = self.handled.range_mut::<Place, _>(..=through).rev();
-        held.filter(|(_, committed)| committed.is_none()).for_each(|(_, committed)| *committed = Some(at));
+        while self.held_back.first().is_some_and(|first| first <= through) {
+            self.handled.extend(self.held_back.pop_first().map(|place| (place, Some(at))));
+        }
     }
 
     /// Through where nothing may come again once the lease is given back in good order: what is written down. Without its
@@ -197,7 +207,7 @@ impl Grant {
 
     /// Commits everything handled so far.
     pub(super) fn saved(&mut self, at: Micros) {
-        self.handled.values_mut().filter(|committed| committed.is_none()).for_each(|committed| *committed = Some(at));
+        self.handled.extend(std::mem::take(&mut self.held_back).into_iter().map(|place| (place, Some(at))));
     }
 
     pub(super) fn given_up(&mut self, place: &Place, at: Micros) {
@@ -218,6 +228,7 @@ impl Grant {
     pub(super) fn move_to(&mut self, generation: usize) {
         self.generation = generation;
         self.handled.clear();
+        self.held_back.clear();
         self.pending.clear();
         self.settled_through = None;
         self.start = Checkpoint::Initial;

@@ -25,6 +25,8 @@ const MIXED_AGAIN: std::time::Duration = std::time::Duration::from_mins(15);
 pub(super) struct FleetVersions {
     /// Quarantined versions that were in the table, and for how many looks they have not been there.
     written: BTreeMap<String, u32>,
+    /// How many versions the gauges show in each state.
+    gauged: BTreeMap<&'static str, usize>,
     mixed_since: Option<Moment>,
     mixed_told: Option<Moment>,
 }
@@ -152,12 +154,13 @@ impl Worker {
         }
     }
 
-    fn show_own_versions(&self, rows: &[VersionRow]) {
-        let plugin = self.options.plugin.to_string();
+    fn show_own_versions(&mut self, rows: &[VersionRow]) {
         for word in RolloutState::WORDS {
             let count = rows.iter().filter(|row| row.state.split('(').next() == Some(word)).count();
-            let labels = [("plugin", plugin.clone()), ("state", word.to_owned())];
-            ::metrics::gauge!(metrics::VERSIONS, &labels).set(count as f64);
+            if self.versions.gauged.insert(word, count) != Some(count) {
+                let labels = [("plugin", self.options.plugin.to_string()), ("state", word.to_owned())];
+                ::metrics::gauge!(metrics::VERSIONS, &labels).set(count as f64);
+            }
         }
         let refused = rows.iter().find(|row| row.state == RolloutState::Quarantined.word());
         let refused = refused.map(|row| SwapRefusal {
