@@ -306,8 +306,11 @@ pub enum WriteKind {
     Checkpoint,
     /// Writing `SHARD_END`.
     End,
-    /// Giving the lease up.
+    /// Giving the lease back in good order.
     Release,
+    /// Giving the lease up because the shard does not get on at this host, or its row could not be written: what is
+    /// settled may not be checkpointed. The row says why.
+    GiveUp,
     /// Asking the owner for the lease; does not raise the counter, changes nothing but the claimant.
     Claim,
     /// Removing the row.

@@ -94,8 +94,9 @@ impl Holding {
 
     fn called(&mut self, call: &Call, at: Micros, limits: &Limits) {
         let is_take = matches!(call.kind, Some(WriteKind::Take { .. }));
+        let is_release = matches!(call.kind, Some(WriteKind::Release | WriteKind::GiveUp));
         let is_keepers =
-            matches!(call.kind, Some(WriteKind::Renew | WriteKind::Checkpoint | WriteKind::End | WriteKind::Release));
+            is_release || matches!(call.kind, Some(WriteKind::Renew | WriteKind::Checkpoint | WriteKind::End));
         if call.kind.is_some() && !is_take && !is_keepers {
             return;
         }
@@ -117,7 +118,7 @@ impl Holding {
                 hold.unanswered.push(this);
                 return;
             }
-            (CallResult::Ok, Some(WriteKind::Release)) => {
+            (CallResult::Ok, Some(WriteKind::Release | WriteKind::GiveUp)) => {
                 *hold = Hold::default();
                 return;
             }

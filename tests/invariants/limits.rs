@@ -22,6 +22,9 @@ pub struct Limits {
     /// Records that may be settled again after one change of owner: what may be settled without a checkpoint, and the
     /// batch in flight.
     pub repeats_max: u64,
+    /// How long a shard must not have got on, its row unwritten or its records unsettled, before its lease may be given up
+    /// instead of handed over. `None` is not checked.
+    pub given_up_after: Option<Micros>,
     /// What the fleet does about records that fail.
     pub policy: Policy,
     /// When the last fault was gone; `None` if the run does not heal, which turns off all that is due "in the end".
@@ -93,6 +96,7 @@ impl Limits {
             initial_positions: vec![InitialPosition::Oldest],
             latest_error: 0,
             repeats_max: u64::MAX,
+            given_up_after: None,
             policy: Policy::default(),
             healed_at: None,
             rests_at: None,

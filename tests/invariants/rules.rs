@@ -58,7 +58,7 @@ pub fn shape(write: &Write) -> Option<String> {
             let expected = Row { claimant: write.by.clone(), counter: after.counter, ..before.clone() };
             *after == expected && before.owner.is_some() && before.owner != write.by
         }
-        (WriteKind::Release, Some(before), Some(after)) => {
+        (WriteKind::Release | WriteKind::GiveUp, Some(before), Some(after)) => {
             *after == Row { owner: None, counter: after.counter, ..before.clone() }
         }
         (WriteKind::Renew, Some(before), Some(after)) => *after == Row { counter: after.counter, ..before.clone() },

@@ -23,7 +23,8 @@ pub enum Invariant {
     S7,
     /// Contiguity: a grant that does not start right after its checkpoint, or that leaves a record out.
     S8,
-    /// Bounded duplicates: more repeats after a change of owner than allowed, or any where none may be.
+    /// Bounded duplicates: more repeats after a change of owner than allowed, or any where none may be; a lease given up,
+    /// so that more may repeat than after a hand-over, although its shard got on.
     S9,
     /// Holder deadline: a delivery, or a take, while the lease is another's.
     S10,

@@ -12,7 +12,6 @@ use crate::history::{
 use crate::limits::Limits;
 use crate::policy::Policy;
 
-use grant::Saved;
 pub(crate) use grant::{Grant, GrantKey};
 pub(crate) use stream::{Shard, Stream};
 pub(crate) use table::{RowFacts, Table};
@@ -161,11 +160,9 @@ impl World {
 
     fn saved(&mut self, key: &GrantKey, at: Micros) {
         let Some(grant) = self.grants.get_mut(key) else { return };
-        grant.saved(at);
         if let Some(shard) = self.stream.shards.get(&(grant.generation, key.shard.clone())) {
-            grant.advance(shard);
+            grant.saved(shard, at);
         }
-        grant.saved = Some(Saved { through: grant.settled_through.clone() });
     }
 
     fn given_up(&mut self, given_up: &GivenUp, at: Micros) {
@@ -209,6 +206,8 @@ impl World {
                     grant.is_interfered = true;
                 }
             }
+            // What was settled and could not be checkpointed comes again.
+            WriteKind::GiveUp => {}
             WriteKind::Checkpoint | WriteKind::End | WriteKind::Renew | WriteKind::Claim => {}
         }
         let written_generation = self.grant_of_write(write).map_or(generation, |grant| grant.generation);

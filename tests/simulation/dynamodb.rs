@@ -306,6 +306,7 @@ fn kind_of(update: &str, values: Option<&Item>) -> WriteKind {
         return WriteKind::Claim;
     }
     match (removes_owner, set.contains("leaseCounter = ")) {
+        (true, _) if value(":stuck").is_some() => WriteKind::GiveUp,
         (true, _) => WriteKind::Release,
         (false, true) => WriteKind::Renew,
         (false, false) => WriteKind::Admin,

@@ -95,6 +95,11 @@ fn of_error(error: &StoreError) -> CallResult {
     }
 }
 
+/// A lease is given back without a reason; one that is given up has one.
+pub(crate) fn release_kind(progress: &Progress) -> WriteKind {
+    if progress.stuck.is_some() { WriteKind::GiveUp } else { WriteKind::Release }
+}
+
 fn of_raced(result: &Result<Raced, StoreError>) -> CallResult {
     match result {
         Ok(Raced::Applied) => CallResult::Ok,
@@ -173,7 +178,7 @@ impl LeaseStore for ObservedStore {
     }
 
     fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.write(&token.key, WriteKind::Release, self.table.release(token, progress)))
+        Box::pin(self.write(&token.key, release_kind(progress), self.table.release(token, progress)))
     }
 
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {

@@ -54,6 +54,7 @@ pub(crate) fn note_rare(world: &World, kind: WriteKind, before: Option<&Row>, ho
         },
         WriteKind::End => world.count("reached: shard end written"),
         WriteKind::Release => world.count("reached: release"),
+        WriteKind::GiveUp => world.count("reached: lease given up"),
         WriteKind::Claim => world.count("reached: claim"),
         WriteKind::Checkpoint => world.count("reached: checkpoint"),
         WriteKind::Delete => world.count("reached: finished row removed"),

@@ -8,6 +8,7 @@ use shardmill_core::plan::Balance;
 use shardmill_invariants::history::{Call, CallResult, Checkpoint, Event, HostChange, Micros, What, WriteKind};
 use shardmill_invariants::policy::{GiveUp, Policy};
 use shardmill_invariants::{Bounds, Invariant, Limits, Violation, check};
+use shardmill_worker::LeaseOptions;
 
 use crate::host::DRAIN_LIMIT;
 use crate::plugin::{HOPELESS_FROM, HOPELESS_VERSIONS, digest_of};
@@ -127,6 +128,7 @@ pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros, rests_at: O
         // What makes a checkpoint due, the batch that overshoots it, and the batch in flight; by key, all since the oldest
         // record that is tried again.
         repeats_max: if is_by_key { u64::MAX } else { options.checkpoints.records + 2 * batch },
+        given_up_after: Some(micros(given_up_after(&options.leases))),
         bounds,
         policy: policy(schedule),
         ..Limits::new(micros(options.leases.duration), world.now())
@@ -138,6 +140,13 @@ pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros, rests_at: O
         !is_untaken || violation.at > healed_at + micros(LISTING_MAX)
     };
     found.iter().filter(is_due).map(ToString::to_string).collect()
+}
+
+/// The least that a shard has not got on before its lease is given up: a row that was not written for three leases' time, as
+/// its host counts it from the write's sending, or a deadline.
+fn given_up_after(leases: &LeaseOptions) -> Duration {
+    let deadlines = [leases.read_deadline, leases.plugin_deadline, leases.checkpoint_deadline];
+    deadlines.into_iter().fold(leases.duration * 2, Duration::min).mul_f64(0.9)
 }
 
 /// The judge's own words for the hosts' policy.

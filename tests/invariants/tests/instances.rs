@@ -3,7 +3,7 @@
 use super::policy::{by_key, skip, under};
 use super::story::Story;
 use crate::Invariant::{S8, S9};
-use crate::history::Outcome;
+use crate::history::{Outcome, What};
 
 /// An instance of `a` has handled 2 and 3 and holds them back; 1 failed.
 fn holds_back(story: Story) -> Story {
@@ -61,4 +61,22 @@ fn what_was_given_up_before_a_rewind_is_known_once_it_is_come_to_again() {
     given_up().release("a", "p").take("b", "p").start("b", "p", &[2], 1, "v1").ended(Outcome::Ok, &[]).passes();
     let passed = handles(given_up(), &[3], 1).release("a", "p").take("b", "p");
     passed.start("b", "p", &[2], 1, "v1").ended(Outcome::Ok, &[]).breaks(&[S9]);
+}
+
+#[test]
+fn what_was_not_come_to_again_before_a_state_was_saved_is_not_in_it() {
+    let saved = |story: Story| {
+        let (host, shard) = ("a".to_owned(), "p".to_owned());
+        story.push(What::StateSaved { host, shard, epoch: 1 }).checkpoint("a", "p", 1)
+    };
+    let given_up = || {
+        let story = under(skip(1)).start("a", "p", &[1], 1, "v1").held_back(None).ended(Outcome::Ok, &[]);
+        let story = story.fails(&[2], 1).skipped(2).reborn().start("a", "p", &[1], 1, "v1");
+        story.held_back(None).ended(Outcome::Ok, &[])
+    };
+    let passes_on = |story: Story| story.start("a", "p", &[3], 1, "v1").held_back(None).ended(Outcome::Ok, &[]);
+    let handed_over = |story: Story| story.release("a", "p").take("b", "p").start("b", "p", &[2], 1, "v1");
+    handed_over(passes_on(saved(given_up()))).passes();
+    // A state that was saved later covers it.
+    handed_over(saved(passes_on(given_up()))).breaks(&[S9]);
 }

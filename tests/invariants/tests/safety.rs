@@ -163,6 +163,33 @@ fn s9_repeats_are_bounded_and_none_after_a_hand_over() {
 }
 
 #[test]
+fn s9_of_a_lease_that_is_given_up_what_was_settled_may_repeat_and_nothing_is_lost() {
+    let given_up = || {
+        let story = Story::with_records(3).take("a", "p").deliver("a", "p", &[1, 2]);
+        story.wait(LEASE / 2).give_up("a", "p").take("b", "p")
+    };
+    given_up().deliver("b", "p", &[1, 2, 3]).checkpoint("b", "p", 3).healed().passes();
+    given_up().deliver("b", "p", &[3]).breaks(&[S8]);
+    // The promise of an earlier hand-over outlives it.
+    let before = Story::with_records(3).take("a", "p").deliver("a", "p", &[1]).release("a", "p").take("b", "p");
+    before.give_up("b", "p").take("a", "p").deliver("a", "p", &[1, 2]).breaks(&[S9]);
+}
+
+#[test]
+fn s9_a_lease_is_given_up_only_if_its_shard_does_not_get_on() {
+    let held = |bound| {
+        let mut story = Story::with_records(3).take("a", "p").deliver("a", "p", &[1, 2]);
+        story.limits.given_up_after = Some(bound);
+        story
+    };
+    held(LEASE / 2).wait(LEASE / 2).give_up("a", "p").passes();
+    held(LEASE).wait(LEASE / 2).give_up("a", "p").breaks(&[S9]);
+    // Its row can be written, but nothing is settled; or the other way round.
+    held(LEASE).wait(LEASE * 2 / 3).renew("a", "p").wait(LEASE * 2 / 3).give_up("a", "p").passes();
+    held(LEASE).wait(LEASE * 2 / 3).deliver("a", "p", &[3]).wait(LEASE * 2 / 3).give_up("a", "p").passes();
+}
+
+#[test]
 fn s10_no_delivery_after_the_deadline() {
     let story = || Story::with_records(2).take("a", "p");
     story().wait(LEASE * 8 / 10).deliver("a", "p", &[1]).passes();

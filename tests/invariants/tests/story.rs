@@ -228,6 +228,10 @@ impl Story {
         self.write(host, key, WriteKind::Release, |row| row.owner = None)
     }
 
+    pub(super) fn give_up(self, host: &str, key: &str) -> Self {
+        self.write(host, key, WriteKind::GiveUp, |row| row.owner = None)
+    }
+
     pub(super) fn claim(self, host: &str, key: &str) -> Self {
         let mut row = self.row(key);
         row.claimant = Some(host.to_owned());

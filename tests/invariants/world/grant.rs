@@ -57,8 +57,8 @@ pub(crate) struct Grant {
 /// What a plugin that keeps state has saved in a grant.
 #[derive(Debug, Default)]
 pub(crate) struct Saved {
-    /// Everything up to here was committed when it was saved last.
-    pub(super) through: Option<Place>,
+    /// Everything up to here was committed when it was saved last, and known to be.
+    through: Option<Place>,
 }
 
 /// What is remembered of the last delivery of a grant.
@@ -194,10 +194,17 @@ impl Grant {
     }
 
     /// Through where nothing may come again once the lease is given back in good order: what is written down. Without its
-    /// state nothing of a plugin that keeps any can be, not even what was given up; and after an instance was replaced,
-    /// nothing that was given up before and not come to again.
+    /// state nothing of a plugin that keeps any can be, not even what was given up.
     pub(crate) fn owed(&self) -> Option<&Place> {
-        let through = self.saved.as_ref().map_or(self.settled_through.as_ref(), |saved| saved.through.as_ref())?;
+        match &self.saved {
+            Some(saved) => self.known(saved.through.as_ref()?),
+            None => self.known(self.settled_through.as_ref()?),
+        }
+    }
+
+    /// Through where the host knows of everything up to `through` that it is settled: after an instance was replaced,
+    /// not beyond what was given up before and not come to again.
+    fn known<'a>(&'a self, through: &'a Place) -> Option<&'a Place> {
         let Some(unpassed) = self.unpassed.first().filter(|unpassed| *unpassed <= through) else {
             return Some(through);
         };
@@ -205,9 +212,12 @@ impl Grant {
         handled.max(self.failures.last_given_up_before(unpassed))
     }
 
-    /// Commits everything handled so far.
-    pub(super) fn saved(&mut self, at: Micros) {
+    /// A state was saved: it commits everything handled so far.
+    pub(super) fn saved(&mut self, shard: &Shard, at: Micros) {
         self.handled.extend(std::mem::take(&mut self.held_back).into_iter().map(|place| (place, Some(at))));
+        self.advance(shard);
+        let through = self.settled_through.as_ref().and_then(|through| self.known(through)).cloned();
+        self.saved = Some(Saved { through });
     }
 
     pub(super) fn given_up(&mut self, place: &Place, at: Micros) {

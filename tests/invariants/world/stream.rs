@@ -39,7 +39,8 @@ pub(crate) struct Shard {
     pub(crate) is_interfered: bool,
     /// Nobody need deliver what is at or below: trimmed, skipped by an operator, or before the start.
     waived_through: Option<Place>,
-    last_settled_at: Micros,
+    /// When a record was last settled, perhaps again.
+    pub(crate) last_settled_at: Micros,
 }
 
 /// Who settled a record.

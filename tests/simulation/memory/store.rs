@@ -14,6 +14,7 @@ use shardmill_invariants::history::WriteKind;
 use super::net::{Answer, Ask, Net};
 use super::tables::{Asked, MemoryTables};
 use crate::network::RequestKind;
+use crate::observed::release_kind;
 use crate::tables::Tables;
 use crate::weather::Service;
 use crate::world::{World, lock};
@@ -164,7 +165,8 @@ impl LeaseStore for NetStore {
 
     fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
         let (held, progress) = (token.clone(), progress.clone());
-        Box::pin(self.write("release", &token.key, WriteKind::Release, move |rows| rows.release(&held, &progress)))
+        let kind = release_kind(&progress);
+        Box::pin(self.write("release", &token.key, kind, move |rows| rows.release(&held, &progress)))
     }
 
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
