@@ -7,7 +7,7 @@ use harness::fake_stream::ReadOp;
 use harness::fleet::{TestFleet, TestHost, until};
 use harness::native::{Event, History, NativePlugin};
 use shardmill_core::ports::{SubscribeError, Subscriptions};
-use shardmill_core::stream::{ConsumerName, FanOutConsumer, Position, ReadFrom, ShardId};
+use shardmill_core::stream::{ConsumerName, FanOutConsumer, InitialPosition, Position, ReadFrom, ShardId};
 use shardmill_worker::{FanOut, Retrieval, ShardRetrieval};
 use tokio::time::Instant;
 
@@ -299,4 +299,18 @@ async fn through_a_storm_of_faults_and_reshards_every_record_comes_once_and_in_o
         assert!(fleet.has_exactly(0..put), "seed {seed}");
         assert!(is_all_once_in_order(&fleet, &history), "seed {seed}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_ends_before_it_brought_anything_goes_on_with_nothing_from_before_the_start() {
+    let mut fleet = subscribing(1);
+    fleet.options.initial_position = InitialPosition::Latest;
+    let shard = fleet.stream.shards()[0].id.clone();
+    fleet.put(0..10);
+    fleet.stream.advance_ms(60_000);
+    let _host = fleet.start("a", NativePlugin::echo(1));
+    until("it was made again", || fleet.fan_out.starts(&shard).len() > 1).await;
+    fleet.put(10..20);
+    until("all is out", || fleet.sink.lines().contains(&"19".to_owned())).await;
+    assert_eq!(fleet.sink.lines(), (10..20).map(|number: u32| number.to_string()).collect::<Vec<_>>());
 }

@@ -129,6 +129,10 @@ impl Place {
         self.heard = Some((now, arrival.millis_behind_latest.unwrap_or(0) == 0));
         let received = arrival.records.len();
         arrival.records.dedup_by(|later, earlier| later.position == earlier.position);
+        // A continuation may name a record of before the start, as long as none was read after it.
+        if let (ReadFrom::AtTimestamp(since_ms), None) = (&self.from, &self.last) {
+            arrival.records.retain(|record| record.arrival_ms >= *since_ms);
+        }
         let (last, settled) = (self.last.take(), &self.settled);
         if SeededBug::DeliversSettledAgain.is_on() {
             self.last = arrival.records.last().map(|record| record.position.sequence.clone()).or(last);
