@@ -37,7 +37,9 @@ impl Delivering {
         let Some(shard) = shard.filter(|_| world.is_held(delivery)) else { return };
         let by_others = |place: &&Place| {
             let settled = shard.settled.get(*place).and_then(|settled| settled.epoch);
-            settled.is_some_and(|epoch| epoch != delivery.epoch) && !failed.contains(place)
+            // What was held back must come again, however much it is.
+            let is_other = |epoch| epoch != delivery.epoch && world.was_committed(&delivery.shard, epoch, place);
+            settled.is_some_and(is_other) && !failed.contains(place)
         };
         let count = delivery.places.iter().filter(by_others).count() as u64;
         let repeats = self.repeats.entry(GrantKey::of(delivery)).or_default();

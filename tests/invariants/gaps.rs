@@ -9,8 +9,8 @@ use crate::world::World;
 /// What left the stream unread, and what was said of it.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
-    /// By stream and shard: the records, which somebody may have in memory still, and when they left.
-    unread: BTreeMap<(usize, String), (Vec<Place>, Micros)>,
+    /// By stream and shard: the records, which somebody may have in memory still, and when each left.
+    unread: BTreeMap<(usize, String), BTreeMap<Place, Micros>>,
     /// When a gap was last told, by shard.
     told: BTreeMap<String, Micros>,
 }
@@ -42,26 +42,23 @@ impl Gaps {
             return;
         }
         let to = through.cloned().map_or(Checkpoint::End, Checkpoint::At);
-        let unread: Vec<_> =
-            shard.due(from, &to).filter(|place| !shard.settled.contains_key(*place)).cloned().collect();
-        if !unread.is_empty() {
-            let (records, last_at) = self.unread.entry((world.stream.generation, id.to_owned())).or_default();
-            records.extend(unread);
-            *last_at = at;
-        }
+        let is_unread = |place: &&Place| !shard.settled.contains_key(*place);
+        let unread = shard.due(from, &to).filter(is_unread).map(|place| (place.clone(), at));
+        self.unread.entry((world.stream.generation, id.to_owned())).or_default().extend(unread);
     }
 
     /// What nobody settled after all must have been told, once it was found missing.
     pub(crate) fn judge_end(&self, world: &World, report: &mut Report) {
-        for ((generation, id), (unread, trimmed_at)) in &self.unread {
+        for ((generation, id), unread) in &self.unread {
             let Some(shard) = world.stream.shards.get(&(*generation, id.clone())) else { continue };
-            let was_told = self.told.get(id).is_some_and(|told_at| told_at >= trimmed_at);
-            let has_gone_on = world
-                .table
-                .row(id)
-                .is_none_or(|row| unread.last().is_some_and(|last| row.checkpoint > Checkpoint::At(last.clone())));
-            let mut lost = unread.iter().filter(|place| !shard.settled.contains_key(*place));
-            if let (Some(first), true, false) = (lost.next(), has_gone_on, was_told) {
+            let was_told = |trimmed_at: &Micros| self.told.get(id).is_some_and(|told_at| told_at >= trimmed_at);
+            let has_gone_on = world.table.row(id).is_none_or(|row| {
+                unread.keys().next_back().is_some_and(|last| row.checkpoint > Checkpoint::At(last.clone()))
+            });
+            let is_lost =
+                |(place, trimmed_at): &(&Place, &Micros)| !shard.settled.contains_key(*place) && !was_told(trimmed_at);
+            let mut lost = unread.iter().filter(is_lost);
+            if let (Some((first, _)), true) = (lost.next(), has_gone_on) {
                 let what = format!("{} record(s) of {id} were trimmed unread, the first {first:?}", 1 + lost.count());
                 report.add(Invariant::S21, what);
             }

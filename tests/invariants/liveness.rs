@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::history::{Event, HostChange, Micros, Topology, What, Write, WriteKind};
 use crate::limits::{Limits, Rate};
 use crate::violation::{Invariant, Report};
-use crate::world::{World, is_unfinished};
+use crate::world::{Shard, World, is_unfinished};
 
 /// What is due.
 #[derive(Debug)]
@@ -197,6 +197,10 @@ impl<'a> Liveness<'a> {
     fn churn(&mut self, write: &Write, now: Micros, healed_at: Micros, report: &mut Report) {
         match write.kind {
             WriteKind::Admin | WriteKind::End | WriteKind::Create => self.disturbed_at = self.disturbed_at.max(now),
+            // What waited for a shard that retention took is free from then on.
+            WriteKind::Delete if write.before.as_ref().is_some_and(|row| is_unfinished(&row.checkpoint)) => {
+                self.disturbed_at = self.disturbed_at.max(now);
+            }
             WriteKind::Take { .. } if now >= healed_at => {
                 let Some(bound) = self.limits.bounds.balanced_within else { return };
                 if now > self.disturbed_at.saturating_add(bound) {
@@ -251,10 +255,17 @@ fn concerned<'a>(world: &'a World, write: Option<&'a Write>) -> Vec<&'a String> 
 fn is_orphan(world: &World, key: &str) -> bool {
     let Some(row) = world.table.row(key).filter(|row| is_unfinished(&row.checkpoint)) else { return false };
     let Some(shard) = world.stream.shard(key).filter(|shard| !shard.is_gone) else { return false };
-    let waits = |parent: &String| world.table.row(parent).is_some_and(|parent| is_unfinished(&parent.checkpoint));
     let is_read = row.owner.as_ref().is_some_and(|owner| {
         let facts = world.hosts.get(owner);
         facts.is_none_or(|facts| facts.is_running && !facts.is_paused)
     });
-    !is_read && !shard.parents.iter().any(waits)
+    !is_read && !waits(world, shard)
+}
+
+/// Whether an ancestor is still to be read, or to be found gone.
+fn waits(world: &World, shard: &Shard) -> bool {
+    shard.parents.iter().any(|parent| match world.table.row(parent) {
+        Some(row) => is_unfinished(&row.checkpoint),
+        None => world.stream.shard(parent).is_some_and(|parent| waits(world, parent)),
+    })
 }

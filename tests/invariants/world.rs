@@ -39,6 +39,7 @@ pub(crate) struct World {
 /// What a host does.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostFacts {
+    pub(crate) started_at: Micros,
     pub(crate) is_running: bool,
     pub(crate) is_paused: bool,
     pub(crate) stopping_since: Option<Micros>,
@@ -67,10 +68,21 @@ impl World {
         }
     }
 
-    /// The grant under which a record was given up.
+    /// The grant under which a record was given up: the holder's, if several have the epoch, as where a row was removed and
+    /// made again.
     pub(crate) fn grant_of_given_up(&self, given_up: &GivenUp) -> Option<&Grant> {
-        let mut grants = self.grants.values();
-        grants.find(|grant| grant.key.shard == given_up.shard && grant.key.epoch == given_up.epoch)
+        let owner = self.table.row(&given_up.shard).and_then(|row| row.owner.as_ref());
+        let is_owners = |grant: &&Grant| Some(&grant.key.host) == owner;
+        self.grants_of(&given_up.shard, given_up.epoch).max_by_key(is_owners)
+    }
+
+    /// Whether `place` was handled and committed by whoever held `shard` under `epoch`.
+    pub(crate) fn was_committed(&self, shard: &str, epoch: u64, place: &Place) -> bool {
+        self.grants_of(shard, epoch).any(|grant| grant.handled.get(place).is_some_and(Option::is_some))
+    }
+
+    fn grants_of<'a, 'b>(&'a self, shard: &'b str, epoch: u64) -> impl Iterator<Item = &'a Grant> + use<'a, 'b> {
+        self.grants.values().filter(move |grant| grant.key.shard == shard && grant.key.epoch == epoch)
     }
 
     /// Whether somebody gave it up once.
@@ -252,7 +264,7 @@ impl World {
     fn host_changed(&mut self, host: &str, change: HostChange, at: Micros) {
         let facts = self.hosts.entry(host.to_owned()).or_default();
         match change {
-            HostChange::Started => *facts = HostFacts { is_running: true, ..HostFacts::default() },
+            HostChange::Started => *facts = HostFacts { started_at: at, is_running: true, ..HostFacts::default() },
             HostChange::Stopping => facts.stopping_since = Some(at),
             HostChange::Stopped | HostChange::Crashed => facts.is_running = false,
             HostChange::SignedOff => {}

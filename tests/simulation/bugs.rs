@@ -93,6 +93,8 @@ port_bugs! {
     AfterIsOldest,
     /// "The oldest" begins with what comes next.
     OldestIsLatest,
+    /// The time at which the application begins is read as now, whoever begins to read, and when.
+    StartIsNow,
     /// A reply lacks its last record.
     ReplyLacksLast,
     /// A reply lacks its first record.

@@ -3,9 +3,13 @@
 
 use std::time::Duration;
 
+use crate::past::{self, Past};
 use crate::refusal;
 use crate::schedule::Schedule;
 use crate::sink::EMITS;
+
+/// The least that a host may be given for what it has fetched.
+const BUDGET_MIN: usize = 20 << 20;
 
 /// Something that a run may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -24,6 +28,18 @@ pub enum Dimension {
     RemovedWorkers,
     /// Now and then many hosts and shards.
     Many,
+    /// Records and reshards from before the first host.
+    Past,
+    /// Retention takes records and shards away while hosts run.
+    Retention,
+    /// Hosts begin at the latest record or at a time, and are configured anew between runs.
+    Starts,
+    /// All machines are suspended, and wake up: clocks go on, timers do not.
+    Suspensions,
+    /// Somebody edits and removes lease rows by hand.
+    Edits,
+    /// Large records, and a budget that holds few of them.
+    Large,
 }
 
 /// Some of them.
@@ -49,7 +65,7 @@ impl Dimensions {
 
 impl Dimension {
     /// Every one, in the order in which they are drawn.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 13] = [
         Self::Outputs,
         Self::Refusals,
         Self::LongCuts,
@@ -57,10 +73,16 @@ impl Dimension {
         Self::MaxLeases,
         Self::RemovedWorkers,
         Self::Many,
+        Self::Past,
+        Self::Retention,
+        Self::Starts,
+        Self::Suspensions,
+        Self::Edits,
+        Self::Large,
     ];
 
     /// Those that are drawn unless somebody says otherwise; the others find what is not mended yet.
-    pub const USUAL: &[Self] = &[Self::Outputs, Self::Refusals, Self::Many];
+    pub const USUAL: &[Self] = &[Self::Outputs, Self::Refusals, Self::Many, Self::Past, Self::Retention, Self::Starts];
 
     fn bit(self) -> u32 {
         1 << self as u32
@@ -99,6 +121,24 @@ impl Dimension {
                 1..8 => schedule.is_of((dice.usize(6..=16), dice.u32(8..=48))),
                 _ => {}
             },
+            Self::Past if dice.u32(0..5) < 2 => schedule.past = Some(Past::draw(dice)),
+            Self::Retention if dice.u32(0..5) == 0 => {
+                let past = schedule.past.unwrap_or_else(|| Past::draw(dice));
+                schedule.past = Some(past.as_old_as_retention(dice));
+                schedule.storms.trims = Some(Duration::from_secs(dice.u64(1..8)));
+            }
+            Self::Suspensions if dice.u32(0..4) == 0 => {
+                schedule.storms.suspensions = Some(Duration::from_secs(dice.u64(4..30)));
+            }
+            Self::Edits if dice.u32(0..5) == 0 => {
+                schedule.storms.edits = Some(Duration::from_secs(dice.u64(4..40)));
+            }
+            Self::Large if dice.u32(0..4) == 0 => {
+                schedule.producer.large = 0.5 * 10_f64.powf(-dice.f64());
+                schedule.budget_bytes = BUDGET_MIN + dice.usize(..BUDGET_MIN);
+                schedule.options.batches.bytes = dice.usize(20_000..1 << 20);
+            }
+            Self::Starts if dice.bool() => schedule.positions = past::draw_positions(dice, schedule.past),
             _ => {}
         }
     }

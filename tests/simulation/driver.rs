@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use shardmill_core::pipeline::GiveUp;
 use shardmill_invariants::history::{Checkpoint, Micros};
+use shardmill_worker::WorkerOptions;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -104,7 +105,7 @@ impl Driver {
         let machine = Machine::new(Arc::clone(&self.world), 1.0 + error, offset);
         let name = self.fresh_name();
         let options = self.schedule.options_of_a_start(&mut self.settings);
-        let host = Host::start(&self.world, &machine, &name, &options, self.versions_made);
+        let host = self.start_host(&machine, &name, &options);
         self.slots.push(Slot { machine, name, host: Some(host), is_wanted: true });
     }
 
@@ -113,12 +114,17 @@ impl Driver {
         format!("host-{}", self.hosts_named)
     }
 
+    fn start_host(&self, machine: &Arc<Machine>, name: &str, options: &WorkerOptions) -> Host {
+        Host::start(&self.world, machine, name, options, self.schedule.budget_bytes, self.versions_made)
+    }
+
     /// Starts the process of a slot again, if it is down.
     pub(crate) fn restart(&mut self, slot: usize) {
-        let Slot { machine, name, host, is_wanted } = &mut self.slots[slot];
+        let Slot { machine, name, host, is_wanted } = &self.slots[slot];
         if host.is_none() && *is_wanted && !machine.is_running(name) {
             let options = self.schedule.options_of_a_start(&mut self.settings);
-            *host = Some(Host::start(&self.world, machine, name, &options, self.versions_made));
+            let host = self.start_host(machine, name, &options);
+            self.slots[slot].host = Some(host);
         }
     }
 
@@ -201,8 +207,11 @@ impl Driver {
     async fn drill(&mut self) -> Result<(), Vec<String>> {
         tokio::time::sleep(verdict::SLOW_START).await;
         for is_planned in [true, false] {
-            let up: Vec<_> = (0..self.slots.len()).filter(|slot| self.slots[*slot].host.is_some()).collect();
-            if up.len() < 2 {
+            // The last one may be the only one that holds as many leases as there are.
+            let kept = self.schedule.had_limits.then(|| self.slots.len() - 1);
+            let is_up = |slot: &usize| self.slots[*slot].host.is_some() && Some(*slot) != kept;
+            let up: Vec<_> = (0..self.slots.len()).filter(is_up).collect();
+            if up.len() + usize::from(kept.is_some()) < 2 || up.is_empty() {
                 break;
             }
             let slot = up[self.dice.usize(..up.len())];
@@ -252,6 +261,7 @@ pub async fn run(seed: u64, scope: Scope, bug: Option<PortBug>, file: Option<Tra
     let mut driver = Driver::new(seed, scope, schedule, bug, file).await;
     let shards = driver.schedule.shards;
     driver.world.stream.create(shards).await;
+    driver.live_through_the_past().await;
     *driver.world.weather() = weather;
     driver.world.stream.shorten_subscriptions(driver.schedule.subscription_lasts);
     for _ in 0..driver.schedule.hosts {
@@ -287,7 +297,8 @@ pub async fn run(seed: u64, scope: Scope, bug: Option<PortBug>, file: Option<Tra
     let report = SeedReport {
         seed,
         hash: driver.world.trace_hash(),
-        simulated_ms: u64::try_from(driver.world.elapsed().as_millis()).unwrap_or(u64::MAX),
+        simulated_ms: u64::try_from((driver.world.elapsed() - driver.schedule.past_lasts()).as_millis())
+            .unwrap_or(u64::MAX),
         converged_ms,
         records,
         requests: driver.world.requests(),

@@ -1,4 +1,4 @@
-//! What hosts say in their log of the records they give up: for one that is skipped there is no other word.
+//! What hosts say in their log of the records they give up, and of those that retention took: there is no other word of it.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,8 +11,12 @@ use tracing::{Event, Level, Metadata};
 
 use crate::world::World;
 
-/// The module that gives records up.
-const SPEAKER: &str = "shardmill_worker::pipeline::give_up";
+/// The modules that give records up, find a gap in front of what they read, and remove the rows of shards that are gone.
+const SPEAKERS: [&str; 3] =
+    ["shardmill_worker::pipeline::give_up", "shardmill_worker::pipeline::fetch", "shardmill_worker::worker::act"];
+
+/// A log line does not say whose it is.
+const SOMEBODY: &str = "a host";
 
 thread_local! {
     /// The run on this thread.
@@ -30,43 +34,70 @@ pub fn listen(world: &Arc<World>) {
 
 /// Whether an event must be heard even if nobody writes the log down.
 pub(crate) fn is_of_interest(metadata: &Metadata<'_>) -> bool {
-    *metadata.level() == Level::WARN && metadata.target() == SPEAKER
+    *metadata.level() <= Level::WARN && SPEAKERS.contains(&metadata.target())
 }
 
-/// Puts a record that was given up into the history.
+/// Puts a record that was given up, or a gap, into the history.
 pub(crate) fn hear(event: &Event<'_>) {
     let Some(world) = WORLD.with_borrow(Weak::upgrade) else { return };
     let mut words = Words::default();
     event.record(&mut words);
-    let says = |name: &str| words.0.iter().find(|(field, _)| *field == name).map(|(_, text)| text.trim_matches('"'));
-    if says("message") != Some("record given up") {
-        return;
+    match words.says("message") {
+        Some("record given up") => {
+            let given_up = words.given_up().expect("the log says which record was given up, and why");
+            world.count(match given_up.how {
+                GiveUp::DeadLetter => "reached: record given up as a dead letter",
+                GiveUp::Skip | GiveUp::Halt => "reached: record skipped",
+            });
+            world.note(What::GivenUp(given_up));
+        }
+        Some("records may be lost to retention") => {
+            let (shard, after) = words.gap().expect("the log says which record is gone");
+            world.count("reached: gap told");
+            world.note(What::GapTold { host: SOMEBODY.to_owned(), shard, after });
+        }
+        Some("records were trimmed before they were read") => {
+            let shard = words.says("lease").expect("the log says of which shard").to_owned();
+            world.count("reached: loss of a shard told");
+            let last = world.stream.shards().get(&shard).and_then(|truth| truth.places.last().cloned());
+            if let Some(after) = last {
+                world.note(What::GapTold { host: SOMEBODY.to_owned(), shard, after });
+            }
+        }
+        _ => {}
     }
-    let given_up = (|| {
-        let (sequence, sub) = says("position")?.split_once('/').unwrap_or((says("position")?, "0"));
+}
+
+impl Words {
+    fn says(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(field, _)| *field == name).map(|(_, text)| text.trim_matches('"'))
+    }
+
+    fn given_up(&self) -> Option<GivenUp> {
+        let (sequence, sub) = self.says("position")?.split_once('/').unwrap_or((self.says("position")?, "0"));
         Some(GivenUp {
-            shard: says("shard")?.to_owned(),
-            epoch: says("epoch")?.parse().ok()?,
+            shard: self.says("shard")?.to_owned(),
+            epoch: self.says("epoch")?.parse().ok()?,
             at: Place { sub: sub.parse().ok()?, ..Place::plain(sequence) },
-            how: match says("decision")? {
+            how: match self.says("decision")? {
                 "dead-letter" => GiveUp::DeadLetter,
                 "skip" => GiveUp::Skip,
                 _ => return None,
             },
-            cause: match says("cause")? {
+            cause: match self.says("cause")? {
                 "rejected" => Cause::Rejected,
                 "out of attempts" => Cause::Attempts,
                 "too old" => Cause::Age,
                 _ => return None,
             },
         })
-    })();
-    let given_up = given_up.expect("the log says which record was given up, and why");
-    world.count(match given_up.how {
-        GiveUp::DeadLetter => "reached: record given up as a dead letter",
-        GiveUp::Skip | GiveUp::Halt => "reached: record skipped",
-    });
-    world.note(What::GivenUp(given_up));
+    }
+
+    /// The shard, and the record that is gone.
+    fn gap(&self) -> Option<(String, Place)> {
+        let (after, _) = self.says("gap")?.split_once(' ')?;
+        Some((self.says("shard")?.to_owned(), Place::plain(after)))
+    }
 }
 
 impl Visit for Words {

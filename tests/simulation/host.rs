@@ -16,7 +16,7 @@ use shardmill_core::ports::{
 };
 use shardmill_core::time::Moment;
 use shardmill_invariants::history::{HostChange, Micros, What};
-use shardmill_worker::{ByteBudget, Freezer, Ports, SharedRollout, StatusBoard, Worker, WorkerOptions};
+use shardmill_worker::{ByteBudget, ByteShare, Freezer, Ports, SharedRollout, StatusBoard, Worker, WorkerOptions};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -103,12 +103,13 @@ impl Clock for Machine {
 }
 
 impl Host {
-    /// Starts a process named `name` on `machine`, with version `version` of the plugin.
+    /// Starts a process named `name` on `machine`, with version `version` of the plugin, which may fetch `budget_bytes`.
     pub fn start(
         world: &Arc<World>,
         machine: &Arc<Machine>,
         name: &str,
         options: &WorkerOptions,
+        budget_bytes: usize,
         version: u64,
     ) -> Self {
         let place = HostPlace { world: Arc::clone(world), machine: Arc::clone(machine), host: name.to_owned() };
@@ -120,7 +121,8 @@ impl Host {
         let options = WorkerOptions { worker: WorkerId::new(name).expect("not empty"), ..options.clone() };
         let status = StatusBoard::default();
         let (freeze, is_frozen) = watch::channel(false);
-        let ports = ports(world, machine, &options, offered, is_frozen);
+        let budget = ByteBudget::new(budget_bytes).expect("large enough").share().expect("the first");
+        let ports = ports(world, machine, &options, budget, offered, is_frozen);
         let worker = Worker::new(ports, options, status.clone()).expect("valid options");
         world.note(What::Host { host: name.to_owned(), change: HostChange::Started });
         world.note(What::Offered { host: name.to_owned(), digest, is_good: true });
@@ -210,6 +212,7 @@ fn ports(
     world: &Arc<World>,
     machine: &Arc<Machine>,
     options: &WorkerOptions,
+    budget: ByteShare,
     versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
     is_frozen: watch::Receiver<bool>,
 ) -> Ports {
@@ -244,7 +247,7 @@ fn ports(
             None => letters,
         },
         clock: machine as Arc<dyn Clock>,
-        budget: ByteBudget::new(64 << 20).expect("large enough").share().expect("the first"),
+        budget,
         versions,
         rollout: SharedRollout::new(options.plugin.clone(), options.worker.clone(), options.rollout),
         freezer: Freezer::by(is_frozen),

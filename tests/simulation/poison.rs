@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order};
 
 /// Where dead letters go.
@@ -51,8 +50,8 @@ impl Poison {
     }
 
     /// The kind of a record with this data.
-    pub fn of(data: &Bytes) -> Option<Self> {
-        Self::ALL.iter().find(|(_, poison)| *poison == &data[..]).map(|(kind, _)| *kind)
+    pub fn of(data: &[u8]) -> Option<Self> {
+        Self::ALL.iter().find(|(_, poison)| *poison == data).map(|(kind, _)| *kind)
     }
 
     /// Whether it works after two failures.

@@ -4,10 +4,13 @@ use md5::{Digest, Md5};
 use prost::Message;
 use shardmill_core::pipeline::{FailurePolicy, Order};
 
-use crate::poison::Poisons;
+use crate::poison::{Poison, Poisons};
 
 /// User records of an aggregate at most: some batches hold several aggregates, some end inside one.
 const INSIDE_MAX: usize = 12;
+
+/// Bytes of a large record: as many as one reply may have records still fit into one.
+const LARGE_MAX: usize = 50_000;
 
 /// What the records of a run are like.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +19,8 @@ pub struct Producer {
     pub poisons: Poisons,
     /// Chance that a Kinesis record is an aggregate.
     pub aggregated: f64,
+    /// Chance that a plain record is large.
+    pub large: f64,
     /// Whether there are so few keys that records of one follow each other closely.
     pub has_few_keys: bool,
 }
@@ -64,7 +69,10 @@ impl Producer {
     pub fn next(&self, key: String, dice: &mut fastrand::Rng) -> Entry {
         let key = if self.has_few_keys { any_key(dice) } else { key };
         if self.aggregated == 0.0 || dice.f64() >= self.aggregated {
-            let data = self.poisons.next_data(dice).to_vec();
+            let mut data = self.poisons.next_data(dice).to_vec();
+            if self.large > 0.0 && Poison::of(&data).is_none() && dice.f64() < self.large {
+                data.resize(dice.usize(1_000..LARGE_MAX), b' ');
+            }
             return Entry { inside: vec![key.clone()], key, data };
         }
         let count = if dice.u32(0..20) == 0 { 0 } else { dice.usize(1..=INSIDE_MAX) };

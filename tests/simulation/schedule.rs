@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use shardmill_core::pipeline::Order;
 use shardmill_core::rollout::RolloutPolicy;
-use shardmill_core::stream::{ConsumerName, FanOutConsumer};
+use shardmill_core::stream::{ConsumerName, FanOutConsumer, InitialPosition};
 use shardmill_worker::{FanOut, Retrieval, WorkerOptions};
 
 use crate::dimension::{Dimension, Dimensions};
 use crate::options::{self, CONSUMER};
+use crate::past::Past;
 use crate::poison::{Poisons, draw_policy};
 use crate::producer::Producer;
 use crate::weather::{Fault, Weather};
@@ -74,6 +75,12 @@ pub struct Schedule {
     pub max_leases: Option<usize>,
     /// Whether any host had one, once the run is healed and new ones have none.
     pub had_limits: bool,
+    /// Where hosts begin: each start draws one of these.
+    pub positions: Vec<InitialPosition>,
+    /// What was in the stream before the first host.
+    pub past: Option<Past>,
+    /// Bytes that a host may have fetched.
+    pub budget_bytes: usize,
     /// How long a refusal lasts at most.
     pub refusal_lasts_max: Duration,
     /// Whether the healed fleet, once settled, loses a host in order and one by a crash, and then has a quiet time.
@@ -109,6 +116,12 @@ pub struct Storms {
     pub long_cuts: Option<Duration>,
     /// Somebody removes a worker's row.
     pub removals: Option<Duration>,
+    /// Retention takes what is a day old.
+    pub trims: Option<Duration>,
+    /// All machines are suspended, and wake up.
+    pub suspensions: Option<Duration>,
+    /// Somebody edits a lease row.
+    pub edits: Option<Duration>,
     /// How long an outage lasts.
     pub outage_lasts: Duration,
 }
@@ -156,6 +169,9 @@ impl Schedule {
             shards_max: 14,
             max_leases: None,
             had_limits: false,
+            positions: vec![InitialPosition::TrimHorizon],
+            past: None,
+            budget_bytes: 64 << 20,
             refusal_lasts_max: Duration::ZERO,
             subscription_lasts: Duration::ZERO,
             producer: Producer::default(),
@@ -185,6 +201,10 @@ impl Schedule {
         {
             options.leases.max_leases = dice.usize(1..=most);
         }
+        options.initial_position = match self.positions[..] {
+            [position] => position,
+            _ => self.positions[dice.usize(..self.positions.len())],
+        };
         options
     }
 

@@ -31,6 +31,9 @@ pub(crate) enum Event {
     Allow(u64),
     LongCut,
     RemoveWorker,
+    Trim,
+    Suspend,
+    EditRow,
 }
 
 impl Driver {
@@ -53,7 +56,7 @@ impl Driver {
         for event in events {
             self.plan_next(event);
         }
-        for event in [Event::Refuse, Event::LongCut, Event::RemoveWorker] {
+        for event in [Event::Refuse, Event::LongCut, Event::RemoveWorker, Event::Trim, Event::Suspend, Event::EditRow] {
             self.plan_next(event);
         }
     }
@@ -74,6 +77,9 @@ impl Driver {
             Event::Refuse => storms.refusals,
             Event::LongCut => storms.long_cuts,
             Event::RemoveWorker => storms.removals,
+            Event::Trim => storms.trims,
+            Event::Suspend => storms.suspensions,
+            Event::EditRow => storms.edits,
             Event::Put | Event::Restart(_) | Event::Mend(_) | Event::WallClock | Event::Resume(_) | Event::Allow(_) => {
                 None
             }
@@ -110,6 +116,9 @@ impl Driver {
             Event::Allow(number) => drop(self.world.weather().refusals.remove(&number)),
             Event::LongCut => self.cut_off_coordinator(),
             Event::RemoveWorker => self.remove_worker(),
+            Event::Trim => self.trim(),
+            Event::Suspend => self.suspend(),
+            Event::EditRow => self.edit_row(),
         }
         self.plan_next(event);
     }
@@ -244,7 +253,7 @@ impl Driver {
         }
     }
 
-    async fn reshard(&mut self) {
+    pub(crate) async fn reshard(&mut self) {
         let stream = Arc::clone(&self.world.stream);
         if stream.shards().len() >= self.schedule.shards_max {
             return;
@@ -307,6 +316,13 @@ impl Driver {
         // Often longer than a lease, which is 5 to 12 s.
         let lasts = Duration::from_millis(self.dice.u64(200..30_000));
         self.plan(lasts, Event::Resume(slot));
+    }
+
+    fn suspend(&mut self) {
+        self.world.count("fault: suspension");
+        // Around a lease's duration, or for hours.
+        let lasts = if self.dice.u32(0..10) == 0 { self.dice.u64(..7_200_000) } else { self.dice.u64(200..30_000) };
+        self.world.suspend(Duration::from_millis(lasts));
     }
 
     pub(crate) fn resume(&mut self, slot: usize) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use shardmill_invariants::history::{Micros, Place, ShardInfo, Topology, What};
+use shardmill_invariants::history::{Micros, Place, ShardInfo, Start, Topology, What};
 
 use crate::kinesis::Kinesis;
 use crate::memory::MemoryStream;
@@ -37,7 +37,7 @@ pub enum StreamService {
 }
 
 /// What is true of a shard.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Truth {
     /// Its part of the hash key space.
     pub range: (u128, u128),
@@ -47,6 +47,12 @@ pub struct Truth {
     pub places: Vec<Place>,
     /// When it came to be.
     pub since: Micros,
+    /// When the last of it arrived, by the stream's clock.
+    pub last_arrived_at: Micros,
+    /// Through where retention has taken records.
+    pub trimmed_through: Option<Place>,
+    /// Whether retention has taken all of it, so that it is not listed any more.
+    pub is_gone: bool,
 }
 
 /// Where a record was stored.
@@ -67,6 +73,15 @@ pub struct Listed {
     pub range: (u128, u128),
     /// Whether it was split or merged.
     pub is_closed: bool,
+}
+
+impl Truth {
+    /// The last record that an application which began at `start` is to settle, if it is still there.
+    pub fn last_due(&self, start: Option<Start>) -> Option<&Place> {
+        let is_before_start = matches!(start, Some(Start::At(moment)) if self.last_arrived_at < moment);
+        let last = self.places.last().filter(|_| !is_before_start)?;
+        self.trimmed_through.as_ref().is_none_or(|trimmed| last > trimmed).then_some(last)
+    }
 }
 
 impl Stream {
@@ -133,6 +148,7 @@ impl Stream {
                 let at = Place { sub, ..Place::plain(&sequence) };
                 truth.places.push(at.clone());
                 let arrived_at = self.run.now() / 1_000 * 1_000;
+                truth.last_arrived_at = arrived_at;
                 self.note(&What::Produced { shard: shard.clone(), at, key: key.clone(), arrived_at });
             }
         }
@@ -182,7 +198,7 @@ impl Stream {
         let middle = start + (end - start) / 2;
         match &self.service {
             StreamService::Emulated(kinesis) => kinesis.split(parent, middle).await,
-            StreamService::Memory(memory) => memory.split(parent, middle),
+            StreamService::Memory(memory) => memory.split(&self.run, parent, middle),
         }
         let children = self.refresh().await;
         self.run.count("reached: split");
@@ -193,13 +209,27 @@ impl Stream {
     pub async fn merge(&self, parents: [&str; 2]) {
         match &self.service {
             StreamService::Emulated(kinesis) => kinesis.merge(parents).await,
-            StreamService::Memory(memory) => memory.merge(parents),
+            StreamService::Memory(memory) => memory.merge(&self.run, parents),
         }
         let mut children = self.refresh().await;
         let Some(child) = children.pop() else { return };
         self.run.count("reached: merge");
         let parents = parents.map(str::to_owned).to_vec();
         self.note(&What::Topology(Topology::Merged { parents, child }));
+    }
+
+    /// Lets retention take what is older than `retention`. Only of a stream in memory.
+    pub fn trim(&self, retention: Duration) {
+        let StreamService::Memory(memory) = &self.service else { return };
+        for (shard, through) in memory.trim(&self.run, retention) {
+            let mut shards = lock(&self.shards);
+            let truth = shards.get_mut(&shard).expect("a known shard");
+            truth.is_gone |= through.is_none();
+            truth.trimmed_through = through.clone().or_else(|| truth.places.last().cloned());
+            self.run.count(if truth.is_gone { "reached: shard trimmed away" } else { "reached: records trimmed" });
+            drop(shards);
+            self.note(&What::Topology(Topology::Trimmed { shard, through }));
+        }
     }
 
     /// Learns the shards; returns the new ones.
@@ -215,7 +245,8 @@ impl Stream {
                 known.is_closed = is_closed;
             } else {
                 fresh.push(ShardInfo { id: id.clone(), range });
-                shards.insert(id, Truth { range, is_closed, places: Vec::new(), since: self.run.now() });
+                let since = self.run.now();
+                shards.insert(id, Truth { range, is_closed, since, ..Truth::default() });
             }
         }
         fresh

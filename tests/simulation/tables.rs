@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use shardmill_invariants::history::{Micros, Row, WriteKind};
+use shardmill_invariants::history::{Micros, Row, Start, WriteKind};
 
 use crate::dynamodb::Dynamodb;
+use crate::edits::Edit;
 use crate::memory::MemoryTables;
 use crate::world::World;
 
@@ -26,11 +27,27 @@ impl Tables {
         }
     }
 
+    /// Somebody edits a lease row by hand. Only of tables in memory.
+    pub fn edit(&self, world: &World, shard: &str, edit: &Edit) {
+        match self {
+            Self::Emulated(_) => {}
+            Self::Memory(memory) => memory.edit(world, shard, edit),
+        }
+    }
+
     /// Somebody removes a worker's row by hand; whether there was one. Only of tables in memory.
     pub fn remove_worker(&self, world: &World, worker: &str) -> bool {
         match self {
             Self::Emulated(_) => false,
             Self::Memory(memory) => memory.remove_worker(world, worker),
+        }
+    }
+
+    /// Where the application begins, once that is written down. Hosts over the wire know of nothing but the oldest record.
+    pub fn start(&self) -> Option<Start> {
+        match self {
+            Self::Emulated(_) => Some(Start::Oldest),
+            Self::Memory(memory) => memory.start(),
         }
     }
 

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use shardmill_core::pipeline::{self, Order};
 use shardmill_core::plan::Balance;
+use shardmill_core::stream;
 use shardmill_invariants::history::{Call, CallResult, Checkpoint, Event, HostChange, Micros, What, WriteKind};
 use shardmill_invariants::policy::{GiveUp, Policy};
-use shardmill_invariants::{Bounds, Invariant, Limits, Violation, check};
+use shardmill_invariants::{Bounds, InitialPosition, Invariant, Limits, Violation, check};
 use shardmill_worker::LeaseOptions;
 
 use crate::host::DRAIN_LIMIT;
+use crate::past;
 use crate::plugin::{HOPELESS_FROM, HOPELESS_VERSIONS, digest_of};
 use crate::schedule::Schedule;
 use crate::world::World;
@@ -20,6 +22,8 @@ pub const SLOW_START: Duration = Duration::from_secs(40);
 /// The longest that a call which got no answer before the healing takes.
 const CALL_MAX: Duration = Duration::from_secs(5);
 
+/// The stream tells its time in whole seconds, rounded down.
+const STREAM_CLOCK: Duration = Duration::from_secs(1);
 /// The longest that a call of Kinesis takes, with its second try.
 const LISTING_MAX: Duration = Duration::from_secs(65);
 
@@ -33,19 +37,22 @@ pub fn balanced_within(schedule: &Schedule) -> Duration {
 pub fn unsettled(world: &World, alive: &BTreeSet<String>) -> Vec<String> {
     let rows = world.tables.leases();
     let mut missing = Vec::new();
-    for (shard, truth) in &*world.stream.shards() {
+    let start = world.tables.start();
+    for (shard, truth) in world.stream.shards().iter().filter(|(_, truth)| !truth.is_gone) {
+        let last = truth.last_due(start);
         let Some(row) = rows.get(shard) else {
-            // A finished row is removed in time; whether all of the shard was settled before is for the invariants.
-            if truth.is_closed && rows.values().any(|row| row.checkpoint != Checkpoint::Initial) {
+            // A finished row is removed in time, and what was closed before the start gets none; whether all of the shard was
+            // settled before is for the invariants.
+            let is_read = last.is_none() || rows.values().any(|row| row.checkpoint != Checkpoint::Initial);
+            if truth.is_closed && is_read {
                 continue;
             }
             missing.push(format!("{shard} has no row"));
             continue;
         };
-        let last = truth.places.last();
         let is_settled = match &row.checkpoint {
             Checkpoint::End => truth.is_closed,
-            Checkpoint::At(at) => !truth.is_closed && last.is_some_and(|last| at >= last),
+            Checkpoint::At(at) => !truth.is_closed && last.is_none_or(|last| at >= last),
             Checkpoint::Initial => !truth.is_closed && last.is_none(),
         };
         let is_owned = truth.is_closed || row.owner.as_ref().is_some_and(|owner| alive.contains(owner));
@@ -95,6 +102,16 @@ fn was_silent(history: &[Event], call: &Call, host: &str, schedule: &Schedule) -
     false
 }
 
+/// Where hosts of the run are configured to begin, in the judge's words.
+fn initial_positions(schedule: &Schedule) -> Vec<InitialPosition> {
+    let judged = schedule.positions.iter().map(|position| match position {
+        stream::InitialPosition::TrimHorizon => InitialPosition::Oldest,
+        stream::InitialPosition::Latest => InitialPosition::Latest,
+        stream::InitialPosition::AtTimestamp(ms) => InitialPosition::At(past::micros_of(*ms)),
+    });
+    judged.collect()
+}
+
 /// How many records no checkpoint covers.
 pub fn behind(world: &World) -> usize {
     let rows = world.tables.leases();
@@ -125,6 +142,8 @@ pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros, rests_at: O
     let limits = Limits {
         healed_at: Some(healed_at),
         rests_at,
+        initial_positions: initial_positions(schedule),
+        latest_error: micros(STREAM_CLOCK),
         // What makes a checkpoint due, the batch that overshoots it, and the batch in flight; by key, all since the oldest
         // record that is tried again.
         repeats_max: if is_by_key { u64::MAX } else { options.checkpoints.records + 2 * batch },

@@ -20,6 +20,8 @@ use crate::weather::{Fault, Weather};
 /// Shared by hosts, cloud and driver of one run, all on one thread.
 pub struct Run {
     origin: Instant,
+    /// How long all machines were suspended: clocks went on, timers did not.
+    suspended: Mutex<Duration>,
     dice: Mutex<fastrand::Rng>,
     weather: Mutex<Weather>,
     record: Mutex<Record>,
@@ -73,6 +75,7 @@ impl Run {
         };
         Arc::new(Self {
             origin: Instant::now(),
+            suspended: Mutex::default(),
             dice: Mutex::new(fastrand::Rng::with_seed(seed)),
             weather: Mutex::default(),
             record: Mutex::new(record),
@@ -83,7 +86,13 @@ impl Run {
 
     /// True time since the beginning.
     pub fn elapsed(&self) -> Duration {
-        self.origin.elapsed()
+        self.origin.elapsed() + *lock(&self.suspended)
+    }
+
+    /// All machines are suspended for a while, and wake up at once: every clock goes on, but no timer, and what is on its way
+    /// waits as well.
+    pub fn suspend(&self, lasts: Duration) {
+        *lock(&self.suspended) += lasts;
     }
 
     /// True time since the beginning, in microseconds.

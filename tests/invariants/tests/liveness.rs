@@ -23,6 +23,15 @@ fn l1_orphans_are_taken() {
 }
 
 #[test]
+fn l1_what_waits_for_a_shard_that_is_gone_is_due_once_its_row_is_removed() {
+    let bounds = Bounds { retaken_within: Some(LEASE), balanced_within: Some(LEASE), ..Bounds::default() };
+    let waiting = with(Story::with_records(1).take("a", "p").split().create("l").create("r"), bounds);
+    let removed = || waiting.clone().trimmed("p", None).healed().wait(3 * LEASE).delete("a", "p");
+    removed().take("a", "l").take("b", "r").wait(3 * LEASE).passes();
+    removed().wait(2 * LEASE).take("a", "l").take("b", "r").breaks(&[L2, L1, L1, L2]);
+}
+
+#[test]
 fn l2_leases_are_spread_and_stay() {
     let bounds = || Bounds { balanced_within: Some(LEASE), ..Bounds::default() };
     let halves =

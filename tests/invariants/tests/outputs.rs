@@ -72,6 +72,10 @@ fn s21_what_left_the_stream_unread_is_told() {
     unread.breaks(&[crate::Invariant::NoLoss]);
     // It was in memory.
     goes_on(trimmed().deliver("a", "p", &[2, 3])).passes();
+    // What leaves while it is in memory says nothing of the gap before it.
+    let failed = trimmed().told(1).start("a", "p", &[4], 1, "v1").ended(Outcome::Error, &[]).trimmed("p", Some(4));
+    let handled = failed.start("a", "p", &[4], 2, "v1").ended(Outcome::Ok, &[]).produced("p", [5]);
+    handled.deliver("a", "p", &[5]).checkpoint("a", "p", 5).healed().passes();
 }
 
 #[test]

@@ -158,6 +158,14 @@ fn s9_repeats_are_bounded_and_none_after_a_hand_over() {
     let mut bounded = crashed().deliver("b", "p", &[1, 2, 3]);
     bounded.limits.repeats_max = 2;
     bounded.breaks(&[S9]);
+    // What was held back comes again, however much it is.
+    let held_back = Story::with_records(3).take("a", "p").start("a", "p", &[1, 2, 3], 1, "v1");
+    let held_back = held_back.held_back(Some(1)).ended(Outcome::Ok, &[]).host("a", HostChange::Crashed);
+    let mut again = held_back.wait(2 * LEASE).take("b", "p").deliver("b", "p", &[1, 2, 3]);
+    again.limits.repeats_max = 1;
+    again.clone().passes();
+    again.limits.repeats_max = 0;
+    again.breaks(&[S9]);
     let lazy = Story::with_records(2).take("a", "p").deliver("a", "p", &[1, 2]).claim("b", "p");
     lazy.checkpoint("a", "p", 1).release("a", "p").take("b", "p").deliver("b", "p", &[2]).breaks(&[S9]);
 }
@@ -184,6 +192,9 @@ fn s9_a_lease_is_given_up_only_if_its_shard_does_not_get_on() {
     };
     held(LEASE / 2).wait(LEASE / 2).give_up("a", "p").passes();
     held(LEASE).wait(LEASE / 2).give_up("a", "p").breaks(&[S9]);
+    // What an earlier run took is its own by name only.
+    let restarted = held(LEASE).host("a", HostChange::Crashed).host("a", HostChange::Started);
+    restarted.give_up("a", "p").passes();
     // Its row can be written, but nothing is settled; or the other way round.
     held(LEASE).wait(LEASE * 2 / 3).renew("a", "p").wait(LEASE * 2 / 3).give_up("a", "p").passes();
     held(LEASE).wait(LEASE * 2 / 3).deliver("a", "p", &[3]).wait(LEASE * 2 / 3).give_up("a", "p").passes();

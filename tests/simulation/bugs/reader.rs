@@ -42,6 +42,7 @@ impl WrongReader {
         match (self.bug, from) {
             (PortBug::AfterIsOldest, ReadFrom::AfterSequenceNumber(_)) => ReadFrom::TrimHorizon,
             (PortBug::OldestIsLatest, ReadFrom::TrimHorizon) => ReadFrom::Latest,
+            (PortBug::StartIsNow, ReadFrom::AtTimestamp(_)) => ReadFrom::Latest,
             _ => from.clone(),
         }
     }

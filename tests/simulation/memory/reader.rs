@@ -25,6 +25,15 @@ pub struct NetReader {
     page_shards: usize,
 }
 
+/// The page of the shard list that is asked for.
+struct Wanted {
+    /// Only shards that are open or were closed since then.
+    since_ms: Option<u64>,
+    /// Only those that follow this one.
+    after: Option<ShardId>,
+    most: usize,
+}
+
 /// A page of the shard list.
 struct Page {
     shards: Vec<Shard>,
@@ -55,11 +64,12 @@ impl NetReader {
         self.net.call(ask, move || serve(&world)).await
     }
 
-    async fn list(&self) -> Result<Vec<Shard>, ReadError> {
+    async fn list(&self, since_ms: Option<u64>) -> Result<Vec<Shard>, ReadError> {
         for _ in 0..LISTINGS_MAX {
-            match self.list_once().await {
+            match self.list_once(since_ms).await {
                 Err(Failed::ExpiredNextToken) => {}
                 Err(failed) => return Err(failed.into()),
+                Ok(shards) if since_ms.is_some() => return Ok(shards),
                 Ok(shards) => {
                     let unreadable = |problem| ReadError::Unavailable { message: format!("unreadable: {problem}") };
                     return check_listing(&shards).map(|()| shards).map_err(unreadable);
@@ -69,12 +79,13 @@ impl NetReader {
         Err(Failed::ExpiredNextToken.into())
     }
 
-    async fn list_once(&self) -> Result<Vec<Shard>, Failed> {
+    async fn list_once(&self, since_ms: Option<u64>) -> Result<Vec<Shard>, Failed> {
         let mut shards: Vec<Shard> = Vec::new();
         loop {
-            let (after, most) = (shards.last().map(|shard| shard.id.clone()), self.page_shards);
-            let kind = if after.is_some() { RequestKind::NextPage } else { RequestKind::Other };
-            let page = self.ask(kind, "list_shards", "", move |world| page(world, after.as_ref(), most)).await?;
+            let wanted =
+                Wanted { since_ms, after: shards.last().map(|shard| shard.id.clone()), most: self.page_shards };
+            let kind = if wanted.after.is_some() { RequestKind::NextPage } else { RequestKind::Other };
+            let page = self.ask(kind, "list_shards", "", move |world| page(world, &wanted)).await?;
             shards.extend(page.shards);
             if page.is_last || SeededBug::ListsFirstPageOnly.is_on() {
                 return Ok(shards);
@@ -83,13 +94,18 @@ impl NetReader {
     }
 }
 
-/// The page of the list that follows `after`; it may not show yet what was resharded a moment ago.
-fn page(world: &World, after: Option<&ShardId>, most: usize) -> Answer<Page> {
-    let mut shards = memory(world).stream.shards();
+/// That page of the list; it may not show yet what was resharded a moment ago.
+fn page(world: &World, wanted: &Wanted) -> Answer<Page> {
+    let stream = &memory(world).stream;
+    let mut shards = stream.shards();
+    if let Some(since_ms) = wanted.since_ms {
+        let since = stream.shards_since(since_ms);
+        shards.retain(|shard| since.contains(&shard.id));
+    }
     shards.sort_by(|one, other| one.id.cmp(&other.id));
-    shards.retain(|shard| after.is_none_or(|after| shard.id > *after));
-    let is_last = shards.len() <= most;
-    shards.truncate(most);
+    shards.retain(|shard| wanted.after.as_ref().is_none_or(|after| shard.id > *after));
+    let is_last = shards.len() <= wanted.most;
+    shards.truncate(wanted.most);
     let chance = world.weather().chance(Fault::StaleListing);
     if world.happens(chance) {
         let is_new = world.stream.newborn();
@@ -142,7 +158,11 @@ impl StreamReader for NetReader {
     }
 
     fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
-        Box::pin(self.list())
+        Box::pin(self.list(None))
+    }
+
+    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
+        Box::pin(self.list(Some(since_ms)))
     }
 
     fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>> {

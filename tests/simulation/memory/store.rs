@@ -71,7 +71,7 @@ impl NetStore {
     ) -> Result<T, StoreError> {
         let (row, by, sent_at) = (key.clone(), Arc::clone(&self.0.host), self.0.now());
         self.read(operation, key.as_str(), move |world| {
-            let asked = Asked { by: &by, kind, sent_at };
+            let asked = Asked { by: Some(&by), kind, sent_at };
             memory(world).write_lease(world, &row, asked, &act)
         })
         .await

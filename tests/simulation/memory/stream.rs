@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_core::ports::ConsumerState;
-use shardmill_core::stream::{ConsumerName, FanOutConsumer, ReadFrom, ShardId};
+use shardmill_core::stream::{ConsumerName, FanOutConsumer, ReadFrom, SequenceNumber, ShardId};
 use shardmill_fakes::fake_fan_out::FakeFanOut;
 use shardmill_fakes::fake_stream::FakeStream;
+use shardmill_invariants::history::Place;
 
 use crate::options::CONSUMER;
 use crate::producer::Entry;
@@ -58,14 +59,25 @@ impl MemoryStream {
     }
 
     /// Splits a shard at `middle`.
-    pub fn split(&self, parent: &str, middle: u128) {
+    pub fn split(&self, run: &Run, parent: &str, middle: u128) {
+        self.stream.set_now_ms(wall_ms(run));
         self.stream.split(&id(parent), middle);
     }
 
     /// Merges two shards.
-    pub fn merge(&self, parents: [&str; 2]) {
+    pub fn merge(&self, run: &Run, parents: [&str; 2]) {
+        self.stream.set_now_ms(wall_ms(run));
         let [left, right] = parents.map(id);
         self.stream.merge(&left, &right);
+    }
+
+    /// Forgets what is older than `retention`: shards that lost records, each with the last of them, or that are gone.
+    pub fn trim(&self, run: &Run, retention: Duration) -> Vec<(String, Option<Place>)> {
+        let since_ms = wall_ms(run).saturating_sub(u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
+        let trimmed = self.stream.trim_before(since_ms);
+        // With all user records inside of the last Kinesis record.
+        let last_of = |last: SequenceNumber| Place { sub: u64::MAX, ..Place::plain(last.as_str()) };
+        trimmed.into_iter().map(|(shard, last)| (shard.to_string(), last.map(last_of))).collect()
     }
 
     /// All shards.

@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use shardmill_core::fleet::FleetRows;
+use shardmill_core::fleet::{ApplicationStart, FleetRows};
 use shardmill_core::lease::{self, Lease, WorkerId};
 use shardmill_core::ports::LeaseListing;
-use shardmill_core::stream::LeaseKey;
+use shardmill_core::stream::{InitialPosition, LeaseKey};
 use shardmill_fakes::coordinator_rows::CoordinatorRows;
 use shardmill_fakes::lease_rows::LeaseRows;
-use shardmill_invariants::history::{Checkpoint, Micros, Place, Row, What, Write, WriteKind};
+use shardmill_invariants::history::{Checkpoint, Micros, Place, Row, Start, What, Write, WriteKind};
 
+use crate::edits::Edit;
+use crate::past;
 use crate::tables::note_rare;
 use crate::weather::Fault;
 use crate::world::{World, lock};
@@ -42,10 +44,11 @@ struct CoordinatorTable {
 /// Versions of something, each from some time on, oldest first.
 struct Past<T>(Vec<(Micros, Arc<T>)>);
 
-/// A write that a host asks for.
+/// A write that is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
-    pub(super) by: &'a str,
+    /// By which host; `None` for a person.
+    pub(super) by: Option<&'a str>,
     pub(super) kind: WriteKind,
     pub(super) sent_at: Micros,
 }
@@ -87,6 +90,11 @@ impl MemoryTables {
         Some((holder.to_string(), table.leader_since))
     }
 
+    /// Where the application begins, once that is written down.
+    pub fn start(&self) -> Option<Start> {
+        lock(&self.coordinator).rows.fleet.start.as_ref().map(start_of)
+    }
+
     /// Reads the lease table as it is.
     pub(super) fn read_leases<T>(&self, read: impl FnOnce(&LeaseRows) -> T) -> T {
         read(&lock(&self.leases).rows)
@@ -121,10 +129,10 @@ impl MemoryTables {
             return result;
         }
         let (before, after) = (before.as_ref().map(row_of), after.cloned());
-        note_rare(world, asked.kind, before.as_ref(), asked.by);
+        note_rare(world, asked.kind, before.as_ref(), asked.by.unwrap_or_default());
         world.note(What::Written(Write {
             key: key.as_str().to_owned(),
-            by: Some(asked.by.to_owned()),
+            by: asked.by.map(str::to_owned),
             kind: asked.kind,
             before,
             after: after.as_ref().map(row_of),
@@ -134,6 +142,13 @@ impl MemoryTables {
             table.past.entry(key.clone()).or_default().push(world.now(), after);
         }
         result
+    }
+
+    /// Somebody edits a row by hand.
+    pub fn edit(&self, world: &World, shard: &str, edit: &Edit) {
+        let Ok(key) = LeaseKey::new(shard) else { return };
+        let asked = Asked { by: None, kind: WriteKind::Admin, sent_at: world.now() };
+        self.write_lease(world, &key, asked, |rows| edit.apply(rows, &key));
     }
 
     /// Reads the coordinator table as it is.
@@ -177,15 +192,30 @@ impl MemoryTables {
         let mut table = lock(&self.coordinator);
         let version = |rows: &CoordinatorRows| rows.fleet.leader.as_ref().map(|leader| leader.version);
         let before = version(&table.rows);
+        let start_before = table.rows.fleet.start;
         let result = act(&mut table.rows);
         if version(&table.rows) != before {
             table.leader_since = world.now();
+        }
+        if let Some(start) = table.rows.fleet.start
+            && start_before != Some(start)
+        {
+            world.note(What::StartChosen(start_of(&start)));
         }
         if world.weather().chance(Fault::StaleQuery) > 0.0 {
             let now = table.rows.fleet.clone();
             table.past.push(world.now(), now);
         }
         result
+    }
+}
+
+/// Where an application begins, in the judge's words.
+fn start_of(start: &ApplicationStart) -> Start {
+    match start.position {
+        InitialPosition::TrimHorizon => Start::Oldest,
+        InitialPosition::Latest => Start::At(past::micros_of(start.looked_at_ms)),
+        InitialPosition::AtTimestamp(ms) => Start::At(past::micros_of(ms)),
     }
 }
 

@@ -1,0 +1,84 @@
+//! Lease rows that somebody edits or removes by hand, while hosts run.
+
+use shardmill_core::lease::{Checkpoint, LeaseCounter, WorkerId};
+use shardmill_core::stream::{LeaseKey, Position, SequenceNumber};
+use shardmill_fakes::lease_rows::LeaseRows;
+use shardmill_invariants::history::Place;
+
+use crate::driver::Driver;
+
+/// What is done to a row.
+#[derive(Debug, Clone)]
+pub enum Edit {
+    /// It has no owner any more.
+    Free,
+    /// It names an owner that nobody knows.
+    GiveToNobody,
+    /// It is free, and its checkpoint is an earlier one; the oldest record if `None`.
+    SetBack(Option<Position>),
+    /// It is gone.
+    Remove,
+}
+
+impl Edit {
+    /// Does it.
+    pub fn apply(&self, rows: &mut LeaseRows, key: &LeaseKey) {
+        let Some(mut row) = rows.get(key).cloned() else { return };
+        match self {
+            Self::Remove => {
+                rows.remove(key);
+                return;
+            }
+            Self::Free => row.owner = None,
+            Self::GiveToNobody => row.owner = WorkerId::new("nobody-knows-me"),
+            Self::SetBack(to) => {
+                row.owner = None;
+                row.counter = LeaseCounter(row.counter.0 + 1);
+                row.checkpoint = to.clone().map_or(Checkpoint::TrimHorizon, Checkpoint::At);
+            }
+        }
+        rows.put(row);
+    }
+}
+
+fn position_of(place: &Place) -> Option<Position> {
+    let sequence = SequenceNumber::parse(&format!("{:?}", place.sequence)).ok()?;
+    Some(Position { sub_sequence: place.sub, ..Position::plain(sequence) })
+}
+
+impl Driver {
+    /// Somebody edits the row of an open shard.
+    pub(crate) fn edit_row(&mut self) {
+        let open = self.world.stream.open_shards();
+        let shard = &open[self.dice.usize(..open.len())];
+        let rows = self.world.tables.leases();
+        let Some(row) = rows.get(shard) else { return };
+        let kinds = match (&self.schedule.options, self.schedule.storms.reshards) {
+            // What a plugin has in its state is not undone by a row.
+            (options, _) if options.keeps_state => 2,
+            // A row that is gone holds no child back, if its shard ends before the row is made again.
+            (_, Some(_)) => 3,
+            (_, None) => 4,
+        };
+        let edit = match self.dice.u32(..kinds) {
+            0 => Edit::Free,
+            1 => Edit::GiveToNobody,
+            2 => {
+                let shards = self.world.stream.shards();
+                let is_settled =
+                    |place: &&Place| row.checkpoint >= shardmill_invariants::history::Checkpoint::At((*place).clone());
+                let settled: Vec<_> = shards[shard].places.iter().filter(is_settled).collect();
+                let place = settled.get(self.dice.usize(..=settled.len()));
+                Edit::SetBack(place.and_then(|place| position_of(place)))
+            }
+            _ => Edit::Remove,
+        };
+        self.world.count(match edit {
+            Edit::Free => "fault: row freed by hand",
+            Edit::GiveToNobody => "fault: row given to nobody by hand",
+            Edit::SetBack(_) => "fault: row set back by hand",
+            Edit::Remove => "fault: row removed by hand",
+        });
+        self.world.tables.edit(&self.world, shard, &edit);
+    }
+}
