@@ -49,6 +49,8 @@ struct WorkerSighting {
     /// When it was first seen.
     since: Moment,
     moved_at: Moment,
+    /// When the row was last there.
+    seen_at: Moment,
     /// When the row was first missed, if it is gone.
     gone_at: Option<Moment>,
 }
@@ -99,7 +101,8 @@ impl LeaseObserver {
     ///
     /// To its leases, a row that is gone is one that moved when it was first missed, and stands still since: it may have been
     /// removed by hand, or lost with a restored table, after a last heartbeat that nobody saw, and its worker lives on and goes
-    /// by that one. A worker on its way out removes its row itself, when nothing of it runs any more.
+    /// by that one. Only one that had been silent for long while its row was there was dead before. A worker on its way out
+    /// removes its row itself, when nothing of it runs any more.
     pub fn observe_workers(&mut self, workers: &[WorkerRow], read_at: Moment) {
         let mut seen = BTreeMap::new();
         for row in workers {
@@ -111,12 +114,14 @@ impl LeaseObserver {
                 }
                 Some(_) | None => read_at,
             };
-            let sighting = WorkerSighting { row: row.clone(), since, moved_at, gone_at: None };
+            let sighting = WorkerSighting { row: row.clone(), since, moved_at, seen_at: read_at, gone_at: None };
             seen.insert(row.worker.clone(), sighting);
         }
         self.left.retain(|_, until| *until >= read_at);
         for (id, last) in std::mem::replace(&mut self.workers, seen) {
-            let is_silent = read_at.since(last.moved_at) > last.row.lease_duration;
+            // This host may not have looked for long: what was beaten meanwhile went with the row.
+            let watched_until = if last.gone_at.is_some() { read_at } else { last.seen_at };
+            let is_silent = watched_until.since(last.moved_at) > last.row.lease_duration;
             let gone_at = last.gone_at.unwrap_or(read_at);
             if is_silent || last.row.is_draining {
                 self.left.insert(id, gone_at + last.row.lease_duration);

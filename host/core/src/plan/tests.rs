@@ -286,6 +286,39 @@ fn a_lease_lives_as_long_as_its_owners_heart_beats_by_the_owners_own_lease_durat
 }
 
 #[test]
+fn a_worker_whose_row_vanished_while_nobody_looked_is_silent_from_then() {
+    let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
+    let row = owned(0, "other", Standing::Held).lease;
+    let last = WorkerRow {
+        worker: worker("other"),
+        incarnation: Incarnation::new("run").unwrap(),
+        beat: 1,
+        lease_duration: Duration::from_secs(10),
+        is_draining: false,
+        max_leases: usize::MAX,
+        versions: Vec::new(),
+        cannot_write: None,
+    };
+    let seen_until = |seconds: u64| {
+        let mut observer = LeaseObserver::default();
+        observer.observe(std::slice::from_ref(&row), at(100));
+        for look in 100..=seconds {
+            observer.observe_workers(std::slice::from_ref(&last), at(look));
+        }
+        observer.observe_workers(&[], at(130));
+        observer
+    };
+    let standing =
+        |seen_until: &LeaseObserver, seconds| seen_until.standing(&row, at(seconds), Duration::from_secs(10));
+    // It may have beaten until a moment ago.
+    let unwatched = seen_until(101);
+    assert_eq!((standing(&unwatched, 130), standing(&unwatched, 140)), (Standing::Held, Standing::Held));
+    assert_eq!(standing(&unwatched, 141), Standing::Expired);
+    // It was dead before.
+    assert_eq!(standing(&seen_until(111), 130), Standing::Expired);
+}
+
+#[test]
 fn a_worker_whose_row_vanished_is_silent_from_then_and_one_that_signed_off_is_gone_at_once() {
     let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
     let row = owned(0, "other", Standing::Held).lease;
