@@ -80,8 +80,9 @@ impl Holding {
             return None;
         }
         let owner = facts.row.owner.as_ref().filter(|owner| write.by.as_ref() != Some(owner))?;
-        // It said itself that it holds nothing any more; that it could not give the row back harms nobody.
-        if self.away.contains(owner) {
+        // It said itself that it holds nothing any more; that it could not give the row back harms nobody. Nor does it where
+        // a person named an owner that nobody is.
+        if self.away.contains(owner) || !world.hosts.contains_key(owner) {
             return None;
         }
         let beaten_at = self.holds.get(&(owner.clone(), write.key.clone())).and_then(|hold| hold.beaten_at);

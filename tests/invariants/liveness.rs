@@ -85,7 +85,7 @@ impl<'a> Liveness<'a> {
                     HostChange::Stopping => drop(self.stopping.insert(host.clone(), event.at.max(healed_at))),
                     HostChange::Started | HostChange::Crashed => drop(self.stopping.remove(host)),
                     // What faults kept it from giving back are orphans.
-                    HostChange::Stopped if event.at < healed_at => drop(self.stopping.remove(host)),
+                    HostChange::Stopped if event.at <= healed_at => drop(self.stopping.remove(host)),
                     HostChange::SignedOff | HostChange::Stopped | HostChange::Paused | HostChange::Resumed => {}
                 }
                 self.due_at(world, event.at, None, report);

@@ -25,7 +25,10 @@ impl Outputs {
             What::Stored { output } => {
                 self.stored.entry(*output).or_insert(event.at);
             }
-            What::Written(write) => report.add_all(Invariant::S20, self.covered(world, write)),
+            What::Written(write) => {
+                report.add_all(Invariant::S20, self.covered(world, write));
+                self.taken(write);
+            }
             _ => {}
         }
     }
@@ -38,6 +41,14 @@ impl Outputs {
         }
         for output in outputs {
             of_grant.entry(output.of.clone()).or_default().insert(output.id);
+        }
+    }
+
+    /// Where a row was removed and made again, an epoch comes again too.
+    fn taken(&mut self, write: &Write) {
+        if let (WriteKind::Take { .. }, Some(host), Some(after)) = (write.kind, &write.by, &write.after) {
+            let key = GrantKey { host: host.clone(), shard: write.key.clone(), epoch: after.counter };
+            self.emitted.remove(&key);
         }
     }
 

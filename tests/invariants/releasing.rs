@@ -9,9 +9,8 @@ pub(crate) fn judge(world: &World, event: &Event, limits: &Limits, report: &mut 
     let What::Written(write) = &event.what else { return };
     let (WriteKind::GiveUp, Some(bound)) = (write.kind, limits.given_up_after) else { return };
     let Some(facts) = world.table.rows.get(&write.key) else { return };
-    // What an earlier run of the host took is its own by name only, and keeps what its row says of a trouble.
-    let started_at = write.by.as_ref().and_then(|by| world.hosts.get(by)).map(|host| host.started_at);
-    if started_at.is_some_and(|started_at| facts.taken_at < started_at) {
+    // A row keeps what it says of a trouble.
+    if world.is_by_name(write) {
         return;
     }
     let waited = |since: Micros| write.sent_at.saturating_sub(since);

@@ -27,6 +27,8 @@ pub(crate) struct World {
     pub(crate) hosts: BTreeMap<String, HostFacts>,
     /// What sinks have stored.
     pub(crate) dead_letters: BTreeSet<(String, Place)>,
+    /// Whose each output is that is not stored.
+    output_of: BTreeMap<u64, GrantKey>,
     /// Whatever was given up, by whomever.
     given_up: BTreeSet<(String, Place)>,
     policy: Policy,
@@ -61,6 +63,7 @@ impl World {
             in_flight: BTreeMap::new(),
             hosts: BTreeMap::new(),
             dead_letters: BTreeSet::new(),
+            output_of: BTreeMap::new(),
             given_up: BTreeSet::new(),
             policy: limits.policy.clone(),
             held_back: BTreeMap::new(),
@@ -101,6 +104,13 @@ impl World {
         let facts = self.table.rows.get(&write.key)?;
         let key = GrantKey { host: by.clone(), shard: write.key.clone(), epoch: facts.epoch? };
         (facts.row.owner.as_ref() == Some(by)).then(|| self.grants.get(&key))?
+    }
+
+    /// Whether the lease is the writer's by name only: an earlier run of it took it.
+    pub(crate) fn is_by_name(&self, write: &Write) -> bool {
+        let started_at = write.by.as_ref().and_then(|by| self.hosts.get(by)).map(|host| host.started_at);
+        let taken_at = self.table.rows.get(&write.key).map(|facts| facts.taken_at);
+        started_at.zip(taken_at).is_some_and(|(started_at, taken_at)| taken_at < started_at)
     }
 
     /// Whether the table says that `delivery`'s host holds its lease under its epoch.
@@ -159,11 +169,22 @@ impl World {
                     grant.saved.get_or_insert_default();
                 }
             }
+            What::Emitted { host, shard, epoch, outputs } => {
+                let key = GrantKey { host: host.clone(), shard: shard.clone(), epoch: *epoch };
+                if let Some(grant) = self.grants.get_mut(&key) {
+                    let delivery = grant.open.and_then(|id| self.in_flight.get(&id));
+                    grant.emitted(outputs, delivery.and_then(|delivery| delivery.places.first()));
+                    self.output_of.extend(outputs.iter().map(|output| (output.id, key.clone())));
+                }
+            }
+            What::Stored { output } => {
+                if let Some(grant) = self.output_of.remove(output).and_then(|key| self.grants.get_mut(&key)) {
+                    grant.stored(*output);
+                }
+            }
             What::Heartbeat(_)
             | What::Called(_)
             | What::Offered { .. }
-            | What::Emitted { .. }
-            | What::Stored { .. }
             | What::GapTold { .. }
             | What::Shown { .. }
             | What::Calm(_) => {}
@@ -200,7 +221,8 @@ impl World {
                     self.grants.insert(key, grant);
                 }
             }
-            WriteKind::Release => {
+            // Of what an earlier run of the host took, this one knows only the name in the row.
+            WriteKind::Release if !self.is_by_name(write) => {
                 let owed = self.grant_of_write(write).map(|grant| (grant.generation, grant.owed().cloned()));
                 if let Some((generation, Some(through))) = owed
                     && let Some(epoch) = self.table.rows.get(&write.key).and_then(|facts| facts.epoch)
@@ -219,7 +241,7 @@ impl World {
                 }
             }
             // What was settled and could not be checkpointed comes again.
-            WriteKind::GiveUp => {}
+            WriteKind::GiveUp | WriteKind::Release => {}
             WriteKind::Checkpoint | WriteKind::End | WriteKind::Renew | WriteKind::Claim => {}
         }
         let written_generation = self.grant_of_write(write).map_or(generation, |grant| grant.generation);

@@ -36,7 +36,7 @@ pub enum Dimension {
     Starts,
     /// All machines are suspended, and wake up: clocks go on, timers do not.
     Suspensions,
-    /// Somebody edits and removes lease rows by hand.
+    /// Somebody edits lease rows by hand.
     Edits,
     /// Large records, and a budget that holds few of them.
     Large,
@@ -82,7 +82,20 @@ impl Dimension {
     ];
 
     /// Those that are drawn unless somebody says otherwise; the others find what is not mended yet.
-    pub const USUAL: &[Self] = &[Self::Outputs, Self::Refusals, Self::Many, Self::Past, Self::Retention, Self::Starts];
+    pub const USUAL: &[Self] = &[
+        Self::Outputs,
+        Self::Refusals,
+        Self::LongCuts,
+        Self::Deadlines,
+        Self::MaxLeases,
+        Self::Many,
+        Self::Past,
+        Self::Retention,
+        Self::Starts,
+        Self::Suspensions,
+        Self::Edits,
+        Self::Large,
+    ];
 
     fn bit(self) -> u32 {
         1 << self as u32

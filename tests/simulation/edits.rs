@@ -1,4 +1,5 @@
-//! Lease rows that somebody edits or removes by hand, while hosts run.
+//! Lease rows that somebody edits by hand, while hosts run. Rows that are removed are not: their epochs begin anew, which no
+//! history can tell apart, and a shard that ends before its row is made again holds no child back.
 
 use shardmill_core::lease::{Checkpoint, LeaseCounter, WorkerId};
 use shardmill_core::stream::{LeaseKey, Position, SequenceNumber};
@@ -16,8 +17,6 @@ pub enum Edit {
     GiveToNobody,
     /// It is free, and its checkpoint is an earlier one; the oldest record if `None`.
     SetBack(Option<Position>),
-    /// It is gone.
-    Remove,
 }
 
 impl Edit {
@@ -25,10 +24,6 @@ impl Edit {
     pub fn apply(&self, rows: &mut LeaseRows, key: &LeaseKey) {
         let Some(mut row) = rows.get(key).cloned() else { return };
         match self {
-            Self::Remove => {
-                rows.remove(key);
-                return;
-            }
             Self::Free => row.owner = None,
             Self::GiveToNobody => row.owner = WorkerId::new("nobody-knows-me"),
             Self::SetBack(to) => {
@@ -53,17 +48,12 @@ impl Driver {
         let shard = &open[self.dice.usize(..open.len())];
         let rows = self.world.tables.leases();
         let Some(row) = rows.get(shard) else { return };
-        let kinds = match (&self.schedule.options, self.schedule.storms.reshards) {
-            // What a plugin has in its state is not undone by a row.
-            (options, _) if options.keeps_state => 2,
-            // A row that is gone holds no child back, if its shard ends before the row is made again.
-            (_, Some(_)) => 3,
-            (_, None) => 4,
-        };
+        // What a plugin has in its state is not undone by a row.
+        let kinds = if self.schedule.options.keeps_state { 2 } else { 3 };
         let edit = match self.dice.u32(..kinds) {
             0 => Edit::Free,
             1 => Edit::GiveToNobody,
-            2 => {
+            _ => {
                 let shards = self.world.stream.shards();
                 let is_settled =
                     |place: &&Place| row.checkpoint >= shardmill_invariants::history::Checkpoint::At((*place).clone());
@@ -71,13 +61,11 @@ impl Driver {
                 let place = settled.get(self.dice.usize(..=settled.len()));
                 Edit::SetBack(place.and_then(|place| position_of(place)))
             }
-            _ => Edit::Remove,
         };
         self.world.count(match edit {
             Edit::Free => "fault: row freed by hand",
             Edit::GiveToNobody => "fault: row given to nobody by hand",
             Edit::SetBack(_) => "fault: row set back by hand",
-            Edit::Remove => "fault: row removed by hand",
         });
         self.world.tables.edit(&self.world, shard, &edit);
     }

@@ -15,6 +15,7 @@ use crate::host::DRAIN_LIMIT;
 use crate::past;
 use crate::plugin::{HOPELESS_FROM, HOPELESS_VERSIONS, digest_of};
 use crate::schedule::Schedule;
+use crate::weather::Fault;
 use crate::world::World;
 
 /// Waits that began under faults go on into the healed phase: the longest back-off (30 s), and a call that hangs in it.
@@ -139,6 +140,9 @@ pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros, rests_at: O
     };
     let batch = options.batches.records as u64;
     let is_by_key = options.failure.order == Order::Key;
+    // What was held back, or could not be saved, may be committed all at once.
+    let is_committed_late = [Fault::HoldBack, Fault::SaveFails].map(|fault| schedule.weather.chance(fault) > 0.0);
+    let is_unbounded = is_by_key || is_committed_late.contains(&true);
     let limits = Limits {
         healed_at: Some(healed_at),
         rests_at,
@@ -146,7 +150,7 @@ pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros, rests_at: O
         latest_error: micros(STREAM_CLOCK),
         // What makes a checkpoint due, the batch that overshoots it, and the batch in flight; by key, all since the oldest
         // record that is tried again.
-        repeats_max: if is_by_key { u64::MAX } else { options.checkpoints.records + 2 * batch },
+        repeats_max: if is_unbounded { u64::MAX } else { options.checkpoints.records + 2 * batch },
         given_up_after: Some(micros(given_up_after(&options.leases))),
         bounds,
         policy: policy(schedule),

@@ -64,6 +64,22 @@ fn what_was_given_up_before_a_rewind_is_known_once_it_is_come_to_again() {
 }
 
 #[test]
+fn a_state_holds_what_its_own_instance_handled() {
+    let (host, shard) = ("a".to_owned(), "p".to_owned());
+    let loaded = What::StateLoaded { host: host.clone(), shard: shard.clone(), epoch: 1, counted: Vec::new() };
+    let saved = |story: Story| {
+        story.push(What::StateSaved { host: host.clone(), shard: shard.clone(), epoch: 1 }).checkpoint("a", "p", 1)
+    };
+    let holds_back =
+        |story: Story, numbers: &[u64]| story.start("a", "p", numbers, 1, "v1").held_back(None).ended(Outcome::Ok, &[]);
+    // The one before let 1 and 2 be committed, and was replaced without a save.
+    let before = || in_order().push(loaded.clone()).start("a", "p", &[1, 2], 1, "v1").ended(Outcome::Ok, &[]).reborn();
+    let handed_over = |story: Story| handles(story.release("a", "p").take("a", "p").reborn(), &[2], 1);
+    handed_over(saved(holds_back(before(), &[1]))).passes();
+    handed_over(saved(holds_back(before(), &[1, 2]))).breaks(&[S9]);
+}
+
+#[test]
 fn what_was_not_come_to_again_before_a_state_was_saved_is_not_in_it() {
     let saved = |story: Story| {
         let (host, shard) = ("a".to_owned(), "p".to_owned());

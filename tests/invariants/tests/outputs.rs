@@ -1,7 +1,7 @@
 //! S20 and S21: outputs are stored before they are covered, and gaps are told.
 
 use super::story::{SECOND, Story, at, place};
-use crate::Invariant::{S20, S21};
+use crate::Invariant::{S9, S20, S21};
 use crate::history::{Outcome, Output, What};
 
 impl Story {
@@ -36,6 +36,17 @@ fn s20_outputs_are_stored_before_a_checkpoint_covers_them() {
     let ended = ended.emits(&[(40, 4)]).split().said_end("a", "p").create("l").create("r");
     ended.clone().stored(40).end("a", "p").passes();
     ended.end("a", "p").breaks(&[S20]);
+}
+
+#[test]
+fn s9_what_came_of_a_batch_and_was_not_stored_before_the_hand_over_comes_again() {
+    let handed_over = |story: Story| {
+        let story = story.release("a", "p").take("a", "p").reborn();
+        story.start("a", "p", &[1, 2], 1, "v1").ended(Outcome::Ok, &[])
+    };
+    // Nor is what came before it in the batch settled without it.
+    handed_over(begun().emits(&[(20, 2)])).passes();
+    handed_over(begun().emits(&[(20, 2)]).stored(20)).breaks(&[S9]);
 }
 
 #[test]

@@ -178,6 +178,10 @@ fn s9_of_a_lease_that_is_given_up_what_was_settled_may_repeat_and_nothing_is_los
     };
     given_up().deliver("b", "p", &[1, 2, 3]).checkpoint("b", "p", 3).healed().passes();
     given_up().deliver("b", "p", &[3]).breaks(&[S8]);
+    // So it is where a run gives back what an earlier one took.
+    let by_name = Story::with_records(2).take("a", "p").deliver("a", "p", &[1]).host("a", HostChange::Crashed);
+    let by_name = by_name.host("a", HostChange::Started).release("a", "p").take("b", "p");
+    by_name.deliver("b", "p", &[1, 2]).checkpoint("b", "p", 2).healed().passes();
     // The promise of an earlier hand-over outlives it.
     let before = Story::with_records(3).take("a", "p").deliver("a", "p", &[1]).release("a", "p").take("b", "p");
     before.give_up("b", "p").take("a", "p").deliver("a", "p", &[1, 2]).breaks(&[S9]);
@@ -266,6 +270,13 @@ fn s10_a_late_answer_revives_nothing() {
     let crate::history::What::Called(call) = &mut late.events.last_mut().unwrap().what else { unreachable!() };
     call.local_at += LEASE / 2;
     late.wait(LEASE * 3 / 4).deliver("a", "p", &[1]).passes();
+}
+
+#[test]
+fn s10_an_owner_that_a_person_made_up_does_not_live() {
+    let given_away = |to: &str| Story::with_records(1).take("a", "p").admin("p", |row| row.owner = Some(to.to_owned()));
+    given_away("nobody").take("b", "p").passes();
+    given_away("b").take("a", "p").breaks(&[S10]);
 }
 
 #[test]

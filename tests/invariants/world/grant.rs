@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Shard;
-use crate::history::{Checkpoint, Delivery, Micros, Outcome, Place};
+use crate::history::{Checkpoint, Delivery, Micros, Outcome, Output, Place};
 use crate::policy::{Failures, Policy};
 
 /// What names a grant.
@@ -38,6 +38,8 @@ pub(crate) struct Grant {
     repeatable: BTreeSet<Place>,
     /// Given up before that, and not come to again: their host remembers them, but not what lies between.
     unpassed: BTreeSet<Place>,
+    /// What was emitted and is not stored.
+    unstored: BTreeMap<u64, Unstored>,
     /// Everything up to here is committed.
     pub(crate) settled_through: Option<Place>,
     /// Set if the plugin keeps state.
@@ -59,6 +61,15 @@ pub(crate) struct Grant {
 pub(crate) struct Saved {
     /// Everything up to here was committed when it was saved last, and known to be.
     through: Option<Place>,
+}
+
+/// An output on its way.
+#[derive(Debug)]
+struct Unstored {
+    /// The record that it came of.
+    of: Place,
+    /// The first record of its batch: without its outputs nothing of a batch is settled.
+    batch: Place,
 }
 
 /// What is remembered of the last delivery of a grant.
@@ -88,6 +99,7 @@ impl Grant {
             is_by_key: false,
             repeatable: BTreeSet::new(),
             unpassed: BTreeSet::new(),
+            unstored: BTreeMap::new(),
             settled_through: None,
             saved: None,
             said_end_at: None,
@@ -194,29 +206,53 @@ impl Grant {
     }
 
     /// Through where nothing may come again once the lease is given back in good order: what is written down. Without its
-    /// state nothing of a plugin that keeps any can be, not even what was given up.
+    /// state nothing of a plugin that keeps any can be, not even what was given up; nor is what came of it stored by then.
     pub(crate) fn owed(&self) -> Option<&Place> {
-        match &self.saved {
-            Some(saved) => self.known(saved.through.as_ref()?),
-            None => self.known(self.settled_through.as_ref()?),
-        }
+        let through = match &self.saved {
+            Some(saved) => saved.through.as_ref()?,
+            None => self.settled_through.as_ref()?,
+        };
+        self.before(self.unstored.values().map(|output| &output.batch).min(), self.known(through)?)
     }
 
     /// Through where the host knows of everything up to `through` that it is settled: after an instance was replaced,
     /// not beyond what was given up before and not come to again.
     fn known<'a>(&'a self, through: &'a Place) -> Option<&'a Place> {
-        let Some(unpassed) = self.unpassed.first().filter(|unpassed| *unpassed <= through) else {
-            return Some(through);
-        };
-        let handled = self.handled.range::<Place, _>(..unpassed).next_back().map(|(place, _)| place);
-        handled.max(self.failures.last_given_up_before(unpassed))
+        self.before(self.unpassed.first(), through)
+    }
+
+    /// `through`, or the last settled record before `limit`, if that comes first.
+    fn before<'a>(&'a self, limit: Option<&Place>, through: &'a Place) -> Option<&'a Place> {
+        let Some(limit) = limit.filter(|limit| *limit <= through) else { return Some(through) };
+        let handled = self.handled.range::<Place, _>(..limit).next_back().map(|(place, _)| place);
+        handled.max(self.failures.last_given_up_before(limit))
+    }
+
+    /// A record that is delivered again emits again: what came of it before is not waited for any more.
+    pub(super) fn emitted(&mut self, outputs: &[Output], batch: Option<&Place>) {
+        self.unstored.retain(|_, before| outputs.iter().all(|output| output.of != before.of));
+        for Output { id, of } in outputs {
+            let batch = batch.unwrap_or(of).clone();
+            self.unstored.insert(*id, Unstored { of: of.clone(), batch });
+        }
+    }
+
+    /// A sink has stored an output, perhaps not of this grant.
+    pub(super) fn stored(&mut self, output: u64) {
+        self.unstored.remove(&output);
     }
 
     /// A state was saved: it commits everything handled so far.
     pub(super) fn saved(&mut self, shard: &Shard, at: Micros) {
         self.handled.extend(std::mem::take(&mut self.held_back).into_iter().map(|place| (place, Some(at))));
         self.advance(shard);
-        let through = self.settled_through.as_ref().and_then(|through| self.known(through)).cloned();
+        // What an instance did that another one replaced is in it only as far as its checkpoint went.
+        let is_in_it = |place: &&Place| {
+            self.handled.contains_key(*place) && !self.may_repeat(place) || self.failures.is_given_up(place)
+        };
+        let written = if let Checkpoint::At(place) = &self.written { Some(place) } else { None };
+        let through = shard.due(&self.written, &Checkpoint::End).take_while(is_in_it).last().or(written);
+        let through = through.and_then(|through| self.known(through)).cloned();
         self.saved = Some(Saved { through });
     }
 
