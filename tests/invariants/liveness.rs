@@ -243,12 +243,20 @@ impl<'a> Liveness<'a> {
     }
 }
 
-/// The rows that may be orphans now and were none before, or the other way round: the row that was written and those of its
-/// children, or else all.
+/// The rows that may be orphans now and were none before, or the other way round: the row that was written and the next ones of
+/// its descendants, or else all.
 fn concerned<'a>(world: &'a World, write: Option<&'a Write>) -> Vec<&'a String> {
     let Some(write) = write else { return world.table.rows.keys().collect() };
-    let children = world.stream.shard(&write.key).into_iter().flat_map(|shard| &shard.children);
-    std::iter::once(&write.key).chain(children).collect()
+    let mut concerned = vec![&write.key];
+    let mut open: Vec<&String> =
+        world.stream.shard(&write.key).map_or(Vec::new(), |shard| shard.children.iter().collect());
+    while let Some(key) = open.pop() {
+        concerned.push(key);
+        if world.table.row(key).is_none() {
+            open.extend(world.stream.shard(key).into_iter().flat_map(|shard| &shard.children));
+        }
+    }
+    concerned
 }
 
 /// Whether a row that could be read is read by nobody.
