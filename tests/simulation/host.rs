@@ -26,6 +26,7 @@ use crate::memory::{Net, NetCoordinator, NetFanOut, NetReader, NetStore};
 use crate::observed::{ObservedCoordinator, ObservedStore};
 use crate::options::APPLICATION;
 use crate::plugin::{HostPlace, SimulatedPlugin};
+use crate::shown;
 use crate::sink::SimulatedSink;
 use crate::system::EPOCH;
 use crate::tables::Tables;
@@ -66,6 +67,8 @@ pub struct Host {
     freeze: watch::Sender<bool>,
     stop: CancellationToken,
     process: JoinSet<()>,
+    /// Who looks at its status page.
+    _watcher: JoinSet<()>,
 }
 
 impl Machine {
@@ -129,6 +132,8 @@ impl Host {
         lock(&machine.running).insert(name.to_owned());
         let (stop, mut process) = (CancellationToken::new(), JoinSet::new());
         let stopped = stop.clone();
+        let mut watcher = JoinSet::new();
+        watcher.spawn(shown::watch(Arc::clone(world), name.to_owned(), status.clone()));
         process.spawn(async move { worker.run(stopped, DRAIN_LIMIT).await.expect("the table is right") });
         Self {
             name: name.to_owned(),
@@ -139,6 +144,7 @@ impl Host {
             freeze,
             stop,
             process,
+            _watcher: watcher,
         }
     }
 

@@ -37,6 +37,7 @@ pub mod refusal;
 pub mod report;
 pub mod run;
 pub mod schedule;
+pub mod shown;
 pub mod sink;
 pub mod storm;
 pub mod stream;

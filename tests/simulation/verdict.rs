@@ -20,6 +20,9 @@ use crate::world::World;
 
 /// Waits that began under faults go on into the healed phase: the longest back-off (30 s), and a call that hangs in it.
 pub const SLOW_START: Duration = Duration::from_secs(40);
+/// The longest that a shard does not get on and shows nothing: a call that is stuck (30 s), one after the other, and a
+/// subscription that is silent before it is seen to be (20 s).
+const SHOWN_WITHIN: Duration = Duration::from_secs(90);
 /// The longest that a call which got no answer before the healing takes.
 const CALL_MAX: Duration = Duration::from_secs(5);
 
@@ -135,6 +138,7 @@ pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros, rests_at: O
         balanced_within: is_counted.then(|| micros(balanced_within(schedule))),
         children_within: Some(micros(SLOW_START + CALL_MAX * 2)),
         released_within: Some(micros(DRAIN_LIMIT + CALL_MAX)),
+        shown_within: Some(micros(SHOWN_WITHIN)),
         handed_on_within: Some(micros(options.leases.scan_every * 3 + CALL_MAX)),
         ..Bounds::default()
     };

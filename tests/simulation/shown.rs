@@ -1,0 +1,39 @@
+//! What a host shows of its shards, looked at as a person would: its status page, every second.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_invariants::history::What;
+use shardmill_worker::{ShardStatus, StatusBoard};
+
+use crate::world::World;
+
+/// How often somebody looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Why a grant does not get on, as was shown last.
+type Seen = (u64, Option<String>);
+
+/// Writes what `host` shows into the history, for as long as it is polled.
+pub async fn watch(world: Arc<World>, host: String, status: StatusBoard) {
+    let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
+    loop {
+        tokio::time::sleep(EVERY).await;
+        for (shard, shown) in status.snapshot().shards {
+            let (epoch, why) = (shown.epoch, why(&shown));
+            // A new grant shows nothing until it says so.
+            let before = seen.get(&shard).filter(|(of, _)| *of == epoch).and_then(|(_, why)| why.clone());
+            if before.is_some() != why.is_some() {
+                world.note(What::Shown { host: host.clone(), shard: shard.clone(), why: why.clone() });
+            }
+            seen.insert(shard, (epoch, why));
+        }
+    }
+}
+
+/// Why a shard does not get on, if its host says so.
+fn why(shown: &ShardStatus) -> Option<String> {
+    let blocked = shown.blocked.as_ref().map(|blocked| blocked.reason.clone());
+    blocked.or_else(|| shown.read_error.clone()).or_else(|| shown.waits_for.clone())
+}
