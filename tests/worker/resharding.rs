@@ -7,9 +7,9 @@ use harness::fake_stream::ReadOp;
 use harness::faults::Fault;
 use harness::fleet::{TestFleet, until};
 use harness::native::{Event, NativePlugin};
-use shardmill_core::lease::Checkpoint;
+use shardmill_core::lease::{Checkpoint, Lease, WorkerId};
 use shardmill_core::ports::CloseReason;
-use shardmill_core::stream::{InitialPosition, Shard, ShardId};
+use shardmill_core::stream::{InitialPosition, LeaseKey, Shard, ShardId};
 use tokio::time::Instant;
 
 /// Index of the first write of `op` to `shard`'s row.
@@ -41,6 +41,28 @@ async fn a_split_drains_the_parent_before_its_children_start_and_leases_them_bef
     let history = history.lock().unwrap();
     let closed = (parent, history[0].1.clone(), Event::Closed(CloseReason::ShardEnded));
     assert!(history.contains(&closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finished_row_that_a_kcl_renews_between_our_listing_and_the_delete_is_removed() {
+    let fleet = TestFleet::new(1);
+    let parent = fleet.stream.shards()[0].id.clone();
+    fleet.put(0..20);
+    fleet.stream.split(&parent, u128::MAX / 2);
+    fleet.put(20..60);
+    let (rows, key, mut is_just_read) = (fleet.store.seen_apart(), LeaseKey::of_shard(&parent), false);
+    fleet.store.faults.draw_from(move |op| {
+        let row = rows.row(&key).filter(|row| op == StoreOp::Delete && !is_just_read && row.is_finished());
+        if let Some(row) = row {
+            rows.put_row(Lease { owner: WorkerId::new("kcl"), counter: row.counter.next(), ..row });
+        }
+        is_just_read = op == StoreOp::Get;
+        None
+    });
+    let _host = fleet.start("a", NativePlugin::echo(1));
+    until("all out", || fleet.has_exactly(0..60)).await;
+    until("the parent's row is gone", || fleet.row(&parent).is_none()).await;
+    assert!(fleet.store.calls(StoreOp::Delete) >= 2, "it had moved");
 }
 
 #[tokio::test(start_paused = true)]

@@ -99,7 +99,7 @@ impl Worker {
     }
 
     async fn delete(&self, seen: &Lease, reason: &Reason) -> Result<(), StoreError> {
-        if self.ports.store.delete(seen).await? == Deleted::Gone {
+        if self.delete_as_it_is(seen).await? == Deleted::Gone {
             if matches!(reason, Reason::ShardGone { .. }) && !seen.is_finished() {
                 let plugin = self.options.plugin.to_string();
                 ::metrics::counter!(metrics::SHARDS_GONE, "plugin" => plugin).increment(1);
@@ -109,6 +109,20 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// A KCL renews the rows of finished shards that it holds, sooner than they are listed: such a row has moved and says the
+    /// same, and is deleted as it is now.
+    async fn delete_as_it_is(&self, seen: &Lease) -> Result<Deleted, StoreError> {
+        let deleted = self.ports.store.delete(seen).await?;
+        if deleted == Deleted::Gone || !seen.is_finished() {
+            return Ok(deleted);
+        }
+        match self.ports.store.get(&seen.key).await? {
+            Some(now) if now.is_finished() => self.ports.store.delete(&now).await,
+            Some(_) => Ok(deleted),
+            None => Ok(Deleted::Gone),
+        }
     }
 
     async fn take_all(&mut self, takes: Vec<Chosen>, stop: &CancellationToken) {
