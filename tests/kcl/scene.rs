@@ -15,8 +15,10 @@ use crate::changes::Changes;
 use crate::ledger::{self, Balance, Feed, Handled, Shard};
 use crate::toolchain::{APPLICATION, Kcl, RECORDS_PER_CALL};
 
-/// How a host of ours must be set beside a KCL: its lease duration is the KCL's failover time.
-const LEASES_BESIDE_KCL: &str = "duration = \"3s\"\nscan-every = \"200ms\"\nshared-with-kcl = true";
+/// How a host of ours must be set beside a KCL: its lease duration is the KCL's failover time. It lists shards often, and so
+/// removes the rows of finished ones soon.
+const LEASES_BESIDE_KCL: &str =
+    "duration = \"3s\"\nscan-every = \"200ms\"\nshared-with-kcl = true\nshard-sync-every = \"5s\"";
 /// Slow enough to be stopped in the middle.
 const READS: &str =
     "[batch]\nrecords = 50\n[reads]\ncalls-per-second = 5.0\nrecords-per-call = 50\nidle-every = \"100ms\"";
