@@ -3,6 +3,7 @@
 //!
 //! Prints a table; nothing here but the times of a pass depends on the speed of the machine. `SHARDMILL_MINUTES` is how
 //! long a settled fleet is counted, 5 unless set; `SHARDMILL_HOSTS` runs one size only, `SHARDMILL_SHARDS` another number of shards.
+//! With `SHARDMILL_AT_ONCE=1` all hosts start at once on empty tables, and only that is measured.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -170,6 +171,25 @@ async fn measure(hosts: usize, shards: u32) {
     );
 }
 
+/// A fleet that is started for the first time, all of it at once.
+async fn measure_first_start(hosts: usize, shards: u32) {
+    let mut bench = Bench::new(shards);
+    let started = std::time::Instant::now();
+    let joined = bench.join(hosts).await;
+    println!(
+        "{hosts:>5} hosts started at once on empty tables: even after {:.0} s, {} rounds, {:.0} units; hottest partition key \
+         {:.0} RRU/s, {:.0} WRU/s; scans {:.0} RRU/s; {} takes; {:.1} s of this machine",
+        joined.settled_after.as_secs_f64(),
+        joined.rounds,
+        joined.spent.sum(),
+        joined.hottest.read.0.max(joined.leases.read.0),
+        joined.hottest.written.0.max(joined.leases.written.0),
+        joined.leases.scanned,
+        bench.fleet.store.calls(StoreOp::Take),
+        started.elapsed().as_secs_f64(),
+    );
+}
+
 fn main() {
     let shards = number("SHARDMILL_SHARDS").unwrap_or(10_000);
     println!(
@@ -179,8 +199,14 @@ fn main() {
         "hosts |       RRU |      WRU |     $ |    KCL RRU |    KCL WRU |  KCL $ | units | dollars | RRU/s | WRU/s | scans"
     );
     let only = number("SHARDMILL_HOSTS").and_then(|hosts| usize::try_from(hosts).ok());
+    let is_first_start = number("SHARDMILL_AT_ONCE").is_some();
     for hosts in [1, 16, 64, 256, 1_000].into_iter().filter(|hosts| only.is_none_or(|only| *hosts == only)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-        runtime.expect("a runtime").block_on(measure(hosts, shards));
+        let runtime = runtime.expect("a runtime");
+        if is_first_start {
+            runtime.block_on(measure_first_start(hosts, shards));
+        } else {
+            runtime.block_on(measure(hosts, shards));
+        }
     }
 }

@@ -360,32 +360,6 @@ async fn a_shard_whose_childrens_rows_cannot_be_made_here_is_ended_by_another_ho
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_is_told_to_stop_while_it_takes_begins_no_more_takes() {
-    let fleet = TestFleet::new(40);
-    let slow = Fault::AnswersAfter(Duration::from_secs(1));
-    fleet.store.faults.draw_from(move |op| (op == StoreOp::Take).then_some(slow));
-    let host = fleet.start("a", NativePlugin::echo(1));
-    until("takes are on their way", || count(&fleet, "a") > 0).await;
-    let sent = fleet.store.calls(StoreOp::Take);
-    assert!(sent < 40, "they go in waves");
-    host.stop().await;
-    assert_eq!(fleet.store.calls(StoreOp::Take), sent);
-    assert_eq!(count(&fleet, "a"), 0, "what was taken is given back");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_host_that_is_told_to_stop_in_its_first_sync_does_not_call_it_complete() {
-    let fleet = TestFleet::new(40);
-    let slow = Fault::AnswersAfter(Duration::from_secs(1));
-    fleet.store.faults.draw_from(move |op| (op == StoreOp::Create).then_some(slow));
-    let host = fleet.start("a", NativePlugin::echo(1));
-    until("rows are being made", || !fleet.store.rows().is_empty()).await;
-    host.stop().await;
-    assert!(fleet.store.rows().len() < 40);
-    assert!(!fleet.coordinator.rows().is_bootstrapped(), "shards without rows are still to come");
-}
-
-#[tokio::test(start_paused = true)]
 async fn beside_a_kcl_found_at_run_time_a_heartbeat_alone_holds_nothing() {
     let fleet = TestFleet::new(2);
     let host = fleet.start("a", NativePlugin::echo(1));

@@ -26,5 +26,6 @@ mod rollout;
 mod shared_read;
 mod start_position;
 mod state;
+mod stopping;
 mod swaps;
 mod trimming;

@@ -122,7 +122,7 @@ impl Default for LeaseOptions {
     fn default() -> Self {
         Self {
             duration: Duration::from_secs(10),
-            renew_every: Duration::from_millis(3_200),
+            renew_every: Duration::from_millis(3_600),
             scan_every: Duration::from_secs(1),
             shard_sync_every: Duration::from_mins(1),
             max_leases: usize::MAX,
@@ -148,11 +148,13 @@ impl LeaseOptions {
         if self.duration < Duration::from_secs(1) {
             return refuse("leases.duration", format!("{:?} is too short; use at least 1s", self.duration));
         }
-        if self.renew_every.is_zero() || self.renew_every > self.duration / 3 {
-            let third = self.duration / 3;
+        if self.renew_every.is_zero() || self.renew_every > self.duration.mul_f64(0.4) {
+            let most = self.duration.mul_f64(0.4);
             return refuse(
                 "leases.renew-every",
-                format!("must be above zero and at most a third of leases.duration, {third:?}"),
+                format!(
+                    "must be above zero and at most two fifths of leases.duration, {most:?}, so that two heartbeats fit into it"
+                ),
             );
         }
         for (setting, interval) in

@@ -122,6 +122,8 @@ pub struct Worker {
 
 /// A lease that this host holds.
 struct HeldLease {
+    /// Whether another worker asked for it and is to have it.
+    is_handed_over: bool,
     /// Asks its pipeline to drain.
     drain: CancellationToken,
     /// Tells its keeper and its pipeline to give it up, and why.
@@ -279,11 +281,16 @@ impl Worker {
             // Only this worker aborts grants, and then it does not wait for them.
             return;
         };
-        self.held.remove(&key);
+        let held = self.held.remove(&key);
         self.count_leases();
-        self.observed.look_at_once();
-        // A free lease, or children to be taken: for this host or for another; unless the one that asked reads its row.
-        self.has_news |= !self.heeding.is_open(&key);
+        if end == PipelineEnd::Released && held.is_some_and(|held| held.is_handed_over) {
+            // The one that asked for it reads its row: to all others it is as good as held.
+            self.observed.look_soon();
+        } else {
+            // A free lease, or children to be taken: for this host or for another.
+            self.observed.look_at_once();
+            self.has_news = true;
+        }
         let plugin = self.options.plugin.to_string();
         match end {
             PipelineEnd::Ended => tracing::info!(lease = %key, "shard ended, its children are leased"),

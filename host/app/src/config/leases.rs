@@ -48,7 +48,7 @@ impl LeasesFile {
         let deadline = |set: Option<Duration>, default: Duration| set.unwrap_or_else(|| default.max(duration));
         let options = LeaseOptions {
             duration,
-            renew_every: self.renew_every.unwrap_or(duration.mul_f64(0.32)),
+            renew_every: self.renew_every.unwrap_or(duration.mul_f64(0.36)),
             scan_every: self.scan_every.unwrap_or(defaults.scan_every),
             shard_sync_every: self.shard_sync_every.unwrap_or(defaults.shard_sync_every),
             max_leases: self.max.unwrap_or(defaults.max_leases),

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-/// An owner that did not write for this part of its lease duration should have: a host's heart beats, and a KCL renews,
-/// three times in one, and a write is seen at the next look only.
-const LATE_AFTER: f64 = 0.45;
+/// An owner that did not write for this part of its lease duration should have: a host's heart beats every 0.36 of one, a
+/// KCL renews every third of it, and a write is seen at the next look only.
+const LATE_AFTER: f64 = 0.47;
 
 /// What was seen of an owner, or of one of its leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,8 +129,8 @@ mod tests {
     fn silence_means_nothing_before_the_next_write_is_due_and_death_only_after_a_lease_duration() {
         for (silent_ms, when_written, when_only_seen) in [
             (0, "live", "unwatched"),
-            (4_050, "live", "unwatched"),
-            (4_051, "silent", "silent"),
+            (4_230, "live", "unwatched"),
+            (4_231, "silent", "silent"),
             (9_000, "silent", "silent"),
             (9_001, "dead", "dead"),
         ] {

@@ -175,7 +175,7 @@ impl Keeper {
         let has_news = progress.stuck != self.noted_stuck || is_weighed && self.rate.has_changed();
         // A heart that is late, because the coordinator table does not answer, is no reason to let go: the row can be
         // renewed by itself, as a KCL does it.
-        let is_heart_late = self.remaining() < self.options.hold_for() / 2;
+        let is_heart_late = self.remaining() < self.options.hold_for() * 2 / 5;
         // One that missed its deadline holds this lease again once a write proves that nobody took it.
         let is_heart_behind = self.generation != self.heart.generation();
         let must_renew = self.renews_rows.load(Ordering::Relaxed) || has_news || is_heart_late || is_heart_behind;

@@ -56,8 +56,9 @@ impl Worker {
                 Step::Claim { seen, reason } => claims.push((seen, reason)),
                 Step::Release { seen, reason } => releases.push((seen, reason)),
                 Step::HandOver { key, reason } => {
-                    if let Some(held) = self.held.get(&key).filter(|held| !held.drain.is_cancelled()) {
+                    if let Some(held) = self.held.get_mut(&key).filter(|held| !held.drain.is_cancelled()) {
                         tracing::info!(lease = %key, %reason, "handing the lease over");
+                        held.is_handed_over = true;
                         held.drain.cancel();
                     }
                 }
@@ -291,7 +292,8 @@ impl Worker {
         let drain = CancellationToken::new();
         let clock = Arc::clone(&ports.clock);
         let gate = Gate { state, heart, drain: drain.clone(), give_up: told_to_give_up, clock };
-        self.held.insert(lease.key.clone(), HeldLease { drain, give_up, keeper: handle.clone() });
+        self.held
+            .insert(lease.key.clone(), HeldLease { is_handed_over: false, drain, give_up, keeper: handle.clone() });
         self.count_leases();
         let consumer = Consumer::new(
             self.consumer_ports(),

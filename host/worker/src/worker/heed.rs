@@ -53,11 +53,6 @@ struct Open {
 }
 
 impl Heeding {
-    /// Whether the lease is on its way to or from another host that reads its row.
-    pub(super) fn is_open(&self, key: &LeaseKey) -> bool {
-        self.open.contains_key(key)
-    }
-
     /// Whether `row`, an owner's, read consistently just now, shows what the leader saw; `None` if no leader said anything.
     pub(super) fn is_as_seen(&self, owner: &WorkerId, row: Option<(&Incarnation, u64)>) -> Option<bool> {
         let seen = self.owners.get(owner)?;
