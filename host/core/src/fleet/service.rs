@@ -11,6 +11,10 @@ use crate::lease::WorkerId;
 /// Hosts that watch beside the leader. Two: one may be lost with the leader.
 pub const DEPUTIES: usize = 2;
 
+/// From so many hosts on, those of a fleet that nobody serves yet do not all look: fewer cost little, and have
+/// their shares a second sooner.
+const SPARE_FROM: usize = 16;
+
 /// What a leader says of its service, in its record. A leader of an older version says nothing, and everybody watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
@@ -33,6 +37,12 @@ pub enum Role {
     Heed,
 }
 
+/// Whether `me` will be none of those that watch, once there is a leader with deputies: a fleet that starts all at once must
+/// not list all leases as many times as it has hosts. In order of id, as deputies are chosen.
+pub fn is_spare(me: &WorkerId, live: &BTreeSet<WorkerId>) -> bool {
+    live.len() >= SPARE_FROM && !live.iter().take(DEPUTIES + 1).any(|id| id == me)
+}
+
 impl Service {
     /// The deputies of `leader` among the live hosts: those of `before` that are left, then others in order of id.
     /// A deputy that stays knows how long each row has stood still.
@@ -46,7 +56,12 @@ impl Service {
 
     /// What `me`, which does not lead, is to do.
     pub fn role(&self, me: &WorkerId) -> Role {
-        if self.deputies.len() < DEPUTIES || self.deputies.contains(me) { Role::Watch } else { Role::Heed }
+        if !self.has_deputies() || self.deputies.contains(me) { Role::Watch } else { Role::Heed }
+    }
+
+    /// Whether it has all its deputies, so that others need not watch.
+    pub fn has_deputies(&self) -> bool {
+        self.deputies.len() >= DEPUTIES
     }
 }
 
@@ -68,6 +83,18 @@ mod tests {
         assert_eq!(deputies(&["c", "d"], &["a", "b", "c", "d", "lead"]), ids(&["c", "d"]));
         assert_eq!(deputies(&["c", "d"], &["a", "b", "d", "lead"]), ids(&["a", "d"]));
         assert_eq!(deputies(&["lead", "z"], &["lead"]), ids(&[]));
+    }
+
+    #[test]
+    fn in_a_large_fleet_without_a_leader_three_hosts_look_and_in_a_small_one_all() {
+        let fleet = |hosts| -> BTreeSet<WorkerId> {
+            (0..hosts).map(|n| WorkerId::new(&format!("host-{n:04}")).unwrap()).collect()
+        };
+        let looking = |hosts| {
+            let live = fleet(hosts);
+            live.iter().filter(|me| !is_spare(me, &live)).count()
+        };
+        assert_eq!([looking(1), looking(15), looking(16), looking(1_000)], [1, 15, 3, 3]);
     }
 
     #[test]

@@ -79,7 +79,8 @@ impl Heeding {
 impl Worker {
     /// Whether this pass reads nothing but what was left for this host: it heeds, and need not look for itself yet.
     pub(super) fn only_heeds(&mut self) -> bool {
-        if self.observed.leadership.role(&self.options.worker) == Role::Watch {
+        let is_told_to_watch = self.observed.leadership.role(&self.options.worker) == Role::Watch;
+        if is_told_to_watch && !self.is_spare() {
             self.heeding.own_look_at = None;
             return false;
         }

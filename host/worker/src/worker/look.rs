@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use shardmill_core::fleet::{FleetRows, Leadership, pace};
+use shardmill_core::fleet::{FleetRows, Leadership, Service, is_spare, pace};
 use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Pulse, Standing, WorkerId};
 use shardmill_core::plan::{ObservedLease, ObservedWorker, Outlook, alive_workers, observed_workers};
 use shardmill_core::ports::LeaseListing;
@@ -32,6 +32,8 @@ pub(super) struct Observed {
     pub(super) look_at: Option<Moment>,
     /// When the fleet was last looked at.
     looked_at: Option<Moment>,
+    /// When it was looked at for the first time.
+    first_look: Option<Moment>,
 }
 
 impl Observed {
@@ -94,12 +96,23 @@ impl Worker {
         observed.late = late;
         observed.fleet = fleet;
         self.observed.must_look |= is_due;
-        if !self.observed.must_look || waits_for_kcl {
+        self.observed.first_look.get_or_insert(now);
+        if !self.observed.must_look || waits_for_kcl || self.is_spare() {
             return Ok(false);
         }
         self.list_leases(now).await?;
         (self.observed.must_look, self.observed.look_at) = (false, None);
         Ok(true)
+    }
+
+    /// Whether this host waits for a leader's errands though there is no such leader yet, for at most a lease duration
+    /// from its first look on.
+    pub(super) fn is_spare(&self) -> bool {
+        let Observed { leadership, alive, first_look, .. } = &self.observed;
+        let is_new = |at: Moment| self.ports.clock.now().since(at) < self.options.leases.duration;
+        let is_served = leadership.service().is_some_and(Service::has_deputies);
+        let leads = leadership.is_mine(&self.options.worker, &self.run);
+        first_look.is_some_and(is_new) && !is_served && !leads && is_spare(&self.options.worker, alive)
     }
 
     /// Whether it is too soon after the last scan for another one, beside a KCL on a table that may be provisioned.

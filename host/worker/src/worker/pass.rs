@@ -31,6 +31,9 @@ impl Worker {
         self.begins_own_look();
         let looked = stop.run_until_cancelled(async {
             let has_looked = self.look().await?;
+            if self.is_spare() {
+                return Ok((false, None));
+            }
             if self.is_deputy() {
                 self.read_mail().await?;
             }
