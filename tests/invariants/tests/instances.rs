@@ -37,6 +37,16 @@ fn the_same_instance_does_not_get_again_what_it_holds_back() {
 }
 
 #[test]
+fn what_comes_again_is_settled_once_it_was_handled_again() {
+    let failed = under(by_key()).start("a", "p", &[1, 2, 3], 1, "v1").ended(Outcome::Ok, &[1]);
+    let held = failed.start("a", "p", &[1], 2, "v1").held_back(None).ended(Outcome::Ok, &[]);
+    // 2 and 3 come again with 1: until they have, nothing says that they are settled.
+    let again = handles(held.reborn(), &[1], 1).start("a", "p", &[2], 1, "v1").ended(Outcome::Error, &[]);
+    let held_again = handles(again, &[3], 1).start("a", "p", &[4], 1, "v1").held_back(None).ended(Outcome::Ok, &[]);
+    handles(handles(held_again.reborn(), &[2], 2), &[3, 4], 1).checkpoint("a", "p", 4).passes();
+}
+
+#[test]
 fn the_next_instance_does_get_what_was_held_back() {
     for story in [in_order(), under(by_key())] {
         let one_by_one = handles(holds_back(story).reborn(), &[1], 2);

@@ -264,8 +264,11 @@ impl Grant {
     /// Moves the frontier over what is committed without a gap.
     pub(super) fn advance(&mut self, shard: &Shard) {
         let frontier = self.frontier();
-        let is_committed =
-            |place: &&Place| self.handled.get(*place).is_some_and(Option::is_some) || self.failures.is_given_up(place);
+        // What comes again is not known to be settled before it was handled again.
+        let is_committed = |place: &&Place| {
+            self.handled.get(*place).is_some_and(Option::is_some) && !self.may_repeat(place)
+                || self.failures.is_given_up(place)
+        };
         let through = shard.due(&frontier, &Checkpoint::End).take_while(is_committed).last().cloned();
         self.settled_through = through.or(self.settled_through.take());
     }
