@@ -11,7 +11,7 @@ use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreE
 use shardmill_core::rollout::Quarantined;
 
 use crate::coordinator_rows::CoordinatorRows;
-use crate::faults::{Fault, Faults};
+use crate::faults::{Faults, answer};
 use crate::units::{Meter, Read};
 
 /// An operation of the coordinator.
@@ -120,22 +120,7 @@ impl FakeCoordinator {
         // As a network call would: other tasks get their turn.
         tokio::task::yield_now().await;
         *self.table().calls.entry(op).or_default() += 1;
-        let message = || format!("fault on {op:?}");
-        match self.faults.next(op) {
-            None => Ok(act(&mut self.table())),
-            Some(Fault::Throttle) => Err(StoreError::Throttled { message: message() }),
-            Some(Fault::UnknownApplied) => {
-                act(&mut self.table());
-                Err(StoreError::Unknown { message: message() })
-            }
-            Some(Fault::UnknownNotApplied | Fault::ExpiredIterator | Fault::AnswersAfter(_)) => {
-                Err(StoreError::Unknown { message: message() })
-            }
-            Some(Fault::Refuse | Fault::KeyUnusable | Fault::NotFound) => {
-                Err(StoreError::Refused { message: message() })
-            }
-            Some(Fault::Hang) => std::future::pending().await,
-        }
+        answer(self.faults.next(op), op, || act(&mut self.table())).await
     }
 }
 

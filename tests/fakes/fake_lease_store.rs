@@ -13,7 +13,7 @@ use shardmill_core::ports::{
 };
 use shardmill_core::stream::LeaseKey;
 
-use crate::faults::{Fault, Faults};
+use crate::faults::{Faults, answer};
 use crate::lease_rows::LeaseRows;
 use crate::units::{Meter, Read};
 
@@ -153,25 +153,7 @@ impl FakeLeaseStore {
         // As a network call would: other tasks get their turn.
         tokio::task::yield_now().await;
         *self.table().calls.entry(op).or_default() += 1;
-        let message = || format!("fault on {op:?}");
-        match self.faults.next(op) {
-            None => Ok(act(&mut self.table())),
-            Some(Fault::Throttle) => Err(StoreError::Throttled { message: message() }),
-            Some(Fault::UnknownApplied) => {
-                act(&mut self.table());
-                Err(StoreError::Unknown { message: message() })
-            }
-            Some(Fault::UnknownNotApplied | Fault::ExpiredIterator) => Err(StoreError::Unknown { message: message() }),
-            Some(Fault::Refuse | Fault::KeyUnusable | Fault::NotFound) => {
-                Err(StoreError::Refused { message: message() })
-            }
-            Some(Fault::Hang) => std::future::pending().await,
-            Some(Fault::AnswersAfter(time)) => {
-                let answer = act(&mut self.table());
-                tokio::time::sleep(time).await;
-                Ok(answer)
-            }
-        }
+        answer(self.faults.next(op), op, || act(&mut self.table())).await
     }
 
     /// One conditional write.

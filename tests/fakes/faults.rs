@@ -1,8 +1,11 @@
 //! Faults for the fakes: queued for the next calls of an operation, or drawn by a function for every call.
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use shardmill_core::ports::StoreError;
 
 /// What goes wrong with one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +26,7 @@ pub enum Fault {
     ExpiredIterator,
     /// Never answers; nothing is applied.
     Hang,
-    /// Applied at once, and answered after so long (a store; anything else is unavailable).
+    /// Applied at once, and answered after so long (a table; anything else is unavailable).
     AnswersAfter(Duration),
 }
 
@@ -74,5 +77,26 @@ impl<Op: Copy + PartialEq> Faults<Op> {
 
     fn lock(&self) -> MutexGuard<'_, Inner<Op>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a table answers to a call of `op` that meets `fault`. `act` is what it does, unless the fault forbids that.
+pub(crate) async fn answer<T>(fault: Option<Fault>, op: impl Debug, act: impl FnOnce() -> T) -> Result<T, StoreError> {
+    let message = || format!("fault on {op:?}");
+    match fault {
+        None => Ok(act()),
+        Some(Fault::Throttle) => Err(StoreError::Throttled { message: message() }),
+        Some(Fault::UnknownApplied) => {
+            act();
+            Err(StoreError::Unknown { message: message() })
+        }
+        Some(Fault::UnknownNotApplied | Fault::ExpiredIterator) => Err(StoreError::Unknown { message: message() }),
+        Some(Fault::Refuse | Fault::KeyUnusable | Fault::NotFound) => Err(StoreError::Refused { message: message() }),
+        Some(Fault::Hang) => std::future::pending().await,
+        Some(Fault::AnswersAfter(time)) => {
+            let answer = act();
+            tokio::time::sleep(time).await;
+            Ok(answer)
+        }
     }
 }
