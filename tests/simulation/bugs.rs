@@ -5,16 +5,22 @@ mod coordinator;
 mod reader;
 mod sink;
 mod store;
+mod subscriptions;
+mod table;
 
 pub use coordinator::WrongCoordinator;
 pub use reader::WrongReader;
 pub use sink::WrongDeadLetters;
 pub use store::WrongStore;
+pub use subscriptions::WrongSubscriptions;
+pub(crate) use table::{asked_of_take, held_write, spoilt};
 
 use std::fmt;
 use std::str::FromStr;
 
 use shardmill_core::seeded_bug::SeededBug;
+
+use crate::dimension::Dimension;
 
 /// A bug to run with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +47,32 @@ macro_rules! port_bugs {
 }
 
 port_bugs! {
+    /// A take asks for nothing.
+    TakeWithoutCondition,
+    /// Renewals, checkpoints, ends and releases are written whatever the row shows (vmware-go-kcl's `PutItem`).
+    HeldWritesWithoutCondition,
+    /// A checkpoint is written whatever the row shows.
+    CheckpointWithoutCondition,
+    /// Held writes ask for the owner and not for the counter (ruststream).
+    ConditionOnOwnerOnly,
+    /// A take does not raise the counter.
+    TakeKeepsCounter,
+    /// A checkpoint does not raise the counter.
+    CheckpointKeepsCounter,
+    /// A release does not raise the counter.
+    ReleaseKeepsCounter,
+    /// A claim raises the counter, which is the owner's.
+    ClaimRaisesCounter,
+    /// A take writes the checkpoint back as it was once seen (vmware-go-kcl's `GetLease`).
+    TakeWritesBackOldCheckpoint,
+    /// A take leaves the claim that it fulfils (KCL 3.x: a hand-over that is never finished).
+    TakeKeepsClaim,
+    /// A release forgets whom the lease is given up for.
+    ReleaseDropsClaim,
+    /// A plugin's state is written after its checkpoint, and not with it.
+    StateWrittenApart,
+    /// A write without an answer is told to be applied.
+    UnknownToldAsApplied,
     /// A listing leaves out its last row, as if the last page of a scan were forgotten.
     ListsWithoutLastRow,
     /// A listing is kept for half a minute.
@@ -49,14 +81,10 @@ port_bugs! {
     ForgetsParents,
     /// A consistent read shows the row as it was when it was read before.
     ReadsRowFromCache,
-    /// A write without an answer is told to be refused.
-    UnknownToldAsRefused,
     /// A write that lost its race is told to be applied.
     ConflictToldAsApplied,
     /// A fresh row replaces the one that is there.
     CreateReplaces,
-    /// A row is removed whatever it shows.
-    DeletesWhateverItShows,
     /// A checkpoint inside an aggregate is written as its first user record.
     ForgetsSubSequence,
     /// The end of a shard is written without its children.
@@ -79,18 +107,20 @@ port_bugs! {
     HeartbeatIsNotSent,
     /// A heartbeat that was refused is told to be applied.
     HeartbeatAlwaysHolds,
-    /// A registration replaces whatever is there.
-    RegisterReplaces,
-    /// A leader's record replaces whatever is there.
-    LeaderReplaces,
     /// A look at the fleet shows nobody but the one who looks.
     SeesOnlyItself,
+    /// The moment when the application began is told to be written and never sent, so that each run has its own.
+    StartIsNotWritten,
     /// A sign-off is told to be applied and never sent.
     SignOffIsNotSent,
     /// One worker's row is never found by itself.
     WorkerIsNotFound,
-    /// "After this record" begins with the oldest.
-    AfterIsOldest,
+    /// "At this record" begins after it, so that the rest of an aggregate is left out.
+    AtIsAfter,
+    /// "At this record" begins with what comes next.
+    AtIsLatest,
+    /// Kinesis' time is told half a minute ahead.
+    TellsTimeAhead,
     /// "The oldest" begins with what comes next.
     OldestIsLatest,
     /// The time at which the application begins is read as now, whoever begins to read, and when.
@@ -99,16 +129,22 @@ port_bugs! {
     ReplyLacksLast,
     /// A reply lacks its first record.
     ReplyLacksFirst,
-    /// A reply has its first record twice.
-    ReplyRepeatsFirst,
+    /// A reply lacks a record in its middle.
+    ReplyLacksMiddle,
     /// A reply is out of order.
     ReplyOutOfOrder,
     /// An empty reply ends the shard.
     EmptyReplyEnds,
-    /// The end of a shard names no children.
-    EndNamesNoChildren,
+    /// The end of a shard is never told.
+    EndIsNotTold,
+    /// An event of a subscription lacks its first record.
+    EventLacksFirst,
+    /// An event without records ends the shard.
+    EmptyEventEnds,
     /// The end of a shard names one of its children.
     EndNamesOneChild,
+    /// A listing of shards ends after its first page, of two shards.
+    ListsFirstPageOnly,
     /// A listing shows open shards only.
     ListsOpenShardsOnly,
     /// A listing shows shards without their parents.
@@ -128,6 +164,17 @@ impl Bug {
     pub fn all() -> impl Iterator<Item = Self> {
         let decisions = SeededBug::ALL.iter().map(|bug| Self::Decision(*bug));
         decisions.chain(PortBug::ALL.iter().map(|bug| Self::Port(*bug)))
+    }
+
+    /// What a run must have for it to matter, of what is not usual.
+    pub fn needs(self) -> &'static [Dimension] {
+        match self {
+            Self::Decision(SeededBug::VanishedWorkerIsDead | SeededBug::VanishedHeartHolds)
+            | Self::Port(PortBug::HeartbeatAlwaysHolds) => &[Dimension::RemovedWorkers],
+            Self::Decision(SeededBug::ReapsWorkersAtWork) => &[Dimension::LongCuts],
+            Self::Decision(SeededBug::KeepsOwnAboveMax) => &[Dimension::MaxLeases],
+            _ => &[],
+        }
     }
 
     /// The one at a port, if it is.

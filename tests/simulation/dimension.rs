@@ -57,6 +57,12 @@ impl Dimensions {
         Self::of(Dimension::USUAL)
     }
 
+    /// These, too.
+    #[must_use]
+    pub fn and(self, dimensions: &[Dimension]) -> Self {
+        Self(self.0 | Self::of(dimensions).0)
+    }
+
     /// Whether it is one of them.
     pub fn has(self, dimension: Dimension) -> bool {
         self.0 & dimension.bit() != 0

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::bugs::{PortBug, WrongCoordinator, WrongDeadLetters, WrongReader, WrongStore};
+use crate::bugs::{PortBug, WrongCoordinator, WrongDeadLetters, WrongReader, WrongStore, WrongSubscriptions};
 use crate::memory::{Net, NetCoordinator, NetFanOut, NetReader, NetStore};
 use crate::observed::{ObservedCoordinator, ObservedStore};
 use crate::options::APPLICATION;
@@ -263,9 +263,10 @@ fn ports(
 impl Reach {
     /// The same with a bug.
     fn with(self, bug: PortBug, host: &str) -> Self {
+        let wrong = |subscriptions| Arc::new(WrongSubscriptions::new(subscriptions, bug)) as Arc<dyn Subscriptions>;
         Self {
             reader: Arc::new(WrongReader::new(self.reader, bug)),
-            subscriptions: self.subscriptions,
+            subscriptions: self.subscriptions.map(wrong),
             store: Arc::new(WrongStore::new(self.store, bug)),
             coordinator: Arc::new(WrongCoordinator::new(self.coordinator, bug, host)),
         }

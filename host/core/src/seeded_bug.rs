@@ -6,8 +6,6 @@
 /// One deliberate bug. Its doc says what a host with it does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SeededBug {
-    /// A checkpoint is written whatever the row shows.
-    CheckpointWithoutCondition,
     /// A lease seen for the first time counts as expired.
     ExpiredAtFirstSight,
     /// A row that is this worker's by name is left alone, so that a take whose answer got lost orphans it.
@@ -28,18 +26,6 @@ pub enum SeededBug {
     ResurrectsFinishedShards,
     /// Children start at what comes next (lifion-kinesis, K10).
     ChildFromLatest,
-    /// Renewals, checkpoints, ends and releases are written whatever the row shows (vmware-go-kcl's `PutItem`).
-    HeldWritesWithoutCondition,
-    /// Held writes ask for the owner and not for the counter (ruststream).
-    ConditionOnOwnerOnly,
-    /// A take asks for nothing.
-    TakeWithoutCondition,
-    /// A take does not raise the counter.
-    TakeKeepsCounter,
-    /// A checkpoint does not raise the counter.
-    CheckpointKeepsCounter,
-    /// A take writes the checkpoint back as it was once seen (vmware-go-kcl's `GetLease`).
-    TakeWritesBackOldCheckpoint,
     /// A heartbeat answered after the deadline revives the leases that were held before it.
     LateHeartbeatRevives,
     /// The holder counts its deadline from the reply of a write and not from its sending (KCL).
@@ -74,14 +60,6 @@ pub enum SeededBug {
     TakesWithoutSecondLook,
     /// A parent without a row in an eventually consistent listing counts as finished and removed.
     TrustsStaleListing,
-    /// A claim raises the counter, which is the owner's.
-    ClaimRaisesCounter,
-    /// A release does not raise the counter.
-    ReleaseKeepsCounter,
-    /// A release forgets whom the lease is given up for.
-    ReleaseDropsClaim,
-    /// A take leaves the claim that it fulfils (KCL 3.x: a hand-over that is never finished).
-    TakeKeepsClaim,
     /// The last write of an earlier run of this worker is taken for this run's take.
     MistakesEarlierRunsWrite,
     /// After an expired iterator, reading goes on at the oldest record.
@@ -98,8 +76,6 @@ pub enum SeededBug {
     OneParentIsEnough,
     /// A shard that is missing in one listing counts as gone.
     DeletesUnlistedShards,
-    /// Only the first page of a listing of shards is read.
-    ListsFirstPageOnly,
     /// A host that is told to stop checkpoints, and keeps its leases.
     DrainsWithoutRelease,
     /// Reading starts one record too late (an off-by-one after the checkpoint).
@@ -116,18 +92,43 @@ pub enum SeededBug {
     DropsRestOfAggregate,
     /// A subscription that follows another starts at what comes next.
     RenewsAtLatest,
-    /// A plugin's state is written after its checkpoint, and not with it.
-    StateWrittenApart,
     /// An instance that dies does not take the shard back to the state that was saved.
     UnsavedStateIsForgotten,
     /// What a version on trial fails on is held against the records, and not only against the version.
     TrialChargesRecords,
+    /// `LATEST` is read as now, whenever that is, and not as the moment when the application began (KCL).
+    LatestIsNow,
+    /// What was closed before the application began gets rows at the oldest record.
+    AncestorsAtOldest,
+    /// A take belongs to the heart's generation of its answer, and not of its sending.
+    HeartGenerationAtAnswer,
+    /// A worker whose row vanishes counts as dead at once.
+    VanishedWorkerIsDead,
+    /// A host whose row vanished goes on holding all its leases by the heartbeats after it registered anew.
+    VanishedHeartHolds,
+    /// The leader removes the row of a silent worker that writes to its leases.
+    ReapsWorkersAtWork,
+    /// Leases that are a host's by name, and more than it may hold, are held by its heart and read by nobody.
+    KeepsOwnAboveMax,
+    /// What a host takes since it is its own by name does not count to its share.
+    OwnTakesLeaveRoom,
+    /// What a host asked for counts twice to its share.
+    ClaimsCountTwice,
+    /// Each host orders the leases that may move in its own way (a hash that is not specified).
+    OrderDiffersByHost,
+    /// A lease whose row cannot be written is neither shown as such nor given up.
+    WriteTroubleIsLeftAlone,
+    /// A call to a table waits for its answer as long as the client does.
+    CallsHaveNoDeadline,
+    /// A leader whose shard list could not be shared does nothing else, and it never can be.
+    HintStopsLeader,
+    /// By key, what is tried again goes before all else that is due.
+    FailingKeysFirst,
 }
 
 impl SeededBug {
     /// Every bug.
     pub const ALL: &[Self] = &[
-        Self::CheckpointWithoutCondition,
         Self::ExpiredAtFirstSight,
         Self::OwnRowsLeftAlone,
         Self::TakesLiveLeases,
@@ -138,12 +139,6 @@ impl SeededBug {
         Self::DeletesBeforeChildrenStart,
         Self::ResurrectsFinishedShards,
         Self::ChildFromLatest,
-        Self::HeldWritesWithoutCondition,
-        Self::ConditionOnOwnerOnly,
-        Self::TakeWithoutCondition,
-        Self::TakeKeepsCounter,
-        Self::CheckpointKeepsCounter,
-        Self::TakeWritesBackOldCheckpoint,
         Self::LateHeartbeatRevives,
         Self::DeadlineFromReply,
         Self::NoHolderDeadline,
@@ -161,10 +156,6 @@ impl SeededBug {
         Self::NeverResigns,
         Self::TakesWithoutSecondLook,
         Self::TrustsStaleListing,
-        Self::ClaimRaisesCounter,
-        Self::ReleaseKeepsCounter,
-        Self::ReleaseDropsClaim,
-        Self::TakeKeepsClaim,
         Self::MistakesEarlierRunsWrite,
         Self::ExpiredIteratorGoesToTrimHorizon,
         Self::RetrySkipsFailedRecord,
@@ -173,7 +164,6 @@ impl SeededBug {
         Self::FairShareRoundedDown,
         Self::OneParentIsEnough,
         Self::DeletesUnlistedShards,
-        Self::ListsFirstPageOnly,
         Self::DrainsWithoutRelease,
         Self::SkipsFirstRecord,
         Self::GivesUpUnstored,
@@ -182,9 +172,22 @@ impl SeededBug {
         Self::ParkedKeyFlows,
         Self::DropsRestOfAggregate,
         Self::RenewsAtLatest,
-        Self::StateWrittenApart,
         Self::UnsavedStateIsForgotten,
         Self::TrialChargesRecords,
+        Self::LatestIsNow,
+        Self::AncestorsAtOldest,
+        Self::HeartGenerationAtAnswer,
+        Self::VanishedWorkerIsDead,
+        Self::VanishedHeartHolds,
+        Self::ReapsWorkersAtWork,
+        Self::KeepsOwnAboveMax,
+        Self::OwnTakesLeaveRoom,
+        Self::ClaimsCountTwice,
+        Self::OrderDiffersByHost,
+        Self::WriteTroubleIsLeftAlone,
+        Self::CallsHaveNoDeadline,
+        Self::HintStopsLeader,
+        Self::FailingKeysFirst,
     ];
 
     /// Whether this bug is switched on for this thread.

@@ -61,9 +61,15 @@ struct Arguments {
 }
 
 impl Arguments {
-    fn scope(&self, seed: u64) -> Scope {
+    /// What `seed` runs over. Unless somebody says otherwise, a bug is looked for over the ports, where all of them act, in
+    /// runs that have what it needs.
+    fn scope(&self, seed: u64, bug: Option<Bug>) -> Scope {
         let dimensions = self.with.as_deref().map_or_else(Dimensions::usual, Dimensions::of);
-        Scope { over: self.over.unwrap_or_else(|| Over::of(seed)), is_plain: self.plain, dimensions }
+        let (usual, needed) = match bug {
+            Some(bug) => (Over::Ports, bug.needs()),
+            None => (Over::of(seed), [].as_slice()),
+        };
+        Scope { over: self.over.unwrap_or(usual), is_plain: self.plain, dimensions: dimensions.and(needed) }
     }
 }
 
@@ -96,7 +102,7 @@ fn main() -> io::Result<ExitCode> {
 
 fn one(arguments: &Arguments, seed: u64) -> SeedReport {
     let file = arguments.trace.as_ref().map(|path| TraceFile::create(path).expect("the trace file can be made"));
-    run(seed, arguments.scope(seed), arguments.bug, file)
+    run(seed, arguments.scope(seed, arguments.bug), arguments.bug, file)
 }
 
 fn tell(
@@ -140,7 +146,7 @@ fn keep(arguments: &Arguments, seed: u64, what: &str) -> io::Result<()> {
     }
     let what: String = what.chars().take(80).collect();
     let mut list = OpenOptions::new().append(true).create(true).open(REGRESSIONS)?;
-    writeln!(list, "{seed}{} # {what}", words(arguments.scope(seed), " ", " "))
+    writeln!(list, "{seed}{} # {what}", words(arguments.scope(seed, arguments.bug), " ", " "))
 }
 
 /// What makes a run what it is, beside its seed: as options if `prefix` is ` --`, as words of the list if it is a space.
@@ -154,7 +160,7 @@ fn words(scope: Scope, over: &str, prefix: &str) -> String {
 
 fn replay(arguments: &Arguments, seed: u64) -> String {
     let bug = arguments.bug.map(|bug| format!(" --bug {bug}")).unwrap_or_default();
-    let mut scope = words(arguments.scope(seed), " --over ", " --");
+    let mut scope = words(arguments.scope(seed, arguments.bug), " --over ", " --");
     if let Some(dimensions) = &arguments.with {
         let names: Vec<_> = dimensions.iter().filter_map(ValueEnum::to_possible_value).collect();
         let names: Vec<_> = names.iter().map(clap::builder::PossibleValue::get_name).collect();
@@ -165,30 +171,51 @@ fn replay(arguments: &Arguments, seed: u64) -> String {
 }
 
 fn table_of_bugs(arguments: &Arguments, out: &mut impl Write) -> io::Result<ExitCode> {
-    let mut all_found = true;
+    let (mut all, mut found) = (0, 0);
     for bug in Bug::all() {
-        let (mut tried, mut found) = (0, None);
-        let job = |seed| run(seed, arguments.scope(seed), Some(bug), None);
-        run_all(0..arguments.bug_schedules, arguments.threads, &job, |seed, result| {
-            tried += 1;
-            let violations = result.map_or_else(|problem| vec![problem], |report| report.violations);
-            match violations.into_iter().next() {
-                Some(first) => {
-                    found = Some((seed, first));
-                    ControlFlow::Break(())
-                }
-                None => ControlFlow::Continue(()),
-            }
-        });
-        all_found &= found.is_some();
-        out.flush()?;
-        match found {
-            Some((seed, first)) => {
-                let first: String = first.chars().take(100).collect();
-                writeln!(out, "{bug:<40} {tried:>5} schedules  seed {seed}: {first}")?;
+        let (tried, first) = find(arguments, bug);
+        all += 1;
+        match first {
+            Some((seed, what)) => {
+                found += 1;
+                let what: String = what.chars().take(100).collect();
+                writeln!(out, "{bug:<40} {tried:>5} schedules  seed {seed}: {what}")?;
             }
             None => writeln!(out, "{bug:<40} NOT FOUND in {tried} schedules")?,
         }
+        out.flush()?;
     }
-    Ok(if all_found { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    writeln!(out, "found {found} of {all}")?;
+    Ok(if found == all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// How many schedules were tried, and the first that is wrong with `bug` and right without it.
+fn find(arguments: &Arguments, bug: Bug) -> (u64, Option<(u64, String)>) {
+    let (mut tried, mut found) = (0, None);
+    let job = |seed| run(seed, arguments.scope(seed, Some(bug)), Some(bug), None);
+    run_all(0..arguments.bug_schedules, arguments.threads, &job, |seed, result| {
+        tried += 1;
+        match what_is_wrong(result) {
+            Some(what) if !is_wrong_without(arguments, bug, seed) => {
+                found = Some((seed, what));
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    });
+    (tried, found)
+}
+
+fn is_wrong_without(arguments: &Arguments, bug: Bug, seed: u64) -> bool {
+    let mut is_wrong = false;
+    let job = |seed| run(seed, arguments.scope(seed, Some(bug)), None, None);
+    run_all([seed], 1, &job, |_, result| {
+        is_wrong = what_is_wrong(result).is_some();
+        ControlFlow::Continue(())
+    });
+    is_wrong
+}
+
+fn what_is_wrong(result: Result<SeedReport, String>) -> Option<String> {
+    result.map_or_else(Some, |report| report.violations.into_iter().next())
 }

@@ -68,14 +68,7 @@ impl Coordinator for WrongCoordinator {
         seen: Option<&'a WorkerRow>,
         row: &'a WorkerRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
-        Box::pin(async move {
-            let raced = self.table.register(seen, row).await?;
-            if self.bug != PortBug::RegisterReplaces || raced == Raced::Applied {
-                return Ok(raced);
-            }
-            let there = self.table.worker(&row.worker).await?;
-            self.table.register(there.as_ref(), row).await
-        })
+        self.table.register(seen, row)
     }
 
     fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
@@ -101,14 +94,7 @@ impl Coordinator for WrongCoordinator {
         seen: Option<&'a LeaderRow>,
         next: &'a LeaderRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
-        Box::pin(async move {
-            let raced = self.table.write_leader(seen, next).await?;
-            if self.bug != PortBug::LeaderReplaces || raced == Raced::Applied {
-                return Ok(raced);
-            }
-            let there = self.table.fleet().await?.leader;
-            self.table.write_leader(there.as_ref(), next).await
-        })
+        self.table.write_leader(seen, next)
     }
 
     fn write_stream<'a>(
@@ -120,7 +106,10 @@ impl Coordinator for WrongCoordinator {
     }
 
     fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>> {
-        self.table.write_start(start)
+        match self.bug {
+            PortBug::StartIsNotWritten => applied(),
+            _ => self.table.write_start(start),
+        }
     }
 
     fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {

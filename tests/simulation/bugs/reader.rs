@@ -30,6 +30,10 @@ impl WrongReader {
         }
         let mut shards = self.reader.list_shards().await?;
         match self.bug {
+            PortBug::ListsFirstPageOnly => {
+                shards.sort_by(|one, other| one.id.cmp(&other.id));
+                shards.truncate(2);
+            }
             PortBug::ListsOpenShardsOnly => shards.retain(Shard::is_open),
             PortBug::ListsWithoutParents => shards.iter_mut().for_each(|shard| shard.parents.clear()),
             PortBug::ListsShardsFromCache => *lock(&self.listed) = Some(shards.clone()),
@@ -40,22 +44,23 @@ impl WrongReader {
 
     fn from(&self, from: &ReadFrom) -> ReadFrom {
         match (self.bug, from) {
-            (PortBug::AfterIsOldest, ReadFrom::AfterSequenceNumber(_)) => ReadFrom::TrimHorizon,
+            (PortBug::AtIsAfter, ReadFrom::AtSequenceNumber(at)) => ReadFrom::AfterSequenceNumber(at.clone()),
+            (PortBug::AtIsLatest, ReadFrom::AtSequenceNumber(_)) => ReadFrom::Latest,
             (PortBug::OldestIsLatest, ReadFrom::TrimHorizon) => ReadFrom::Latest,
             (PortBug::StartIsNow, ReadFrom::AtTimestamp(_)) => ReadFrom::Latest,
             _ => from.clone(),
         }
     }
 
-    fn wrong(&self, mut fetched: Fetched) -> Fetched {
+    fn wrong(&self, iterator: &ShardIterator, mut fetched: Fetched) -> Fetched {
         let records = &mut fetched.records;
         match self.bug {
             PortBug::ReplyLacksLast => drop(records.pop()),
             PortBug::ReplyLacksFirst if !records.is_empty() => drop(records.remove(0)),
-            PortBug::ReplyRepeatsFirst if !records.is_empty() => records.insert(0, records[0].clone()),
+            PortBug::ReplyLacksMiddle if records.len() > 2 => drop(records.remove(records.len() / 2)),
             PortBug::ReplyOutOfOrder => records.reverse(),
             PortBug::EmptyReplyEnds if records.is_empty() => fetched.next = None,
-            PortBug::EndNamesNoChildren => fetched.children.clear(),
+            PortBug::EndIsNotTold if fetched.next.is_none() => fetched.next = Some(iterator.clone()),
             PortBug::EndNamesOneChild => fetched.children.truncate(1),
             _ => {}
         }
@@ -77,7 +82,11 @@ impl StreamReader for WrongReader {
     }
 
     fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>> {
-        self.reader.now_ms()
+        Box::pin(async move {
+            let now_ms = self.reader.now_ms().await?;
+            let ahead_ms = if self.bug == PortBug::TellsTimeAhead { 30_000 } else { 0 };
+            Ok(now_ms.map(|now_ms| now_ms + ahead_ms))
+        })
     }
 
     fn iterator<'a>(
@@ -90,6 +99,6 @@ impl StreamReader for WrongReader {
     }
 
     fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>> {
-        Box::pin(async move { Ok(self.wrong(self.reader.fetch(iterator, limit).await?)) })
+        Box::pin(async move { Ok(self.wrong(iterator, self.reader.fetch(iterator, limit).await?)) })
     }
 }

@@ -71,12 +71,19 @@ impl WrongStore {
         Ok(row)
     }
 
+    /// A checkpoint, and then its state.
+    async fn written_apart(&self, token: &LeaseToken, write: &CheckpointWrite) -> WriteResult {
+        let without = CheckpointWrite { state: None, ..write.clone() };
+        match self.store.checkpoint(token, &without).await {
+            Ok(Written::Applied(then)) => self.store.checkpoint(&then, write).await,
+            result => result,
+        }
+    }
+
     /// What is told of a write that was to leave `then`.
     async fn told(&self, then: LeaseToken, write: PortFuture<'_, WriteResult>) -> WriteResult {
         match (self.bug, write.await) {
-            (PortBug::UnknownToldAsRefused, Err(StoreError::Unknown { message })) => {
-                Err(StoreError::Throttled { message })
-            }
+            (PortBug::UnknownToldAsApplied, Err(StoreError::Unknown { .. })) => Ok(Written::Applied(then)),
             (PortBug::ConflictToldAsApplied, Ok(Written::Conflict(_))) => Ok(Written::Applied(then)),
             (_, result) => result,
         }
@@ -142,16 +149,7 @@ impl LeaseStore for WrongStore {
     }
 
     fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
-        Box::pin(async move {
-            let deleted = self.store.delete(seen).await?;
-            if self.bug == PortBug::DeletesWhateverItShows
-                && deleted == Deleted::Changed
-                && let Some(there) = self.store.get(&seen.key).await?
-            {
-                return self.store.delete(&there).await;
-            }
-            Ok(deleted)
-        })
+        self.store.delete(seen)
     }
 
     fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
@@ -160,11 +158,11 @@ impl LeaseStore for WrongStore {
 
     fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
         Box::pin(async move {
-            if self.bug == PortBug::CheckpointIsNotSent {
-                return self.store.renew(token, &write.progress).await;
+            match self.bug {
+                PortBug::CheckpointIsNotSent => self.store.renew(token, &write.progress).await,
+                PortBug::StateWrittenApart if write.state.is_some() => self.written_apart(token, write).await,
+                _ => self.told(token.advanced(), self.store.checkpoint(token, &self.changed(write))).await,
             }
-            let write = self.changed(write);
-            self.told(token.advanced(), self.store.checkpoint(token, &write)).await
         })
     }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, StreamReader};
-use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{ReadFrom, Shard, ShardId, check_listing};
 
 use super::net::{Answer, Ask, Failed, Net};
@@ -87,7 +86,7 @@ impl NetReader {
             let kind = if wanted.after.is_some() { RequestKind::NextPage } else { RequestKind::Other };
             let page = self.ask(kind, "list_shards", "", move |world| page(world, &wanted)).await?;
             shards.extend(page.shards);
-            if page.is_last || SeededBug::ListsFirstPageOnly.is_on() {
+            if page.is_last {
                 return Ok(shards);
             }
         }

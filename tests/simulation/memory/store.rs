@@ -13,6 +13,7 @@ use shardmill_invariants::history::WriteKind;
 
 use super::net::{Answer, Ask, Net};
 use super::tables::{Asked, MemoryTables};
+use crate::bugs;
 use crate::network::RequestKind;
 use crate::observed::release_kind;
 use crate::tables::Tables;
@@ -76,6 +77,20 @@ impl NetStore {
         })
         .await
     }
+
+    /// A write of a lease's holder, as the table takes it.
+    fn held<W>(
+        &self,
+        kind: WriteKind,
+        token: &LeaseToken,
+        write: W,
+    ) -> impl Fn(&mut LeaseRows) -> Written + Send + Sync + use<W>
+    where
+        W: Fn(&mut LeaseRows, &LeaseToken) -> Written + Send + Sync + 'static,
+    {
+        let (bug, token) = (self.0.world.bug, token.clone());
+        move |rows| bugs::held_write(bug, kind, rows, &token, &write)
+    }
 }
 
 /// A write with a state is a transaction, which DynamoDB knows again by its token: it happens once, and answers the same.
@@ -119,8 +134,12 @@ impl LeaseStore for NetStore {
 
     fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
         let kind = WriteKind::Take { seen: seen.counter.0 };
-        let (row, by) = (seen.clone(), by.clone());
-        Box::pin(self.write("take", &seen.key, kind, move |rows| rows.take(&row, &by, wall_ms)))
+        let (row, by, bug) = (seen.clone(), by.clone(), self.0.world.bug);
+        let act = move |rows: &mut LeaseRows| {
+            let row = bugs::asked_of_take(bug, rows, &row);
+            rows.take(&row, &by, wall_ms)
+        };
+        Box::pin(self.write("take", &seen.key, kind, act))
     }
 
     fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
@@ -134,16 +153,16 @@ impl LeaseStore for NetStore {
     }
 
     fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
-        let (held, progress) = (token.clone(), progress.clone());
-        Box::pin(self.write("renew", &token.key, WriteKind::Renew, move |rows| rows.renew(&held, &progress)))
+        let progress = progress.clone();
+        let act = self.held(WriteKind::Renew, token, move |rows, held| rows.renew(held, &progress));
+        Box::pin(self.write("renew", &token.key, WriteKind::Renew, act))
     }
 
     fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
-        let (held, asked) = (token.clone(), write.clone());
-        let act = move |rows: &mut LeaseRows| rows.checkpoint(&held, &asked);
+        let (kind, asked) = (WriteKind::Checkpoint, write.clone());
+        let act = self.held(kind, token, move |rows, held| rows.checkpoint(held, &asked));
         if write.state.is_some() {
             return Box::pin(async move {
-                let kind = WriteKind::Checkpoint;
                 let written = self.write("checkpoint_with_state", &token.key, kind, once(act)).await?;
                 if matches!(written, Written::Applied(_)) {
                     self.0.world.count("reached: state written with a checkpoint");
@@ -151,12 +170,12 @@ impl LeaseStore for NetStore {
                 Ok(written)
             });
         }
-        Box::pin(self.write("checkpoint", &token.key, WriteKind::Checkpoint, act))
+        Box::pin(self.write("checkpoint", &token.key, kind, act))
     }
 
     fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
-        let (held, asked) = (token.clone(), write.clone());
-        let act = move |rows: &mut LeaseRows| rows.end(&held, &asked);
+        let asked = write.clone();
+        let act = self.held(WriteKind::End, token, move |rows, held| rows.end(held, &asked));
         if write.keeps_state {
             return Box::pin(self.write("end_with_state", &token.key, WriteKind::End, once(act)));
         }
@@ -164,9 +183,9 @@ impl LeaseStore for NetStore {
     }
 
     fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
-        let (held, progress) = (token.clone(), progress.clone());
-        let kind = release_kind(&progress);
-        Box::pin(self.write("release", &token.key, kind, move |rows| rows.release(&held, &progress)))
+        let (kind, progress) = (release_kind(progress), progress.clone());
+        let act = self.held(kind, token, move |rows, held| rows.release(held, &progress));
+        Box::pin(self.write("release", &token.key, kind, act))
     }
 
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {

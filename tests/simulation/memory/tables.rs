@@ -11,6 +11,7 @@ use shardmill_fakes::coordinator_rows::CoordinatorRows;
 use shardmill_fakes::lease_rows::LeaseRows;
 use shardmill_invariants::history::{Checkpoint, Micros, Place, Row, Start, What, Write, WriteKind};
 
+use crate::bugs;
 use crate::edits::Edit;
 use crate::past;
 use crate::tables::note_rare;
@@ -123,6 +124,12 @@ impl MemoryTables {
         let mut table = lock(&self.leases);
         let before = table.rows.get(key).cloned();
         let result = act(&mut table.rows);
+        if let (Some(bug), Some(before), Some(after)) = (world.bug, &before, table.rows.get(key))
+            && before != after
+        {
+            let row = bugs::spoilt(bug, asked.kind, before, after);
+            table.rows.put(row);
+        }
         let after = table.rows.get(key);
         if before.as_ref() == after {
             world.count("reached: condition failed");

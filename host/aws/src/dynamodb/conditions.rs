@@ -4,7 +4,6 @@
 
 use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{CheckpointWrite, Progress, ShardEndWrite};
-use shardmill_core::seeded_bug::SeededBug;
 
 use super::lease_item::{Item, number, shard_set, text, throughput};
 
@@ -42,20 +41,15 @@ pub(super) struct ConditionalUpdate {
 
 /// Becomes the owner; clears a claim, and a KCL 3.x hand-off, which would leave the shard silent (KCL PR 1743).
 pub(super) fn take(seen: &Lease, by: &WorkerId, wall_ms: u64) -> ConditionalUpdate {
-    let next = if SeededBug::TakeKeepsCounter.is_on() { seen.counter } else { seen.counter.next() };
     let mut values = Item::from([
         (":seen".to_owned(), number(seen.counter.0)),
-        (":next".to_owned(), number(next.0)),
+        (":next".to_owned(), number(seen.counter.next().0)),
         (":me".to_owned(), text(by.as_str())),
         (":now".to_owned(), number(wall_ms)),
     ]);
-    let mut update = "SET leaseCounter = :next, leaseOwner = :me, heldSinceMillis = :now".to_owned();
-    if SeededBug::TakeWritesBackOldCheckpoint.is_on() {
-        values.insert(":old".to_owned(), text("TRIM_HORIZON"));
-        update.push_str(", checkpoint = :old");
-    }
-    let keeps_claim = SeededBug::TakeKeepsClaim.is_on();
-    update.push_str(if keeps_claim { " REMOVE checkpointOwner" } else { " REMOVE checkpointOwner, claimedBy" });
+    let mut update = "SET leaseCounter = :next, leaseOwner = :me, heldSinceMillis = :now \
+                      REMOVE checkpointOwner, claimedBy"
+        .to_owned();
     let condition = if let Some(owner) = &seen.owner {
         values.insert(":seenOwner".to_owned(), text(owner.as_str()));
         if owner != by {
@@ -67,12 +61,6 @@ pub(super) fn take(seen: &Lease, by: &WorkerId, wall_ms: u64) -> ConditionalUpda
         values.insert(":null".to_owned(), text("NULL"));
         UNCHANGED_AND_UNOWNED
     };
-    if SeededBug::TakeWithoutCondition.is_on() {
-        values.remove(":seenOwner");
-        values.remove(":seen");
-        values.remove(":null");
-        return ConditionalUpdate { condition: "attribute_exists(leaseKey)", update, values };
-    }
     ConditionalUpdate { condition, update, values }
 }
 
@@ -87,12 +75,7 @@ pub(super) fn claim(seen: &Lease, owner: &WorkerId, by: &WorkerId) -> Conditiona
         }
         None => UNCLAIMED,
     };
-    let mut update = "SET claimedBy = :me".to_owned();
-    if SeededBug::ClaimRaisesCounter.is_on() {
-        values.insert(":next".to_owned(), number(seen.counter.next().0));
-        update.push_str(", leaseCounter = :next");
-    }
-    ConditionalUpdate { condition, update, values }
+    ConditionalUpdate { condition, update: "SET claimedBy = :me".to_owned(), values }
 }
 
 /// The condition of a delete, with its values: the row still is as seen. The KCL deletes unconditionally.
@@ -109,13 +92,13 @@ pub(super) fn delete(seen: &Lease) -> (&'static str, Item) {
 
 /// KCL `renewLease`.
 pub(super) fn renew(token: &LeaseToken, progress: &Progress) -> ConditionalUpdate {
-    with_bugs(held_write(token, progress, Item::new(), &[], ""), false)
+    held_write(token, progress, Item::new(), &[], "")
 }
 
 /// KCL `updateLease` with a checkpoint.
 pub(super) fn checkpoint(token: &LeaseToken, write: &CheckpointWrite) -> ConditionalUpdate {
     let (values, sets) = checkpoint_values(&write.checkpoint());
-    with_bugs(held_write(token, &write.progress, values, &sets, PENDING_CHECKPOINT), true)
+    held_write(token, &write.progress, values, &sets, PENDING_CHECKPOINT)
 }
 
 /// KCL `updateLease` with `SHARD_END`, and the children in the same write.
@@ -125,19 +108,14 @@ pub(super) fn end(token: &LeaseToken, write: &ShardEndWrite) -> ConditionalUpdat
         values.insert(":children".to_owned(), children);
         sets.push("childShardIds = :children");
     }
-    with_bugs(held_write(token, &write.progress, values, &sets, PENDING_CHECKPOINT), true)
+    held_write(token, &write.progress, values, &sets, PENDING_CHECKPOINT)
 }
 
 /// KCL 2.x `evictLease`, with the counter asked for as well; its peers see the lease as free at once.
 ///
 /// Leaves the claim in place: it says whom the lease is given up for. `stuck` says why it is given up, if for a trouble.
 pub(super) fn release(token: &LeaseToken, progress: &Progress) -> ConditionalUpdate {
-    let removed = if SeededBug::ReleaseDropsClaim.is_on() { "leaseOwner, claimedBy" } else { "leaseOwner" };
-    let mut write = held_write(token, progress, Item::new(), &[], removed);
-    if SeededBug::ReleaseKeepsCounter.is_on() {
-        write.values.insert(":next".to_owned(), number(token.counter.0));
-    }
-    with_bugs(write, false)
+    held_write(token, progress, Item::new(), &[], "leaseOwner")
 }
 
 fn checkpoint_values(checkpoint: &Checkpoint) -> (Item, Vec<&'static str>) {
@@ -202,25 +180,4 @@ fn held_write(
     values.insert(":next".to_owned(), number(token.counter.next().0));
     values.insert(":me".to_owned(), text(token.owner.as_str()));
     ConditionalUpdate { condition: STILL_MINE, update, values }
-}
-
-/// Leaves a condition out, or half of it, where a seeded bug says so.
-fn with_bugs(mut write: ConditionalUpdate, is_checkpoint: bool) -> ConditionalUpdate {
-    let is_unconditional =
-        SeededBug::HeldWritesWithoutCondition.is_on() || is_checkpoint && SeededBug::CheckpointWithoutCondition.is_on();
-    if is_unconditional {
-        write.condition = "attribute_exists(leaseKey)";
-        write.values.remove(":me");
-        write.values.remove(":seen");
-    } else if SeededBug::ConditionOnOwnerOnly.is_on() {
-        write.condition = "leaseOwner = :me";
-        write.values.remove(":seen");
-    }
-    if is_checkpoint
-        && SeededBug::CheckpointKeepsCounter.is_on()
-        && let Some(seen) = write.values.get(":seen").cloned()
-    {
-        write.values.insert(":next".to_owned(), seen);
-    }
-    write
 }

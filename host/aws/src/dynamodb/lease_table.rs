@@ -12,7 +12,6 @@ use shardmill_core::ports::{
     CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState, ShardEndWrite,
     StoreError, WriteResult, Written,
 };
-use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::LeaseKey;
 
 use super::conditions::{self, ConditionalUpdate, IS_NEW};
@@ -191,9 +190,6 @@ impl LeaseStore for LeaseTable {
         match &write.state {
             Some(state) => {
                 let state = StateChange::saved(&token.key, write, state);
-                if SeededBug::StateWrittenApart.is_on() {
-                    return Box::pin(self.write_then_state(update, state, then));
-                }
                 Box::pin(self.write_with_state(update, state, then))
             }
             None => Box::pin(self.write(update, then)),

@@ -92,21 +92,6 @@ impl LeaseTable {
         }
     }
 
-    /// What the simulator must find: the state follows its checkpoint.
-    pub(super) async fn write_then_state(
-        &self,
-        update: ConditionalUpdate,
-        change: StateChange,
-        then: LeaseToken,
-    ) -> WriteResult {
-        let written = self.write(update, then).await?;
-        if let (Written::Applied(_), StateChange::Put(item)) = (&written, change) {
-            let request = self.client().put_item().table_name(self.state_table()).set_item(Some(*item));
-            request.send().await.map_err(|error| store_error(self.name(), &error))?;
-        }
-        Ok(written)
-    }
-
     /// A cancelled transaction was not applied, whatever the reason.
     fn cancelled(&self, key: &LeaseKey, reasons: &[CancellationReason]) -> WriteResult {
         if let Some(failed) = reasons.iter().find(|reason| reason.code() == Some("ConditionalCheckFailed")) {

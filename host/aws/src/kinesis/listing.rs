@@ -6,7 +6,6 @@ use aws_sdk_kinesis::operation::list_shards::ListShardsError;
 use aws_sdk_kinesis::primitives::DateTime;
 use aws_sdk_kinesis::types::{ShardFilter, ShardFilterType};
 use shardmill_core::ports::ReadError;
-use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Shard, StreamRef, check_listing};
 
 use super::errors::read_error;
@@ -72,8 +71,8 @@ async fn list_once(
             shards.push(convert::shard(shard).map_err(PageError::Other)?);
         }
         match page.next_token.filter(|token| !token.is_empty()) {
-            Some(next) if !SeededBug::ListsFirstPageOnly.is_on() => token = Some(next),
-            Some(_) | None => return Ok(shards),
+            Some(next) => token = Some(next),
+            None => return Ok(shards),
         }
     }
     let message = format!("the shard listing has more than {PAGES_MAX} pages");

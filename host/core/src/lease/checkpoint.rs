@@ -79,7 +79,7 @@ impl Checkpoint {
     pub fn read_from(&self, start: &ApplicationStart) -> Option<ReadFrom> {
         Some(match self {
             Self::TrimHorizon => ReadFrom::TrimHorizon,
-            Self::Latest if SeededBug::ChildFromLatest.is_on() => ReadFrom::Latest,
+            Self::Latest if SeededBug::ChildFromLatest.is_on() || SeededBug::LatestIsNow.is_on() => ReadFrom::Latest,
             Self::Latest => ReadFrom::AtTimestamp(start.looked_at_ms),
             Self::AtTimestamp => match start.position {
                 InitialPosition::AtTimestamp(ms) => ReadFrom::AtTimestamp(ms),

@@ -123,7 +123,7 @@ impl LeaseObserver {
             let watched_until = if last.gone_at.is_some() { read_at } else { last.seen_at };
             let is_silent = watched_until.since(last.moved_at) > last.row.lease_duration;
             let gone_at = last.gone_at.unwrap_or(read_at);
-            if is_silent || last.row.is_draining {
+            if is_silent || last.row.is_draining || SeededBug::VanishedWorkerIsDead.is_on() {
                 self.left.insert(id, gone_at + last.row.lease_duration);
             } else {
                 let moved_at = last.moved_at.max(gone_at);

@@ -109,7 +109,7 @@ fn parts<'a>(view: &FleetView<'a>, roster: &Roster<'a>, balance: Balance) -> BTr
         // A lease that was asked for is on its way already; one whose owner did not give it to us would not now either.
         let was_refused = observed.lease.claimant.as_ref() == Some(view.me);
         if observed.standing == Standing::Held && !observed.is_claim_fresh && !was_refused && !observed.is_avoided {
-            part.movable.push((weight, rank(observed), observed));
+            part.movable.push((weight, rank(observed, view.me), observed));
         }
     }
     for part in parts.values_mut() {
@@ -142,6 +142,10 @@ fn weight(observed: &ObservedLease, balance: Balance) -> u64 {
 }
 
 /// The same on every host, so that all compute the same exchange.
-fn rank(observed: &ObservedLease) -> u64 {
-    hash::stable(observed.lease.key.as_str().bytes())
+fn rank(observed: &ObservedLease, me: &WorkerId) -> u64 {
+    let key = observed.lease.key.as_str().bytes();
+    if SeededBug::OrderDiffersByHost.is_on() {
+        return hash::stable(me.as_str().bytes().chain(key));
+    }
+    hash::stable(key)
 }

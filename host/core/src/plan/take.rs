@@ -44,7 +44,9 @@ impl Allowance {
     /// give back.
     fn take(&mut self, reason: &Reason) {
         self.capacity -= 1;
-        self.room = self.room.saturating_sub(1);
+        if !(reason.is_own() && SeededBug::OwnTakesLeaveRoom.is_on()) {
+            self.room = self.room.saturating_sub(1);
+        }
         if !reason.is_own() {
             self.portion -= 1;
         }
@@ -70,7 +72,7 @@ pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &Pla
     let mut allowance = Allowance::of(view, roster, limits);
     for (observed, reason) in candidates {
         if let Some(why_not) = why_not_now(observed, &reason, view, roster, &allowance) {
-            if reason == Reason::OwnByName {
+            if reason == Reason::OwnByName && !SeededBug::KeepsOwnAboveMax.is_on() {
                 // This host's heartbeat would hold it for ever, with nobody reading it.
                 let seen = Box::new(observed.lease.clone());
                 plan.steps.push(Step::Release { seen, reason: why_not.clone() });
@@ -119,7 +121,8 @@ fn asked_for_count(view: &FleetView<'_>) -> usize {
     let is_coming = |observed: &&ObservedLease| {
         observed.standing == Standing::Held && !observed.is_mine && observed.is_claimed_by(view.me)
     };
-    view.leases.iter().filter(is_coming).count()
+    let coming = view.leases.iter().filter(is_coming).count();
+    if SeededBug::ClaimsCountTwice.is_on() { 2 * coming } else { coming }
 }
 
 fn why_available(

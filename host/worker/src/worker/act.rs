@@ -280,11 +280,12 @@ impl Worker {
         });
         let ports = &self.ports;
         let (give_up, told_to_give_up) = watch::channel(None);
+        let generation = if SeededBug::HeartGenerationAtAnswer.is_on() { heart.generation() } else { sent.generation };
         let troubles = Troubles::new(self.status.clone(), self.options.plugin.clone(), lease.key.shard_id());
         let (keeper, handle, state) = Keeper::new(
             (Arc::clone(&ports.store), Arc::clone(&ports.clock)),
             self.options.leases,
-            Taken { token, sent_at: sent.at, generation: sent.generation, stuck: lease.stuck.clone() },
+            Taken { token, sent_at: sent.at, generation, stuck: lease.stuck.clone() },
             heart.clone(),
             Arc::clone(&self.renews_rows),
             Overseer { troubles, give_up: told_to_give_up.clone() },

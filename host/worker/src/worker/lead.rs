@@ -133,6 +133,9 @@ impl Worker {
         self.duties.listed_at = Some(now);
         let gone = self.confirm_gone(&shards).await;
         self.share(&shards);
+        if SeededBug::HintStopsLeader.is_on() {
+            return Ok(None);
+        }
         self.reap_workers().await;
         self.audit(&shards, &gone);
         // Calls that took long have aged what was seen of the table: a leader after this one may have made, ended and removed
@@ -216,7 +219,8 @@ impl Worker {
         for (row, silent) in observer.workers(now) {
             let is_silent = silent > row.lease_duration * REAP_AFTER_LEASES;
             let is_at_work = row.worker == self.options.worker
-                || observer.moves_rows(&row.worker, now, row.lease_duration * REAP_AFTER_LEASES);
+                || observer.moves_rows(&row.worker, now, row.lease_duration * REAP_AFTER_LEASES)
+                    && !SeededBug::ReapsWorkersAtWork.is_on();
             if !is_silent || is_at_work {
                 continue;
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use shardmill_core::lease::{LeaseCounter, LeaseToken, WriteTrouble, can_others_write};
 use shardmill_core::ports::{CheckpointWrite, Progress, StoreError};
+use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{LeaseKey, Position, SequenceNumber};
 use shardmill_core::time::Moment;
 
@@ -54,6 +55,9 @@ impl Worker {
         let others = can_others_write(&self.options.worker, &self.observed.fleet.workers, &self.observed.alive);
         self.forget_released();
         let troubles = self.write_troubles();
+        if SeededBug::WriteTroubleIsLeftAlone.is_on() {
+            return Ok(());
+        }
         self.show_write_trouble(&troubles);
         let is_lasting = |(_, trouble): &(_, WriteTrouble)| trouble.is_to_be_given_up(now, duration, others);
         let lasting: Vec<_> = troubles.into_iter().filter(is_lasting).collect();
