@@ -23,8 +23,8 @@ pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
 fn broken(world: &World, shard: &str, truth: &Shard, checkpoint: &Checkpoint, counted: &[Place]) -> Option<String> {
     let mut sorted: Vec<&Place> = counted.iter().collect();
     sorted.sort_unstable();
-    if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Some(format!("{:?} counts twice", twice[0]));
+    if let Some([twice, _]) = sorted.array_windows().find(|[place, next]| place == next) {
+        return Some(format!("{twice:?} counts twice"));
     }
     if let Some(place) = counted.iter().find(|place| !checkpoint.covers(place)) {
         return Some(format!("{place:?} counts already"));

@@ -240,9 +240,13 @@ impl World {
                     grant.is_interfered = true;
                 }
             }
-            // What was settled and could not be checkpointed comes again.
-            WriteKind::GiveUp | WriteKind::Release => {}
-            WriteKind::Checkpoint | WriteKind::End | WriteKind::Renew | WriteKind::Claim => {}
+            // Of a lease given up, what was settled and could not be checkpointed comes again.
+            WriteKind::GiveUp
+            | WriteKind::Release
+            | WriteKind::Checkpoint
+            | WriteKind::End
+            | WriteKind::Renew
+            | WriteKind::Claim => {}
         }
         let written_generation = self.grant_of_write(write).map_or(generation, |grant| grant.generation);
         let key = self.grant_of_write(write).map(|grant| grant.key.clone());

@@ -297,7 +297,7 @@ pub async fn run(seed: u64, scope: Scope, bug: Option<PortBug>, file: Option<Tra
     let report = SeedReport {
         seed,
         hash: driver.world.trace_hash(),
-        simulated_ms: u64::try_from((driver.world.elapsed() - driver.schedule.past_lasts()).as_millis())
+        simulated_ms: u64::try_from(driver.world.elapsed().saturating_sub(driver.schedule.past_lasts()).as_millis())
             .unwrap_or(u64::MAX),
         converged_ms,
         records,

@@ -48,7 +48,7 @@ impl FakeSubscription {
             Some(Break::Cut) => return Some(Err(SubscribeError::Unavailable { message: "cut off".to_owned() })),
             Some(Break::Stall) => return None,
             _ if self.made_at.elapsed() >= LIFETIME => return Some(Ok(None)),
-            Some(Break::Mute) => return self.heartbeat().map(Ok),
+            Some(Break::Mute) => return self.heartbeat().map(|event| Ok(Some(event))),
             Some(Break::OutOfOrder | Break::Repeats) | None => {}
         }
         let mut fetched = match self.stream.look_on(&self.next, self.event_records) {
@@ -94,18 +94,18 @@ impl FakeSubscription {
     }
 
     /// An event without records, if one is due.
-    fn heartbeat(&mut self) -> Option<Option<ShardEvent>> {
+    fn heartbeat(&mut self) -> Option<ShardEvent> {
         if self.heard_at.elapsed() < HEARTBEAT {
             return None;
         }
         self.heard_at = Instant::now();
         lock(&self.state).events_pushed += 1;
-        Some(Some(ShardEvent {
+        Some(ShardEvent {
             records: Vec::new(),
             continuation: Some(self.continuation.clone()),
             millis_behind_latest: 0,
             children: Vec::new(),
-        }))
+        })
     }
 
     fn set_fault(&self, fault: Option<Break>) {

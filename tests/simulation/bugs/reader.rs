@@ -45,9 +45,9 @@ impl WrongReader {
     fn from(&self, from: &ReadFrom) -> ReadFrom {
         match (self.bug, from) {
             (PortBug::AtIsAfter, ReadFrom::AtSequenceNumber(at)) => ReadFrom::AfterSequenceNumber(at.clone()),
-            (PortBug::AtIsLatest, ReadFrom::AtSequenceNumber(_)) => ReadFrom::Latest,
-            (PortBug::OldestIsLatest, ReadFrom::TrimHorizon) => ReadFrom::Latest,
-            (PortBug::StartIsNow, ReadFrom::AtTimestamp(_)) => ReadFrom::Latest,
+            (PortBug::AtIsLatest, ReadFrom::AtSequenceNumber(_))
+            | (PortBug::OldestIsLatest, ReadFrom::TrimHorizon)
+            | (PortBug::StartIsNow, ReadFrom::AtTimestamp(_)) => ReadFrom::Latest,
             _ => from.clone(),
         }
     }

@@ -83,8 +83,8 @@ impl WrongStore {
     /// What is told of a write that was to leave `then`.
     async fn told(&self, then: LeaseToken, write: PortFuture<'_, WriteResult>) -> WriteResult {
         match (self.bug, write.await) {
-            (PortBug::UnknownToldAsApplied, Err(StoreError::Unknown { .. })) => Ok(Written::Applied(then)),
-            (PortBug::ConflictToldAsApplied, Ok(Written::Conflict(_))) => Ok(Written::Applied(then)),
+            (PortBug::UnknownToldAsApplied, Err(StoreError::Unknown { .. }))
+            | (PortBug::ConflictToldAsApplied, Ok(Written::Conflict(_))) => Ok(Written::Applied(then)),
             (_, result) => result,
         }
     }

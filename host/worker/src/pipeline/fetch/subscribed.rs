@@ -150,13 +150,13 @@ impl ShardReader {
         };
         place.refused_bytes = 0;
         let mut taking_in = std::pin::pin!(self.pushed(place, event, reservation));
-        let (taken, otherwise) = match tokio::time::timeout(HELD_BACK_MAX, &mut taking_in).await {
-            Ok(taken) => (taken, ControlFlow::Continue(subscription)),
-            Err(_) => {
-                // Some of its opened aggregates wait for the consumer still; what waits on the connection is let go of.
-                drop(subscription);
-                (taking_in.await, ControlFlow::Break(Ok(SubscriptionEnd::HeldBack)))
-            }
+        let in_time = tokio::time::timeout(HELD_BACK_MAX, &mut taking_in).await;
+        let (taken, otherwise) = if let Ok(taken) = in_time {
+            (taken, ControlFlow::Continue(subscription))
+        } else {
+            // Some of its opened aggregates wait for the consumer still; what waits on the connection is let go of.
+            drop(subscription);
+            (taking_in.await, ControlFlow::Break(Ok(SubscriptionEnd::HeldBack)))
         };
         match taken {
             Ok(()) => Ok(otherwise),
