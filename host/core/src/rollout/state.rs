@@ -285,21 +285,25 @@ impl Rollout {
         if active.digest == *offered {
             return self.withdraw();
         }
-        let last_good = active.probation.as_ref().map(|probation| probation.last_good.clone());
-        if !self.policy.enabled || last_good.as_ref() == Some(offered) {
-            // Back to what worked, or as told: at once.
+        let last_good = self.last_good();
+        if !self.policy.enabled {
             return self.activate(offered.clone(), None, at);
+        }
+        if last_good.as_ref() == Some(offered) {
+            // Back to what worked, or as told: at once.
+            return self.go_back(offered.clone(), at);
         }
         if self.quarantine.get(offered).is_some() {
             return self.withdraw();
         }
         if !active.has_started {
-            // Nothing is known of the version at work either: the newest is as good.
-            return self.activate(offered.clone(), last_good, at);
+            // A version that nothing is known of judges no other: what stands in for it does, if there is one.
+            let Some(last_good) = last_good else { return self.activate(offered.clone(), None, at) };
+            self.go_back(last_good, at);
         }
         if is_first {
-            let before = active.proven().clone();
-            self.activate(offered.clone(), Some(before), at);
+            let before = self.active.as_ref().map(|active| active.proven().clone());
+            self.activate(offered.clone(), before, at);
             return self.change(Change::Promoted(offered.clone(), Passed::NoShard));
         }
         self.withdraw();

@@ -275,8 +275,16 @@ impl Rollout {
         self.quarantine_for(active.digest, regression, at);
     }
 
+    /// The version that worked before the one at work, or that runs where that one has not started.
+    pub(super) fn last_good(&self) -> Option<PluginDigest> {
+        let active = self.active.as_ref()?;
+        let before = active.probation.as_ref().map(|probation| &probation.last_good);
+        let stand_in = self.last_started.as_ref().filter(|_| !active.has_started);
+        before.or(stand_in).cloned()
+    }
+
     /// To a version that worked: the next one is tried against it.
-    fn go_back(&mut self, last_good: PluginDigest, at: At) {
+    pub(super) fn go_back(&mut self, last_good: PluginDigest, at: At) {
         self.activate(last_good, None, at);
         if let Some(back) = &mut self.active {
             back.has_started = true;

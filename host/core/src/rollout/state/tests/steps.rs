@@ -128,6 +128,46 @@ fn the_versions_that_are_needed_are_those_that_a_shard_may_be_told_to_run() {
 }
 
 #[test]
+fn after_a_version_that_started_nowhere_the_next_one_is_tried_against_the_one_that_stands_in_for_it() {
+    let mut host = Host::new(RolloutPolicy::default());
+    assert_eq!(host.role(0), Role::Run(digest(1)));
+    host.offer(2);
+    assert_eq!(host.role(1), Role::Run(digest(2)), "before the first instance of 1 is made");
+    host.rollout.started(&digest(1));
+    let failure = StartFailure::Failed("no config".into());
+    host.rollout.did_not_start(&site(1), &digest(2), failure, host.at);
+    host.offer(3);
+    assert_eq!(host.runs(), [3, 1, 1]);
+    assert!(is_suspect(&host.rollout.failed(&site(0), &digest(3), fault("hopeless"))));
+    host.rollout.verified(&site(0), true, host.at);
+    assert_eq!(host.runs(), [1, 1, 1]);
+    assert_eq!(host.states(), ["active", "quarantined"]);
+}
+
+#[test]
+fn what_stands_in_for_a_version_that_started_nowhere_is_taken_at_once_if_it_is_offered_again() {
+    let mut host = Host::new(RolloutPolicy::default());
+    host.role(0);
+    host.offer(2);
+    host.role(1);
+    host.rollout.started(&digest(1));
+    host.offer(1);
+    assert_eq!((host.runs(), host.states()), ([1, 1, 1], vec!["active".to_owned()]));
+    host.offer(3);
+    assert_eq!(host.runs(), [3, 1, 1]);
+}
+
+#[test]
+fn right_after_going_back_as_told_the_next_version_is_tried_as_any() {
+    let mut host = in_probation();
+    host.rollout.started(&digest(2));
+    host.offer(1);
+    assert_eq!(host.role(0), Role::Run(digest(1)));
+    host.offer(3);
+    assert_eq!(host.runs(), [3, 1, 1], "also before an instance of 1 is made again");
+}
+
+#[test]
 fn another_policy_holds_from_the_next_step_on() {
     let mut host = Host::running(RolloutPolicy::default());
     host.rollout.set_policy(RolloutPolicy::off());
