@@ -211,9 +211,10 @@ impl LeaseObserver {
     /// Whether `row`, read just now, shows that the worker's heart moved since it was observed.
     ///
     /// Asked with a consistent read before an expired lease is taken: a heartbeat does not move the lease's counter, so
-    /// the take's condition would not notice it.
+    /// the take's condition would not notice it. A row that was missed at the last look, and is there, is such a sign:
+    /// that look was stale.
     pub fn has_moved(&self, worker: &WorkerId, row: Option<(&Incarnation, u64)>) -> bool {
-        match (self.workers.get(worker), row) {
+        match (self.workers.get(worker).filter(|seen| seen.gone_at.is_none()), row) {
             (Some(seen), Some((incarnation, beat))) => seen.row.beat != beat || seen.row.incarnation != *incarnation,
             (None, Some(_)) => true,
             (_, None) => false,

@@ -130,3 +130,15 @@ fn a_second_look_finds_any_sign_of_life_since_the_first() {
     assert!(moved("other", Some((&run, 1))), "registered since");
     assert!(!moved("other", None));
 }
+
+#[test]
+fn a_second_look_that_finds_a_row_which_the_first_missed_has_found_a_sign_of_life() {
+    let mut observer = LeaseObserver::default();
+    observer.observe_workers(&[registered("owner", "run", 5)], at(100));
+    observer.observe_workers(&[], at(101));
+    let run = Incarnation::new("run").unwrap();
+    assert!(observer.has_moved(&worker("owner"), Some((&run, 5))), "the look that missed it was older than the first");
+    assert!(!observer.has_moved(&worker("owner"), None));
+    observer.observe_workers(&[registered("owner", "run", 5)], at(102));
+    assert!(!observer.has_moved(&worker("owner"), Some((&run, 5))), "it is there again, and as it was seen");
+}
