@@ -66,6 +66,28 @@ async fn a_finished_row_that_a_kcl_renews_between_our_listing_and_the_delete_is_
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_row_of_a_shard_that_retention_took_is_removed_though_its_holder_renews_it() {
+    let fleet = TestFleet::new(1);
+    let first = fleet.stream.shards()[0].id.clone();
+    fleet.put(0..10);
+    fleet.start("a", NativePlugin::echo(1)).stop_when(|| fleet.is_all_checkpointed()).await;
+    fleet.stream.split(&first, u128::MAX / 2);
+    fleet.stream.forget_shard(&first);
+    fleet.put(10..50);
+    let (rows, key, mut is_just_read) = (fleet.store.seen_apart(), LeaseKey::of_shard(&first), false);
+    fleet.store.faults.draw_from(move |op| {
+        if let Some(row) = rows.row(&key).filter(|_| op == StoreOp::Delete && !is_just_read) {
+            rows.put_row(Lease { owner: WorkerId::new("kcl"), counter: row.counter.next(), ..row });
+        }
+        is_just_read = op == StoreOp::Get;
+        None
+    });
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    until("the children are read", || fleet.has_exactly(0..50)).await;
+    assert!(fleet.row(&first).is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_merged_shard_waits_for_both_parents() {
     let fleet = TestFleet::new(2);
     let [left, right] = [0, 1].map(|n| fleet.stream.shards()[n].id.clone());

@@ -112,15 +112,15 @@ impl Worker {
         Ok(())
     }
 
-    /// A KCL renews the rows of finished shards that it holds, sooner than they are listed: such a row has moved and says the
-    /// same, and is deleted as it is now.
+    /// A KCL renews the rows of finished shards that it holds, and any holder beside one the row of a shard that retention took,
+    /// sooner than they are listed: such a row has moved and says the same, and is deleted as it is now.
     async fn delete_as_it_is(&self, seen: &Lease) -> Result<Deleted, StoreError> {
         let deleted = self.ports.store.delete(seen).await?;
-        if deleted == Deleted::Gone || !seen.is_finished() {
+        if deleted == Deleted::Gone {
             return Ok(deleted);
         }
         match self.ports.store.get(&seen.key).await? {
-            Some(now) if now.is_finished() => self.ports.store.delete(&now).await,
+            Some(now) if now.checkpoint == seen.checkpoint => self.ports.store.delete(&now).await,
             Some(_) => Ok(deleted),
             None => Ok(Deleted::Gone),
         }
