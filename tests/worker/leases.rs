@@ -288,3 +288,23 @@ async fn shards_that_have_leases_are_served_while_shards_cannot_be_listed() {
     until("all out", || fleet.is_all_checkpointed()).await;
     assert!(fleet.has_exactly(0..30));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_host_whose_registration_is_gone_takes_nothing_before_it_has_registered_again() {
+    let fleet = TestFleet::new(2);
+    let _host = fleet.start("a", NativePlugin::no_op(1));
+    until("held", || count(&fleet, "a") == 2).await;
+    let cannot_register =
+        |op| matches!(op, CoordinatorOp::Heartbeat | CoordinatorOp::Register).then_some(Fault::Refuse);
+    fleet.coordinator.faults.draw_from(cannot_register);
+    fleet.coordinator.change(|rows| rows.workers.clear());
+    let mut freed = fleet.store.rows().remove(0);
+    (freed.owner, freed.counter) = (None, freed.counter.next());
+    fleet.store.put_row(freed);
+    let taken = fleet.store.calls(StoreOp::Take);
+    tokio::time::sleep(fleet.options.leases.duration * 3).await;
+    let taken_since = fleet.store.calls(StoreOp::Take) - taken;
+    assert_eq!(taken_since, 0, "who began meanwhile would take it for a KCL's worker");
+    fleet.coordinator.faults.clear();
+    until("held again", || count(&fleet, "a") == 2).await;
+}

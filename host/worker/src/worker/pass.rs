@@ -88,7 +88,18 @@ impl Worker {
     }
 
     fn decide(&self, leases: &[ObservedLease], sync: Option<&Sync>) -> Plan {
-        plan(&self.view(leases, &self.observed_workers(), sync), &self.limits())
+        let mut decided = plan(&self.view(leases, &self.observed_workers(), sync), &self.limits());
+        if !self.is_registered() {
+            // Whoever began meanwhile would see rows move under an unknown owner, and take them as a KCL's, without asking.
+            decided.steps.retain(|step| !matches!(step, Step::Take { .. }));
+        }
+        decided
+    }
+
+    /// Whether this worker was registered at the last look: one that was silent for long is removed, and its heart
+    /// registers again.
+    fn is_registered(&self) -> bool {
+        self.observed.fleet.workers.iter().any(|row| row.worker == self.options.worker)
     }
 
     pub(super) fn view<'a>(
