@@ -7,6 +7,7 @@
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
+use std::fmt;
 use std::time::Duration;
 
 use harness::fake_lease_store::StoreOp;
@@ -32,6 +33,21 @@ struct Joined {
     hottest: Hottest,
     leases: Hottest,
     spent: Units,
+}
+
+impl fmt::Display for Joined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "even after {:.0} s, {} rounds, {:.0} units; hottest partition key {:.0} RRU/s, {:.0} WRU/s; scans {:.0} RRU/s",
+            self.settled_after.as_secs_f64(),
+            self.rounds,
+            self.spent.sum(),
+            self.hottest.read.0.max(self.leases.read.0),
+            self.hottest.written.0.max(self.leases.written.0),
+            self.leases.scanned,
+        )
+    }
 }
 
 struct Bench {
@@ -158,14 +174,7 @@ async fn measure(hosts: usize, shards: u32) {
         bench.fleet.store.meter.take_hottest().scanned,
     );
     println!(
-        "      {joining} joined at once: even after {:.0} s, {} rounds, {:.0} units; hottest partition key {:.0} RRU/s, \
-         {:.0} WRU/s; scans {:.0} RRU/s; moved since: {}; {:.1} s of this machine for {minutes} minutes",
-        joined.settled_after.as_secs_f64(),
-        joined.rounds,
-        joined.spent.sum(),
-        joined.hottest.read.0.max(joined.leases.read.0),
-        joined.hottest.written.0.max(joined.leases.written.0),
-        joined.leases.scanned,
+        "      {joining} joined at once: {joined}; moved since: {}; {:.1} s of this machine for {minutes} minutes",
         bench.fleet.store.calls(StoreOp::Take) - taken,
         started.elapsed().as_secs_f64(),
     );
@@ -177,14 +186,7 @@ async fn measure_first_start(hosts: usize, shards: u32) {
     let started = std::time::Instant::now();
     let joined = bench.join(hosts).await;
     println!(
-        "{hosts:>5} hosts started at once on empty tables: even after {:.0} s, {} rounds, {:.0} units; hottest partition key \
-         {:.0} RRU/s, {:.0} WRU/s; scans {:.0} RRU/s; {} takes; {:.1} s of this machine",
-        joined.settled_after.as_secs_f64(),
-        joined.rounds,
-        joined.spent.sum(),
-        joined.hottest.read.0.max(joined.leases.read.0),
-        joined.hottest.written.0.max(joined.leases.written.0),
-        joined.leases.scanned,
+        "{hosts:>5} hosts started at once on empty tables: {joined}; {} takes; {:.1} s of this machine",
         bench.fleet.store.calls(StoreOp::Take),
         started.elapsed().as_secs_f64(),
     );

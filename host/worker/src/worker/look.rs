@@ -109,10 +109,11 @@ impl Worker {
     /// from its first look on.
     pub(super) fn is_spare(&self) -> bool {
         let Observed { leadership, alive, first_look, .. } = &self.observed;
-        let is_new = |at: Moment| self.ports.clock.now().since(at) < self.options.leases.duration;
         let is_served = leadership.service().is_some_and(Service::has_deputies);
         let leads = leadership.is_mine(&self.options.worker, &self.run);
-        first_look.is_some_and(is_new) && !is_served && !leads && is_spare(&self.options.worker, alive)
+        let Some(first_look) = *first_look else { return false };
+        let is_new = self.ports.clock.now().since(first_look) < self.options.leases.duration;
+        is_new && !is_served && !leads && is_spare(&self.options.worker, alive)
     }
 
     /// Whether it is too soon after the last scan for another one, beside a KCL on a table that may be provisioned.

@@ -177,8 +177,8 @@ impl Worker {
     fn show_fleet_versions(&mut self, at: At) {
         let plugin = self.options.plugin.to_string();
         let living = self.living();
-        let is_living = |id: &WorkerId| living.contains(id);
-        let fleet: BTreeMap<String, Vec<String>> = live_versions(&self.observed.fleet.workers, is_living)
+        let workers = &self.observed.fleet.workers;
+        let fleet: BTreeMap<String, Vec<String>> = live_versions(workers, |id| living.contains(id))
             .into_iter()
             .map(|(digest, hosts)| (digest.to_owned(), hosts.into_iter().map(ToString::to_string).collect()))
             .collect();

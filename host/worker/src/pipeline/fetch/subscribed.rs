@@ -125,13 +125,13 @@ impl ShardReader {
             return Ok(ControlFlow::Break(Ok(SubscriptionEnd::HeldBack)));
         };
         room?;
-        let event = match tokio::time::timeout(STALLED_AFTER, subscription.next()).await {
+        let ended = match tokio::time::timeout(STALLED_AFTER, subscription.next()).await {
             Err(_) => Err((no_event(), SubscriptionEnd::Stalled)),
             Ok(Err(error)) => Err((error, SubscriptionEnd::Cut)),
             Ok(Ok(None)) => Ok(SubscriptionEnd::Expired),
             Ok(Ok(Some(event))) => return Ok(ControlFlow::Continue(event)),
         };
-        Ok(ControlFlow::Break(event))
+        Ok(ControlFlow::Break(ended))
     }
 
     /// Takes in an event; gives the subscription back if it is to be followed further.
