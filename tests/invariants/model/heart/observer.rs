@@ -36,19 +36,14 @@ fn worker_row(beat: u8) -> WorkerRow {
     }
 }
 
-/// Whether the holder's row, last seen with `beat`, still counts for its leases: only of one that is kept does the observer
-/// say that it did not move.
-fn keeps(observer: &LeaseObserver, beat: u8) -> bool {
-    let last = worker_row(beat);
-    !observer.has_moved(&worker_id(Name::Holder), Some((&last.incarnation, last.beat)))
-}
-
-/// How long the holder was not seen to write, as its leases have it: asked of a lease that itself never moved.
-fn silence_of_holder(observer: &mut LeaseObserver) -> Duration {
+/// How long the holder was not seen to write, as its leases have it; `None` if it no longer counts for them. It is asked of a
+/// lease that itself never moved.
+fn silence_of_holder(observer: &mut LeaseObserver) -> Option<Duration> {
     let mut still = lease(Row { owner: Some(Name::Holder), counter: 0 });
     still.key = LeaseKey::new("never-moved").expect("valid");
     observer.observe(std::slice::from_ref(&still), Moment::default());
-    observer.idle_for(&still, in_ticks(0))
+    let never = in_ticks(0).since(Moment::default());
+    Some(observer.idle_for(&still, in_ticks(0))).filter(|silence| *silence < never)
 }
 
 impl Watcher {
@@ -64,7 +59,9 @@ impl Watcher {
             SeenWorker::Left { ticks } => {
                 // Long silent when it was found missing.
                 let found_missing = in_ticks(ticks) - LEASE_DURATION;
-                observer.observe_workers(&[worker_row(0)], Moment::default());
+                for seen_at in [Moment::default(), found_missing] {
+                    observer.observe_workers(&[worker_row(0)], seen_at);
+                }
                 observer.observe_workers(&[], found_missing);
             }
         }
@@ -82,10 +79,11 @@ impl Watcher {
     fn note_worker(&mut self, mut observer: LeaseObserver, beat: Option<u8>) {
         let holder = worker_id(Name::Holder);
         let silent = observer.workers(in_ticks(0)).find(|(row, _)| row.worker == holder).map(|(_, silent)| silent);
-        self.worker = match (silent, self.worker, beat) {
-            (Some(silent), _, Some(beat)) => SeenWorker::There { beat, silent: ticks(silent, REAP_TICKS) },
-            (_, SeenWorker::There { beat, .. } | SeenWorker::Vanished { beat, .. }, None) if keeps(&observer, beat) => {
-                SeenWorker::Vanished { beat, silent: ticks(silence_of_holder(&mut observer), REAP_TICKS) }
+        let counts_for_leases = silence_of_holder(&mut observer);
+        self.worker = match (silent, self.worker, beat, counts_for_leases) {
+            (Some(silent), _, Some(beat), _) => SeenWorker::There { beat, silent: ticks(silent, REAP_TICKS) },
+            (_, SeenWorker::There { beat, .. } | SeenWorker::Vanished { beat, .. }, None, Some(silence)) => {
+                SeenWorker::Vanished { beat, silent: ticks(silence, REAP_TICKS) }
             }
             _ => (0..=LEASE_TICKS)
                 .rev()
