@@ -7,7 +7,7 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::{
-    Checkpoint, Delivery, Event, GivenUp, HostChange, Micros, Outcome, Place, What, Write, WriteKind,
+    Checkpoint, Delivery, Event, GivenUp, HostChange, Micros, Outcome, Place, Row, What, Write, WriteKind,
 };
 use crate::limits::Limits;
 use crate::policy::Policy;
@@ -208,6 +208,18 @@ impl World {
         shard.settled(std::iter::once(&given_up.at), given_up.epoch, at);
     }
 
+    /// An operator who sends a shard back to its beginning wants what came before it too: rows of ancestors
+    /// that had ended and were removed may be made again.
+    fn forget_ends_above(&mut self, write: &Write) {
+        let is_begin = |row: &Option<Row>| row.as_ref().is_some_and(|row| row.checkpoint == Checkpoint::Initial);
+        if write.kind != WriteKind::Admin || !is_begin(&write.after) || is_begin(&write.before) {
+            return;
+        }
+        for ancestor in self.stream.ancestors(&write.key) {
+            self.table.ended.remove(&(self.stream.generation, ancestor));
+        }
+    }
+
     fn written(&mut self, write: &Write, at: Micros) {
         let generation = self.stream.generation;
         match write.kind {
@@ -233,6 +245,7 @@ impl World {
             }
             WriteKind::Admin | WriteKind::Create | WriteKind::Delete => {
                 self.stream.interfered(write);
+                self.forget_ends_above(write);
                 let facts = self.table.rows.get(&write.key);
                 let holder = facts.and_then(|facts| Some((facts.row.owner.clone()?, facts.epoch?)));
                 let key = holder.map(|(host, epoch)| GrantKey { host, shard: write.key.clone(), epoch });

@@ -2,7 +2,7 @@
 
 use super::story::{LEASE, MS, SECOND, Story, at};
 use crate::Invariant::{NoLoss, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11, S12, S13, S14, S16};
-use crate::history::{CallResult, HostChange, Outcome, WriteKind};
+use crate::history::{CallResult, Checkpoint, HostChange, Outcome, Row, WriteKind};
 
 #[test]
 fn s1_the_counter_rises_by_one() {
@@ -314,6 +314,10 @@ fn s12_rows_stay_while_they_are_needed() {
     begun(ended(), "l").delete("a", "p").breaks(&[S12]);
     begun(begun(ended().produced("r", [10]), "l"), "r").delete("a", "p").passes();
     begun(begun(ended().produced("r", [10]), "l"), "r").delete("a", "p").create("p").breaks(&[S12]);
+    let finished = || begun(begun(ended().produced("r", [10]), "l"), "r").delete("a", "p");
+    let rewound = |row: &mut Row| row.checkpoint = Checkpoint::Initial;
+    finished().admin("l", rewound).create("p").passes();
+    finished().admin("l", |row| row.owner = None).create("p").breaks(&[S12]);
     let grown = begun(begun(ended().produced("r", [10]), "l"), "r").said_end("b", "l").end("b", "l");
     grown.clone().delete("a", "l").breaks(&[S12]);
     grown.delete("a", "p").delete("a", "l").passes();
@@ -326,7 +330,7 @@ fn s13_leases_cover_all_keys() {
     let ended = Story::with_records(2).read_to_end().create("l").create("r").end("a", "p").release("a", "p");
     ended.clone().healed().passes();
     ended.clone().trimmed("p", None).healed().passes();
-    ended.admin("r", |row| row.checkpoint = crate::history::Checkpoint::End).healed().breaks(&[S13]);
+    ended.admin("r", |row| row.checkpoint = Checkpoint::End).healed().breaks(&[S13]);
     Story::new().healed().breaks(&[S13]);
     let story = Story::new().split().create("l");
     let mut row = story.row("l");

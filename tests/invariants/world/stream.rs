@@ -77,6 +77,21 @@ impl Stream {
         }
     }
 
+    /// All shards that `shard` came of, by splits and merges.
+    pub(super) fn ancestors(&self, shard: &str) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        let mut unvisited = vec![shard.to_owned()];
+        while let Some(id) = unvisited.pop() {
+            let parents = self.shard(&id).map(|shard| &shard.parents).into_iter().flatten();
+            for parent in parents {
+                if found.insert(parent.clone()) {
+                    unvisited.push(parent.clone());
+                }
+            }
+        }
+        found
+    }
+
     /// Whether `delivery` holds records of today's stream and not of the one `generation` stands for.
     pub(crate) fn is_of_current(&self, delivery: &Delivery, generation: usize) -> bool {
         let has = |generation: usize, place: &Place| {

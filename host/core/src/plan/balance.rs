@@ -37,7 +37,8 @@ pub(super) fn plan_moves(view: &FleetView<'_>, roster: &Roster<'_>, limits: &Pla
     let deleted = plan.deleted();
     let mut mine = Vec::new();
     exchange(view, roster, limits, |to, observed, gap| {
-        if to == view.me && !deleted.contains(&observed.lease.key) {
+        // The row may name another owner while a pipeline of this process has yet to hear of it: two would read at once.
+        if to == view.me && !observed.is_mine && !deleted.contains(&observed.lease.key) {
             mine.push((observed, gap));
         }
     });

@@ -156,6 +156,17 @@ fn a_worker_without_registration_knows_no_claims_and_loses_one_lease_at_a_time()
 }
 
 #[test]
+fn what_a_row_says_is_anothers_is_not_taken_back_while_a_pipeline_of_this_host_still_reads_it() {
+    let mut leases = fleet_of(&[("kcl", 4)]);
+    let limits = PlanLimits { shared_with_kcl: true, ..LIMITS };
+    assert_eq!(taken(&plan_of(&leases, &[], &limits)).len(), 1);
+    for lost in &mut leases {
+        lost.is_mine = true;
+    }
+    assert_eq!(taken(&plan_of(&leases, &[], &limits)), []);
+}
+
+#[test]
 fn a_kcl_worker_that_holds_finished_leases_only_is_left_its_share() {
     let mut finished = owned(0, "kcl", Standing::Held);
     finished.lease.checkpoint = Checkpoint::ShardEnd;
