@@ -14,6 +14,8 @@ mod components;
 pub mod contract;
 #[path = "corpus/files.rs"]
 mod files;
+#[path = "corpus/names.rs"]
+mod names;
 #[path = "corpus/proposals.rs"]
 mod proposals;
 #[path = "corpus/starts.rs"]
@@ -103,6 +105,7 @@ pub fn all() -> Vec<Entry> {
     let parts = [
         files::entries(),
         components::entries(),
+        names::entries(),
         proposals::entries(),
         starts::entries(),
         values::entries(),

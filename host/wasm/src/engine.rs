@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use wasmtime::{Cache, Config, Engine, EngineWeak, Strategy, WasmFeatures};
+use wasmtime::{Cache, Config, Engine, EngineWeak, Strategy, WasmBacktraceDetails, WasmFeatures};
 
 use crate::Metering;
 
@@ -69,6 +69,8 @@ pub(crate) fn new_engine(cache: Option<Cache>, metering: Metering) -> Result<Eng
         // Cheaper calls, and async components are refused: less code that untrusted bytes can reach.
         .concurrency_support(false)
         .max_wasm_stack(STACK_BYTES)
+        // The default asks the environment, on which then depends where the cache has the code that the compiler made.
+        .wasm_backtrace_details(WasmBacktraceDetails::Disable)
         .wasm_backtrace_max_frames(std::num::NonZeroUsize::new(16));
     match metering {
         Metering::Deadline => config.epoch_interruption(true),

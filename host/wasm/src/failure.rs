@@ -1,21 +1,27 @@
 //! From what the engine says to what the pipeline acts on.
 
 use shardmill_core::plugin::ProcessorError;
-use wasmtime::Trap;
+use wasmtime::{FrameInfo, Trap, WasmBacktrace};
 
 use crate::Metering;
 use crate::bindings::shardmill::processor::types::Error as GuestError;
 use crate::engine::STACK_BYTES;
-use crate::host_functions::clean;
 use crate::instance::Entry;
 use crate::instance_state::{InstanceState, RANDOM_BYTES_MAX};
 use crate::limiter::{INSTANCES_MAX, MEMORIES_MAX, TABLES_MAX};
 use crate::redactor::Redactor;
+use crate::text::{SAID_BYTES_MAX, clean, shown};
 
 /// Bytes of a guest's message that are kept: it ends in logs, metrics and dead letters.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 10;
 /// Bytes of a trap's message with its frames.
 const TRAP_BYTES_MAX: usize = 4 << 10;
+/// Bytes of a function's or a module's name, which are the plugin's own. With them, all frames fit.
+const NAME_BYTES_MAX: usize = 80;
+/// Errors that one was caused by. The engine has two or three.
+const CAUSES_MAX: usize = 8;
+/// How wasmtime begins its list of frames, which has every name in it at its full length.
+const FRAMES: &str = "error while executing at wasm backtrace";
 /// How wasmtime words it when a guest passes more to the host than it may; the error has no type of its own.
 const HOSTCALL_FUEL: &str = "fuel allocated for hostcalls has been exhausted";
 
@@ -34,7 +40,9 @@ fn counted(message: &str, state: &InstanceState) -> Option<(&'static str, u64)> 
 
 /// What the guest returned as its error.
 pub(crate) fn reported(error: &GuestError, redactor: &Redactor) -> ProcessorError {
-    let said = |kind: &str, message: &str| clean(&format!("{kind}{}", redactor.redact(message)), MESSAGE_BYTES_MAX);
+    let said = |kind: &str, message: &str| {
+        clean(&format!("{kind}{}", redactor.shown(message, MESSAGE_BYTES_MAX)), MESSAGE_BYTES_MAX)
+    };
     match error {
         GuestError::Misconfigured(message) => ProcessorError::NotReady { message: said("misconfigured: ", message) },
         GuestError::Unavailable(message) => ProcessorError::NotReady { message: said("unavailable: ", message) },
@@ -58,7 +66,7 @@ pub(crate) fn explain(error: &wasmtime::Error, state: &InstanceState, entry: Ent
     if let Some(denial) = state.limiter.denial() {
         return denial;
     }
-    let message = format!("{error:#}");
+    let message = causes(error);
     if message.contains(HOSTCALL_FUEL) {
         return ProcessorError::LimitExceeded {
             what: "bytes passed to the host in one call",
@@ -68,11 +76,41 @@ pub(crate) fn explain(error: &wasmtime::Error, state: &InstanceState, entry: Ent
     if let Some((what, limit)) = counted(&message, state) {
         return ProcessorError::LimitExceeded { what, limit };
     }
+    let message = match frames(error) {
+        Some(frames) => format!("{message}, in {frames}"),
+        None => message,
+    };
     // A panic says why on standard error, and only then traps.
     let message = match state.stderr.take_last_lines() {
         Some(said) => format!("{said} ({message})"),
         None => message,
     };
-    let message = state.log.redactor().redact(&message);
-    ProcessorError::Trapped { message: clean(&message, TRAP_BYTES_MAX) }
+    ProcessorError::Trapped { message: state.log.redactor().shown(&message, TRAP_BYTES_MAX) }
+}
+
+/// What went wrong, without where: no name of the plugin's is in it, so that none is taken for the engine's words.
+fn causes(error: &wasmtime::Error) -> String {
+    let said = error.chain().take(CAUSES_MAX).map(|cause| shown(cause, SAID_BYTES_MAX));
+    let causes: Vec<String> = said.filter(|said| !said.starts_with(FRAMES)).collect();
+    causes.join(": ")
+}
+
+/// Where it was, the innermost function first. Names are shown as they stand in the file: what a compiler packed into one
+/// can be far larger than itself.
+fn frames(error: &wasmtime::Error) -> Option<String> {
+    let trace = error.downcast_ref::<WasmBacktrace>()?;
+    let frames: Vec<String> = trace.frames().iter().map(frame).collect();
+    (!frames.is_empty()).then(|| frames.join(" < "))
+}
+
+fn frame(frame: &FrameInfo) -> String {
+    let module = clean(frame.module().name().unwrap_or("?"), NAME_BYTES_MAX);
+    let function = match frame.func_name() {
+        Some(name) => clean(name, NAME_BYTES_MAX),
+        None => format!("function {}", frame.func_index()),
+    };
+    match frame.module_offset() {
+        Some(offset) => format!("{module}!{function} at {offset:#x}"),
+        None => format!("{module}!{function}"),
+    }
 }

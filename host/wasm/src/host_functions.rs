@@ -32,27 +32,3 @@ pub(crate) fn add_to_linker(linker: &mut Linker<InstanceState>) -> wasmtime::Res
     processor::emit::add_to_linker::<_, HasSelf<InstanceState>>(linker, |state| state)?;
     processor::metrics::add_to_linker::<_, HasSelf<InstanceState>>(linker, |state| state)
 }
-
-/// Makes text from a guest safe for terminals and log files: no control characters, no more than `bytes_max`.
-pub(crate) fn clean(text: &str, bytes_max: usize) -> String {
-    let end = text.floor_char_boundary(bytes_max);
-    let is_unsafe = |c: char| {
-        c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let mut cleaned: String = text[..end].chars().map(|c| if is_unsafe(c) { ' ' } else { c }).collect();
-    if end < text.len() {
-        cleaned.push('…');
-    }
-    cleaned
-}
-
-#[cfg(test)]
-mod tests {
-    use super::clean;
-
-    #[test]
-    fn text_from_a_guest_is_cut_at_a_character_and_cannot_steer_a_terminal() {
-        assert_eq!(clean("héllo", 2), "h…");
-        assert_eq!(clean("a\u{1b}[31mb\nc\u{202e}", 100), "a [31mb c ");
-    }
-}

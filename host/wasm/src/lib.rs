@@ -36,6 +36,7 @@ mod runtime;
 mod secrets;
 mod signatures;
 mod state_exports;
+mod text;
 mod world;
 
 pub use bytes_kind::BytesKind;

@@ -1,6 +1,7 @@
 //! Why some bytes did not become a plugin: what it is, what is wrong with it, and how to mend it.
 
 use crate::BytesKind;
+use crate::text::{SAID_BYTES_MAX, clean};
 
 /// Why a version of a plugin was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -114,7 +115,7 @@ impl LoadError {
 
     /// From what the compiler says of a component, which is all that is known when it ran in another process.
     pub(crate) fn from_compiler(said: &str) -> Self {
-        let message: String = said.chars().take(1_000).collect();
+        let message = clean(said, SAID_BYTES_MAX);
         if message.contains("async") {
             return Self::Async { message };
         }
@@ -149,7 +150,8 @@ impl LoadError {
 /// A list for people; a hostile component can have a million names.
 fn listed(names: &[String]) -> String {
     const SHOWN_MAX: usize = 20;
-    let shown: Vec<String> = names.iter().take(SHOWN_MAX).map(|name| name.chars().take(200).collect()).collect();
+    const NAME_BYTES_MAX: usize = 200;
+    let shown: Vec<String> = names.iter().take(SHOWN_MAX).map(|name| clean(name, NAME_BYTES_MAX)).collect();
     match names.len() {
         0 => "nothing".to_owned(),
         count if count > SHOWN_MAX => format!("{} and {} more", shown.join(", "), count - SHOWN_MAX),

@@ -8,7 +8,6 @@ use shardmill_core::ports::{Commit, FailureKind, Outcome, RecordFailure};
 
 use crate::bindings::shardmill::processor::types as wit;
 use crate::failure::MESSAGE_BYTES_MAX;
-use crate::host_functions::clean;
 use crate::redactor::Redactor;
 
 /// Checks an outcome against the batch that it is about, before anything of it is copied.
@@ -31,6 +30,6 @@ fn failure(failure: &wit::Failure, redactor: &Redactor) -> RecordFailure {
             wit::FailureKind::Retry => FailureKind::Retry,
             wit::FailureKind::Reject => FailureKind::Reject,
         },
-        message: clean(&redactor.redact(&failure.message), MESSAGE_BYTES_MAX),
+        message: redactor.shown(&failure.message, MESSAGE_BYTES_MAX),
     }
 }

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use crate::secrets::Secrets;
+use crate::text::clean;
 
 /// What stands in a value's place.
 const REDACTED: &str = "[secret]";
@@ -40,6 +41,18 @@ impl Redactor {
             }
         }
         text
+    }
+
+    /// What people are shown of a guest's text: without any of the values, clean, and cut before any work is done on it, since
+    /// a guest's text may be as large as a call allows.
+    pub(crate) fn shown(&self, text: &str, bytes_max: usize) -> String {
+        let beginning = &text[..text.floor_char_boundary(bytes_max)];
+        if beginning.len() == text.len() {
+            return clean(&self.redact(text), bytes_max);
+        }
+        let kept = &beginning[..beginning.len() - self.begun_at_end(beginning.as_bytes())];
+        let shown = clean(&self.redact(kept), bytes_max);
+        if shown.ends_with('…') { shown } else { shown + "…" }
     }
 
     /// Whether a value is in the text.
@@ -80,6 +93,14 @@ mod tests {
     fn a_value_of_several_lines_is_known_by_each_of_them() {
         let redactor = Redactor::of(&Secrets::of(&["-----BEGIN-----\nMIIEvQIBADANBg\nab\n-----END-----"]));
         assert_eq!(redactor.redact("line MIIEvQIBADANBg of ab"), "line [secret] of ab");
+    }
+
+    #[test]
+    fn of_a_long_text_only_the_beginning_is_shown_and_no_value_that_the_cut_goes_through() {
+        let redactor = Redactor::of(&Secrets::of(&["hush-hush"]));
+        assert_eq!(redactor.shown("a hush-hush b", 100), "a [secret] b");
+        assert_eq!(redactor.shown("a hush-hush b", 8), "a …");
+        assert_eq!(redactor.shown("\u{1b}[2Jbcd", 5), " [2Jb…");
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::http::HttpClients;
 use crate::instance_state::InstanceState;
 use crate::plugin_shares::{PluginShares, Shares};
 use crate::state_exports::StateExports;
+use crate::text::{SAID_BYTES_MAX, shown};
 use crate::world::World;
 use crate::{CompileLimits, Compiler, EngineError, HttpOptions, Inspection, LoadError, Metering, Plugin, signatures};
 
@@ -171,13 +172,13 @@ impl Runtime {
         // Another process has shown that this stays within the limits: should its code be gone again, compiling it costs
         // no more.
         let component = Component::new(&self.shared.engine, bytes)
-            .map_err(|error| LoadError::from_compiler(&format!("{error:#}")))?;
+            .map_err(|error| LoadError::from_compiler(&shown(error, SAID_BYTES_MAX)))?;
         let compile_time = started.elapsed();
         if let Some(code) = &self.shared.code_cache {
             code.loaded();
         }
         signatures::check(&self.shared.engine, &component)?;
-        let mismatch = |error: wasmtime::Error| LoadError::Mismatch { message: format!("{error:#}") };
+        let mismatch = |error: wasmtime::Error| LoadError::Mismatch { message: shown(error, SAID_BYTES_MAX) };
         let pre = self.shared.linker.instantiate_pre(&component).map_err(mismatch)?;
         let state = StateExports::of(&component);
         let contract = world.processor_version().unwrap_or_default().to_owned();

@@ -8,6 +8,7 @@ use wasmtime::component::{Component, ComponentNamedList, Lift, Lower};
 use crate::LoadError;
 use crate::bindings::shardmill::processor::types as wit;
 use crate::state_exports::STATE;
+use crate::text::{SAID_BYTES_MAX, shown};
 use crate::world::is_processor;
 
 /// Refuses a component whose `processor` has other functions than the contract's, or whose `state` has, if it exports one.
@@ -48,7 +49,7 @@ impl Exports<'_> {
         match self.interface.get_export(self.engine, function).map(|export| export.ty) {
             Some(ComponentItem::ComponentFunc(found)) => found
                 .typecheck::<Params, Return>(&self.outside.instance_type())
-                .or_else(|error| mismatch(format!("function {function}: {error:#}"))),
+                .or_else(|error| mismatch(format!("function {function}: {}", shown(error, SAID_BYTES_MAX)))),
             Some(_) => mismatch(format!("the export {function} is no function")),
             None => mismatch(format!("the function {function} is missing")),
         }

@@ -2,6 +2,7 @@
 
 use wasmparser::{BinaryReaderError, Parser, Payload};
 
+use crate::text::{SAID_BYTES_MAX, clean};
 use crate::{BytesKind, LoadError};
 
 /// The export that makes a component a record processor, and the version that this host knows.
@@ -129,5 +130,5 @@ fn malformed(error: &BinaryReaderError, size: usize) -> LoadError {
     if !is_too_long && (message.contains("unexpected end") || message.contains("out of bounds")) {
         return LoadError::Truncated { size };
     }
-    LoadError::Malformed { message }
+    LoadError::Malformed { message: clean(&message, SAID_BYTES_MAX) }
 }

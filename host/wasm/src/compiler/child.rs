@@ -11,6 +11,7 @@ use super::CompileLimits;
 use crate::Metering;
 use crate::code_cache::CodeCache;
 use crate::engine::new_engine;
+use crate::text::{SAID_BYTES_MAX, shown};
 
 /// Open files: three streams, the component's code, the cache. No compiler needs more.
 const FILES_MAX: u64 = 32;
@@ -85,8 +86,8 @@ impl CompileJob {
         let cache = CodeCache::open(&self.cache_dir).map_err(host)?;
         let engine = new_engine(Some(cache.cache().clone()), Metering::Deadline).map_err(host)?;
         for _ in 0..2 {
-            let component =
-                Component::new(&engine, bytes).map_err(|error| CompileFailure::Refused(format!("{error:#}")))?;
+            let component = Component::new(&engine, bytes)
+                .map_err(|error| CompileFailure::Refused(shown(error, SAID_BYTES_MAX)))?;
             check_code(&component, self.limits.code_bytes)?;
             if cache.cache().cache_hits() > 0 {
                 return Ok(());

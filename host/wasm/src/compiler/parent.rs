@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 use super::{CompileFailure, CompileJob, CompileLimits, CompilerProgram};
 use crate::LoadError;
-use crate::host_functions::clean;
+use crate::text::clean;
 
 /// Bytes of what the process says that are kept: a compiler's error, or a crash's last words.
 const SAID_BYTES_MAX: usize = 4 << 10;

@@ -9,8 +9,9 @@ use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
-use super::{GuestLog, clean};
+use super::GuestLog;
 use crate::bindings::wasi::logging::logging::Level;
+use crate::text::clean;
 
 /// Bytes that a guest may write at once; what WASI streams commonly give.
 const WRITE_BYTES_MAX: usize = 64 << 10;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use shardmill_core::plugin::GuestLimits;
 use shardmill_core::ports::InstanceContext;
 
-use super::clean;
 use super::log_budget::Admission;
 use super::plugin_output::PluginOutput;
 use crate::bindings::wasi::logging::logging::{Host, Level};
@@ -45,8 +44,8 @@ impl GuestLog {
         if self.output.admit_line() == Admission::Drop {
             return self.report_dropped();
         }
-        let message = clean(&self.redactor.redact(message), self.line_bytes_max);
-        let source = clean(&self.redactor.redact(source), CONTEXT_BYTES_MAX);
+        let message = self.redactor.shown(message, self.line_bytes_max);
+        let source = self.redactor.shown(source, CONTEXT_BYTES_MAX);
         let (plugin, shard) = (&self.plugin, &self.shard);
         macro_rules! line {
             ($level:ident) => {

@@ -23,6 +23,9 @@ const BATCHES: usize = 4;
 /// that never gave theirs back.
 const MEMORY_BYTES: usize = 112 << 20;
 
+/// Bytes of what is told of any entry: the lines that an operator reads.
+const TOLD_BYTES_MAX: usize = 6 << 10;
+
 /// What came of an entry.
 #[derive(Debug)]
 enum Came {
@@ -44,6 +47,15 @@ async fn run(is_meant: impl Fn(&Expected) -> bool) {
             let came = outcome(&runtime, &good, &entry, file.into()).await;
             if !is_as_expected(&entry.expected, &came) {
                 wrong.push(format!("{} ({number}): {}, came: {came:?}", entry.name, said(&came)));
+            }
+            let told = said(&came);
+            if told.len() > TOLD_BYTES_MAX || told.contains(char::is_control) {
+                wrong.push(format!(
+                    "{} ({number}) tells {} bytes: {:?}",
+                    entry.name,
+                    told.len(),
+                    &told[..told.floor_char_boundary(TOLD_BYTES_MAX)]
+                ));
             }
             let mut fresh = instance(&good, &[]).await.expect("a well-behaved plugin starts after it");
             fresh.process(batch(2)).await.expect("a well-behaved plugin works after it");
@@ -204,7 +216,7 @@ fn the_corpus_has_names_of_its_own_and_covers_the_table() {
     };
     assert!(entries.iter().all(|entry| is_known(&entry.expected)), "an outcome that no test looks for");
     // The others of table D are about files in the folder, records and sinks.
-    for row in ["D1", "D2", "D3", "D4", "D5", "D6", "D7", "D12", "D13", "D14", "D15", "D16", "D17", "D22"] {
+    for row in ["D1", "D2", "D3", "D4", "D5", "D6", "D7", "D12", "D13", "D14", "D15", "D16", "D17", "D22", "D25"] {
         assert!(entries.iter().any(|entry| entry.attacks == row), "nothing attacks {row}");
     }
 }
