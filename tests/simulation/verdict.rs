@@ -83,7 +83,10 @@ pub fn is_in_doubt(history: &[Event], key: &str, host: &str, schedule: &Schedule
     };
     let Some(last) = this_run.iter().rev().find_map(of_row) else { return true };
     let is_old_take = matches!(last.kind, Some(WriteKind::Take { .. })) && last.sent_at < healed_at;
-    last.result == CallResult::Unknown || is_old_take || was_silent(this_run, &last, host, schedule)
+    // What was refused holds nothing.
+    let is_applied_write = |call: &Call| call.kind.is_some() && call.result == CallResult::Ok;
+    let Some(held_by) = this_run.iter().rev().filter_map(of_row).find(is_applied_write) else { return true };
+    last.result == CallResult::Unknown || is_old_take || was_silent(this_run, &held_by, host, schedule)
 }
 
 /// Whether no heartbeat of `host` was answered in time to hold, at some time after `call`.

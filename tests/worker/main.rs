@@ -5,6 +5,7 @@
 mod aggregates;
 mod balancing;
 mod blame;
+mod by_name;
 mod delivery;
 mod failure_policy;
 mod fan_out;
@@ -15,6 +16,7 @@ mod fleet_costs;
 mod halting;
 mod held;
 mod leases;
+mod many;
 mod memory;
 mod neighbours;
 mod order_by_key;

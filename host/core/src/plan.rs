@@ -19,7 +19,7 @@ mod waits;
 pub use errands::{Declined, Heeders, errands};
 pub use fleet::{Balance, FleetView, ObservedLease, ObservedWorker, PlanLimits, ShardList};
 pub use gone::{GoneShards, MissingShards};
-pub use heed::{AtHand, Heeded, heed};
+pub use heed::{AtHand, Heeded, heed, reclaim};
 pub use kcl_watch::KclWatch;
 pub use missing_row::NoRow;
 pub use observe::{CLAIM_PATIENCE_LEASES, OVERDUE_LEASES, Outlook, alive_workers, observed_workers};

@@ -14,7 +14,7 @@ use shardmill_core::ports::{
 use shardmill_core::stream::LeaseKey;
 use shardmill_core::time::Moment;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -260,7 +260,8 @@ impl Worker {
                         Err(error) => {
                             failures += 1;
                             self.pass_failed(&error, failures);
-                            self.options.backoff.delay(failures, fastrand::f64())
+                            // What was lost in an outage, and is this host's by name, must not wait for long after it.
+                            self.options.backoff.delay(failures, fastrand::f64()).min(self.options.leases.duration)
                         }
                     };
                     next_pass = Instant::now() + wait;
@@ -276,7 +277,7 @@ impl Worker {
         self.status.update(|status| status.pass_error = Some(error.to_string()));
     }
 
-    fn grant_ended(&mut self, ended: Result<GrantEnd, tokio::task::JoinError>) {
+    fn grant_ended(&mut self, ended: Result<GrantEnd, JoinError>) {
         let Ok(GrantEnd { key, end }) = ended else {
             // Only this worker aborts grants, and then it does not wait for them.
             return;
@@ -298,6 +299,7 @@ impl Worker {
             PipelineEnd::Lost(reason) => {
                 tracing::warn!(lease = %key, %reason, "lease lost");
                 ::metrics::counter!(metrics::LOSSES, "plugin" => plugin).increment(1);
+                self.heeding.follow_lost(key, self.ports.clock.now());
             }
             PipelineEnd::GaveUp(reason) => self.leave_to_others(key, &reason),
             PipelineEnd::Unreleased(reason) => {

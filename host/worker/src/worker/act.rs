@@ -160,9 +160,12 @@ impl Worker {
                 self.writes.note_take(sent.at, token.as_ref().err());
                 match token {
                     Ok(Some(token)) => self.start_grant(*seen, &reason, sent, token),
-                    // The row may be ours by name, which the next look shows.
                     Err(error) => {
                         tracing::warn!(lease = %seen.key, %error, "take failed");
+                        if matches!(error, StoreError::Unknown { .. }) {
+                            let (duration, now) = (self.options.leases.duration, self.ports.clock.now());
+                            self.heeding.follow_take(&seen, duration, now);
+                        }
                         self.observed.look_soon();
                     }
                     Ok(None) => self.observed.look_soon(),

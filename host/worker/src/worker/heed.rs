@@ -1,13 +1,13 @@
 //! Errands: what the leader left for this host, and the leases that it asked for. Each is followed by reading its own row,
 //! where a host that watches would list all of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_core::fleet::{Errand, FleetRows, Incarnation, Mail, Role, Task, pace};
-use shardmill_core::lease::{Lease, WorkerId};
-use shardmill_core::plan::{AtHand, CLAIM_PATIENCE_LEASES, Heeded, Plan, Step, heed};
+use shardmill_core::lease::{Lease, LeaseCounter, WorkerId};
+use shardmill_core::plan::{AtHand, CLAIM_PATIENCE_LEASES, Heeded, Plan, Step, heed, reclaim};
 use shardmill_core::ports::StoreError;
 use shardmill_core::stream::LeaseKey;
 use shardmill_core::time::Moment;
@@ -31,6 +31,7 @@ type SeenBeat = Option<(Incarnation, u64)>;
 #[derive(Default)]
 pub(super) struct Heeding {
     open: BTreeMap<LeaseKey, Open>,
+    strays: BTreeMap<LeaseKey, Stray>,
     /// The number of the last mail that was heeded.
     heard: Option<u64>,
     mail_at: Option<Moment>,
@@ -41,6 +42,20 @@ pub(super) struct Heeding {
     own_look_at: Option<Moment>,
     /// What owners of the leases that are to be taken in this pass looked like to the leader.
     owners: HashMap<WorkerId, SeenBeat>,
+    /// Whether this host is to look at all rows for leases of an earlier run.
+    is_heir: bool,
+}
+
+/// A lease that this host does not serve, though its row may name it. Its heart would hold such a one with nobody reading it,
+/// and in a large fleet its own look comes hours later.
+struct Stray {
+    /// The counter of the row that a take was sent for, which was not answered.
+    taken_at: Option<LeaseCounter>,
+    /// For so long such a take may still arrive.
+    until: Moment,
+    /// How often it was tried to serve it or to give it back, and when that may be tried again.
+    attempts: u32,
+    not_before: Moment,
 }
 
 /// An errand that is not over.
@@ -50,6 +65,12 @@ struct Open {
     tries: u8,
     /// Then it is dropped: the leader asks again if there is still reason to.
     until: Moment,
+}
+
+impl Stray {
+    fn new(taken_at: Option<LeaseCounter>, now: Moment) -> Self {
+        Self { taken_at, until: now, attempts: 0, not_before: now }
+    }
 }
 
 impl Heeding {
@@ -62,6 +83,28 @@ impl Heeding {
     /// Whether this host was ever left mail.
     pub(super) fn has_mail(&self) -> bool {
         self.heard.is_some()
+    }
+
+    /// Whether an earlier run of this worker, which did not sign off, may have left leases that no look has shown yet.
+    pub(super) fn set_heir(&mut self, is_heir: bool) {
+        self.is_heir = is_heir;
+    }
+
+    /// A take that was sent for a row with this counter was not answered.
+    pub(super) fn follow_take(&mut self, seen: &Lease, lease_duration: Duration, now: Moment) {
+        /// A request that its sender has given up arrives within its connection's life; one more lease duration is allowed for.
+        const ARRIVES_WITHIN_LEASES: u32 = 2;
+        let until = now + lease_duration * ARRIVES_WITHIN_LEASES;
+        self.strays.insert(seen.key.clone(), Stray { until, ..Stray::new(Some(seen.counter), now) });
+    }
+
+    /// A lease ended here, and its row may name this host still.
+    pub(super) fn follow_lost(&mut self, key: LeaseKey, now: Moment) {
+        self.strays.insert(key, Stray::new(None, now));
+    }
+
+    fn is_following(&self) -> bool {
+        !self.open.is_empty() || !self.strays.is_empty()
     }
 
     /// What this host was asked to do, or asks for itself.
@@ -84,6 +127,10 @@ impl Worker {
             self.heeding.own_look_at = None;
             return false;
         }
+        if self.heeding.is_heir && !self.is_spare() {
+            self.observed.look_at_once();
+            return false;
+        }
         let now = self.ports.clock.now();
         if self.heeding.own_look_at.is_none() {
             self.heeding.own_look_at = Some(now + self.own_look_wait());
@@ -101,9 +148,7 @@ impl Worker {
 
     /// Makes the next pass of a host that heeds one that looks for itself.
     pub(super) fn look_for_itself(&mut self) {
-        if self.heeding.own_look_at.is_some() {
-            self.heeding.own_look_at = Some(self.ports.clock.now());
-        }
+        self.heeding.own_look_at = Some(self.ports.clock.now());
         self.observed.look_at_once();
     }
 
@@ -135,7 +180,7 @@ impl Worker {
     /// How long until something is to be read.
     pub(super) fn next_pass(&self) -> Duration {
         let scan_every = self.options.leases.scan_every;
-        if !self.heeding.open.is_empty() {
+        if self.heeding.is_following() {
             return ROW_LOOK.min(scan_every);
         }
         // Hosts started together must not look together for ever.
@@ -216,12 +261,13 @@ impl Worker {
         Ok(())
     }
 
-    /// Reads the rows of all errands, and does what is to be done now.
+    /// Reads the rows of all errands and strays, and does what is to be done now.
     pub(super) async fn do_errands(&mut self, stop: &CancellationToken) -> Result<(), PassError> {
-        if self.heeding.open.is_empty() {
+        if !self.heeding.is_following() {
             return Ok(());
         }
-        let keys: Vec<LeaseKey> = self.heeding.open.keys().cloned().collect();
+        let followed: BTreeSet<&LeaseKey> = self.heeding.open.keys().chain(self.heeding.strays.keys()).collect();
+        let keys: Vec<LeaseKey> = followed.into_iter().cloned().collect();
         let Some(rows) = stop.run_until_cancelled(self.read_rows(keys)).await else { return Ok(()) };
         let decided = self.decide_errands(rows?);
         if decided.steps.is_empty() {
@@ -254,35 +300,70 @@ impl Worker {
     }
 
     fn decide_errands(&mut self, rows: Vec<(LeaseKey, Option<Lease>)>) -> Plan {
-        let now = self.ports.clock.now();
         let mut room = self.options.leases.max_leases.saturating_sub(self.held.len());
         let mut decided = Plan::default();
         for (key, row) in rows {
-            let Some(open) = self.heeding.open.get_mut(&key) else { continue };
-            let at_hand = AtHand {
-                me: &self.options.worker,
-                is_mine: self.held.contains_key(&key),
-                is_avoided: self.avoided.get(&key).is_some_and(|until| *until > now),
-                has_room: room > 0,
+            let step = match self.decide_stray(&key, row.as_ref(), room > 0) {
+                Some(step) => Some(step),
+                None => self.decide_errand(&key, row.as_ref(), room > 0),
             };
-            let heeded = heed(&open.errand, row.as_ref(), at_hand);
-            let mut is_over = heeded == Heeded::Over || now >= open.until;
-            if let Heeded::Do(step) = heeded {
-                let is_write = !matches!(step, Step::HandOver { .. });
-                is_over |= is_write && open.tries == 0;
-                open.tries = open.tries.saturating_sub(u8::from(is_write));
-                room = room.saturating_sub(usize::from(is_write));
-                if let Task::Take { owner: Some(owner), .. } = &open.errand.task {
-                    self.heeding.owners.insert(owner.id.clone(), owner.beat.clone());
-                }
-                if !is_over {
-                    decided.steps.push(step);
-                }
-            }
-            if is_over {
-                self.heeding.open.remove(&key);
+            if let Some(step) = step {
+                room = room.saturating_sub(usize::from(matches!(step, Step::Take { .. } | Step::Claim { .. })));
+                decided.steps.push(step);
             }
         }
         decided
+    }
+
+    /// What is followed until its row names another: it is this host's alone to serve or give back.
+    fn decide_stray(&mut self, key: &LeaseKey, row: Option<&Lease>, has_room: bool) -> Option<Step> {
+        let now = self.ports.clock.now();
+        let taken_at = self.heeding.strays.get(key)?.taken_at;
+        let decided = reclaim(row, taken_at, self.at_hand(key, has_room));
+        let stray = self.heeding.strays.get_mut(key)?;
+        match decided {
+            Heeded::Do(step) if now >= stray.not_before => {
+                stray.attempts += 1;
+                let wait = self.options.backoff.delay(stray.attempts, fastrand::f64());
+                stray.not_before = now + wait.min(self.options.leases.duration);
+                return Some(step);
+            }
+            Heeded::Do(_) => {}
+            Heeded::Wait if now < stray.until => {}
+            Heeded::Wait | Heeded::Over => {
+                self.heeding.strays.remove(key);
+            }
+        }
+        None
+    }
+
+    fn decide_errand(&mut self, key: &LeaseKey, row: Option<&Lease>, has_room: bool) -> Option<Step> {
+        let (now, at_hand) = (self.ports.clock.now(), self.at_hand(key, has_room));
+        let heeded = heed(&self.heeding.open.get(key)?.errand, row, at_hand);
+        let open = self.heeding.open.get_mut(key)?;
+        let mut is_over = heeded == Heeded::Over || now >= open.until;
+        let mut decided = None;
+        if let Heeded::Do(step) = heeded {
+            let is_write = !matches!(step, Step::HandOver { .. });
+            is_over |= is_write && open.tries == 0;
+            open.tries = open.tries.saturating_sub(u8::from(is_write));
+            if let Task::Take { owner: Some(owner), .. } = &open.errand.task {
+                self.heeding.owners.insert(owner.id.clone(), owner.beat.clone());
+            }
+            decided = (!is_over).then_some(step);
+        }
+        if is_over {
+            self.heeding.open.remove(key);
+        }
+        decided
+    }
+
+    fn at_hand(&self, key: &LeaseKey, has_room: bool) -> AtHand<'_> {
+        AtHand {
+            me: &self.options.worker,
+            is_mine: self.held.contains_key(key),
+            is_avoided: self.avoided.get(key).is_some_and(|until| *until > self.ports.clock.now()),
+            has_room,
+        }
     }
 }

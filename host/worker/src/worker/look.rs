@@ -144,6 +144,7 @@ impl Worker {
         self.verify_held(&listing);
         self.look_out_for_kcl(&listing);
         self.observed.listing = Some((listing, now));
+        self.heeding.set_heir(false);
         Ok(())
     }
 

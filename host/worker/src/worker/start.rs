@@ -179,6 +179,7 @@ impl Worker {
         tokio::time::sleep(pace::join_within(hosts).mul_f64(fastrand::f64())).await;
         self.is_registering = true;
         let seen = self.ports.coordinator.worker(&row.worker).await?;
+        self.heeding.set_heir(seen.is_some());
         let sent_at = self.ports.clock.now();
         if self.ports.coordinator.register(seen.as_ref(), &row).await? == Raced::Lost {
             // A retry inside the SDK finds what the first try wrote.

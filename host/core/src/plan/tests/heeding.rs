@@ -156,6 +156,36 @@ fn a_lease_is_taken_only_if_its_row_is_as_the_leader_saw_it() {
 }
 
 #[test]
+fn a_lease_that_names_a_host_which_does_not_serve_it_is_served_or_given_back() {
+    let me = worker("me");
+    let at_hand = AtHand { me: &me, is_mine: false, is_avoided: false, has_room: true };
+    let done =
+        |row: Option<&Lease>, taken_at: Option<u64>, at_hand| match reclaim(row, taken_at.map(LeaseCounter), at_hand) {
+            Heeded::Do(step) => step.verb(),
+            Heeded::Wait => "wait",
+            Heeded::Over => "over",
+        };
+    let own = row(Some("me"), 6, None);
+    assert_eq!(done(Some(&own), None, at_hand), "take");
+    assert_eq!(done(Some(&own), Some(5), at_hand), "take");
+    assert_eq!(done(Some(&own), None, AtHand { has_room: false, ..at_hand }), "release");
+    assert_eq!(done(Some(&own), None, AtHand { is_avoided: true, ..at_hand }), "release");
+    assert_eq!(done(Some(&own), None, AtHand { is_mine: true, ..at_hand }), "over");
+    let (seen, moved) = (row(Some("dead"), 5, None), row(Some("other"), 6, None));
+    assert_eq!(done(Some(&seen), Some(5), at_hand), "wait", "the take may still arrive");
+    assert_eq!(done(Some(&moved), Some(5), at_hand), "over");
+    assert_eq!(done(Some(&seen), None, at_hand), "over");
+    assert_eq!(done(None, Some(5), at_hand), "over");
+    let mut finished = own.clone();
+    finished.checkpoint = Checkpoint::ShardEnd;
+    assert_eq!(done(Some(&finished), None, at_hand), "over");
+    let free = take_from(None);
+    let full = AtHand { has_room: false, ..at_hand };
+    let Heeded::Do(step) = heed(&free, Some(&own), full) else { panic!("its heart holds what nobody reads") };
+    assert_eq!(step.verb(), "release");
+}
+
+#[test]
 fn a_claim_is_made_once_waited_for_and_taken_when_the_lease_is_given_up() {
     let claim =
         |replaces: Option<&str>| errand(Task::Claim { from: worker("rich"), replaces: replaces.map(worker), lead: 3 });
