@@ -12,6 +12,8 @@ pub mod bombs;
 mod components;
 #[path = "corpus/contract.rs"]
 pub mod contract;
+#[path = "corpus/counts.rs"]
+pub mod counts;
 #[path = "corpus/files.rs"]
 mod files;
 #[path = "corpus/names.rs"]
@@ -106,6 +108,7 @@ pub fn all() -> Vec<Entry> {
         files::entries(),
         components::entries(),
         names::entries(),
+        counts::entries(),
         proposals::entries(),
         starts::entries(),
         values::entries(),

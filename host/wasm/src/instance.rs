@@ -80,7 +80,8 @@ impl Instance {
             .shares
             .run(move || {
                 let engine = shared.runtime.engine();
-                let surroundings = Surroundings { output: Arc::clone(&shared.output), share, life, metering };
+                let (output, instance_bytes) = (Arc::clone(&shared.output), shared.instance_bytes);
+                let surroundings = Surroundings { output, share, instance_bytes, life, metering };
                 let clients = shared.runtime.http_clients();
                 let mut store = InstanceState::new_store(engine, context, &limits, surroundings, clients)?;
                 let (exports, instance) = entered(&mut store, entry, async |store| {

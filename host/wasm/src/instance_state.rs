@@ -43,6 +43,8 @@ pub(crate) struct Surroundings {
     pub(crate) output: Arc<PluginOutput>,
     /// Of the memory of all instances.
     pub(crate) share: MemoryShare,
+    /// Bytes that it takes of that for what is outside of its memories and tables.
+    pub(crate) instance_bytes: usize,
     /// Cancelled when nobody waits for the instance any more.
     pub(crate) life: CancellationToken,
     pub(crate) metering: Metering,
@@ -56,7 +58,8 @@ impl InstanceState {
         surroundings: Surroundings,
         clients: &HttpClients,
     ) -> Result<Store<Self>, ProcessorError> {
-        let Surroundings { output, share, life, metering } = surroundings;
+        let Surroundings { output, share, instance_bytes, life, metering } = surroundings;
+        let limiter = GuestLimiter::new(limits, share, instance_bytes)?;
         let secrets = Secrets::read(&identity.grants.secrets)?;
         let log = GuestLog::new(&identity, limits, Arc::clone(&output), Redactor::of(&secrets));
         let http = Outgoing::new(identity.plugin.as_str(), &identity.grants, clients, log.clone(), life)?;
@@ -65,7 +68,7 @@ impl InstanceState {
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits.handles);
         let state = Self {
-            limiter: GuestLimiter::new(limits, share),
+            limiter,
             emit: EmitBuffer::new(&identity, limits),
             wasi: wasi((&stdout, &stderr), &identity.grants, metering),
             http_fields: http.fields(),

@@ -16,6 +16,7 @@ mod delivery;
 mod engine;
 mod failure;
 pub mod folder;
+mod footprint;
 mod host_functions;
 mod http;
 mod inspection;

@@ -13,11 +13,17 @@ pub(crate) const MEMORIES_MAX: usize = 8;
 /// Tables. Two are normal; libraries linked at run time share one. Their elements are limited too.
 pub(crate) const TABLES_MAX: usize = 32;
 
+/// Bytes of a table's element.
+const ELEMENT_BYTES: usize = 8;
+
 /// Counts what an instance holds.
 pub(crate) struct GuestLimiter {
     memory: Allowance,
-    /// Its part of what all instances of the host may have.
+    /// Its part of what all instances of the host may have. Memories, tables and what the engine keeps beside them are taken
+    /// of it.
     share: MemoryShare,
+    /// All that it may take of it, in bytes.
+    share_max: usize,
     table: Allowance,
     denied: Option<(&'static str, usize)>,
 }
@@ -32,13 +38,24 @@ struct Allowance {
 }
 
 impl GuestLimiter {
-    pub(crate) fn new(limits: &GuestLimits, share: MemoryShare) -> Self {
-        Self {
+    /// `instance_bytes` are what the engine keeps of the instance beside its memories and tables.
+    pub(crate) fn new(
+        limits: &GuestLimits,
+        mut share: MemoryShare,
+        instance_bytes: usize,
+    ) -> Result<Self, ProcessorError> {
+        let tables_max = limits.table_elements.saturating_mul(ELEMENT_BYTES);
+        let share_max = limits.memory_bytes.saturating_add(tables_max).saturating_add(instance_bytes);
+        if !share.grow(instance_bytes, share_max) {
+            return Err(share.denial());
+        }
+        Ok(Self {
             share,
+            share_max,
             memory: Allowance { what: "memory bytes", used: 0, last: 0, max: limits.memory_bytes },
             table: Allowance { what: "table elements", used: 0, last: 0, max: limits.table_elements },
             denied: None,
-        }
+        })
     }
 
     /// Forgets what was denied: a guest that lives with a failed allocation is doing well.
@@ -93,7 +110,7 @@ impl ResourceLimiter for GuestLimiter {
             self.denied = Some((self.memory.what, self.memory.max));
             return Ok(false);
         }
-        let is_granted = self.share.grow(self.memory.last, self.memory.max);
+        let is_granted = self.share.grow(self.memory.last, self.share_max);
         if !is_granted {
             self.memory.undo();
         }
@@ -107,15 +124,20 @@ impl ResourceLimiter for GuestLimiter {
     }
 
     fn table_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
-        let fits = self.table.grow(current, desired);
-        if !fits {
+        if !self.table.grow(current, desired) {
             self.denied = Some((self.table.what, self.table.max));
+            return Ok(false);
         }
-        Ok(fits)
+        let is_granted = self.share.grow(self.table.last.saturating_mul(ELEMENT_BYTES), self.share_max);
+        if !is_granted {
+            self.table.undo();
+        }
+        Ok(is_granted)
     }
 
     fn table_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
-        self.table.undo();
+        let elements = self.table.undo();
+        self.share.undo(elements.saturating_mul(ELEMENT_BYTES));
         Ok(())
     }
 
@@ -143,13 +165,18 @@ mod tests {
     async fn memories_share_one_limit_and_a_failed_growth_is_given_back() {
         let limits = GuestLimits { memory_bytes: 100, ..GuestLimits::default() };
         let share = MemoryBudget::new(1 << 20).join().admit(Arc::default()).await.unwrap();
-        let mut limiter = GuestLimiter::new(&limits, share);
+        let mut limiter = GuestLimiter::new(&limits, share, 7).unwrap();
         assert!(limiter.memory_growing(0, 60, None).unwrap());
         assert!(!limiter.memory_growing(0, 41, None).unwrap());
         assert_eq!(limiter.denial(), Some(ProcessorError::LimitExceeded { what: "memory bytes", limit: 100 }));
         assert!(limiter.memory_growing(60, 100, None).unwrap());
         // A refusal of ours is reported back as a failed growth; only a granted one is undone, and once.
         limiter.memory_grow_failed(wasmtime::Error::msg("out of memory")).unwrap();
-        assert_eq!((limiter.memory_bytes(), limiter.share.used_bytes()), (60, 60));
+        assert_eq!((limiter.memory_bytes(), limiter.share.used_bytes()), (60, 67));
+        // Tables have a limit of their own, and are of the same budget.
+        assert!(limiter.table_growing(0, 10, None).unwrap());
+        assert_eq!(limiter.share.used_bytes(), 67 + 10 * ELEMENT_BYTES);
+        limiter.table_grow_failed(wasmtime::Error::msg("out of memory")).unwrap();
+        assert_eq!(limiter.share.used_bytes(), 67);
     }
 }

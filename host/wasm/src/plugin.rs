@@ -27,6 +27,8 @@ pub struct Plugin {
 pub(crate) struct Version {
     pub(crate) pre: PluginPre<InstanceState>,
     pub(crate) state: Option<StateExports>,
+    /// Bytes of one instance outside of its memories and tables.
+    pub(crate) instance_bytes: usize,
     pub(crate) output: Arc<PluginOutput>,
     pub(crate) needs: Needs,
     pub(crate) shares: Arc<PluginShares>,
@@ -49,10 +51,22 @@ impl Plugin {
     ) -> Self {
         let output = runtime.output_of(&name, runtime.limits());
         let shares = runtime.shares_of(&name);
-        let Compiled { pre, state, contract, compile_time } = compiled;
+        let Compiled { pre, state, instance_bytes, contract, compile_time } = compiled;
         let needs = Needs::default();
-        let version =
-            Version { pre, state, output, needs, shares, runtime, name, digest, contract, size, compile_time };
+        let version = Version {
+            pre,
+            state,
+            instance_bytes,
+            output,
+            needs,
+            shares,
+            runtime,
+            name,
+            digest,
+            contract,
+            size,
+            compile_time,
+        };
         Self { version: Arc::new(version) }
     }
 

@@ -94,6 +94,8 @@ pub(crate) struct Compiled {
     pub(crate) contract: String,
     pub(crate) pre: PluginPre<InstanceState>,
     pub(crate) state: Option<StateExports>,
+    /// Bytes of one instance outside of its memories and tables.
+    pub(crate) instance_bytes: usize,
     pub(crate) compile_time: Duration,
 }
 
@@ -182,7 +184,9 @@ impl Runtime {
         let pre = self.shared.linker.instantiate_pre(&component).map_err(mismatch)?;
         let state = StateExports::of(&component);
         let contract = world.processor_version().unwrap_or_default().to_owned();
-        Ok(Compiled { contract, pre: PluginPre::new(pre).map_err(mismatch)?, state, compile_time })
+        let pre = PluginPre::new(pre).map_err(mismatch)?;
+        let instance_bytes = usize::try_from(world.instance_bytes).unwrap_or(usize::MAX);
+        Ok(Compiled { contract, pre, state, instance_bytes, compile_time })
     }
 
     /// Fuel that calls of `process` took so far, over all instances; 0 unless metered by [`Metering::Fuel`].

@@ -2,6 +2,7 @@
 
 use wasmparser::{BinaryReaderError, Parser, Payload};
 
+use crate::footprint::Footprint;
 use crate::text::{SAID_BYTES_MAX, clean};
 use crate::{BytesKind, LoadError};
 
@@ -15,6 +16,13 @@ const COMPATIBLE: &str = "0.1.";
 const FUNCTIONS_MAX: u64 = 200_000;
 /// Bytes of one function. CPython's interpreter loop is near 200 KB; compile time grows faster than the size.
 const FUNCTION_BYTES_MAX: u64 = 2 << 20;
+
+/// Bytes that one instance may take outside of its memories and tables. CPython's take one MiB.
+const INSTANCE_BYTES_MAX: u64 = 16 << 20;
+/// Imports, and exports, of the whole component. Tools write some dozens.
+const NAMES_MAX: u64 = 10_000;
+/// Bytes of one of their names that are kept. The longest that a contract has is near 60.
+const NAME_BYTES_MAX: usize = 1 << 10;
 
 /// Imports that the host links, by prefix; what follows is the rest of a compatible version.
 const GRANTED: [&str; 4] = [
@@ -37,6 +45,8 @@ const SENDS_HTTP: &str = "wasi:http/outgoing-handler@";
 pub(crate) struct World {
     pub(crate) imports: Vec<String>,
     pub(crate) exports: Vec<String>,
+    /// Bytes of one instance outside of its memories and tables.
+    pub(crate) instance_bytes: u64,
 }
 
 impl World {
@@ -48,18 +58,23 @@ impl World {
         }
         let explain = |error: BinaryReaderError| malformed(&error, bytes.len());
         let (mut world, mut depth, mut functions) = (Self::default(), 0_usize, 0_u64);
+        let mut footprint = Footprint::new();
         for payload in Parser::new(0).parse_all(bytes) {
-            match payload.map_err(explain)? {
+            let payload = payload.map_err(explain)?;
+            footprint.take(&payload).map_err(explain)?;
+            match payload {
                 Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
                 Payload::End(_) => depth = depth.saturating_sub(1),
                 Payload::ComponentImportSection(section) if depth == 0 => {
+                    check("imports", world.imports.len() as u64 + u64::from(section.count()), NAMES_MAX)?;
                     for import in section {
-                        world.imports.push(import.map_err(explain)?.name.name.to_owned());
+                        world.imports.push(clean(import.map_err(explain)?.name.name, NAME_BYTES_MAX));
                     }
                 }
                 Payload::ComponentExportSection(section) if depth == 0 => {
+                    check("exports", world.exports.len() as u64 + u64::from(section.count()), NAMES_MAX)?;
                     for export in section {
-                        world.exports.push(export.map_err(explain)?.name.name.to_owned());
+                        world.exports.push(clean(export.map_err(explain)?.name.name, NAME_BYTES_MAX));
                     }
                 }
                 Payload::CodeSectionStart { count, .. } => {
@@ -72,6 +87,7 @@ impl World {
                 _ => {}
             }
         }
+        world.instance_bytes = check_footprint(&footprint)?;
         Ok(world)
     }
 
@@ -121,6 +137,20 @@ pub(crate) fn is_granted(import: &str) -> bool {
 
 fn check(what: &'static str, actual: u64, limit: u64) -> Result<(), LoadError> {
     if actual > limit { Err(LoadError::TooBig { what, actual, limit }) } else { Ok(()) }
+}
+
+fn check_footprint(footprint: &Footprint) -> Result<u64, LoadError> {
+    if footprint.passes_components() {
+        // How many there will be of what could not be told.
+        return Err(LoadError::Feature { message: "components that are passed to components".to_owned() });
+    }
+    let bytes = footprint.bytes();
+    check(
+        "bytes in globals, functions and segments of all its instances, outside of its memories",
+        bytes,
+        INSTANCE_BYTES_MAX,
+    )?;
+    Ok(bytes)
 }
 
 fn malformed(error: &BinaryReaderError, size: usize) -> LoadError {

@@ -4,7 +4,8 @@ use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::CloseReason;
 use shardmill_wasm::{Runtime, RuntimeOptions};
 
-use crate::support::{batch, instance, plugin};
+use crate::support::corpus::counts;
+use crate::support::{batch, instance, name, plugin};
 
 const BUDGET: usize = 12 << 20;
 
@@ -60,4 +61,15 @@ async fn an_idle_instance_makes_room_for_one_that_waits() {
     };
     let (again, ()) = tokio::join!(again, give);
     assert!(again.unwrap().process(batch(1)).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_engine_keeps_of_an_instance_outside_of_its_memories_is_taken_of_the_budget_and_comes_back() {
+    let plugin = runtime().load(name("heavy"), counts::of_7_mib().into()).await.unwrap();
+    let mut first = instance(&plugin, &[]).await.unwrap();
+    first.process(batch(1)).await.unwrap();
+    let denied = instance(&plugin, &[]).await.err().expect("two of them do not fit");
+    assert!(is_dead_for_want_of_memory(&denied), "{denied}");
+    drop(first);
+    assert!(instance(&plugin, &[]).await.is_ok());
 }
