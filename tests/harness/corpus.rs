@@ -8,6 +8,8 @@
 mod behaviour;
 #[path = "corpus/bombs.rs"]
 pub mod bombs;
+#[path = "corpus/calls.rs"]
+mod calls;
 #[path = "corpus/components.rs"]
 mod components;
 #[path = "corpus/contract.rs"]
@@ -109,6 +111,7 @@ pub fn all() -> Vec<Entry> {
         components::entries(),
         names::entries(),
         counts::entries(),
+        calls::entries(),
         proposals::entries(),
         starts::entries(),
         values::entries(),

@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
-use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
 use super::GuestLog;
 use crate::bindings::wasi::logging::logging::Level;
 use crate::text::clean;
 
-/// Bytes that a guest may write at once; what WASI streams commonly give.
+/// Bytes that a guest may write at once; what WASI streams commonly give. No deadline holds while they are cut into lines: that
+/// takes some milliseconds, whatever they are.
 const WRITE_BYTES_MAX: usize = 64 << 10;
 /// Last lines kept to explain a trap. A Rust panic takes three.
 const KEPT_LINES: usize = 4;
@@ -120,6 +121,14 @@ impl Pollable for LineStream {
 
 impl OutputStream for LineStream {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        if bytes.len() > WRITE_BYTES_MAX {
+            // By WASI, who writes more than `check_write` allowed is in error.
+            let (written, allowed) = (bytes.len(), WRITE_BYTES_MAX);
+            return Err(StreamError::trap(&format!(
+                "{written} bytes written to {} at once; {allowed} are allowed",
+                self.source
+            )));
+        }
         self.push(&bytes);
         Ok(())
     }
