@@ -1,22 +1,21 @@
 //! A small HTTP server for operators: `/live`, `/ready`, `/status`, `/metrics`. Read-only.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
-use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::host_status::{HostSnapshot, HostStatus};
+use crate::measurements::Measurements;
 
 #[derive(Clone)]
 struct Page {
     status: HostStatus,
-    metrics: Option<Arc<PrometheusHandle>>,
+    metrics: Option<Measurements>,
 }
 
 /// A bound server, not yet serving.
@@ -27,13 +26,9 @@ pub struct Admin {
 
 impl Admin {
     /// Binds `address`.
-    pub async fn bind(
-        address: SocketAddr,
-        status: HostStatus,
-        metrics: Option<PrometheusHandle>,
-    ) -> std::io::Result<Self> {
+    pub async fn bind(address: SocketAddr, status: HostStatus, metrics: Option<Measurements>) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        Ok(Self { listener, page: Page { status, metrics: metrics.map(Arc::new) } })
+        Ok(Self { listener, page: Page { status, metrics } })
     }
 
     /// The address in use; the port is the real one if 0 was asked for.
@@ -62,11 +57,9 @@ async fn ready(State(page): State<Page>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(page): State<Page>) -> (StatusCode, String) {
-    match page.metrics {
-        Some(handle) => {
-            handle.run_upkeep();
-            (StatusCode::OK, handle.render())
-        }
-        None => (StatusCode::NOT_FOUND, "metrics are off\n".to_owned()),
+    let Some(measurements) = page.metrics else { return (StatusCode::NOT_FOUND, "metrics are off\n".to_owned()) };
+    match measurements.page().await {
+        Ok(page) => (StatusCode::OK, page),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use metrics_exporter_prometheus::PrometheusHandle;
 use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, DeadLetters, ProcessorFactory, Sink, StreamReader};
@@ -23,6 +22,7 @@ use crate::clock::BootClock;
 use crate::config::{Config, Manifest, OnRemove, PluginConfig, StreamConfig};
 use crate::engine::runtime_options;
 use crate::host_status::HostStatus;
+use crate::measurements::Measurements;
 use crate::sinks::{OwnSinks, Router, open_sinks};
 use crate::supervisor::Supervisor;
 
@@ -102,7 +102,7 @@ pub struct Host {
 
 impl Host {
     /// Opens sinks, starts the engine, binds the admin address. Takes no lease and reads no record.
-    pub async fn build(config: Config, clients: AwsClients, metrics: Option<PrometheusHandle>) -> anyhow::Result<Self> {
+    pub async fn build(config: Config, clients: AwsClients, metrics: Option<Measurements>) -> anyhow::Result<Self> {
         let sinks = Arc::new(open_sinks(&config.sinks, &config.aws, Some(&clients)).await?);
         let outputs =
             Outputs { names: sinks.names(), sinks: Sinks::Configured(Arc::clone(&sinks)), dead_letters: sinks };
@@ -122,7 +122,7 @@ impl Host {
     async fn with(
         config: Config,
         clients: AwsClients,
-        metrics: Option<PrometheusHandle>,
+        metrics: Option<Measurements>,
         substitutes: Substitutes,
     ) -> anyhow::Result<Self> {
         let Substitutes { outputs, reader, metering } = substitutes;

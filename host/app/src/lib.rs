@@ -17,6 +17,7 @@ pub mod hardening;
 mod host_status;
 pub mod letters;
 mod machine;
+pub mod measurements;
 pub mod pump;
 pub mod replay;
 pub mod scaffold;

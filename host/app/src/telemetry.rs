@@ -1,8 +1,7 @@
-//! Logs to standard error, metrics to be scraped.
+//! Logs to standard error.
 
 use std::io::IsTerminal;
 
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
 /// How logs look.
@@ -34,14 +33,4 @@ pub fn start_logging(format: LogFormat, is_quiet: bool) {
         LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
-}
-
-/// Installs the process's metrics recorder; `None` if there is one already.
-pub fn start_metrics() -> Option<PrometheusHandle> {
-    let handle = PrometheusBuilder::new().install_recorder().ok()?;
-    shardmill_worker::metrics::describe();
-    shardmill_wasm::metrics::describe();
-    crate::sinks::metrics::describe();
-    shardmill_wasm::describe_metrics();
-    Some(handle)
 }

@@ -8,6 +8,7 @@ mod log_budget;
 mod logging;
 mod metrics;
 mod plugin_output;
+mod token_bucket;
 
 use wasmtime::component::{HasSelf, Linker};
 

@@ -19,10 +19,10 @@ use crate::cli::DevArgs;
 use crate::config::{Config, SinkConfig};
 use crate::feed::KeySource;
 use crate::host_status::HostStatus;
+use crate::measurements::Measurements;
 use crate::pump::{PumpSummary, pump};
 use crate::shutdown::Signals;
 use crate::summary::{Summary, is_fed_checkpointed};
-use crate::telemetry;
 
 /// How often `--until-idle` looks.
 const IDLE_LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -94,7 +94,7 @@ async fn serve(
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let endpoints = config.aws.clone();
-    let host = Host::build(config.clone(), clients.clone(), telemetry::start_metrics()).await?;
+    let host = Host::build(config.clone(), clients.clone(), Measurements::start()).await?;
     let status = host.status();
     let admin = host.admin_address().map(|address| format!("http://{address}/status"));
     tracing::info!(

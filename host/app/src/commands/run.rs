@@ -6,8 +6,8 @@ use super::print;
 use crate::assembly::Host;
 use crate::cli::RunArgs;
 use crate::config::Config;
+use crate::measurements::Measurements;
 use crate::shutdown::Signals;
-use crate::telemetry;
 
 pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     let mut config = Config::load(&args.config)?;
@@ -21,7 +21,7 @@ pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     let worker_id = config.worker_id.clone();
     let stream = config.stream.as_ref().map(ToString::to_string);
     let plugins = config.plugins.clone();
-    let host = Host::build(config, clients, telemetry::start_metrics()).await.context("cannot start")?;
+    let host = Host::build(config, clients, Measurements::start()).await.context("cannot start")?;
     let admin = host.admin_address().map(|address| format!("http://{address}/status"));
     tracing::info!(stream, worker = %worker_id, plugins = %plugins.display(), admin, "host started");
     host.run(signals.stop().clone()).await;

@@ -1,17 +1,16 @@
-//! How many log lines a plugin may write: a token bucket, and a count of what did not fit.
+//! How many log lines a plugin may write, and a count of what did not fit.
 
 use std::time::{Duration, Instant};
+
+use super::token_bucket::TokenBucket;
 
 /// How often drops are reported while a flood lasts.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A token bucket. Time is an argument.
+/// A token bucket that remembers what it turned away. Time is an argument.
 #[derive(Debug)]
 pub(crate) struct LogBudget {
-    per_second: f64,
-    burst: f64,
-    tokens: f64,
-    refilled: Instant,
+    lines: TokenBucket,
     dropped: u64,
     reported: Option<Instant>,
 }
@@ -27,20 +26,15 @@ pub(crate) enum Admission {
 
 impl LogBudget {
     pub(crate) fn new(per_second: u32, burst: u32, now: Instant) -> Self {
-        let burst = f64::from(burst);
-        Self { per_second: per_second.into(), burst, tokens: burst, refilled: now, dropped: 0, reported: None }
+        Self { lines: TokenBucket::new(per_second, burst, now), dropped: 0, reported: None }
     }
 
     pub(crate) fn admit(&mut self, now: Instant) -> Admission {
-        let earned = now.saturating_duration_since(self.refilled).as_secs_f64() * self.per_second;
-        self.tokens = (self.tokens + earned).min(self.burst);
-        self.refilled = now;
-        if self.tokens < 1.0 {
-            self.dropped += 1;
-            return Admission::Drop;
+        if self.lines.take(now) {
+            return Admission::Write;
         }
-        self.tokens -= 1.0;
-        Admission::Write
+        self.dropped += 1;
+        Admission::Drop
     }
 
     /// Lines dropped since the last report; 0 when there is nothing to report, or it is too early to report again.

@@ -2,7 +2,7 @@
 //! by the number of shards, and shards come and go.
 
 use crate::bindings::shardmill::processor::metrics::Host;
-use crate::host_functions::plugin_output::MeasurementKind;
+use crate::host_functions::plugin_output::{MeasurementKind, is_measurement_name};
 use crate::instance_state::InstanceState;
 
 impl Host for InstanceState {
@@ -19,7 +19,10 @@ impl Host for InstanceState {
     }
 
     fn histogram(&mut self, name: String, value: f64) {
-        if let Some(name) = self.admitted(&name, MeasurementKind::Histogram).filter(|_| value.is_finite()) {
+        if !value.is_finite() {
+            return;
+        }
+        if let Some(name) = self.admitted(&name, MeasurementKind::Histogram) {
             metrics::histogram!(name, "plugin" => self.plugin()).record(value);
         }
     }
@@ -27,7 +30,8 @@ impl Host for InstanceState {
 
 impl InstanceState {
     fn admitted(&self, name: &str, kind: MeasurementKind) -> Option<String> {
-        let is_admitted = !self.log.redactor().is_in(name) && self.output.admit_measurement(name, kind);
+        let is_admitted =
+            is_measurement_name(name) && !self.log.redactor().is_in(name) && self.output.admit_measurement(name, kind);
         if !is_admitted {
             metrics::counter!("shardmill_guest_measurements_dropped_total", "plugin" => self.plugin()).increment(1);
         }

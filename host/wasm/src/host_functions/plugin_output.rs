@@ -7,11 +7,17 @@ use std::time::Instant;
 use shardmill_core::plugin::GuestLimits;
 
 use super::log_budget::{Admission, LogBudget};
+use super::token_bucket::TokenBucket;
 
 /// Names that one plugin may measure under. Each is a time series in the monitoring system, which someone pays for.
 const NAMES_MAX: usize = 64;
 /// Bytes of one name.
 const NAME_BYTES_MAX: usize = 64;
+
+/// Values for histograms that one plugin may measure in a second, and at once. Each is kept until it is counted into its
+/// bucket, once a second: some hundred kibibytes.
+const VALUES_PER_SECOND: u32 = 10_000;
+const VALUES_BURST: u32 = 20_000;
 
 /// How a name is used. A name has one kind: two would be a broken exposition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,19 +33,27 @@ pub(crate) struct PluginOutput {
     // Locked for some nanoseconds by instances on several threads; never across a call into a guest.
     names: Mutex<HashMap<String, MeasurementKind>>,
     log: Mutex<LogBudget>,
+    values: Mutex<TokenBucket>,
 }
 
 impl PluginOutput {
     pub(crate) fn new(limits: &GuestLimits) -> Self {
-        let budget = LogBudget::new(limits.log_lines_per_second, limits.log_burst, Instant::now());
-        Self { names: Mutex::default(), log: Mutex::new(budget) }
+        let now = Instant::now();
+        let log = LogBudget::new(limits.log_lines_per_second, limits.log_burst, now);
+        let values = TokenBucket::new(VALUES_PER_SECOND, VALUES_BURST, now);
+        Self { names: Mutex::default(), log: Mutex::new(log), values: Mutex::new(values) }
     }
 
-    /// Whether a measurement may be kept.
+    /// Whether a measurement may be kept. The name is one that [`is_measurement_name`].
     pub(crate) fn admit_measurement(&self, name: &str, kind: MeasurementKind) -> bool {
-        if !is_measurement_name(name) {
-            return false;
-        }
+        self.admit_name(name, kind) && (kind != MeasurementKind::Histogram || self.admit_value(Instant::now()))
+    }
+
+    fn admit_value(&self, now: Instant) -> bool {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner).take(now)
+    }
+
+    fn admit_name(&self, name: &str, kind: MeasurementKind) -> bool {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         match names.get(name) {
             Some(known) => *known == kind,
@@ -62,7 +76,8 @@ impl PluginOutput {
     }
 }
 
-fn is_measurement_name(name: &str) -> bool {
+/// Whether a measurement may have this name; of a long one, no more is looked at than its length.
+pub(crate) fn is_measurement_name(name: &str) -> bool {
     let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     name.len() <= NAME_BYTES_MAX
         && name.bytes().next().is_some_and(|b| b.is_ascii_lowercase())
@@ -77,12 +92,22 @@ mod tests {
     fn a_plugin_has_few_well_formed_names_of_one_kind_each() {
         let output = PluginOutput::new(&GuestLimits::default());
         for name in ["", "_a", "9a", "A", "a-b", "a b", "a\n", &"a".repeat(65)] {
-            assert!(!output.admit_measurement(name, MeasurementKind::Counter), "{name:?}");
+            assert!(!is_measurement_name(name), "{name:?}");
         }
         let admitted =
             (0..1_000).filter(|n| output.admit_measurement(&format!("name_{n}"), MeasurementKind::Counter)).count();
         assert_eq!(admitted, NAMES_MAX);
         assert!(output.admit_measurement("name_0", MeasurementKind::Counter));
         assert!(!output.admit_measurement("name_0", MeasurementKind::Gauge));
+    }
+
+    #[test]
+    fn a_loop_of_measurements_is_cut_to_what_is_counted_into_buckets_in_a_second() {
+        let output = PluginOutput::new(&GuestLimits::default());
+        let start = Instant::now();
+        let admitted = |now| (0..1_000_000).filter(|_| output.admit_value(now)).count();
+        assert_eq!(admitted(start), VALUES_BURST as usize);
+        assert_eq!(admitted(start), 0);
+        assert_eq!(admitted(start + std::time::Duration::from_secs(1)), VALUES_PER_SECOND as usize);
     }
 }
