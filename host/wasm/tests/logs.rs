@@ -63,6 +63,9 @@ async fn what_a_guest_logs_is_cut_counted_made_safe_and_free_of_secrets() {
         // The budget is the plugin's, not the instance's; the run itself may take seconds, each worth one line.
         assert!((50..150).contains(&written), "{how}: {written} lines");
         assert!(lines.iter().any(|line| line.contains("dropped=")), "{how}: drops are told");
+        let is_named = |line: &&String| line.contains(" shardmill::guest: [plugin-under-test] ");
+        let said = lines.iter().filter(|line| line.contains("line "));
+        assert!(said.clone().all(|line| is_named(&line)), "{how}: who speaks stands in front");
         assert!(lines[0].contains("plugin-under-test") && lines[0].contains("shardId-000000000000"), "{}", lines[0]);
     }
 

@@ -49,7 +49,8 @@ impl GuestLog {
         let (plugin, shard) = (&self.plugin, &self.shard);
         macro_rules! line {
             ($level:ident) => {
-                tracing::event!(target: "shardmill::guest", tracing::Level::$level, %plugin, %shard, %source, "{message}")
+                // The name in front: no line of the host's begins so, whatever the guest goes on to say.
+                tracing::event!(target: "shardmill::guest", tracing::Level::$level, %plugin, %shard, %source, "[{plugin}] {message}")
             };
         }
         match level {
