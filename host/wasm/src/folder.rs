@@ -1,12 +1,13 @@
 //! A directory of plugins, as a stream of versions: `NAME.wasm` in, [`FolderEvent`]s out.
 //!
 //! ```text
-//!   file events, or a rescan ──> scan ──> Tracker (pure) ──> read once ──> hash ──> compile ──> FolderEvent
+//!   file events, or a rescan ──> scan ──> Tracker (pure) ──> read ──> hash ──> compile ──> FolderEvent
 //! ```
 //!
 //! A version is announced when it is compiled. A file that does not become one leaves the last good version alone.
 
 mod event;
+mod loading;
 mod manifests;
 mod reading;
 mod scan;

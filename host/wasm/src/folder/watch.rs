@@ -4,21 +4,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::plugin::{PluginDigest, PluginName};
-use shardmill_core::ports::ProcessorFactory;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::FolderEvent;
+use super::loading::{Load, Loading, Turns};
 use super::manifests::Manifests;
-use super::reading::{Reading, read, read_signature};
-use super::scan::{Listing, Stamps, scan};
-use super::tracker::{Action, Ended, News, Tracker};
+use super::scan::{Listing, scan};
+use super::tracker::{Action, News, Tracker};
 use super::watched::Watched;
-use super::{FolderEvent, Refusal};
-use crate::runtime::digest_of;
-use crate::{Integrity, IntegrityError, Plugin, Runtime};
+use crate::{Integrity, Runtime};
 
 /// How the folder is watched.
 #[derive(Debug, Clone)]
@@ -69,19 +66,12 @@ pub struct PluginFolder {
     manifests: Manifests,
     integrity: Arc<Integrity>,
     loads: JoinSet<Load>,
+    turns: Arc<Turns>,
     changed: Arc<Notify>,
     watched: Option<(Watched, (u64, u64))>,
     /// So that a lasting trouble is logged once.
     trouble: Option<String>,
     is_first_scan_told: bool,
-}
-
-struct Load {
-    file: String,
-    name: PluginName,
-    stamps: Stamps,
-    ended: Ended,
-    plugin: Option<Plugin>,
 }
 
 /// The receiver of events is gone, so there is no one to watch for.
@@ -101,6 +91,7 @@ impl PluginFolder {
             options,
             events,
             loads: JoinSet::new(),
+            turns: Arc::new(Turns::new()),
             changed: Arc::new(Notify::new()),
             watched: None,
             trouble: None,
@@ -192,30 +183,17 @@ impl PluginFolder {
     async fn act(&mut self, action: Action) -> Result<(), NobodyListens> {
         match action {
             Action::Load { file, name, stamps } => {
-                let known = self.tracker.known_digests(&file);
-                let (runtime, path) = (self.runtime.clone(), self.options.path.clone());
-                let integrity = Arc::clone(&self.integrity);
-                self.loads.spawn(async move {
-                    let read = tokio::task::spawn_blocking({
-                        let (file, is_wanted) = (file.clone(), integrity.reads_signatures());
-                        move || {
-                            // First: a signature that comes while the component is read belongs to the next one.
-                            let signature = stamps.signature.filter(|_| is_wanted);
-                            let signature = signature.map(|_| read_signature(&path, &file));
-                            Ok((read(&path, &file, stamps.component)?, signature))
-                        }
-                    });
-                    let reading = match read.await {
-                        Ok(reading) => reading,
-                        Err(error) => Err(std::io::Error::other(error)),
-                    };
-                    let trusted = |bytes: &[u8], digest: &PluginDigest, signature: Option<&[u8]>| {
-                        integrity.check(&name, (bytes, digest), signature)
-                    };
-                    let (ended, plugin) =
-                        load((&runtime, &name), reading, |digest| known.contains(digest), trusted).await;
-                    Load { file, name, stamps, ended, plugin }
-                });
+                let loading = Loading {
+                    runtime: self.runtime.clone(),
+                    integrity: Arc::clone(&self.integrity),
+                    turns: Arc::clone(&self.turns),
+                    folder: self.options.path.clone(),
+                    known: self.tracker.known_digests(&file),
+                    file,
+                    name,
+                    stamps,
+                };
+                self.loads.spawn(loading.run());
                 Ok(())
             }
             Action::Refuse { file, reason, keeps } => self.tell(FolderEvent::Refused { file, reason, keeps }).await,
@@ -244,29 +222,5 @@ impl PluginFolder {
             tracing::warn!(folder = %self.options.path.display(), reason = message, "trouble with the plugin folder");
             self.trouble = Some(message.to_owned());
         }
-    }
-}
-
-async fn load(
-    (runtime, name): (&Runtime, &PluginName),
-    reading: std::io::Result<(Reading, Option<Vec<u8>>)>,
-    is_known: impl Fn(&PluginDigest) -> bool,
-    trusted: impl Fn(&[u8], &PluginDigest, Option<&[u8]>) -> Result<(), IntegrityError>,
-) -> (Ended, Option<Plugin>) {
-    let (bytes, signature) = match reading {
-        Ok((Reading::Bytes(bytes), signature)) => (bytes, signature),
-        Ok((Reading::Moved, _)) => return (Ended::Moved, None),
-        Err(error) => return (Ended::Failed(Refusal::Unreadable { message: error.to_string() }), None),
-    };
-    let digest = digest_of(&bytes);
-    if is_known(&digest) {
-        return (Ended::Known, None);
-    }
-    if let Err(error) = trusted(&bytes, &digest, signature.as_deref()) {
-        return (Ended::Failed(Refusal::Untrusted { error }), None);
-    }
-    match runtime.load(name.clone(), bytes).await {
-        Ok(plugin) => (Ended::Loaded(plugin.digest().clone()), Some(plugin)),
-        Err(error) => (Ended::Failed(Refusal::Bytes { digest, error }), None),
     }
 }

@@ -1,0 +1,151 @@
+//! From a file to a plugin, or to why it is none. Compiling may take minutes, so files stand in line for it: in the folder, not
+//! in memory.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use shardmill_core::plugin::{PluginDigest, PluginName};
+use shardmill_core::ports::ProcessorFactory;
+use tokio::sync::Semaphore;
+
+use super::Refusal;
+use super::reading::{Reading, read, read_signature};
+use super::scan::Stamps;
+use super::tracker::Ended;
+use crate::runtime::digest_of;
+use crate::{Integrity, Plugin, Runtime};
+
+/// Who may hold the bytes of a file: one that is compiled, and one that is looked at meanwhile.
+pub(super) struct Turns {
+    compile: Semaphore,
+    look: Semaphore,
+}
+
+/// One file to be loaded.
+pub(super) struct Loading {
+    pub(super) runtime: Runtime,
+    pub(super) integrity: Arc<Integrity>,
+    pub(super) turns: Arc<Turns>,
+    pub(super) folder: PathBuf,
+    pub(super) file: String,
+    pub(super) name: PluginName,
+    pub(super) stamps: Stamps,
+    /// Digests that need not be compiled again.
+    pub(super) known: HashSet<PluginDigest>,
+}
+
+/// What came of it.
+pub(super) struct Load {
+    pub(super) file: String,
+    pub(super) name: PluginName,
+    pub(super) stamps: Stamps,
+    pub(super) ended: Ended,
+    pub(super) plugin: Option<Plugin>,
+}
+
+impl Turns {
+    pub(super) fn new() -> Self {
+        Self { compile: Semaphore::new(1), look: Semaphore::new(1) }
+    }
+}
+
+impl Loading {
+    pub(super) async fn run(self) -> Load {
+        let loaded = self.load().await;
+        let (ended, plugin) = match loaded {
+            Ok(plugin) => (Ended::Loaded(plugin.digest().clone()), Some(plugin)),
+            Err(ended) => (ended, None),
+        };
+        let Self { file, name, stamps, .. } = self;
+        Load { file, name, stamps, ended, plugin }
+    }
+
+    async fn load(&self) -> Result<Plugin, Ended> {
+        let _turn = match self.turns.compile.try_acquire() {
+            Ok(turn) => turn,
+            Err(_) => {
+                self.look().await?;
+                self.turns.compile.acquire().await.map_err(|_| Ended::Moved)?
+            }
+        };
+        let (bytes, digest) = self.read().await?;
+        let loaded = self.runtime.load(self.name.clone(), bytes).await;
+        loaded.map_err(|error| Ended::Failed(Refusal::Bytes { digest, error }))
+    }
+
+    /// What is known, or not to be trusted, is told at once, and the bytes of the rest are let go.
+    async fn look(&self) -> Result<(), Ended> {
+        let _turn = self.turns.look.acquire().await.map_err(|_| Ended::Moved)?;
+        self.read().await.map(drop)
+    }
+
+    /// The bytes, if they are new and trusted. They are what is hashed, checked and compiled.
+    async fn read(&self) -> Result<(Bytes, PluginDigest), Ended> {
+        let (folder, file, stamps) = (self.folder.clone(), self.file.clone(), self.stamps);
+        let signature = stamps.signature.filter(|_| self.integrity.reads_signatures());
+        let read = tokio::task::spawn_blocking(move || {
+            // First: a signature that comes while the component is read belongs to the next one.
+            let signature = signature.map(|_| read_signature(&folder, &file));
+            let reading = read(&folder, &file, stamps.component)?;
+            Ok(match reading {
+                Reading::Bytes(bytes) => Some((digest_of(&bytes), bytes, signature)),
+                Reading::Moved => None,
+            })
+        });
+        let read = read.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        let read = read.map_err(|error| Ended::Failed(Refusal::Unreadable { message: error.to_string() }))?;
+        let Some((digest, bytes, signature)) = read else { return Err(Ended::Moved) };
+        if self.known.contains(&digest) {
+            return Err(Ended::Known);
+        }
+        let trusted = self.integrity.check(&self.name, (&bytes, &digest), signature.as_deref());
+        trusted.map_err(|error| Ended::Failed(Refusal::Untrusted { error }))?;
+        Ok((bytes, digest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scan::{Seen, scan};
+    use super::*;
+    use crate::{EMPTY_COMPONENT, RuntimeOptions};
+
+    fn loading(folder: &std::path::Path, turns: &Arc<Turns>) -> Loading {
+        let listing = scan(folder, 1 << 20).unwrap();
+        let (file, seen) = listing.seen.into_iter().next().unwrap();
+        let Seen::File(name, stamps) = seen else { panic!("{file} is refused") };
+        Loading {
+            runtime: Runtime::new(RuntimeOptions::default()).unwrap(),
+            integrity: Arc::default(),
+            turns: Arc::clone(turns),
+            folder: folder.to_owned(),
+            file,
+            name,
+            stamps,
+            known: HashSet::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_waits_for_the_compiler_is_not_held_in_memory_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("empty.wasm");
+        std::fs::write(&file, EMPTY_COMPONENT).unwrap();
+        let turns = Arc::new(Turns::new());
+        let busy = turns.compile.acquire().await.unwrap();
+        let waiting = tokio::spawn(loading(folder.path(), &turns).run());
+        tokio::task::yield_now().await;
+        // What is known is told though it is not its turn, and only once the other has looked, since they do so in turn.
+        let mut known = loading(folder.path(), &turns);
+        known.known.insert(digest_of(EMPTY_COMPONENT));
+        assert!(matches!(known.run().await.ended, Ended::Known));
+        assert!(!waiting.is_finished());
+        std::fs::remove_file(&file).unwrap();
+        drop(busy);
+        assert!(matches!(waiting.await.unwrap().ended, Ended::Moved), "it was read again");
+        std::fs::write(&file, EMPTY_COMPONENT).unwrap();
+        assert!(matches!(loading(folder.path(), &turns).run().await.ended, Ended::Loaded(_)));
+    }
+}
