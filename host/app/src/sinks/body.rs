@@ -1,13 +1,14 @@
 //! The body of a request to an HTTP endpoint: pieces of output as lines, or as an array.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use std::io::{self, Write};
+
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use shardmill_core::ports::Origin;
 use shardmill_core::stream::Emitted;
 
 use super::LineFormat;
+use super::line::write_base64;
 
 /// How pieces are put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -36,12 +37,43 @@ impl BodyFormat {
         }
     }
 
+    /// Writes one piece, with what stands before it in the middle of a body.
+    fn write(self, out: &mut impl Write, pieces: LineFormat, origin: &Origin, piece: &Emitted) -> io::Result<()> {
+        if self == Self::Ndjson {
+            return pieces.write(out, origin, piece);
+        }
+        out.write_all(b",")?;
+        if pieces == LineFormat::Envelope {
+            return pieces.write_unended(out, origin, piece);
+        }
+        match std::str::from_utf8(&piece.data) {
+            // As text: what is no UTF-8 within its strings would otherwise pass for JSON.
+            Ok(text) if serde_json::from_str::<IgnoredAny>(text).is_ok() => out.write_all(text.as_bytes()),
+            Ok(text) => Ok(serde_json::to_writer(out, text)?),
+            Err(_) => write_base64(out, &piece.data),
+        }
+    }
+
     /// What `finish` adds.
     fn end_bytes(self) -> usize {
         match self {
             Self::Ndjson => 0,
             Self::Json => "]".len(),
         }
+    }
+}
+
+/// How much was written, and nothing of it.
+struct Size(usize);
+
+impl Write for Size {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -53,12 +85,16 @@ impl Body {
     /// Adds a piece if it fits; otherwise says how large it is.
     pub(super) fn add(&mut self, origin: &Origin, piece: &Emitted) -> Result<(), usize> {
         let before = self.bytes.len();
-        match self.format {
-            BodyFormat::Ndjson => self.pieces.append(&mut self.bytes, origin, piece),
-            BodyFormat::Json => {
-                self.bytes.push(if before == 0 { b'[' } else { b',' });
-                self.add_element(origin, piece);
-            }
+        if piece.data.len() > self.bytes_max {
+            // No format makes it smaller: it is measured and not made, since it may be as large as a call may emit.
+            let mut size = Size(0);
+            // Counting cannot fail, nor can writing to a vector.
+            let _ = self.format.write(&mut size, self.pieces, origin, piece);
+            return Err(size.0);
+        }
+        let _ = self.format.write(&mut self.bytes, self.pieces, origin, piece);
+        if self.format == BodyFormat::Json && before == 0 {
+            self.bytes[0] = b'[';
         }
         let added = self.bytes.len() - before;
         if self.bytes.len() + self.format.end_bytes() > self.bytes_max {
@@ -66,23 +102,6 @@ impl Body {
             return Err(added);
         }
         Ok(())
-    }
-
-    fn add_element(&mut self, origin: &Origin, piece: &Emitted) {
-        if self.pieces == LineFormat::Envelope {
-            self.pieces.append(&mut self.bytes, origin, piece);
-            self.bytes.pop();
-            return;
-        }
-        if serde_json::from_slice::<IgnoredAny>(&piece.data).is_ok() {
-            self.bytes.extend_from_slice(&piece.data);
-            return;
-        }
-        let element = match std::str::from_utf8(&piece.data) {
-            Ok(text) => serde_json::Value::from(text),
-            Err(_) => serde_json::json!({ "base64": STANDARD.encode(&piece.data) }),
-        };
-        self.bytes.extend_from_slice(element.to_string().as_bytes());
     }
 
     pub(super) fn finish(mut self) -> Vec<u8> {
@@ -123,14 +142,19 @@ mod tests {
 
     #[test]
     fn an_array_is_json_whatever_is_emitted() {
-        let (text, _) =
-            body(BodyFormat::Json, LineFormat::Data, &[b"{\"a\":\n1}", b"plain \"text\"", &[0xff], b""], 1_000);
+        let (text, _) = body(
+            BodyFormat::Json,
+            LineFormat::Data,
+            &[b"{\"a\":\n1}", b"plain \"text\"", &[0xff], b"", b"\"\xff\""],
+            1_000,
+        );
         let array: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
         let expected = [
             serde_json::json!({ "a": 1 }),
             serde_json::json!("plain \"text\""),
             serde_json::json!({ "base64": "/w==" }),
             serde_json::json!(""),
+            serde_json::json!({ "base64": "Iv8i" }),
         ];
         assert_eq!(array, expected);
         let (text, _) = body(BodyFormat::Json, LineFormat::Envelope, &[b"1", b"2"], 1_000);
