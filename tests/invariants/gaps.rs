@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::history::{Checkpoint, Event, Micros, Place, Topology, What};
+use crate::history::{Checkpoint, Event, Micros, Place, Topology, What, Write, WriteKind};
 use crate::violation::{Invariant, Report};
 use crate::world::World;
 
@@ -30,7 +30,16 @@ impl Gaps {
                         .add(Invariant::S21, format!("{host} says that {after:?} of {shard} is gone, but it is there"));
                 }
             }
+            What::Written(write) => self.forget_before_beginning(world, write),
             _ => {}
+        }
+    }
+
+    /// Whoever begins a shard anew, because an operator said so, has read nothing that a gap could follow.
+    fn forget_before_beginning(&mut self, world: &World, write: &Write) {
+        let begins = write.after.as_ref().is_some_and(|row| row.checkpoint == Checkpoint::Initial);
+        if write.kind == WriteKind::Admin && begins {
+            self.unread.remove(&(world.stream.generation, write.key.clone()));
         }
     }
 

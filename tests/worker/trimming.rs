@@ -85,6 +85,24 @@ async fn a_host_that_comes_back_too_late_goes_on_at_the_oldest_record_and_tells_
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_trimmed_from_the_end_of_a_closed_shard_is_told() {
+    for is_shared in [false, true] {
+        let fleet = TestFleet::new(1);
+        let fleet = if is_shared { fleet.sharing_reads() } else { fleet };
+        fleet.put(0..10);
+        fleet.start("a", NativePlugin::echo(1)).stop_when(|| fleet.is_all_checkpointed()).await;
+        fleet.put(10..30);
+        let parent = shard(&fleet);
+        fleet.stream.split(&parent, u128::MAX / 2);
+        fleet.stream.trim(&parent, 30);
+        let host = fleet.start("b", NativePlugin::echo(1));
+        until("ended", || host.shard(&parent).is_some_and(|shard| shard.gaps.count == 1)).await;
+        let told = host.shard(&parent).unwrap().gaps.last.unwrap();
+        assert!(told.contains("the shard has ended"), "{told}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_host_whose_checkpoint_is_still_there_tells_no_gap() {
     let fleet = TestFleet::new(1).sharing_reads();
     fleet.put(0..10);

@@ -83,6 +83,9 @@ fn s21_what_left_the_stream_unread_is_told() {
     unread.breaks(&[crate::Invariant::NoLoss]);
     // It was in memory.
     goes_on(trimmed().deliver("a", "p", &[2, 3])).passes();
+    // An operator begins the shard anew: nothing was read that a gap could follow.
+    let anew = trimmed().admin("p", |row| (row.checkpoint, row.owner) = (crate::history::Checkpoint::Initial, None));
+    goes_on(anew.take("a", "p")).passes();
     // What leaves while it is in memory says nothing of the gap before it.
     let failed = trimmed().told(1).start("a", "p", &[4], 1, "v1").ended(Outcome::Error, &[]).trimmed("p", Some(4));
     let handled = failed.start("a", "p", &[4], 2, "v1").ended(Outcome::Ok, &[]).produced("p", [5]);

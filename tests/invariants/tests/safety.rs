@@ -166,6 +166,13 @@ fn s9_repeats_are_bounded_and_none_after_a_hand_over() {
     again.clone().passes();
     again.limits.repeats_max = 0;
     again.breaks(&[S9]);
+    // By key, what failed waits while others go on, also if nobody need deliver it: an operator went back to it.
+    let skipped = |row: &mut Row| (row.checkpoint, row.owner) = (at(1), None);
+    let back = |row: &mut Row| (row.checkpoint, row.owner) = (Checkpoint::Initial, None);
+    let mut gone_back = Story::with_records(2).take("a", "p").admin("p", skipped).admin("p", back);
+    gone_back.limits.policy.by_key = true;
+    let gone_back = gone_back.take("a", "p").start("a", "p", &[1, 2], 1, "v1").ended(Outcome::Ok, &[1]);
+    gone_back.release("a", "p").take("b", "p").deliver("b", "p", &[1, 2]).passes();
     let lazy = Story::with_records(2).take("a", "p").deliver("a", "p", &[1, 2]).claim("b", "p");
     lazy.checkpoint("a", "p", 1).release("a", "p").take("b", "p").deliver("b", "p", &[2]).breaks(&[S9]);
 }

@@ -269,7 +269,10 @@ impl Grant {
             self.handled.get(*place).is_some_and(Option::is_some) && !self.may_repeat(place)
                 || self.failures.is_given_up(place)
         };
-        let through = shard.due(&frontier, &Checkpoint::End).take_while(is_committed).last().cloned();
+        // What failed waits, also if nobody had to deliver it: an operator may go back to before the start.
+        let waits = self.pending.first();
+        let is_settled = |place: &&Place| is_committed(place) && waits.is_none_or(|first| *place < first);
+        let through = shard.due(&frontier, &Checkpoint::End).take_while(is_settled).last().cloned();
         self.settled_through = through.or(self.settled_through.take());
     }
 

@@ -17,8 +17,8 @@ const NEAR_TRIMMING: Duration = Duration::from_hours(23);
 pub struct Gap {
     /// The last record before it, which is trimmed.
     pub after: SequenceNumber,
-    /// Where reading goes on.
-    pub next: Position,
+    /// Where reading goes on; `None` if the shard ended instead.
+    pub next: Option<Position>,
     /// When that record arrived, in milliseconds since the Unix epoch; 0 if not known.
     pub next_arrival_ms: u64,
 }
@@ -32,6 +32,13 @@ pub enum Anchor {
     Lost(Gap),
     /// The reply has no record that tells.
     Unknown,
+}
+
+impl Gap {
+    /// The shard ended without the record `after`, which was read before: what followed it is gone too, if anything did.
+    pub fn at_end(after: SequenceNumber) -> Self {
+        Self { after, next: None, next_arrival_ms: 0 }
+    }
 }
 
 /// Whether what follows the last record read may be trimmed, unread: it may, unless all was read less than a day ago.
@@ -50,7 +57,8 @@ pub fn look_for(anchor: &SequenceNumber, reply: &[Record]) -> Anchor {
         None => Anchor::Unknown,
         Some(record) if record.position.sequence == *anchor => Anchor::Holds,
         Some(next) => {
-            Anchor::Lost(Gap { after: anchor.clone(), next: next.position.clone(), next_arrival_ms: next.arrival_ms })
+            let position = Some(next.position.clone());
+            Anchor::Lost(Gap { after: anchor.clone(), next: position, next_arrival_ms: next.arrival_ms })
         }
     }
 }
@@ -58,7 +66,11 @@ pub fn look_for(anchor: &SequenceNumber, reply: &[Record]) -> Anchor {
 impl fmt::Display for Gap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { after, next, next_arrival_ms } = self;
-        write!(f, "{after} is trimmed, and maybe what followed it; goes on at {next}")?;
+        write!(f, "{after} is trimmed, and maybe what followed it; ")?;
+        match next {
+            Some(next) => write!(f, "goes on at {next}")?,
+            None => f.write_str("the shard has ended")?,
+        }
         if *next_arrival_ms > 0 {
             write!(f, ", which arrived at {next_arrival_ms} ms")?;
         }
@@ -96,11 +108,15 @@ mod tests {
     #[test]
     fn a_reply_that_begins_later_is_a_gap_and_an_empty_one_tells_nothing() {
         let Anchor::Lost(gap) = look_for(&number("9"), &reply(&["10", "11"])) else { panic!("no gap") };
-        assert_eq!((&gap.after, &gap.next.sequence, gap.next_arrival_ms), (&number("9"), &number("10"), 7));
+        assert_eq!(
+            (&gap.after, &gap.next, gap.next_arrival_ms),
+            (&number("9"), &Some(Position::plain(number("10"))), 7)
+        );
         assert!(gap.to_string().starts_with("9 is trimmed") && gap.to_string().contains("at 10"), "{gap}");
         assert!(gap.to_string().ends_with(", which arrived at 7 ms"), "{gap}");
         let undated = Gap { next_arrival_ms: 0, ..gap };
         assert!(!undated.to_string().contains("arrived"), "{undated}");
+        assert!(Gap::at_end(number("9")).to_string().ends_with("the shard has ended"));
         assert_eq!(look_for(&number("9"), &[]), Anchor::Unknown);
         assert_eq!(look_for(&number("9"), &reply(&["8"])), Anchor::Unknown);
     }

@@ -158,6 +158,7 @@ impl Place {
 
     fn find_gap(&mut self, arrival: &Arrival) -> Option<Gap> {
         match look_for(self.anchor.as_ref()?, &arrival.records) {
+            Anchor::Unknown if arrival.ended.is_some() => self.anchor.take().map(Gap::at_end),
             Anchor::Unknown => None,
             Anchor::Holds => {
                 self.anchor = None;
