@@ -178,7 +178,7 @@ impl Running {
         batch: &Batch,
         entry: Entry,
     ) -> (Option<Box<Self>>, Result<Processed, ProcessorError>, u64) {
-        self.store.data_mut().emit.open();
+        self.store.data_mut().open_output();
         let exports = &self.exports;
         let records = wit_records(batch);
         let result = entered(&mut self.store, entry, async |store| {
@@ -232,7 +232,7 @@ impl Running {
     }
 
     fn close(mut self, reason: CloseReason, entry: Entry) -> Result<Vec<Emitted>, ProcessorError> {
-        self.store.data_mut().emit.open();
+        self.store.data_mut().open_output();
         let exports = &self.exports;
         let reason = wit_reason(reason);
         entered(&mut self.store, entry, async |store| {
@@ -289,6 +289,8 @@ fn entered<T>(
     store.data().end_lines();
     let share = store.data().limiter.share();
     match answer {
+        // Of a guest that lives with it, output would be missing.
+        _ if store.data().limiter.is_output_denied() => Err(share.denial()),
         Ok(Ok(Ok(answer))) => Ok(answer),
         // Whatever the guest made of it: it was not given what it may have.
         _ if share.is_denied() => Err(share.denial()),

@@ -4,6 +4,7 @@
 use shardmill_core::plugin::{GuestLimits, ProcessorError};
 use wasmtime::ResourceLimiter;
 
+use crate::host_functions::PIECE_BYTES;
 use crate::memory_budget::MemoryShare;
 
 /// Core instances in one component. Rust has four, CPython with its libraries about thirty.
@@ -24,6 +25,9 @@ pub(crate) struct GuestLimiter {
     share: MemoryShare,
     /// All that it may take of it, in bytes.
     share_max: usize,
+    /// Bytes of it for what the last call emitted.
+    output: usize,
+    is_output_denied: bool,
     table: Allowance,
     denied: Option<(&'static str, usize)>,
 }
@@ -45,13 +49,17 @@ impl GuestLimiter {
         instance_bytes: usize,
     ) -> Result<Self, ProcessorError> {
         let tables_max = limits.table_elements.saturating_mul(ELEMENT_BYTES);
-        let share_max = limits.memory_bytes.saturating_add(tables_max).saturating_add(instance_bytes);
+        let output_max = limits.emit_bytes.saturating_add(limits.emit_count.saturating_mul(PIECE_BYTES));
+        let parts = [limits.memory_bytes, tables_max, output_max, instance_bytes];
+        let share_max = parts.into_iter().fold(0, usize::saturating_add);
         if !share.grow(instance_bytes, share_max) {
             return Err(share.denial());
         }
         Ok(Self {
             share,
             share_max,
+            output: 0,
+            is_output_denied: false,
             memory: Allowance { what: "memory bytes", used: 0, last: 0, max: limits.memory_bytes },
             table: Allowance { what: "table elements", used: 0, last: 0, max: limits.table_elements },
             denied: None,
@@ -61,7 +69,29 @@ impl GuestLimiter {
     /// Forgets what was denied: a guest that lives with a failed allocation is doing well.
     pub(crate) fn forget_denial(&mut self) {
         self.denied = None;
+        self.is_output_denied = false;
         self.share.forget_denial();
+    }
+
+    /// Takes what the host needs to keep a piece of output until it is stored.
+    pub(crate) fn hold_output(&mut self, bytes: usize) -> bool {
+        let is_granted = self.share.grow(bytes, self.share_max);
+        if is_granted {
+            self.output += bytes;
+        } else {
+            self.is_output_denied = true;
+        }
+        is_granted
+    }
+
+    /// Gives back what the last call's output took.
+    pub(crate) fn release_output(&mut self) {
+        self.share.undo(std::mem::take(&mut self.output));
+    }
+
+    /// Whether output was denied since the call began.
+    pub(crate) fn is_output_denied(&self) -> bool {
+        self.is_output_denied
     }
 
     /// What all instances of the host share.
@@ -178,5 +208,11 @@ mod tests {
         assert_eq!(limiter.share.used_bytes(), 67 + 10 * ELEMENT_BYTES);
         limiter.table_grow_failed(wasmtime::Error::msg("out of memory")).unwrap();
         assert_eq!(limiter.share.used_bytes(), 67);
+        // So is output, until the next call.
+        assert!(limiter.hold_output(20) && limiter.hold_output(3));
+        assert_eq!(limiter.share.used_bytes(), 90);
+        limiter.release_output();
+        assert_eq!((limiter.share.used_bytes(), limiter.is_output_denied()), (67, false));
+        assert!(!limiter.hold_output(2 << 20) && limiter.is_output_denied());
     }
 }

@@ -17,7 +17,7 @@ const FUNCTIONS_MAX: u64 = 200_000;
 /// Bytes of one function. CPython's interpreter loop is near 200 KB; compile time grows faster than the size.
 const FUNCTION_BYTES_MAX: u64 = 2 << 20;
 
-/// Bytes that one instance may take outside of its memories and tables. CPython's take one MiB.
+/// Bytes that one instance may take outside of its memories and tables. CPython's 30,000 functions come to one MiB.
 const INSTANCE_BYTES_MAX: u64 = 16 << 20;
 /// Imports, and exports, of the whole component. Tools write some dozens.
 const NAMES_MAX: u64 = 10_000;

@@ -7,6 +7,8 @@ use shardmill_core::stream::Emitted;
 use crate::bindings::shardmill::processor::emit::{EmitError, Host};
 use crate::instance_state::InstanceState;
 
+/// Bytes that the host needs for a piece beside its key and its data.
+pub(crate) const PIECE_BYTES: usize = 160;
 /// Bytes of a key. 2,048 is DynamoDB's limit and more than Kinesis' 256 characters.
 const KEY_BYTES_MAX: usize = 2_048;
 
@@ -45,7 +47,8 @@ impl EmitBuffer {
         std::mem::take(&mut self.pieces)
     }
 
-    fn put(&mut self, piece: Emitted) -> Result<(), EmitError> {
+    /// Whether the piece may be kept, and if so how many bytes there will be of all.
+    fn check(&self, piece: &Emitted) -> Result<usize, EmitError> {
         if !self.is_open {
             return Err(EmitError::Other("only process and close may emit".to_owned()));
         }
@@ -62,14 +65,31 @@ impl EmitBuffer {
         if self.pieces.len() >= self.count_max {
             return Err(EmitError::TooMuch(format!("{} pieces a batch", self.count_max)));
         }
+        Ok(bytes)
+    }
+
+    fn push(&mut self, piece: Emitted, bytes: usize) {
         self.bytes = bytes;
         self.pieces.push(piece);
-        Ok(())
     }
 }
 
 impl Host for InstanceState {
     fn put(&mut self, destination: String, key: String, data: Vec<u8>) -> Result<(), EmitError> {
-        self.emit.put(Emitted { destination, key, data: data.into() })
+        let piece = Emitted { destination, key, data: data.into() };
+        let bytes = self.emit.check(&piece)?;
+        if !self.limiter.hold_output(piece.key.len() + piece.data.len() + PIECE_BYTES) {
+            return Err(EmitError::Other("the host's memory is spent; this call will be repeated".to_owned()));
+        }
+        self.emit.push(piece, bytes);
+        Ok(())
+    }
+}
+
+impl InstanceState {
+    /// Starts a call that may emit. What the last one emitted has been stored since, or given up.
+    pub(crate) fn open_output(&mut self) {
+        self.limiter.release_output();
+        self.emit.open();
     }
 }

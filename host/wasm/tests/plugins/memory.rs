@@ -5,7 +5,7 @@ use shardmill_core::ports::CloseReason;
 use shardmill_wasm::{Runtime, RuntimeOptions};
 
 use crate::support::corpus::counts;
-use crate::support::{batch, instance, name, plugin};
+use crate::support::{batch, batch_of, instance, name, plugin};
 
 const BUDGET: usize = 12 << 20;
 
@@ -72,4 +72,20 @@ async fn what_the_engine_keeps_of_an_instance_outside_of_its_memories_is_taken_o
     assert!(is_dead_for_want_of_memory(&denied), "{denied}");
     drop(first);
     assert!(instance(&plugin, &[]).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_call_emits_is_taken_of_the_budget_until_the_next_call() {
+    let runtime = runtime();
+    let (echo, flood) = (plugin(&runtime, "echo").await, plugin(&runtime, "evil").await);
+    let mut echo = instance(&echo, &[]).await.unwrap();
+    let half_a_mebibyte = batch_of(&["x".repeat(1 << 19)]);
+    for _ in 0..2 * (BUDGET >> 19) {
+        assert_eq!(echo.process(half_a_mebibyte.clone()).await.unwrap().emitted.len(), 1);
+    }
+    drop(echo);
+    let mut flood = instance(&flood, &[("misbehave", "many-emits")]).await.unwrap();
+    let error = flood.process(batch(1)).await.unwrap_err();
+    // Two plugins share the budget: the limit that is told is what one of them may have.
+    assert!(matches!(error, ProcessorError::HostMemory { .. }) && error.is_hosts(), "{error}");
 }
