@@ -153,7 +153,7 @@ impl Footprint {
                 self.innermost(|definitions| definitions.components.push(component.flatten()));
             }
             ComponentAlias::InstanceExport { kind, .. } => {
-                self.innermost(|definitions| definitions.from_elsewhere(kind))
+                self.innermost(|definitions| definitions.define_from_elsewhere(kind));
             }
             _ => {}
         }
@@ -260,8 +260,8 @@ impl Definitions {
             Payload::ComponentImportSection(section) => {
                 for import in section.clone() {
                     match import?.ty {
-                        ComponentTypeRef::Module(_) => self.from_elsewhere(ComponentExternalKind::Module),
-                        ComponentTypeRef::Component(_) => self.from_elsewhere(ComponentExternalKind::Component),
+                        ComponentTypeRef::Module(_) => self.define_from_elsewhere(ComponentExternalKind::Module),
+                        ComponentTypeRef::Component(_) => self.define_from_elsewhere(ComponentExternalKind::Component),
                         _ => {}
                     }
                 }
@@ -286,7 +286,7 @@ impl Definitions {
     }
 
     /// What is given by others is not known here.
-    fn from_elsewhere(&mut self, kind: ComponentExternalKind) {
+    fn define_from_elsewhere(&mut self, kind: ComponentExternalKind) {
         match kind {
             ComponentExternalKind::Module => self.modules.push(None),
             ComponentExternalKind::Component => self.components.push(None),

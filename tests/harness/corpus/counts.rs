@@ -79,7 +79,8 @@ fn globals(count: usize) -> String {
 
 /// Each of them may be referred to.
 fn functions(count: usize) -> String {
-    let indexes: String = (0..count).map(|number| format!("{number} ")).collect();
+    let indexes: Vec<String> = (0..count).map(|number| number.to_string()).collect();
+    let indexes = indexes.join(" ");
     module(&format!("{} (elem declare func {indexes})", "(func)".repeat(count)))
 }
 
@@ -89,11 +90,10 @@ fn instances(module: &str, count: usize) -> String {
 
 /// Each component has two instances of the one before.
 fn doubled_components(times: usize) -> String {
-    let mut text = "(component $c0)".to_owned();
-    for number in 1..=times {
-        let before = number - 1;
-        let instance = "(instance (instantiate $c))";
-        text += &format!("(component $c{number} (alias outer 1 $c{before} (component $c)) {instance} {instance})");
-    }
-    text + &format!("(instance (instantiate $c{times}))")
+    let component = |number: usize| {
+        let (before, instance) = (number - 1, "(instance (instantiate $c))");
+        format!("(component $c{number} (alias outer 1 $c{before} (component $c)) {instance} {instance})")
+    };
+    let components: Vec<String> = (1..=times).map(component).collect();
+    format!("(component $c0) {} (instance (instantiate $c{times}))", components.join(" "))
 }

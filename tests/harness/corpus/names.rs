@@ -56,21 +56,19 @@ fn trapping_library(at: &str) -> Vec<Vec<u8>> {
 
 /// As C++ compilers pack names: `f` of `A<int, int>`, of `A` of two of these, of `A` of two of those, and so on.
 fn doubling(times: usize) -> String {
-    let mut name = "_Z1f1AIiiE".to_owned();
-    for number in 0..times {
+    let level = |number: usize| {
         let one = format!("S{}_", in_base_36(number));
-        name += &format!("S_I{one}{one}E");
-    }
-    name
+        format!("S_I{one}{one}E")
+    };
+    let levels: Vec<String> = (0..times).map(level).collect();
+    format!("_Z1f1AIiiE{}", levels.concat())
 }
 
 /// One long word, and a tower in which each level names the one before ten times.
 fn widening() -> String {
-    let mut name = format!("_Z1f1AI{}{}E", 60_000, "w".repeat(60_000));
-    for number in 0..10 {
-        name += &format!("S_I{}E", format!("S{}_", in_base_36(number + 1)).repeat(10));
-    }
-    name
+    let level = |number: usize| format!("S_I{}E", format!("S{}_", in_base_36(number)).repeat(10));
+    let levels: Vec<String> = (1..=10).map(level).collect();
+    format!("_Z1f1AI{}{}E{}", 60_000, "w".repeat(60_000), levels.concat())
 }
 
 fn in_base_36(number: usize) -> String {
@@ -85,10 +83,9 @@ fn in_base_36(number: usize) -> String {
 /// As many functions as there are frames, each of a long name, each called by the next.
 fn all_frames() -> Vec<Vec<u8>> {
     let name = |number: usize| format!("n{number}-{}", "m".repeat(90_000));
-    let mut functions = format!(r#"(func $"{}" unreachable)"#, name(0));
-    for number in 1..20 {
-        functions += &format!(r#"(func $"{}" (call $"{}"))"#, name(number), name(number - 1));
-    }
+    let frame = |number: usize| format!(r#"(func $"{}" (call $"{}"))"#, name(number), name(number - 1));
+    let frames: Vec<String> = (1..20).map(frame).collect();
+    let functions = format!(r#"(func $"{}" unreachable) {}"#, name(0), frames.concat());
     vec![contract::with(&[(place::FIELDS, &functions), (place::PROCESS, &format!(r#"(call $"{}")"#, name(19)))])]
 }
 

@@ -1,5 +1,6 @@
 //! Standard output.
 
+use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
 
@@ -82,14 +83,16 @@ fn printable(text: &str) -> String {
             && (c.is_control()
                 || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
     };
-    text.chars().fold(String::with_capacity(text.len()), |mut printable, c| {
+    let mut printable = String::with_capacity(text.len());
+    for c in text.chars() {
         if steers(c) {
-            printable.push_str(&format!("\\u{:04x}", u32::from(c)));
+            // Writing to a string never fails.
+            let _ = write!(printable, "\\u{:04x}", u32::from(c));
         } else {
             printable.push(c);
         }
-        printable
-    })
+    }
+    printable
 }
 
 #[cfg(test)]

@@ -63,12 +63,11 @@ impl Loading {
     }
 
     async fn load(&self) -> Result<Plugin, Ended> {
-        let _turn = match self.turns.compile.try_acquire() {
-            Ok(turn) => turn,
-            Err(_) => {
-                self.look().await?;
-                self.turns.compile.acquire().await.map_err(|_| Ended::Moved)?
-            }
+        let _turn = if let Ok(turn) = self.turns.compile.try_acquire() {
+            turn
+        } else {
+            self.look().await?;
+            self.turns.compile.acquire().await.map_err(|_| Ended::Moved)?
         };
         let (bytes, digest) = self.read().await?;
         let loaded = self.runtime.load(self.name.clone(), bytes).await;
@@ -135,16 +134,18 @@ mod tests {
         std::fs::write(&file, EMPTY_COMPONENT).unwrap();
         let turns = Arc::new(Turns::new());
         let busy = turns.compile.acquire().await.unwrap();
-        let waiting = tokio::spawn(loading(folder.path(), &turns).run());
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(loading(folder.path(), &turns).run());
         tokio::task::yield_now().await;
         // What is known is told though it is not its turn, and only once the other has looked, since they do so in turn.
         let mut known = loading(folder.path(), &turns);
         known.known.insert(digest_of(EMPTY_COMPONENT));
         assert!(matches!(known.run().await.ended, Ended::Known));
-        assert!(!waiting.is_finished());
+        assert!(tasks.try_join_next().is_none());
         std::fs::remove_file(&file).unwrap();
         drop(busy);
-        assert!(matches!(waiting.await.unwrap().ended, Ended::Moved), "it was read again");
+        let waited = tasks.join_next().await.unwrap().unwrap();
+        assert!(matches!(waited.ended, Ended::Moved), "it was read again");
         std::fs::write(&file, EMPTY_COMPONENT).unwrap();
         assert!(matches!(loading(folder.path(), &turns).run().await.ended, Ended::Loaded(_)));
     }
