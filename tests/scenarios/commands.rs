@@ -39,6 +39,22 @@ async fn dev_feeds_prints_alerts_ends_when_idle_and_resumes_without_repeats() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn dev_that_gave_records_up_says_how_many_and_ends_with_a_code_of_its_own() {
+    let folder = folder_with_earthquakes();
+    std::fs::write(folder.path().join("c.toml"), "[failure]\nattempts = 1\non-exhausted = \"skip\"\n").unwrap();
+    let input = "not json\n".repeat(3) + &std::fs::read_to_string(sample()).unwrap();
+    std::fs::write(folder.path().join("lines"), input).unwrap();
+    let args = ["dev", "--config", "c.toml", "--feed", "lines", "--until-idle", "--json"];
+    let ended = shardmill(&args, folder.path()).await;
+    assert_eq!(ended.status.code(), Some(65), "{}", text(&ended.stderr));
+    assert!(text(&ended.stderr).contains("error: 3 record(s) were given up"), "{}", text(&ended.stderr));
+    let out = text(&ended.stdout);
+    let json = &out[out.find("{\n").unwrap()..];
+    let summary: serde_json::Value = serde_json::from_str(json).unwrap();
+    assert_eq!(summary["plugins"]["earthquakes"]["skipped"], 3, "{summary}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dev_without_a_plugin_says_so_instead_of_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let ended = shardmill(&["dev", "--until-idle"], folder.path()).await;

@@ -76,6 +76,7 @@ pub fn draw_policy(dice: &mut fastrand::Rng) -> FailurePolicy {
         bisect: dice.bool(),
         order: if dice.bool() { Order::Key } else { Order::Shard },
         then,
+        ..FailurePolicy::default()
     }
 }
 

@@ -7,7 +7,7 @@ use harness::fleet::{TestFleet, TestHost, until};
 use harness::native::NativePlugin;
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::lease::WorkerId;
-use shardmill_core::plugin::ProcessorError;
+use shardmill_core::plugin::{Lack, ProcessorError};
 use shardmill_core::ports::{Processed, ProcessorFactory};
 use shardmill_core::rollout::{Quarantined, RolloutPolicy};
 
@@ -116,7 +116,8 @@ async fn a_version_that_is_bad_again_after_its_quarantine_is_written_down_again(
 
 #[tokio::test(start_paused = true)]
 async fn a_version_that_lacks_what_is_not_its_own_is_waited_for_and_the_one_before_it_runs_on() {
-    let not_ready = || ProcessorError::NotReady { message: "unavailable: the service is away".to_owned() };
+    let not_ready =
+        || ProcessorError::NotReady { lack: Lack::Service, message: "unavailable: the service is away".to_owned() };
     let hosts = || ProcessorError::Host { message: "the secret cannot be had".to_owned() };
     for (error, rollout) in [
         (not_ready(), RolloutPolicy::default()),

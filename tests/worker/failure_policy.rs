@@ -1,7 +1,8 @@
 //! What fails is isolated, tried as often as it may be, and then stored, skipped or stopped at; nothing else suffers.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use harness::fake_dead_letters::Store;
@@ -10,9 +11,9 @@ use harness::fleet::{TestFleet, until};
 use harness::native::{Event, NativePlugin};
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::pipeline::{FailurePolicy, GiveUp};
-use shardmill_core::plugin::ProcessorError;
+use shardmill_core::plugin::{Lack, ProcessorError};
 use shardmill_core::ports::{Commit, FailureKind, Outcome, Processed, ProcessorFactory, RecordFailure};
-use shardmill_core::stream::{Position, ShardId};
+use shardmill_core::stream::{Emitted, Position, Record, ShardId};
 use shardmill_worker::{BatchLimits, ShardState};
 
 use crate::poison::{
@@ -29,6 +30,10 @@ fn of_the_issue(number: u32, before: u32) -> Option<Bad> {
         number if number % 5_000 == 2_345 && before < 2 => Some(Bad::Traps),
         _ => None,
     }
+}
+
+fn out(record: &Record) -> Emitted {
+    Emitted { destination: "out".to_owned(), key: record.partition_key.clone(), data: record.data.clone() }
 }
 
 fn is_poison(number: u32) -> bool {
@@ -144,6 +149,36 @@ async fn a_dead_letter_store_that_never_answers_costs_the_lease_and_not_the_reco
     assert!(fleet.dead_letters.lines().is_empty());
     until("all checkpointed", || fleet.is_all_checkpointed()).await;
     assert_eq!(fleet.dead_letters.lines(), ["13"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_what_the_plugin_needs_holds_the_shard_visibly_and_gives_no_record_up() {
+    let mut fleet = TestFleet::new(1);
+    fleet.options.failure =
+        FailurePolicy { max_age: Some(Duration::from_secs(1)), then: Some(GiveUp::Skip), ..dead_lettering(1) };
+    fleet.put(0..20);
+    let is_away = Arc::new(AtomicBool::new(true));
+    let away = Arc::clone(&is_away);
+    let host = fleet.start(
+        "a",
+        NativePlugin::new(1, move |_, batch| {
+            if away.load(Ordering::Relaxed) {
+                let message = "unavailable: the pricing service answers 503".to_owned();
+                return Err(ProcessorError::NotReady { lack: Lack::Service, message });
+            }
+            Ok(Processed { emitted: batch.records.iter().map(out).collect(), ..Processed::default() })
+        }),
+    );
+    let shard = only_shard(&fleet);
+    let blocked = || shard_status(&host, &shard).and_then(|shard| shard.blocked);
+    until("shown", || blocked().is_some_and(|blocked| blocked.attempts >= 20)).await;
+    assert!(blocked().unwrap().reason.contains("answers 503"));
+    assert!(fleet.row(&shard).unwrap().stuck.unwrap().contains("answers 503"));
+    is_away.store(false, Ordering::Relaxed);
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    assert!(came_out_once_and_in_order(&fleet, 0..20));
+    let given_up = shard_status(&host, &shard).unwrap().given_up;
+    assert_eq!((given_up.skipped, given_up.dead_lettered), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]

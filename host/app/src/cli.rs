@@ -125,7 +125,7 @@ pub struct DevArgs {
     /// The field of each line that becomes the partition key, such as `carrier` or `properties.net`.
     #[arg(long, value_name = "FIELD", requires = "feed")]
     pub key_field: Option<String>,
-    /// End, with a summary, when all that was fed is processed and checkpointed.
+    /// End, with a summary, when all that was fed is processed and checkpointed; with exit code 65 if records were given up.
     #[arg(long)]
     pub until_idle: bool,
     /// Print the summary as JSON.

@@ -4,13 +4,17 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use shardmill::cli::{Cli, Command};
-use shardmill::{commands, config::ConfigError, hardening, telemetry};
+use shardmill::config::ConfigError;
+use shardmill::summary::RecordsGivenUp;
+use shardmill::{commands, hardening, telemetry};
 
 /// Threads for calls that block: of plugins, whatever they do, and as many again for what the host does itself (it looks up
 /// names, writes files, reads plugins). They are started when they are needed.
 const BLOCKING_THREADS_MAX: usize = 2 * shardmill_wasm::GUEST_CALLS_MAX;
 /// `EX_USAGE` of sysexits: the command line or the configuration is wrong, and trying again will not help.
 const EXIT_USAGE: u8 = 64;
+/// `EX_DATAERR` of sysexits: everything is settled, but records were given up.
+const EXIT_GIVEN_UP: u8 = 65;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -35,10 +39,19 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let is_usage = error.is::<ConfigError>();
             report(&error);
-            if is_usage { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
+            exit_code(&error)
         }
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> ExitCode {
+    if error.is::<ConfigError>() {
+        ExitCode::from(EXIT_USAGE)
+    } else if error.is::<RecordsGivenUp>() {
+        ExitCode::from(EXIT_GIVEN_UP)
+    } else {
+        ExitCode::FAILURE
     }
 }
 

@@ -36,11 +36,28 @@ pub struct PluginSummary {
     pub records: u64,
     /// Batches they came in.
     pub batches: u64,
+    /// Records that the failure policy stored as dead letters.
+    pub dead_lettered: u64,
+    /// Records that it dropped.
+    pub skipped: u64,
     /// Records settled, by shard.
     pub records_by_shard: BTreeMap<String, u64>,
 }
 
+/// A run to whose end everything was settled, though not everything was handled.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} record(s) were given up, as the failure policy says; the log names each with its reason")]
+pub struct RecordsGivenUp(u64);
+
 impl Summary {
+    /// An error if records were given up.
+    pub(crate) fn all_handled(&self) -> Result<(), RecordsGivenUp> {
+        match self.plugins.values().map(|plugin| plugin.dead_lettered + plugin.skipped).sum() {
+            0 => Ok(()),
+            given_up => Err(RecordsGivenUp(given_up)),
+        }
+    }
+
     pub(crate) fn new(snapshot: &HostSnapshot, fed: Option<&PumpSummary>, elapsed: Duration) -> Self {
         let plugins = snapshot.plugins.iter().map(|(name, plugin)| {
             let shards = &plugin.worker.shards;
@@ -49,6 +66,8 @@ impl Summary {
                 shards: shards.len(),
                 records: shards.values().map(|shard| shard.records).sum(),
                 batches: shards.values().map(|shard| shard.batches).sum(),
+                dead_lettered: shards.values().map(|shard| shard.given_up.dead_lettered).sum(),
+                skipped: shards.values().map(|shard| shard.given_up.skipped).sum(),
                 records_by_shard: shards.iter().map(|(id, shard)| (id.clone(), shard.records)).collect(),
             };
             (name.clone(), part)
@@ -64,6 +83,12 @@ impl fmt::Display for Summary {
             let digest = plugin.plugin_digest.as_deref().map_or("?", |digest| &digest[..12]);
             let (records, batches) = (HumanCount(plugin.records), HumanCount(plugin.batches));
             write!(f, "\n{name} ({digest}): {records} records in {batches} batches on {} shards", plugin.shards)?;
+            if plugin.dead_lettered > 0 {
+                write!(f, ", {} given up and stored as dead letters", HumanCount(plugin.dead_lettered))?;
+            }
+            if plugin.skipped > 0 {
+                write!(f, ", {} given up and dropped", HumanCount(plugin.skipped))?;
+            }
             write!(f, ", all checkpointed")?;
         }
         Ok(())

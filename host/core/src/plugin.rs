@@ -11,9 +11,9 @@ mod processor_error;
 
 pub use addresses::{AddressPolicy, AddressRefusal, InvalidNetwork, Network};
 pub use contract::{CONTRACT, UnknownContract, WantedContract};
-pub use grants::{PluginGrants, SECRET_PREFIX, SecretSource, check_state_grant};
+pub use grants::{DESTINATIONS_KEY, HOST_PREFIX, PluginGrants, SECRET_PREFIX, SecretSource, check_state_grant};
 pub use http_host::{HttpHost, HttpScheme, InvalidHttpHost};
 pub use http_limits::HttpLimits;
 pub use identity::{InvalidPluginName, PluginDigest, PluginName, is_label_of};
 pub use limits::GuestLimits;
-pub use processor_error::{InstanceFate, ProcessorError};
+pub use processor_error::{InstanceFate, Lack, ProcessorError};

@@ -1,6 +1,6 @@
 //! From what the engine says to what the pipeline acts on.
 
-use shardmill_core::plugin::ProcessorError;
+use shardmill_core::plugin::{Lack, ProcessorError};
 use wasmtime::{FrameInfo, Trap, WasmBacktrace};
 
 use crate::Metering;
@@ -44,8 +44,12 @@ pub(crate) fn reported(error: &GuestError, redactor: &Redactor) -> ProcessorErro
         clean(&format!("{kind}{}", redactor.shown(message, MESSAGE_BYTES_MAX)), MESSAGE_BYTES_MAX)
     };
     match error {
-        GuestError::Misconfigured(message) => ProcessorError::NotReady { message: said("misconfigured: ", message) },
-        GuestError::Unavailable(message) => ProcessorError::NotReady { message: said("unavailable: ", message) },
+        GuestError::Misconfigured(message) => {
+            ProcessorError::NotReady { lack: Lack::Configuration, message: said("misconfigured: ", message) }
+        }
+        GuestError::Unavailable(message) => {
+            ProcessorError::NotReady { lack: Lack::Service, message: said("unavailable: ", message) }
+        }
         GuestError::Other(message) => ProcessorError::Reported { message: said("", message) },
     }
 }

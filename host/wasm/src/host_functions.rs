@@ -12,7 +12,7 @@ mod token_bucket;
 
 use wasmtime::component::{HasSelf, Linker};
 
-pub(crate) use emit::{EmitBuffer, PIECE_BYTES};
+pub(crate) use emit::{EmitBuffer, PIECE_BYTES, UnknownDestination};
 pub(crate) use line_stream::LineStream;
 pub(crate) use logging::GuestLog;
 pub(crate) use plugin_output::PluginOutput;

@@ -19,6 +19,7 @@ use crate::bindings::shardmill::processor::types as wit;
 use crate::delivery::{wit_batch, wit_context, wit_reason, wit_records};
 use crate::engine::EPOCH_TICK;
 use crate::failure::{explain, reported};
+use crate::host_functions::UnknownDestination;
 use crate::instance_state::{InstanceState, Surroundings};
 use crate::metrics;
 use crate::outcome::checked;
@@ -185,10 +186,14 @@ impl Running {
             exports.shardmill_processor_processor().call_process(store, wit_batch(batch, &records)).await
         });
         let emitted = self.store.data_mut().emit.take();
+        let unknown = self.store.data().emit.unknown_destination();
         let result = result
-            .and_then(|outcome| checked(&outcome, batch.records.len(), self.store.data().log.redactor()))
+            .and_then(|outcome| {
+                checked(&outcome, batch.records.len(), self.store.data().log.redactor(), unknown.as_ref())
+            })
             .and_then(|outcome| self.unless_short_of_memory(outcome))
-            .map(|outcome| Processed { outcome, emitted });
+            .map(|outcome| Processed { outcome, emitted })
+            .map_err(|error| in_the_light_of(unknown, error));
         let fuel = entry.metering.fuel_used(&self.store);
         let (running, result) = self.alive_after(result);
         (running, result, fuel)
@@ -235,10 +240,20 @@ impl Running {
         self.store.data_mut().open_output();
         let exports = &self.exports;
         let reason = wit_reason(reason);
-        entered(&mut self.store, entry, async |store| {
+        let result = entered(&mut self.store, entry, async |store| {
             exports.shardmill_processor_processor().call_close(store, reason).await
-        })?;
-        Ok(self.store.data_mut().emit.take())
+        });
+        let data = self.store.data_mut();
+        let unknown = data.emit.unknown_destination();
+        result.map(|()| data.emit.take()).map_err(|error| in_the_light_of(unknown, error))
+    }
+}
+
+/// Why a call failed, if it emitted to a destination that does not exist.
+fn in_the_light_of(unknown: Option<UnknownDestination>, error: ProcessorError) -> ProcessorError {
+    match unknown {
+        Some(unknown) => unknown.explains_error(error),
+        None => error,
     }
 }
 

@@ -8,10 +8,18 @@ use shardmill_core::ports::{Commit, FailureKind, Outcome, RecordFailure};
 
 use crate::bindings::shardmill::processor::types as wit;
 use crate::failure::MESSAGE_BYTES_MAX;
+use crate::host_functions::UnknownDestination;
 use crate::redactor::Redactor;
+use crate::text::clean;
 
 /// Checks an outcome against the batch that it is about, before anything of it is copied.
-pub(crate) fn checked(outcome: &wit::Outcome, records: usize, redactor: &Redactor) -> Result<Outcome, ProcessorError> {
+/// `unknown` is set if the call emitted to a destination that does not exist.
+pub(crate) fn checked(
+    outcome: &wit::Outcome,
+    records: usize,
+    redactor: &Redactor,
+    unknown: Option<&UnknownDestination>,
+) -> Result<Outcome, ProcessorError> {
     let commit = match outcome.commit {
         wit::Commit::All => None,
         wit::Commit::Nothing => Some(Commit::Nothing),
@@ -19,17 +27,19 @@ pub(crate) fn checked(outcome: &wit::Outcome, records: usize, redactor: &Redacto
     };
     check_outcome(records, outcome.failures.iter().map(|failure| failure.index), commit)?;
     let retry_after = outcome.retry_after_ms.map(Duration::from_millis);
-    let failures = outcome.failures.iter().map(|one| failure(one, redactor)).collect();
+    let failures = outcome.failures.iter().map(|one| failure(one, redactor, unknown)).collect();
     Ok(Outcome { failures, commit, retry_after })
 }
 
-fn failure(failure: &wit::Failure, redactor: &Redactor) -> RecordFailure {
-    RecordFailure {
-        index: failure.index,
-        kind: match failure.kind {
-            wit::FailureKind::Retry => FailureKind::Retry,
-            wit::FailureKind::Reject => FailureKind::Reject,
-        },
-        message: redactor.shown(&failure.message, MESSAGE_BYTES_MAX),
-    }
+fn failure(failure: &wit::Failure, redactor: &Redactor, unknown: Option<&UnknownDestination>) -> RecordFailure {
+    let message = redactor.shown(&failure.message, MESSAGE_BYTES_MAX);
+    let (kind, message) = match (failure.kind, unknown) {
+        (wit::FailureKind::Reject, _) => (FailureKind::Reject, message),
+        (wit::FailureKind::Retry, None) => (FailureKind::Retry, message),
+        // Most likely what the plugin made of that answer; a record must not be given up for a name in a file.
+        (wit::FailureKind::Retry, Some(unknown)) => {
+            (FailureKind::Misconfigured, clean(&unknown.explains(&message), MESSAGE_BYTES_MAX))
+        }
+    };
+    RecordFailure { index: failure.index, kind, message }
 }

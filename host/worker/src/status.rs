@@ -276,6 +276,12 @@ impl ShardStatus {
         is_covered && (self.is_at_tip || self.state == ShardState::Ended)
     }
 
+    /// The same, after an earlier grant of the shard in this run, whose counts go on.
+    pub(crate) fn after(self, earlier: Option<Self>) -> Self {
+        let Some(Self { records, batches, given_up, gaps, .. }) = earlier else { return self };
+        Self { records, batches, given_up, gaps, ..self }
+    }
+
     pub(crate) fn starting(epoch: u64, checkpoint: Checkpoint) -> Self {
         Self {
             state: ShardState::Starting,

@@ -43,6 +43,10 @@ impl Processor for Evil {
             "exit" => std::process::exit(0),
             "abort" => std::process::abort(),
             "error" => return Err("process fails as asked".into()),
+            "emit-nowhere-and-panic" => emit("alerts", "", b"x").expect("as asked"),
+            "emit-nowhere-and-retry" => return Ok(nowhere(&FailureKind::Retry)),
+            "emit-nowhere-and-reject" => return Ok(nowhere(&FailureKind::Reject)),
+            "ask-destinations" => return Err(config::get("shardmill.destinations").unwrap_or_default().into()),
             "giant-error" => return Err("é".repeat(4 << 20).into()),
             "probe-world" => return Err(probe_world().into()),
             "time-and-chance" => return Err(time_and_chance().into()),
@@ -134,6 +138,15 @@ fn print_without_end() {
 #[expect(clippy::disallowed_methods, reason = "the host must withstand it")]
 fn sleep_for_long() {
     std::thread::sleep(std::time::Duration::from_hours(1));
+}
+
+/// Reports the first record, after it emitted to a destination that does not exist.
+fn nowhere(kind: &FailureKind) -> Outcome {
+    let message = match emit("alerts", "", b"x") {
+        Ok(()) => "taken".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Outcome { failures: vec![Failure { index: 0, kind: *kind, message }], ..Outcome::default() }
 }
 
 fn allocate_for_ever() {

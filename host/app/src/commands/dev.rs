@@ -9,7 +9,7 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::ports::LeaseStore;
 use shardmill_core::stream::StreamName;
 use shardmill_local::{LocalOptions, LocalStack};
-use shardmill_worker::ReadLimits;
+use shardmill_worker::{ReadLimits, ShardState};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +18,7 @@ use crate::assembly::Host;
 use crate::cli::DevArgs;
 use crate::config::{Config, SinkConfig};
 use crate::feed::KeySource;
-use crate::host_status::HostStatus;
+use crate::host_status::{HostStatus, PluginSnapshot};
 use crate::measurements::Measurements;
 use crate::pump::{PumpSummary, pump};
 use crate::shutdown::Signals;
@@ -129,12 +129,13 @@ async fn serve(
         Ok(None)
     };
     let ((), summary) = tokio::join!(host.run(host_stop.clone()), work);
-    match summary? {
-        Some(summary) if args.json => print_json(&summary)?,
-        Some(summary) => print(&summary.to_string()),
-        None => {}
+    let Some(summary) = summary? else { return Ok(()) };
+    if args.json {
+        print_json(&summary)?;
+    } else {
+        print(&summary.to_string());
     }
-    Ok(())
+    Ok(summary.all_handled()?)
 }
 
 async fn feed(
@@ -149,6 +150,13 @@ async fn feed(
     let summary = pump(&writer, path, key, stop).await.context("cannot feed the stream")?;
     tracing::info!(records = summary.records, seconds = summary.seconds, "feed done");
     Ok(Some(summary))
+}
+
+/// Why a shard of the plugin delivers nothing any more, if one does: it would never be idle.
+fn halted(plugin: &PluginSnapshot) -> Option<String> {
+    let (id, shard) = plugin.worker.shards.iter().find(|(_, shard)| shard.state == ShardState::Halted)?;
+    let why = shard.blocked.as_ref().map_or("", |blocked| blocked.reason.as_str());
+    Some(format!("the failure policy halts shard {id}: {why}"))
 }
 
 /// Idle: what was fed is checkpointed by every plugin, and every shard held here is at its tip.
@@ -166,6 +174,8 @@ async fn wait_until_idle(
             // Still compiling what lies there.
         } else if !has_plugin {
             bail!("there is no working plugin in {}; drop a component there", folder.display());
+        } else if let Some(problem) = snapshot.plugins.values().find_map(halted) {
+            bail!("{problem}");
         } else if snapshot.plugins.values().all(|plugin| plugin.worker.is_idle()) {
             let mut is_done = true;
             let of_fed = snapshot.plugins.values().filter(|plugin| plugin.stream.as_deref() == Some(stream.as_str()));

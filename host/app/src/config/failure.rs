@@ -14,6 +14,8 @@ use crate::sinks::STDOUT;
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct FailureFile {
     attempts: Option<u32>,
+    unavailable_attempts: Option<u32>,
+    misconfigured_attempts: Option<u32>,
     #[serde(default, with = "humantime_serde")]
     max_age: Option<Duration>,
     bisect: Option<bool>,
@@ -64,7 +66,15 @@ impl FailureFile {
         };
         // Without it, one bad record takes its whole batch with it; who gives up records wants the bad one.
         let bisect = self.bisect.unwrap_or(then.is_some() || order == Order::Key);
-        let policy = FailurePolicy { attempts: self.attempts, max_age: self.max_age, bisect, then, order };
+        let policy = FailurePolicy {
+            attempts: self.attempts,
+            unavailable_attempts: self.unavailable_attempts,
+            misconfigured_attempts: self.misconfigured_attempts,
+            max_age: self.max_age,
+            bisect,
+            then,
+            order,
+        };
         if let Some(PolicyProblem { key, problem: message }) = policy.problem() {
             return problem(key, message);
         }
@@ -108,6 +118,7 @@ mod tests {
             bisect: true,
             then: Some(GiveUp::Skip),
             order: Order::Shard,
+            ..FailurePolicy::default()
         };
         assert_eq!(config.failure, host);
         let own = FailurePolicy { bisect: true, order: Order::Key, ..FailurePolicy::default() };
@@ -130,6 +141,8 @@ mod tests {
             ("dead-letter = \"stdout\"", 6, "is only used with on-exhausted"),
             ("on-exhausted = \"dead-letter\"\ndead-letter = \"lost\"", 7, "add [sinks.lost]"),
             ("on-exhausted = \"later\"", 6, "unknown variant `later`"),
+            ("unavailable-attempts = 0\non-exhausted = \"skip\"", 6, "unavailable-attempts: must be at least 1"),
+            ("misconfigured-attempts = 3", 6, "but not what then"),
             ("atempts = 1", 6, "unknown field `atempts`"),
         ] {
             let error = parsed(&format!("{earlier}[plugin.abc.failure]\n{section}\n")).unwrap_err();

@@ -9,7 +9,7 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
-use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName, SECRET_PREFIX, WantedContract};
+use shardmill_core::plugin::{GuestLimits, HOST_PREFIX, PluginGrants, PluginName, SECRET_PREFIX, WantedContract};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{InitialPosition, StreamRef};
 use shardmill_worker::BatchLimits;
@@ -173,6 +173,10 @@ impl PluginFile {
         let failure = failure.transpose()?.unwrap_or_else(|| general.failure.clone());
         if let Some(key) = self.config.keys().find(|key| key.starts_with(SECRET_PREFIX)) {
             let message = "is where a plugin reads a secret: name it otherwise, or grant a secret";
+            return Err(Problem::new(format!("config.{key}"), message));
+        }
+        if let Some(key) = self.config.keys().find(|key| key.starts_with(HOST_PREFIX)) {
+            let message = "is where a plugin reads what the host tells it: name it otherwise";
             return Err(Problem::new(format!("config.{key}"), message));
         }
         let limits = self.limits.over(general.limits).map_err(|problem| problem.under("limits"))?;

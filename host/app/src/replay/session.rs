@@ -71,10 +71,10 @@ impl Session {
     pub(super) fn new(version: Arc<dyn ProcessorFactory>, context: Arc<InstanceContext>, attempts: u32) -> Self {
         let policy = FailurePolicy {
             attempts: Some(attempts),
-            max_age: None,
             bisect: true,
             then: Some(GiveUp::DeadLetter("what is left".to_owned())),
             order: Order::Shard,
+            ..FailurePolicy::default()
         };
         let (tried, held_back) = (BTreeMap::new(), Vec::new());
         Self { version, context, processor: None, policy, tried, held_back, troubles: 0 }
@@ -203,7 +203,7 @@ impl Session {
             self.troubles = 0;
             return;
         };
-        self.troubles = if failure.of == Blame::Host { self.troubles + 1 } else { 0 };
+        self.troubles = if failure.is_of_nobody() { self.troubles + 1 } else { 0 };
         if self.troubles >= TRIES_MAX {
             run.end(failure.reason.clone());
         } else if verdict.has_again() {

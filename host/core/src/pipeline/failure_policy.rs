@@ -9,6 +9,11 @@ pub struct FailurePolicy {
     /// record's own: of it alone, or where the plugin reported it; without `bisect` also those of its whole batch. Of
     /// records of one key reported together, with `Order::Key`, it is the first one's.
     pub attempts: Option<u32>,
+    /// Of deliveries that failed because something that the plugin needs was away, as it said: how many a record may have
+    /// before it is given up. `None` is no limit: the shard waits. Counted as `attempts` are, apart from them.
+    pub unavailable_attempts: Option<u32>,
+    /// The same of deliveries that failed because the plugin's configuration is wrong, as it or the host said.
+    pub misconfigured_attempts: Option<u32>,
     /// A record that fails and arrived longer ago than this is given up. Judged only when it fails; a record whose
     /// arrival Kinesis did not tell has no age.
     pub max_age: Option<Duration>,
@@ -64,12 +69,19 @@ impl GiveUp {
 impl FailurePolicy {
     /// What contradicts itself, if anything does.
     pub fn problem(&self) -> Option<PolicyProblem> {
-        let (key, problem) = if self.attempts == Some(0) {
-            ("attempts", "must be at least 1: a record is delivered before it can fail")
+        let counts = [
+            ("attempts", self.attempts),
+            ("unavailable-attempts", self.unavailable_attempts),
+            ("misconfigured-attempts", self.misconfigured_attempts),
+        ];
+        let none = counts.iter().find(|(_, most)| *most == Some(0));
+        let idle = counts.iter().find(|(_, most)| most.is_some() && self.then.is_none());
+        let (key, problem) = if let Some((key, _)) = none {
+            (*key, "must be at least 1: a record is delivered before it can fail")
         } else if self.max_age.is_some_and(|age| age.is_zero()) {
             ("max-age", "must be above zero; leave it out for no limit")
-        } else if self.attempts.is_some() && self.then.is_none() {
-            ("attempts", "says when a record is given up, but not what then: set on-exhausted as well")
+        } else if let Some((key, _)) = idle {
+            (*key, "says when a record is given up, but not what then: set on-exhausted as well")
         } else if self.max_age.is_some() && self.then.is_none() {
             ("max-age", "says when a record is given up, but not what then: set on-exhausted as well")
         } else if matches!(&self.then, Some(GiveUp::DeadLetter(sink)) if sink.is_empty()) {
@@ -93,6 +105,11 @@ mod tests {
             (FailurePolicy::default(), None),
             (good.clone(), None),
             (FailurePolicy { attempts: None, ..good.clone() }, None),
+            (FailurePolicy { unavailable_attempts: Some(0), ..good.clone() }, Some("unavailable-attempts")),
+            (
+                FailurePolicy { misconfigured_attempts: Some(1), ..FailurePolicy::default() },
+                Some("misconfigured-attempts"),
+            ),
             (FailurePolicy { attempts: Some(0), ..good.clone() }, Some("attempts")),
             (FailurePolicy { then: None, ..good.clone() }, Some("attempts")),
             (FailurePolicy { attempts: None, max_age: age, then: None, ..good.clone() }, Some("max-age")),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{FailurePolicy, LaneKey, Order, RETRY_AFTER_MAX, check_outcome};
-use crate::plugin::ProcessorError;
+use crate::plugin::{Lack, ProcessorError};
 use crate::ports::{Commit, FailureKind, Outcome, RecordFailure};
 use crate::seeded_bug::SeededBug;
 use crate::stream::{Position, Record};
@@ -45,6 +45,8 @@ pub enum Blame {
     Records,
     /// Of some record of the batch, nobody knows which; nothing of the call is kept.
     Batch,
+    /// Of what the plugin needs and does not have: it is no record's attempt, and nothing of it is kept.
+    Surroundings,
     /// Of the host, which could not make the call: it is no record's attempt, and nothing of it is kept.
     Host,
 }
@@ -69,6 +71,18 @@ pub struct Tried {
     pub deliveries: u32,
     /// Of these, those that count as its own attempts.
     pub attempts: u32,
+    /// Those that failed because what the plugin needs was away, where that counts.
+    pub unavailable: u32,
+    /// Those that failed because the plugin's configuration is wrong, where that counts.
+    pub misconfigured: u32,
+}
+
+/// What a failure of a record counts as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Count {
+    Attempt,
+    Unavailable,
+    Misconfigured,
 }
 
 /// What is done with a record that was not handled.
@@ -87,6 +101,10 @@ pub enum Cause {
     Rejected,
     /// It failed as often as it may.
     Attempts,
+    /// What the plugin needs was away as often as it may be.
+    Unavailable,
+    /// The plugin's configuration was wrong as often as it may be.
+    Misconfigured,
     /// It is older than it may be.
     Age,
 }
@@ -97,6 +115,8 @@ impl Cause {
         match self {
             Self::Rejected => "rejected",
             Self::Attempts => "attempts",
+            Self::Unavailable => "unavailable",
+            Self::Misconfigured => "misconfigured",
             Self::Age => "age",
         }
     }
@@ -107,8 +127,17 @@ impl fmt::Display for Cause {
         f.write_str(match self {
             Self::Rejected => "rejected",
             Self::Attempts => "out of attempts",
+            Self::Unavailable => "out of unavailable-attempts",
+            Self::Misconfigured => "out of misconfigured-attempts",
             Self::Age => "too old",
         })
+    }
+}
+
+impl Failure {
+    /// Whether it says nothing of the records.
+    pub fn is_of_nobody(&self) -> bool {
+        matches!(self.of, Blame::Surroundings | Blame::Host)
     }
 }
 
@@ -116,6 +145,18 @@ impl Ruling {
     /// What a dead letter says of why its record was given up.
     pub fn reason(&self, cause: Cause) -> String {
         format!("{cause}: {}", self.message)
+    }
+}
+
+impl Tried {
+    /// Those that count, as whatever.
+    fn counted(self) -> u32 {
+        self.attempts.saturating_add(self.unavailable).saturating_add(self.misconfigured)
+    }
+
+    /// The same with nothing counted: another version of the plugin is at work.
+    pub fn forgiven(self) -> Self {
+        Self { deliveries: self.deliveries, ..Self::default() }
     }
 }
 
@@ -130,13 +171,14 @@ impl Verdict {
     #[must_use]
     pub fn without_blame(mut self, records: &[Record], tried: &dyn Fn(&Position) -> Tried) -> Self {
         for ruling in &mut self.rulings {
-            ruling.tried.attempts = tried(&records[ruling.index].position).attempts;
+            let deliveries = ruling.tried.deliveries;
+            ruling.tried = Tried { deliveries, ..tried(&records[ruling.index].position) };
             ruling.fate = Fate::Again;
         }
         self.split_at = None;
         if let Some(failure) = &mut self.failure {
             (failure.in_a_row, failure.retry_after) = (1, None);
-            if failure.of == Blame::Batch {
+            if matches!(failure.of, Blame::Batch | Blame::Surroundings) {
                 failure.of = Blame::Host;
             }
         }
@@ -185,9 +227,12 @@ impl Court<'_> {
         let rule = |failure: &RecordFailure| {
             let (index, message) = (failure.index as usize, failure.message.clone());
             let is_rejected = failure.kind == FailureKind::Reject;
+            let Some(count) = self.counts_as(failure.kind.lack()) else {
+                return Ruling { index, tried: self.delivered(index), fate: Fate::Again, message };
+            };
             let is_first = self.policy.order == Order::Shard || keys.insert(LaneKey::of(&self.records[index]));
             if is_first || is_rejected {
-                return self.own_failure(index, message, is_rejected);
+                return self.own_failure(index, message, count, is_rejected);
             }
             // A plugin that keeps the order of a key reports what follows a failed record, though it did not try it.
             Ruling { index, tried: self.delivered(index), fate: Fate::Again, message }
@@ -197,7 +242,8 @@ impl Court<'_> {
             let at = &self.records[first.index].position;
             format!("{} record(s) failed, the first at {at}: {}", rulings.len(), first.message)
         });
-        let in_a_row = in_a_row(&rulings, |tried| tried.attempts);
+        let is_counted = outcome.failures.iter().any(|failure| self.counts_as(failure.kind.lack()).is_some());
+        let in_a_row = in_a_row(&rulings, |tried| if is_counted { tried.counted() } else { tried.deliveries });
         let retry_after = outcome.retry_after.map(|wait| wait.min(RETRY_AFTER_MAX));
         let failure = Failure { kind: "records", reason, in_a_row, retry_after, of: Blame::Records };
         Verdict { commit: outcome.commit, rulings, split_at: None, failure: Some(failure) }
@@ -206,30 +252,51 @@ impl Court<'_> {
     /// Nothing is known but that the call failed.
     fn whole(&self, error: &ProcessorError) -> Verdict {
         let message = error.to_string();
-        let is_hosts = error.is_hosts();
+        let counts_as = if error.is_hosts() { None } else { self.counts_as(error.lack()) };
         let count = self.records.len();
-        let split_at = (!is_hosts && self.policy.bisect && count > 1).then_some(count / 2);
+        let split_at = (counts_as.is_some() && self.policy.bisect && count > 1).then_some(count / 2);
         let rule = |index: usize| {
-            if !is_hosts && (split_at.is_none() || SeededBug::ChargesWholeBatch.is_on()) {
-                return self.own_failure(index, message.clone(), false);
+            if let Some(counted) = counts_as
+                && (split_at.is_none() || SeededBug::ChargesWholeBatch.is_on())
+            {
+                return self.own_failure(index, message.clone(), counted, false);
             }
             let tried = self.delivered(index);
             Ruling { index, tried, fate: Fate::Again, message: message.clone() }
         };
         let rulings: Vec<Ruling> = (0..count).map(rule).collect();
-        let (in_a_row, of) = match (split_at, is_hosts) {
-            (Some(_), _) => (1, Blame::Batch),
-            (None, false) => (in_a_row(&rulings, |tried| tried.attempts), Blame::Batch),
-            (None, true) => (in_a_row(&rulings, |tried| tried.deliveries), Blame::Host),
+        let of = match (counts_as, error.is_hosts()) {
+            (Some(_), _) => Blame::Batch,
+            (None, true) => Blame::Host,
+            (None, false) => Blame::Surroundings,
+        };
+        let in_a_row = match (split_at, counts_as) {
+            (Some(_), _) => 1,
+            (None, Some(_)) => in_a_row(&rulings, Tried::counted),
+            (None, None) => in_a_row(&rulings, |tried| tried.deliveries),
         };
         let failure = Failure { kind: error.kind(), reason: message, in_a_row, retry_after: None, of };
         Verdict { commit: Some(Commit::Nothing), rulings, split_at, failure: Some(failure) }
     }
 
-    fn own_failure(&self, index: usize, message: String, is_rejected: bool) -> Ruling {
+    /// What a failure counts as, if it counts: what the plugin lacked holds the shard, unless the policy says otherwise.
+    fn counts_as(&self, lack: Option<Lack>) -> Option<Count> {
+        match lack {
+            None => Some(Count::Attempt),
+            Some(Lack::Service) => self.policy.unavailable_attempts.map(|_| Count::Unavailable),
+            Some(Lack::Configuration) => self.policy.misconfigured_attempts.map(|_| Count::Misconfigured),
+        }
+    }
+
+    fn own_failure(&self, index: usize, message: String, count: Count, is_rejected: bool) -> Ruling {
         let mut tried = self.delivered(index);
-        tried.attempts = tried.attempts.saturating_add(1);
-        let fate = match self.cause(&self.records[index], tried, is_rejected) {
+        let counted = match count {
+            Count::Attempt => &mut tried.attempts,
+            Count::Unavailable => &mut tried.unavailable,
+            Count::Misconfigured => &mut tried.misconfigured,
+        };
+        *counted = counted.saturating_add(1);
+        let fate = match self.cause(&self.records[index], tried, count, is_rejected) {
             Some(cause) => Fate::GivenUp(cause),
             None => Fate::Again,
         };
@@ -241,14 +308,21 @@ impl Court<'_> {
         Tried { deliveries: tried.deliveries.saturating_add(1), ..tried }
     }
 
-    fn cause(&self, record: &Record, tried: Tried, is_rejected: bool) -> Option<Cause> {
+    fn cause(&self, record: &Record, tried: Tried, count: Count, is_rejected: bool) -> Option<Cause> {
         self.policy.then.as_ref()?;
         if is_rejected {
             return Some(Cause::Rejected);
         }
-        let is_out = self.policy.attempts.is_some_and(|most| tried.attempts >= most);
-        if is_out && !SeededBug::NeverOutOfAttempts.is_on() {
-            return Some(Cause::Attempts);
+        let (most, so_far, cause) = match count {
+            Count::Attempt => (self.policy.attempts, tried.attempts, Cause::Attempts),
+            Count::Unavailable => (self.policy.unavailable_attempts, tried.unavailable, Cause::Unavailable),
+            Count::Misconfigured => (self.policy.misconfigured_attempts, tried.misconfigured, Cause::Misconfigured),
+        };
+        if most.is_some_and(|most| so_far >= most) && !SeededBug::NeverOutOfAttempts.is_on() {
+            return Some(cause);
+        }
+        if count != Count::Attempt {
+            return None;
         }
         // An arrival in the future, as a wall clock that is behind sees it, is no age at all.
         let age = Duration::from_millis(self.wall_ms.saturating_sub(record.arrival_ms));

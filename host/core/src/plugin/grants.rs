@@ -9,6 +9,13 @@ use super::{HttpHost, ProcessorError};
 /// What stands before the names of secrets where a plugin reads its values.
 pub const SECRET_PREFIX: &str = "secret.";
 
+/// Where a plugin reads the names of its destinations, separated by commas, among its values: for `init`, to refuse a name
+/// that there is not.
+pub const DESTINATIONS_KEY: &str = "shardmill.destinations";
+
+/// What stands before the names of values that the host gives.
+pub const HOST_PREFIX: &str = "shardmill.";
+
 /// What one plugin is given. The default is nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PluginGrants {

@@ -11,6 +11,15 @@ pub enum InstanceFate {
     Dead,
 }
 
+/// What a plugin lacked that no record can give it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// Something it needs is away for now, such as a service.
+    Service,
+    /// Its configuration is missing or wrong, until somebody mends it.
+    Configuration,
+}
+
 /// A failed `init`, `process` or `close`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProcessorError {
@@ -23,8 +32,25 @@ pub enum ProcessorError {
     /// The guest returned an error that it says is not its own: a service that is away, a setting that is missing.
     #[error("the plugin reported an error: {message}")]
     NotReady {
+        /// What it lacks.
+        lack: Lack,
         /// What it said, cut to a sane length.
         message: String,
+    },
+    /// A call failed in which the guest emitted to a destination that does not exist.
+    #[error(
+        "the plugin emitted to {name:?}, which is none of its destinations ({known}): name one of them in its \
+         configuration, or give it a sink of that name ({said})"
+    )]
+    UnknownDestination {
+        /// The first such destination of the call.
+        name: String,
+        /// Those that there are, separated by commas.
+        known: String,
+        /// How the call failed.
+        said: String,
+        /// What became of the instance.
+        fate: InstanceFate,
     },
     /// The guest trapped or panicked.
     #[error("the plugin trapped: {message}")]
@@ -83,12 +109,32 @@ impl ProcessorError {
         matches!(self, Self::Host { .. } | Self::HostMemory { .. })
     }
 
+    /// What the plugin lacked, if that is what failed: it says nothing of the records.
+    pub fn lack(&self) -> Option<Lack> {
+        match self {
+            Self::NotReady { lack, .. } => Some(*lack),
+            Self::UnknownDestination { .. } => Some(Lack::Configuration),
+            _ => None,
+        }
+    }
+
+    /// The same, where the call emitted to the destination `name`, which is none of the `known` ones: whatever the guest
+    /// made of that, it is not the fault of a record. What the host failed at stays its own.
+    #[must_use]
+    pub fn after_unknown_destination(self, name: String, known: String) -> Self {
+        if self.is_hosts() {
+            return self;
+        }
+        Self::UnknownDestination { name, known, said: self.to_string(), fate: self.fate() }
+    }
+
     /// Whether the instance survived.
     pub fn fate(&self) -> InstanceFate {
         match self {
             Self::Reported { .. } | Self::NotReady { .. } | Self::InvalidOutcome { .. } | Self::State { .. } => {
                 InstanceFate::Usable
             }
+            Self::UnknownDestination { fate, .. } => *fate,
             // One that lacks memory gives back what it has: others may finish with it.
             Self::Trapped { .. }
             | Self::DeadlineExceeded { .. }
@@ -101,7 +147,9 @@ impl ProcessorError {
     /// A short, stable word for metrics.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Reported { .. } | Self::NotReady { .. } => "reported",
+            Self::Reported { .. } => "reported",
+            Self::NotReady { lack: Lack::Service, .. } => "unavailable",
+            Self::NotReady { lack: Lack::Configuration, .. } | Self::UnknownDestination { .. } => "misconfigured",
             Self::Trapped { .. } => "trapped",
             Self::DeadlineExceeded { .. } => "deadline",
             Self::LimitExceeded { .. } => "limit",

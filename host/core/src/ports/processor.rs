@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::PortFuture;
 use crate::lease::{LeaseCounter, WorkerId};
-use crate::plugin::{GuestLimits, PluginDigest, PluginGrants, PluginName, ProcessorError};
+use crate::plugin::{GuestLimits, Lack, PluginDigest, PluginGrants, PluginName, ProcessorError};
 use crate::stream::{Batch, Emitted, ShardId, StreamName};
 
 /// One version of a plugin, validated and compiled: makes instances.
@@ -140,6 +140,18 @@ pub enum FailureKind {
     Retry,
     /// It will never work.
     Reject,
+    /// Not the record's fault: the plugin's configuration is wrong. Only the host says so.
+    Misconfigured,
+}
+
+impl FailureKind {
+    /// What the plugin lacked, if that is why the record failed.
+    pub fn lack(self) -> Option<Lack> {
+        match self {
+            Self::Retry | Self::Reject => None,
+            Self::Misconfigured => Some(Lack::Configuration),
+        }
+    }
 }
 
 /// Why an instance is closed.

@@ -1,7 +1,7 @@
 //! `wasi:config/store`: the plugin's own values, and its secrets under `secret.NAME`. Written here and not taken from a
 //! crate, because a secret is to be given to who asks for it by name, and not to who lists what there is.
 
-use shardmill_core::plugin::SECRET_PREFIX;
+use shardmill_core::plugin::{DESTINATIONS_KEY, SECRET_PREFIX};
 
 use crate::bindings::wasi::config::store::{Error, Host};
 use crate::instance_state::InstanceState;
@@ -10,6 +10,9 @@ impl Host for InstanceState {
     fn get(&mut self, key: String) -> Result<Option<String>, Error> {
         if let Some(name) = key.strip_prefix(SECRET_PREFIX) {
             return Ok(self.secrets.get(name).map(str::to_owned));
+        }
+        if key == DESTINATIONS_KEY {
+            return Ok(Some(self.identity.destinations.join(",")));
         }
         let value = self.identity.config.iter().find(|(name, _)| *name == key);
         Ok(value.map(|(_, value)| value.clone()))

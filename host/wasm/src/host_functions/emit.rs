@@ -1,6 +1,6 @@
 //! `shardmill:processor/emit`: output, kept while a call runs and handed to the pipeline when it succeeds.
 
-use shardmill_core::plugin::GuestLimits;
+use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::InstanceContext;
 use shardmill_core::stream::Emitted;
 
@@ -12,6 +12,9 @@ pub(crate) const PIECE_BYTES: usize = 160;
 /// Bytes of a key. 2,048 is DynamoDB's limit and more than Kinesis' 256 characters.
 const KEY_BYTES_MAX: usize = 2_048;
 
+/// Bytes that are kept of the name of a destination that does not exist; sinks have shorter ones.
+const NAME_BYTES_MAX: usize = 128;
+
 /// What one call has emitted so far.
 pub(crate) struct EmitBuffer {
     destinations: Vec<String>,
@@ -20,6 +23,14 @@ pub(crate) struct EmitBuffer {
     bytes_max: usize,
     count_max: usize,
     is_open: bool,
+    /// The first destination of the call that does not exist.
+    unknown: Option<String>,
+}
+
+/// A destination that a call emitted to, and that does not exist.
+pub(crate) struct UnknownDestination {
+    name: String,
+    known: String,
 }
 
 impl EmitBuffer {
@@ -31,13 +42,21 @@ impl EmitBuffer {
             bytes_max: limits.emit_bytes,
             count_max: limits.emit_count,
             is_open: false,
+            unknown: None,
         }
     }
 
     /// Starts a call that may emit.
     pub(crate) fn open(&mut self) {
         self.take();
+        self.unknown = None;
         self.is_open = true;
+    }
+
+    /// Whether the call emitted to a destination that does not exist.
+    pub(crate) fn unknown_destination(&self) -> Option<UnknownDestination> {
+        let name = self.unknown.clone()?;
+        Some(UnknownDestination { name, known: self.destinations.join(", ") })
     }
 
     /// Ends the call, and hands over what it emitted.
@@ -74,10 +93,28 @@ impl EmitBuffer {
     }
 }
 
+impl UnknownDestination {
+    /// The call's failure, in the light of that.
+    pub(crate) fn explains_error(self, error: ProcessorError) -> ProcessorError {
+        error.after_unknown_destination(self.name, self.known)
+    }
+
+    /// What a plugin said of a record's failure, in the light of that.
+    pub(crate) fn explains(&self, said: &str) -> String {
+        let Self { name, known } = self;
+        let (name, known, said) = (name.clone(), known.clone(), said.to_owned());
+        ProcessorError::UnknownDestination { name, known, said, fate: InstanceFate::Usable }.to_string()
+    }
+}
+
 impl Host for InstanceState {
     fn put(&mut self, destination: String, key: String, data: Vec<u8>) -> Result<(), EmitError> {
         let piece = Emitted { destination, key, data: data.into() };
-        let bytes = self.emit.check(&piece)?;
+        let checked = self.emit.check(&piece);
+        if matches!(checked, Err(EmitError::UnknownDestination(_))) && self.emit.unknown.is_none() {
+            self.emit.unknown = Some(self.log.redactor().shown(&piece.destination, NAME_BYTES_MAX));
+        }
+        let bytes = checked?;
         if !self.limiter.hold_output(piece.key.len() + piece.data.len() + PIECE_BYTES) {
             return Err(EmitError::Other("the host's memory is spent; this call will be repeated".to_owned()));
         }

@@ -1,8 +1,8 @@
 //! What a well-behaved plugin gets and gives.
 
 use crate::support::{batch, context, guest, instance, name, plugin, record, runtime};
-use shardmill_core::plugin::{GuestLimits, ProcessorError};
-use shardmill_core::ports::{CloseReason, Outcome, ProcessorFactory};
+use shardmill_core::plugin::{GuestLimits, InstanceFate, Lack, ProcessorError};
+use shardmill_core::ports::{CloseReason, FailureKind, Outcome, ProcessorFactory};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_record_arrives_whole_and_in_order() {
@@ -46,9 +46,40 @@ async fn an_error_keeps_the_instance_and_drops_what_it_emitted() {
     for left in [1, 0] {
         let error = evil.process(batch(1)).await.unwrap_err();
         let message = format!("unavailable: {left} more failures to come");
-        assert_eq!(error, ProcessorError::NotReady { message });
+        assert_eq!(error, ProcessorError::NotReady { lack: Lack::Service, message });
     }
     assert!(evil.process(batch(1)).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destination_that_does_not_exist_is_named_and_never_a_records_fault_whatever_the_plugin_makes_of_it() {
+    let runtime = runtime(GuestLimits::default());
+    let plugin = plugin(&runtime, "evil").await;
+    for (misbehave, name, fate) in
+        [("emit-nowhere", "nowhere", InstanceFate::Usable), ("emit-nowhere-and-panic", "alerts", InstanceFate::Dead)]
+    {
+        let mut evil = instance(&plugin, &[("misbehave", misbehave)]).await.unwrap();
+        let error = evil.process(batch(2)).await.unwrap_err();
+        assert_eq!((error.lack(), error.fate()), (Some(Lack::Configuration), fate), "{error}");
+        let told = format!("emitted to \"{name}\", which is none of its destinations (stdout)");
+        assert!(error.to_string().contains(&told), "{error}");
+    }
+    for (misbehave, kind) in
+        [("emit-nowhere-and-retry", FailureKind::Misconfigured), ("emit-nowhere-and-reject", FailureKind::Reject)]
+    {
+        let mut evil = instance(&plugin, &[("misbehave", misbehave)]).await.unwrap();
+        let failure = evil.process(batch(2)).await.unwrap().outcome.failures.remove(0);
+        assert_eq!(failure.kind, kind, "only the plugin's own word gives a record up");
+        assert_eq!(failure.message.contains("emitted to \"alerts\""), kind == FailureKind::Misconfigured);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_can_ask_which_destinations_there_are() {
+    let runtime = runtime(GuestLimits::default());
+    let mut evil = instance(&plugin(&runtime, "evil").await, &[("misbehave", "ask-destinations")]).await.unwrap();
+    let error = evil.process(batch(1)).await.unwrap_err();
+    assert_eq!(error, ProcessorError::Reported { message: "stdout".to_owned() });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,5 +104,8 @@ async fn configuration_that_makes_no_sense_is_refused_at_init() {
     let runtime = runtime(GuestLimits::default());
     let earthquakes = runtime.load(name("earthquakes"), guest("earthquakes").into()).await.unwrap();
     let error = earthquakes.instantiate(context(&[("min-magnitude", "strong")]), None).await.err().unwrap();
-    assert!(matches!(&error, ProcessorError::NotReady { message } if message.starts_with("misconfigured:")), "{error}");
+    assert!(
+        matches!(&error, ProcessorError::NotReady { lack: Lack::Configuration, message } if message.starts_with("misconfigured:")),
+        "{error}"
+    );
 }

@@ -202,7 +202,7 @@ impl Consumer {
             }
             // Of a batch that failed as a whole and is cut in two nobody knows which key it is: the shard waits, shortly.
             let is_by_key = self.options.failure.order == Order::Key
-                && (is_of_lane || (failure.of != Blame::Host && verdict.split_at.is_none()));
+                && (is_of_lane || (!failure.is_of_nobody() && verdict.split_at.is_none()));
             let is_lost = !self.instance.is_alive() && self.holds_back();
             if !is_by_key || is_lost {
                 self.retries.wait_until(retry_at);

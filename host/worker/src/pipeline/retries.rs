@@ -131,7 +131,7 @@ impl Retries {
 
     /// Another version of the plugin is at work for good: what failed gets all its attempts.
     pub(super) fn start_over(&mut self) {
-        self.tried.values_mut().for_each(|tried| tried.attempts = 0);
+        self.tried.values_mut().for_each(|tried| *tried = tried.forgiven());
         self.try_at_once();
     }
 

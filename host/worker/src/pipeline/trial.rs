@@ -168,7 +168,7 @@ impl Consumer {
         let excused = &self.trial.excused;
         let is_excused = match failure.of {
             // Of which record it is nobody knows: it may be one of these.
-            Blame::Batch => !blamed.is_disjoint(excused),
+            Blame::Batch | Blame::Surroundings => !blamed.is_disjoint(excused),
             Blame::Records | Blame::Host => blamed.is_subset(excused),
         };
         if is_excused || self.trial.suspects.is_some() || self.trial.sits_out {
@@ -252,7 +252,7 @@ impl Consumer {
 pub(super) fn start_failure(error: &ProcessorError) -> StartFailure {
     let reason = error.to_string();
     match error {
-        ProcessorError::NotReady { .. } => StartFailure::NotMade(reason),
+        error if error.lack().is_some() => StartFailure::NotMade(reason),
         ProcessorError::DeadlineExceeded { .. } => StartFailure::TooSlow(reason),
         error if error.is_hosts() => StartFailure::NotMade(reason),
         _ => StartFailure::Failed(reason),
@@ -263,7 +263,7 @@ pub(super) fn start_failure(error: &ProcessorError) -> StartFailure {
 fn blamed(records: &[Record], verdict: &Verdict) -> BTreeSet<Position> {
     match verdict.failure.as_ref().map(|failure| failure.of) {
         None | Some(Blame::Host) => BTreeSet::new(),
-        Some(Blame::Batch) => records.iter().map(|record| record.position.clone()).collect(),
+        Some(Blame::Batch | Blame::Surroundings) => records.iter().map(|record| record.position.clone()).collect(),
         Some(Blame::Records) => verdict.rulings.iter().map(|ruling| records[ruling.index].position.clone()).collect(),
     }
 }

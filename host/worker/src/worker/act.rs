@@ -267,7 +267,8 @@ impl Worker {
         let shard = lease.key.shard_id();
         let starting = ShardStatus::starting(token.counter.0, lease.checkpoint.clone());
         self.status.update(|status| {
-            status.shards.insert(shard.to_string(), starting);
+            let earlier = status.shards.remove(shard.as_str());
+            status.shards.insert(shard.to_string(), starting.after(earlier));
         });
         let context = Arc::new(InstanceContext {
             plugin: self.options.plugin.clone(),

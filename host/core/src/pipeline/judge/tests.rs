@@ -45,7 +45,7 @@ fn judged(
 }
 
 fn tried(deliveries: u32, attempts: u32) -> Tried {
-    Tried { deliveries, attempts }
+    Tried { deliveries, attempts, ..Tried::default() }
 }
 
 #[test]
@@ -134,6 +134,56 @@ fn what_the_host_could_not_do_counts_against_no_record() {
     }
 }
 
+/// What the plugin lacks, as a guest, the host and the report of one record tell it.
+fn lacking() -> [(Lack, ProcessorError); 3] {
+    let not_ready = |lack| (lack, ProcessorError::NotReady { lack, message: "503".into() });
+    let unknown = trapped().after_unknown_destination("alerts".into(), "stdout".into());
+    [not_ready(Lack::Service), not_ready(Lack::Configuration), (Lack::Configuration, unknown)]
+}
+
+#[test]
+fn what_the_plugin_lacks_holds_the_shard_and_counts_against_no_record() {
+    let policy = FailurePolicy { bisect: true, max_age: Some(Duration::from_millis(1)), ..skipping(Some(1)) };
+    for (_, error) in lacking() {
+        let verdict = judge(&records(2), &|_| tried(6, 0), Err(&error), &policy, NOW_MS);
+        let all: Vec<_> = verdict.rulings.iter().map(|ruling| (ruling.tried, ruling.fate)).collect();
+        assert_eq!(all, [(tried(7, 0), Fate::Again); 2], "{error}");
+        let failure = verdict.failure.unwrap();
+        assert_eq!((verdict.split_at, failure.of, failure.in_a_row), (None, Blame::Surroundings, 7));
+        assert!(failure.is_of_nobody());
+    }
+    let one = failing(&[(1, FailureKind::Misconfigured)]);
+    let (rulings, _, in_a_row) = judged(2, tried(6, 0), Ok(&one), &policy);
+    assert_eq!((rulings, in_a_row), (vec![(1, tried(7, 0), Fate::Again)], 7));
+}
+
+#[test]
+fn what_the_plugin_lacks_counts_apart_where_the_operator_says_so_and_never_by_age() {
+    let policy = FailurePolicy {
+        unavailable_attempts: Some(2),
+        misconfigured_attempts: Some(3),
+        max_age: Some(Duration::from_millis(1)),
+        ..skipping(Some(1))
+    };
+    for (lack, error) in lacking() {
+        let (most, cause) = match lack {
+            Lack::Service => (2, Cause::Unavailable),
+            Lack::Configuration => (3, Cause::Misconfigured),
+        };
+        let mut so_far = Tried::default();
+        for count in 1..=most {
+            let ruling = judge(&records(1), &|_| so_far, Err(&error), &policy, NOW_MS).rulings.remove(0);
+            let fate = if count == most { Fate::GivenUp(cause) } else { Fate::Again };
+            assert_eq!((ruling.fate, ruling.tried.attempts, ruling.tried.counted()), (fate, 0, count), "{error}");
+            so_far = ruling.tried;
+        }
+        assert_eq!(so_far.forgiven(), tried(most, 0));
+        let bisecting = FailurePolicy { bisect: true, ..policy.clone() };
+        let verdict = judge(&records(2), &|_| Tried::default(), Err(&error), &bisecting, NOW_MS);
+        assert_eq!((verdict.split_at, verdict.failure.unwrap().of), (Some(1), Blame::Batch));
+    }
+}
+
 #[test]
 fn the_wait_that_the_plugin_asks_for_and_its_commit_are_passed_on() {
     let wait = Some(Duration::from_secs(7));
@@ -202,7 +252,15 @@ fn a_delivery_is_clean_only_if_all_was_handled_and_has_more_only_if_some_goes_ag
 
 #[test]
 fn why_a_record_is_given_up_has_a_word_for_metrics_and_one_for_people() {
-    let words = [Cause::Rejected, Cause::Attempts, Cause::Age].map(|cause| (cause.as_str(), cause.to_string()));
+    let words = [Cause::Rejected, Cause::Attempts, Cause::Unavailable, Cause::Misconfigured, Cause::Age]
+        .map(|cause| (cause.as_str(), cause.to_string()));
     let told = words.each_ref().map(|(metric, people)| (*metric, people.as_str()));
-    assert_eq!(told, [("rejected", "rejected"), ("attempts", "out of attempts"), ("age", "too old")]);
+    let expected = [
+        ("rejected", "rejected"),
+        ("attempts", "out of attempts"),
+        ("unavailable", "out of unavailable-attempts"),
+        ("misconfigured", "out of misconfigured-attempts"),
+        ("age", "too old"),
+    ];
+    assert_eq!(told, expected);
 }
