@@ -3,14 +3,15 @@
 use std::net::SocketAddr;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::routing::get;
 use axum::{Json, Router};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::host_status::{HostSnapshot, HostStatus};
+use crate::host_status::HostStatus;
 use crate::measurements::Measurements;
+use crate::readiness;
 
 #[derive(Clone)]
 struct Page {
@@ -48,12 +49,14 @@ impl Admin {
     }
 }
 
-/// Ready once the plugins folder was read and every plugin has looked at its leases.
-async fn ready(State(page): State<Page>) -> (StatusCode, &'static str) {
-    let HostSnapshot { plugins, is_folder_read, .. } = page.status.snapshot();
-    let is_ready =
-        is_folder_read && plugins.values().all(|plugin| plugin.worker.passes > 0 && plugin.worker.pass_error.is_none());
-    if is_ready { (StatusCode::OK, "ready\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready\n") }
+/// Ready, or why not; of one plugin, if `?plugin=NAME` names one.
+async fn ready(State(page): State<Page>, uri: Uri) -> (StatusCode, String) {
+    let plugin = uri.query().and_then(|query| query.strip_prefix("plugin="));
+    let missing = readiness::missing(&page.status.snapshot(), plugin);
+    if missing.is_empty() {
+        return (StatusCode::OK, "ready\n".to_owned());
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready\n{}\n", missing.join("\n")))
 }
 
 async fn metrics(State(page): State<Page>) -> (StatusCode, String) {

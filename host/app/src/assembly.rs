@@ -24,6 +24,7 @@ use crate::engine::runtime_options;
 use crate::host_status::HostStatus;
 use crate::measurements::Measurements;
 use crate::sinks::{OwnSinks, Router, open_sinks};
+pub use crate::supervisor::NothingLeft;
 use crate::supervisor::Supervisor;
 
 /// What all workers of a host share, and what makes one of them.
@@ -185,7 +186,10 @@ impl Host {
     }
 
     /// Serves until `stop`, then drains.
-    pub async fn run(self, stop: CancellationToken) {
+    ///
+    /// # Errors
+    /// Nothing is left that this process may serve.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), NothingLeft> {
         let mut admin_task = JoinSet::new();
         let admin_stop = CancellationToken::new();
         if let Some(admin) = self.admin {
@@ -193,10 +197,11 @@ impl Host {
         }
         let mut folder_task = JoinSet::new();
         folder_task.spawn(self.folder.run(stop.clone()));
-        self.supervisor.run(self.events, &stop).await;
+        let served = self.supervisor.run(self.events, &stop).await;
         admin_stop.cancel();
         // Its requests take microseconds; a client that never reads is cut off.
         let _ = tokio::time::timeout(Duration::from_millis(200), admin_task.join_all()).await;
+        served
     }
 }
 

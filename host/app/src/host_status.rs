@@ -111,7 +111,19 @@ impl HostStatus {
     }
 
     pub(crate) fn file_removed(&self, plugin: &str) {
-        self.change(plugin, |entry| entry.is_file_removed = true);
+        self.change(plugin, |entry| {
+            entry.is_file_removed = true;
+            entry.refused_file = None;
+        });
+    }
+
+    /// A file that was refused is gone, and with it what was told of it; a plugin that runs is told of as before.
+    pub(crate) fn refused_file_gone(&self, plugin: &str) {
+        let mut plugins = self.lock();
+        plugins.retain(|label, entry| !is_label_of(label, plugin) || entry.stream.is_some());
+        for (_, entry) in plugins.iter_mut().filter(|(label, _)| is_label_of(label, plugin)) {
+            entry.refused_file = None;
+        }
     }
 
     pub(crate) fn file_refused(&self, plugin: &str, reason: &str) {

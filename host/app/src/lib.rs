@@ -19,6 +19,7 @@ pub mod letters;
 mod machine;
 pub mod measurements;
 pub mod pump;
+pub mod readiness;
 pub mod replay;
 pub mod scaffold;
 pub mod shutdown;

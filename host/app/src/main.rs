@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use shardmill::cli::{Cli, Command};
+use shardmill::assembly::NothingLeft;
 use shardmill::config::ConfigError;
 use shardmill::summary::RecordsGivenUp;
 use shardmill::{commands, hardening, telemetry};
@@ -13,6 +14,8 @@ use shardmill::{commands, hardening, telemetry};
 const BLOCKING_THREADS_MAX: usize = 2 * shardmill_wasm::GUEST_CALLS_MAX;
 /// `EX_USAGE` of sysexits: the command line or the configuration is wrong, and trying again will not help.
 const EXIT_USAGE: u8 = 64;
+/// `EX_UNAVAILABLE` of sysexits: nothing is left that this process may serve.
+const EXIT_NOTHING_LEFT: u8 = 69;
 /// `EX_DATAERR` of sysexits: everything is settled, but records were given up.
 const EXIT_GIVEN_UP: u8 = 65;
 
@@ -50,6 +53,8 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
         ExitCode::from(EXIT_USAGE)
     } else if error.is::<RecordsGivenUp>() {
         ExitCode::from(EXIT_GIVEN_UP)
+    } else if error.is::<NothingLeft>() {
+        ExitCode::from(EXIT_NOTHING_LEFT)
     } else {
         ExitCode::FAILURE
     }

@@ -33,6 +33,13 @@ pub(crate) struct Supervisor {
     workers: JoinSet<Ended>,
 }
 
+/// No plugin is served any more, and none may be started again by this process.
+#[derive(Debug, thiserror::Error)]
+#[error("nothing is left to serve: {last} was the last, and the log says why it is served no more")]
+pub struct NothingLeft {
+    last: String,
+}
+
 /// A plugin at work.
 struct Running {
     versions: watch::Sender<Version>,
@@ -69,12 +76,25 @@ impl Supervisor {
     }
 
     /// Follows the folder until `stop`; then drains all workers, each within the drain limit.
-    pub(crate) async fn run(mut self, mut events: mpsc::Receiver<FolderEvent>, stop: &CancellationToken) {
+    ///
+    /// # Errors
+    /// Nothing is left to serve, and what was served must not be served again by this process.
+    pub(crate) async fn run(
+        mut self,
+        mut events: mpsc::Receiver<FolderEvent>,
+        stop: &CancellationToken,
+    ) -> Result<(), NothingLeft> {
+        let mut served = Ok(());
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some(ended) = self.workers.join_next() => self.worker_ended(ended),
+                Some(ended) = self.workers.join_next() => {
+                    served = self.worker_ended(ended);
+                    if served.is_err() {
+                        break;
+                    }
+                }
                 Some(event) = events.recv() => self.apply(event),
                 else => {
                     stop.cancelled().await;
@@ -83,6 +103,7 @@ impl Supervisor {
             }
         }
         self.drain_all().await;
+        served
     }
 
     fn apply(&mut self, event: FolderEvent) {
@@ -93,6 +114,9 @@ impl Supervisor {
                 self.offer(name, plugin);
             }
             FolderEvent::Removed { name } => self.removed(&name),
+            FolderEvent::RefusedGone { file } => {
+                self.status.refused_file_gone(file.strip_suffix(".wasm").unwrap_or(&file));
+            }
             FolderEvent::Refused { file, reason, keeps } => {
                 if let Some(kept) = keeps {
                     tracing::warn!(file, %reason, %kept, "plugin file refused, the version before it runs on");
@@ -225,7 +249,10 @@ impl Supervisor {
 
     fn removed(&mut self, name: &PluginName) {
         self.waiting.remove(name);
-        let Some(running) = self.running.get_mut(name) else { return };
+        let Some(running) = self.running.get_mut(name) else {
+            // It was loaded and never started, for its settings.
+            return self.status.refused_file_gone(name.as_str());
+        };
         running.next = None;
         match self.parts.on_remove() {
             OnRemove::Keep => {
@@ -240,25 +267,28 @@ impl Supervisor {
         }
     }
 
-    fn worker_ended(&mut self, ended: Result<Ended, tokio::task::JoinError>) {
+    fn worker_ended(&mut self, ended: Result<Ended, tokio::task::JoinError>) -> Result<(), NothingLeft> {
         let Ok(Ended { name, label, end }) = ended else {
             // Each worker has a task of its own below the one that ended.
             tracing::error!("a task that keeps a plugin served panicked; start the host again");
-            return;
+            return Ok(());
         };
         match end {
             End::Stopped => self.status.stopped(label.as_str()),
             // Its entry says why.
             End::Fallen => {}
         }
-        let Some(running) = self.running.get_mut(&name) else { return };
-        running.workers = running.workers.saturating_sub(1);
-        if running.workers > 0 {
-            return;
+        if let Some(running) = self.running.get_mut(&name) {
+            running.workers = running.workers.saturating_sub(1);
+            if running.workers == 0
+                && let Some(Running { next: Some(version), rollout, .. }) = self.running.remove(&name)
+            {
+                self.start(name, version, Some(rollout));
+            }
         }
-        if let Some(Running { next: Some(version), rollout, .. }) = self.running.remove(&name) {
-            self.start(name, version, Some(rollout));
-        }
+        // One that fell for good was the last: a process that lives on would only look as if it served something.
+        let is_over = end == End::Fallen && self.workers.is_empty();
+        if is_over { Err(NothingLeft { last: label.to_string() }) } else { Ok(()) }
     }
 
     async fn drain_all(mut self) {

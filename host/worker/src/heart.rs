@@ -9,13 +9,17 @@ use std::time::Duration;
 
 use shardmill_core::fleet::WorkerRow;
 use shardmill_core::lease::{Generation, Heartbeat, Hold};
+use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, Coordinator, Raced};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::time::Moment;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
+use crate::metrics;
 use crate::options::LeaseOptions;
 use crate::rollout::SharedRollout;
+use crate::status::StatusBoard;
 
 /// First wait after a failed heartbeat; doubles up to a third of the interval, so that several tries fit a deadline.
 const RETRY_BASE: Duration = Duration::from_millis(100);
@@ -42,6 +46,8 @@ pub(crate) struct HeartPorts {
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rollout: SharedRollout,
+    pub(crate) status: StatusBoard,
+    pub(crate) plugin: PluginName,
 }
 
 /// What others are told with each heartbeat.
@@ -89,6 +95,7 @@ impl Heart {
         let until = if is_holding { sent_at + options.hold_for() } else { Moment::default() };
         let (heartbeat, receiver) = watch::channel(Heartbeat::new(until));
         let heart = Self { ports, options, renews_rows, row, heartbeat, to_tell };
+        heart.show();
         (heart, HeartWatch { heartbeat: receiver })
     }
 
@@ -131,8 +138,16 @@ impl Heart {
         }
     }
 
+    /// A heartbeat was written, or the registration, which is as good.
+    fn show(&self) {
+        let wall_seconds = Duration::from_millis(self.ports.clock.wall_ms()).as_secs_f64();
+        ::metrics::gauge!(metrics::HEARTBEAT, "plugin" => self.ports.plugin.to_string()).set(wall_seconds);
+        self.ports.status.update(|status| status.heartbeat_at = Some(Instant::now()));
+    }
+
     /// Publishes that a heartbeat sent at `sent_at` was applied.
     fn beaten(&self, sent_at: Moment) {
+        self.show();
         let now = self.ports.clock.now();
         let from = if SeededBug::DeadlineFromReply.is_on() { now } else { sent_at };
         if !self.renews_rows.load(Ordering::Relaxed) {

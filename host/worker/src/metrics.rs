@@ -32,6 +32,10 @@ pub const RESTARTS: &str = "shardmill_worker_restarts_total";
 pub const LEASES: &str = "shardmill_leases_held";
 /// Leases taken. Labels: plugin.
 pub const TAKES: &str = "shardmill_leases_taken_total";
+/// Takes that failed, other than to another host. Labels: plugin.
+pub const TAKE_FAILURES: &str = "shardmill_lease_take_failures_total";
+/// When the last heartbeat was written, in seconds since the Unix epoch. Labels: plugin.
+pub const HEARTBEAT: &str = "shardmill_heartbeat_timestamp_seconds";
 /// Leases lost to others or to the deadline. Labels: plugin.
 pub const LOSSES: &str = "shardmill_leases_lost_total";
 /// Leases given up because the shard did not get on here. Labels: plugin.
@@ -97,6 +101,8 @@ pub fn describe() {
     describe_counter!(RESTARTS, Unit::Count, "workers started again after they ended or panicked");
     describe_gauge!(LEASES, Unit::Count, "leases held");
     describe_counter!(TAKES, Unit::Count, "leases taken");
+    describe_counter!(TAKE_FAILURES, Unit::Count, "takes of leases that failed, other than to another host");
+    describe_gauge!(HEARTBEAT, Unit::Seconds, "when the last heartbeat was written, since the Unix epoch");
     describe_counter!(LOSSES, Unit::Count, "leases lost");
     describe_counter!(GIVEN_UP, Unit::Count, "leases given up because the shard did not get on here");
     describe_counter!(SHARDS_GONE, Unit::Count, "shards trimmed away before they were read to their end");

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::rollout::VersionRow;
 use shardmill_core::stream::{Position, ShardId};
+use tokio::time::Instant;
 
 /// The shared view of one worker. Cheap to clone.
 ///
@@ -51,6 +53,12 @@ pub struct WorkerStatus {
     pub coverage_holes: Vec<String>,
     /// The fan-out consumer, if shards are to be subscribed to.
     pub fan_out: Option<FanOutStatus>,
+    /// When the last heartbeat that was written was sent.
+    #[serde(rename = "heartbeat-age-seconds", serialize_with = "age")]
+    pub heartbeat_at: Option<Instant>,
+    /// How long the worker's leases last without one.
+    #[serde(skip)]
+    pub lease_duration: Duration,
     /// Shards served by this worker, now or earlier in this run.
     pub shards: BTreeMap<String, ShardStatus>,
 }
@@ -222,6 +230,11 @@ impl VersionStatus {
 }
 
 impl WorkerStatus {
+    /// How long ago the last heartbeat that was written was sent, if one was.
+    pub fn heartbeat_age(&self) -> Option<Duration> {
+        self.heartbeat_at.map(|at| at.elapsed())
+    }
+
     /// Whether the worker has looked at its leases, and every shard it serves is idle.
     pub fn is_idle(&self) -> bool {
         let mut held = self
@@ -304,6 +317,14 @@ impl ShardStatus {
             waits_for: None,
             subscription_error: None,
         }
+    }
+}
+
+/// In seconds.
+fn age<S: serde::Serializer>(at: &Option<Instant>, serializer: S) -> Result<S::Ok, S::Error> {
+    match at {
+        Some(at) => serializer.serialize_some(&at.elapsed().as_secs_f64()),
+        None => serializer.serialize_none(),
     }
 }
 

@@ -153,7 +153,10 @@ impl Worker {
     /// A new run of a worker with these ports, whose calls have their deadlines.
     fn assemble(ports: Ports, options: WorkerOptions, status: StatusBoard) -> Result<Self, InvalidOptions> {
         let digest = ports.versions.borrow().digest().as_str().to_owned();
-        status.update(|status| status.plugin_digest = Some(digest));
+        status.update(|status| {
+            status.plugin_digest = Some(digest);
+            status.lease_duration = options.leases.duration;
+        });
         let (consumer_keeper, fan_out) = fan_out(&ports, &options, &status)?.unzip();
         // Nothing is done before the table's own is known.
         let start = ApplicationStart { position: options.initial_position, looked_at_ms: 0, found_leases: true };
@@ -210,6 +213,12 @@ impl Worker {
     }
 
     async fn run_once(mut self, stop: &CancellationToken, drain_limit: Duration) -> Result<(), WorkerError> {
+        let plugin = self.options.plugin.to_string();
+        // From the start: who alerts on a figure must not wait for the first lease.
+        self.count_leases();
+        for counter in [metrics::TAKES, metrics::TAKE_FAILURES, metrics::LOSSES, metrics::GIVEN_UP] {
+            ::metrics::counter!(counter, "plugin" => plugin.clone()).increment(0);
+        }
         let served = match self.start(stop).await {
             Ok(true) => self.serve(stop).await,
             Ok(false) => Ok(()),
@@ -225,6 +234,7 @@ impl Worker {
             }
             Ok(()) | Err(_) => self.leave(drain_limit).await,
         }
+        ::metrics::gauge!(metrics::LEASES, "plugin" => plugin).set(0.0);
         served
     }
 

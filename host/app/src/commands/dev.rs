@@ -128,7 +128,15 @@ async fn serve(
         host_stop.cancel();
         Ok(None)
     };
-    let ((), summary) = tokio::join!(host.run(host_stop.clone()), work);
+    let serving = async {
+        let served = host.run(host_stop.clone()).await;
+        if served.is_err() {
+            stop.cancel();
+        }
+        served
+    };
+    let (served, summary) = tokio::join!(serving, work);
+    served?;
     let Some(summary) = summary? else { return Ok(()) };
     if args.json {
         print_json(&summary)?;

@@ -144,7 +144,8 @@ impl Trial {
             host_stop.cancel();
             (settled, took)
         };
-        let ((), (settled, took)) = tokio::join!(host.run(host_stop.clone()), work);
+        let (served, (settled, took)) = tokio::join!(host.run(host_stop.clone()), work);
+        served?;
         let digests = settled.ok_or_else(|| anyhow!("interrupted"))??;
         let snapshot = status.snapshot();
         let shards = snapshot.plugins.values().flat_map(|plugin| plugin.worker.shards.values());

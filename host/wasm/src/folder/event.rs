@@ -28,6 +28,11 @@ pub enum FolderEvent {
         /// Its name.
         name: PluginName,
     },
+    /// A file that was refused is gone, and there was no version of it in use.
+    RefusedGone {
+        /// The file's name, made printable.
+        file: String,
+    },
     /// Something in the folder is not loaded. Told once for each reason, or each version.
     Refused {
         /// The file's name, made printable.

@@ -39,6 +39,8 @@ pub(crate) enum Action {
     Load { file: String, name: PluginName, stamps: Stamps },
     Refuse { file: String, reason: Refusal, keeps: Option<PluginDigest> },
     Remove { name: PluginName },
+    /// A file that was refused is gone.
+    Forget { file: String },
 }
 
 /// How a load ended.
@@ -70,6 +72,8 @@ struct Tracked {
     dealt_with: Option<Seen>,
     loaded: Option<(PluginName, PluginDigest)>,
     failed: HashSet<PluginDigest>,
+    /// Whether it was refused, and nothing was loaded since.
+    is_refused: bool,
     /// When a file that looked cut off is tried for the last time.
     retry_at: Option<Instant>,
     /// When what the host could not load is tried again.
@@ -108,7 +112,9 @@ impl Tracker {
             actions.extend(tracked.act(now, self.settle, file, is_room.then_some(()).ok_or(self.plugins_max)));
             room -= usize::from(!had_place && tracked.has_place());
         }
-        self.files.retain(|_, tracked| tracked.seen.is_some() || tracked.loaded.is_some() || tracked.is_loading);
+        self.files.retain(|_, tracked| {
+            tracked.seen.is_some() || tracked.loaded.is_some() || tracked.is_loading || tracked.is_refused
+        });
         actions
     }
 
@@ -148,10 +154,13 @@ impl Tracker {
                 tracked.since = now;
                 News::Nothing
             }
-            Ended::Loaded(digest) => match tracked.loaded.replace((name.clone(), digest)) {
-                None => News::First,
-                Some((_, previous)) => News::Changed { previous },
-            },
+            Ended::Loaded(digest) => {
+                tracked.is_refused = false;
+                match tracked.loaded.replace((name.clone(), digest)) {
+                    None => News::First,
+                    Some((_, previous)) => News::Changed { previous },
+                }
+            }
             Ended::Failed(reason) if may_be_incomplete(&reason) && !is_last_try => {
                 tracked.retry_at = Some(now + grace);
                 News::Nothing
@@ -166,6 +175,7 @@ impl Tracker {
                         tracked.failed.insert(digest.clone());
                     }
                 }
+                tracked.is_refused = true;
                 News::Refused { reason, keeps: tracked.kept() }
             }
         }
@@ -181,6 +191,7 @@ impl Tracked {
             dealt_with: None,
             loaded: None,
             failed: HashSet::new(),
+            is_refused: false,
             retry_at: None,
             host_retry: None,
         }
@@ -198,7 +209,7 @@ impl Tracked {
     fn is_pending(&self) -> bool {
         match &self.seen {
             Some(_) => self.seen != self.dealt_with,
-            None => self.loaded.is_some(),
+            None => self.loaded.is_some() || self.is_refused,
         }
     }
 
@@ -222,15 +233,23 @@ impl Tracked {
                     Some(Action::Load { file: file.to_owned(), name, stamps })
                 }
                 Err(limit) => {
+                    self.is_refused = true;
                     self.dealt_with = self.seen.clone();
                     Some(Action::Refuse { file: file.to_owned(), reason: Refusal::TooMany { limit }, keeps: None })
                 }
             },
             Some(Seen::Refused(reason)) => {
+                self.is_refused = true;
                 self.dealt_with = self.seen.clone();
                 Some(Action::Refuse { file: file.to_owned(), reason, keeps: self.kept() })
             }
-            None => self.loaded.take().map(|(name, _)| Action::Remove { name }),
+            None => {
+                let was_refused = std::mem::take(&mut self.is_refused);
+                match self.loaded.take() {
+                    Some((name, _)) => Some(Action::Remove { name }),
+                    None => was_refused.then(|| Action::Forget { file: file.to_owned() }),
+                }
+            }
         }
     }
 

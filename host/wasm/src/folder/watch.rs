@@ -197,6 +197,7 @@ impl PluginFolder {
                 Ok(())
             }
             Action::Refuse { file, reason, keeps } => self.tell(FolderEvent::Refused { file, reason, keeps }).await,
+            Action::Forget { file } => self.tell(FolderEvent::RefusedGone { file }).await,
             Action::Remove { name } => self.tell(FolderEvent::Removed { name }).await,
         }
     }

@@ -128,6 +128,9 @@ impl Worker {
 
     async fn take_all(&mut self, takes: Vec<Chosen>, stop: &CancellationToken) {
         let Some(heart) = self.heart.clone() else { return };
+        if !takes.is_empty() && self.writes.takes_rest(self.ports.clock.now()) {
+            return self.observed.look_soon();
+        }
         let takes = self.without_revived(takes).await;
         for wave in takes.chunks(WRITES_MAX).take_while(|_| !stop.is_cancelled()) {
             let mut writes = JoinSet::new();
@@ -160,18 +163,30 @@ impl Worker {
                 self.writes.note_take(sent.at, token.as_ref().err());
                 match token {
                     Ok(Some(token)) => self.start_grant(*seen, &reason, sent, token),
-                    Err(error) => {
-                        tracing::warn!(lease = %seen.key, %error, "take failed");
-                        if matches!(error, StoreError::Unknown { .. }) {
-                            let (duration, now) = (self.options.leases.duration, self.ports.clock.now());
-                            self.heeding.follow_take(&seen, duration, now);
-                        }
-                        self.observed.look_soon();
-                    }
+                    Err(error) => self.take_failed(&seen, &error),
                     Ok(None) => self.observed.look_soon(),
                 }
             }
         }
+    }
+
+    /// Told of the first, and then ever less often. What was refused is tried again ever later; what has no answer may be
+    /// this host's by name, and is looked into at once.
+    fn take_failed(&mut self, seen: &Lease, error: &StoreError) {
+        ::metrics::counter!(metrics::TAKE_FAILURES, "plugin" => self.options.plugin.to_string()).increment(1);
+        let (now, settings) = (self.ports.clock.now(), &self.options.leases);
+        let failures = self.writes.failed_takes();
+        if failures.is_power_of_two() {
+            tracing::warn!(lease = %seen.key, %error, failures, "leases cannot be taken, trying again");
+        }
+        if matches!(error, StoreError::Unknown { .. }) {
+            self.heeding.follow_take(seen, settings.duration, now);
+        } else {
+            // Not much later: once the table takes writes again, records wait for this.
+            let wait = self.options.backoff.delay(failures, fastrand::f64()).min(settings.renew_every);
+            self.writes.let_takes_rest(now + wait);
+        }
+        self.observed.look_soon();
     }
 
     /// Leaves out leases of others whose owner's row, read consistently just now, shows more than this host has seen: a

@@ -193,6 +193,8 @@ impl Worker {
             coordinator: Arc::clone(&self.ports.coordinator),
             clock: Arc::clone(&self.ports.clock),
             rollout: self.ports.rollout.clone(),
+            status: self.status.clone(),
+            plugin: self.options.plugin.clone(),
         };
         let renews_rows = Arc::clone(&self.renews_rows);
         let (heart, watch) = Heart::new(ports, self.options.leases, renews_rows, row, sent_at, self.to_tell());

@@ -19,13 +19,39 @@ const NO_ROW: &str = "shardmill-write-check";
 pub(super) struct Writes {
     /// Takes that fail, as long as none is answered.
     takes: Option<WriteTrouble>,
+    /// When the last take was sent.
+    take_sent_at: Option<Moment>,
+    /// Until when none is tried, since the last ones were refused.
+    takes_rest_until: Option<Moment>,
     /// Leases that were given up and could not be released, and why.
     unreleased: BTreeMap<LeaseKey, String>,
 }
 
 impl Writes {
+    /// What nobody tried to take since `moment`, others have by now: that it failed is over.
+    fn forget_takes_before(&mut self, moment: Moment) {
+        if self.take_sent_at.is_some_and(|at| at < moment) {
+            self.takes = None;
+        }
+    }
+
+    /// Takes that failed in a row.
+    pub(super) fn failed_takes(&self) -> u32 {
+        self.takes.as_ref().map_or(0, |trouble| trouble.attempts)
+    }
+
+    /// Whether no take is to be tried yet.
+    pub(super) fn takes_rest(&self, now: Moment) -> bool {
+        self.takes_rest_until.is_some_and(|until| now < until)
+    }
+
+    pub(super) fn let_takes_rest(&mut self, until: Moment) {
+        self.takes_rest_until = Some(until);
+    }
+
     /// A take that was sent at `sent_at` was answered, or failed.
     pub(super) fn note_take(&mut self, sent_at: Moment, error: Option<&StoreError>) {
+        self.take_sent_at = Some(sent_at);
         self.takes = error.map(|error| {
             let (since, attempts) = match &self.takes {
                 Some(trouble) => (trouble.since, trouble.attempts + 1),
@@ -54,6 +80,7 @@ impl Worker {
         let (now, duration) = (self.ports.clock.now(), self.options.leases.duration);
         let others = can_others_write(&self.options.worker, &self.observed.fleet.workers, &self.observed.alive);
         self.forget_released();
+        self.writes.forget_takes_before(now - duration * 3);
         let troubles = self.write_troubles();
         if SeededBug::WriteTroubleIsLeftAlone.is_on() {
             return Ok(());

@@ -159,6 +159,7 @@ fn no_more_plugins_are_loaded_than_there_may_be_and_a_loaded_one_is_still_replac
             Action::Load { file, .. } => format!("load {file}"),
             Action::Refuse { file, reason, .. } => format!("refuse {file}: {reason}"),
             Action::Remove { name } => format!("remove {name}"),
+            Action::Forget { file } => format!("forget {file}"),
         };
         actions.iter().map(told).collect()
     };
@@ -245,4 +246,16 @@ fn only_too_little_time_by_the_clock_is_the_hosts_fault_among_the_limits_on_comp
     let beyond = |key| LoadError::CompileLimit { what: "time", limit: "5m".to_owned(), key };
     assert!(beyond(LoadError::WALL_KEY).is_hosts());
     assert!(!beyond("compile.cpu").is_hosts() && !beyond("compile.memory").is_hosts());
+}
+
+#[test]
+fn a_refused_file_that_goes_is_told_once_and_forgotten() {
+    let (mut tracker, mut clock) = fixture();
+    settle_and_end(&mut tracker, &mut clock, 5, Ended::Failed(broken('1')));
+    let gone = BTreeMap::new();
+    assert_eq!(tracker.observe(clock.after(SETTLE), &gone), []);
+    let forget = Action::Forget { file: "orders.wasm".to_owned() };
+    assert_eq!(tracker.observe(clock.after(SETTLE), &gone), [forget]);
+    assert_eq!(tracker.observe(clock.after(SETTLE), &gone), []);
+    assert!(tracker.files.is_empty() && tracker.is_settled());
 }
