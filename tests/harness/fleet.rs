@@ -41,6 +41,8 @@ pub struct TokioClock {
 pub struct CollectingSink {
     /// While true, every write and flush fails.
     pub is_broken: AtomicBool,
+    /// How long a write takes.
+    pub write_seconds: AtomicU64,
     /// Flushes so far.
     pub flushes: AtomicUsize,
     kept: Mutex<Vec<Emitted>>,
@@ -122,6 +124,7 @@ impl CollectingSink {
 impl Sink for CollectingSink {
     fn write(&self, _: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
         Box::pin(async move {
+            tokio::time::sleep(Duration::from_secs(self.write_seconds.load(Ordering::Relaxed))).await;
             self.check()?;
             self.kept.lock().unwrap_or_else(PoisonError::into_inner).extend(emitted.iter().cloned());
             Ok(())

@@ -26,6 +26,7 @@ mod records;
 mod resharding;
 mod rollout;
 mod shared_read;
+mod signs;
 mod start_position;
 mod state;
 mod stopping;

@@ -59,10 +59,30 @@ async fn ready(State(page): State<Page>, uri: Uri) -> (StatusCode, String) {
     (StatusCode::SERVICE_UNAVAILABLE, format!("not ready\n{}\n", missing.join("\n")))
 }
 
+/// Leaves out the series of shards whose grant has ended here: see [`shardmill_worker::metrics::ENDED`].
+fn without_ended(text: &str) -> String {
+    let has_ended = |line: &str| line.contains("shard=\"") && line.ends_with(" NaN");
+    let kept = text.split_inclusive('\n').filter(|line| !has_ended(line.trim_end_matches('\n')));
+    kept.collect()
+}
+
 async fn metrics(State(page): State<Page>) -> (StatusCode, String) {
     let Some(measurements) = page.metrics else { return (StatusCode::NOT_FOUND, "metrics are off\n".to_owned()) };
     match measurements.page().await {
-        Ok(page) => (StatusCode::OK, page),
+        Ok(page) => (StatusCode::OK, without_ended(&page)),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_ended;
+
+    #[test]
+    fn the_series_of_a_shard_end_with_its_grant_and_a_plugins_own_stay() {
+        let text =
+            "# TYPE x gauge\nx{plugin=\"a\",shard=\"0\"} NaN\nx{plugin=\"a\",shard=\"1\"} 0\n\ny{plugin=\"a\"} NaN\n";
+        let kept = "# TYPE x gauge\nx{plugin=\"a\",shard=\"1\"} 0\n\ny{plugin=\"a\"} NaN\n";
+        assert_eq!(without_ended(text), kept);
     }
 }

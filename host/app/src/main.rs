@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use shardmill::cli::{Cli, Command};
 use shardmill::assembly::NothingLeft;
+use shardmill::cli::{Cli, Command};
 use shardmill::config::ConfigError;
 use shardmill::summary::RecordsGivenUp;
 use shardmill::{commands, hardening, telemetry};

@@ -41,7 +41,8 @@ fn not_served(plugin: &PluginSnapshot) -> Option<String> {
         return Some("has not looked at its leases yet".to_owned());
     }
     let age = worker.heartbeat_age()?;
-    (age > worker.lease_duration).then(|| format!("no heartbeat was written for {:?}", Duration::from_secs(age.as_secs())))
+    (age > worker.lease_duration)
+        .then(|| format!("no heartbeat was written for {:?}", Duration::from_secs(age.as_secs())))
 }
 
 #[cfg(test)]
@@ -118,8 +119,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_plugins_trouble_is_not_anothers_where_one_is_asked_for() {
-        let refused =
-            PluginSnapshot { stream: None, refused_file: Some("no component".to_owned()), ..served() };
+        let refused = PluginSnapshot { stream: None, refused_file: Some("no component".to_owned()), ..served() };
         let both = host(&[("orders", served()), ("orders.returns", served()), ("readme", refused)]);
         assert_eq!(missing(&both, None), ["readme: refused: no component"]);
         assert!(missing(&both, Some("orders")).is_empty());

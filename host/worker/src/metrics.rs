@@ -50,7 +50,15 @@ pub const HOLES: &str = "shardmill_coverage_holes";
 pub const BEHIND: &str = "shardmill_millis_behind_latest";
 /// When the last settled record arrived, in seconds since the Unix epoch. Labels: plugin, shard.
 pub const SETTLED_ARRIVAL: &str = "shardmill_settled_arrival_seconds";
-/// Shards whose batch fails again and again. Labels: plugin, shard; 1 while blocked.
+/// What the gauges of a shard are set to once its grant has ended. The exporter cannot take a series out of its registry:
+/// whoever shows them leaves out those of shards that have this value.
+pub const ENDED: f64 = f64::NAN;
+/// The age of the oldest record of a shard that is fetched and not settled, in seconds; at least how far the reader is behind.
+/// Labels: plugin, shard.
+pub const OLDEST_UNSETTLED_AGE: &str = "shardmill_oldest_unsettled_age_seconds";
+/// Records that the plugin holds back. Labels: plugin, shard.
+pub const HELD_BACK: &str = "shardmill_held_back_records";
+/// Shards that do not get on. Labels: plugin, shard, why; 1 while blocked.
 pub const BLOCKED: &str = "shardmill_shard_blocked";
 /// Shards that cannot be read. Labels: plugin, shard; 1 while reads fail.
 pub const UNREADABLE: &str = "shardmill_shard_unreadable";
@@ -110,7 +118,9 @@ pub fn describe() {
     describe_gauge!(HOLES, Unit::Count, "parts of the hash key space that no lease covers");
     describe_gauge!(BEHIND, Unit::Milliseconds, "how far the last fetched record is behind the tip");
     describe_gauge!(SETTLED_ARRIVAL, Unit::Seconds, "when the last settled record arrived, since the Unix epoch");
-    describe_gauge!(BLOCKED, Unit::Count, "1 while a shard's batch fails again and again");
+    describe_gauge!(OLDEST_UNSETTLED_AGE, Unit::Seconds, "age of the oldest record that is fetched and not settled");
+    describe_gauge!(HELD_BACK, Unit::Count, "records that the plugin handled and lets nobody commit yet");
+    describe_gauge!(BLOCKED, Unit::Count, "1 while a shard does not get on, by why");
     describe_gauge!(UNREADABLE, Unit::Count, "1 while a shard cannot be read");
     describe_counter!(READS, Unit::Count, "reads of shards by plugins, by outcome");
     describe_counter!(SHARED_READS, Unit::Count, "reads of shards, by whether they cost a GetRecords call");

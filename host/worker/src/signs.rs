@@ -3,7 +3,7 @@
 //! The one way for trouble, whatever it is of: it sets the status, the gauge with its `why`, and what the row says. The shard's
 //! gauges end with its grant: one that nobody updates any more would tell of a shard that another host may serve by now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) enum Stage {
     Reading,
     /// Calls the plugin.
     InPlugin,
-    /// Waits for sinks, these by name.
+    /// Waits for sinks: what is stored, and in which.
     Storing(String),
     /// Waits for the row.
     Checkpointing,
@@ -71,7 +71,7 @@ struct Told {
     behind_ms: Option<u64>,
     held_back: u64,
     /// The gauges that were set, by name and `why`; `None` once the grant has ended.
-    gauges: Option<BTreeMap<(&'static str, Option<Why>), ()>>,
+    gauges: Option<BTreeSet<(&'static str, Option<Why>)>>,
 }
 
 struct Trouble {
@@ -98,7 +98,7 @@ impl fmt::Display for Stage {
             Self::Starting => f.write_str("making an instance of the plugin"),
             Self::Reading => f.write_str("waiting for records"),
             Self::InPlugin => f.write_str("in the plugin"),
-            Self::Storing(sinks) => write!(f, "storing output in {sinks}"),
+            Self::Storing(what) => write!(f, "storing {what}"),
             Self::Checkpointing => f.write_str("checkpointing"),
             Self::Waiting => f.write_str("waiting to try again"),
         }
@@ -115,7 +115,7 @@ impl Signs {
             oldest_ms: None,
             behind_ms: None,
             held_back: 0,
-            gauges: Some(BTreeMap::new()),
+            gauges: Some(BTreeSet::new()),
         };
         Self { shared: Arc::new(Shared { board, plugin, shard, clock, told: Mutex::new(told) }) }
     }
@@ -154,9 +154,9 @@ impl Signs {
         self.tell(&mut told, Trouble { shown: BlockedStatus { why, attempts, reason }, noted });
     }
 
-    /// Something is in the way, though nothing failed.
-    pub(crate) fn stands(&self, why: Why, reason: &str) {
-        self.tell_standing(&mut self.lock(), why, 0, reason);
+    /// Something is in the way, and nothing is tried just now.
+    pub(crate) fn stands(&self, why: Why, attempts: u32, reason: &str) {
+        self.tell_standing(&mut self.lock(), why, attempts, reason);
     }
 
     /// It works again.
@@ -204,7 +204,7 @@ impl Signs {
         if let Some(noted) = told.troubles.values().find_map(|trouble| trouble.noted.clone()) {
             return Some(noted);
         }
-        let age = self.age_ms(&told).map(Duration::from_millis);
+        let age = self.age(&told).map(Duration::from_millis);
         let is_held_back = told.held_back > 0 && age.is_some_and(|age| age >= HELD_BACK_LONG);
         // In powers of two: the row must not be written for each record.
         let at_least = 1_u64 << told.held_back.checked_ilog2().unwrap_or_default();
@@ -242,7 +242,7 @@ impl Signs {
 
     fn show_lag(&self, told: &mut Told) {
         let lag = self.lag(told);
-        let age = self.age_ms(told).unwrap_or_default().max(told.behind_ms.unwrap_or_default());
+        let age = self.age(told).unwrap_or_default().max(told.behind_ms.unwrap_or_default());
         self.set(told, metrics::OLDEST_UNSETTLED_AGE, None, Duration::from_millis(age).as_secs_f64());
         self.set(told, metrics::HELD_BACK, None, told.held_back as f64);
         let held_back = told.held_back;
@@ -252,18 +252,23 @@ impl Signs {
         });
     }
 
+    /// How old the oldest record is that is fetched and not settled.
+    pub(crate) fn age_ms(&self) -> Option<u64> {
+        self.age(&self.lock())
+    }
+
     fn lag(&self, told: &Told) -> Option<u64> {
-        self.age_ms(told).max(told.behind_ms)
+        self.age(told).max(told.behind_ms)
     }
 
     /// How old the oldest unsettled record is, by this host's clock.
-    fn age_ms(&self, told: &Told) -> Option<u64> {
+    fn age(&self, told: &Told) -> Option<u64> {
         Some(self.shared.clock.wall_ms().saturating_sub(told.oldest_ms?))
     }
 
     fn set(&self, told: &mut Told, metric: &'static str, why: Option<Why>, value: f64) {
         let Some(gauges) = &mut told.gauges else { return };
-        gauges.insert((metric, why), ());
+        gauges.insert((metric, why));
         self.write(metric, why, value);
     }
 
@@ -283,8 +288,11 @@ impl Drop for SignsOwner {
     /// Whoever holds the lease next says how the shard is. See [`metrics::ENDED`].
     fn drop(&mut self) {
         let gauges = self.0.lock().gauges.take();
-        for (metric, why) in gauges.into_iter().flatten().map(|(key, ())| key) {
+        for (metric, why) in gauges.into_iter().flatten() {
             self.0.write(metric, why, metrics::ENDED);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,10 @@ use shardmill_core::rollout::VersionRow;
 use shardmill_core::stream::{Position, ShardId};
 use tokio::time::Instant;
 
+mod blocked;
+
+pub use blocked::{BlockedStatus, StageStatus, Why};
+
 /// The shared view of one worker. Cheap to clone.
 ///
 /// A mutex, since each pipeline writes its own entry and readers want all of them at one moment; never held across an
@@ -103,6 +107,9 @@ pub struct FanOutStatus {
 pub struct ShardStatus {
     /// What its pipeline does.
     pub state: ShardState,
+    /// What it does just now, and for how long.
+    #[serde(flatten)]
+    pub stage: StageStatus,
     /// The grant's epoch.
     pub epoch: u64,
     /// The version at work.
@@ -121,7 +128,12 @@ pub struct ShardStatus {
     pub is_at_tip: bool,
     /// How it is read.
     pub retrieval: ShardRetrieval,
-    /// Milliseconds behind the tip at the last reply.
+    /// The age of the oldest record that is fetched and not settled, or how far the reader is behind if that is more, in
+    /// milliseconds. 0 only if nothing waits.
+    pub lag_ms: Option<u64>,
+    /// Records that the plugin handled and lets nobody commit yet.
+    pub held_back_records: u64,
+    /// Milliseconds behind the tip at the last reply: of the reader, who may be far ahead of what is settled.
     pub millis_behind_latest: Option<u64>,
     /// Records settled in this run.
     pub records: u64,
@@ -212,16 +224,6 @@ pub enum ShardRetrieval {
     PollingForNow,
 }
 
-/// A batch, a sink or an instance that fails again and again.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct BlockedStatus {
-    /// Failures in a row.
-    pub attempts: u32,
-    /// The last one.
-    pub reason: String,
-}
-
 impl VersionStatus {
     pub(crate) fn of(row: &VersionRow) -> Self {
         let VersionRow { digest, state, since_ms, reason } = row.clone();
@@ -298,6 +300,7 @@ impl ShardStatus {
     pub(crate) fn starting(epoch: u64, checkpoint: Checkpoint) -> Self {
         Self {
             state: ShardState::Starting,
+            stage: StageStatus::new("starting".to_owned()),
             epoch,
             plugin_digest: None,
             settled: None,
@@ -305,6 +308,8 @@ impl ShardStatus {
             checkpoint,
             fetched: None,
             is_at_tip: false,
+            lag_ms: None,
+            held_back_records: 0,
             retrieval: ShardRetrieval::Polling,
             millis_behind_latest: None,
             records: 0,

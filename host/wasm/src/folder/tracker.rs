@@ -36,11 +36,23 @@ pub(crate) struct Tracker {
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    Load { file: String, name: PluginName, stamps: Stamps },
-    Refuse { file: String, reason: Refusal, keeps: Option<PluginDigest> },
-    Remove { name: PluginName },
+    Load {
+        file: String,
+        name: PluginName,
+        stamps: Stamps,
+    },
+    Refuse {
+        file: String,
+        reason: Refusal,
+        keeps: Option<PluginDigest>,
+    },
+    Remove {
+        name: PluginName,
+    },
     /// A file that was refused is gone.
-    Forget { file: String },
+    Forget {
+        file: String,
+    },
 }
 
 /// How a load ended.

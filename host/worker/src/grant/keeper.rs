@@ -25,6 +25,9 @@ const COMMANDS_MAX: usize = 2;
 /// First wait after a failed write; doubles up to a third of the lease duration.
 const RETRY_BASE: Duration = Duration::from_millis(50);
 
+/// How old the lag may be that the row of a shard shows which settles nothing. One unit a write: for people, often enough.
+const LAG_SHOWN_EVERY: Duration = Duration::from_secs(30);
+
 /// What a single write does; kept as a value so that an unanswered one can be sent again unchanged.
 #[derive(Clone, Copy)]
 enum Write<'a> {
@@ -171,6 +174,12 @@ impl Keeper {
         self.ticked_at = self.clock.now();
         let mut progress = self.progress.borrow().clone();
         progress.bytes_per_second = self.rate.measure(self.ticked_at);
+        let signs = self.troubles.signs();
+        signs.look();
+        progress.stuck = progress.stuck.or_else(|| signs.noted());
+        progress.millis_behind_latest = signs.lag_ms().max(progress.millis_behind_latest);
+        let lags = signs.lag_ms().is_some_and(|lag| Duration::from_millis(lag) >= LAG_SHOWN_EVERY);
+        let is_lag_old = lags && self.ticked_at.since(self.sent_at) >= LAG_SHOWN_EVERY;
         let is_weighed = self.options.balance == Balance::Throughput;
         let has_news = progress.stuck != self.noted_stuck || is_weighed && self.rate.has_changed();
         // A heart that is late, because the coordinator table does not answer, is no reason to let go: the row can be
@@ -178,6 +187,7 @@ impl Keeper {
         let is_heart_late = self.remaining() < self.options.hold_for() * 2 / 5;
         // One that missed its deadline holds this lease again once a write proves that nobody took it.
         let is_heart_behind = self.generation != self.heart.generation();
+        let has_news = has_news || is_lag_old;
         let must_renew = self.renews_rows.load(Ordering::Relaxed) || has_news || is_heart_late || is_heart_behind;
         if must_renew && !self.is_given_up() {
             self.write(Write::Renew(&progress)).await?;
@@ -282,6 +292,7 @@ impl Keeper {
                 self.is_unsettled = true;
                 return Err(Unwritten::GivenUp);
             }
+            self.troubles.signs().look();
             self.wait_to_retry(failures).await;
         }
     }

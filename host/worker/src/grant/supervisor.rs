@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 use super::keeper::Keeper;
 use crate::freezer::Freezer;
 use crate::pipeline::{Consumer, PipelineEnd};
+use crate::signs::SignsOwner;
 use crate::status::{ShardState, StatusBoard};
 
 /// How a grant ended.
@@ -23,12 +24,14 @@ pub(crate) struct Grant {
     pub(crate) consumer: Consumer,
     pub(crate) status: StatusBoard,
     pub(crate) freezer: Freezer,
+    /// Ends the shard's gauges with the grant.
+    pub(crate) signs: SignsOwner,
 }
 
 impl Grant {
     /// Runs keeper and pipeline until the pipeline is over. Dropping the future aborts both, as a crash would.
     pub(crate) async fn run(self) -> GrantEnd {
-        let Self { key, keeper, consumer, status, freezer } = self;
+        let Self { key, keeper, consumer, status, freezer, signs: _signs } = self;
         let shard = key.shard_id();
         let mut keeper_task = JoinSet::new();
         keeper_task.spawn(freezer.clone().guard(keeper.run()));

@@ -51,6 +51,12 @@ impl Buffer {
         self.again.make_contiguous().sort_by(|a, b| a.position.cmp(&b.position));
     }
 
+    /// When the first record in here arrived, in milliseconds since the Unix epoch, if Kinesis told.
+    pub(super) fn first_arrival_ms(&self) -> Option<u64> {
+        let first = self.again.front().or_else(|| self.records.front())?;
+        (first.arrival_ms > 0).then_some(first.arrival_ms)
+    }
+
     pub(super) fn has_again(&self) -> bool {
         !self.again.is_empty()
     }

@@ -1,5 +1,6 @@
 //! The consumer of one shard: the task that owns its instance, its position and its progress.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use shardmill_core::fleet::{ApplicationStart, StreamIdentity};
@@ -15,7 +16,7 @@ use shardmill_core::stream::{Position, ShardId};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::arrivals::Arrivals;
+use super::arrivals::{Arrivals, HeldBack};
 use super::buffer::Buffer;
 use super::instance::Instance;
 use super::output::Output;
@@ -30,6 +31,7 @@ use crate::grant::{Gate, KeeperHandle, Stopped};
 use crate::metrics;
 use crate::options::WorkerOptions;
 use crate::rollout::RolloutView;
+use crate::signs::{Signs, Stage};
 use crate::status::{ShardState, StatusBoard};
 
 /// What a consumer needs of the world.
@@ -76,6 +78,7 @@ pub(crate) struct Consumer {
     pub(super) ports: ConsumerPorts,
     pub(super) options: Arc<WorkerOptions>,
     pub(super) status: StatusBoard,
+    pub(super) signs: Signs,
     pub(super) shard: ShardId,
     pub(super) gate: Gate,
     pub(super) keeper: KeeperHandle,
@@ -106,13 +109,14 @@ pub(super) struct Headway {
     pub(super) settled: Option<Position>,
     pub(super) unwritten: Unwritten,
     pub(super) arrivals: Arrivals,
+    pub(super) held_back: HeldBack,
 }
 
 impl Consumer {
     pub(crate) fn new(
         ports: ConsumerPorts,
         options: Arc<WorkerOptions>,
-        status: StatusBoard,
+        (status, signs): (StatusBoard, Signs),
         context: Arc<InstanceContext>,
         (gate, keeper): (Gate, KeeperHandle),
         checkpoint: Checkpoint,
@@ -122,10 +126,11 @@ impl Consumer {
             sink: Arc::clone(&ports.sink),
             dead_letters: Arc::clone(&ports.dead_letters),
             backoff: options.backoff,
-            status: status.clone(),
+            signs: signs.clone(),
             plugin: options.plugin.clone(),
             shard: shard.clone(),
             deadline: options.leases.checkpoint_deadline,
+            unflushed: BTreeSet::new(),
         };
         let mut ports = ports;
         let version = Arc::clone(&ports.versions.borrow_and_update());
@@ -136,6 +141,7 @@ impl Consumer {
             settled: None,
             unwritten: Unwritten::default(),
             arrivals: Arrivals::default(),
+            held_back: HeldBack::default(),
         };
         let reading = Reading::new(ports.clock.now());
         let mut consumer = Self {
@@ -144,6 +150,7 @@ impl Consumer {
             ports,
             options,
             status,
+            signs,
             shard,
             gate,
             keeper,
@@ -183,6 +190,7 @@ impl Consumer {
             self.take_up_version().await?;
             self.make_room().await?;
             self.take_in_ready();
+            self.show_unsettled();
             if self.must_save_again() {
                 self.save_again().await?;
             } else if let Some(halt) = self.retries.halted.clone() {
@@ -229,6 +237,7 @@ impl Consumer {
             self.read_on();
         }
         let stalled_in = self.reading.stalled_in(read_deadline, now);
+        self.signs.enter(if retry_at.is_some() && !may_go_on { Stage::Waiting } else { Stage::Reading });
         tokio::select! {
             biased;
             stopped = self.gate.stopped() => return Err(stopped),
@@ -277,6 +286,7 @@ impl Consumer {
         let Self { output, gate, reading, buffer, .. } = self;
         reading.unless_long(output.flush(gate), buffer).await?;
         self.gate.check_held()?;
+        self.signs.enter(Stage::Checkpointing);
         let write = CheckpointWrite { position, progress: self.progress(), state: self.saving.unwritten.clone() };
         if self.keeper.checkpoint(write).await.is_err() {
             return Err(self.why_refused());
@@ -306,18 +316,29 @@ impl Consumer {
             settled_arrival_ms: self.settled_arrival_ms(),
             // The keeper measures it.
             bytes_per_second: None,
-            stuck: self.stuck.clone().or_else(|| self.reading.told.borrow().clone()),
+            stuck: self.stuck.clone().or_else(|| self.signs.noted()).or_else(|| self.reading.told.borrow().clone()),
             given_up: self.last_given_up.clone(),
         }
     }
 
     /// How far the tip was ahead of what is in delivery; of the last reply, an empty one too, once all is delivered. The
-    /// reader may be at the tip long before: that is not where the plugin is.
+    /// reader may be at the tip long before: that is not where the plugin is. At least the age of what is not settled.
     fn millis_behind_latest(&self) -> Option<u64> {
         let (fetched, behind) = self.status.last_reply(&self.shard);
         let ledger = &self.headway.ledger;
         let is_all_delivered = ledger.handed_out() >= fetched.as_ref() && !ledger.is_busy();
-        if is_all_delivered { behind } else { self.buffer.millis_behind_latest }
+        let behind = if is_all_delivered { behind } else { self.buffer.millis_behind_latest };
+        behind.max(self.signs.age_ms())
+    }
+
+    /// Shows what is fetched and not settled.
+    fn show_unsettled(&mut self) {
+        let delivered = self.headway.arrivals.oldest_after(self.headway.settled.as_ref());
+        let oldest_ms = delivered.or_else(|| self.buffer.first_arrival_ms());
+        if !self.holds_back() {
+            self.headway.held_back.clear();
+        }
+        self.signs.unsettled(oldest_ms, self.headway.held_back.records());
     }
 
     /// When the last settled record arrived, as Kinesis said.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::pipeline::{Blame, Failure, Fate, LaneKey, Order, Turn, Verdict, judge};
+use shardmill_core::pipeline::{Blame, Failure, Fate, LaneKey, Order, Turn, Verdict, committed, judge};
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{Outcome, Processed};
 use shardmill_core::seeded_bug::SeededBug;
@@ -13,6 +13,8 @@ use tokio::time::Instant;
 use super::consumer::Consumer;
 use crate::grant::Stopped;
 use crate::metrics;
+use crate::signs::Stage;
+use crate::status::Why;
 
 impl Consumer {
     /// The records to deliver now, if any are due: of a parked key, or else what failed and then new ones.
@@ -80,6 +82,7 @@ impl Consumer {
             attempt: self.retries.attempt(&records),
             millis_behind_latest: self.buffer.millis_behind_latest.unwrap_or(0),
         };
+        self.signs.enter(Stage::InPlugin);
         let started = Instant::now();
         let result = self.call(batch).await?;
         let took = started.elapsed();
@@ -133,6 +136,12 @@ impl Consumer {
         }
         let failed: Vec<usize> = verdict.rulings.iter().map(|ruling| ruling.index).collect();
         self.headway.ledger.report(records, &failed, verdict.commit);
+        if let Some(last) = records.last() {
+            let committed = committed(verdict.commit, records.len());
+            let failed_beyond = failed.iter().filter(|index| **index >= committed).count();
+            let held_back = records.len() - committed - failed_beyond;
+            self.headway.held_back.add(last.position.clone(), held_back as u64);
+        }
         for ruling in &verdict.rulings {
             self.retries.note(&records[ruling.index].position, ruling.tried);
         }
@@ -210,7 +219,7 @@ impl Consumer {
             if !is_halted {
                 self.count(metrics::RETRIES, again.len() as u64);
                 let deliveries = verdict.rulings.iter().map(|ruling| ruling.tried.deliveries).max().unwrap_or_default();
-                self.blocked(deliveries, failure.reason.clone());
+                self.blocked(Why::of_failure(failure.kind), deliveries, failure.reason.clone());
                 if !self.may_go_on() {
                     self.hold_little();
                 }
@@ -244,13 +253,13 @@ impl Consumer {
         }
         let Some(position) = position.cloned() else { return };
         self.retries.settled(&position);
+        self.headway.held_back.settled(&position);
         let text = position.to_string();
         self.headway.settled = Some(position);
         self.headway.unwritten.add(0, 0, self.ports.clock.now());
         let arrived_ms = self.settled_arrival_ms();
         if let Some(ms) = arrived_ms {
-            let labels = [("plugin", self.options.plugin.to_string()), ("shard", self.shard.to_string())];
-            ::metrics::gauge!(metrics::SETTLED_ARRIVAL, &labels).set(ms as f64 / 1_000.0);
+            self.signs.gauge(metrics::SETTLED_ARRIVAL, ms as f64 / 1_000.0);
         }
         self.status.update_shard(&self.shard, |status| {
             status.settled = Some(text);

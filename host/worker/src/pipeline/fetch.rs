@@ -26,7 +26,8 @@ use crate::fan_out::FanOutView;
 use crate::metrics;
 use crate::options::WorkerOptions;
 use crate::pace::Pace;
-use crate::status::{ShardRetrieval, StatusBoard};
+use crate::signs::Signs;
+use crate::status::{ShardRetrieval, StatusBoard, Why};
 
 /// Replies waiting for the consumer: one, so that reading and processing overlap, and no more is held than needed.
 pub(super) const CHUNKS_MAX: usize = 1;
@@ -59,6 +60,7 @@ pub(super) struct ShardReader {
     pub(super) budget: ByteShare,
     pub(super) options: Arc<WorkerOptions>,
     pub(super) status: StatusBoard,
+    pub(super) signs: Signs,
     pub(super) shard: ShardId,
     pub(super) chunks: mpsc::Sender<Chunk>,
     /// When Kinesis last gave a good reply, or a refusal that every host would get.
@@ -175,9 +177,9 @@ impl ShardReader {
     async fn hand_over(&self, opener: &mut Opener, arrival: Arrival, mut reservation: Reservation) -> Result<(), Over> {
         let Arrival { records, millis_behind_latest, ended } = arrival;
         if let Some(behind) = millis_behind_latest {
-            let labels = [("plugin", self.options.plugin.to_string()), ("shard", self.shard.to_string())];
-            ::metrics::gauge!(metrics::BEHIND, &labels).set(behind as f64);
+            self.signs.gauge(metrics::BEHIND, behind as f64);
         }
+        self.signs.behind(millis_behind_latest);
         self.status.update_shard(&self.shard, |status| {
             status.millis_behind_latest = millis_behind_latest;
             status.is_at_tip = records.is_empty() && millis_behind_latest.unwrap_or(0) == 0;
@@ -233,6 +235,10 @@ impl ShardReader {
 
     fn show_read_error(&self, error: Option<&ReadError>) {
         let text = error.map(ToString::to_string);
+        match &text {
+            Some(text) => self.signs.failed(Why::Reading, 1, text.clone()),
+            None => self.signs.mended(Why::Reading),
+        }
         if error.is_none() {
             self.trouble.send_if_modified(|told| told.take().is_some());
         }
@@ -247,8 +253,7 @@ impl ShardReader {
     }
 
     fn set_unreadable(&self, is_unreadable: bool) {
-        let labels = [("plugin", self.options.plugin.to_string()), ("shard", self.shard.to_string())];
-        ::metrics::gauge!(metrics::UNREADABLE, &labels).set(if is_unreadable { 1.0 } else { 0.0 });
+        self.signs.gauge(metrics::UNREADABLE, if is_unreadable { 1.0 } else { 0.0 });
     }
 
     fn show_retrieval(&self, retrieval: ShardRetrieval) {
@@ -260,5 +265,7 @@ impl Drop for ShardReader {
     /// Whoever reads the shard next says whether it can be read.
     fn drop(&mut self) {
         self.set_unreadable(false);
+        self.signs.mended(Why::Reading);
+        self.signs.mended(Why::Buffer);
     }
 }

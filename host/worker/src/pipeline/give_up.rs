@@ -11,7 +11,8 @@ use super::consumer::Consumer;
 use super::retries::Halt;
 use crate::grant::Stopped;
 use crate::metrics;
-use crate::status::{BlockedStatus, ShardState};
+use crate::signs::Stage;
+use crate::status::{ShardState, Why};
 
 /// How much of it the row holds: a write of up to 1 KB costs one unit (AWS), and there is more in it.
 const NOTE_CHARS_MAX: usize = 300;
@@ -126,12 +127,10 @@ impl Consumer {
         self.stuck = Some(why.clone());
         self.keeper.note(self.progress());
         self.retries.is_blocked = true;
-        self.set_shard_gauge(metrics::HALTED, 1.0);
-        self.set_shard_gauge(metrics::BLOCKED, 1.0);
-        self.status.update_shard(&self.shard, |status| {
-            status.state = ShardState::Halted;
-            status.blocked = Some(BlockedStatus { attempts: deliveries, reason: why });
-        });
+        self.signs.gauge(metrics::HALTED, 1.0);
+        self.signs.enter(Stage::Waiting);
+        self.signs.stands(Why::Halted, deliveries, &why);
+        self.status.update_shard(&self.shard, |status| status.state = ShardState::Halted);
         while self.retries.halted.is_some() {
             tokio::select! {
                 biased;
@@ -141,7 +140,7 @@ impl Consumer {
             self.take_up_version().await?;
         }
         tracing::info!(shard = %self.shard, digest = %self.instance.digest(), "the halted shard goes on");
-        self.set_shard_gauge(metrics::HALTED, 0.0);
+        self.signs.gauge(metrics::HALTED, 0.0);
         self.status.update_shard(&self.shard, |status| status.state = ShardState::Processing);
         Ok(())
     }

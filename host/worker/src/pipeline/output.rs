@@ -1,5 +1,6 @@
 //! Hands a batch's output to the sink and waits for it to be stored, for as long as it takes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,24 +11,27 @@ use shardmill_core::stream::{Emitted, Position, ShardId};
 use tokio::time::Instant;
 
 use crate::grant::{Gate, Stopped};
-use crate::status::{BlockedStatus, StatusBoard};
+use crate::signs::{Signs, Stage};
+use crate::status::Why;
 
 /// The pipeline's side of the sink. A sink that fails blocks its shard, visibly; it loses nothing.
 pub(super) struct Output {
     pub(super) sink: Arc<dyn Sink>,
     pub(super) dead_letters: Arc<dyn DeadLetters>,
     pub(super) backoff: Backoff,
-    pub(super) status: StatusBoard,
+    pub(super) signs: Signs,
     pub(super) plugin: PluginName,
     pub(super) shard: ShardId,
     /// How long outputs may fail to be stored before the lease is given up: another host may reach the sink.
     pub(super) deadline: Duration,
+    /// Sinks that were given output since the last flush.
+    pub(super) unflushed: BTreeSet<String>,
 }
 
 impl Output {
     /// Writes `emitted`, trying again until it works or the lease is lost.
     pub(super) async fn write(
-        &self,
+        &mut self,
         emitted: Vec<Emitted>,
         through: Option<Position>,
         gate: &mut Gate,
@@ -35,6 +39,9 @@ impl Output {
         if emitted.is_empty() {
             return Ok(());
         }
+        let sinks: BTreeSet<String> = emitted.iter().map(|piece| piece.destination.clone()).collect();
+        self.storing(&sinks);
+        self.unflushed.extend(sinks);
         let emitted = Arc::new(emitted);
         let origin = Arc::new(Origin { plugin: self.plugin.clone(), shard: self.shard.clone(), through });
         let (mut failures, since) = (0, Instant::now());
@@ -50,12 +57,16 @@ impl Output {
     }
 
     /// Returns once all that was written is stored.
-    pub(super) async fn flush(&self, gate: &mut Gate) -> Result<(), Stopped> {
+    pub(super) async fn flush(&mut self, gate: &mut Gate) -> Result<(), Stopped> {
+        if !self.unflushed.is_empty() {
+            self.storing(&self.unflushed);
+        }
         let (mut failures, since) = (0, Instant::now());
         loop {
             match self.answered(self.sink.flush(), gate).await? {
                 Ok(()) => {
                     self.recovered(failures);
+                    self.unflushed.clear();
                     return Ok(());
                 }
                 Err(error) => self.failed(&error, (&mut failures, since), gate).await?,
@@ -70,6 +81,7 @@ impl Output {
         letters: Arc<Vec<DeadLetter>>,
         gate: &mut Gate,
     ) -> Result<(), Stopped> {
+        self.signs.enter(Stage::Storing(format!("dead letters in {target}")));
         let (mut failures, since) = (0, Instant::now());
         loop {
             match self.answered(self.dead_letters.store(target, Arc::clone(&letters)), gate).await? {
@@ -97,9 +109,14 @@ impl Output {
         }
     }
 
+    fn storing(&self, sinks: &BTreeSet<String>) {
+        let sinks = sinks.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        self.signs.enter(Stage::Storing(format!("output in {sinks}")));
+    }
+
     fn recovered(&self, failures: u32) {
         if failures > 0 {
-            self.status.update_shard(&self.shard, |status| status.blocked = None);
+            self.signs.mended(Why::Sink);
         }
     }
 
@@ -117,8 +134,7 @@ impl Output {
         if failures.is_power_of_two() {
             tracing::warn!(shard = %self.shard, %error, failures, "output cannot be stored, trying again");
         }
-        let blocked = BlockedStatus { attempts: *failures, reason: error.to_string() };
-        self.status.update_shard(&self.shard, |status| status.blocked = Some(blocked));
+        self.signs.failed(Why::Sink, *failures, error.to_string());
         let wait = self.backoff.delay(*failures, fastrand::f64());
         tokio::select! {
             () = tokio::time::sleep(wait) => Ok(()),

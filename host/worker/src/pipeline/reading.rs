@@ -143,6 +143,7 @@ impl Consumer {
             budget: self.ports.budget.clone(),
             options: Arc::clone(&self.options),
             status: self.status.clone(),
+            signs: self.signs.clone(),
             shard: self.shard.clone(),
             chunks: sender,
             heard_at: Arc::clone(&self.reading.heard_at),

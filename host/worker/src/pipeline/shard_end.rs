@@ -60,8 +60,8 @@ impl Consumer {
         self.status.update_shard(&self.shard, |status| {
             status.state = ShardState::Ended;
             status.checkpoint = Checkpoint::ShardEnd;
-            status.blocked = None;
         });
+        self.mended_but(None);
         Ok(true)
     }
 

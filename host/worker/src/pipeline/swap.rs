@@ -12,6 +12,7 @@ use super::trial::start_failure;
 use crate::grant::Stopped;
 use crate::metrics;
 use crate::rollout::Assigned;
+use crate::signs::Stage;
 use crate::status::SwapRefusal;
 
 impl Consumer {
@@ -22,6 +23,7 @@ impl Consumer {
     pub(super) async fn make_instance(&mut self) -> Result<(), Stopped> {
         let mut failures = 0;
         loop {
+            self.signs.enter(Stage::Starting);
             let error = match self.state_to_load().await {
                 Ok(state) => {
                     let Err(error) = self.instance.ensure(state).await else { break };
@@ -42,10 +44,10 @@ impl Consumer {
         self.ports.rollout.tell(|rollout| rollout.started(&digest));
         self.status.update_shard(&self.shard, |status| {
             status.plugin_digest = Some(digest.as_str().to_owned());
-            if failures > 0 {
-                status.blocked = None;
-            }
         });
+        if failures > 0 {
+            self.mended_but(None);
+        }
         Ok(())
     }
 

@@ -5,18 +5,19 @@ use tokio::time::Instant;
 use super::consumer::Consumer;
 use crate::grant::Stopped;
 use crate::metrics;
-use crate::status::BlockedStatus;
+use crate::signs::Stage;
+use crate::status::Why;
 
 impl Consumer {
     /// Something else than a delivery failed and is tried again.
     pub(super) fn failed(&mut self, attempts: u32, kind: &'static str, reason: String) {
         let plugin = self.options.plugin.to_string();
         ::metrics::counter!(metrics::FAILURES, "plugin" => plugin, "kind" => kind).increment(1);
-        self.blocked(attempts, reason);
+        self.blocked(Why::of_failure(kind), attempts, reason);
         self.hold_little();
     }
 
-    pub(super) fn blocked(&mut self, attempts: u32, reason: String) {
+    pub(super) fn blocked(&mut self, why: Why, attempts: u32, reason: String) {
         /// From here on the row says it, for people; a single failure is not worth a write.
         const NOTED_FROM: u32 = 3;
         if attempts >= NOTED_FROM {
@@ -27,13 +28,20 @@ impl Consumer {
             }
         }
         self.retries.is_blocked = true;
-        self.set_shard_gauge(metrics::BLOCKED, 1.0);
         // Powers of two: a batch that fails for days must not fill the log.
         if attempts.is_power_of_two() {
             let digest = self.instance.digest();
             tracing::warn!(shard = %self.shard, attempts, %digest, reason, "delivery failed, trying again");
         }
-        self.status.update_shard(&self.shard, |status| status.blocked = Some(BlockedStatus { attempts, reason }));
+        // Of a delivery it is one at a time: the last.
+        self.mended_but(Some(why));
+        self.signs.failed(why, attempts, reason);
+    }
+
+    /// What failed in the plugin's calls, or around them, works again.
+    pub(super) fn mended_but(&self, still: Option<Why>) {
+        let own = [Why::Halted, Why::Plugin, Why::Memory, Why::State, Why::Children];
+        own.into_iter().filter(|why| Some(*why) != still).for_each(|why| self.signs.mended(why));
     }
 
     /// After a delivery: what still waits, and whether anything is in the way still.
@@ -43,7 +51,7 @@ impl Consumer {
         if is_mended {
             self.retries.is_blocked = false;
             tracing::info!(shard = %self.shard, "what failed is settled");
-            self.set_shard_gauge(metrics::BLOCKED, 0.0);
+            self.mended_but(None);
         }
         if self.retries.is_clear() {
             self.retries.failing_since = None;
@@ -54,22 +62,15 @@ impl Consumer {
         self.status.update_shard(&self.shard, |status| {
             has_changed = status.parked != usage;
             status.parked = usage;
-            if is_mended {
-                status.blocked = None;
-            }
         });
         if has_changed {
-            self.set_shard_gauge(metrics::PARKED, usage.records as f64);
+            self.signs.gauge(metrics::PARKED, usage.records as f64);
         }
-    }
-
-    pub(super) fn set_shard_gauge(&self, metric: &'static str, value: f64) {
-        let labels = [("plugin", self.options.plugin.to_string()), ("shard", self.shard.to_string())];
-        ::metrics::gauge!(metric, &labels).set(value);
     }
 
     /// Waits between tries, but not when there is something new to try.
     pub(super) async fn wait_to_retry(&mut self, failures: u32) -> Result<(), Stopped> {
+        self.signs.enter(Stage::Waiting);
         let wait = self.options.backoff.delay(failures, fastrand::f64());
         let checkpoint_in = self.headway.unwritten.due_in(&self.options.checkpoints, self.ports.clock.now());
         let deadline = Instant::now() + wait;
@@ -82,6 +83,7 @@ impl Consumer {
         }
         // What is settled below a failing record is written down while the record waits.
         self.write_checkpoint().await?;
+        self.signs.enter(Stage::Waiting);
         tokio::select! {
             stopped = self.gate.stopped() => Err(stopped),
             () = tokio::time::sleep_until(deadline) => Ok(()),

@@ -16,6 +16,7 @@ use super::{HeldLease, PassError, Worker};
 use crate::grant::{Gate, Grant, Keeper, Overseer, Taken, Troubles};
 use crate::metrics;
 use crate::pipeline::{Consumer, ConsumerPorts};
+use crate::signs::Signs;
 use crate::status::ShardStatus;
 
 /// Writes in flight at once in a pass: well below the DynamoDB client's connection pool.
@@ -300,7 +301,10 @@ impl Worker {
         let ports = &self.ports;
         let (give_up, told_to_give_up) = watch::channel(None);
         let generation = if SeededBug::HeartGenerationAtAnswer.is_on() { heart.generation() } else { sent.generation };
-        let troubles = Troubles::new(self.status.clone(), self.options.plugin.clone(), lease.key.shard_id());
+        let (plugin, clock) = (self.options.plugin.clone(), Arc::clone(&ports.clock));
+        let signs = Signs::new(self.status.clone(), plugin, lease.key.shard_id(), clock);
+        let owner = signs.owner();
+        let troubles = Troubles::new(signs.clone(), lease.key.shard_id());
         let (keeper, handle, state) = Keeper::new(
             (Arc::clone(&ports.store), Arc::clone(&ports.clock)),
             self.options.leases,
@@ -318,13 +322,13 @@ impl Worker {
         let consumer = Consumer::new(
             self.consumer_ports(),
             Arc::clone(&self.options),
-            self.status.clone(),
+            (self.status.clone(), signs),
             context,
             (gate, handle),
             lease.checkpoint,
         );
-        let grant =
-            Grant { key: lease.key, keeper, consumer, status: self.status.clone(), freezer: ports.freezer.clone() };
+        let (status, freezer) = (self.status.clone(), ports.freezer.clone());
+        let grant = Grant { key: lease.key, keeper, consumer, status, freezer, signs: owner };
         self.grants.spawn(ports.freezer.clone().guard(grant.run()));
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::ShardReader;
 use crate::budget::Reservation;
+use crate::status::Why;
 
 /// From here on a wait is shown: shorter ones are ordinary back-pressure.
 const SHOWN_FROM: Duration = Duration::from_secs(5);
@@ -47,6 +48,10 @@ impl ShardReader {
     fn show_wait(&self, why: Option<&str>) {
         let why = why.map(str::to_owned);
         self.status.update_shard(&self.shard, |status| status.waits_for.clone_from(&why));
+        match &why {
+            Some(why) => self.signs.stands(Why::Buffer, 0, why),
+            None => self.signs.mended(Why::Buffer),
+        }
         // Kinesis' own words about the shard, if there are any, say more.
         self.trouble.send_if_modified(|told| {
             let is_news = *told != why && (told.is_none() || why.is_none());

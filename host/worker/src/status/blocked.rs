@@ -1,0 +1,89 @@
+//! What a shard does just now, and what is in its way.
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+/// What a pipeline does just now.
+#[derive(Debug, Clone, Serialize)]
+pub struct StageStatus {
+    /// For people.
+    #[serde(rename = "stage")]
+    pub what: String,
+    /// Since when.
+    #[serde(rename = "stage-seconds", serialize_with = "seconds_since")]
+    pub since: Instant,
+}
+
+/// What keeps a shard from getting on; the worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Why {
+    /// The failure policy stopped it.
+    Halted,
+    /// Its row in the lease table cannot be written.
+    Row,
+    /// A sink stores no output: before the plugin, which is not tried meanwhile.
+    Sink,
+    /// The plugin fails, or is not made, or does not come back.
+    Plugin,
+    /// The host has not the memory for the plugin's instance.
+    Memory,
+    /// The plugin's state cannot be saved or taken up.
+    State,
+    /// The shard has ended, and its children cannot be leased.
+    Children,
+    /// It cannot be read.
+    Reading,
+    /// There is no room for more records.
+    Buffer,
+}
+
+/// A batch, a sink, an instance, a row or a reader that fails again and again, or takes long.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct BlockedStatus {
+    /// What it is.
+    pub why: Why,
+    /// Failures in a row; 0 if nothing failed, and it takes long.
+    pub attempts: u32,
+    /// The last one.
+    pub reason: String,
+}
+
+impl StageStatus {
+    /// Begins now.
+    pub(crate) fn new(what: String) -> Self {
+        Self { what, since: Instant::now() }
+    }
+}
+
+impl Why {
+    /// The word used in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Halted => "halted",
+            Self::Row => "row",
+            Self::Plugin => "plugin",
+            Self::Memory => "memory",
+            Self::State => "state",
+            Self::Children => "children",
+            Self::Sink => "sink",
+            Self::Reading => "reading",
+            Self::Buffer => "buffer",
+        }
+    }
+
+    /// Whose a failed delivery is, by the kind that metrics have of it.
+    pub(crate) fn of_failure(kind: &str) -> Self {
+        match kind {
+            "host_memory" => Self::Memory,
+            "state" => Self::State,
+            "shard_end" => Self::Children,
+            _ => Self::Plugin,
+        }
+    }
+}
+
+fn seconds_since<S: serde::Serializer>(at: &Instant, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(at.elapsed().as_secs_f64())
+}

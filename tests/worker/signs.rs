@@ -1,0 +1,107 @@
+//! What a shard shows of itself: what is in its way, what it does, how far behind it is; and never less than the truth.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use harness::fleet::{TestFleet, until};
+use harness::native::NativePlugin;
+use shardmill_core::plugin::ProcessorError;
+use shardmill_core::ports::{Commit, Outcome, Processed};
+use shardmill_worker::Why;
+
+use crate::poison::only_shard;
+
+fn trapped() -> ProcessorError {
+    ProcessorError::Trapped { message: "poison".to_owned() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_fails_is_told_by_the_status_and_the_row_until_it_stores_again() {
+    let fleet = TestFleet::new(1);
+    let shard = only_shard(&fleet);
+    fleet.sink.is_broken.store(true, Ordering::Relaxed);
+    fleet.put(0..20);
+    let host = fleet.start("a", NativePlugin::echo(1));
+    let blocked = || host.shard(&shard).and_then(|shard| shard.blocked);
+    until("told", || blocked().is_some_and(|blocked| blocked.attempts >= 3)).await;
+    assert_eq!(blocked().unwrap().why, Why::Sink);
+    assert!(host.shard(&shard).unwrap().stage.what.starts_with("storing output in out"));
+    let stuck = || fleet.row(&shard).unwrap().stuck;
+    until("the row says so", || stuck().is_some_and(|stuck| stuck.contains("broken by the test"))).await;
+    fleet.sink.is_broken.store(false, Ordering::Relaxed);
+    until("stored", || fleet.is_all_checkpointed()).await;
+    until("over", || blocked().is_none() && stuck().is_none()).await;
+    assert!(fleet.has_exactly(0..20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_is_slow_and_well_shows_as_slow() {
+    let fleet = TestFleet::new(1);
+    let shard = only_shard(&fleet);
+    fleet.sink.write_seconds.store(20, Ordering::Relaxed);
+    fleet.put(0..10);
+    let host = fleet.start("a", NativePlugin::echo(1));
+    let blocked = || host.shard(&shard).and_then(|shard| shard.blocked);
+    until("told", || blocked().is_some()).await;
+    let slow = blocked().unwrap();
+    assert_eq!((slow.why, slow.attempts), (Why::Sink, 0));
+    assert!(slow.reason.contains("storing output in out takes more than 5s"), "{}", slow.reason);
+    assert!(host.shard(&shard).unwrap().stage.since.elapsed() >= Duration::from_secs(5));
+    until("the row says so", || fleet.row(&shard).unwrap().stuck.is_some_and(|stuck| stuck == slow.reason)).await;
+    until("stored", || fleet.is_all_checkpointed()).await;
+    until("over", || blocked().is_none() && fleet.row(&shard).unwrap().stuck.is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_is_stuck_shows_the_age_of_its_oldest_record_though_its_reader_is_at_the_tip() {
+    let fleet = TestFleet::new(1);
+    let shard = only_shard(&fleet);
+    let is_bad = Arc::new(AtomicBool::new(true));
+    let bad = Arc::clone(&is_bad);
+    fleet.put(0..20);
+    let host = fleet.start(
+        "a",
+        NativePlugin::new(
+            1,
+            move |_, _| if bad.load(Ordering::Relaxed) { Err(trapped()) } else { Ok(Processed::default()) },
+        ),
+    );
+    until("stuck", || host.shard(&shard).is_some_and(|shard| shard.blocked.is_some())).await;
+    // All arrived at 1 ms.
+    fleet.wall_ms.store(1 + 600_000, Ordering::Relaxed);
+    until("told", || host.shard(&shard).unwrap().lag_ms == Some(600_000)).await;
+    assert_eq!(host.shard(&shard).unwrap().millis_behind_latest, Some(0), "of the reader");
+    until("the row says so", || fleet.row(&shard).unwrap().millis_behind_latest == Some(600_000)).await;
+    fleet.wall_ms.store(1 + 900_000, Ordering::Relaxed);
+    until("the row goes on", || fleet.row(&shard).unwrap().millis_behind_latest == Some(900_000)).await;
+    is_bad.store(false, Ordering::Relaxed);
+    until("settled", || fleet.is_all_checkpointed()).await;
+    until("over", || host.shard(&shard).unwrap().lag_ms == Some(0)).await;
+    assert_eq!(fleet.row(&shard).unwrap().millis_behind_latest, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_that_a_plugin_holds_back_are_counted_and_named_as_what_the_checkpoint_waits_for() {
+    let fleet = TestFleet::new(1);
+    let shard = only_shard(&fleet);
+    let is_open = Arc::new(AtomicBool::new(false));
+    let opened = Arc::clone(&is_open);
+    fleet.put(0..7);
+    let host = fleet.start(
+        "a",
+        NativePlugin::new(1, move |_, _| {
+            let commit = (!opened.load(Ordering::Relaxed)).then_some(Commit::Nothing);
+            Ok(Processed { outcome: Outcome { commit, ..Outcome::default() }, ..Processed::default() })
+        }),
+    );
+    until("counted", || host.shard(&shard).is_some_and(|shard| shard.held_back_records == 7)).await;
+    assert!(host.shard(&shard).unwrap().blocked.is_none(), "windows are ordinary");
+    fleet.wall_ms.store(1 + 40_000, Ordering::Relaxed);
+    let stuck = || fleet.row(&shard).unwrap().stuck;
+    until("the row says so", || stuck().is_some_and(|stuck| stuck.contains("holds back 4 record(s) or more"))).await;
+    is_open.store(true, Ordering::Relaxed);
+    fleet.put(7..8);
+    until("settled", || fleet.is_all_checkpointed()).await;
+    until("over", || host.shard(&shard).unwrap().held_back_records == 0 && stuck().is_none()).await;
+}
