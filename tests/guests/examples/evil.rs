@@ -92,6 +92,7 @@ fn flood(how: &str) -> Result<(), Error> {
                 metrics::counter(name, 1);
             }
         }
+        "histogram-flood" => (0..200_000).for_each(|n| metrics::histogram("value", f64::from(n))),
         "metric-values" => [f64::NAN, f64::INFINITY, f64::MIN].iter().for_each(|value| metrics::gauge("value", *value)),
         _ => {}
     }

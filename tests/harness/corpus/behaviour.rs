@@ -60,6 +60,7 @@ fn floods() -> Vec<Entry> {
         evil!("long-line", "D13", Expected::Harmless),
         evil!("control-characters", "D13", Expected::Harmless),
         evil!("metric-flood", "D13", Expected::Harmless),
+        evil!("histogram-flood", "D27", Expected::Harmless),
         evil!("metric-names", "D13", Expected::Harmless),
         evil!("metric-values", "D13", Expected::Harmless),
         evil!("giant-emit", "D13", fails(Call::Process, "limit", "passed to the host in one call")),
