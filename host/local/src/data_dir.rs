@@ -1,7 +1,8 @@
 //! The data directory: held by one process at a time, and telling the others where that one can be reached.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -10,6 +11,15 @@ use crate::error::StartError;
 
 const LOCK_FILE: &str = "lock";
 const ENDPOINTS_FILE: &str = "endpoints.json";
+
+/// Streams and tables hold copies of production records, as often as not.
+const OWNER_FOLDER: u32 = 0o700;
+pub(crate) const OWNER_FILE: u32 = 0o600;
+
+/// Takes a file from everybody but its owner, whatever the umask was when it was made.
+pub(crate) fn for_owner_only(path: &Path) -> std::io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(OWNER_FILE))
+}
 
 /// A directory that this process holds; given back when dropped, by the kernel too if the process dies.
 #[derive(Debug)]
@@ -29,10 +39,12 @@ pub(crate) struct Endpoints<'a> {
 impl DataDir {
     /// Makes the directory if need be, and takes it.
     pub(crate) fn hold(path: &Path) -> Result<Self, StartError> {
-        fs::create_dir_all(path).map_err(StartError::io(format!("create {}", path.display())))?;
+        let made = DirBuilder::new().recursive(true).mode(OWNER_FOLDER).create(path);
+        made.map_err(StartError::io(format!("create {}", path.display())))?;
         let lock_path = path.join(LOCK_FILE);
         let what = format!("lock {}", lock_path.display());
-        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock_path);
+        let opened =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(OWNER_FILE).open(&lock_path);
         let mut lock = opened.map_err(StartError::io(&what))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -55,6 +67,7 @@ impl DataDir {
         let mut text = serde_json::to_string_pretty(endpoints).unwrap_or_default();
         text.push('\n');
         fs::write(&fresh, text)
+            .and_then(|()| for_owner_only(&fresh))
             .and_then(|()| fs::rename(&fresh, &path))
             .map_err(StartError::io(format!("write {}", path.display())))
     }
@@ -77,4 +90,31 @@ fn write_pid(lock: &mut File) -> std::io::Result<()> {
     lock.set_len(0)?;
     lock.rewind()?;
     writeln!(lock, "{}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use crate::{LocalOptions, LocalStack};
+
+    #[tokio::test]
+    async fn what_a_stack_keeps_is_for_its_owner_only_also_what_was_there_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        for _ in 0..2 {
+            let stack = LocalStack::start(LocalOptions::kept_in(&data)).await.unwrap();
+            for entry in std::fs::read_dir(&data).unwrap() {
+                let entry = entry.unwrap();
+                let mode = entry.metadata().unwrap().mode() & 0o777;
+                assert_eq!(mode, 0o600, "{:?} has {mode:o}", entry.file_name());
+            }
+            stack.stop().await;
+            assert_eq!(std::fs::metadata(&data).unwrap().mode() & 0o777, 0o700);
+            for file in ["kinesis.journal", "dynamodb.sqlite"] {
+                use std::os::unix::fs::PermissionsExt;
+                std::fs::set_permissions(data.join(file), std::fs::Permissions::from_mode(0o644)).unwrap();
+            }
+        }
+    }
 }

@@ -2,13 +2,28 @@
 //!
 //! SQLite's write-ahead log makes every answered write survive a killed process.
 
+use std::fs::OpenOptions;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::middleware::from_fn;
+use axum::response::{IntoResponse, Response};
+use axum::serve::ListenerExt;
 use dynoxide::Database;
-use tokio::net::TcpListener;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
+use crate::data_dir::{OWNER_FILE, for_owner_only};
 use crate::error::StartError;
+use crate::web::refuse_web_pages;
 
 const FILE: &str = "dynamodb.sqlite";
 
@@ -20,6 +35,9 @@ pub(crate) fn open(data_dir: Option<&Path>) -> Result<Database, StartError> {
     };
     let Some(dir) = data_dir else { return Database::memory().map_err(emulator) };
     let path = dir.join(FILE);
+    // Before SQLite makes it: what it puts beside the file has the file's rights.
+    let kept = OpenOptions::new().create(true).append(true).mode(OWNER_FILE).open(&path);
+    kept.and_then(|_| for_owner_only(&path)).map_err(StartError::io(format!("open {}", path.display())))?;
     let database = Database::new(&path.to_string_lossy()).map_err(emulator)?;
     // Sets `synchronous = NORMAL`: a commit is one write to the log and no fsync. Only a power cut can take the last
     // commits back, which a development store may suffer; lease writes become ten times faster.
@@ -27,9 +45,65 @@ pub(crate) fn open(data_dir: Option<&Path>) -> Result<Database, StartError> {
     Ok(database)
 }
 
-/// Serves until `stop`.
+/// Serves until `stop`. The emulator's own server answers every web page, so that it listens where only the door before it
+/// knows; that turns pages away and passes the rest on.
 pub(crate) async fn serve(listener: TcpListener, database: Database, stop: CancellationToken) {
-    if let Err(problem) = dynoxide::server::serve_with_shutdown(listener, database, stop.cancelled_owned()).await {
+    let ended = CancellationToken::new();
+    let inner = match TcpListener::bind(hidden_address()).await {
+        Ok(inner) => inner,
+        Err(error) => return tracing::error!(%error, "the embedded dynamodb cannot be served"),
+    };
+    let inner_address = match inner.local_addr() {
+        Ok(address) => address,
+        Err(error) => return tracing::error!(%error, "the embedded dynamodb cannot be served"),
+    };
+    let emulator = dynoxide::server::serve_with_shutdown(inner, database, ended.clone().cancelled_owned());
+    let door = async {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        let passing = Passing { client, authority: inner_address.to_string() };
+        let router = Router::new().fallback(pass).with_state(passing).layer(from_fn(refuse_web_pages));
+        let listener = listener.tap_io(set_nodelay);
+        if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
+            tracing::error!(%error, "the embedded dynamodb ended");
+        }
+        ended.cancel();
+    };
+    let (emulator, ()) = tokio::join!(emulator, door);
+    if let Err(problem) = emulator {
         tracing::error!(problem, "the embedded dynamodb ended");
+    }
+}
+
+/// Any port on an address of loopback that nobody guesses, where the system has more than one.
+fn hidden_address() -> SocketAddr {
+    let [_, b, c, d] = if cfg!(target_os = "linux") { fastrand::u32(..).to_be_bytes() } else { [0, 0, 0, 1] };
+    SocketAddr::from(([127, b, c, d.clamp(1, 254)], 0))
+}
+
+#[derive(Clone)]
+struct Passing {
+    client: Client<HttpConnector, Body>,
+    authority: String,
+}
+
+async fn pass(State(passing): State<Passing>, mut request: Request) -> Response {
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    let uri = Uri::builder().scheme("http").authority(passing.authority.as_str()).path_and_query(path).build();
+    match uri {
+        Ok(uri) => *request.uri_mut() = uri,
+        Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+    }
+    match passing.client.request(request).await {
+        Ok(response) => response.map(Body::new),
+        Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
+    }
+}
+
+/// Small replies must not wait for a full packet.
+fn set_nodelay(stream: &mut TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
 }

@@ -8,6 +8,7 @@ mod dynamodb;
 mod error;
 pub mod kinesis;
 mod stack;
+mod web;
 
 pub use error::StartError;
 pub use stack::{DYNAMODB_PORT_DEFAULT, KINESIS_PORT_DEFAULT, LOCAL_ACCOUNT, LOCAL_REGION, LocalOptions, LocalStack};

@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::serve::ListenerExt;
 use ferrokinesis::store::{Store, StoreOptions};
@@ -24,6 +24,7 @@ use super::subscribe::Running;
 use super::{get_records, large_puts, restore, subscribe};
 use crate::error::StartError;
 use crate::stack::{LOCAL_ACCOUNT, LOCAL_REGION};
+use crate::web::refuse_web_pages;
 
 /// 10 MiB of data (AWS limit) in base64, and room for keys.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -227,6 +228,7 @@ pub(crate) fn router(front: Arc<Front>) -> Router {
     ferrokinesis::create_router(front.store.clone())
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn_with_state(front, answer))
+        .layer(from_fn(refuse_web_pages))
 }
 
 /// Serves until `stop`.

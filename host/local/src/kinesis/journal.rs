@@ -5,9 +5,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::entry::Entry;
+use crate::data_dir::{OWNER_FILE, for_owner_only};
 use crate::error::StartError;
 
 /// The first bytes of the file: what it is, and the version of its format.
@@ -38,8 +40,9 @@ impl Journal {
     /// Opens or makes the journal at `path`, and hands each entry, with its size, to `visit`.
     pub(super) fn open(path: &Path, mut visit: impl FnMut(Entry, u64)) -> Result<Self, StartError> {
         let what = format!("open {}", path.display());
-        let opened = OpenOptions::new().read(true).append(true).create(true).open(path);
+        let opened = OpenOptions::new().read(true).append(true).create(true).mode(OWNER_FILE).open(path);
         let file = opened.map_err(StartError::io(&what))?;
+        for_owner_only(path).map_err(StartError::io(&what))?;
         let file_len = file.metadata().map_err(StartError::io(&what))?.len();
         let mut journal = Self { path: path.to_owned(), file, len: 0, is_broken: false };
         if file_len < MAGIC.len() as u64 {
@@ -106,6 +109,7 @@ impl Journal {
         let fresh_path = self.path.with_extension("new");
         let mut len = MAGIC.len() as u64;
         let mut fresh = File::create(&fresh_path)?;
+        for_owner_only(&fresh_path)?;
         fresh.write_all(MAGIC)?;
         for entry in entries {
             let bytes = encode(&[entry])?;
