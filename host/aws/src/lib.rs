@@ -14,6 +14,7 @@ mod replay_fan_out_tests;
 mod replay_fault_tests;
 #[cfg(test)]
 mod replay_tests;
+mod sdk_error;
 
 pub use client::{AwsClients, AwsOptions, ConnectError, StaticCredentials, clients_from, connect};
 pub use dynamodb::{CoordinatorTable, LeaseTable, TableInspector, applications_of_streams, served_applications};

@@ -17,6 +17,6 @@ pub use heartbeat::{Generation, Heartbeat, Hold};
 pub use kcl_leader::{kcl_leader, kcl_leader_order};
 pub(crate) use pulse::Seconds;
 pub use pulse::{Pulse, Watched};
-pub use row::{Lease, LeaseCounter, LeaseToken, WorkerId};
+pub use row::{LEASE_DURATION_MAX, Lease, LeaseCounter, LeaseToken, WorkerId};
 pub use table_deadlines::TableDeadlines;
 pub use write_trouble::{WriteTrouble, can_others_write};

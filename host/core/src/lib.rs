@@ -26,4 +26,5 @@ pub mod rollout;
 pub mod seeded_bug;
 pub mod shares;
 pub mod stream;
+pub mod text;
 pub mod time;

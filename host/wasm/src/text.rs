@@ -3,16 +3,15 @@
 
 use std::fmt::{self, Display, Write};
 
+use shardmill_core::text::steers;
+
 /// Bytes of what the engine says of a component, with the names that are in it.
 pub(crate) const SAID_BYTES_MAX: usize = 1 << 10;
 
 /// Makes text safe for terminals and log files: no control characters, no more than `bytes_max`.
 pub(crate) fn clean(text: &str, bytes_max: usize) -> String {
     let end = text.floor_char_boundary(bytes_max);
-    let is_unsafe = |c: char| {
-        c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let mut cleaned: String = text[..end].chars().map(|c| if is_unsafe(c) { ' ' } else { c }).collect();
+    let mut cleaned: String = text[..end].chars().map(|c| if steers(c) { ' ' } else { c }).collect();
     if end < text.len() {
         cleaned.push('…');
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
-use shardmill_core::lease::WorkerId;
+use shardmill_core::lease::{LEASE_DURATION_MAX, WorkerId};
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, PolicyProblem};
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName};
@@ -147,6 +147,11 @@ impl LeaseOptions {
         let refuse = |setting, problem: String| Err(InvalidOptions { setting, problem });
         if self.duration < Duration::from_secs(1) {
             return refuse("leases.duration", format!("{:?} is too short; use at least 1s", self.duration));
+        }
+        if self.duration > LEASE_DURATION_MAX {
+            let problem =
+                format!("{:?} is too long: shards of a host that died wait for it; use at most 1h", self.duration);
+            return refuse("leases.duration", problem);
         }
         if self.renew_every.is_zero() || self.renew_every > self.duration.mul_f64(0.4) {
             let most = self.duration.mul_f64(0.4);

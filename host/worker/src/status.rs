@@ -45,6 +45,8 @@ pub struct WorkerStatus {
     pub unfinished_leases: usize,
     /// Why the last pass failed, if it did.
     pub pass_error: Option<String>,
+    /// Whether it waits for another version, since the one on offer was found bad by the fleet; then it holds no lease.
+    pub is_version_quarantined: bool,
     /// Why it cannot write lease rows, if it cannot. The leases concerned are given up after a while.
     pub cannot_write: Option<String>,
     /// The worker that leads: lists shards, makes and removes leases.

@@ -7,8 +7,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_core::fleet::{
     ApplicationStart, FleetRows, Incarnation, LeaderRow, Service, StreamIdentity, StreamRow, WorkerRow,
 };
-use shardmill_core::lease::{Checkpoint, WorkerId};
+use shardmill_core::lease::{Checkpoint, LEASE_DURATION_MAX, WorkerId};
 use shardmill_core::stream::{InitialPosition, StreamName};
+use shardmill_core::text::one_line;
 
 use super::lease_item::{Item, number, text};
 use super::version_item;
@@ -166,11 +167,11 @@ pub(super) fn decode_worker(item: &Item) -> Result<WorkerRow, String> {
         worker: worker(item)?,
         incarnation: incarnation(item)?,
         beat: unsigned(item, BEAT)?,
-        lease_duration: Duration::from_millis(unsigned(item, LEASE_DURATION)?),
+        lease_duration: Duration::from_millis(unsigned(item, LEASE_DURATION)?).min(LEASE_DURATION_MAX),
         is_draining: boolean(item, DRAINING),
         max_leases: unsigned(item, MAX_LEASES).ok().and_then(|max| usize::try_from(max).ok()).unwrap_or(usize::MAX),
         versions: item.get(VERSIONS).map(version_item::decode_all).unwrap_or_default(),
-        cannot_write: string(item, CANNOT_WRITE).ok().map(str::to_owned),
+        cannot_write: told(item, CANNOT_WRITE).ok(),
     })
 }
 
@@ -219,6 +220,11 @@ fn boolean(item: &Item, name: &str) -> bool {
 pub(super) fn string<'a>(item: &'a Item, name: &str) -> Result<&'a str, String> {
     let value = item.get(name).ok_or_else(|| format!("{name} is missing"))?;
     value.as_s().map(String::as_str).map_err(|_| format!("{name} is not a string"))
+}
+
+/// Text for people, on one line.
+pub(super) fn told(item: &Item, name: &str) -> Result<String, String> {
+    string(item, name).map(|text| one_line(text).into_owned())
 }
 
 pub(super) fn unsigned(item: &Item, name: &str) -> Result<u64, String> {

@@ -3,8 +3,10 @@
 //! The question is always "was it applied?". Throttled and refused requests were not. Where nobody can know, the answer
 //! is [`StoreError::Unknown`], which the worker settles with a consistent read before more records go out.
 
-use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use shardmill_core::ports::StoreError;
+
+use crate::sdk_error;
 
 /// By the name that DynamoDB gave the error; see `kinesis/errors.rs` for why names.
 pub(super) fn store_error<E, R>(table: &str, error: &SdkError<E, R>) -> StoreError
@@ -13,10 +15,10 @@ where
     R: std::fmt::Debug + 'static,
 {
     let Some(service) = error.as_service_error() else {
-        let message = DisplayErrorContext(error).to_string();
+        let message = format!("dynamodb, table {table}: {}", sdk_error::told(error));
         return match error {
             // Nothing was sent.
-            SdkError::ConstructionFailure(_) => StoreError::Refused { message: format!("table {table}: {message}") },
+            SdkError::ConstructionFailure(_) => StoreError::Refused { message },
             _ => StoreError::Unknown { message },
         };
     };

@@ -6,6 +6,7 @@ use aws_sdk_dynamodb::Client;
 use shardmill_core::doctor::{Companions, LeaseFacts, LeaseTableFacts, SecondLook, TableFacts};
 use shardmill_core::fleet::FleetRows;
 use shardmill_core::ports::{Coordinator, LeaseStore, StoreError};
+use shardmill_core::text::one_line;
 
 use super::lease_item::{self, ENTITY_TYPE, Item, LEASE_KEY, Row};
 use super::table::{self, Key};
@@ -23,6 +24,8 @@ const STATE_KEY: &str = "key";
 const WORKER_METRICS: &str = "WorkerMetricStats";
 const COORDINATOR_STATE: &str = "CoordinatorState";
 const OWN_COORDINATOR: &str = "coordinator";
+/// What kinsumer puts behind its application's name.
+const KINSUMER: &str = "_checkpoints";
 
 /// Reads; never writes.
 #[derive(Debug, Clone)]
@@ -81,7 +84,13 @@ impl TableInspector {
             worker_metrics: self.has_companion(WORKER_METRICS).await?,
             coordinator_state: self.has_companion(COORDINATOR_STATE).await?,
             own_coordinator: self.has_companion(OWN_COORDINATOR).await?,
+            kinsumer: self.has_kinsumer().await?,
         })
+    }
+
+    async fn has_kinsumer(&self) -> Result<bool, StoreError> {
+        let found = table::describe(&self.client, &format!("{}{KINSUMER}", self.application)).await?;
+        Ok(found.is_some_and(|found| table::key_of(&found) == [table::KINSUMER_KEY]))
     }
 
     async fn has_companion(&self, name: &str) -> Result<bool, StoreError> {
@@ -130,5 +139,5 @@ fn state(item: &Item, key: &str, (row, attribute): (&str, &str)) -> Option<Strin
 }
 
 fn text(item: &Item, name: &str) -> Option<String> {
-    item.get(name).and_then(|value| value.as_s().ok()).cloned()
+    item.get(name).and_then(|value| value.as_s().ok()).map(|text| one_line(text).into_owned())
 }

@@ -10,6 +10,7 @@ use shardmill_core::lease::{Checkpoint, Lease, LeaseCounter, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::BadRow;
 use shardmill_core::stream::{HashKeyRange, LeaseKey, ShardId};
+use shardmill_core::text::one_line;
 
 pub(super) const LEASE_KEY: &str = "leaseKey";
 const LEASE_OWNER: &str = "leaseOwner";
@@ -97,8 +98,8 @@ pub(super) fn classify(item: &Item) -> Row {
     match decode(item) {
         Ok(lease) => Row::Lease(Box::new(lease)),
         Err(problem) => {
-            let key = item.get(LEASE_KEY).and_then(|value| value.as_s().ok()).cloned().unwrap_or_default();
-            Row::Bad(BadRow { key, problem })
+            let key = told(item, LEASE_KEY).unwrap_or_default();
+            Row::Bad(BadRow { key, problem: one_line(&problem).into_owned() })
         }
     }
 }
@@ -126,8 +127,8 @@ pub(super) fn decode(item: &Item) -> Result<Lease, String> {
         settled_arrival_ms: unsigned(item, SETTLED_ARRIVAL).ok().flatten(),
         held_since_ms: unsigned(item, HELD_SINCE).ok().flatten(),
         bytes_per_second: read_throughput(item),
-        stuck: string(item, STUCK).ok().flatten().map(str::to_owned),
-        given_up: string(item, GIVEN_UP).ok().flatten().map(str::to_owned),
+        stuck: told(item, STUCK),
+        given_up: told(item, GIVEN_UP),
     })
 }
 
@@ -167,6 +168,11 @@ fn string<'a>(item: &'a Item, name: &str) -> Result<Option<&'a str>, String> {
         Some(AttributeValue::S(text)) => Ok(Some(text)),
         Some(_) => Err(format!("{name} is not a string")),
     }
+}
+
+/// What is there for people only, on one line; what cannot be read is as good as absent.
+fn told(item: &Item, name: &str) -> Option<String> {
+    string(item, name).ok().flatten().map(|text| one_line(text).into_owned())
 }
 
 /// DynamoDB numbers are decimal text; a counter at 2^53 and beyond stays exact.

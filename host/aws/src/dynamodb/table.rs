@@ -92,32 +92,51 @@ async fn create(client: &Client, table: &str, keys: &[Key]) -> Result<(), StoreE
 }
 
 pub(super) fn check_key(table: &str, found: &TableDescription, keys: &[Key]) -> Result<(), StoreError> {
-    let type_of = |name: &str| {
-        let attribute = found.attribute_definitions().iter().find(|attribute| attribute.attribute_name() == name);
-        attribute.map_or("?", |attribute| attribute.attribute_type().as_str())
-    };
-    let mut key: Vec<String> = found
-        .key_schema()
-        .iter()
-        .map(|part| {
-            let name = part.attribute_name();
-            format!("{} {name} {}", part.key_type().as_str(), type_of(name))
-        })
-        .collect();
-    key.sort();
+    let key = key_of(found);
     let expected: Vec<String> =
         keys.iter().map(|key| key.parts()).map(|(name, kind)| format!("{} {name} S", kind.as_str())).collect();
     if key == expected {
         return Ok(());
     }
-    Err(StoreError::WrongTable {
-        table: table.to_owned(),
-        problem: format!(
-            "its key is [{}], and should be [{}]: name another application, or delete the table if nothing needs it",
-            key.join(", "),
-            expected.join(", ")
+    Err(StoreError::WrongTable { table: table.to_owned(), problem: wrong_key(&key, &expected) })
+}
+
+/// Libraries whose tables have these keys: their checkpoints are not to be lost.
+const OTHER_LIBRARIES: [(&[&str], &str); 4] = [
+    (&["HASH ShardID S"], "vmware-go-kcl"),
+    (&[KINSUMER_KEY], "kinsumer"),
+    (&["HASH consumerGroup S", "RANGE streamName S"], "lifion-kinesis"),
+    (&["HASH shard_id S"], "kcl-rb"),
+];
+/// The key of the table in which kinsumer keeps checkpoints, beside no table of the application's own name.
+pub(super) const KINSUMER_KEY: &str = "HASH Shard S";
+
+/// Nobody is told to delete a table: what is in it this program does not know.
+fn wrong_key(key: &[String], expected: &[String]) -> String {
+    let library = OTHER_LIBRARIES.iter().find(|(theirs, _)| key == *theirs).map(|(_, library)| library);
+    let (found, expected) = (key.join(", "), expected.join(", "));
+    match library {
+        Some(library) => format!(
+            "it holds checkpoints of {library} (its key is [{found}], a lease table's is [{expected}]): keep it, and name \
+             another application; docs/operations.md says how that one goes on where {library} stopped"
         ),
-    })
+        None => format!("its key is [{found}], and should be [{expected}]: name another application"),
+    }
+}
+
+/// The parts of a table's key, sorted.
+pub(super) fn key_of(found: &TableDescription) -> Vec<String> {
+    let type_of = |name: &str| {
+        let attribute = found.attribute_definitions().iter().find(|attribute| attribute.attribute_name() == name);
+        attribute.map_or("?", |attribute| attribute.attribute_type().as_str())
+    };
+    let part = |part: &KeySchemaElement| {
+        let name = part.attribute_name();
+        format!("{} {name} {}", part.key_type().as_str(), type_of(name))
+    };
+    let mut key: Vec<String> = found.key_schema().iter().map(part).collect();
+    key.sort();
+    key
 }
 
 impl Key {
@@ -125,6 +144,28 @@ impl Key {
         match self {
             Self::Hash(name) => (name, KeyType::Hash),
             Self::Range(name) => (name, KeyType::Range),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_another_library_is_recognised_and_nobody_is_told_to_delete_any() {
+        let expected = ["HASH leaseKey S".to_owned()];
+        for (key, library) in [
+            (vec!["HASH ShardID S"], Some("vmware-go-kcl")),
+            (vec!["HASH Shard S"], Some("kinsumer")),
+            (vec!["HASH consumerGroup S", "RANGE streamName S"], Some("lifion-kinesis")),
+            (vec!["HASH shard_id S"], Some("kcl-rb")),
+            (vec!["HASH id N"], None),
+        ] {
+            let key: Vec<String> = key.into_iter().map(str::to_owned).collect();
+            let told = wrong_key(&key, &expected);
+            assert!(!told.contains("delete") && told.contains("name another application"), "{told}");
+            assert_eq!(library.is_some_and(|library| told.contains(library)), library.is_some(), "{told}");
         }
     }
 }

@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::rollout::{Quarantined, VersionRow};
 
-use super::coordinator_item::{FLEET, WORKER, key, string, unsigned, worker};
+use super::coordinator_item::{FLEET, WORKER, key, string, told, unsigned, worker};
 use super::lease_item::{Item, number, text};
 
 /// Before a digest, as the sort key of a quarantined version.
@@ -39,9 +39,9 @@ pub(super) fn decode_all(value: &AttributeValue) -> Vec<VersionRow> {
         let item = value.as_m().ok()?;
         Some(VersionRow {
             digest: PluginDigest::from_hex(string(item, DIGEST).ok()?)?,
-            state: string(item, STATE).ok()?.to_owned(),
+            state: told(item, STATE).ok()?,
             since_ms: unsigned(item, SINCE).ok()?,
-            reason: string(item, REASON).ok().map(str::to_owned),
+            reason: told(item, REASON).ok(),
         })
     };
     items.iter().take(VERSIONS_MAX).filter_map(decode).collect()
@@ -67,7 +67,7 @@ pub(super) fn decode_quarantined(item: &Item) -> Result<Quarantined, String> {
     Ok(Quarantined {
         digest: PluginDigest::from_hex(digest).ok_or_else(|| format!("{DIGEST} {digest} is not 64 hex digits"))?,
         host: worker(item)?,
-        reason: string(item, REASON)?.to_owned(),
+        reason: told(item, REASON)?,
         at_ms: unsigned(item, SINCE)?,
     })
 }

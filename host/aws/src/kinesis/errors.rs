@@ -1,8 +1,10 @@
 //! What a Kinesis error means for a reader: the one table of it.
 
-use aws_sdk_kinesis::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_kinesis::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_kinesis::types::error::SubscribeToShardEventStreamError;
 use shardmill_core::ports::{ReadError, SubscribeError};
+
+use crate::sdk_error;
 
 /// By the name that Kinesis gave the error. Names and not Rust types, because the same name comes from every operation
 /// and some (`ThrottlingException`, `InvalidSignatureException`) are in no operation's model.
@@ -14,6 +16,8 @@ where
     let message = describe(error);
     match error.as_service_error().and_then(ProvideErrorMetadata::code) {
         Some(code) => by_code(code, message),
+        // Nothing was sent, nor will be before somebody mends the endpoint, say.
+        None if matches!(error, SdkError::ConstructionFailure(_)) => ReadError::Refused { message },
         // A timeout, a cut connection, or a reply that cannot be read.
         None => ReadError::Unavailable { message },
     }
@@ -101,7 +105,7 @@ fn by_code(code: &str, message: String) -> ReadError {
     }
 }
 
-/// The whole chain of causes: a bare SDK error says only "service error" or "dispatch failure".
+/// One line: the service's own words, or what kept it from answering.
 pub(super) fn describe<E, R>(error: &SdkError<E, R>) -> String
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -111,9 +115,9 @@ where
         Some(service) => match (service.code(), service.message()) {
             (Some(code), Some(message)) => format!("{code}: {message}"),
             (Some(code), None) => code.to_owned(),
-            (None, _) => DisplayErrorContext(service).to_string(),
+            (None, _) => format!("kinesis: {service}"),
         },
-        None => DisplayErrorContext(error).to_string(),
+        None => format!("kinesis: {}", sdk_error::told(error)),
     }
 }
 

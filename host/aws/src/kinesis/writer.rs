@@ -13,6 +13,8 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::ports::ReadError;
 use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
 
+use crate::sdk_error::GIVE_CREDENTIALS;
+
 use super::putter::{PutEntry, PutOutcome, PutTarget, Putter};
 
 /// Records of one request (AWS limit).
@@ -62,7 +64,12 @@ pub struct StreamWriter {
 impl StreamWriter {
     /// Writes to `stream` through `client`.
     pub fn new(client: Client, stream: StreamName) -> Self {
-        Self { putter: Putter::new(client, PutTarget::Name(stream)), backoff: BACKOFF }
+        Self::to(client, PutTarget::Name(stream))
+    }
+
+    /// The same by name or ARN.
+    pub fn to(client: Client, target: PutTarget) -> Self {
+        Self { putter: Putter::new(client, target), backoff: BACKOFF }
     }
 
     /// Waits otherwise between attempts.
@@ -107,9 +114,12 @@ impl StreamWriter {
             };
             progress(report.records, report.bytes);
             fruitless = if batch.len() < sent { 0 } else { fruitless + 1 };
-            let is_refused = matches!(cause, ReadError::Refused { .. } | ReadError::KeyUnusable { .. });
-            if fruitless >= FRUITLESS_ATTEMPTS_MAX || is_refused {
+            if fruitless >= FRUITLESS_ATTEMPTS_MAX || is_lasting(&cause) {
                 return Err(PutError { stored: report.clone(), attempts: fruitless, cause });
+            }
+            // Twice as seldom each time: whoever waits is told why, and a log is not flooded.
+            if fruitless.is_power_of_two() {
+                tracing::warn!(reason = %cause, attempt = fruitless, of = FRUITLESS_ATTEMPTS_MAX, "nothing was stored, trying again");
             }
             report.retries += batch.len() as u64;
             tokio::time::sleep(self.backoff.delay(fruitless.max(1), fastrand::f64())).await;
@@ -134,6 +144,16 @@ impl StreamWriter {
             }
         }
         Ok(refused)
+    }
+}
+
+/// Whether trying again within minutes cannot help.
+fn is_lasting(cause: &ReadError) -> bool {
+    match cause {
+        ReadError::Refused { .. } | ReadError::KeyUnusable { .. } | ReadError::NotFound { .. } => true,
+        // Nobody gives credentials to a command that runs.
+        ReadError::Unavailable { message } => message.contains(GIVE_CREDENTIALS),
+        ReadError::Throttled { .. } | ReadError::ExpiredIterator => false,
     }
 }
 

@@ -36,6 +36,15 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
     let (mode, census) = match &facts.table {
         TableFacts::Missing => {
             findings.add(Severity::Note, Topic::NoTable, "there is no table of this name", "");
+            if facts.companions.kinsumer {
+                findings.add(
+                    Severity::Warning,
+                    Topic::OtherLibrary,
+                    "kinsumer keeps checkpoints for this name, in a table with _checkpoints behind it: a host knows nothing of \
+                     them, and would begin where initial-position says",
+                    "to go on where kinsumer stopped, copy its checkpoints first: see docs/operations.md",
+                );
+            }
             (Mode::NoTable, Census::default())
         }
         TableFacts::OtherKey { problem } => {

@@ -90,6 +90,8 @@ pub struct Companions {
     pub coordinator_state: bool,
     /// `APPLICATION-coordinator`, shardmill's own.
     pub own_coordinator: bool,
+    /// `APPLICATION_checkpoints` with kinsumer's key.
+    pub kinsumer: bool,
 }
 
 /// The stream that the application reads.

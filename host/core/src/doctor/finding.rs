@@ -48,6 +48,8 @@ macro_rules! topics {
 topics! {
     /// There is no table yet.
     NoTable = "no-table",
+    /// Another library keeps checkpoints under this name.
+    OtherLibrary = "other-library",
     /// The table has another key.
     OtherKey = "other-key",
     /// The table cannot be used at this moment.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::lease::WorkerId;
 use crate::rollout::VersionRow;
+use crate::text::one_line;
 
 /// One run of one worker: a restart under the same worker id is another incarnation.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,13 +29,13 @@ impl Incarnation {
 
 impl fmt::Display for Incarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&one_line(&self.0))
     }
 }
 
 impl fmt::Debug for Incarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        fmt::Display::fmt(self, f)
     }
 }
 

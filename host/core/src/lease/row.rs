@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Checkpoint;
 use crate::plugin::PluginDigest;
 use crate::stream::{HashKeyRange, LeaseKey, Shard, ShardId};
+use crate::text::one_line;
 
 /// The id of one running host within an application; stored as `leaseOwner`. Never empty (it may be an index key).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,16 +26,21 @@ impl WorkerId {
 }
 
 impl fmt::Display for WorkerId {
+    /// For people, on one line: whoever may write rows may name a worker whatever he likes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&one_line(&self.0))
     }
 }
 
 impl fmt::Debug for WorkerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        fmt::Display::fmt(self, f)
     }
 }
+
+/// The longest that an owner may be silent. Shards of a host that died wait for it; a row that says more was not written by
+/// a host.
+pub const LEASE_DURATION_MAX: Duration = Duration::from_hours(1);
 
 /// The fencing value: raised by one with every write to the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,15 +4,23 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Metadata and credential services of AWS, which hand the host's own rights to whoever asks: EC2, ECS, EKS. Never
-/// allowed, by no setting.
-const METADATA: [IpAddr; 5] = [
+/// Metadata and credential services, which hand the host's own rights to whoever asks: EC2, ECS, EKS; and those of other
+/// clouds, with addresses of their own. Never allowed, by no setting.
+const METADATA: [IpAddr; 10] = [
+    // Azure (WireServer), Alibaba, Oracle; Google and Oracle over IPv6.
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe)),
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 23)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
 ];
+
+const METADATA_SERVICE: &str = "a metadata service";
 
 /// Which addresses may be connected to: public ones, and those that the operator allows besides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,13 +51,20 @@ pub struct AddressRefusal {
     pub kind: &'static str,
 }
 
+impl AddressRefusal {
+    /// Whether the operator may allow it.
+    pub fn can_be_allowed(&self) -> bool {
+        self.kind != METADATA_SERVICE
+    }
+}
+
 impl AddressPolicy {
     /// Whether an address may be connected to.
     pub fn judge(&self, address: IpAddr) -> Result<(), AddressRefusal> {
         let meant = embedded(address);
         let refused = |kind| Err(AddressRefusal { address, kind });
         if METADATA.contains(&meant) {
-            return refused("a metadata service");
+            return refused(METADATA_SERVICE);
         }
         match not_public(meant) {
             Some(kind) if !self.allowed.iter().any(|network| network.contains(meant)) => refused(kind),
@@ -234,6 +249,8 @@ mod tests {
         assert_eq!(judged(&["fd00::/8"], "fc00::1"), Err("a private address"));
         assert_eq!(judged(&all, "192.168.0.1"), Ok(()));
         for metadata in ["169.254.169.254", "::ffff:169.254.169.254", "169.254.170.2", "fd00:ec2::254", "fd00:ec2::23"]
+            .into_iter()
+            .chain(["168.63.129.16", "100.100.100.200", "192.0.0.192", "fd20:ce::254", "fd00:c1::a9fe:a9fe"])
         {
             assert_eq!(judged(&all, metadata), Err("a metadata service"), "{metadata}");
         }

@@ -152,6 +152,9 @@ impl Exchange {
     fn told(&self, unreachable: &Unreachable) -> Error {
         let host = self.url.host_str().unwrap_or_default();
         let (error, mend) = match unreachable {
+            Unreachable::Refused(refusal) if !refusal.can_be_allowed() => {
+                (Error::DestinationIpProhibited, ", which no plugin may reach")
+            }
             Unreachable::Refused(_) => (
                 Error::DestinationIpProhibited,
                 "; if it is meant to be reached, add its network to http.allow-private in the host's configuration",

@@ -2,7 +2,7 @@
 //! look-up in between that could say something else.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -72,7 +72,8 @@ impl Addresses {
                 // A service whose name does not resolve is nowhere.
                 Err(_) => self.look_up(host).await.unwrap_or_default(),
             };
-            if theirs.iter().any(|theirs| theirs.to_canonical() == address.to_canonical()) {
+            let address = address.to_canonical();
+            if theirs.iter().any(|theirs| theirs.to_canonical() == address || serves_all(*theirs, address)) {
                 return Err(Unreachable::HostsOwn(SocketAddr::new(address, port)));
             }
         }
@@ -96,6 +97,12 @@ impl Addresses {
         })?;
         answered.await.map_err(io::Error::other)?
     }
+}
+
+/// Whether what listens on `theirs`, an unspecified address, is reached by `address`, one of this machine's: only such can be
+/// bound.
+fn serves_all(theirs: IpAddr, address: IpAddr) -> bool {
+    theirs.is_unspecified() && UdpSocket::bind((address, 0)).is_ok()
 }
 
 /// The same for the clients of one port.

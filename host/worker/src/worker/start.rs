@@ -66,7 +66,9 @@ impl Worker {
             fleet = self.ports.coordinator.fleet().await?;
         }
         // A host that has nothing fit to run must hold no lease: others would be kept from the shard.
-        if let Some(entry) = self.blocked(&fleet) {
+        let blocked = self.blocked(&fleet);
+        self.status.update(|status| status.is_version_quarantined = blocked.is_some());
+        if let Some(entry) = blocked {
             return Err(StartError::NotYet(PassError::Quarantined(Box::new(entry))));
         }
         self.check_writes().await?;

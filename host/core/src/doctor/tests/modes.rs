@@ -8,6 +8,12 @@ fn without_traces_of_kcl_3_owners_that_may_live_decide_the_mode() {
     let other = TableFacts::OtherKey { problem: "its key is [HASH id N]".to_owned() };
     check(vec![
         ("no table", missing.clone(), Mode::NoTable, vec![(Note, Topic::NoTable)]),
+        (
+            "a kinsumer's name",
+            Facts { companions: Companions { kinsumer: true, ..Default::default() }, ..missing.clone() },
+            Mode::NoTable,
+            vec![(Warning, Topic::OtherLibrary), (Note, Topic::NoTable)],
+        ),
         ("another key", Facts { table: other, ..missing }, Mode::NotALeaseTable, vec![(MendFirst, Topic::OtherKey)]),
         ("an empty table", facts(table(vec![])), Mode::Own, vec![]),
         (

@@ -1,0 +1,129 @@
+//! What an SDK error says, in one line: what happened, why, what to do. The SDK's own text of it is a dump of its types,
+//! which is kept for the log at debug level.
+
+use std::error::Error;
+use std::fmt::Debug;
+
+use aws_smithy_runtime_api::client::result::SdkError;
+
+/// What is found in the innermost cause, and what to do about it. The first that is found counts.
+const MENDS: [(&str, &str); 10] = [
+    ("credential", GIVE_CREDENTIALS),
+    ("no providers in chain", GIVE_CREDENTIALS),
+    ("imds", GIVE_CREDENTIALS),
+    ("scheme", "write the endpoint with its scheme, such as \"http://127.0.0.1:4566\""),
+    ("invalid uri", "write the endpoint as a URL, such as \"http://127.0.0.1:4566\""),
+    ("connection refused", "nothing listens there: check the endpoint, or start what serves it"),
+    ("lookup address", "the name does not resolve: check the region, the endpoint and the DNS"),
+    ("dns error", "the name does not resolve: check the region, the endpoint and the DNS"),
+    ("certificate", "check the endpoint and the certificates that this machine trusts"),
+    ("timed out", "check that the endpoint can be reached from here"),
+];
+
+/// What to do where there are no credentials.
+pub(crate) const GIVE_CREDENTIALS: &str =
+    "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run where a role gives them";
+
+/// One line about an error that no service answered with.
+pub(crate) fn told<E, R>(error: &SdkError<E, R>) -> String
+where
+    E: Error + 'static,
+    R: Debug + 'static,
+{
+    tracing::debug!(?error, "a call to AWS failed");
+    let what = match error {
+        SdkError::ConstructionFailure(_) => "the request cannot be made",
+        SdkError::TimeoutError(_) => "no answer in time",
+        SdkError::DispatchFailure(failure) if failure.is_timeout() => "no connection in time",
+        SdkError::DispatchFailure(failure) if failure.is_io() => "cannot be reached",
+        SdkError::DispatchFailure(_) => "the request cannot be sent",
+        SdkError::ResponseError(_) => "the answer cannot be read",
+        // The rest has an answer of the service, whose own words are for others to tell.
+        _ => "the service refused",
+    };
+    line(what, &causes(error))
+}
+
+fn line(what: &str, causes: &[String]) -> String {
+    let all = causes.join(": ").to_lowercase();
+    let mend = MENDS.iter().find(|(sign, _)| all.contains(sign)).map(|(_, mend)| *mend);
+    let mut line = what.to_owned();
+    if let Some(innermost) = causes.last() {
+        line = format!("{line}: {innermost}");
+    }
+    match mend {
+        Some(mend) => format!("{line}; {mend}"),
+        None => line,
+    }
+}
+
+/// From the outermost to the innermost, without those that repeat what they wrap. Each is one line and not a long one.
+fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
+    /// Causes lead to causes; some tens would be a loop.
+    const CAUSES_MAX: usize = 32;
+    const CHARS_MAX: usize = 300;
+    let mut causes: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    for _ in 0..CAUSES_MAX {
+        let Some(cause) = next else { break };
+        next = cause.source();
+        let text: String = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let text: String = text.chars().take(CHARS_MAX).collect();
+        if !text.is_empty() && causes.last() != Some(&text) {
+            causes.push(text);
+        }
+    }
+    causes
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_kinesis::operation::list_streams::ListStreamsError;
+
+    use super::*;
+    use crate::{AwsOptions, StaticCredentials, connect};
+
+    type ListError = SdkError<ListStreamsError, aws_smithy_runtime_api::client::orchestrator::HttpResponse>;
+
+    async fn failure(endpoint: &str) -> ListError {
+        let options = AwsOptions {
+            region: Some("us-east-1".to_owned()),
+            kinesis_endpoint: Some(endpoint.to_owned()),
+            credentials: Some(StaticCredentials::dummy()),
+            ..AwsOptions::default()
+        };
+        connect(&options).await.unwrap().kinesis.list_streams().send().await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn an_error_of_the_sdk_is_one_line_with_its_cause_and_the_mend() {
+        // Nobody listens on a port that was just given back.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        for (endpoint, expected) in [
+            (
+                format!("http://127.0.0.1:{port}"),
+                vec!["cannot be reached", "Connection refused", "nothing listens there"],
+            ),
+            ("127.0.0.1:1".to_owned(), vec!["with its scheme"]),
+        ] {
+            let line = told(&failure(&endpoint).await);
+            for part in expected {
+                assert!(line.contains(part), "{line}");
+            }
+            assert!(!line.contains('\n') && !line.contains(" { ") && line.len() < 400, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_innermost_cause_is_told_and_the_mend_that_fits_any_of_them() {
+        let causes = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let told = line(
+            "the request cannot be sent",
+            &causes(&["dispatch failure", "other", "no providers in chain provided credentials"]),
+        );
+        assert!(
+            told.starts_with("the request cannot be sent: no providers in chain provided credentials; set AWS_PROFILE")
+        );
+        assert_eq!(line("no answer in time", &[]), "no answer in time");
+    }
+}
