@@ -165,6 +165,7 @@ fn every_configuration_key_is_documented() {
         "integrity.rs",
         "leases.rs",
         "limits.rs",
+        "names.rs",
         "plugin.rs",
         "rollout.rs",
         "secrets.rs",

@@ -165,5 +165,5 @@ fn start_host(rig: &Rig, id: &str, stream: &str, plugin: &str, bytes: &[u8]) -> 
         if plugin == "noop" { "noop".to_owned() } else { id.to_owned() },
     );
     std::fs::write(own.join("shardmill.toml"), config).expect("written");
-    Host::start("host", &["run", "--local", "../data"], &own)
+    Host::start("host", &["run", "--local=../data"], &own)
 }

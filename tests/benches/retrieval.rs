@@ -199,7 +199,7 @@ async fn work_off_all(rig: &Rig, (bytes, records): (usize, u64), settings: &str)
     let config = format!("stream = \"{name}\"\n{settings}\n[plugin.noop]\napplication = \"{name}\"\n");
     std::fs::write(folder.join("shardmill.toml"), config).expect("written");
     let started = Instant::now();
-    let host = Host::start("host", &["run", "--local", "../data"], &folder);
+    let host = Host::start("host", &["run", "--local=../data"], &folder);
     eventually("started", || host.log().contains("host started")).await;
     let mut most = 0;
     while !is_worked_off(rig, &stream).await {

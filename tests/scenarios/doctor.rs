@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// What `doctor --json` says, and whether it ended with success.
 async fn doctor(setting: &Setting, args: &[&str]) -> (bool, Value) {
-    let args = [&["doctor", "--local", "data", "--json"], args].concat();
+    let args = [&["doctor", "--local=data", "--json"], args].concat();
     let ended = shardmill(&args, setting.path()).await;
     let report = serde_json::from_slice(&ended.stdout);
     let report = report.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&ended.stderr)));

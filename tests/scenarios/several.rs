@@ -83,7 +83,7 @@ async fn two_streams_into_one_plugin_have_leases_of_their_own_and_lose_nothing()
     StreamAdmin::new(setting.clients.kinesis.clone()).ensure_stream(&other, 3).await.unwrap();
     setting.drop_manifest("flights", "stream = \"flights\"\nstreams = [\"departures\"]\n");
     setting.drop_plugin("flights", &guest("flights"));
-    let host = setting.host_with("a", THREE_SINKS);
+    let host = setting.host_with("a", &format!("{THREE_SINKS}\n[ceilings]\nstreams = [\"departures\"]\n"));
     let (first, second) = (setting.put(&flights::input()).await, setting.put_into(OTHER, &flights::input()).await);
     setting.until_checkpointed("flights", &first).await;
     setting.until_checkpointed("flights.departures", &second).await;

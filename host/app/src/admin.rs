@@ -1,14 +1,20 @@
 //! A small HTTP server for operators: `/live`, `/ready`, `/status`, `/metrics`. Read-only.
 
-use std::net::SocketAddr;
+mod door;
+mod server;
+
+use std::net::{SocketAddr, TcpListener};
 
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use axum::{Json, Router};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::door::{Door, TokenError, refuse_open};
+use self::server::Pace;
+use crate::config::HostConfig;
 use crate::host_status::HostStatus;
 use crate::measurements::Measurements;
 use crate::readiness;
@@ -23,13 +29,37 @@ struct Page {
 pub struct Admin {
     listener: TcpListener,
     page: Page,
+    door: Door,
+}
+
+/// Why the admin pages cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// Others would read them.
+    #[error("{0}")]
+    Open(String),
+    /// There is a token that cannot be used.
+    #[error("{0}")]
+    Token(String),
+    /// The address cannot be had.
+    #[error("{0}; choose another host.admin")]
+    Bind(#[from] std::io::Error),
 }
 
 impl Admin {
-    /// Binds `address`.
-    pub async fn bind(address: SocketAddr, status: HostStatus, metrics: Option<Measurements>) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
-        Ok(Self { listener, page: Page { status, metrics } })
+    /// Binds `address`, if nobody reaches it, or if there is a token to be shown.
+    pub fn bind(
+        address: SocketAddr,
+        host: &HostConfig,
+        status: HostStatus,
+        metrics: Option<Measurements>,
+    ) -> Result<Self, AdminError> {
+        refuse_open(address, host.admin_token.is_some()).map_err(AdminError::Open)?;
+        let door = Door::new(host.admin_token.as_ref(), host.admin_names.clone());
+        let door = door.map_err(|error: TokenError| AdminError::Token(error.to_string()))?;
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, page: Page { status, metrics }, door })
     }
 
     /// The address in use; the port is the real one if 0 was asked for.
@@ -37,15 +67,22 @@ impl Admin {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop`.
-    pub async fn serve(self, stop: CancellationToken) -> std::io::Result<()> {
+    /// Serves until `stop`, on a thread of its own.
+    pub async fn serve(self, stop: CancellationToken) {
+        let costly = Router::new()
+            .route("/status", get(|State(page): State<Page>| async move { Json(page.status.snapshot()) }))
+            .route("/metrics", get(metrics))
+            .layer(from_fn_with_state(Pace::new(), server::keep_pace));
         let router = Router::new()
             .route("/live", get(|| async { "live\n" }))
             .route("/ready", get(ready))
-            .route("/status", get(|State(page): State<Page>| async move { Json(page.status.snapshot()) }))
-            .route("/metrics", get(metrics))
+            .merge(costly)
+            .layer(from_fn_with_state(self.door, door::let_in))
             .with_state(self.page);
-        axum::serve(self.listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+        match server::start(self.listener, router, stop) {
+            Ok(ended) => ended.wait().await,
+            Err(error) => tracing::error!(%error, "the admin pages cannot be served"),
+        }
     }
 }
 

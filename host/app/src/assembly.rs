@@ -11,7 +11,7 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, DeadLetters, ProcessorFactory, Sink, StreamReader};
 use shardmill_core::stream::StreamRef;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
-use shardmill_wasm::{Integrity, Metering, Runtime};
+use shardmill_wasm::{Metering, Runtime};
 use shardmill_worker::{ByteBudget, ByteShare, Freezer, Ports, RingBudget, SharedRollout, SharedStream, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -22,10 +22,11 @@ use crate::clock::BootClock;
 use crate::config::{Config, Manifest, OnRemove, PluginConfig, StreamConfig};
 use crate::engine::runtime_options;
 use crate::host_status::HostStatus;
+use crate::kept::Kept;
 use crate::measurements::Measurements;
 use crate::sinks::{OwnSinks, Router, open_sinks};
 pub use crate::supervisor::NothingLeft;
-use crate::supervisor::Supervisor;
+use crate::supervisor::{FallBack, Supervisor};
 
 /// What all workers of a host share, and what makes one of them.
 pub(crate) struct Parts {
@@ -121,7 +122,7 @@ impl Host {
     }
 
     async fn with(
-        config: Config,
+        mut config: Config,
         clients: AwsClients,
         metrics: Option<Measurements>,
         substitutes: Substitutes,
@@ -134,13 +135,15 @@ impl Host {
             );
         }
         let status = HostStatus::new(config.worker_id.as_str());
-        let admin =
-            match config.host.admin {
-                Some(address) => Some(Admin::bind(address, status.clone(), metrics).await.with_context(|| {
-                    format!("cannot serve the admin pages on {address}; choose another host.admin")
-                })?),
-                None => None,
-            };
+        let admin = config.host.admin.map(|address| {
+            let bound = Admin::bind(address, &config.host, status.clone(), metrics);
+            bound.with_context(|| format!("cannot serve the admin pages on {address}"))
+        });
+        let admin = admin.transpose()?;
+        // Plugins are kept from the port that it really has.
+        if let Some(bound) = admin.as_ref().and_then(|admin| admin.address().ok()) {
+            config.host.admin = Some(bound);
+        }
         let Some(budget) = ByteBudget::new(config.host.buffer_bytes) else {
             bail!("host.buffer is too small: one GetRecords reply may hold 10 MiB");
         };
@@ -150,10 +153,12 @@ impl Host {
             file_bytes_max: config.host.plugin_bytes_max,
             plugins_max: config.host.plugins_max,
             rescan: config.host.rescan_every,
-            integrity: Integrity { general: config.integrity.clone(), of_plugins: config.integrity_of_plugins() },
+            integrity: config.integrity(),
             ..FolderOptions::new(&config.plugins)
         };
         let (folder, events) = PluginFolder::new(runtime.clone(), folder_options);
+        let kept = config.host.cache.as_deref().map(|cache| Kept::beside(cache, config.host.plugin_bytes_max));
+        let fall_back = kept.map(|kept| FallBack::new(kept, runtime.clone(), config.clone()));
         let parts = Parts {
             ring: RingBudget::of(&budget, config.host.buffer_bytes),
             streams: HashMap::new(),
@@ -166,7 +171,14 @@ impl Host {
             clients: clients.for_leases_of(config.leases.duration),
             config,
         };
-        Ok(Self { supervisor: Supervisor::new(parts, status.clone()), status, folder, events, admin, runtime })
+        Ok(Self {
+            supervisor: Supervisor::new(parts, status.clone(), fall_back),
+            status,
+            folder,
+            events,
+            admin,
+            runtime,
+        })
     }
 
     /// The engine that plugins run on.

@@ -6,8 +6,8 @@ use anyhow::{Context, bail};
 use serde::Deserialize;
 use shardmill_aws::{AwsClients, AwsOptions, StaticCredentials};
 
-use crate::cli::AwsArgs;
-use crate::config::AwsConfig;
+use crate::cli::{AwsArgs, PlaceArgs};
+use crate::config::{AwsConfig, Config};
 
 /// The region that the embedded stack says it is in.
 const LOCAL_REGION: &str = "us-east-1";
@@ -33,6 +33,12 @@ pub fn merge(file: &AwsConfig, args: &AwsArgs) -> anyhow::Result<AwsConfig> {
         dynamodb_endpoint: flag_or(&args.dynamodb_endpoint, &file.dynamodb_endpoint),
         is_local: file.is_local,
     })
+}
+
+/// The same for a command that wants nothing else of the file.
+pub fn of_place(args: &PlaceArgs) -> anyhow::Result<AwsConfig> {
+    let file = args.config.as_deref().map(Config::load).transpose()?;
+    merge(&file.map_or_else(AwsConfig::default, |config| config.aws), &args.aws)
 }
 
 /// Finds the embedded stack that runs with this data directory.

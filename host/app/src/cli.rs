@@ -178,7 +178,7 @@ pub struct PutArgs {
     pub json: bool,
     /// How to reach AWS.
     #[command(flatten)]
-    pub aws: AwsArgs,
+    pub aws: PlaceArgs,
 }
 
 /// Arguments of `leases`.
@@ -194,7 +194,7 @@ pub struct LeasesArgs {
     pub watch: Option<Duration>,
     /// How to reach AWS.
     #[command(flatten)]
-    pub aws: AwsArgs,
+    pub aws: PlaceArgs,
 }
 
 /// Arguments of `doctor`.
@@ -223,6 +223,17 @@ pub struct DoctorArgs {
     pub json: bool,
     /// How to reach AWS.
     #[command(flatten)]
+    pub aws: PlaceArgs,
+}
+
+/// How to reach AWS, for commands that want nothing else of a configuration.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PlaceArgs {
+    /// The configuration of the hosts, for its `[aws]`.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// What stands over it.
+    #[command(flatten)]
     pub aws: AwsArgs,
 }
 
@@ -242,8 +253,8 @@ pub struct AwsArgs {
     /// Another address for DynamoDB.
     #[arg(long, value_name = "URL")]
     pub dynamodb_endpoint: Option<String>,
-    /// Use the embedded stack of a running `shardmill dev`, by its data directory.
-    #[arg(long, value_name = "DATA", num_args = 0..=1, default_missing_value = "data",
+    /// Use the embedded stack of a running `shardmill dev`, by its data directory: `--local` is `--local=data`.
+    #[arg(long, value_name = "DATA", num_args = 0..=1, require_equals = true, default_missing_value = "data",
           conflicts_with_all = ["endpoint", "kinesis_endpoint", "dynamodb_endpoint"])]
     pub local: Option<PathBuf>,
 }

@@ -23,6 +23,8 @@ pub mod test;
 
 use std::io::Write;
 
+use shardmill_core::text::printable;
+
 use crate::cli::Cli;
 use crate::cli::Command;
 
@@ -51,13 +53,39 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Prints to standard output; a closed pipe is not an error worth a message.
+/// A command that a signal ended before it was done: what it did stands, and it is no success.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted{0}")]
+pub struct Interrupted(pub(crate) String);
+
+/// Prints to standard output, the only way in which text of a command gets there: much of it comes from rows, files and
+/// names, which may be anybody's, so that what would steer a terminal is written out. A closed pipe is not an error worth
+/// a message.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+    let _ = out.write_all(printable(text).as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
 }
 
-/// Prints bytes as they are.
+/// An error with its causes, each once: many a text says its cause itself.
+pub fn in_one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.ends_with(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
+}
+
+/// The same to standard error: what a person is told beside the output.
+#[expect(clippy::print_stderr, reason = "a command's word to people, not a log")]
+pub fn tell(text: &str) {
+    eprintln!("{}", printable(text));
+}
+
+/// Prints bytes as they are, which somebody asked for.
 fn print_bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(bytes).and_then(|()| out.flush());
@@ -66,4 +94,23 @@ fn print_bytes(bytes: &[u8]) {
 fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string(value)?);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once_whoever_tells_it() {
+        let read = |text: &str| crate::config::ConfigError::Read {
+            path: "shardmill.toml".into(),
+            source: std::io::Error::other(text.to_owned()),
+        };
+        let told = in_one_line(&anyhow::Error::new(read("no such file")).context("cannot start"));
+        assert_eq!(told, "cannot start: cannot read shardmill.toml: no such file");
+        let plain = Err::<(), _>(anyhow::anyhow!("inner")).context("outer").unwrap_err();
+        assert_eq!(in_one_line(&plain), "outer: inner");
+    }
 }

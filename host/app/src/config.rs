@@ -3,12 +3,14 @@
 mod compile;
 mod failure;
 mod file;
+mod folder;
 mod grants;
 mod http;
 mod integrity;
 mod leases;
 mod limits;
 mod manifest;
+mod names;
 mod plugin;
 mod problem;
 mod retrieval;
@@ -29,21 +31,25 @@ use shardmill_aws::PutTarget;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
-use shardmill_core::plugin::{GuestLimits, PluginName};
+use shardmill_core::plugin::{GuestLimits, PluginName, SecretSource};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{InitialPosition, StreamName, StreamRef};
 use shardmill_wasm::{CompileLimits, IntegrityRules};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
+pub use folder::Checked;
 pub use grants::GrantCeilings;
 pub use http::HttpConfig;
 pub(crate) use limits::told as limits_told;
 pub use manifest::Manifest;
+pub use names::NameCeilings;
 pub use plugin::PluginConfig;
 pub use retrieval::RetrievalMode;
 pub use secrets::SecretConfig;
 pub use streams::StreamConfig;
 
+use self::problem::with_help;
+use crate::files;
 use crate::sinks::{HttpSinkOptions, KinesisSinkOptions, LineFormat};
 
 /// A checked configuration.
@@ -81,6 +87,8 @@ pub struct Config {
     pub ceilings: GuestLimits,
     /// What a manifest may be granted.
     pub grant_ceilings: GrantCeilings,
+    /// Which streams, applications and sinks a manifest may name.
+    pub name_ceilings: NameCeilings,
     /// What compiling one plugin may cost.
     pub compile: CompileLimits,
     /// Requests of plugins.
@@ -123,6 +131,10 @@ pub struct HostConfig {
     pub drain_limit: Duration,
     /// Where `/status` and `/metrics` are served, if anywhere.
     pub admin: Option<SocketAddr>,
+    /// What a request for these pages must show; required if others reach the address.
+    pub admin_token: Option<SecretSource>,
+    /// Names that requests for these pages may be addressed to, besides addresses.
+    pub admin_names: Vec<String>,
     /// Whether enhanced fan-out, which costs money, may be used where `auto` leaves the choice.
     pub is_fan_out_allowed: bool,
     /// Where compiled plugins are kept, if anywhere.
@@ -183,6 +195,12 @@ pub enum SinkConfig {
 /// A configuration that cannot be used. Its text names file, line and mend.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
+    /// There is no such file.
+    #[error("there is no {path}: name another with --config, or make it; one line in it is enough, stream = \"NAME\"")]
+    Missing {
+        /// Which file.
+        path: PathBuf,
+    },
     /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
@@ -207,6 +225,9 @@ pub enum ConfigError {
     },
 }
 
+/// Largest configuration. One of a hundred plugins has some tens of kilobytes.
+const CONFIG_BYTES_MAX: u64 = 4 << 20;
+
 /// The sections by plugin, whatever they hold.
 #[derive(serde::Deserialize)]
 struct Sections {
@@ -217,23 +238,27 @@ struct Sections {
 impl Config {
     /// Reads and checks `path`. Relative paths in it are relative to its folder.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text = files::read_text(path, CONFIG_BYTES_MAX).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => ConfigError::Missing { path: path.to_owned() },
+            _ => ConfigError::Read { path: path.to_owned(), source },
+        })?;
         let folder = path.parent().unwrap_or(Path::new("."));
         Self::parse(&text, folder).map_err(|message| ConfigError::Invalid { path: path.to_owned(), message })
     }
 
     /// Checks `text`. The error names line and mend.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
-        let readable = |error: toml::de::Error| error.to_string().trim_end().to_owned();
-        let file: file::ConfigFile = toml::from_str(text).map_err(readable)?;
-        let Sections { plugin } = toml::from_str(text).map_err(readable)?;
+        let file: file::ConfigFile = toml::from_str(text).map_err(|error| with_help(&error))?;
+        let Sections { plugin } = toml::from_str(text).map_err(|error| with_help(&error))?;
         file.check(folder, plugin).map_err(|problem| problem.with_line(text))
     }
 
-    /// The defaults, reading `stream`, for commands that need no file.
+    /// The defaults, reading `stream`, for commands that need no file. They read no stream but captured or made-up ones, so
+    /// that a manifest may name any.
     pub fn for_stream(stream: &StreamName) -> Result<Self, String> {
-        Self::parse(&format!("stream = {:?}", stream.as_str()), Path::new("."))
+        let mut config = Self::parse(&format!("stream = {:?}", stream.as_str()), Path::new("."))?;
+        config.name_ceilings.allow_any_stream();
+        Ok(config)
     }
 
     /// All settings of a plugin: its section, over the manifest beside it, over the general settings, key by key.
@@ -268,18 +293,22 @@ impl Config {
         let under = manifest.map_or_else(toml::Table::new, |manifest| manifest.table.clone());
         let section = self.plugin.get(name.as_str()).cloned().unwrap_or_default();
         let file: plugin::PluginFile =
-            plugin::overlay(&section, under).try_into().map_err(|error: toml::de::Error| error.to_string())?;
+            plugin::overlay(&section, under).try_into().map_err(|error: toml::de::Error| with_help(&error))?;
         let allowed = match manifest {
             Some(manifest) => file.refuse_beyond_manifest(name, &section, &manifest.table, self),
             None => Ok(()),
         };
-        allowed.and_then(|()| file.check(name, self)).map_err(|problem| match manifest {
+        let checked = allowed.and_then(|()| file.check(name, self)).map_err(|problem| match manifest {
             Some(manifest) => match problem.line(&manifest.text) {
                 Some(line) => format!("{}: line {line}: {problem}", manifest.path.display()),
                 None => format!("{problem} ([plugin.{name}] over {})", manifest.path.display()),
             },
             None => problem.under(&format!("plugin.{name}")).to_string(),
-        })
+        })?;
+        // The operator's own word is not held to his ceiling.
+        let is_said = section.contains_key("sinks");
+        let of_all = self.name_ceilings.sinks.clone().filter(|_| !is_said);
+        Ok(PluginConfig { sinks: checked.sinks.or(of_all), ..checked })
     }
 
     /// The streams that plugins name for themselves.

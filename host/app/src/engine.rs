@@ -34,8 +34,8 @@ fn http_options(config: &Config) -> HttpOptions {
     };
     let aws = endpoints.into_iter().flatten().filter_map(endpoint);
     let admin = config.host.admin.map(|address| Endpoint {
-        // All of its addresses, of which loopback is the one that would be tried.
-        host: if address.ip().is_unspecified() { "localhost".to_owned() } else { address.ip().to_string() },
+        // Unspecified: every address of this machine.
+        host: address.ip().to_string(),
         port: address.port(),
     });
     HttpOptions {

@@ -18,6 +18,8 @@ const EXIT_USAGE: u8 = 64;
 const EXIT_NOTHING_LEFT: u8 = 69;
 /// `EX_DATAERR` of sysexits: everything is settled, but records were given up.
 const EXIT_GIVEN_UP: u8 = 65;
+/// 128 and SIGINT, as shells count it: a signal ended a command before it was done.
+const EXIT_INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -42,15 +44,22 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            report(&error);
+            commands::tell(&told(&error));
             exit_code(&error)
         }
     }
 }
 
+fn told(error: &anyhow::Error) -> String {
+    let line = commands::in_one_line(error);
+    if error.is::<commands::Interrupted>() { line } else { format!("error: {line}") }
+}
+
 fn exit_code(error: &anyhow::Error) -> ExitCode {
     if error.is::<ConfigError>() {
         ExitCode::from(EXIT_USAGE)
+    } else if error.is::<commands::Interrupted>() {
+        ExitCode::from(EXIT_INTERRUPTED)
     } else if error.is::<RecordsGivenUp>() {
         ExitCode::from(EXIT_GIVEN_UP)
     } else if error.is::<NothingLeft>() {
@@ -58,9 +67,4 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
-}
-
-#[expect(clippy::print_stderr, reason = "the last word of a failed command, for people, not for logs")]
-fn report(error: &anyhow::Error) {
-    eprintln!("error: {error:#}");
 }

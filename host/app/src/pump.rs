@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,16 +11,19 @@ use bytes::Bytes;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
 use shardmill_aws::{PutEntry, PutReport, StreamWriter};
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::feed::{Feed, FeedError, FeedLine, KeySource};
 
-/// Lines read ahead at once: some requests' worth, so that reading and putting overlap.
+/// Lines read ahead: some requests' worth, so that reading and putting overlap. What is there goes, however little.
 const CHUNK_LINES: usize = 2_000;
-/// Bytes after which a chunk goes even with fewer lines.
-const CHUNK_BYTES: usize = 8 << 20;
+/// Bytes read ahead: more than one record may have.
+const AHEAD_BYTES: usize = 16 << 20;
+/// How long the request that is under way at a stop may take; what it stored is not counted if it takes longer.
+const LAST_REQUEST_WITHIN: Duration = Duration::from_secs(3);
 /// Where nobody watches a progress bar, progress is a log line this often.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
@@ -46,38 +50,55 @@ pub struct PumpSummary {
     pub was_stopped: bool,
 }
 
-/// Puts all lines of `path`; on `stop`, ends after the request in flight.
+/// Puts all lines of `path`, each as soon as it is there; on `stop`, ends after the request in flight.
 pub async fn pump(
     writer: &StreamWriter,
     path: &Path,
     key: KeySource,
     stop: &CancellationToken,
 ) -> anyhow::Result<PumpSummary> {
-    let feed = Feed::open(path, key)?;
-    let (sender, mut chunks) = mpsc::channel(2);
-    let reader = tokio::task::spawn_blocking(move || read_chunks(feed, &sender));
+    let (sender, mut lines) = mpsc::channel(CHUNK_LINES);
+    let handle = Handle::current();
+    // Opening may block as well: who looks whether it is gzip waits for the first bytes of a pipe.
+    let path = path.to_owned();
+    let reader = tokio::task::spawn_blocking(move || read_lines(Feed::open(&path, key)?, &sender, &handle));
     let progress = Progress::start();
     let mut total = PutReport::default();
-    let mut was_stopped = false;
-    while let Some(chunk) = chunks.recv().await {
-        if stop.is_cancelled() {
-            was_stopped = true;
-            break;
-        }
+    let mut chunk = Vec::with_capacity(CHUNK_LINES);
+    while let Some(1..) = stop.run_until_cancelled(lines.recv_many(&mut chunk, CHUNK_LINES)).await {
+        let (entries, _room): (Vec<_>, Vec<_>) = chunk.drain(..).map(|line: ReadLine| (line.entry, line.room)).unzip();
         let (records, bytes) = (total.records, total.bytes);
-        let put = writer.put_all(chunk, |more, more_bytes| progress.at(records + more, bytes + more_bytes)).await;
+        let putting = writer.put_all(entries, |more, more_bytes| progress.at(records + more, bytes + more_bytes));
+        let Some(put) = unless_left(putting, stop).await else { break };
         let report = put.with_context(|| format!("after {records} records of earlier requests"))?;
         add(&mut total, report);
     }
-    drop(chunks);
+    drop(lines);
+    if stop.is_cancelled() {
+        // Who reads a pipe that says nothing does not notice.
+        return Ok(progress.finish(total, true));
+    }
     // A bad line ends the feed, but what stood before it is stored.
     let read = reader.await.context("the reader of the feed panicked")?;
-    let summary = progress.finish(total, was_stopped);
+    let summary = progress.finish(total, false);
     match read {
         Ok(()) => Ok(summary),
+        Err(error) if summary.records == 0 => Err(error.into()),
         Err(error) => {
             Err(anyhow::Error::new(error).context(format!("stored {} records, then stopped", summary.records)))
         }
+    }
+}
+
+/// `None` if `work` was not done within a while of the stop: requests that fail are tried again for minutes.
+async fn unless_left<T>(work: impl Future<Output = T>, stop: &CancellationToken) -> Option<T> {
+    let left = async {
+        stop.cancelled().await;
+        tokio::time::sleep(LAST_REQUEST_WITHIN).await;
+    };
+    tokio::select! {
+        done = work => Some(done),
+        () = left => None,
     }
 }
 
@@ -88,29 +109,30 @@ fn add(total: &mut PutReport, report: PutReport) {
     total.last_sequence.extend(report.last_sequence);
 }
 
-fn read_chunks(mut feed: Feed, chunks: &mpsc::Sender<Vec<PutEntry>>) -> Result<(), FeedError> {
-    loop {
-        let (mut chunk, mut bytes) = (Vec::with_capacity(CHUNK_LINES), 0);
-        let mut ended = Ok(());
-        while chunk.len() < CHUNK_LINES && bytes < CHUNK_BYTES {
-            match feed.next_line() {
-                Ok(Some(FeedLine { data, partition_key })) => {
-                    bytes += data.len();
-                    chunk.push(PutEntry { partition_key, explicit_hash_key: None, data: Bytes::from(data) });
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    ended = Err(error);
-                    break;
-                }
+/// A line that was read ahead, and its room among those.
+struct ReadLine {
+    entry: PutEntry,
+    room: OwnedSemaphorePermit,
+}
+
+/// Reads ahead of the requests until the end of the feed, or until nobody listens.
+fn read_lines(mut feed: Feed, lines: &mpsc::Sender<ReadLine>, handle: &Handle) -> Result<(), FeedError> {
+    let room = Arc::new(Semaphore::new(AHEAD_BYTES));
+    while let Some(FeedLine { data, partition_key }) = feed.next_line()? {
+        let entry = PutEntry { partition_key, explicit_hash_key: None, data: Bytes::from(data) };
+        let bytes = u32::try_from(entry.cost_bytes().min(AHEAD_BYTES)).unwrap_or(u32::MAX);
+        let taking = async {
+            tokio::select! {
+                room = Arc::clone(&room).acquire_many_owned(bytes) => room.ok(),
+                () = lines.closed() => None,
             }
-        }
-        let is_last = ended.is_err() || chunk.len() < CHUNK_LINES && bytes < CHUNK_BYTES;
-        let is_heard = chunk.is_empty() || chunks.blocking_send(chunk).is_ok();
-        if is_last || !is_heard {
-            return ended;
+        };
+        let Some(room) = handle.block_on(taking) else { return Ok(()) };
+        if lines.blocking_send(ReadLine { entry, room }).is_err() {
+            return Ok(());
         }
     }
+    Ok(())
 }
 
 /// A bar for people, lines for logs.

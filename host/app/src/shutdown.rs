@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 /// The exit code after a second signal: 128 and SIGINT, as shells count it.
 const EXIT_SECOND_SIGNAL: i32 = 130;
 
-/// Cancels the token on SIGTERM or ctrl-c; exits the process on the next one. Stops listening when dropped.
+/// Cancels the token on SIGTERM, ctrl-c, or SIGHUP, which a closed terminal or ssh session sends; exits the process on the next one. Stops listening when dropped.
 pub struct Signals {
     stop: CancellationToken,
     _listener: JoinSet<()>,
@@ -18,6 +18,7 @@ impl Signals {
     pub fn listen() -> std::io::Result<Self> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hang_up = signal(SignalKind::hangup())?;
         let stop = CancellationToken::new();
         let asked = stop.clone();
         let mut listener = JoinSet::new();
@@ -26,6 +27,7 @@ impl Signals {
                 tokio::select! {
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
+                    _ = hang_up.recv() => {}
                 }
                 if asked.is_cancelled() {
                     tracing::warn!("second signal, exiting at once; leases will expire and records repeat");

@@ -20,6 +20,8 @@ pub struct Summary {
     pub seconds: f64,
     /// Records fed.
     pub fed: u64,
+    /// Whether a signal came before everything was processed.
+    pub was_interrupted: bool,
     /// By plugin.
     pub plugins: BTreeMap<String, PluginSummary>,
 }
@@ -58,7 +60,8 @@ impl Summary {
         }
     }
 
-    pub(crate) fn new(snapshot: &HostSnapshot, fed: Option<&PumpSummary>, elapsed: Duration) -> Self {
+    pub(crate) fn new(snapshot: &HostSnapshot, fed: Option<&PumpSummary>, elapsed: Duration, is_idle: bool) -> Self {
+        let was_interrupted = !is_idle || fed.is_some_and(|fed| fed.was_stopped);
         let plugins = snapshot.plugins.iter().map(|(name, plugin)| {
             let shards = &plugin.worker.shards;
             let part = PluginSummary {
@@ -72,13 +75,15 @@ impl Summary {
             };
             (name.clone(), part)
         });
-        Self { seconds: elapsed.as_secs_f64(), fed: fed.map_or(0, |fed| fed.records), plugins: plugins.collect() }
+        let fed = fed.map_or(0, |fed| fed.records);
+        Self { seconds: elapsed.as_secs_f64(), fed, was_interrupted, plugins: plugins.collect() }
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "fed {} records; idle after {:.1} s", HumanCount(self.fed), self.seconds)?;
+        let end = if self.was_interrupted { "interrupted" } else { "idle" };
+        write!(f, "fed {} records; {end} after {:.1} s", HumanCount(self.fed), self.seconds)?;
         for (name, plugin) in &self.plugins {
             let digest = plugin.plugin_digest.as_deref().map_or("?", |digest| &digest[..12]);
             let (records, batches) = (HumanCount(plugin.records), HumanCount(plugin.batches));
@@ -89,7 +94,9 @@ impl fmt::Display for Summary {
             if plugin.skipped > 0 {
                 write!(f, ", {} given up and dropped", HumanCount(plugin.skipped))?;
             }
-            write!(f, ", all checkpointed")?;
+            if !self.was_interrupted {
+                write!(f, ", all checkpointed")?;
+            }
         }
         Ok(())
     }
@@ -110,4 +117,34 @@ pub(crate) fn is_checkpointed(leases: &[Lease], last: &BTreeMap<ShardId, Sequenc
             Checkpoint::TrimHorizon | Checkpoint::Latest | Checkpoint::AtTimestamp => false,
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(was_interrupted: bool, given_up: u64) -> Summary {
+        let part = PluginSummary {
+            plugin_digest: None,
+            shards: 1,
+            records: 7,
+            batches: 2,
+            dead_lettered: given_up,
+            skipped: 0,
+            records_by_shard: BTreeMap::new(),
+        };
+        Summary { seconds: 1.0, fed: 9, was_interrupted, plugins: BTreeMap::from([("orders".to_owned(), part)]) }
+    }
+
+    #[test]
+    fn a_run_that_was_interrupted_is_not_told_as_done_and_what_was_given_up_is_told() {
+        let done = summary(false, 0).to_string();
+        assert!(done.contains("idle after 1.0 s") && done.contains("all checkpointed"), "{done}");
+        let interrupted = summary(true, 0).to_string();
+        assert!(interrupted.contains("interrupted after"), "{interrupted}");
+        assert!(!interrupted.contains("idle") && !interrupted.contains("all checkpointed"), "{interrupted}");
+        let given_up = summary(false, 3);
+        assert!(given_up.to_string().contains("3 given up"), "{given_up}");
+        assert!(given_up.all_handled().is_err());
+    }
 }

@@ -17,11 +17,16 @@ use crate::assembly::{Parts, Settings};
 use crate::config::OnRemove;
 use crate::host_status::HostStatus;
 
+mod fall_back;
 mod keep_serving;
 
+pub(crate) use fall_back::FallBack;
 use keep_serving::{End, Told, keep_serving};
 
 type Version = Arc<dyn ProcessorFactory>;
+
+/// How often versions are looked after: soon enough to keep one before the host is restarted on purpose.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Owns the workers: one for each stream of each plugin.
 pub(crate) struct Supervisor {
@@ -31,6 +36,8 @@ pub(crate) struct Supervisor {
     /// Versions that could not be started, for when their settings are mended.
     waiting: HashMap<PluginName, Version>,
     workers: JoinSet<Ended>,
+    /// Where there is a place to keep versions.
+    fall_back: Option<FallBack>,
 }
 
 /// No plugin is served any more, and none may be started again by this process.
@@ -71,8 +78,9 @@ struct Ended {
 }
 
 impl Supervisor {
-    pub(crate) fn new(parts: Parts, status: HostStatus) -> Self {
-        Self { parts, status, running: HashMap::new(), waiting: HashMap::new(), workers: JoinSet::new() }
+    pub(crate) fn new(parts: Parts, status: HostStatus, fall_back: Option<FallBack>) -> Self {
+        let (running, waiting) = (HashMap::new(), HashMap::new());
+        Self { parts, status, running, waiting, workers: JoinSet::new(), fall_back }
     }
 
     /// Follows the folder until `stop`; then drains all workers, each within the drain limit.
@@ -85,10 +93,16 @@ impl Supervisor {
         stop: &CancellationToken,
     ) -> Result<(), NothingLeft> {
         let mut served = Ok(());
+        let mut look = tokio::time::interval(LOOK_EVERY);
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
+                Some(loaded) = next_load(&mut self.fall_back) => {
+                    let (name, loaded) = loaded;
+                    self.fell_back(name, loaded);
+                }
+                _ = look.tick(), if self.fall_back.is_some() => self.look_after_versions(),
                 Some(ended) = self.workers.join_next() => {
                     served = self.worker_ended(ended);
                     if served.is_err() {
@@ -125,6 +139,7 @@ impl Supervisor {
                 }
                 let plugin = file.strip_suffix(".wasm").unwrap_or(&file);
                 self.status.file_refused(plugin, &reason.to_string());
+                self.file_is_unfit(&file);
             }
             FolderEvent::ManifestChanged { name } => self.manifest_changed(name),
             FolderEvent::FirstScanDone => self.status.folder_read(),
@@ -303,6 +318,12 @@ impl Supervisor {
             tracing::warn!(?limit, "not all plugins drained in time");
         }
     }
+}
+
+/// The next version that was kept and is loaded; `None` if none is being loaded.
+async fn next_load(fall_back: &mut Option<FallBack>) -> Option<(PluginName, anyhow::Result<Plugin>)> {
+    // A load that panicked says nothing, and the plugin stays as it is.
+    fall_back.as_mut()?.loads.join_next().await?.ok()
 }
 
 impl Served {

@@ -16,7 +16,7 @@ pub enum LogFormat {
 
 /// What is logged unless `SHARDMILL_LOG` or `RUST_LOG` says otherwise: our own state changes, others' warnings. Not those
 /// of wasmtime-wasi-http: it warns of whatever nonsense a guest passes to it, as often as that does.
-const DEFAULT_FILTER: &str = "warn,dynoxide=error,wasmtime_wasi_http=off,ferrokinesis=error,shardmill=info,shardmill_worker=info,shardmill_aws=info,shardmill_wasm=info,\
+const DEFAULT_FILTER: &str = "warn,aws_config=error,dynoxide=error,wasmtime_wasi_http=off,ferrokinesis=error,shardmill=info,shardmill_worker=info,shardmill_aws=info,shardmill_wasm=info,\
                               shardmill_local=info";
 
 /// The same for commands in which the host is a means: only what a plugin logs, and errors.

@@ -1,6 +1,10 @@
 //! Which components are loaded at all: by digest, and by a detached ed25519 signature, on the bytes that were read once.
+//!
+//! A signature is one of a statement: this plugin, this version of it, these bytes. Signed for one plugin, a component is no
+//! other's; and versions only rise, so that an old one, which was signed for good reasons once, does not come back.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,6 +18,9 @@ const SIGNATURE_BYTES: usize = 64;
 /// What stands before the key itself in the DER form that openssl writes (RFC 8410).
 const DER_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
+/// How the statement begins that is signed. Nothing else that a key signs looks like it.
+const STATEMENT: &str = "shardmill plugin signature 1";
+
 /// The rules of a host: general ones, and those of plugins that have some of their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Integrity {
@@ -21,6 +28,35 @@ pub struct Integrity {
     pub general: IntegrityRules,
     /// By plugin name; in place of the general ones.
     pub of_plugins: BTreeMap<String, IntegrityRules>,
+    /// The newest versions seen, which later ones must not be older than.
+    pub versions: SignedVersions,
+}
+
+/// The newest signed version of each plugin that was let in. Shared by clones, and so kept for as long as a host runs.
+#[derive(Debug, Clone, Default)]
+pub struct SignedVersions(Arc<Mutex<BTreeMap<String, u64>>>);
+
+impl PartialEq for SignedVersions {
+    /// What was seen is no rule.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for SignedVersions {}
+
+impl SignedVersions {
+    /// Lets a version in that is none of the past.
+    fn rise(&self, name: &PluginName, version: u64, version_min: u64) -> Result<(), IntegrityError> {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = seen.entry(name.as_str().to_owned()).or_insert(0);
+        let least = version_min.max(*newest);
+        if version < least {
+            return Err(IntegrityError::OldVersion { version, least });
+        }
+        *newest = version;
+        Ok(())
+    }
 }
 
 /// Which components are loaded. The default loads all.
@@ -33,6 +69,10 @@ pub struct IntegrityRules {
     pub require_signature: bool,
     /// Whose signatures count.
     pub keys: Vec<PublicKey>,
+    /// Whether signatures over the bytes alone count, which say neither for which plugin nor which version they are.
+    pub accept_bare_signatures: bool,
+    /// The oldest version that is loaded; a bare signature has none, and counts as 0.
+    pub version_min: u64,
 }
 
 /// An ed25519 public key.
@@ -63,8 +103,7 @@ pub enum IntegrityError {
     },
     /// There is no signature.
     #[error(
-        "it is not signed: put the signature beside it as {file}.sig (openssl pkeyutl -sign -rawin -inkey KEY.pem -in {file} \
-         -out {file}.sig)"
+        "it is not signed: put the signature beside it as {file}.sig; docs/configuration.md, [integrity], says how it is made"
     )]
     Unsigned {
         /// The component's file.
@@ -72,16 +111,38 @@ pub enum IntegrityError {
     },
     /// The signature is none of the component by a known key.
     #[error(
-        "its signature {file}.sig is not of these bytes by any of integrity.keys: sign this very file with a key that is \
-         listed, or list the key"
+        "its signature {file}.sig is not of these bytes, under this name and version, by any of integrity.keys: sign this very \
+         file for this plugin with a key that is listed, or list the key"
     )]
     WrongSignature {
         /// The component's file.
         file: String,
     },
+    /// The signature says neither for which plugin nor which version it is.
+    #[error(
+        "its signature {file}.sig is of the bytes alone, so that it would do for any plugin, and for a version long replaced: \
+         sign the name and a version with them (docs/configuration.md, [integrity]), or set \
+         integrity.accept-bare-signatures = true"
+    )]
+    BareSignature {
+        /// The component's file.
+        file: String,
+    },
+    /// A later version was loaded, or is required.
+    #[error(
+        "it is signed as version {version}, and {least} is the oldest that is loaded here: sign a newer version, which may have \
+         the same bytes, or lower integrity.version-min if that says so"
+    )]
+    OldVersion {
+        /// What is signed.
+        version: u64,
+        /// What is asked for.
+        least: u64,
+    },
     /// The signature's file is none.
     #[error(
-        "its signature {file}.sig is not one: it must hold the 64 bytes of an ed25519 signature, or these in base64 or hex"
+        "its signature {file}.sig is not one: it must hold a line `version NUMBER` and a line `signature BASE64`, as \
+         docs/configuration.md, [integrity], says"
     )]
     NotASignature {
         /// The component's file.
@@ -109,9 +170,17 @@ impl Integrity {
         let Some(signature) = signature else {
             return if rules.require_signature { Err(IntegrityError::Unsigned { file: file() }) } else { Ok(()) };
         };
-        let signature = decode(signature).ok_or_else(|| IntegrityError::NotASignature { file: file() })?;
-        let is_by = |key: &PublicKey| UnparsedPublicKey::new(&ED25519, &key.0).verify(bytes, &signature).is_ok();
-        if rules.keys.iter().any(is_by) { Ok(()) } else { Err(IntegrityError::WrongSignature { file: file() }) }
+        let signature = Signature::read(signature).ok_or_else(|| IntegrityError::NotASignature { file: file() })?;
+        if signature.version.is_none() && !rules.accept_bare_signatures {
+            return Err(IntegrityError::BareSignature { file: file() });
+        }
+        let statement = signature.version.map(|version| statement(name, version, digest));
+        let signed = statement.as_deref().map_or(bytes, str::as_bytes);
+        let is_by = |key: &PublicKey| UnparsedPublicKey::new(&ED25519, &key.0).verify(signed, &signature.bytes).is_ok();
+        if !rules.keys.iter().any(is_by) {
+            return Err(IntegrityError::WrongSignature { file: file() });
+        }
+        self.versions.rise(name, signature.version.unwrap_or(0), rules.version_min)
     }
 
     /// Whether signatures matter to any plugin, so that they are read.
@@ -134,6 +203,37 @@ impl PublicKey {
         let bytes = hex::decode(text).ok().or_else(|| STANDARD.decode(text).ok()).ok_or_else(invalid)?;
         let key = bytes.strip_prefix(&DER_PREFIX).unwrap_or(&bytes);
         key.try_into().map(Self).map_err(|_| invalid())
+    }
+}
+
+/// What is signed.
+fn statement(name: &PluginName, version: u64, digest: &PluginDigest) -> String {
+    format!("{STATEMENT}\nname {name}\nversion {version}\nsha256 {}\n", digest.as_str())
+}
+
+/// What the file of a signature holds.
+struct Signature {
+    bytes: Vec<u8>,
+    /// `None` if it is of the bytes alone.
+    version: Option<u64>,
+}
+
+impl Signature {
+    fn read(file: &[u8]) -> Option<Self> {
+        if let Some(bytes) = decode(file) {
+            return Some(Self { bytes, version: None });
+        }
+        let (mut bytes, mut version) = (None, None);
+        for line in std::str::from_utf8(file).ok()?.lines() {
+            match line.trim().split_once(' ') {
+                Some(("version", number)) => version = Some(number.trim().parse().ok()?),
+                Some(("signature", text)) => bytes = Some(decode(text.as_bytes())?),
+                Some(_) => return None,
+                None if line.trim().is_empty() => {}
+                None => return None,
+            }
+        }
+        Some(Self { bytes: bytes?, version: Some(version?) })
     }
 }
 
@@ -171,7 +271,7 @@ mod tests {
     }
 
     fn checked(rules: &IntegrityRules, bytes: &[u8], signature: Option<&[u8]>) -> Result<(), IntegrityError> {
-        let integrity = Integrity { general: rules.clone(), of_plugins: BTreeMap::new() };
+        let integrity = Integrity { general: rules.clone(), ..Integrity::default() };
         integrity.check(&PluginName::new("orders").unwrap(), (bytes, &digest_of(bytes)), signature)
     }
 
@@ -181,7 +281,12 @@ mod tests {
         let key = PublicKey::parse(OPENSSL_KEY).unwrap();
         assert_eq!(PublicKey::parse(&STANDARD.encode(key.0)), Ok(key.clone()));
         assert_eq!(PublicKey::parse(&hex::encode(key.0)), Ok(key.clone()));
-        let rules = IntegrityRules { require_signature: true, keys: vec![key], ..IntegrityRules::default() };
+        let rules = IntegrityRules {
+            require_signature: true,
+            keys: vec![key],
+            accept_bare_signatures: true,
+            ..IntegrityRules::default()
+        };
         let base64 = format!("{}\n", STANDARD.encode(&raw));
         for signature in [&raw[..], OPENSSL_SIGNATURE.as_bytes(), base64.as_bytes()] {
             assert_eq!(checked(&rules, OPENSSL_BYTES, Some(signature)), Ok(()));
@@ -195,11 +300,54 @@ mod tests {
         let (first, second, stranger) = (signer(), signer(), signer());
         let keys = vec![key_of(&first), key_of(&second)];
         let rules = IntegrityRules { require_signature: true, keys, ..IntegrityRules::default() };
-        let signed = |by: &Ed25519KeyPair| checked(&rules, b"bytes", Some(by.sign(b"bytes").as_ref()));
+        let signed = |by: &Ed25519KeyPair| checked(&rules, b"bytes", Some(&signature_file(by, "orders", 1, b"bytes")));
         assert_eq!((signed(&first), signed(&second)), (Ok(()), Ok(())));
         assert!(matches!(signed(&stranger), Err(IntegrityError::WrongSignature { .. })));
         assert!(matches!(checked(&rules, b"bytes", None), Err(IntegrityError::Unsigned { .. })));
         assert!(matches!(checked(&rules, b"bytes", Some(b"short")), Err(IntegrityError::NotASignature { .. })));
+    }
+
+    fn signature_file(by: &Ed25519KeyPair, name: &str, version: u64, bytes: &[u8]) -> Vec<u8> {
+        let statement = statement(&PluginName::new(name).unwrap(), version, &digest_of(bytes));
+        let signature = STANDARD.encode(by.sign(statement.as_bytes()).as_ref());
+        format!("version {version}\nsignature {signature}\n").into_bytes()
+    }
+
+    #[test]
+    fn a_signature_for_one_plugin_or_version_is_none_for_another() {
+        let by = signer();
+        let rules = IntegrityRules { require_signature: true, keys: vec![key_of(&by)], ..IntegrityRules::default() };
+        let checked = |signature: &[u8]| checked(&rules, b"bytes", Some(signature));
+        assert_eq!(checked(&signature_file(&by, "orders", 7, b"bytes")), Ok(()));
+        let theirs = signature_file(&by, "alerts", 7, b"bytes");
+        assert!(matches!(checked(&theirs), Err(IntegrityError::WrongSignature { .. })), "signed for another plugin");
+        let text = String::from_utf8(signature_file(&by, "orders", 7, b"bytes")).unwrap();
+        let raised = text.replace("version 7", "version 8");
+        assert!(
+            matches!(checked(raised.as_bytes()), Err(IntegrityError::WrongSignature { .. })),
+            "nobody signed version 8"
+        );
+        let bare = checked(by.sign(b"bytes").as_ref()).unwrap_err();
+        assert!(bare.to_string().contains("accept-bare-signatures = true"), "{bare}");
+        for damaged in ["version 7\n", "signature abc\n", "version x\nsignature abc", "name orders\n", ""] {
+            assert!(matches!(checked(damaged.as_bytes()), Err(IntegrityError::NotASignature { .. })), "{damaged}");
+        }
+    }
+
+    #[test]
+    fn a_version_that_was_replaced_by_a_newer_one_does_not_come_back() {
+        let by = signer();
+        let general = IntegrityRules { keys: vec![key_of(&by)], version_min: 3, ..IntegrityRules::default() };
+        let integrity = Integrity { general, ..Integrity::default() };
+        let name = PluginName::new("orders").unwrap();
+        let put = |version: u64, bytes: &[u8]| {
+            let signature = signature_file(&by, "orders", version, bytes);
+            integrity.clone().check(&name, (bytes, &digest_of(bytes)), Some(&signature))
+        };
+        assert_eq!(put(2, b"old"), Err(IntegrityError::OldVersion { version: 2, least: 3 }), "the operator says so");
+        assert_eq!((put(3, b"good"), put(5, b"better"), put(5, b"better")), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(put(3, b"good"), Err(IntegrityError::OldVersion { version: 3, least: 5 }));
+        assert_eq!(put(6, b"good"), Ok(()), "the old bytes may come back, as somebody's decision");
     }
 
     #[test]
@@ -218,7 +366,7 @@ mod tests {
         let error = checked(&rules, b"other", None).unwrap_err();
         assert!(error.to_string().contains(digest_of(b"other").as_str()), "the mend needs the whole digest: {error}");
         let of_plugins = BTreeMap::from([("free".to_owned(), IntegrityRules::default())]);
-        let integrity = Integrity { general: rules, of_plugins };
+        let integrity = Integrity { general: rules, of_plugins, ..Integrity::default() };
         let free = PluginName::new("free").unwrap();
         assert_eq!(integrity.check(&free, (b"other", &digest_of(b"other")), None), Ok(()));
     }

@@ -45,11 +45,11 @@ pub use compiler::{CompileFailure, CompileJob, CompileLimits, Compiler, Compiler
 pub use engine::EngineError;
 pub use http::{Endpoint, HttpOptions};
 pub use inspection::{InspectedImport, Inspection};
-pub use integrity::{Integrity, IntegrityError, IntegrityRules, InvalidKey, PublicKey};
+pub use integrity::{Integrity, IntegrityError, IntegrityRules, InvalidKey, PublicKey, SignedVersions};
 pub use load_error::LoadError;
 pub use metering::Metering;
 pub use plugin::Plugin;
-pub use runtime::{GUEST_CALLS_MAX, Runtime, RuntimeOptions};
+pub use runtime::{GUEST_CALLS_MAX, Runtime, RuntimeOptions, digest_of};
 
 /// Tells the metrics recorder what the metrics are.
 pub fn describe_metrics() {

@@ -232,7 +232,7 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
 }
 
 /// The identity of a version.
-pub(crate) fn digest_of(bytes: &[u8]) -> PluginDigest {
+pub fn digest_of(bytes: &[u8]) -> PluginDigest {
     let hex = hex::encode(Sha256::digest(bytes));
     // SHA-256 has 64 hex digits, always.
     PluginDigest::from_hex(&hex).unwrap_or_else(|| unreachable!("a SHA-256 is 64 hex digits"))

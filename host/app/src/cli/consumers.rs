@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::AwsArgs;
+use super::PlaceArgs;
 
 /// Arguments of `consumers`.
 #[derive(Debug, Args)]
@@ -23,5 +23,5 @@ pub struct ConsumersArgs {
     pub json: bool,
     /// How to reach AWS.
     #[command(flatten)]
-    pub aws: AwsArgs,
+    pub aws: PlaceArgs,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::AwsArgs;
+use super::{AwsArgs, PlaceArgs};
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ pub struct PluginsArgs {
     pub json: bool,
     /// How to reach AWS.
     #[command(flatten)]
-    pub aws: AwsArgs,
+    pub aws: PlaceArgs,
 }
 
 /// How to look at an application. Nothing is written.

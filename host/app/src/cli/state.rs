@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::AwsArgs;
+use super::PlaceArgs;
 
 /// Arguments of `state`.
 #[derive(Debug, Args)]
@@ -20,5 +20,5 @@ pub struct StateArgs {
     pub json: bool,
     /// How to reach AWS.
     #[command(flatten)]
-    pub aws: AwsArgs,
+    pub aws: PlaceArgs,
 }

@@ -16,6 +16,7 @@ use shardmill_wasm::{EMPTY_COMPONENT, Metering, Plugin, Runtime};
 use super::{print, print_json};
 use crate::bench::{Bench, BenchInput, BenchReport, batches};
 use crate::cli::BenchArgs;
+use crate::component;
 use crate::config::{Config, ConfigError, Manifest, PluginConfig};
 use crate::engine::runtime_options;
 use crate::feed::KeySource;
@@ -53,11 +54,9 @@ pub(super) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
         settings.batches.records = records as usize;
     }
     let input = read_input(args).await?;
-    let bytes = std::fs::read(&args.plugin).with_context(|| format!("cannot read {}", args.plugin.display()))?;
     let options = runtime_options(&config, Metering::Deadline).context("cannot find the compiler")?;
     let runtime = Runtime::new(options).context("cannot start the Wasm engine")?;
-    let plugin = runtime.load(name.clone(), Bytes::from(bytes)).await;
-    let plugin = plugin.with_context(|| format!("{} cannot be run", args.plugin.display()))?;
+    let plugin = component::load(&runtime, &config, &name, &args.plugin).await?;
     let empty = runtime.load(PluginName::new("empty")?, Bytes::from_static(EMPTY_COMPONENT)).await?;
     let bench = Bench {
         batches: batches(input, &settings.batches),

@@ -8,8 +8,9 @@ use anyhow::{Context, bail};
 use indicatif::HumanCount;
 use shardmill_aws::KinesisReader;
 use shardmill_core::ports::StreamReader;
-use shardmill_core::stream::{ReadFrom, ShardId, StreamName};
+use shardmill_core::stream::{ReadFrom, ShardId, StreamRef};
 
+use super::Interrupted;
 use crate::capture::{Captured, Take, take};
 use crate::cli::CaptureArgs;
 use crate::config::{AwsConfig, Config};
@@ -20,8 +21,9 @@ pub(super) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
     let file = args.config.as_deref().map(Config::load).transpose()?;
     let file_aws = file.map_or_else(AwsConfig::default, |config| config.aws);
     let clients = crate::aws::connect(&crate::aws::merge(&file_aws, &args.aws)?).await?;
-    let stream = StreamName::new(&args.stream)?;
-    let reader = KinesisReader::new(clients.kinesis, stream.clone());
+    let named = StreamRef::parse(&args.stream)?;
+    let stream = named.name().clone();
+    let reader = KinesisReader::new(clients.kinesis, &named);
     let shards = shards(&reader, args).await?;
     let from = match args.from {
         None => ReadFrom::TrimHorizon,
@@ -44,7 +46,7 @@ pub(super) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
     std::io::stdout().lock().flush()?;
     tell(total, shards.len());
     if signals.stop().is_cancelled() {
-        bail!("interrupted: not all was captured")
+        return Err(Interrupted(": not all was captured".to_owned()).into());
     }
     Ok(())
 }
@@ -64,7 +66,7 @@ async fn shards(reader: &KinesisReader, args: &CaptureArgs) -> anyhow::Result<Ve
     asked.collect()
 }
 
-#[expect(clippy::print_stderr, reason = "for people; standard output is the records")]
+/// Standard output is the records.
 fn tell(records: u64, shards: usize) {
-    eprintln!("{} records of {shards} shards captured", HumanCount(records));
+    super::tell(&format!("{} records of {shards} shards captured", HumanCount(records)));
 }

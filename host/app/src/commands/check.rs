@@ -7,7 +7,6 @@ mod settings;
 use std::fmt::Write;
 
 use anyhow::{Context, bail};
-use bytes::Bytes;
 use indicatif::HumanBytes;
 use serde_json::json;
 use shardmill_core::stream::StreamName;
@@ -18,8 +17,12 @@ use self::running::Running;
 use self::settings::Settings;
 use super::{print, print_json};
 use crate::cli::CheckArgs;
+use crate::component::Found;
 use crate::config::Config;
 use crate::engine::runtime_options;
+
+/// Twice the default of what a host takes.
+const INSPECTED_BYTES_MAX: u64 = 64 << 20;
 
 /// What an instance is told that it reads where nobody says.
 const STREAM: &str = "the-stream-of-the-host";
@@ -30,20 +33,20 @@ pub(super) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
         Some(config) => config.clone(),
         None => Config::for_stream(&StreamName::new(STREAM)?).map_err(anyhow::Error::msg)?,
     };
-    let bytes = std::fs::read(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
-    let bytes = Bytes::from(bytes);
+    // What is larger than the host takes is still told about, within what compiling it may cost.
+    let component = Found::read(&args.file, host.host.plugin_bytes_max.max(INSPECTED_BYTES_MAX))?;
     let options = runtime_options(&host, Metering::Deadline).context("cannot find the compiler")?;
     // What the host keeps is left alone, and the time that is told is that of compiling.
     let options = RuntimeOptions { cache_dir: None, ..options };
     let runtime = Runtime::new(options).context("cannot start the Wasm engine")?;
-    let inspection = runtime.inspect(bytes.clone()).await?;
+    let inspection = runtime.inspect(component.bytes.clone()).await?;
     let settings = Settings::read(&args.file, &host, named.is_some())?;
     let running = if args.running {
         Some(Running::ask(args, named.as_ref(), &settings, &inspection, &runtime).await?)
     } else {
         None
     };
-    let problems = refusals((&args.file, &bytes), &host, &settings, &inspection);
+    let problems = refusals(&component, &host, &settings, &inspection);
     if args.json {
         let mut report = as_json(&inspection);
         report["settings"] = settings.as_json();

@@ -14,7 +14,6 @@ use super::reading::age;
 use super::{print, print_json};
 use crate::cli::ConsumersArgs;
 use crate::clock::BootClock;
-use crate::config::AwsConfig;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -28,8 +27,7 @@ struct Row {
 }
 
 pub(super) async fn execute(args: &ConsumersArgs) -> anyhow::Result<()> {
-    let aws = crate::aws::merge(&AwsConfig::default(), &args.aws)?;
-    let clients = crate::aws::connect(&aws).await?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
     let fan_out = KinesisFanOut::new(clients.kinesis.clone(), StreamRef::parse(&args.stream)?);
     let mut rows = Vec::new();
     for consumer in fan_out.consumers().await? {

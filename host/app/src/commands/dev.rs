@@ -13,7 +13,7 @@ use shardmill_worker::{ReadLimits, ShardState};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{print, print_json};
+use super::{Interrupted, print, print_json};
 use crate::assembly::Host;
 use crate::cli::DevArgs;
 use crate::config::{Config, SinkConfig};
@@ -119,7 +119,7 @@ async fn serve(
         if args.until_idle {
             let idle = wait_until_idle(&status, &clients, fed.as_ref(), &stream, &args.plugins);
             let waited = stop.run_until_cancelled(idle).await;
-            let summary = Summary::new(&status.snapshot(), fed.as_ref(), started.elapsed());
+            let summary = Summary::new(&status.snapshot(), fed.as_ref(), started.elapsed(), waited.is_some());
             host_stop.cancel();
             waited.transpose()?;
             return Ok(Some(summary));
@@ -142,6 +142,9 @@ async fn serve(
         print_json(&summary)?;
     } else {
         print(&summary.to_string());
+    }
+    if summary.was_interrupted {
+        return Err(Interrupted(": not all that was fed is processed".to_owned()).into());
     }
     Ok(summary.all_handled()?)
 }

@@ -15,7 +15,6 @@ use self::report::Report;
 use super::reading::age;
 use super::{print, print_json};
 use crate::cli::DoctorArgs;
-use crate::config::AwsConfig;
 
 /// How long owners are watched unless it is said: longer than the lease duration of hosts of shardmill as they come.
 const WATCH_FOR: Duration = Duration::from_secs(12);
@@ -24,8 +23,7 @@ const MARGIN_PARTS: u32 = 5;
 
 pub(super) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
     let stream = args.stream.as_deref().map(StreamRef::parse).transpose()?;
-    let aws = crate::aws::merge(&AwsConfig::default(), &args.aws)?;
-    let clients = crate::aws::connect(&aws).await?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
     let facts = read(args, &clients, stream).await?;
     let diagnosis = diagnose(&facts);
     if args.json {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use anyhow::bail;
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
-use shardmill_aws::{CoordinatorTable, LeaseTable, applications_of_streams};
+use shardmill_aws::{AwsClients, CoordinatorTable, LeaseTable, applications_of_streams};
 use shardmill_core::fleet::FleetRows;
 use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Pulse};
 use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, StoreError};
@@ -15,7 +16,6 @@ use super::reading::age;
 use super::{print, print_json};
 use crate::cli::LeasesArgs;
 use crate::clock::BootClock;
-use crate::config::AwsConfig;
 use crate::shutdown::Signals;
 
 /// Signs of a trouble's reason that a table shows; `explain` has all of it.
@@ -41,14 +41,13 @@ struct Row {
 
 pub(super) async fn execute(args: &LeasesArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
-    let aws = crate::aws::merge(&AwsConfig::default(), &args.aws)?;
-    let clients = crate::aws::connect(&aws).await?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
     let table = LeaseTable::new(clients.dynamodb.clone(), args.application.as_str());
     let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), &args.application);
     // With --watch, who lives is seen from look to look.
     let mut observer = LeaseObserver::default();
     loop {
-        show_leases(&table.list().await?, args)?;
+        show_leases(&list(&table, &clients, args).await?, args)?;
         if !args.json {
             show_workers(coordinator.fleet().await, &mut observer);
             show_other_streams(&applications_of_streams(&clients.dynamodb, &args.application).await);
@@ -58,6 +57,26 @@ pub(super) async fn execute(args: &LeasesArgs) -> anyhow::Result<()> {
             return Ok(());
         }
     }
+}
+
+/// Names the applications of its streams where one has no leases of its own.
+async fn list(table: &LeaseTable, clients: &AwsClients, args: &LeasesArgs) -> anyhow::Result<LeaseListing> {
+    let error = match table.list().await {
+        Ok(listing) => return Ok(listing),
+        Err(error) => error,
+    };
+    let application = &args.application;
+    if !matches!(error, StoreError::Refused { .. }) || table.exists().await? {
+        return Err(error.into());
+    }
+    let others = applications_of_streams(&clients.dynamodb, application).await;
+    if others.is_empty() {
+        bail!(
+            "there is no lease table {application}: no host has served this application here; `shardmill plugins` lists those \
+             that were"
+        );
+    }
+    bail!("there is no lease table {application}, but its streams have leases of their own: {}", others.join(", "))
 }
 
 fn show_leases(listing: &LeaseListing, args: &LeasesArgs) -> anyhow::Result<()> {
@@ -187,7 +206,8 @@ fn worker_table(fleet: &FleetRows, observer: &LeaseObserver, now: Moment) -> Tab
         let state = if state.is_empty() { "-".to_owned() } else { state.join(", ") };
         let most = if row.max_leases == usize::MAX { "-".to_owned() } else { row.max_leases.to_string() };
         let lease = humantime::format_duration(row.lease_duration).to_string();
-        table.add_row([row.worker.as_str(), row.incarnation.as_str(), &row.beat.to_string(), &lease, &most, &state]);
+        let (worker, run) = (row.worker.to_string(), row.incarnation.to_string());
+        table.add_row([&worker, &run, &row.beat.to_string(), &lease, &most, &state]);
     }
     table
 }

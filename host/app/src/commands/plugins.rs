@@ -19,7 +19,6 @@ use super::reading::age;
 use super::{print, print_json};
 use crate::cli::PluginsArgs;
 use crate::clock::BootClock;
-use crate::config::AwsConfig;
 
 /// Digits of a digest that name a version well enough to be typed.
 const PREFIX_MIN: usize = 8;
@@ -68,7 +67,7 @@ struct QuarantineLine {
 }
 
 pub(super) async fn execute(args: &PluginsArgs) -> anyhow::Result<()> {
-    let clients = crate::aws::connect(&crate::aws::merge(&AwsConfig::default(), &args.aws)?).await?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
     if let (Some(application), Some(digest)) = (&args.application, &args.release) {
         return release(application, digest, &clients).await;
     }

@@ -19,6 +19,9 @@ use crate::cli::ReadingArgs;
 use crate::clock::BootClock;
 use crate::config::{AwsConfig, Config};
 
+/// The longest look without `--watch-for`: a row says how long its host's leases last, and anybody may have written it.
+const WATCH_MAX: Duration = Duration::from_mins(1);
+
 /// What was read.
 pub(super) struct Reading {
     pub(super) observer: LeaseObserver,
@@ -70,7 +73,7 @@ impl Reading {
         reading.observe(&first);
         reading.settle_duration(config.as_ref(), &first.fleet);
         reading.earlier.clone_from(&first.listing.leases);
-        let watch_for = args.watch_for.unwrap_or(reading.lease_duration);
+        let watch_for = args.watch_for.unwrap_or(reading.lease_duration.min(WATCH_MAX));
         let last = if watch_for.is_zero() || !first.has_leases {
             first
         } else {

@@ -10,20 +10,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use bytes::Bytes;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
-use shardmill_aws::AwsClients;
+use shardmill_aws::{AwsClients, PutTarget};
 use shardmill_core::lease::LeaseCounter;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{PortFuture, ProcessorFactory};
-use shardmill_core::stream::StreamName;
 use shardmill_wasm::{Metering, Plugin, Runtime};
 use tokio_util::sync::CancellationToken;
 
-use super::{print, print_json};
+use super::{Interrupted, print, print_json};
 use crate::assembly::destinations;
 use crate::cli::ReplayArgs;
 use crate::clock::BootClock;
+use crate::component;
 use crate::config::{Config, SinkConfig};
 use crate::engine::runtime_options;
 use crate::letters::LetterInput;
@@ -46,13 +45,16 @@ pub(super) async fn execute(args: ReplayArgs) -> anyhow::Result<()> {
     let summary = match &args.to_stream {
         Some(stream) => {
             let clients = crate::aws::connect(&config.aws).await?;
-            let stream = StreamName::new(stream)?;
-            to_stream::put(input, only.as_ref(), &clients, &stream, remainder, signals.stop()).await?
+            let target = PutTarget::parse(stream)?;
+            to_stream::put(input, only.as_ref(), &clients, target, remainder, signals.stop()).await?
         }
         None => run(&args, config, only, input, remainder, signals.stop()).await?,
     };
     tell(&args, &summary)?;
     match (&summary.stopped, &summary.remainder) {
+        (Some(reason), _) if signals.stop().is_cancelled() => {
+            Err(Interrupted(format!(": the replay stopped {reason}")).into())
+        }
         (Some(reason), _) => bail!("the replay stopped: {reason}"),
         (None, Some(left)) => bail!("some letters are left, in {}", left.display()),
         (None, None) => Ok(()),
@@ -110,13 +112,7 @@ async fn run(
         limits: settings.iter().map(|(name, own)| (name.clone(), own.limits)).collect(),
         config: settings.into_iter().map(|(name, own)| (name, own.config.into_iter().collect())).collect(),
     };
-    let versions = Files {
-        runtime,
-        folder: config.plugins,
-        given: args.plugin.clone(),
-        bytes_max: config.host.plugin_bytes_max,
-        loaded: HashMap::new(),
-    };
+    let versions = Files { runtime, config, given: args.plugin.clone(), loaded: HashMap::new() };
     let ports =
         ReplayPorts { versions: Box::new(versions), sink: Arc::new(sinks), clock: Arc::new(BootClock), remainder };
     let bar = progress_bar();
@@ -179,10 +175,9 @@ fn show_progress(bar: Option<&ProgressBar>, summary: &ReplaySummary) {
 /// Components out of files, each compiled once.
 struct Files {
     runtime: Runtime,
-    folder: PathBuf,
+    config: Config,
     /// Runs all letters, whichever plugin they are of; then they must be of one.
     given: Option<PathBuf>,
-    bytes_max: u64,
     loaded: HashMap<PluginName, Arc<Plugin>>,
 }
 
@@ -196,14 +191,8 @@ impl Files {
         {
             bail!("there are letters of {other} and of {name}: say with --of whose --plugin is to run");
         }
-        let path = self.given.clone().unwrap_or_else(|| self.folder.join(format!("{name}.wasm")));
-        let size = std::fs::metadata(&path).with_context(|| format!("cannot read {}", path.display()))?.len();
-        if size > self.bytes_max {
-            bail!("{} has {size} bytes, more than host.plugin-bytes-max, {}", path.display(), self.bytes_max);
-        }
-        let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let plugin = self.runtime.load(name.clone(), Bytes::from(bytes)).await;
-        let plugin = Arc::new(plugin.with_context(|| format!("{} cannot be run", path.display()))?);
+        let path = self.given.clone().unwrap_or_else(|| self.config.plugins.join(format!("{name}.wasm")));
+        let plugin = Arc::new(component::load(&self.runtime, &self.config, name, &path).await?);
         if plugin.saves_state() {
             bail!(
                 "{name} keeps state, which belongs to its shards: outside of them a record would count in none; replay the \

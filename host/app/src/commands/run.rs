@@ -5,15 +5,17 @@ use anyhow::Context;
 use super::print;
 use crate::assembly::Host;
 use crate::cli::RunArgs;
-use crate::config::Config;
+use crate::config::{Checked, Config, ConfigError};
 use crate::measurements::Measurements;
 use crate::shutdown::Signals;
 
 pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     let mut config = Config::load(&args.config)?;
     if args.check {
-        print(&format!("{} is good", args.config.display()));
-        return Ok(());
+        return check(&args, &config);
+    }
+    for warning in config.check_around().warnings {
+        tracing::warn!(warning, "the configuration may not be what is meant");
     }
     let signals = Signals::listen()?;
     config.aws = crate::aws::merge(&config.aws, &args.aws)?;
@@ -27,4 +29,17 @@ pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     host.run(signals.stop().clone()).await?;
     tracing::info!("host stopped");
     Ok(())
+}
+
+/// Tells everything that a host would stumble over.
+fn check(args: &RunArgs, config: &Config) -> anyhow::Result<()> {
+    let Checked { problems, warnings } = config.check_around();
+    for warning in &warnings {
+        print(&format!("warning: {warning}"));
+    }
+    if problems.is_empty() {
+        print(&format!("{} is good", args.config.display()));
+        return Ok(());
+    }
+    Err(ConfigError::Plugin { message: problems.join("\n       ") }.into())
 }

@@ -13,7 +13,6 @@ use shardmill_core::stream::LeaseKey;
 
 use super::{print, print_bytes, print_json};
 use crate::cli::StateArgs;
-use crate::config::AwsConfig;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -28,8 +27,7 @@ struct Row {
 }
 
 pub(super) async fn execute(args: &StateArgs) -> anyhow::Result<()> {
-    let aws = crate::aws::merge(&AwsConfig::default(), &args.aws)?;
-    let clients = crate::aws::connect(&aws).await?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
     let table = LeaseTable::new(clients.dynamodb.clone(), args.application.as_str());
     if let Some(shard) = &args.shard {
         return match table.state(&LeaseKey::new(shard)?).await? {

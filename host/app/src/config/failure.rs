@@ -42,6 +42,11 @@ enum OrderWord {
 }
 
 impl FailureFile {
+    /// The sink that it names.
+    pub(super) fn dead_letter(&self) -> Option<&str> {
+        self.dead_letter.as_deref()
+    }
+
     /// Problems are named by key, without the section that this is.
     pub(super) fn check(self, sinks: &BTreeMap<String, SinkConfig>) -> Result<FailurePolicy, Problem> {
         let problem = |key: &str, message: &str| Err(Problem::new(key, message));

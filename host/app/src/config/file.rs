@@ -10,13 +10,14 @@ use serde::Deserialize;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::CheckpointPolicy;
-use shardmill_core::plugin::{GuestLimits, PluginName};
+use shardmill_core::plugin::{GuestLimits, PluginName, SecretSource};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_wasm::IntegrityRules;
 use shardmill_worker::{BatchLimits, ReadLimits};
 
 use super::compile::CompileFile;
 use super::failure::FailureFile;
+use super::folder::shared_applications;
 use super::grants::CeilingsFile;
 use super::http::HttpRequestsFile;
 use super::integrity::IntegrityFile;
@@ -27,8 +28,9 @@ use super::problem::Problem;
 use super::retrieval::{RetrievalMode, refuse_shared_consumers};
 use super::rollout::RolloutFile;
 use super::secrets::{SecretFile, check_secrets};
-use super::sinks::{SinkFile, check_sinks};
+use super::sinks::{SinkFile, check_sinks, check_url};
 use super::{AwsConfig, Config, HostConfig, OnRemove};
+use crate::admin::refuse_open;
 use crate::machine::memory_bytes;
 
 /// `reads.idle-max`, unless it is set, in multiples of `reads.idle-every`: three doublings, 2 s by default.
@@ -114,6 +116,9 @@ struct HostFile {
     #[serde(default, with = "humantime_serde")]
     drain_limit: Option<Duration>,
     admin: Option<SocketAddr>,
+    admin_token: Option<TokenFile>,
+    #[serde(default)]
+    admin_names: Vec<String>,
     #[serde(default)]
     fan_out_allowed: bool,
     cache: Option<PathBuf>,
@@ -123,6 +128,14 @@ struct HostFile {
     plugins_max: Option<usize>,
     #[serde(default, with = "humantime_serde")]
     rescan_every: Option<Duration>,
+}
+
+/// Where the token of the admin pages is kept.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct TokenFile {
+    file: Option<PathBuf>,
+    env: Option<String>,
 }
 
 fn default_plugins() -> PathBuf {
@@ -143,7 +156,7 @@ impl ConfigFile {
             plugins: folder.join(self.plugins),
             worker_id,
             initial_position: plugin::initial_position(self.initial_position.as_deref())?,
-            aws: self.aws.check(),
+            aws: self.aws.check().map_err(|problem| problem.under("aws"))?,
             leases: self.leases.check()?,
             retrieval: self.reads.retrieval,
             deregister_on_exit: self.reads.deregister_on_exit,
@@ -152,6 +165,7 @@ impl ConfigFile {
             checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
             retry: self.retry.check(Backoff::standard())?,
             grant_ceilings: self.ceilings.check_grants().map_err(|problem| problem.under("ceilings"))?,
+            name_ceilings: self.ceilings.names.check(&sinks).map_err(|problem| problem.under("ceilings"))?,
             ceilings: self.ceilings.limits.over(default_ceilings()).map_err(|problem| problem.under("ceilings"))?,
             compile: self.compile.check().map_err(|problem| problem.under("compile"))?,
             http: self.http.check().map_err(|problem| problem.under("http"))?,
@@ -164,14 +178,18 @@ impl ConfigFile {
             sinks,
             plugin: sections,
         };
-        let mut plugins = BTreeMap::new();
+        let (mut plugins, mut by_name) = (BTreeMap::new(), BTreeMap::new());
         for (name, file) in self.plugin {
             let section = format!("plugin.{name}");
             let name = PluginName::new(&name).map_err(|error| Problem::new(&section, error.to_string()))?;
             let plugin = file.check(&name, &config).map_err(|problem| problem.under(&section))?;
+            by_name.insert(name.to_string(), plugin.clone());
             plugins.insert(section, plugin);
         }
         refuse_shared_consumers(&plugins)?;
+        if let Some(shared) = shared_applications(&by_name).pop() {
+            return Err(Problem::new("plugin", shared));
+        }
         Ok(config)
     }
 }
@@ -183,13 +201,22 @@ fn made_up_worker_id() -> String {
 }
 
 impl AwsFile {
-    fn check(self) -> AwsConfig {
-        AwsConfig {
+    fn check(self) -> Result<AwsConfig, Problem> {
+        for (key, endpoint) in [
+            ("endpoint", &self.endpoint),
+            ("kinesis-endpoint", &self.kinesis_endpoint),
+            ("dynamodb-endpoint", &self.dynamodb_endpoint),
+        ] {
+            if let Some(endpoint) = endpoint {
+                check_url(endpoint).map_err(|message| Problem::new(key, message))?;
+            }
+        }
+        Ok(AwsConfig {
             region: self.region,
             kinesis_endpoint: self.kinesis_endpoint.or_else(|| self.endpoint.clone()),
             dynamodb_endpoint: self.dynamodb_endpoint.or(self.endpoint),
             is_local: false,
-        }
+        })
     }
 }
 
@@ -231,6 +258,8 @@ impl HostFile {
             instances_memory_bytes,
             drain_limit: self.drain_limit.unwrap_or(Duration::from_secs(20)),
             admin: self.admin,
+            admin_token: admin_token(self.admin, self.admin_token, folder)?,
+            admin_names: self.admin_names,
             is_fan_out_allowed: self.fan_out_allowed,
             cache: self.cache.map(|path| folder.join(path)),
             on_remove: self.on_remove,
@@ -238,6 +267,23 @@ impl HostFile {
             plugins_max: self.plugins_max.unwrap_or(PLUGINS_MAX),
             rescan_every: self.rescan_every.unwrap_or(Duration::from_secs(5)),
         })
+    }
+}
+
+/// The token of the admin pages, which must be there if others reach their address.
+fn admin_token(
+    address: Option<SocketAddr>,
+    token: Option<TokenFile>,
+    folder: &Path,
+) -> Result<Option<SecretSource>, Problem> {
+    if let Some(address) = address {
+        refuse_open(address, token.is_some()).map_err(|message| Problem::new("host.admin", message))?;
+    }
+    match token {
+        None => Ok(None),
+        Some(TokenFile { file: Some(file), env: None }) => Ok(Some(SecretSource::File(folder.join(file)))),
+        Some(TokenFile { file: None, env: Some(name) }) => Ok(Some(SecretSource::Variable(name))),
+        Some(_) => Err(Problem::new("host.admin-token", "say either file or env, where the token is kept")),
     }
 }
 

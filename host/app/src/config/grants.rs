@@ -7,6 +7,7 @@ use shardmill_core::pipeline::Order;
 use shardmill_core::plugin::{HttpHost, PluginGrants, PluginName, SecretSource};
 
 use super::limits::LimitsFile;
+use super::names::NameCeilingsFile;
 use super::problem::Problem;
 use super::secrets::is_of_aws;
 use super::{Config, SinkConfig};
@@ -48,10 +49,11 @@ struct GrantCeilingsFile {
     state: Option<bool>,
 }
 
-/// The section `[ceilings]`: limits, and the section `[ceilings.grants]` within.
+/// The section `[ceilings]`: limits, what a manifest may name, and the section `[ceilings.grants]` within.
 #[derive(Debug, Default)]
 pub(super) struct CeilingsFile {
     pub(super) limits: LimitsFile,
+    pub(super) names: NameCeilingsFile, // Keys of `[ceilings]` itself.
     grants: GrantCeilingsFile,
 }
 
@@ -61,7 +63,9 @@ impl<'de> Deserialize<'de> for CeilingsFile {
         let readable = |error: toml::de::Error| de::Error::custom(error.message());
         let mut table = toml::Table::deserialize(deserializer)?;
         let grants = table.remove("grants").map(toml::Value::try_into).transpose().map_err(readable)?;
-        Ok(Self { limits: table.try_into().map_err(readable)?, grants: grants.unwrap_or_default() })
+        let names: toml::Table = NameCeilingsFile::KEYS.iter().filter_map(|key| table.remove_entry(*key)).collect();
+        let names = names.try_into().map_err(readable)?;
+        Ok(Self { limits: table.try_into().map_err(readable)?, names, grants: grants.unwrap_or_default() })
     }
 }
 

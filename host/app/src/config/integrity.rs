@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use shardmill_core::plugin::PluginDigest;
-use shardmill_wasm::{IntegrityRules, PublicKey};
+use shardmill_wasm::{Integrity, IntegrityRules, PublicKey};
 
 use super::Config;
 use super::problem::Problem;
@@ -15,6 +15,8 @@ pub(super) struct IntegrityFile {
     allowed_digests: Option<Vec<String>>,
     require_signature: Option<bool>,
     keys: Option<Vec<String>>,
+    accept_bare_signatures: Option<bool>,
+    version_min: Option<u64>,
 }
 
 impl IntegrityFile {
@@ -33,6 +35,8 @@ impl IntegrityFile {
             allowed_digests: digests.transpose()?.or(general.allowed_digests),
             require_signature: self.require_signature.unwrap_or(general.require_signature),
             keys: keys.transpose()?.unwrap_or(general.keys),
+            accept_bare_signatures: self.accept_bare_signatures.unwrap_or(general.accept_bare_signatures),
+            version_min: self.version_min.unwrap_or(general.version_min),
         };
         if rules.require_signature && rules.keys.is_empty() {
             return Err(Problem::new("require-signature", "needs keys to check signatures with: set keys as well"));
@@ -42,8 +46,13 @@ impl IntegrityFile {
 }
 
 impl Config {
+    /// Which components a host with this configuration loads.
+    pub(crate) fn integrity(&self) -> Integrity {
+        Integrity { general: self.integrity.clone(), of_plugins: self.integrity_of_plugins(), ..Integrity::default() }
+    }
+
     /// The rules of the plugins that have some of their own.
-    pub(crate) fn integrity_of_plugins(&self) -> BTreeMap<String, IntegrityRules> {
+    fn integrity_of_plugins(&self) -> BTreeMap<String, IntegrityRules> {
         let own = |(name, section): (&String, &toml::Table)| {
             let file: IntegrityFile = section.get("integrity")?.clone().try_into().ok()?;
             // It was checked when the configuration was read.

@@ -10,6 +10,7 @@ use shardmill_core::plugin::PluginName;
 
 use super::ConfigError;
 use super::plugin::PluginFile;
+use super::problem::with_help;
 
 /// Largest manifest. A page of settings has some hundred bytes.
 const BYTES_MAX: u64 = 64 << 10;
@@ -72,9 +73,8 @@ impl Manifest {
 
     /// Checks keys and types. The error names the line.
     fn parse(path: &Path, text: String) -> Result<Self, String> {
-        let readable = |error: toml::de::Error| error.to_string().trim_end().to_owned();
-        let _: PluginFile = toml::from_str(&text).map_err(readable)?;
-        let table = toml::from_str(&text).map_err(readable)?;
+        let _: PluginFile = toml::from_str(&text).map_err(|error| with_help(&error))?;
+        let table = toml::from_str(&text).map_err(|error| with_help(&error))?;
         Ok(Self { path: path.to_owned(), text, table })
     }
 }

@@ -20,6 +20,7 @@ use super::file::to_usize;
 use super::grants::GrantsFile;
 use super::integrity::IntegrityFile;
 use super::limits::LimitsFile;
+use super::names::Named;
 use super::problem::Problem;
 use super::retrieval::RetrievalMode;
 use super::rollout::RolloutFile;
@@ -141,7 +142,7 @@ pub(super) fn initial_position(text: Option<&str>) -> Result<InitialPosition, Pr
         Some("latest") => Ok(InitialPosition::Latest),
         Some(time) => {
             let time = humantime::parse_rfc3339_weak(time).map_err(|_| {
-                let help = r#"use "trim-horizon", "latest" or a time such as "2026-01-31T00:00:00Z""#;
+                let help = r#"use "trim-horizon", "latest" or a time from 1970 on, such as "2026-01-31T00:00:00Z""#;
                 Problem::new("initial-position", format!("{time:?} is none of these: {help}"))
             })?;
             let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -217,12 +218,38 @@ impl PluginFile {
         if !section.contains_key("retrieval") {
             self.refuse_to_spend(general)?;
         }
+        general.name_ceilings.refuse_beyond(&self.named(name, section, manifest), general)?;
         // The manifest was read as these before.
         let asked = |key| asked_by_manifest(key, section, manifest);
         let limits: LimitsFile = asked("limits").try_into().unwrap_or_default();
         limits.refuse_beyond(&general.ceilings, &general.limits).map_err(|problem| problem.under("limits"))?;
         let grants: GrantsFile = asked("grants").try_into().unwrap_or_default();
         grants.refuse_beyond(name, general).map_err(|problem| problem.under("grants"))
+    }
+
+    /// What the manifest names that the section does not. Where the section names a stream, the manifest's are not read.
+    fn named<'a>(&'a self, plugin: &'a PluginName, section: &toml::Table, manifest: &toml::Table) -> Named<'a> {
+        let mut named = Named::nothing(plugin);
+        if !section.contains_key("application") {
+            named.application = self.application.as_deref();
+        }
+        if !section.contains_key("consumer") {
+            named.consumer = self.consumer.as_deref();
+        }
+        if !section.contains_key("stream") && !section.contains_key("streams") {
+            named.stream = self.stream.as_deref();
+            named.streams = self.streams.iter().map(StreamFile::named).collect();
+        }
+        if !section.contains_key("sinks") {
+            named.sinks = self.sinks.as_deref().unwrap_or_default();
+        }
+        let failure = asked_by_manifest("failure", section, manifest);
+        if failure.contains_key("dead-letter") {
+            named.dead_letter = self.failure.as_ref().and_then(FailureFile::dead_letter);
+        }
+        named.has_failure = !failure.is_empty();
+        named.has_rollout = !asked_by_manifest("rollout", section, manifest).is_empty();
+        named
     }
 
     /// A manifest comes with the plugin, and the bill goes to the host's operator: who has to have allowed it.

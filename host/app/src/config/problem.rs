@@ -52,6 +52,56 @@ impl std::fmt::Display for Problem {
     }
 }
 
+/// The error of a file that does not parse, with what would be right: a key that was meant, or a value as an example.
+pub(super) fn with_help(error: &toml::de::Error) -> String {
+    let text = error.to_string();
+    let text = text.trim_end();
+    match help(error.message(), text) {
+        Some(help) => format!("{text}\n{help}"),
+        None => text.to_owned(),
+    }
+}
+
+/// What a message of serde's lacks, by a part of it.
+const EXAMPLES: [(&str, &str); 7] = [
+    ("expected a duration", "a duration is written such as \"500ms\", \"10s\" or \"5m\""),
+    ("expected parsable string", "a size is written such as \"512KiB\" or \"4MiB\""),
+    ("expected usize", "a whole number is written without quotes, such as 100"),
+    ("expected u32", "a whole number is written without quotes, such as 100"),
+    ("expected u64", "a whole number is written without quotes, such as 100"),
+    ("expected a boolean", "true or false is written without quotes"),
+    (
+        "socket address",
+        "an address is written as IP:PORT, such as \"127.0.0.1:9090\" or \"[::1]:9090\"; names are not taken",
+    ),
+];
+
+fn help(message: &str, text: &str) -> Option<String> {
+    if message.contains("expected path string") && text.contains("[plugins.") {
+        return Some(
+            "`plugins` is the folder of plugins; what differs by plugin stands under [plugin.NAME]".to_owned(),
+        );
+    }
+    if let Some(meant) = meant(message) {
+        return Some(format!("did you mean `{meant}`?"));
+    }
+    let (_, example) = EXAMPLES.iter().find(|(part, _)| message.contains(part))?;
+    Some((*example).to_owned())
+}
+
+/// The known key that an unknown one is nearest to, if it is near.
+fn meant(message: &str) -> Option<&str> {
+    /// Below that, two words have little in common; clap's bound for flags.
+    const NEAR: f64 = 0.7;
+    let rest = message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("unknown variant `"))?;
+    let (unknown, known) = rest.split_once('`')?;
+    // The known ones stand between ticks: every second part.
+    let known = known.split('`').skip(1).step_by(2);
+    let near =
+        known.map(|known| (strsim::jaro_winkler(unknown, known), known)).filter(|(nearness, _)| *nearness > NEAR);
+    near.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, known)| known)
+}
+
 /// The line, counted from one, that sets `path` or opens the section of that name.
 fn line_of(path: &str, text: &str) -> Option<usize> {
     let mut section = String::new();
@@ -81,6 +131,29 @@ fn bare(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_does_not_parse_is_told_with_the_key_that_was_meant_or_an_example() {
+        for (text, expected) in [
+            ("straem = \"s\"", "did you mean `stream`?"),
+            ("worker_id = \"a\"", "did you mean `worker-id`?"),
+            ("[leases]\nduraton = \"10s\"", "did you mean `duration`?"),
+            ("[leases]\nduration = 10", "such as \"500ms\", \"10s\""),
+            ("[leases]\nduration = \"10 parsecs\"", "such as \"500ms\", \"10s\""),
+            ("[batch]\nbytes = \"4 megs\"", "such as \"512KiB\" or \"4MiB\""),
+            ("[batch]\nrecords = -5", "without quotes, such as 100"),
+            ("[host]\nadmin = \"localhost:9090\"", "such as \"127.0.0.1:9090\""),
+            ("[host]\nfan-out-allowed = \"yes\"", "true or false is written without quotes"),
+            ("[plugins.orders]\nstream = \"s\"", "stands under [plugin.NAME]"),
+            ("[plugin.orders.batch]\nrecord = 5", "did you mean `records`?"),
+        ] {
+            let told = crate::config::Config::parse(text, std::path::Path::new(".")).unwrap_err();
+            assert!(told.contains(expected), "{text}: {told}");
+            assert!(told.contains("line "), "{text}: {told}");
+        }
+        let told = crate::config::Config::parse("xyzzy = 1", std::path::Path::new(".")).unwrap_err();
+        assert!(!told.contains("did you mean"), "{told}");
+    }
 
     #[test]
     fn a_problem_names_the_line_of_its_key_in_its_own_section() {

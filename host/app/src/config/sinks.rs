@@ -97,7 +97,25 @@ pub(super) fn check_sinks(
         let table = format!("sinks.{name}");
         sink.check(&table, folder).map(|sink| (name, sink))
     };
-    sinks.into_iter().map(check).collect()
+    let sinks: BTreeMap<String, SinkConfig> = sinks.into_iter().map(check).collect::<Result<_, _>>()?;
+    refuse_shared_files(&sinks)?;
+    Ok(sinks)
+}
+
+/// A file has one writer.
+fn refuse_shared_files(sinks: &BTreeMap<String, SinkConfig>) -> Result<(), Problem> {
+    let mut writers: BTreeMap<PathBuf, &str> = BTreeMap::new();
+    for (name, sink) in sinks {
+        let SinkConfig::File { path, .. } = sink else { continue };
+        // Without `.` in it, which leads nowhere.
+        let path: PathBuf = path.components().collect();
+        if let Some(other) = writers.insert(path, name) {
+            let message =
+                format!("is the file of sinks.{other} too: give each a file of its own, or use one of them for both");
+            return Err(Problem::new(format!("sinks.{name}.path"), message));
+        }
+    }
+    Ok(())
 }
 
 impl SinkFile {
@@ -174,8 +192,8 @@ impl HttpFile {
 }
 
 /// An address to send to. Never shown when it is wrong because of a secret in it.
-fn check_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("not a URL: {error}"))?;
+pub(super) fn check_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| format!("not a URL such as \"http://127.0.0.1:4566\": {error}"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err("must start with http:// or https:// and name a host".to_owned());
     }

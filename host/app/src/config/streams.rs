@@ -120,6 +120,13 @@ pub(super) fn check_application(key: &'static str, application: &str) -> Result<
 
 // === impl StreamFile ===
 
+impl StreamFile {
+    /// The stream as it is written: a name or an ARN.
+    pub(super) fn named(&self) -> &str {
+        &self.stream
+    }
+}
+
 impl<'de> Deserialize<'de> for StreamFile {
     /// By hand, since the error of an untagged enum says neither what was wrong nor what would be right.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -77,7 +77,8 @@ fn a_host_that_names_streams_reads_none_of_the_manifests() {
     let manifest = manifest("stream = \"theirs\"\nstreams = [\"more\"]\n").unwrap();
     let settings = config("[plugin.orders]\nstream = \"ours\"\n").of_plugin(&orders(), Some(&manifest)).unwrap();
     assert_eq!(shown(&settings.streams), [("ours".to_owned(), "orders")]);
-    let settings = config("stream = \"general\"\n").of_plugin(&orders(), Some(&manifest)).unwrap();
+    let allows = "stream = \"general\"\n[ceilings]\nstreams = [\"theirs\", \"more\"]\n";
+    let settings = config(allows).of_plugin(&orders(), Some(&manifest)).unwrap();
     assert_eq!(shown(&settings.streams), [("theirs".to_owned(), "orders"), ("more".to_owned(), "orders.more")]);
 }
 
@@ -143,11 +144,11 @@ fn a_manifest_that_cannot_work_names_file_line_and_mend() {
         assert!(problem.contains(named) && problem.contains("orders.toml"), "{problem}");
     }
     let bad = manifest("stream = \"s\"\n[batch]\nrecords = 0\n").unwrap();
-    let problem = config("").of_plugin(&orders(), Some(&bad)).unwrap_err();
+    let problem = config("stream = \"s\"\n").of_plugin(&orders(), Some(&bad)).unwrap_err();
     assert!(problem.contains("orders.toml: line 3: batch.records: must be at least 1"), "{problem}");
     // What is over it may contradict it; then both places are named.
     let good = manifest("stream = \"s\"\nretry.base = \"1s\"\n").unwrap();
-    let over = config("[plugin.orders]\nretry.cap = \"500ms\"\nretry.base = \"100ms\"\n");
+    let over = config("stream = \"s\"\n[plugin.orders]\nretry.cap = \"500ms\"\nretry.base = \"100ms\"\n");
     assert!(over.of_plugin(&orders(), Some(&good)).is_ok(), "the host's base wins");
 }
 
@@ -175,7 +176,8 @@ fn an_applications_stream_is_found_by_what_its_leases_are_kept_under() {
     let manifest = "stream = \"clicks\"\ninitial-position = \"latest\"\n";
     std::fs::write(folder.path().join("plugins/web.toml"), "broken").unwrap();
     std::fs::write(folder.path().join("plugins/webshop.toml"), manifest).unwrap();
-    let text = "[plugin.orders]\napplication = \"sales\"\nstreams = [\"returns\"]\n";
+    let text = "[ceilings]\nstreams = [\"clicks\"]\n\
+                [plugin.orders]\napplication = \"sales\"\nstreams = [\"returns\"]\n";
     let config = Config::parse(text, folder.path()).unwrap();
     let found = |application: &str| config.stream_of_application(application).map(|one| one.stream.to_string());
     assert_eq!(found("sales.returns").as_deref(), Some("returns"));

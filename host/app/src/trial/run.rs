@@ -13,7 +13,7 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{LeaseStore, StreamReader};
 use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
 use shardmill_local::{LocalOptions, LocalStack};
-use shardmill_wasm::Metering;
+use shardmill_wasm::{Integrity, IntegrityRules, Metering};
 use shardmill_worker::{ReadLimits, ShardState};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::captured::CapturedStream;
 use super::collector::{Collector, Kept};
 use crate::assembly::{Host, Outputs, Sinks, Substitutes};
+use crate::component::Found;
 use crate::config::{Config, ConfigError, Manifest, PluginConfig, SinkConfig};
 use crate::host_status::{HostStatus, PluginSnapshot};
 use crate::sinks::{LineFormat, STDOUT};
@@ -94,8 +95,15 @@ pub struct Tried {
     pub fuel: u64,
 }
 
+/// Which components are run.
+struct Trust {
+    integrity: Integrity,
+    bytes_max: u64,
+}
+
 /// The stack, the folder and the plugin in it.
 struct Scene {
+    trust: Trust,
     folder: tempfile::TempDir,
     name: PluginName,
     application: String,
@@ -162,7 +170,9 @@ impl Trial {
         let folder = tempfile::tempdir().context("cannot make a folder for the test")?;
         let manifest_path = self.plugin.with_extension("toml");
         let manifest = Manifest::read(&manifest_path)?;
-        copy(&self.plugin, &folder.path().join(format!("{name}.wasm")))?;
+        let trust = Trust { integrity: self.config.integrity(), bytes_max: self.config.host.plugin_bytes_max };
+        let component = folder.path().join(format!("{name}.wasm"));
+        std::fs::write(component, trust.read(&name, &self.plugin)?).context("cannot copy the component")?;
         if manifest.is_some() {
             copy(&manifest_path, &folder.path().join(format!("{name}.toml")))?;
         }
@@ -171,6 +181,8 @@ impl Trial {
             Trying::Captured(captured) => captured.name().clone(),
         };
         let config = &mut self.config;
+        // What is in the folder was judged when it was read, by the bytes that it had then.
+        config.integrity = IntegrityRules::default();
         config.stream = Some(stream.clone().into());
         config.plugins = folder.path().to_owned();
         config.host.admin = None;
@@ -186,6 +198,7 @@ impl Trial {
         };
         let section = config.plugin.entry(name.to_string()).or_default();
         section.remove("streams");
+        section.remove("integrity");
         section.insert("stream".to_owned(), stream.as_str().into());
         section.insert("retrieval".to_owned(), "polling".into());
         // Nothing is sent there, but the manifest may name it.
@@ -217,7 +230,13 @@ impl Trial {
         if matches!(input, Trying::Put(_)) {
             StreamAdmin::new(clients.kinesis.clone()).ensure_stream(&stream, self.shards).await?;
         }
-        Ok(Scene { folder, name, application, clients, input, timeout: self.timeout })
+        Ok(Scene { trust, folder, name, application, clients, input, timeout: self.timeout })
+    }
+}
+
+impl Trust {
+    fn read(&self, name: &PluginName, path: &Path) -> anyhow::Result<Vec<u8>> {
+        Ok(Found::read_trusted(path, self.bytes_max, &self.integrity, name)?.bytes.into())
     }
 }
 
@@ -274,7 +293,7 @@ impl Scene {
     async fn swap(&self, status: &HostStatus, plugin: &Path, reload: &Reload) -> anyhow::Result<String> {
         let before = self.plugin(status)?.and_then(|plugin| plugin.worker.plugin_digest);
         let path = reload.to.as_deref().unwrap_or(plugin);
-        let mut bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut bytes = self.trust.read(&self.name, path)?;
         if reload.to.is_none() {
             bytes.extend(custom_section());
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::support::{guest, instance, runtime};
 use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
+use sha2::{Digest, Sha256};
 use shardmill_core::plugin::GuestLimits;
 use shardmill_core::ports::ProcessorFactory;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder, Refusal};
@@ -244,6 +245,14 @@ async fn where_signatures_are_required_only_signed_components_are_loaded_however
     let signer = Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).unwrap();
     let key = PublicKey::parse(&hex::encode(signer.public_key().as_ref())).unwrap();
     let general = IntegrityRules { require_signature: true, keys: vec![key], ..IntegrityRules::default() };
+    let mut version = 0;
+    let mut sign = |bytes: &[u8]| {
+        version += 1;
+        let digest = hex::encode(Sha256::digest(bytes));
+        let statement = format!("shardmill plugin signature 1\nname orders\nversion {version}\nsha256 {digest}\n");
+        let signature = hex::encode(signer.sign(statement.as_bytes()).as_ref());
+        format!("version {version}\nsignature {signature}\n").into_bytes()
+    };
     let mut fixture = Fixture::watch(tempfile::tempdir().unwrap(), |options| {
         options.integrity = Integrity { general, ..Integrity::default() };
     });
@@ -252,7 +261,7 @@ async fn where_signatures_are_required_only_signed_components_are_loaded_however
     fixture.put("orders.wasm", &noop);
     let (file, reason) = fixture.next_refusal().await;
     assert!(matches!(reason, Refusal::Untrusted { error: IntegrityError::Unsigned { .. } }), "{file}: {reason}");
-    fixture.put("orders.wasm.sig", signer.sign(&echo).as_ref());
+    fixture.put("orders.wasm.sig", &sign(&echo));
     let (_, reason) = fixture.next_refusal().await;
     assert!(matches!(reason, Refusal::Untrusted { error: IntegrityError::WrongSignature { .. } }), "{reason}");
     // The component to that signature: both are there.
@@ -262,7 +271,7 @@ async fn where_signatures_are_required_only_signed_components_are_loaded_however
     let digest = plugin.digest().clone();
     // The next version, its signature after it.
     fixture.put("orders.wasm", &noop);
-    fixture.put("orders.wasm.sig", signer.sign(&noop).as_ref());
+    fixture.put("orders.wasm.sig", &sign(&noop));
     let changed = fixture.next().await;
     assert!(matches!(&changed, FolderEvent::Changed { previous, .. } if *previous == digest), "{changed:?}");
 }

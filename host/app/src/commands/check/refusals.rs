@@ -1,34 +1,26 @@
 //! What the host would refuse, asked of the code that refuses it there.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-
 use shardmill_core::plugin::check_state_grant;
+use shardmill_wasm::Inspection;
 use shardmill_wasm::folder::Refusal;
-use shardmill_wasm::{Inspection, Integrity};
 
 use super::settings::Settings;
+use crate::component::Found;
 use crate::config::Config;
-
-/// Far more than the 64 bytes of a signature take in any form.
-const SIGNATURE_BYTES_MAX: u64 = 1_024;
 
 /// Each with its mend, in the order in which the host looks; none if the component would run.
 pub(super) fn refusals(
-    (file, bytes): (&Path, &[u8]),
+    component: &Found,
     config: &Config,
     settings: &Settings,
     inspection: &Inspection,
 ) -> Vec<String> {
     let mut found = Vec::new();
-    let (size, limit) = (bytes.len() as u64, config.host.plugin_bytes_max);
+    let (size, limit) = (component.bytes.len() as u64, config.host.plugin_bytes_max);
     if size > limit {
         found.push(format!("{}; make it smaller, or raise host.plugin-bytes-max", Refusal::TooBig { size, limit }));
     }
-    let integrity = Integrity { general: config.integrity.clone(), of_plugins: config.integrity_of_plugins() };
-    let signature = signature_beside(file);
-    let trusted = integrity.check(&settings.name, (bytes, &inspection.digest), signature.as_deref());
+    let trusted = component.check(&config.integrity(), &settings.name);
     found.extend(trusted.err().map(|error| error.to_string()));
     found.extend(inspection.refusal.as_ref().map(ToString::to_string));
     match &settings.checked {
@@ -42,13 +34,4 @@ pub(super) fn refusals(
         }
     }
     found
-}
-
-/// What lies beside the component as its signature, if anything does.
-fn signature_beside(component: &Path) -> Option<Vec<u8>> {
-    let mut name = component.as_os_str().to_owned();
-    name.push(".sig");
-    let mut bytes = Vec::new();
-    File::open(name).ok()?.take(SIGNATURE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
 }

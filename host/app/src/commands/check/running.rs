@@ -15,6 +15,7 @@ use shardmill_wasm::{Inspection, Runtime};
 use super::settings::Settings;
 use crate::cli::CheckArgs;
 use crate::config::{AwsConfig, Config};
+use crate::files;
 
 /// A host answers at once, or not at all.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -129,7 +130,9 @@ async fn changes(
     digests: &BTreeSet<String>,
     runtime: &Runtime,
 ) -> Option<Changes> {
-    let bytes = std::fs::read(config?.plugins.join(format!("{name}.wasm"))).ok()?;
+    let config = config?;
+    let path = config.plugins.join(format!("{name}.wasm"));
+    let bytes = files::read(&path, config.host.plugin_bytes_max).ok()?;
     let old = runtime.inspect(Bytes::from(bytes)).await.ok()?;
     if !digests.contains(old.digest.as_str()) {
         return None;

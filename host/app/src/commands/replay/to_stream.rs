@@ -1,10 +1,9 @@
 //! `shardmill replay --to-stream`: the records back into a stream, as they were put.
 
 use anyhow::Context;
-use shardmill_aws::{AwsClients, PutEntry, StreamWriter};
+use shardmill_aws::{AwsClients, PutEntry, PutTarget, StreamWriter};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::DeadLetter;
-use shardmill_core::stream::StreamName;
 use tokio_util::sync::CancellationToken;
 
 use crate::letters::{Item, LetterInput};
@@ -20,11 +19,11 @@ pub(super) async fn put(
     mut input: LetterInput,
     only: Option<&PluginName>,
     clients: &AwsClients,
-    stream: &StreamName,
+    target: PutTarget,
     mut remainder: Remainder,
     stop: &CancellationToken,
 ) -> anyhow::Result<ReplaySummary> {
-    let writer = StreamWriter::new(clients.kinesis.clone(), stream.clone());
+    let writer = StreamWriter::to(clients.kinesis.clone(), target);
     let mut summary = ReplaySummary::default();
     loop {
         let read = tokio::task::spawn_blocking(move || next_chunk(input)).await;

@@ -1,0 +1,223 @@
+//! Who is let in to the admin pages: no web page, nobody who was led here by a name that somebody else owns, and to what
+//! tells something of the streams only who has the token, if there is one.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use shardmill_core::plugin::SecretSource;
+
+/// Shortest token: one that is shorter can be guessed.
+const TOKEN_BYTES_MIN: usize = 16;
+/// Longest: a header has to hold it.
+const TOKEN_BYTES_MAX: usize = 1_024;
+/// What says nothing of streams, plugins or rows, and is asked by what need not know a token.
+const FOR_EVERYBODY: [&str; 2] = ["/live", "/ready"];
+
+/// What a request must show.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Door {
+    /// Asked for by all pages but those for everybody; `None` asks nobody.
+    token: Option<Arc<str>>,
+    /// Names that requests may be addressed to, besides addresses and `localhost`.
+    names: Arc<[String]>,
+}
+
+/// A token that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TokenError {
+    #[error("the variable {0}, which host.admin-token names, is not set")]
+    NoVariable(String),
+    #[error("cannot read {path}, which host.admin-token names: {source}")]
+    NoFile { path: String, source: std::io::Error },
+    #[error(
+        "host.admin-token has {0} bytes, and must have {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} visible ASCII characters: \
+         `openssl rand -hex 32` makes one"
+    )]
+    Unfit(usize),
+}
+
+impl Door {
+    pub(crate) fn new(token: Option<&SecretSource>, names: Vec<String>) -> Result<Self, TokenError> {
+        Ok(Self { token: token.map(read).transpose()?.map(Into::into), names: names.into() })
+    }
+
+    /// Why a request is turned away, if it is.
+    fn refusal(&self, path: &str, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        if !self.knows(host) {
+            let message = "this name is not known here: use the address, or add the name to host.admin-names\n";
+            return Some((StatusCode::MISDIRECTED_REQUEST, message));
+        }
+        if let Some(origin) = headers.get(header::ORIGIN)
+            && !is_of_host(origin.as_bytes(), host)
+        {
+            return Some((StatusCode::FORBIDDEN, "pages of other web sites are not served\n"));
+        }
+        match &self.token {
+            Some(token) if !FOR_EVERYBODY.contains(&path) && !shows(headers, token) => Some((
+                StatusCode::UNAUTHORIZED,
+                "send the header `authorization: Bearer TOKEN`, see host.admin-token\n",
+            )),
+            Some(_) | None => None,
+        }
+    }
+
+    /// A web page reaches a name of its own here by letting it resolve to this address; addresses it cannot name.
+    fn knows(&self, host: &str) -> bool {
+        let name = name_of(host);
+        let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+        is_address
+            || name.eq_ignore_ascii_case("localhost")
+            || self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+}
+
+/// Refuses an address that others reach, without a token that they must know.
+pub(crate) fn refuse_open(address: SocketAddr, has_token: bool) -> Result<(), String> {
+    if address.ip().to_canonical().is_loopback() || has_token {
+        return Ok(());
+    }
+    Err(format!(
+        "{address} can be reached by others, who would read of streams, shards and tables: set host.admin-token = {{ env = \
+         \"NAME\" }} or {{ file = \"PATH\" }}, or use 127.0.0.1"
+    ))
+}
+
+/// The middleware.
+pub(super) async fn let_in(State(door): State<Door>, request: Request, next: Next) -> Response {
+    match door.refusal(request.uri().path(), request.headers()) {
+        Some((StatusCode::UNAUTHORIZED, message)) => {
+            (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], message).into_response()
+        }
+        Some(refusal) => refusal.into_response(),
+        None => next.run(request).await,
+    }
+}
+
+/// `Host` without its port.
+fn name_of(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+fn is_of_host(origin: &[u8], host: &str) -> bool {
+    let origin = std::str::from_utf8(origin).unwrap_or_default();
+    origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host))
+}
+
+fn shows(headers: &HeaderMap, token: &str) -> bool {
+    let shown = headers.get(header::AUTHORIZATION).map(header::HeaderValue::as_bytes).unwrap_or_default();
+    shown.strip_prefix(b"Bearer ").is_some_and(|shown| is_same(shown, token.as_bytes()))
+}
+
+/// In a time that tells nothing of where the two differ.
+fn is_same(shown: &[u8], token: &[u8]) -> bool {
+    let difference = shown.iter().zip(token).fold(0, |difference, (a, b)| difference | (a ^ b));
+    shown.len() == token.len() && difference == 0
+}
+
+fn read(source: &SecretSource) -> Result<String, TokenError> {
+    let text = match source {
+        SecretSource::Variable(name) => std::env::var(name).map_err(|_| TokenError::NoVariable(name.clone()))?,
+        SecretSource::File(path) => read_file(path)?,
+    };
+    let token = text.trim_end_matches(['\r', '\n']);
+    let is_fit = (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len());
+    if is_fit && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(token.to_owned());
+    }
+    Err(TokenError::Unfit(token.len()))
+}
+
+fn read_file(path: &Path) -> Result<String, TokenError> {
+    crate::files::read_text(path, TOKEN_BYTES_MAX as u64 + 2)
+        .map_err(|source| TokenError::NoFile { path: path.display().to_string(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef";
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let parsed = pairs.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap()));
+        parsed.collect()
+    }
+
+    fn answer(door: &Door, path: &str, pairs: &[(&'static str, &str)]) -> Option<u16> {
+        door.refusal(path, &headers(pairs)).map(|(status, _)| status.as_u16())
+    }
+
+    #[test]
+    fn only_addresses_and_names_that_the_operator_knows_are_answered() {
+        let door = Door { token: None, names: ["metrics.example.org".to_owned()].into() };
+        for known in ["127.0.0.1:9090", "10.1.2.3", "[::1]:9090", "localhost:1", "Metrics.example.org:80"] {
+            assert_eq!(answer(&door, "/status", &[("host", known)]), None, "{known}");
+        }
+        for foreign in
+            ["attacker.example", "attacker.example:9090", "localhost.attacker.example", "127.0.0.1.nip.io", ""]
+        {
+            assert_eq!(answer(&door, "/status", &[("host", foreign)]), Some(421), "{foreign}");
+            assert_eq!(answer(&door, "/live", &[("host", foreign)]), Some(421), "{foreign}");
+        }
+        assert_eq!(answer(&door, "/status", &[]), Some(421), "and a request without a name neither");
+    }
+
+    #[test]
+    fn a_page_of_another_web_site_is_not_served() {
+        let door = Door::default();
+        let from = |origin: &str| answer(&door, "/status", &[("host", "localhost:9090"), ("origin", origin)]);
+        assert_eq!(from("https://evil.example"), Some(403));
+        assert_eq!(from("null"), Some(403));
+        assert_eq!(from("http://localhost:9091"), Some(403));
+        assert_eq!(from("http://localhost:9090"), None);
+    }
+
+    #[test]
+    fn who_does_not_know_the_token_learns_only_whether_the_host_is_alive_and_ready() {
+        let door = Door { token: Some(TOKEN.into()), names: Arc::default() };
+        let with = |path: &str, shown: &str| answer(&door, path, &[("host", "10.0.0.1"), ("authorization", shown)]);
+        assert_eq!(with("/metrics", &format!("Bearer {TOKEN}")), None);
+        for wrong in ["", "Bearer ", "Bearer 0123456789abcdeF", "Bearer 0123456789abcdef0", "Basic 0123456789abcdef"] {
+            assert_eq!(with("/status", wrong), Some(401), "{wrong}");
+        }
+        assert_eq!((with("/live", ""), with("/ready", "")), (None, None));
+        assert_eq!(with("/live/../status", ""), Some(401));
+    }
+
+    #[test]
+    fn an_address_that_others_reach_needs_a_token() {
+        for open in ["0.0.0.0:9090", "10.1.2.3:9090", "[::]:9090", "[::ffff:10.1.2.3]:1", "192.168.1.2:80"] {
+            let told = refuse_open(open.parse().unwrap(), false).unwrap_err();
+            assert!(told.contains("host.admin-token") && told.contains("127.0.0.1"), "{told}");
+            assert!(refuse_open(open.parse().unwrap(), true).is_ok());
+        }
+        for own in ["127.0.0.1:9090", "127.5.5.5:1", "[::1]:9090", "[::ffff:127.0.0.1]:1"] {
+            assert!(refuse_open(own.parse().unwrap(), false).is_ok(), "{own}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_read_from_a_file_or_a_variable_and_must_be_hard_to_guess() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let from_file = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            read(&SecretSource::File(path.clone())).map_err(|error| error.to_string())
+        };
+        assert_eq!(from_file(&format!("{TOKEN}\n")), Ok(TOKEN.to_owned()));
+        assert!(from_file("short\n").unwrap_err().contains("openssl rand"));
+        assert!(from_file("0123456789 abcdef").is_err());
+        assert!(from_file(&"x".repeat(2_000)).is_err());
+        let unset = read(&SecretSource::Variable("SHARDMILL_NO_SUCH_TOKEN".to_owned())).unwrap_err();
+        assert!(unset.to_string().contains("SHARDMILL_NO_SUCH_TOKEN"), "{unset}");
+    }
+}

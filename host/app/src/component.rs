@@ -1,0 +1,93 @@
+//! Components out of files that commands are given: read within the host's bound, and held to its `[integrity]` before
+//! anything is made of them. Nothing else in this package loads a component that came from a file.
+
+use std::path::Path;
+
+use anyhow::Context;
+use bytes::Bytes;
+use shardmill_core::plugin::{PluginDigest, PluginName};
+use shardmill_wasm::{Integrity, IntegrityError, Plugin, Runtime, digest_of};
+
+use crate::config::{Config, ConfigError};
+use crate::files;
+
+/// Far more than a signature takes in any form.
+const SIGNATURE_BYTES_MAX: u64 = 1_024;
+
+/// The bytes of a component, and what lies beside it as its signature.
+pub(crate) struct Found {
+    pub(crate) bytes: Bytes,
+    pub(crate) digest: PluginDigest,
+    signature: Option<Vec<u8>>,
+}
+
+impl Found {
+    /// Reads both; a component may have `bytes_max` bytes.
+    pub(crate) fn read(path: &Path, bytes_max: u64) -> anyhow::Result<Self> {
+        let bytes = files::read(path, bytes_max).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".sig");
+        // What cannot be read as a signature is told as one that is none.
+        let signature = match files::read(Path::new(&beside), SIGNATURE_BYTES_MAX) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            read => Some(read.unwrap_or_default()),
+        };
+        let digest = digest_of(&bytes);
+        Ok(Self { bytes: bytes.into(), digest, signature })
+    }
+
+    /// The same, if the host's rules let it run under this name.
+    pub(crate) fn read_trusted(
+        path: &Path,
+        bytes_max: u64,
+        integrity: &Integrity,
+        name: &PluginName,
+    ) -> anyhow::Result<Self> {
+        let found = Self::read(path, bytes_max)?;
+        found.check(integrity, name).map_err(|error| {
+            let message = format!("{} is not run: {error}", path.display());
+            anyhow::Error::new(ConfigError::Plugin { message })
+        })?;
+        Ok(found)
+    }
+
+    /// Whether the host's rules let it run under this name.
+    pub(crate) fn check(&self, integrity: &Integrity, name: &PluginName) -> Result<(), IntegrityError> {
+        integrity.check(name, (&self.bytes, &self.digest), self.signature.as_deref())
+    }
+}
+
+/// Loads the component of that file as a host with this configuration would.
+pub(crate) async fn load(runtime: &Runtime, config: &Config, name: &PluginName, path: &Path) -> anyhow::Result<Plugin> {
+    let found = Found::read_trusted(path, config.host.plugin_bytes_max, &config.integrity(), name)?;
+    let plugin = runtime.load(name.clone(), found.bytes).await;
+    plugin.with_context(|| format!("{} cannot be run", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_wasm::{EMPTY_COMPONENT, RuntimeOptions};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_component_that_the_host_would_refuse_is_run_by_no_command() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("orders.wasm");
+        std::fs::write(&path, EMPTY_COMPONENT).unwrap();
+        let name = PluginName::new("orders").unwrap();
+        let runtime = Runtime::new(RuntimeOptions::default()).unwrap();
+        let key = "00".repeat(32);
+        let with = |text: String| Config::parse(&format!("stream = \"s\"\n{text}"), Path::new(".")).unwrap();
+        let told =
+            async |config: Config| load(&runtime, &config, &name, &path).await.err().map(|error| format!("{error:#}"));
+        let signed = with(format!("[integrity]\nrequire-signature = true\nkeys = [\"{key}\"]\n"));
+        assert!(told(signed.clone()).await.unwrap().contains("it is not signed"));
+        std::fs::write(folder.path().join("orders.wasm.sig"), "version 1\nsignature 00\n").unwrap();
+        assert!(told(signed).await.unwrap().contains("is not one"));
+        let other = with(format!("[plugin.orders.integrity]\nallowed-digests = [\"{key}\"]\n"));
+        assert!(told(other).await.unwrap().contains("allowed-digests"));
+        assert!(told(with("[host]\nplugin-bytes-max = \"10B\"\n".to_owned())).await.unwrap().contains("10 at most"));
+        assert_eq!(told(with(String::new())).await, None);
+    }
+}

@@ -1,0 +1,207 @@
+//! What is wrong with the plugins as they lie in the folder, and with what the configuration names outside of itself:
+//! told before a host starts, all at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use shardmill_core::plugin::{PluginName, SecretSource};
+use shardmill_core::ports::Clock;
+use shardmill_core::stream::{InitialPosition, Utc};
+
+use super::{Config, Manifest, PluginConfig, SinkConfig};
+use crate::clock::BootClock;
+use crate::files;
+
+/// What `run --check` tells beyond the file itself.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// A host, or a plugin, would not start.
+    pub problems: Vec<String>,
+    /// Probably not what was meant.
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// Looks at the folder of plugins, the environment and the files of secrets. Nothing is loaded, nobody is asked.
+    pub fn check_around(&self) -> Checked {
+        let mut checked = Checked::default();
+        self.check_environment(&mut checked);
+        if self.plugins.is_dir() {
+            self.check_plugins(&mut checked);
+        } else {
+            let folder = self.plugins.display();
+            checked.problems.push(format!("there is no plugins folder {folder}: make it, or set `plugins`"));
+        }
+        checked
+    }
+
+    fn check_plugins(&self, checked: &mut Checked) {
+        checked.warnings.extend(self.written_by_everybody());
+        let components = self.names_in_folder("wasm");
+        for name in self.plugin.keys().filter(|name| !components.contains(*name)) {
+            let warning = format!("[plugin.{name}] is set, and there is no {name}.wasm in the folder of plugins");
+            checked.warnings.push(warning);
+        }
+        let mut settings = BTreeMap::new();
+        for name in components.iter().filter_map(|name| PluginName::new(name).ok()) {
+            let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name)).map_err(|error| error.to_string());
+            match manifest.and_then(|manifest| self.of_plugin(&name, manifest.as_ref())) {
+                Ok(own) => {
+                    self.check_positions(&name, &own, checked);
+                    settings.insert(name.to_string(), own);
+                }
+                Err(problem) => checked.problems.push(problem),
+            }
+        }
+        checked.problems.extend(shared_applications(&settings));
+    }
+
+    /// From a time to come nothing is read until then, and it may be a slip in the year.
+    fn check_positions(&self, name: &PluginName, plugin: &PluginConfig, checked: &mut Checked) {
+        let now_ms = BootClock.wall_ms();
+        for stream in &plugin.streams {
+            match stream.initial_position {
+                InitialPosition::AtTimestamp(ms) if ms > now_ms => checked.warnings.push(format!(
+                    "plugin {name}: initial-position of {} is in the future, {}: nothing that arrives before is read",
+                    stream.stream,
+                    Utc(ms)
+                )),
+                _ => {}
+            }
+        }
+    }
+
+    /// Told and not refused: volumes of containers are often made so, where nobody else is.
+    fn written_by_everybody(&self) -> Option<String> {
+        let entries = std::fs::read_dir(&self.plugins).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_code = |path: &PathBuf| {
+            path.extension().is_some_and(|extension| ["wasm", "toml", "sig"].iter().any(|known| extension == *known))
+        };
+        let mut all = std::iter::once(self.plugins.clone()).chain(entries.filter(is_code));
+        let path = all.find(|path| is_for_everybody(path))?;
+        Some(format!(
+            "everybody may write to {}, and so decide what code sees the records: chmod o-w it, or require signatures under \
+             [integrity]",
+            path.display()
+        ))
+    }
+
+    fn names_in_folder(&self, extension: &str) -> BTreeSet<String> {
+        let files = std::fs::read_dir(&self.plugins).into_iter().flatten().flatten().map(|entry| entry.path());
+        let matching = files.filter(|path| path.extension().is_some_and(|found| found == extension));
+        matching.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect()
+    }
+
+    fn check_environment(&self, checked: &mut Checked) {
+        for (name, sink) in &self.sinks {
+            let SinkConfig::Http(options) = sink else { continue };
+            for variable in options.headers.values().filter_map(|header| header.variable()) {
+                if std::env::var_os(variable).is_none() {
+                    let problem = format!("sinks.{name}.headers: the variable {variable} is not set");
+                    checked.problems.push(problem);
+                }
+            }
+        }
+        let token = self.host.admin_token.iter().map(|source| ("host.admin-token".to_owned(), source));
+        let secrets = self.secrets.iter().map(|(name, secret)| (format!("secrets.{name}"), &secret.source));
+        for (key, source) in secrets.chain(token) {
+            match source {
+                SecretSource::Variable(name) if std::env::var_os(name).is_none() => {
+                    checked.problems.push(format!("{key}: the variable {name} is not set"));
+                }
+                SecretSource::File(path) => {
+                    if let Err(error) = files::open(path) {
+                        checked.problems.push(format!("{key}: cannot read {}: {error}", path.display()));
+                    }
+                }
+                SecretSource::Variable(_) => {}
+            }
+        }
+    }
+}
+
+fn is_for_everybody(path: &Path) -> bool {
+    const WRITE_BY_OTHERS: u32 = 0o002;
+    std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_symlink() && found.mode() & WRITE_BY_OTHERS != 0)
+}
+
+/// Two plugins of one application would take each other's leases, and which of them got them would be the faster one's luck.
+pub(super) fn shared_applications(plugins: &BTreeMap<String, PluginConfig>) -> Vec<String> {
+    let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut problems = Vec::new();
+    for (name, plugin) in plugins {
+        for stream in &plugin.streams {
+            if let Some(other) = owners.insert(&stream.application, name) {
+                problems.push(format!(
+                    "plugins {other} and {name} both have the application {}: name another `application` for one of them",
+                    stream.application
+                ));
+            }
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(text: &str, files: &[(&str, &str)]) -> Checked {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("plugins")).unwrap();
+        for (name, content) in files {
+            std::fs::write(folder.path().join("plugins").join(name), content).unwrap();
+        }
+        Config::parse(&format!("stream = \"s\"\n{text}"), folder.path()).unwrap().check_around()
+    }
+
+    #[test]
+    fn two_plugins_with_one_application_are_told_before_the_faster_one_gets_it() {
+        let allows = "[ceilings]\napplications = [\"shared\"]\n";
+        let files = [("aaa.wasm", ""), ("bbb.wasm", ""), ("bbb.toml", "application = \"shared\"")];
+        let told = checked(&format!("{allows}[plugin.aaa]\napplication = \"shared\"\n"), &files);
+        assert_eq!(told.problems.len(), 1, "{told:?}");
+        assert!(told.problems[0].contains("plugins aaa and bbb both have the application shared"), "{told:?}");
+        let problem = Config::parse(
+            "stream = \"s\"\n[plugin.aaa]\napplication = \"one\"\n[plugin.bbb]\napplication = \"one\"\n",
+            std::path::Path::new("."),
+        );
+        assert!(problem.unwrap_err().contains("both have the application one"), "sections need no folder");
+    }
+
+    #[test]
+    fn a_folder_or_a_component_that_everybody_may_write_is_told() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (plugins, file) = (folder.path().join("plugins"), folder.path().join("plugins/aaa.wasm"));
+        std::fs::create_dir(&plugins).unwrap();
+        std::fs::write(&file, "").unwrap();
+        let told = |path: &Path, mode: u32| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+            Config::parse("stream = \"s\"", folder.path()).unwrap().check_around().warnings
+        };
+        assert!(told(&file, 0o666)[0].contains("aaa.wasm"));
+        assert_eq!(told(&file, 0o664), [String::new(); 0]);
+        assert!(told(&plugins, 0o777)[0].contains("everybody may write to"));
+    }
+
+    #[test]
+    fn what_a_host_would_stumble_over_is_told_all_at_once() {
+        let text = "[plugin.ghost]\n[sinks.out]\ntype = \"http\"\nurl = \"http://localhost:1\"\n\
+                    headers = { a = \"env:SHARDMILL_NOT_SET\" }\n[secrets.api]\nfile = \"nowhere\"\n";
+        let told = checked(text, &[("aaa.wasm", ""), ("aaa.toml", "stream = \"payroll\"")]);
+        let all = told.problems.join("\n");
+        for part in ["SHARDMILL_NOT_SET is not set", "secrets.api: cannot read", "aaa.toml: line 1: stream"] {
+            assert!(all.contains(part), "{part}: {all}");
+        }
+        assert_eq!(told.warnings.len(), 1, "{told:?}");
+        assert!(told.warnings[0].contains("no ghost.wasm"), "{told:?}");
+        let folder = tempfile::tempdir().unwrap();
+        let missing = Config::parse("stream = \"s\"\nplugins = \"nowhere\"", folder.path()).unwrap().check_around();
+        assert!(missing.problems[0].contains("there is no plugins folder"), "{missing:?}");
+        assert_eq!(checked("", &[("aaa.wasm", "")]), Checked::default());
+        let far = checked("initial-position = \"2999-01-01T00:00:00Z\"\n", &[("aaa.wasm", "")]);
+        assert!(far.problems.is_empty() && far.warnings[0].contains("is in the future, 2999-01-01"), "{far:?}");
+    }
+}

@@ -1,0 +1,75 @@
+//! Reads files that commands are given: whole, within a bound, and never one that blocks or does not end.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Opens a regular file. Whoever names a pipe or a device where a file is wanted is told, and does not wait for ever.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    // Without this flag, opening a pipe would wait for somebody to write to it.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits();
+    let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::Error::other("it is a directory, not a file"));
+    }
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is a pipe or a device; give a regular file"));
+    }
+    Ok(file)
+}
+
+/// The whole file, which has `bytes_max` at most. Its size is looked at before anything is read, and kept to if the file
+/// grows.
+pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    let size = file.metadata()?.len();
+    let too_large = |size: u64| io::Error::other(format!("it has {size} bytes, and may have {bytes_max} at most"));
+    if size > bytes_max {
+        return Err(too_large(size));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+    file.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(too_large(bytes.len() as u64));
+    }
+    Ok(bytes)
+}
+
+/// The same, as text.
+pub(crate) fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let bytes = read(path, bytes_max)?;
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_within_its_bound_and_what_never_ends_or_blocks_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "12345678").unwrap();
+        assert_eq!(read_text(&path, 8).unwrap(), "12345678");
+        let told = |path: &Path| read(path, 7).unwrap_err().to_string();
+        assert_eq!(told(&path), "it has 8 bytes, and may have 7 at most");
+        std::os::unix::fs::symlink(&path, folder.path().join("link")).unwrap();
+        assert_eq!(read(&folder.path().join("link"), 8).unwrap().len(), 8, "whoever names a link means its target");
+        assert!(told(Path::new("/dev/zero")).contains("a pipe or a device"));
+        assert!(told(folder.path()).contains("a directory"));
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        assert!(told(&pipe).contains("a pipe or a device"));
+        // A file of the system that says it has no bytes, and has some.
+        assert!(read(Path::new("/proc/self/status"), 7).is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! Keeps the last version of each plugin that did well, and runs it where the one in the folder cannot be run.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use shardmill_core::plugin::{PluginDigest, PluginName, is_label_of};
+use shardmill_core::rollout::RolloutState;
+use shardmill_wasm::{Plugin, Runtime};
+use tokio::task::JoinSet;
+
+use super::{Supervisor, Version};
+use crate::component;
+use crate::config::Config;
+use crate::host_status::{HostSnapshot, PluginSnapshot};
+use crate::kept::Kept;
+
+/// What a supervisor needs for it.
+pub(crate) struct FallBack {
+    kept: Kept,
+    runtime: Runtime,
+    config: Config,
+    pub(super) loads: JoinSet<(PluginName, anyhow::Result<Plugin>)>,
+    /// Plugins that fell back, each once a run: what is kept is tried once.
+    fallen_back: HashSet<PluginName>,
+    /// What was to be kept last, and the file's time then.
+    asked: HashMap<PluginName, (PluginDigest, Option<SystemTime>)>,
+    /// Files that are being kept.
+    keeping: JoinSet<()>,
+}
+
+impl FallBack {
+    pub(crate) fn new(kept: Kept, runtime: Runtime, config: Config) -> Self {
+        Self {
+            kept,
+            runtime,
+            config,
+            loads: JoinSet::new(),
+            fallen_back: HashSet::new(),
+            asked: HashMap::new(),
+            keeping: JoinSet::new(),
+        }
+    }
+
+    /// Loads what is kept of a plugin, unless that is what cannot be run.
+    fn load(&mut self, name: &PluginName, unfit: Option<&PluginDigest>) {
+        let Some((digest, path)) = self.kept.find(name) else { return };
+        if unfit == Some(&digest) || !self.fallen_back.insert(name.clone()) {
+            return;
+        }
+        let (runtime, config, name) = (self.runtime.clone(), self.config.clone(), name.clone());
+        self.loads.spawn(async move {
+            let loaded = component::load(&runtime, &config, &name, &path).await;
+            (name, loaded)
+        });
+    }
+
+    fn keep(&mut self, name: &PluginName, digest: PluginDigest) {
+        let asked = (digest.clone(), std::fs::metadata(self.file_of(name)).and_then(|file| file.modified()).ok());
+        // The file may be another version's: it is not read again before it changes.
+        if self.asked.insert(name.clone(), asked.clone()).as_ref() == Some(&asked) {
+            return;
+        }
+        let (kept, name, file) = (self.kept.clone(), name.clone(), self.file_of(name));
+        self.keeping.spawn_blocking(move || match kept.keep(&name, &digest, &file) {
+            Ok(true) => tracing::info!(plugin = %name, %digest, "version kept, to be run if a later one cannot be"),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(plugin = %name, %digest, %error, "the version cannot be kept"),
+        });
+    }
+
+    fn file_of(&self, name: &PluginName) -> PathBuf {
+        self.config.plugins.join(format!("{name}.wasm"))
+    }
+}
+
+impl Supervisor {
+    /// The file of a plugin that does not run was refused.
+    pub(super) fn file_is_unfit(&mut self, file: &str) {
+        let Some(name) = file.strip_suffix(".wasm").and_then(|stem| PluginName::new(stem).ok()) else { return };
+        if self.running.contains_key(&name) {
+            return;
+        }
+        if let Some(fall_back) = &mut self.fall_back {
+            fall_back.load(&name, None);
+        }
+    }
+
+    /// Keeps what does well, and falls back from what the fleet found bad.
+    pub(super) fn look_after_versions(&mut self) {
+        let snapshot = self.status.snapshot();
+        let Some(fall_back) = &mut self.fall_back else { return };
+        while fall_back.keeping.try_join_next().is_some() {}
+        for (name, running) in &self.running {
+            let offered = running.versions.borrow().digest().clone();
+            if of_plugin(&snapshot, name).any(|plugin| plugin.worker.is_version_quarantined) {
+                fall_back.load(name, Some(&offered));
+            } else if of_plugin(&snapshot, name).any(|plugin| does_well(plugin, &offered)) {
+                fall_back.keep(name, offered);
+            }
+        }
+    }
+
+    /// A kept version is loaded: runs it in the place of the one in the folder.
+    pub(super) fn fell_back(&mut self, name: PluginName, loaded: anyhow::Result<Plugin>) {
+        let plugin = match loaded {
+            Ok(plugin) => plugin,
+            Err(error) => {
+                return tracing::error!(plugin = %name, reason = format!("{error:#}"), "the version that is kept cannot be run either");
+            }
+        };
+        let version: Version = Arc::new(plugin);
+        let digest = version.digest().clone();
+        tracing::warn!(plugin = %name, %digest, "the version in the folder cannot be run; the last one that did well is run instead");
+        match self.running.get(&name) {
+            Some(running) => drop(running.versions.send_replace(version)),
+            None => self.start(name.clone(), version, None),
+        }
+        let reason = format!(
+            "the version in the folder is damaged or quarantined; {digest}, the last one that did well here, is run instead: put \
+             a good version there"
+        );
+        self.status.file_refused(name.as_str(), &reason);
+    }
+}
+
+fn of_plugin<'a>(snapshot: &'a HostSnapshot, name: &'a PluginName) -> impl Iterator<Item = &'a PluginSnapshot> {
+    let own = snapshot.plugins.iter().filter(|(label, _)| is_label_of(label, name.as_str()));
+    own.map(|(_, plugin)| plugin)
+}
+
+/// It is active, past its probation, and has settled records.
+fn does_well(plugin: &PluginSnapshot, digest: &PluginDigest) -> bool {
+    let first = plugin.worker.versions.first();
+    let is_active =
+        first.is_some_and(|version| version.digest == digest.as_str() && version.state == RolloutState::Active.word());
+    let has_settled = plugin
+        .worker
+        .shards
+        .values()
+        .any(|shard| shard.records > 0 && shard.plugin_digest.as_deref() == Some(digest.as_str()));
+    is_active && has_settled
+}
