@@ -238,7 +238,8 @@ mod tests {
     fn a_manifest_may_name_its_own_and_what_the_operator_allowed() {
         for (config, manifest) in [
             ("", "application = \"alerts\""),
-            ("", "application = \"alerts.v2\"\nconsumer = \"alerts.v2\""),
+            ("", "application = \"alerts.v2\""),
+            ("[reads]\nretrieval = \"fan-out\"", "consumer = \"alerts.v2\""),
             ("", "stream = \"orders\""),
             ("[ceilings]\nstreams = [\"web-*\"]", "streams = [\"web-clicks\", \"web-views\"]"),
             ("[ceilings]\nstreams = [\"*\"]", "stream = \"payroll\""),

@@ -148,7 +148,7 @@ mod tests {
     fn the_section_wins_over_the_manifest_and_may_go_back_to_polling() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("billing.toml");
-        std::fs::write(&path, "retrieval = \"fan-out\"\nconsumer = \"theirs\"").unwrap();
+        std::fs::write(&path, "retrieval = \"fan-out\"\nconsumer = \"billing.theirs\"").unwrap();
         let manifest = Manifest::read(&path).unwrap();
         let name = PluginName::new("billing").unwrap();
         let with = |section: &str| {
@@ -156,7 +156,7 @@ mod tests {
             settings.streams[0].retrieval.fan_out().map(|fan_out| fan_out.consumer.to_string())
         };
         let allowed = "[reads]\nretrieval = \"polling\"\n[host]\nfan-out-allowed = true";
-        assert_eq!(with(allowed).as_deref(), Some("theirs"), "over the general setting");
+        assert_eq!(with(allowed).as_deref(), Some("billing.theirs"), "over the general setting");
         let ours = "[plugin.billing]\nretrieval = \"auto\"\nconsumer = \"ours\"\n[host]\nfan-out-allowed = true";
         assert_eq!(with(ours).as_deref(), Some("ours"));
         assert_eq!(with("[plugin.billing]\nretrieval = \"polling\""), None);

@@ -1,11 +1,11 @@
 //! Standard output.
 
-use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
 
 use shardmill_core::ports::{Origin, PortFuture, Sink, SinkError};
 use shardmill_core::stream::Emitted;
+use shardmill_core::text::printable;
 use tokio::sync::Mutex;
 
 use super::LineFormat;
@@ -74,25 +74,6 @@ fn write_printable(out: &mut impl Write, format: LineFormat, origin: &Origin, pi
     let mut line = Vec::new();
     format.write(&mut line, origin, piece)?;
     out.write_all(printable(&String::from_utf8_lossy(&line)).as_bytes())
-}
-
-/// Control characters, and what turns the direction of writing around, as JSON escapes them; line breaks stay.
-fn printable(text: &str) -> String {
-    let steers = |c: char| {
-        c != '\n'
-            && (c.is_control()
-                || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
-    };
-    let mut printable = String::with_capacity(text.len());
-    for c in text.chars() {
-        if steers(c) {
-            // Writing to a string never fails.
-            let _ = write!(printable, "\\u{:04x}", u32::from(c));
-        } else {
-            printable.push(c);
-        }
-    }
-    printable
 }
 
 #[cfg(test)]

@@ -157,6 +157,7 @@ fn the_manifest_in_the_documentation_has_every_key_and_works() {
     let sample = docs.split("Every key of a manifest").nth(1).and_then(|rest| rest.split("```toml\n").nth(1));
     let sample = sample.and_then(|rest| rest.split("```").next()).unwrap();
     let config = "[secrets.api]\nenv = \"API\"\nplugins = [\"alerts\"]\n\
+                  [ceilings]\napplications = [\"orders\"]\nstreams = [\"orders\"]\n\
                   [ceilings.grants]\nhttp = [\"*.example.org\"]\nenv = [\"TZ\"]";
     let settings = plugin(config, sample).unwrap();
     assert!(!settings.grants.http.is_empty() && !settings.grants.secrets.is_empty());
