@@ -108,22 +108,18 @@ impl Host {
         let sinks = Arc::new(open_sinks(&config.sinks, &config.aws, Some(&clients)).await?);
         let outputs =
             Outputs { names: sinks.names(), sinks: Sinks::Configured(Arc::clone(&sinks)), dead_letters: sinks };
-        Self::with(config, clients, metrics, Substitutes { outputs, reader: None, metering: Metering::default() }).await
+        Self::with(config, &clients, metrics, Substitutes { outputs, reader: None, metering: Metering::default() })
     }
 
     /// The same, with output going elsewhere than to the configured sinks, and what else a trial replaces.
     #[cfg(feature = "local")]
-    pub(crate) async fn on_trial(
-        config: Config,
-        clients: AwsClients,
-        substitutes: Substitutes,
-    ) -> anyhow::Result<Self> {
-        Self::with(config, clients, None, substitutes).await
+    pub(crate) fn on_trial(config: Config, clients: &AwsClients, substitutes: Substitutes) -> anyhow::Result<Self> {
+        Self::with(config, clients, None, substitutes)
     }
 
-    async fn with(
+    fn with(
         mut config: Config,
-        clients: AwsClients,
+        clients: &AwsClients,
         metrics: Option<Measurements>,
         substitutes: Substitutes,
     ) -> anyhow::Result<Self> {

@@ -40,7 +40,7 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::New(args) => new::execute(&args),
         Command::Put(args) => Box::pin(put::execute(args)).await,
         Command::Capture(args) => Box::pin(capture::execute(&args)).await,
-        Command::Check(args) => check::execute(&args).await,
+        Command::Check(args) => Box::pin(check::execute(&args)).await,
         Command::Consumers(args) => Box::pin(consumers::execute(&args)).await,
         Command::Leases(args) => Box::pin(leases::execute(&args)).await,
         Command::Doctor(args) => Box::pin(doctor::execute(&args)).await,

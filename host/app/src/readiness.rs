@@ -100,7 +100,7 @@ mod tests {
         for (change, told) in [
             (
                 (|plugin: &mut PluginSnapshot| {
-                    (plugin.stream, plugin.refused_file) = (None, Some("cut off".to_owned()))
+                    (plugin.stream, plugin.refused_file) = (None, Some("cut off".to_owned()));
                 }) as Change,
                 "orders: refused: cut off",
             ),

@@ -100,7 +100,7 @@ impl Supervisor {
                 () = stop.cancelled() => break,
                 Some(loaded) = next_load(&mut self.fall_back) => {
                     let (name, loaded) = loaded;
-                    self.fell_back(name, loaded);
+                    self.fell_back(&name, loaded);
                 }
                 _ = look.tick(), if self.fall_back.is_some() => self.look_after_versions(),
                 Some(ended) = self.workers.join_next() => {

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 
 /// The middleware.
 pub(crate) async fn refuse_web_pages(request: Request, next: Next) -> Response {
-    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let authority = request.uri().authority().map(axum::http::uri::Authority::as_str);
     match refusal(request.headers(), authority) {
         Some(message) => (StatusCode::FORBIDDEN, message).into_response(),
         None => next.run(request).await,

@@ -228,9 +228,8 @@ impl Signature {
             match line.trim().split_once(' ') {
                 Some(("version", number)) => version = Some(number.trim().parse().ok()?),
                 Some(("signature", text)) => bytes = Some(decode(text.as_bytes())?),
-                Some(_) => return None,
                 None if line.trim().is_empty() => {}
-                None => return None,
+                Some(_) | None => return None,
             }
         }
         Some(Self { bytes: bytes?, version: Some(version?) })

@@ -328,6 +328,7 @@ impl ShardStatus {
 }
 
 /// In seconds.
+#[expect(clippy::ref_option, reason = "serde passes the field as it is")]
 fn age<S: serde::Serializer>(at: &Option<Instant>, serializer: S) -> Result<S::Ok, S::Error> {
     match at {
         Some(at) => serializer.serialize_some(&at.elapsed().as_secs_f64()),

@@ -44,8 +44,8 @@ impl Processor for Evil {
             "abort" => std::process::abort(),
             "error" => return Err("process fails as asked".into()),
             "emit-nowhere-and-panic" => emit("alerts", "", b"x").expect("as asked"),
-            "emit-nowhere-and-retry" => return Ok(nowhere(&FailureKind::Retry)),
-            "emit-nowhere-and-reject" => return Ok(nowhere(&FailureKind::Reject)),
+            "emit-nowhere-and-retry" => return Ok(nowhere(FailureKind::Retry)),
+            "emit-nowhere-and-reject" => return Ok(nowhere(FailureKind::Reject)),
             "ask-destinations" => return Err(config::get("shardmill.destinations").unwrap_or_default().into()),
             "giant-error" => return Err("é".repeat(4 << 20).into()),
             "probe-world" => return Err(probe_world().into()),
@@ -142,12 +142,12 @@ fn sleep_for_long() {
 }
 
 /// Reports the first record, after it emitted to a destination that does not exist.
-fn nowhere(kind: &FailureKind) -> Outcome {
+fn nowhere(kind: FailureKind) -> Outcome {
     let message = match emit("alerts", "", b"x") {
         Ok(()) => "taken".to_owned(),
         Err(error) => error.to_string(),
     };
-    Outcome { failures: vec![Failure { index: 0, kind: *kind, message }], ..Outcome::default() }
+    Outcome { failures: vec![Failure { index: 0, kind, message }], ..Outcome::default() }
 }
 
 fn allocate_for_ever() {

@@ -129,7 +129,7 @@ async fn serve(
         Ok(None)
     };
     let serving = async {
-        let served = host.run(host_stop.clone()).await;
+        let served = Box::pin(host.run(host_stop.clone())).await;
         if served.is_err() {
             stop.cancel();
         }

@@ -26,7 +26,7 @@ pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     let host = Host::build(config, clients, Measurements::start()).await.context("cannot start")?;
     let admin = host.admin_address().map(|address| format!("http://{address}/status"));
     tracing::info!(stream, worker = %worker_id, plugins = %plugins.display(), admin, "host started");
-    host.run(signals.stop().clone()).await?;
+    Box::pin(host.run(signals.stop().clone())).await?;
     tracing::info!("host stopped");
     Ok(())
 }

@@ -103,7 +103,7 @@ impl Supervisor {
     }
 
     /// A kept version is loaded: runs it in the place of the one in the folder.
-    pub(super) fn fell_back(&mut self, name: PluginName, loaded: anyhow::Result<Plugin>) {
+    pub(super) fn fell_back(&mut self, name: &PluginName, loaded: anyhow::Result<Plugin>) {
         let plugin = match loaded {
             Ok(plugin) => plugin,
             Err(error) => {
@@ -113,7 +113,7 @@ impl Supervisor {
         let version: Version = Arc::new(plugin);
         let digest = version.digest().clone();
         tracing::warn!(plugin = %name, %digest, "the version in the folder cannot be run; the last one that did well is run instead");
-        match self.running.get(&name) {
+        match self.running.get(name) {
             Some(running) => drop(running.versions.send_replace(version)),
             None => self.start(name.clone(), version, None),
         }

@@ -134,7 +134,7 @@ impl Trial {
             names: names.into_iter().collect(),
         };
         let substitutes = Substitutes { outputs, reader: captured, metering: self.metering };
-        let host = Host::on_trial(self.config.clone(), scene.clients.clone(), substitutes).await?;
+        let host = Host::on_trial(self.config.clone(), &scene.clients, substitutes)?;
         let (status, runtime) = (host.status(), host.runtime());
         let (host_stop, started) = (CancellationToken::new(), Instant::now());
         let work = async {

@@ -82,6 +82,7 @@ pub struct SecondLook {
 }
 
 /// Tables that go with a lease table; `true` if there is one.
+#[expect(clippy::struct_excessive_bools, reason = "each is a table of its own")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Companions {
     /// `APPLICATION-WorkerMetricStats`, of KCL 3.0 to 3.4.
