@@ -49,8 +49,7 @@ async fn dev_that_gave_records_up_says_how_many_and_ends_with_a_code_of_its_own(
     assert_eq!(ended.status.code(), Some(65), "{}", text(&ended.stderr));
     assert!(text(&ended.stderr).contains("error: 3 record(s) were given up"), "{}", text(&ended.stderr));
     let out = text(&ended.stdout);
-    let json = &out[out.find("{\n").unwrap()..];
-    let summary: serde_json::Value = serde_json::from_str(json).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
     assert_eq!(summary["plugins"]["earthquakes"]["skipped"], 3, "{summary}");
 }
 
@@ -168,7 +167,8 @@ async fn check_tells_settings_and_what_is_wrong_with_the_manifest() {
         assert!(settings[section].as_str().unwrap().contains(told), "{section}: {settings}");
     }
 
-    std::fs::write(folder.path().join("shardmill.toml"), "stream = \"s\"\n[ceilings]\nmemory = \"100MiB\"\n").unwrap();
+    let ceilings = "stream = \"s\"\n[ceilings]\nstreams = [\"quakes\"]\nmemory = \"100MiB\"\n";
+    std::fs::write(folder.path().join("shardmill.toml"), ceilings).unwrap();
     let (is_good, settings, log) = check(&["--config", "shardmill.toml"]).await;
     assert!(!is_good && log.contains("earthquakes.toml: line 13: limits.memory"), "{log}");
     assert_eq!(settings["manifest"], true);

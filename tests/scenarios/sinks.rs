@@ -207,7 +207,7 @@ async fn a_replay_that_is_interrupted_leaves_what_was_not_tried() {
     let host = harness::process::Host::start("replay", &args, folder.path());
     eventually("the endpoint refuses", || endpoint.refused() > 1).await;
     let status = tokio::time::timeout(Duration::from_mins(1), host.terminate()).await.unwrap();
-    assert_eq!(status.code(), Some(1));
+    assert_eq!(status.code(), Some(130));
     assert_eq!(
         std::fs::read_to_string(at("dead.ndjson.left")).unwrap(),
         std::fs::read_to_string(at("dead.ndjson")).unwrap()

@@ -45,7 +45,13 @@ pub(super) fn entries() -> Vec<Entry> {
             trap("utf-8"),
         ),
         Entry::new("emit-too-much-at-once", "D13", emit_too_much_at_once, limit("passed to the host in one call")),
-        Entry::new("emit-answer-outside-memory", "D13", emit_answer_outside_memory, trap("out of bounds")),
+        // Its destination is none: that comes before whatever the guest made of it.
+        Entry::new(
+            "emit-answer-outside-memory",
+            "D13",
+            emit_answer_outside_memory,
+            fails(Call::Process, "misconfigured", "out of bounds"),
+        ),
         Entry::new("log-level-unknown", "D13", || log("77", "16", ""), trap("discriminant")),
         Entry::new("log-not-utf8", "D13", || log("2", "8192", ""), trap("utf-8")),
         Entry::new("log-without-end", "D13", || log("2", "16", "(br $again)"), deadline),

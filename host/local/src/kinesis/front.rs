@@ -228,12 +228,11 @@ pub(crate) fn router(front: Arc<Front>) -> Router {
     ferrokinesis::create_router(front.store.clone())
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn_with_state(front, answer))
-        .layer(from_fn(refuse_web_pages))
 }
 
 /// Serves until `stop`.
 pub(crate) async fn serve(listener: TcpListener, front: Arc<Front>, stop: CancellationToken) {
-    let router = router(front);
+    let router = router(front).layer(from_fn(refuse_web_pages));
     // Small replies must not wait for a full packet.
     let listener = listener.tap_io(|stream| {
         if let Err(error) = stream.set_nodelay(true) {
