@@ -12,6 +12,7 @@ mod clients;
 mod exchange;
 pub(crate) mod metrics;
 mod outgoing;
+mod queue;
 mod resolver;
 mod response_body;
 mod tally;

@@ -215,9 +215,12 @@ impl Trial {
             set(section, "batch", "records", i64::from(records));
         }
         if own.failure.then.is_none() {
-            // A test that tries for ever would never tell what is wrong.
+            // A test that tries for ever would never tell what is wrong, also where nobody will put right what is missing.
+            let attempts = toml::Value::from(i64::from(self.attempts));
             let failure = toml::Table::from_iter([
-                ("attempts".to_owned(), i64::from(self.attempts).into()),
+                ("attempts".to_owned(), attempts.clone()),
+                ("unavailable-attempts".to_owned(), attempts.clone()),
+                ("misconfigured-attempts".to_owned(), attempts),
                 ("on-exhausted".to_owned(), "dead-letter".into()),
                 ("dead-letter".to_owned(), STDOUT.into()),
                 ("order".to_owned(), if own.failure.order == Order::Key { "key" } else { "shard" }.into()),

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody};
 
 use super::clients::PluginShare;
+use super::queue::Queued;
 use super::resolver::{Addresses, LOOKUPS, Unreachable};
 use super::response_body::{Bounds, CallBodies, ResponseBody};
 use super::tally::{Outcome, Tally};
@@ -45,9 +46,10 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Sends the request; gives the response once its head is here.
+    /// Sends the request when it is its turn among the plugin's; gives the response once its head is here.
     pub(super) async fn run(
         self,
+        queued: Queued,
         request: http::Request<WasiBody>,
         mut tally: Tally,
     ) -> Result<http::Response<WasiBody>, Error> {
@@ -62,7 +64,7 @@ impl Exchange {
             biased;
             () = self.call.cancelled() => Err(Error::ConnectionTerminated),
             head = async {
-                let turn = self.turn(head_deadline.min(now + connect)).await?;
+                let turn = self.turn(queued, head_deadline.min(now + connect)).await?;
                 let head = LOOKUPS.scope(Arc::clone(&self.share.lookups), self.head(request, &limits));
                 let head = tokio::time::timeout_at(head_deadline, head).await;
                 head.unwrap_or(Err(Error::ConnectionReadTimeout)).map(|head| (head, turn))
@@ -85,9 +87,9 @@ impl Exchange {
     }
 
     /// Waits until fewer requests than allowed are in flight, of this plugin and then on this host.
-    async fn turn(&self, deadline: Instant) -> Result<[OwnedSemaphorePermit; 2], Error> {
+    async fn turn(&self, queued: Queued, deadline: Instant) -> Result<[OwnedSemaphorePermit; 2], Error> {
         let turn = async {
-            let of_plugin = Arc::clone(&self.share.in_flight).acquire_owned().await?;
+            let of_plugin = queued.turn().await?;
             Ok::<_, AcquireError>([of_plugin, Arc::clone(&self.in_flight_total).acquire_owned().await?])
         };
         if let Ok(Ok(turn)) = tokio::time::timeout_at(deadline, turn).await {

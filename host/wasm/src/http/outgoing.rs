@@ -14,6 +14,7 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpCtx, WasiHttpH
 
 use super::clients::{HttpClients, PluginShare};
 use super::exchange::Exchange;
+use super::queue::Queued;
 use super::resolver::Addresses;
 use super::response_body::CallBodies;
 use super::tally::{Outcome, Tally};
@@ -212,12 +213,15 @@ impl WasiHttpHooks for Outgoing {
     ) -> Box<dyn Future<Output = Sent> + Send> {
         let mut tally = Tally::new(&self.plugin);
         match self.admit(&request, options) {
-            Ok(exchange) => Box::new(async move {
-                let response = exchange.run(request, tally).await?;
-                // The client drives its connection itself.
-                let nothing: Box<dyn Future<Output = _> + Send> = Box::new(std::future::ready(Ok(())));
-                Ok((response, nothing))
-            }),
+            Ok(exchange) => {
+                let queued = Queued::new(&self.share.in_flight);
+                Box::new(async move {
+                    let response = exchange.run(queued, request, tally).await?;
+                    // The client drives its connection itself.
+                    let nothing: Box<dyn Future<Output = _> + Send> = Box::new(std::future::ready(Ok(())));
+                    Ok((response, nothing))
+                })
+            }
             Err(refusal) => {
                 let (error, outcome) = self.refuse(&refusal);
                 tally.tell(outcome);
