@@ -41,6 +41,10 @@ impl IntegrityFile {
         if rules.require_signature && rules.keys.is_empty() {
             return Err(Problem::new("require-signature", "needs keys to check signatures with: set keys as well"));
         }
+        if self.version_min.is_some() && !rules.require_signature {
+            let problem = "is checked only with a signature, which tells the version: set require-signature as well";
+            return Err(Problem::new("version-min", problem));
+        }
         Ok(rules)
     }
 }
@@ -95,6 +99,7 @@ mod tests {
             ("[integrity]\nrequire-signature = true", "line 3: integrity.require-signature: needs keys"),
             ("[integrity]\nkeys = [\"abc\"]", "line 3: integrity.keys: \"abc\" is no ed25519 public key"),
             ("[integrity]\nallowed-digests = [\"abc\"]", "line 3: integrity.allowed-digests: \"abc\" is not the 64"),
+            ("[integrity]\nversion-min = 3", "line 3: integrity.version-min: is checked only with a signature"),
             ("[plugin.abc.integrity]\nkeys = [\"abc\"]", "line 3: plugin.abc.integrity.keys"),
         ] {
             let error = parsed(text).unwrap_err();
