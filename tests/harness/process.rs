@@ -136,6 +136,23 @@ impl Host {
         line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok()).unwrap_or_default()
     }
 
+    /// Filters of system calls around it; 0 where the system does not tell.
+    pub fn system_call_filters(&self) -> u32 {
+        filters_of(&self.child.id().to_string())
+    }
+
+    /// The same of each process that it started and that is still there.
+    pub fn system_call_filters_of_children(&self) -> Vec<u32> {
+        let parent = format!("PPid:\t{}", self.child.id());
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let processes = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let is_child = |process: &String| {
+            let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+            status.lines().any(|line| line == parent)
+        };
+        processes.filter(is_child).map(|child| filters_of(&child)).collect()
+    }
+
     /// Whether a crash of it would leave no core file, as far as its limits say.
     pub fn leaves_no_core(&self) -> bool {
         let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.child.id())).unwrap_or_default();
@@ -211,6 +228,13 @@ impl Drop for Host {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Filters of system calls around a process, by its number or `self`; 0 where the system does not tell.
+pub fn filters_of(process: &str) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or_default()
 }
 
 /// Waits until `is_so`, looking every few milliseconds.

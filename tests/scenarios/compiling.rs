@@ -6,8 +6,9 @@ use std::time::Duration;
 use harness::corpus::bombs::{compile_bomb, many_functions};
 use harness::flights::{self, Output};
 use harness::guests::{guest, versioned};
-use harness::process::{binary, eventually, shardmill};
+use harness::process::{binary, eventually, filters_of, shardmill};
 use harness::setting::Setting;
+use serde_json::json;
 use shardmill::engine::COMPILE_COMMAND;
 use shardmill_core::plugin::PluginName;
 use shardmill_wasm::{CompileLimits, Compiler, CompilerProgram, LoadError, Runtime, RuntimeOptions};
@@ -91,6 +92,31 @@ async fn a_host_that_is_given_a_bomb_goes_on_with_the_version_it_has() {
     assert!(host.terminate().await.success());
     let output = Output::read(&[&setting.output_of("a")]);
     assert_eq!((output.carriers, output.repeats), (flights::expected(), 0));
+    setting.stop().await;
+}
+
+/// Of the compiler's, and of its host's.
+const FILTERS: [u32; 2] = [3, 2];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_host_and_its_compiler_stand_behind_the_second_wall_unless_the_operator_wants_none() {
+    let setting = Setting::new(1).await;
+    // What others have put around this test is around the hosts too.
+    let before = filters_of("self");
+    let [of_compiler, of_host] = FILTERS.map(|count| before + count);
+    setting.drop_plugin("long", &many_functions(FUNCTIONS));
+    let admin = "[host]\nadmin = \"127.0.0.1:0\"";
+    let walled = setting.host_with("a", admin);
+    eventually("a walled compiler", || walled.system_call_filters_of_children() == [of_compiler]).await;
+    assert_eq!((walled.system_call_filters(), &walled.status().await["wall-lacks"]), (of_host, &json!([])));
+    walled.kill();
+
+    let open = setting.host_knowing("b", admin, &[("SHARDMILL_WALL", Path::new("off"))]);
+    eventually("a compiler without a wall", || open.system_call_filters_of_children() == [before]).await;
+    let told = open.status().await["wall-lacks"].to_string();
+    assert!(told.contains("SHARDMILL_WALL=off") && open.log().contains("SHARDMILL_WALL=off"), "{told}");
+    assert_eq!(open.system_call_filters(), before);
+    open.kill();
     setting.stop().await;
 }
 

@@ -49,7 +49,7 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Explain(args) => Box::pin(explain::execute(&args)).await,
         Command::Replay(args) => Box::pin(replay::execute(args)).await,
         Command::State(args) => Box::pin(state::execute(&args)).await,
-        Command::CompileComponent(args) => Ok(compile::run(&args)?),
+        Command::CompileComponent(args) => Ok(args.job().run(std::io::stdin().lock()).map(drop)?),
     }
 }
 

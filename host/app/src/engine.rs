@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use shardmill_wasm::{Compiler, CompilerProgram, Endpoint, HttpOptions, Metering, RuntimeOptions};
 
 use crate::config::Config;
+use crate::hardening;
 
 /// The subcommand that compiles, as the command line has it.
 pub const COMPILE_COMMAND: &str = "compile-component";
@@ -46,7 +47,11 @@ fn http_options(config: &Config) -> HttpOptions {
 }
 
 fn compiler() -> std::io::Result<Compiler> {
-    Ok(Compiler::Child(CompilerProgram { program: own_binary()?, args: vec![COMPILE_COMMAND.into()] }))
+    let mut args = vec![COMPILE_COMMAND.into()];
+    if !hardening::is_wall_wanted() {
+        args.push("--no-wall".into());
+    }
+    Ok(Compiler::Child(CompilerProgram { program: own_binary()?, args }))
 }
 
 /// The running binary. On Linux a link that leads to it though the file was replaced since: another version's compiler

@@ -9,6 +9,7 @@ use shardmill_core::plugin::{PluginName, is_label_of};
 use shardmill_worker::{StatusBoard, WorkerStatus};
 
 use crate::config::StreamConfig;
+use crate::hardening;
 
 /// The shared view of a host. Cheap to clone.
 #[derive(Clone, Default)]
@@ -37,6 +38,8 @@ pub struct HostSnapshot {
     pub worker_id: String,
     /// Whether everything that lay in the plugins folder at the start has been loaded or refused.
     pub is_folder_read: bool,
+    /// What the second wall around this process lacks, each with why; empty where it is whole.
+    pub wall_lacks: Vec<String>,
     /// By plugin name; `PLUGIN.STREAM` for the streams that a plugin has besides its first.
     pub plugins: BTreeMap<String, PluginSnapshot>,
 }
@@ -74,6 +77,7 @@ impl HostStatus {
         HostSnapshot {
             worker_id: self.worker_id.to_string(),
             is_folder_read: self.is_folder_read.load(Ordering::Acquire),
+            wall_lacks: hardening::wall_lacks(),
             plugins: plugins.iter().map(|(name, entry)| (name.clone(), entry.snapshot())).collect(),
         }
     }

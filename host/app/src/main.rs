@@ -26,6 +26,7 @@ fn main() -> ExitCode {
     if let Command::CompileComponent(args) = &cli.command {
         return commands::compile::execute(args);
     }
+    hardening::raise_wall();
     telemetry::start_logging(cli.log_format, cli.command.is_quiet());
     if let Err(error) = hardening::forbid_core_dumps() {
         tracing::warn!(%error, "core dumps cannot be switched off; one would hold credentials and secrets");

@@ -75,7 +75,7 @@ mod tests {
     fn host(plugins: &[(&str, PluginSnapshot)]) -> HostSnapshot {
         let plugins: BTreeMap<_, _> =
             plugins.iter().map(|(label, plugin)| ((*label).to_owned(), plugin.clone())).collect();
-        HostSnapshot { worker_id: "a".to_owned(), is_folder_read: true, plugins }
+        HostSnapshot { worker_id: "a".to_owned(), is_folder_read: true, wall_lacks: Vec::new(), plugins }
     }
 
     type Change = fn(&mut PluginSnapshot);

@@ -88,6 +88,10 @@ fn open_cache(directory: &Path) -> Result<Cache, EngineError> {
     if metadata.mode() & 0o022 != 0 {
         return Err(refuse("others may write to it; run chmod 700 on it".to_owned()));
     }
+    if metadata.mode() & 0o077 != 0 {
+        // What lies in it may have been made with a mask that lets others write. A file system without modes has none to set.
+        let _ = std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700));
+    }
     let mut config = CacheConfig::new();
     config.with_directory(&directory);
     Cache::new(config).map_err(|error| refuse(format!("{error:#}")))
@@ -103,6 +107,14 @@ mod tests {
         let cache = folder.path().join("cache");
         CodeCache::open(&cache).unwrap();
         assert_eq!(cache.metadata().unwrap().mode() & 0o777, 0o700);
+
+        std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(0o755)).unwrap();
+        CodeCache::open(&cache).unwrap();
+        assert_eq!(
+            cache.metadata().unwrap().mode() & 0o777,
+            0o700,
+            "others could look for files that they may write to"
+        );
 
         std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(0o777)).unwrap();
         let error = CodeCache::open(&cache).err().unwrap().to_string();

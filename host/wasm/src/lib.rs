@@ -38,6 +38,7 @@ mod secrets;
 mod signatures;
 mod state_exports;
 mod text;
+pub mod wall;
 mod world;
 
 pub use bytes_kind::BytesKind;

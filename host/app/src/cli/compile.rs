@@ -24,6 +24,9 @@ pub struct CompileArgs {
     /// Code that it may compile to.
     #[arg(long)]
     pub code_bytes: usize,
+    /// Do without the wall that denies it files, addresses and most system calls.
+    #[arg(long)]
+    pub no_wall: bool,
 }
 
 impl CompileArgs {
@@ -35,6 +38,11 @@ impl CompileArgs {
             code_bytes: self.code_bytes,
             ..CompileLimits::default()
         };
-        CompileJob { cache_dir: self.cache.clone(), component_bytes: self.component_bytes, limits }
+        CompileJob {
+            cache_dir: self.cache.clone(),
+            component_bytes: self.component_bytes,
+            limits,
+            is_walled: !self.no_wall,
+        }
     }
 }

@@ -28,6 +28,7 @@ use crate::summary::{Summary, is_fed_checkpointed};
 const IDLE_LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) async fn execute(args: DevArgs) -> anyhow::Result<()> {
+    crate::hardening::tell_wall();
     let signals = Signals::listen()?;
     let stream = StreamName::new(&args.stream)?;
     let mut config = configure(&args, stream.clone())?;

@@ -17,6 +17,7 @@ pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     for warning in config.check_around().warnings {
         tracing::warn!(warning, "the configuration may not be what is meant");
     }
+    crate::hardening::tell_wall();
     let signals = Signals::listen()?;
     config.aws = crate::aws::merge(&config.aws, &args.aws)?;
     let clients = crate::aws::connect(&config.aws).await?;

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
 
-use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit, umask};
 use wasmtime::component::Component;
 
 use super::CompileLimits;
@@ -12,6 +13,7 @@ use crate::Metering;
 use crate::code_cache::CodeCache;
 use crate::engine::new_engine;
 use crate::text::{SAID_BYTES_MAX, shown};
+use crate::wall;
 
 /// Open files: three streams, the component's code, the cache. No compiler needs more.
 const FILES_MAX: u64 = 32;
@@ -28,6 +30,8 @@ pub struct CompileJob {
     pub component_bytes: u64,
     /// What it may cost. The wall time and the number of threads are seen to by who starts the process.
     pub limits: CompileLimits,
+    /// Whether it raises its [wall](crate::wall).
+    pub is_walled: bool,
 }
 
 /// Why nothing was compiled.
@@ -65,19 +69,22 @@ impl CompileJob {
             ("--code-bytes", self.limits.code_bytes as u64),
         ];
         let numbers = numbers.into_iter().flat_map(|(name, value)| [name.into(), value.to_string().into()]);
-        numbers.chain(["--cache".into(), self.cache_dir.clone().into()]).collect()
+        let wall = (!self.is_walled).then(|| "--no-wall".into());
+        numbers.chain(["--cache".into(), self.cache_dir.clone().into()]).chain(wall).collect()
     }
 
-    /// Confines this process for good, then compiles what `input` holds.
-    pub fn run(&self, input: impl Read) -> Result<(), CompileFailure> {
+    /// Confines this process for good, then compiles what `input` holds. Gives what its wall lacks, for the host to tell.
+    pub fn run(&self, input: impl Read) -> Result<Option<String>, CompileFailure> {
         self.confine().map_err(|error| CompileFailure::Host(format!("cannot set its own limits: {error}")))?;
+        let lacks = if self.is_walled { wall::raise_for_compiler(&self.cache_dir) } else { Vec::new() };
         let mut bytes = Vec::new();
         let read = input.take(self.component_bytes).read_to_end(&mut bytes);
         read.map_err(|error| CompileFailure::Host(format!("cannot read the component: {error}")))?;
         if bytes.len() as u64 != self.component_bytes {
             return Err(CompileFailure::Host(format!("got {} of {} bytes", bytes.len(), self.component_bytes)));
         }
-        self.compile(&bytes)
+        self.compile(&bytes)?;
+        Ok((!lacks.is_empty()).then(|| format!("{}{}", wall::LACKS, lacks.join("; "))))
     }
 
     /// Only a hit proves that the code lies in the cache: wasmtime treats what it cannot write as no error.
@@ -107,6 +114,8 @@ impl CompileJob {
         // The first limit sends a signal of its own, by which the host knows it; the second kills whatever ignores that.
         lower(Resource::Cpu, seconds, seconds + 2)?;
         nice(NICENESS)?;
+        // What it writes is run by the host as native code: nobody else may change it, whatever the host's own mask is.
+        umask(Mode::RWXG | Mode::RWXO);
         Ok(())
     }
 }

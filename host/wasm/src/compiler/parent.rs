@@ -3,6 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Once;
 
 use bytes::Bytes;
 use rustix::process::Signal;
@@ -12,6 +13,7 @@ use tokio::process::Command;
 use super::{CompileFailure, CompileJob, CompileLimits, CompilerProgram};
 use crate::LoadError;
 use crate::text::clean;
+use crate::wall;
 
 /// Bytes of what the process says that are kept: a compiler's error, or a crash's last words.
 const SAID_BYTES_MAX: usize = 4 << 10;
@@ -23,7 +25,8 @@ pub(crate) async fn compile_in_child(
     cache_dir: &Path,
     bytes: &Bytes,
 ) -> Result<(), LoadError> {
-    let job = CompileJob { cache_dir: cache_dir.to_owned(), component_bytes: bytes.len() as u64, limits };
+    let job =
+        CompileJob { cache_dir: cache_dir.to_owned(), component_bytes: bytes.len() as u64, limits, is_walled: true };
     let host = |error: std::io::Error| LoadError::Host { message: format!("its compiler does not start: {error}") };
     let mut child = command(program, &job).spawn().map_err(host)?;
     let (mut stdin, stderr) = (child.stdin.take(), child.stderr.take());
@@ -94,6 +97,7 @@ fn judge(status: ExitStatus, said: &str, limits: &CompileLimits) -> Result<(), L
     // How Rust words it when it gets no memory, and how the system does.
     let lacks_memory = said.contains("memory allocation of") || said.contains("os error 12");
     if status.success() {
+        tell_lacks(said);
         Ok(())
     } else if is_signal(Signal::XCPU) {
         Err(beyond(Beyond::Cpu, limits))
@@ -110,6 +114,14 @@ fn judge(status: ExitStatus, said: &str, limits: &CompileLimits) -> Result<(), L
         Err(LoadError::Compile { message: format!("the compiler crashed with signal {signal}: {said}") })
     } else {
         Err(LoadError::Host { message: format!("its compiler failed: {said} ({status})") })
+    }
+}
+
+/// Once: it is the same for every plugin.
+fn tell_lacks(said: &str) {
+    static TELL: Once = Once::new();
+    if said.starts_with(wall::LACKS) {
+        TELL.call_once(|| tracing::warn!("{said}"));
     }
 }
 

@@ -1,0 +1,37 @@
+//! Rules for files, by Landlock: of the calling thread and the threads it starts.
+
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, RulesetStatus, Scope, make_bitflags,
+};
+
+/// What is denied in general: all that a kernel can deny that knows this version of Landlock, and less on older ones.
+const NEWEST: ABI = ABI::V6;
+
+/// Denies every file but those below `folder`, where regular ones may be made, read, written and removed; and every address
+/// and every other process.
+pub(super) fn allow_only(folder: &Path) -> Result<(), String> {
+    match restrict(folder) {
+        Ok(RulesetStatus::NotEnforced) => Err("this kernel has no Landlock, or it is switched off".to_owned()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn restrict(folder: &Path) -> Result<RulesetStatus, RulesetError> {
+    let ruleset = Ruleset::default()
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?
+        .create()?;
+    // A folder that cannot be opened gets no rule, and then nothing can be written to it: that is told when it is tried.
+    let Ok(folder) = PathFd::new(folder) else { return Ok(ruleset.restrict_self()?.ruleset) };
+    let ruleset = ruleset.add_rule(PathBeneath::new(folder, in_the_folder()))?;
+    Ok(ruleset.restrict_self()?.ruleset)
+}
+
+fn in_the_folder() -> BitFlags<AccessFs> {
+    make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir})
+}
