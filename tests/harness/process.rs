@@ -84,6 +84,16 @@ impl Host {
         let stderr = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log file");
         let stdout = stderr.try_clone().expect("a log file");
         command.current_dir(folder).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        Self::spawn(name, command, folder)
+    }
+
+    /// The same with streams that lead elsewhere; what it logs can be asked for if they lead to `folder/NAME.log`.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn spawn(name: &str, mut command: Command, folder: &Path) -> Self {
+        let log = folder.join(format!("{name}.log"));
         Self { child: command.spawn().expect("the program starts"), log }
     }
 

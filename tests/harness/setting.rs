@@ -138,7 +138,12 @@ impl Setting {
         Host::run(id, command, self.path())
     }
 
-    fn configure(&self, id: &str, leases: &str, reads_and_batches: &str) -> String {
+    /// Writes the configuration of a host that has yet to be started; gives its file's name.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be written.
+    pub fn configure(&self, id: &str, leases: &str, reads_and_batches: &str) -> String {
         let config = format!(
             r#"
 stream = "{STREAM}"

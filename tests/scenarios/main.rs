@@ -33,6 +33,7 @@ mod start_position;
 mod state;
 mod swaps;
 mod trial;
+mod unread;
 
 /// A number from the environment.
 fn setting(name: &str, default: usize) -> usize {

@@ -79,12 +79,6 @@ pub fn in_one_line(error: &anyhow::Error) -> String {
     line
 }
 
-/// The same to standard error: what a person is told beside the output.
-#[expect(clippy::print_stderr, reason = "a command's word to people, not a log")]
-pub fn tell(text: &str) {
-    eprintln!("{}", printable(text));
-}
-
 /// Prints bytes as they are, which somebody asked for.
 fn print_bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();

@@ -36,19 +36,18 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "cannot start");
+            telemetry::flush();
             return ExitCode::FAILURE;
         }
     };
     let result = runtime.block_on(commands::execute(cli));
     // A guest that never returns holds a blocking thread until its deadline; do not wait for it.
     runtime.shutdown_background();
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            commands::tell(&told(&error));
-            exit_code(&error)
-        }
+    if let Err(error) = &result {
+        telemetry::tell(&told(error));
     }
+    telemetry::flush();
+    result.map_or_else(|error| exit_code(&error), |()| ExitCode::SUCCESS)
 }
 
 fn told(error: &anyhow::Error) -> String {

@@ -35,6 +35,7 @@ impl Measurements {
         shardmill_worker::metrics::describe();
         shardmill_wasm::metrics::describe();
         crate::sinks::metrics::describe();
+        crate::telemetry::metrics::describe();
         shardmill_wasm::describe_metrics();
         let counted = handle.clone();
         let upkeep = Upkeep::start(UPKEEP_EVERY, move || counted.run_upkeep());

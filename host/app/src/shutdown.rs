@@ -31,6 +31,7 @@ impl Signals {
                 }
                 if asked.is_cancelled() {
                     tracing::warn!("second signal, exiting at once; leases will expire and records repeat");
+                    crate::telemetry::flush();
                     std::process::exit(EXIT_SECOND_SIGNAL);
                 }
                 tracing::info!("signal received, draining; a second one exits at once");

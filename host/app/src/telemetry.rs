@@ -1,8 +1,23 @@
-//! Logs to standard error.
+//! Logs to standard error. Nothing in this process waits for who reads it.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::sync::OnceLock;
+use std::time::Duration;
 
+use shardmill_core::text::printable;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+
+mod log_queue;
+pub mod metrics;
+
+use log_queue::LogQueue;
+
+/// How long the end of the process waits for the last lines to be read. 1 s: who reads at all has read them by then.
+const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
+
+/// The way to standard error, of which the process has one.
+static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
 /// How logs look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -27,10 +42,51 @@ pub fn start_logging(format: LogFormat, is_quiet: bool) {
     let directives = std::env::var("SHARDMILL_LOG").or_else(|_| std::env::var("RUST_LOG"));
     let filter = directives.ok().and_then(|directives| EnvFilter::try_new(directives).ok());
     let filter = filter.unwrap_or_else(|| EnvFilter::new(if is_quiet { QUIET_FILTER } else { DEFAULT_FILTER }));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer());
     // A second call, in a test that runs a command in-process, changes nothing.
     let _ = match format {
         LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
+}
+
+/// Without a thread to write for it, logging waits for who reads, as everywhere.
+fn writer() -> BoxMakeWriter {
+    let Ok(queue) = LogQueue::start(std::io::stderr(), tell_dropped) else {
+        return BoxMakeWriter::new(std::io::stderr);
+    };
+    let queue = QUEUE.get_or_init(|| queue);
+    // A thread that panics may not wait either.
+    std::panic::set_hook(Box::new(|panic| {
+        let backtrace = std::backtrace::Backtrace::capture();
+        tracing::error!("{panic}\n{backtrace}");
+    }));
+    BoxMakeWriter::new(queue.clone())
+}
+
+fn tell_dropped(lines: u64) {
+    tracing::warn!(lines, "log lines were dropped, since nobody read standard error");
+}
+
+/// Says something to people on standard error, beside the log and in its order, with nothing in it that steers a terminal.
+/// What nobody reads within a moment is cut.
+pub fn tell(text: &str) {
+    let text = format!("{}\n", printable(text));
+    let Some(queue) = QUEUE.get() else {
+        // Of no use to anybody if it cannot be written.
+        return drop(std::io::stderr().write_all(text.as_bytes()));
+    };
+    for piece in text.as_bytes().chunks(log_queue::WAITING_BYTES_MAX) {
+        if !queue.flush(LAST_LINES_WITHIN) {
+            return;
+        }
+        queue.push(piece);
+    }
+}
+
+/// Waits, not for long, until what was logged is written. Before the process ends.
+pub fn flush() {
+    if let Some(queue) = QUEUE.get() {
+        queue.flush(LAST_LINES_WITHIN);
+    }
 }

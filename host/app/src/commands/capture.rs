@@ -68,5 +68,5 @@ async fn shards(reader: &KinesisReader, args: &CaptureArgs) -> anyhow::Result<Ve
 
 /// Standard output is the records.
 fn tell(records: u64, shards: usize) {
-    super::tell(&format!("{} records of {shards} shards captured", HumanCount(records)));
+    crate::telemetry::tell(&format!("{} records of {shards} shards captured", HumanCount(records)));
 }

@@ -1,5 +1,6 @@
 //! `shardmill test`.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +17,9 @@ use crate::shutdown::Signals;
 use crate::sinks::LineFormat;
 use crate::trial::{CapturedStream, Failure, Reload, Trial, TrialInput, TrialReport, Trying};
 use crate::trial::{compare, lines, rank_sequence_numbers};
+
+/// Output that a test may expect; it is held, as what comes out is.
+const EXPECTED_BYTES_MAX: u64 = 1 << 30;
 
 pub(super) async fn execute(args: TestArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
@@ -84,10 +88,19 @@ async fn read_input(args: &TestArgs) -> anyhow::Result<Trying> {
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+    let within_bound = || -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        std::fs::File::open(path)?.take(EXPECTED_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = within_bound().with_context(|| format!("cannot read {}", path.display()))?;
+    if bytes.len() as u64 > EXPECTED_BYTES_MAX {
+        bail!("{} has more than {} MiB: use a slice", path.display(), EXPECTED_BYTES_MAX >> 20);
+    }
+    Ok(bytes)
 }
 
 /// Standard output is the plugin's.
 fn tell(report: &TrialReport) {
-    super::tell(&report.to_string());
+    crate::telemetry::tell(&report.to_string());
 }

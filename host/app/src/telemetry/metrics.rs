@@ -1,0 +1,11 @@
+//! Every metric of the log: name, unit, help.
+
+use metrics::{Unit, describe_counter};
+
+/// Lines that were dropped since nobody read standard error.
+pub const DROPPED: &str = "shardmill_log_lines_dropped_total";
+
+/// Gives each metric its unit and help text.
+pub fn describe() {
+    describe_counter!(DROPPED, Unit::Count, "log lines dropped since nobody read standard error");
+}
