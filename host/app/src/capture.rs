@@ -21,9 +21,10 @@ pub use take::{Take, take};
 const VERSION: u32 = 1;
 /// Longest line: 10 MiB of data (AWS limit) in base64, and room for the rest.
 const LINE_BYTES_MAX: u64 = 16 << 20;
-/// Records that are held at most, and their bytes: a test takes a sample.
-const RECORDS_MAX: usize = 10_000_000;
+/// Bytes of records that are held, all told: a test takes a sample.
 const BYTES_MAX: usize = 1 << 30;
+/// What is held of each beside data and keys: its place, and what allocations cost.
+const PLACE_BYTES: usize = 256;
 
 /// A record, and where it lay.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub enum CaptureError {
         problem: String,
     },
     /// More than is held.
-    #[error("a test takes at most {RECORDS_MAX} records and {} MiB: use a slice", BYTES_MAX >> 20)]
+    #[error("a test takes records of {} MiB at most, with some 400 bytes beside each one's data: use a slice", BYTES_MAX >> 20)]
     TooMuch,
 }
 
@@ -99,6 +100,11 @@ impl Captured {
         };
         // Writing strings and numbers to a vector cannot fail.
         serde_json::to_vec(&line).unwrap_or_default()
+    }
+
+    fn held_bytes(&self) -> usize {
+        let names = self.stream.as_str().len() + self.shard.as_str().len();
+        self.record.cost_bytes() + names + PLACE_BYTES
     }
 
     /// Reads one line; the error says what is wrong with it.
@@ -151,11 +157,11 @@ pub fn read(path: &Path) -> Result<Vec<Captured>, CaptureError> {
                 return Err(CaptureError::BadLine { place, problem });
             }
         };
-        bytes += record.record.data.len();
-        captured.push(record);
-        if captured.len() > RECORDS_MAX || bytes > BYTES_MAX {
+        bytes += record.held_bytes();
+        if bytes > BYTES_MAX {
             return Err(CaptureError::TooMuch);
         }
+        captured.push(record);
     }
 }
 
@@ -168,12 +174,12 @@ fn read_letters(path: &Path) -> Result<Vec<Captured>, CaptureError> {
         match item {
             Item::Letter(letter) => {
                 let letter = *letter;
-                bytes += letter.record.data.len();
                 captured.push(Captured { stream: letter.stream, shard: letter.shard, record: letter.record });
+                bytes += captured.last().map_or(0, Captured::held_bytes);
             }
             Item::Damaged { problem, .. } => return Err(bad(&name, problem)),
         }
-        if captured.len() > RECORDS_MAX || bytes > BYTES_MAX {
+        if bytes > BYTES_MAX {
             return Err(CaptureError::TooMuch);
         }
     }
@@ -221,6 +227,19 @@ mod tests {
         let file = file(&[&encode(&letter, None)[0]]);
         let read = read(file.path()).unwrap();
         assert_eq!((read.len(), &read[0].record, &read[0].shard), (1, &letter.record, &letter.shard));
+    }
+
+    #[test]
+    fn keys_and_places_take_room_and_not_only_data() {
+        let mut record = captured("1", b"");
+        let place = record.held_bytes();
+        assert!(
+            place > std::mem::size_of::<Captured>() + 100,
+            "{place}: what is allocated for its names costs as well"
+        );
+        record.record.partition_key = "k".repeat(1 << 20);
+        record.record.explicit_hash_key = Some("7".repeat(1 << 20));
+        assert!(record.held_bytes() > 2 << 20);
     }
 
     #[test]

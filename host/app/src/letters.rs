@@ -3,6 +3,7 @@
 mod envelope;
 mod input;
 mod join;
+mod seen;
 
 #[cfg(test)]
 pub(crate) use envelope::tests;

@@ -61,9 +61,9 @@ impl ReplayOptions {
     /// Batches hold letters of one shard, in rising order, as those of a host do.
     fn may_join(&self, batch: &[DeadLetter], letter: &DeadLetter) -> bool {
         let Some(last) = batch.last() else { return true };
-        let bytes: usize = batch.iter().map(|letter| letter.record.data.len()).sum();
+        let bytes: usize = batch.iter().map(|letter| letter.record.cost_bytes()).sum();
         batch.len() < self.batches.records
-            && bytes + letter.record.data.len() <= self.batches.bytes
+            && bytes + letter.record.cost_bytes() <= self.batches.bytes
             && Source::of(last) == Source::of(letter)
             && last.record.position < letter.record.position
     }

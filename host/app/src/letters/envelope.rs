@@ -19,6 +19,9 @@ pub(super) const MARK: &str = "shardmill-dead-letter";
 /// character is escaped, which is half of the smallest line that a sink may be set to.
 const REASON_CHARS_MAX: usize = 4_000;
 
+/// Longest name of a DynamoDB table (AWS limit), which an application's is: whoever reads letters holds it, and shows it.
+const APPLICATION_BYTES_MAX: usize = 255;
+
 /// A line of a dead letter: all of it, or a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fragment {
@@ -126,6 +129,10 @@ impl Fragment {
         if line.version != VERSION {
             return Err(LetterError::Version(line.version));
         }
+        if line.application.len() > APPLICATION_BYTES_MAX {
+            let problem = format!("application is longer than a table's name may be, {APPLICATION_BYTES_MAX} bytes");
+            return Err(LetterError::Damaged(problem));
+        }
         let damaged = |error: &dyn std::fmt::Display| LetterError::Damaged(error.to_string());
         let piece = match (line.part, line.parts, line.data_bytes) {
             (None, None, None) => None,
@@ -154,7 +161,7 @@ impl Fragment {
             application: line.application,
             plugin: PluginName::new(&line.plugin).map_err(|error| damaged(&error))?,
             digest: PluginDigest::from_hex(&line.digest).ok_or_else(|| damaged(&"digest is not a SHA-256 in hex"))?,
-            reason: line.reason,
+            reason: line.reason.chars().take(REASON_CHARS_MAX).collect(),
             attempts: line.attempts,
             failed_at_ms: line.failed_at_ms,
         };

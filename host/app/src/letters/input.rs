@@ -1,8 +1,5 @@
 //! Dead letters out of files: whole ones, parts put together, repeats dropped, other lines told apart.
 
-use std::collections::HashSet;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
@@ -11,10 +8,13 @@ use shardmill_core::ports::DeadLetter;
 
 use super::envelope::{Fragment, LetterError};
 use super::join::{Incomplete, Joiner};
+use super::seen::Seen;
 use crate::feed::{input_name, open_input};
 
 /// Longest line that can be a letter: 10 MiB of data (AWS limit) in base64, and 2 MiB of room for the rest.
 const LINE_BYTES_MAX: usize = 16 << 20;
+/// Letters of one input. Which ones were there is known of each, at some 40 bytes: 400 MB.
+const LETTERS_MAX: usize = 10_000_000;
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,14 +54,6 @@ struct OpenInput {
     line: u64,
 }
 
-/// Letters that were read, as 128 bits each: two keyed hashes, so that no two letters of any file are ever taken for
-/// one.
-#[derive(Default)]
-struct Seen {
-    keys: (RandomState, RandomState),
-    letters: HashSet<(u64, u64)>,
-}
-
 // === impl LetterInput ===
 
 impl LetterInput {
@@ -83,6 +75,11 @@ impl LetterInput {
     pub fn next_item(&mut self) -> Result<Option<Item>, InputError> {
         loop {
             let Some(open) = &mut self.open else { return Ok(None) };
+            if self.seen.len() >= LETTERS_MAX {
+                let source =
+                    io::Error::other(format!("more than {LETTERS_MAX} letters at once: take fewer files, or parts"));
+                return Err(InputError { name: open.name.clone(), source });
+            }
             let Some(line) = open.next_line()? else {
                 self.open_next()?;
                 continue;
@@ -126,7 +123,7 @@ impl LetterInput {
             Ok(letter) => letter?,
             Err(error) => return damaged(error.to_string(), line),
         };
-        if self.seen.is_new(&letter) {
+        if is_new(&mut self.seen, &letter) {
             return Some(Item::Letter(Box::new(letter)));
         }
         self.repeats += 1;
@@ -172,12 +169,10 @@ impl OpenInput {
     }
 }
 
-impl Seen {
-    fn is_new(&mut self, letter: &DeadLetter) -> bool {
-        let DeadLetter { application, stream, shard, record, failed_at_ms, .. } = letter;
-        let identity = (application, stream, shard, &record.position, failed_at_ms);
-        self.letters.insert((self.keys.0.hash_one(identity), self.keys.1.hash_one(identity)))
-    }
+/// What a letter is known by.
+fn is_new(seen: &mut Seen, letter: &DeadLetter) -> bool {
+    let DeadLetter { application, stream, shard, record, failed_at_ms, .. } = letter;
+    seen.is_new(&(application, stream, shard, &record.position, failed_at_ms))
 }
 
 #[cfg(test)]

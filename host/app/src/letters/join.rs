@@ -1,14 +1,15 @@
 //! Puts the parts of dead letters together again, in whatever order they come, repeated or not.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::{Bytes, BytesMut};
 use shardmill_core::ports::DeadLetter;
 use shardmill_core::stream::{Position, ShardId, StreamName};
 
 use super::envelope::{Fragment, Piece};
+use super::seen::Seen;
 
-/// Bytes of parts that wait for others. Twenty of the largest records: parts of one letter are stored together.
+/// Bytes of parts that wait for others, each with all there is of its letter. Twenty of the largest records: parts of one letter are stored together.
 const WAITING_BYTES_MAX: usize = 200 << 20;
 
 /// What a letter is known by: one record, given up once.
@@ -28,12 +29,14 @@ struct Identity {
 pub struct Joiner {
     waiting: HashMap<Identity, Waiting>,
     /// Letters given back. A part of one that comes once more was stored twice: a target that was slow to answer.
-    done: HashSet<Identity>,
+    done: Seen,
     bytes: usize,
 }
 
 struct Waiting {
     letter: DeadLetter,
+    /// What its parts take of all bytes that may wait.
+    bytes: usize,
     /// Data by part, counted from 1.
     parts: BTreeMap<u32, Bytes>,
 }
@@ -84,15 +87,16 @@ impl Joiner {
         if self.done.contains(&identity) {
             return Ok(None);
         }
+        let bytes = held_bytes(&letter);
         let data = std::mem::take(&mut letter.record.data);
-        if self.bytes + data.len() > WAITING_BYTES_MAX {
+        if self.bytes + bytes > WAITING_BYTES_MAX {
             return Err(JoinError::TooMuch { letters: self.waiting.len() });
         }
-        let new = || Waiting { letter, parts: BTreeMap::new() };
+        let new = || Waiting { letter, bytes: 0, parts: BTreeMap::new() };
         let waiting = self.waiting.entry(identity.clone()).or_insert_with(new);
-        let bytes = data.len();
         // A part that is there twice was stored twice: it is the same.
         if waiting.parts.insert(piece.part, data).is_none() {
+            waiting.bytes += bytes;
             self.bytes += bytes;
         }
         if waiting.parts.len() < piece.parts as usize {
@@ -105,10 +109,10 @@ impl Joiner {
             return Err(JoinError::Length { place, found, expected: piece.data_bytes });
         }
         let Some(whole) = self.waiting.remove(&identity) else { return Ok(None) };
-        self.bytes -= found;
+        self.bytes -= whole.bytes;
         let mut data = BytesMut::with_capacity(found);
         whole.parts.values().for_each(|part| data.extend_from_slice(part));
-        self.done.insert(identity);
+        self.done.is_new(&identity);
         let mut letter = whole.letter;
         letter.record.data = data.freeze();
         Ok(Some(letter))
@@ -131,6 +135,13 @@ impl Joiner {
         };
         waiting.into_iter().map(incomplete).collect()
     }
+}
+
+/// What a part takes while it waits, and when it is given back with the rest of its letter.
+fn held_bytes(letter: &DeadLetter) -> usize {
+    /// Its names, its place, and what allocations cost.
+    const REST_BYTES: usize = 1 << 10;
+    letter.record.cost_bytes() + letter.application.len() + letter.reason.len() + REST_BYTES
 }
 
 fn identity(letter: &DeadLetter, piece: Piece) -> Identity {
@@ -202,7 +213,21 @@ mod tests {
             Fragment { letter, piece: Some(Piece { part: 1, parts: 2, data_bytes: 2 << 20 }) }
         };
         let error = (0..1_000).find_map(|n| joiner.push(part(n)).err());
-        assert_eq!(error, Some(JoinError::TooMuch { letters: 200 }));
+        assert_eq!(error, Some(JoinError::TooMuch { letters: 199 }));
+    }
+
+    #[test]
+    fn parts_without_data_take_room_too() {
+        let mut joiner = Joiner::default();
+        let part = |n: u32| {
+            let reason = "r".repeat(4_000);
+            Fragment {
+                letter: DeadLetter { reason, ..letter("") },
+                piece: Some(Piece { part: n, parts: u32::MAX, data_bytes: 0 }),
+            }
+        };
+        let held = (1..).take_while(|n| joiner.push(part(*n)).is_ok()).count();
+        assert!(held * 4_000 < WAITING_BYTES_MAX, "{held} parts, each of which is given back with its reason");
     }
 
     proptest! {

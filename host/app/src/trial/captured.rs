@@ -145,7 +145,7 @@ impl CapturedStream {
         let (mut end, mut bytes) = (index, 0);
         while end < released {
             let is_new = end == index || records[end].position.sequence != records[end - 1].position.sequence;
-            bytes += records[end].data.len();
+            bytes += records[end].cost_bytes();
             // User records of one aggregate are never cut in between, since reading goes on by sequence number.
             if is_new && end > index && (end - index >= limit as usize || bytes > REPLY_BYTES_MAX) {
                 break;

@@ -36,7 +36,7 @@ impl TrialInput {
         let (mut input, mut bytes, mut lines) = (Self::default(), 0, 0);
         while let Some(FeedLine { data, partition_key }) = feed.next_line()? {
             lines += 1;
-            bytes += data.len();
+            bytes += data.len() + partition_key.len();
             if input.entries.len() >= RECORDS_MAX || bytes > BYTES_MAX {
                 return Err(InputError::TooMuch);
             }

@@ -1,6 +1,7 @@
 //! `shardmill replay --list`: what is in the files, without running anything.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use super::super::reading::age;
 use crate::clock::BootClock;
 use crate::letters::{Item, LetterInput};
 
-/// Letters shown one by one; of more, the counts are shown.
+/// Letters, shards and problems shown one by one; of more, the counts are shown.
 const ROWS_MAX: usize = 1_000;
 /// Signs of a reason that are shown.
 const REASON_SHOWN: usize = 70;
@@ -28,10 +29,14 @@ const KEY_SHOWN: usize = 24;
 struct Listing {
     table: Table,
     rows: usize,
-    /// Letters by plugin, stream and shard.
+    /// Letters by plugin, stream and shard, of the first shards.
     counts: BTreeMap<(String, String, String), u64>,
+    /// Letters of other shards.
+    elsewhere: u64,
     bytes: u64,
+    /// The first ones.
     problems: Vec<String>,
+    problems_in_all: u64,
 }
 
 pub(super) async fn list(files: &[PathBuf], only: Option<&PluginName>, stop: &CancellationToken) -> anyhow::Result<()> {
@@ -46,7 +51,7 @@ pub(super) async fn list(files: &[PathBuf], only: Option<&PluginName>, stop: &Ca
             match item {
                 Item::Letter(letter) if only.as_ref().is_none_or(|only| *only == letter.plugin) => listing.add(&letter),
                 Item::Letter(_) => {}
-                Item::Damaged { problem, .. } => listing.problems.push(problem),
+                Item::Damaged { problem, .. } => listing.add_problem(problem),
             }
         }
         Ok((listing, input))
@@ -55,7 +60,7 @@ pub(super) async fn list(files: &[PathBuf], only: Option<&PluginName>, stop: &Ca
     for incomplete in input.incomplete() {
         let letter = &incomplete.letter;
         let place = format!("{} {} {}", letter.stream, letter.shard, letter.record.position);
-        listing.problems.push(format!("{place}: parts {:?} of {} are missing", incomplete.missing, incomplete.parts));
+        listing.add_problem(format!("{place}: parts {:?} of {} are missing", incomplete.missing, incomplete.parts));
     }
     listing.show(&input)
 }
@@ -65,12 +70,36 @@ impl Listing {
         let mut table = Table::new();
         table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
         table.set_header(["plugin", "stream", "shard", "position", "key", "bytes", "tries", "given up", "reason"]);
-        Self { table, rows: 0, counts: BTreeMap::new(), bytes: 0, problems: Vec::new() }
+        Self {
+            table,
+            rows: 0,
+            counts: BTreeMap::new(),
+            elsewhere: 0,
+            bytes: 0,
+            problems: Vec::new(),
+            problems_in_all: 0,
+        }
+    }
+
+    fn add_problem(&mut self, problem: String) {
+        self.problems_in_all += 1;
+        if self.problems.len() < ROWS_MAX {
+            self.problems.push(problem);
+        }
+    }
+
+    fn count(&mut self, place: (String, String, String)) {
+        let is_room = self.counts.len() < ROWS_MAX;
+        match self.counts.entry(place) {
+            Entry::Occupied(mut counted) => *counted.get_mut() += 1,
+            Entry::Vacant(free) if is_room => drop(free.insert(1)),
+            Entry::Vacant(_) => self.elsewhere += 1,
+        }
     }
 
     fn add(&mut self, letter: &DeadLetter) {
         let DeadLetter { plugin, stream, shard, record, .. } = letter;
-        *self.counts.entry((plugin.to_string(), stream.to_string(), shard.to_string())).or_default() += 1;
+        self.count((plugin.to_string(), stream.to_string(), shard.to_string()));
         self.bytes += record.data.len() as u64;
         self.rows += 1;
         if self.rows > ROWS_MAX {
@@ -100,11 +129,14 @@ impl Listing {
         for ((plugin, stream, shard), count) in &self.counts {
             print(&format!("{plugin} {stream} {shard}: {}", HumanCount(*count)));
         }
+        if self.elsewhere > 0 {
+            print(&format!("other shards: {}", HumanCount(self.elsewhere)));
+        }
         let (repeats, other) = (HumanCount(input.repeats()), HumanCount(input.other_lines()));
         let (letters, bytes) = (HumanCount(self.rows as u64), HumanBytes(self.bytes));
         print(&format!("{letters} letters, {bytes}; {repeats} repeats, {other} other lines"));
         self.problems.iter().for_each(|problem| print(problem));
-        match self.problems.len() {
+        match self.problems_in_all {
             0 => Ok(()),
             damaged => bail!("{damaged} letters cannot be read"),
         }

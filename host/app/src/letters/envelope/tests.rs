@@ -152,3 +152,10 @@ proptest! {
         let _ = Fragment::decode(&line);
     }
 }
+
+#[test]
+fn an_application_that_no_host_can_have_is_refused() {
+    let letter = DeadLetter { application: "a".repeat(256), ..letter("x") };
+    let told = Fragment::decode(&encode(&letter, None)[0]).unwrap_err().to_string();
+    assert!(told.contains("application is longer"), "{told}");
+}
