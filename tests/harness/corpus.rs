@@ -16,12 +16,18 @@ mod components;
 pub mod contract;
 #[path = "corpus/counts.rs"]
 pub mod counts;
+#[path = "corpus/exports.rs"]
+mod exports;
 #[path = "corpus/files.rs"]
 mod files;
+#[path = "corpus/imports.rs"]
+pub mod imports;
 #[path = "corpus/names.rs"]
 mod names;
 #[path = "corpus/proposals.rs"]
 mod proposals;
+#[path = "corpus/sections.rs"]
+mod sections;
 #[path = "corpus/starts.rs"]
 mod starts;
 #[path = "corpus/strings.rs"]
@@ -118,6 +124,9 @@ pub fn all() -> Vec<Entry> {
         strings::entries(),
         world::entries(),
         behaviour::entries(),
+        imports::entries(),
+        exports::entries(),
+        sections::entries(),
     ];
     parts.concat()
 }

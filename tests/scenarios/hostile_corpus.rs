@@ -35,7 +35,7 @@ const CONFIG: &str = "[host]\nadmin = \"127.0.0.1:0\"\non-remove = \"stop\"\n[re
     bytes-per-second = \"1GiB\"\nidle-every = \"20ms\"\nidle-max = \"20ms\"";
 
 /// A feed that remembers when it put what, and a reader of the output that looks when it comes out.
-struct Latency {
+pub(crate) struct Latency {
     put: Arc<Mutex<HashMap<u64, Instant>>>,
     took: Arc<Mutex<Vec<Duration>>>,
     stop: CancellationToken,
@@ -43,7 +43,7 @@ struct Latency {
 }
 
 impl Latency {
-    fn start(client: Client, output: PathBuf) -> Self {
+    pub(crate) fn start(client: Client, output: PathBuf) -> Self {
         let (put, took): (Arc<Mutex<HashMap<_, _>>>, Arc<Mutex<Vec<_>>>) = Default::default();
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         tasks.spawn(feed(client, Arc::clone(&put), stop.clone()));
@@ -52,7 +52,7 @@ impl Latency {
     }
 
     /// Waits for the first records, and forgets how long they took: they waited for the plugin to be compiled.
-    async fn until_flowing(&self) {
+    pub(crate) async fn until_flowing(&self) {
         while self.took.lock().unwrap().len() < 10 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -60,7 +60,7 @@ impl Latency {
     }
 
     /// What was measured since the last call: median, 99th of a hundred, longest, and how many.
-    fn take(&self) -> (Duration, Duration, Duration, usize) {
+    pub(crate) fn take(&self) -> (Duration, Duration, Duration, usize) {
         let mut took = std::mem::take(&mut *self.took.lock().unwrap());
         took.sort_unstable();
         let at = |percent: usize| took[(took.len() - 1) * percent / 100];
@@ -68,7 +68,7 @@ impl Latency {
     }
 
     /// Stops once everything that was put has come out; gives how many that is.
-    async fn stop(mut self) -> usize {
+    pub(crate) async fn stop(mut self) -> usize {
         self.stop.cancel();
         while let Some(ended) = self.tasks.join_next().await {
             ended.unwrap();

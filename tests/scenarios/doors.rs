@@ -1,0 +1,189 @@
+//! What comes in by other doors than the plugins folder: requests to the admin pages, rows of the table, files for commands. Each
+//! attack is one of many that are made of parts; the host goes on delivering, and commands end.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+use harness::flights::{self, Output};
+use harness::guests::guest;
+use harness::process::{Host, shardmill};
+use harness::setting::Setting;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const CONFIG: &str = "[host]\nadmin = \"127.0.0.1:0\"\n[reads]\ncalls-per-second = 50.0\nidle-every = \"50ms\"";
+/// How long a reply to an attack may take; most are cut off at once.
+const REPLY_WITHIN: Duration = Duration::from_secs(20);
+
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get", "\0"];
+const TARGETS: [&str; 10] = [
+    "/status",
+    "/metrics",
+    "/../../../../etc/passwd",
+    "/%2e%2e/%2e%2e/etc/passwd",
+    "/ready?plugin=%00%1b[2J",
+    "/ready?plugin=../../../etc/passwd",
+    "/ready?plugin=flights&plugin=flights",
+    "*",
+    "http://attacker.example/status",
+    "/\u{1b}]0;owned\u{7}",
+];
+
+/// Raw, so that anything can be sent.
+async fn reply_to(address: &str, request: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let mut reply = Vec::new();
+    // Who is cut off while writing or reading has been answered.
+    let exchange = async {
+        let _ = stream.write_all(request.as_bytes()).await;
+        let _ = stream.shutdown().await;
+        let _ = stream.read_to_end(&mut reply).await;
+    };
+    tokio::time::timeout(REPLY_WITHIN, exchange).await.expect("the connection is closed");
+    String::from_utf8_lossy(&reply).into_owned()
+}
+
+async fn attack_pages(host: &Host) -> usize {
+    let log = host.log();
+    let address = log.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap().to_owned();
+    let mut sent = 0;
+    for (method, target) in METHODS.into_iter().flat_map(|method| TARGETS.map(|target| (method, target))) {
+        let request = format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let reply = reply_to(&address, &request).await;
+        assert!(!reply.contains("root:") && !reply.contains('\u{1b}'), "{request:?}: {reply}");
+        assert!(!reply.starts_with("HTTP/1.1 5") || reply.starts_with("HTTP/1.1 503"), "{request:?}: {reply}");
+        sent += 1;
+    }
+    sent
+}
+
+/// What an attribute may be given in the place of what belongs there.
+fn odd_values() -> Vec<AttributeValue> {
+    let number = |text: &str| AttributeValue::N(text.to_owned());
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    vec![
+        number("-1"),
+        number("18446744073709551616"),
+        number("9.9e125"),
+        text(""),
+        text("\u{1b}]0;owned\u{7}\n2026-01-01T00:00:00Z  INFO forged"),
+        text(&"9".repeat(100_000)),
+        AttributeValue::B(Blob::new([0xff, 0xfe])),
+        AttributeValue::Bool(true),
+        AttributeValue::Null(true),
+        AttributeValue::L(vec![AttributeValue::Null(true); 1_000]),
+        AttributeValue::Ss(vec!["a".to_owned(), "\u{1b}[2J".to_owned()]),
+    ]
+}
+
+const ATTRIBUTES: [&str; 9] = [
+    "leaseOwner",
+    "leaseCounter",
+    "checkpoint",
+    "checkpointSubSequenceNumber",
+    "ownerSwitchesSinceCheckpoint",
+    "parentShardId",
+    "childShardIds",
+    "startingHashKey",
+    "endingHashKey",
+];
+
+async fn attack_rows(setting: &Setting, table: &str) -> usize {
+    let mut written = 0;
+    for (attribute, value) in
+        ATTRIBUTES.into_iter().flat_map(|name| odd_values().into_iter().map(move |value| (name, value)))
+    {
+        let key = AttributeValue::S(format!("shardId-{:012}", 900_000_000_000_u64 + written as u64));
+        let request = setting.clients.dynamodb.put_item().table_name(table).item("leaseKey", key);
+        // Some of them a table does not take.
+        let taken = request.item(attribute, value).send().await.is_ok();
+        written += usize::from(taken);
+    }
+    written
+}
+
+/// Files that no command should choke on; the last word of a command is one of them.
+fn odd_files(setting: &Setting) -> Vec<PathBuf> {
+    let write = |name: &str, bytes: &[u8]| {
+        let path = setting.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let letter = |key: &str, value: &str| format!("{{\"shardmill-dead-letter\":1,\"{key}\":\"{value}\"}}\n");
+    let record = |key: &str| {
+        format!(
+            "{{\"shardmill-record\":1,\"stream\":\"s\",\"shard\":\"shardId-1\",\"sequence-number\":\"1\",\
+             \"partition-key\":\"{key}\",\"arrival-ms\":1,\"data\":\"x\"}}\n"
+        )
+    };
+    let sparse = write("sparse", b"");
+    std::fs::File::options().write(true).open(&sparse).unwrap().set_len(64 << 30).unwrap();
+    vec![
+        write("empty", b""),
+        write("zeros", &[0; 4_096]),
+        write("not-utf8", &[0xff; 4_096]),
+        write("broken.gz", &[0x1f, 0x8b, 8, 0, 0xff, 0xff]),
+        write("deep.json", "[".repeat(200_000).as_bytes()),
+        write("steering", "\u{1b}]0;owned\u{7}\u{202e}\n".as_bytes()),
+        write("letter-keys", letter("application", &"a".repeat(2 << 20)).as_bytes()),
+        write("letter-steers", letter("application", "\\u001b]0;owned\\u0007").as_bytes()),
+        write("record-keys", record(&"k".repeat(2 << 20)).as_bytes()),
+        sparse,
+        setting.path().to_owned(),
+        "/dev/null".into(),
+        setting.path().join("nowhere"),
+    ]
+}
+
+async fn attack_commands(setting: &Setting) -> usize {
+    let commands: [&[&str]; 5] = [
+        &["check"],
+        &["test", "plugins/flights.wasm", "--input"],
+        &["test", "plugins/flights.wasm", "--captured"],
+        &["replay", "--list"],
+        &["run", "--check", "--config"],
+    ];
+    let mut ended = 0;
+    for file in odd_files(setting) {
+        for command in commands {
+            let args = [command, &[file.to_str().unwrap()]].concat();
+            let output = tokio::time::timeout(Duration::from_mins(1), shardmill(&args, setting.path()));
+            let output = output.await.unwrap_or_else(|_| panic!("{args:?} does not end"));
+            let said = [output.stdout, output.stderr].concat();
+            assert!(!said.contains(&0x1b) && said.len() < 1 << 20, "{args:?}: {}", String::from_utf8_lossy(&said));
+            assert!(output.status.code().is_some(), "{args:?} was ended by a signal");
+            ended += 1;
+        }
+    }
+    ended
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_in_by_other_doors_costs_no_record_and_steers_no_terminal() {
+    let setting = Setting::new(2).await;
+    setting.drop_plugin("flights", &guest("flights"));
+    let host = setting.host_with("a", CONFIG);
+    let last = setting.put(&flights::input()).await;
+    host.until_status("served", |status| status["plugins"]["flights"]["shards"].is_object()).await;
+    let (requests, rows) = (attack_pages(&host).await, attack_rows(&setting, "flights").await);
+    let mut commands = 0;
+    for question in
+        [&["leases", "flights"][..], &["doctor", "flights", "--watch-for", "0s"], &["plan", "--config", "a.toml"]]
+    {
+        let output = shardmill(&[question, &["--local"]].concat(), setting.path()).await;
+        let said = [output.stdout, output.stderr].concat();
+        assert!(!said.contains(&0x1b), "{question:?}: {}", String::from_utf8_lossy(&said));
+        commands += 1;
+    }
+    if std::env::var_os("SHARDMILL_CORPUS").is_some() {
+        commands += attack_commands(&setting).await;
+    }
+    eprintln!("{requests} requests, {rows} rows, {commands} commands");
+    setting.until_checkpointed("flights", &last).await;
+    assert!(!host.log().contains('\u{1b}'), "the log steers terminals");
+    assert!(host.terminate().await.success());
+    let output = Output::read(&[&setting.output_of("a")]);
+    assert_eq!((output.carriers, output.repeats), (flights::expected(), 0));
+    setting.stop().await;
+}
