@@ -12,7 +12,7 @@ use harness::faults::Fault;
 use harness::fleet::{TestFleet, TestHost, until};
 use harness::native::{Event, NativePlugin};
 use shardmill_core::lease::Checkpoint;
-use shardmill_core::pipeline::{FailurePolicy, GiveUp};
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, GiveUp};
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{Commit, FailureKind, Outcome, Processed, ProcessorFactory, RecordFailure};
 use shardmill_core::stream::{LeaseKey, ShardId};
@@ -221,6 +221,24 @@ async fn records_that_are_given_up_are_not_in_the_state_and_those_that_were_retr
     until("all checkpointed", || fleet.is_all_checkpointed()).await;
     let rejected: Vec<u32> = (0..300).filter(|number| number % 17 == 3).collect();
     assert!(counts_each_once(&fleet, &rejected));
+    host.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_last_record_that_was_given_up_before_a_rewind_is_checkpointed_too() {
+    let mut fleet = stateful(1);
+    fleet.options.failure = FailurePolicy { then: Some(GiveUp::Skip), ..dead_lettering(1) };
+    fleet.options.batches.records = 1;
+    // Due by count when all but the last record, which traps, were handled for the second time.
+    fleet.options.checkpoints = CheckpointPolicy { records: 19, age: Duration::from_secs(10), ..Default::default() };
+    let plugin = NativePlugin::new(1, |_, batch| match number(&batch.records[0]) {
+        9 => Err(trap()),
+        _ => Ok(Processed::default()),
+    });
+    fleet.put(0..10);
+    let host = fleet.start("a", plugin.keeping_state());
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    assert!(counts_each_once(&fleet, &[9]));
     host.stop().await;
 }
 

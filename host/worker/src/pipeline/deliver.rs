@@ -49,7 +49,7 @@ impl Consumer {
     }
 
     fn take_batch(&mut self) -> Vec<Record> {
-        let Self { buffer, retries, headway, options, .. } = self;
+        let Self { buffer, retries, headway, options, ports, .. } = self;
         if !buffer.has_again() && retries.is_idle() && !headway.ledger.is_busy() {
             return buffer.take_batch(&options.batches);
         }
@@ -65,6 +65,8 @@ impl Consumer {
         retries.parked = parked;
         if passed_bytes > 0 {
             buffer.settled(passed_bytes);
+            // With state, what was given up before is settled by the next save only, which must be due then.
+            headway.unwritten.add(0, 0, ports.clock.now());
             self.settle();
         }
         batch
