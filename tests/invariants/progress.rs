@@ -1,6 +1,6 @@
 //! L6: a shard that is held gets on, or is shown as blocked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::{Checkpoint, Event, HostChange, Micros, Topology, What};
 use crate::holding::Holding;
@@ -12,6 +12,8 @@ use crate::world::{Grant, GrantKey, World, is_unfinished};
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     watched: BTreeMap<GrantKey, Watched>,
+    /// What is shown as blocked. It stays shown while its host is paused, or waits for an answer about the lease.
+    shown: BTreeSet<GrantKey>,
     /// The grant of each delivery that runs.
     deliveries: BTreeMap<u64, GrantKey>,
 }
@@ -19,7 +21,6 @@ pub(crate) struct Progress {
 /// What is known of a held lease.
 #[derive(Debug, Default)]
 struct Watched {
-    is_shown: bool,
     /// Since when there are records that are not handled, and none is settled for the first time.
     undelivered: Waiting,
     /// Since when something settled is not written down, and nothing is.
@@ -58,8 +59,8 @@ impl Progress {
         }
         for key in self.concerned(world, event) {
             self.look(world, holding, &key, limits, report);
-            if let (What::Shown { why, .. }, Some(watched)) = (&event.what, self.watched.get_mut(&key)) {
-                *watched = Watched { is_shown: why.is_some(), ..Watched::default() };
+            if let What::Shown { why, .. } = &event.what {
+                self.note_shown(&key, why.is_some());
                 self.look(world, holding, &key, limits, report);
             }
         }
@@ -100,16 +101,27 @@ impl Progress {
         one.into_iter().collect()
     }
 
+    /// What `key` waits for is counted anew from a change on.
+    fn note_shown(&mut self, key: &GrantKey, is_shown: bool) {
+        if is_shown {
+            self.shown.insert(key.clone());
+        } else {
+            self.shown.remove(key);
+        }
+        self.watched.remove(key);
+    }
+
     /// Judges what `key` waited for until now, and notes what it waits for from here on.
     fn look(&mut self, world: &World, holding: &Holding, key: &GrantKey, limits: &Limits, report: &mut Report) {
         let (now, bound) = (report.now, limits.bounds.shown_within.unwrap_or(Micros::MAX));
         let held_until = holding.believed_until(&key.host, &key.shard, limits).unwrap_or_default();
+        let is_shown = self.shown.contains(key);
         let watched = self.watched.entry(key.clone()).or_default();
         // One that ran out meanwhile was not held until now.
         let until = now.min(held_until);
         for (waiting, what) in [(&mut watched.undelivered, "settled"), (&mut watched.unwritten, "written down")] {
             let waited = waiting.since.map_or(0, |since| until.saturating_sub(since));
-            if waited > bound && !watched.is_shown {
+            if waited > bound && !is_shown {
                 waiting.since = None;
                 let GrantKey { host, shard, .. } = key;
                 report.add(
@@ -123,7 +135,6 @@ impl Progress {
             self.watched.remove(key);
             return;
         };
-        let is_shown = watched.is_shown;
         watched.undelivered.note(undelivered(world, grant), is_shown, now);
         watched.unwritten.note(unwritten(grant), is_shown, now);
     }
