@@ -7,13 +7,17 @@ use crate::history::{Checkpoint, Delivery, Place};
 use crate::violation::Invariant;
 use crate::world::{Grant, Shard};
 
-/// S7: no record goes out while an earlier one of its key waits for its next attempt, unless both go together.
+/// S7: no record goes out while an earlier one of its key waits for its next attempt, unless both go together, or retention
+/// took the earlier one: whoever no longer has it in memory cannot try it again.
 pub(crate) fn passes_pending(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
     if grant.pending.is_empty() {
         return None;
     }
     let batch: BTreeSet<&Place> = delivery.places.iter().collect();
-    let waits = |place: &Place| earlier_of_its_key(grant, shard, place).find(|earlier| !batch.contains(earlier));
+    let is_trimmed = |place: &Place| shard.trimmed_through.as_ref() >= Some(place);
+    let waits = |place: &Place| {
+        earlier_of_its_key(grant, shard, place).find(|earlier| !batch.contains(earlier) && !is_trimmed(earlier))
+    };
     let (place, earlier) = delivery.places.iter().find_map(|place| Some((place, waits(place)?)))?;
     Some((Invariant::S7, format!("{place:?} goes out while {earlier:?} of its key must be tried again")))
 }

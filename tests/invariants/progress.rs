@@ -21,6 +21,8 @@ pub(crate) struct Progress {
 /// What is known of a held lease.
 #[derive(Debug, Default)]
 struct Watched {
+    /// Until when its host believed to hold it, when that was looked at last.
+    held_until: Micros,
     /// Since when there are records that are not handled, and none is settled for the first time.
     undelivered: Waiting,
     /// Since when something settled is not written down, and nothing is.
@@ -114,9 +116,13 @@ impl Progress {
     /// Judges what `key` waited for until now, and notes what it waits for from here on.
     fn look(&mut self, world: &World, holding: &Holding, key: &GrantKey, limits: &Limits, report: &mut Report) {
         let (now, bound) = (report.now, limits.bounds.shown_within.unwrap_or(Micros::MAX));
-        let held_until = holding.believed_until(&key.host, &key.shard, limits).unwrap_or_default();
         let is_shown = self.shown.contains(key);
         let watched = self.watched.entry(key.clone()).or_default();
+        // What its host holds under a later grant says nothing of this one.
+        if holder(world, &key.shard).as_ref() == Some(key) {
+            watched.held_until = holding.believed_until(&key.host, &key.shard, limits).unwrap_or_default();
+        }
+        let held_until = watched.held_until;
         // One that ran out meanwhile was not held until now.
         let until = now.min(held_until);
         for (waiting, what) in [(&mut watched.undelivered, "settled"), (&mut watched.unwritten, "written down")] {

@@ -216,7 +216,11 @@ impl World {
             return;
         }
         for ancestor in self.stream.ancestors(&write.key) {
-            self.table.ended.remove(&(self.stream.generation, ancestor));
+            let key = (self.stream.generation, ancestor);
+            if let Some(shard) = self.stream.shards.get_mut(&key) {
+                shard.is_interfered = true;
+            }
+            self.table.ended.remove(&key);
         }
     }
 
