@@ -243,6 +243,7 @@ impl Worker {
         let mut next_check = next_pass;
         let mut failures = 0;
         let doubts = Arc::clone(&self.doubts);
+        let mut identities = JoinSet::new();
         loop {
             tokio::select! {
                 biased;
@@ -254,7 +255,8 @@ impl Worker {
                     self.grant_ended(ended);
                     next_pass = Instant::now();
                 }
-                () = doubts.notified() => self.check_stream().await?,
+                Some(Ok(answer)) = identities.join_next() => self.check_stream(&answer)?,
+                () = doubts.notified(), if identities.is_empty() => self.ask_identity(&mut identities),
                 () = tokio::time::sleep_until(next_check) => {
                     self.judge_writes().await?;
                     next_check = Instant::now() + self.check_writes_every();

@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
-use shardmill_core::fleet::{ApplicationStart, FleetRows, StreamRow, StreamVerdict, WorkerRow, pace};
-use shardmill_core::ports::{Raced, StoreError};
+use shardmill_core::fleet::{ApplicationStart, FleetRows, StreamIdentity, StreamRow, StreamVerdict, WorkerRow, pace};
+use shardmill_core::ports::{Raced, ReadError, StoreError};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::LeaseKey;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::look::refuse_multi_stream;
 use super::{PassError, Worker, WorkerError};
 use crate::heart::{Heart, HeartPorts, ToTell};
+
+/// Which stream it is that has the name now; `None` if there is none.
+pub(super) type IdentityAnswer = Result<Option<StreamIdentity>, ReadError>;
 
 /// What can be tried again, and what cannot.
 enum StartError {
@@ -205,10 +209,17 @@ impl Worker {
         Ok(())
     }
 
-    /// A reader doubts that the stream is the one it was. Gives everything up if it is not.
-    pub(super) async fn check_stream(&mut self) -> Result<(), WorkerError> {
-        match self.ports.reader.identity().await {
-            Ok(Some(identity)) if identity != self.identity && !SeededBug::IgnoresStreamIdentity.is_on() => {
+    /// A reader doubts that the stream is the one it was. Asked beside everything else: a call that hangs must keep nobody from
+    /// leases, claims, or the end.
+    pub(super) fn ask_identity(&self, answers: &mut JoinSet<IdentityAnswer>) {
+        let reader = Arc::clone(&self.ports.reader);
+        answers.spawn(self.ports.freezer.clone().guard(async move { reader.identity().await }));
+    }
+
+    /// Gives everything up if the stream is another one.
+    pub(super) fn check_stream(&mut self, answer: &IdentityAnswer) -> Result<(), WorkerError> {
+        match answer {
+            Ok(Some(identity)) if *identity != self.identity && !SeededBug::IgnoresStreamIdentity.is_on() => {
                 Err(self.recreated())
             }
             Ok(None) => {
