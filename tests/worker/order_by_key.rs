@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use harness::fake_stream::ReadOp;
+use harness::faults::Fault;
 use harness::fleet::{TestFleet, until};
 use harness::native::NativePlugin;
 use shardmill_core::lease::Checkpoint;
@@ -70,6 +72,24 @@ async fn other_keys_flow_while_one_is_tried_again_and_the_checkpoint_stays_below
         let status = host.status.snapshot().shards[shard.as_str()].clone();
         assert!(status.parked.keys == 0 && status.blocked.is_none());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_flowed_past_a_key_that_is_tried_again_is_not_read_again_when_reading_stalls() {
+    let fleet = by_key();
+    put(&fleet, 0..100, 10);
+    let (mended, is_mended) = flag();
+    let fails = move |record: &Record| number(record) == 3 && !is_mended.load(Ordering::Relaxed);
+    let _host = fleet.start("a", plugin(1, move |record, _| fails(record).then_some(Bad::Retry)));
+    until("others flow", || out(&fleet).len() == 90).await;
+    let iterators = fleet.stream.calls(ReadOp::Iterator);
+    fleet.stream.faults.draw_from(|op| (op == ReadOp::Fetch).then_some(Fault::UnknownNotApplied));
+    until("the reader is made anew", || fleet.stream.calls(ReadOp::Iterator) > iterators).await;
+    fleet.stream.faults.clear();
+    mended.store(true, Ordering::Relaxed);
+    put(&fleet, 100..110, 10);
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    assert!(is_whole_and_in_order(&fleet, 0..110, 10));
 }
 
 #[tokio::test(start_paused = true)]

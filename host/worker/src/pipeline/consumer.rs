@@ -205,8 +205,7 @@ impl Consumer {
                 self.deliver(batch).await?;
                 self.retries.turns.took(started.elapsed());
                 self.checkpoint_if_due().await?;
-                // While a batch was delivered, the reader may have waited for this consumer.
-                self.reading.free_since = self.ports.clock.now();
+                self.reading.was_left_alone(self.ports.clock.now());
             } else if self.is_finished() {
                 if self.finish_shard().await? {
                     return Ok(());

@@ -63,6 +63,14 @@ impl Reading {
         (heard_at.max(self.free_since) + deadline).since(now)
     }
 
+    /// Nothing was taken from the reader for a while. If it has no room for more, it waited for this consumer, and not for
+    /// Kinesis; or else a shard that always has something to try again would never find that nothing can be read.
+    pub(super) fn was_left_alone(&mut self, now: Moment) {
+        if self.chunks.capacity() == 0 {
+            self.free_since = now;
+        }
+    }
+
     /// Reads no more. What was read may still be delivered.
     pub(super) fn abort(&mut self) {
         self.task.abort_all();
@@ -90,12 +98,11 @@ impl Reading {
 }
 
 impl Consumer {
-    /// Makes the reader anew while the instance lives. One that holds records back would get them twice, and count them twice in its state.
+    /// Makes the reader anew. It goes on right after the last record that was handed out: what is tried again, or held back by
+    /// the instance, is in hand, and nothing of it is read twice.
     pub(super) fn read_anew(&mut self) {
-        if self.holds_back() {
-            self.instance.kill();
-        }
-        self.rewind();
+        self.reading.shut(&mut self.buffer);
+        self.read_on();
     }
 
     /// Starts reading again right after what is settled, and forgets what was fetched since. No living instance holds any of it
