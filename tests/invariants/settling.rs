@@ -71,7 +71,7 @@ fn unjustified_end(world: &World, grant: &Grant, write: &Write) -> Option<String
     if let Some(place) = rules::unsettled(shard.due(&grant.written, &end), &grant.written, &end, is_handled) {
         return Some(format!("{key} was ended, but {place:?} was not settled"));
     }
-    if grant.said_end_at.is_none_or(|said| said > write.sent_at) {
+    if world.heard_end(grant).is_none_or(|said| said > write.sent_at) {
         return Some(format!("{key} was ended before Kinesis said so to {}", grant.key.host));
     }
     let has_row = |child: &str| world.table.created_at.get(child).is_some_and(|created| *created <= write.sent_at);

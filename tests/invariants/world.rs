@@ -34,6 +34,9 @@ pub(crate) struct World {
     policy: Policy,
     /// Limits of outcomes whose `DeliveryEnded` is still to come.
     held_back: BTreeMap<u64, Option<Place>>,
+    /// When Kinesis told a host that a shard of a stream has ended. Its process may remember it for a later grant, and what it
+    /// writes then may arrive when it is gone.
+    ends_heard: BTreeMap<(String, usize, String), Micros>,
     /// What such an outcome rejects.
     rejected: BTreeMap<u64, BTreeSet<Place>>,
 }
@@ -67,6 +70,7 @@ impl World {
             given_up: BTreeSet::new(),
             policy: limits.policy.clone(),
             held_back: BTreeMap::new(),
+            ends_heard: BTreeMap::new(),
             rejected: BTreeMap::new(),
         }
     }
@@ -120,6 +124,12 @@ impl World {
         })
     }
 
+    /// When the host of `grant` was told that its shard has ended, under any grant.
+    pub(crate) fn heard_end(&self, grant: &Grant) -> Option<Micros> {
+        let GrantKey { host, shard, .. } = &grant.key;
+        self.ends_heard.get(&(host.clone(), grant.generation, shard.clone())).copied()
+    }
+
     /// The records of the stream that a grant is, or was, about.
     pub(crate) fn shard_of(&self, grant: &Grant) -> Option<&Shard> {
         self.stream.shards.get(&(grant.generation, grant.key.shard.clone()))
@@ -143,12 +153,8 @@ impl World {
             What::Topology(change) => self.stream.changed(change),
             What::Written(write) => self.written(write, event.at),
             What::SaidEnd { host, shard } => {
-                // Only the reader of the latest grant can be the one that was told.
-                let epoch = self.table.rows.get(shard).and_then(|facts| facts.epoch);
-                let key = epoch.map(|epoch| GrantKey { host: host.clone(), shard: shard.clone(), epoch });
-                if let Some(grant) = key.and_then(|key| self.grants.get_mut(&key)) {
-                    grant.said_end_at.get_or_insert(event.at);
-                }
+                let of = (host.clone(), self.stream.generation, shard.clone());
+                self.ends_heard.entry(of).or_insert(event.at);
             }
             What::DeliveryStarted(delivery) => self.started(delivery),
             What::HeldBack { id, through } => {

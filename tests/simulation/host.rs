@@ -16,7 +16,9 @@ use shardmill_core::ports::{
 };
 use shardmill_core::time::Moment;
 use shardmill_invariants::history::{HostChange, Micros, What};
-use shardmill_worker::{ByteBudget, ByteShare, Freezer, Ports, SharedRollout, StatusBoard, Worker, WorkerOptions};
+use shardmill_worker::{
+    ByteBudget, ByteShare, Freezer, Ports, RingBudget, SharedRollout, SharedStream, StatusBoard, Worker, WorkerOptions,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -124,8 +126,13 @@ impl Host {
         let options = WorkerOptions { worker: WorkerId::new(name).expect("not empty"), ..options.clone() };
         let status = StatusBoard::default();
         let (freeze, is_frozen) = watch::channel(false);
-        let budget = ByteBudget::new(budget_bytes).expect("large enough").share().expect("the first");
-        let ports = ports(world, machine, &options, budget, offered, is_frozen);
+        let bytes = ByteBudget::new(budget_bytes).expect("large enough");
+        let ring = RingBudget::of(&bytes, budget_bytes);
+        let budget = bytes.share().expect("the first");
+        let mut ports = ports(world, machine, &options, budget, offered, is_frozen);
+        // As every host reads, also with one plugin.
+        ports.reader =
+            Arc::new(SharedStream::new(&(&options.stream).into(), ports.reader, options.reads, ring).reader());
         let worker = Worker::new(ports, options, status.clone()).expect("valid options");
         world.note(What::Host { host: name.to_owned(), change: HostChange::Started });
         world.note(What::Offered { host: name.to_owned(), digest, is_good: true });

@@ -46,7 +46,6 @@ pub(crate) struct Grant {
     pub(super) saved: Option<Saved>,
     /// The checkpoint as this grant left it in the row.
     pub(crate) written: Checkpoint,
-    pub(crate) said_end_at: Option<Micros>,
     pub(crate) has_delivered: bool,
     /// An operator wrote to the row meanwhile: the holder may not know yet that its lease is gone.
     pub(crate) is_interfered: bool,
@@ -102,7 +101,6 @@ impl Grant {
             unstored: BTreeMap::new(),
             settled_through: None,
             saved: None,
-            said_end_at: None,
             has_delivered: false,
             is_interfered: false,
             open: None,
