@@ -28,3 +28,4 @@ pub mod shares;
 pub mod stream;
 pub mod text;
 pub mod time;
+pub mod token_bucket;

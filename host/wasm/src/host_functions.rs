@@ -8,7 +8,6 @@ mod log_budget;
 mod logging;
 mod metrics;
 mod plugin_output;
-mod token_bucket;
 
 use wasmtime::component::{HasSelf, Linker};
 

@@ -15,6 +15,8 @@ use axum::response::{IntoResponse, Response};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use shardmill_core::time::Moment;
+use shardmill_core::token_bucket::TokenBucket;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -137,44 +139,33 @@ impl Drop for Place {
 }
 
 /// Requests a second, in the mean, for pages that cost something to make: some ms each, of a thread that does nothing else.
-const PAGES_PER_SECOND: f64 = 100.0;
+const PAGES_PER_SECOND: u32 = 100;
 /// And at once.
-const PAGES_AT_ONCE: f64 = 200.0;
-
-/// How many pages may still be asked for: a token bucket.
-#[derive(Debug)]
-struct Bucket {
-    tokens: f64,
-    refilled: Instant,
-}
-
-impl Bucket {
-    fn take(&mut self, now: Instant) -> bool {
-        let earned = now.saturating_duration_since(self.refilled).as_secs_f64() * PAGES_PER_SECOND;
-        self.tokens = (self.tokens + earned).min(PAGES_AT_ONCE);
-        self.refilled = now;
-        if self.tokens < 1.0 {
-            return false;
-        }
-        self.tokens -= 1.0;
-        true
-    }
-}
+const PAGES_AT_ONCE: u32 = 200;
 
 /// A limit on requests, shared by all connections.
 #[derive(Debug, Clone)]
-pub(super) struct Pace(Arc<Mutex<Bucket>>);
+pub(super) struct Pace {
+    pages: Arc<Mutex<TokenBucket>>,
+    /// What moments are counted from.
+    made_at: Instant,
+}
 
 impl Pace {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Bucket { tokens: PAGES_AT_ONCE, refilled: Instant::now() })))
+        let pages = TokenBucket::new(PAGES_PER_SECOND, PAGES_AT_ONCE, Moment::default());
+        Self { pages: Arc::new(Mutex::new(pages)), made_at: Instant::now() }
+    }
+
+    fn is_in_time(&self) -> bool {
+        let now = Moment::from_origin(self.made_at.elapsed());
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner).take(now)
     }
 }
 
 /// The middleware.
 pub(super) async fn keep_pace(State(pace): State<Pace>, request: Request, next: Next) -> Response {
-    let is_in_time = pace.0.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
-    if is_in_time {
+    if pace.is_in_time() {
         return next.run(request).await;
     }
     (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, "1")], "ask less often\n").into_response()
@@ -183,17 +174,6 @@ pub(super) async fn keep_pace(State(pace): State<Pace>, request: Request, next: 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn who_asks_without_end_gets_a_burst_and_then_the_rate() {
-        let start = Instant::now();
-        let mut bucket = Bucket { tokens: PAGES_AT_ONCE, refilled: start };
-        let mut given = |seconds: u64| {
-            let now = start + Duration::from_secs(seconds);
-            (0..1_000).filter(|_| bucket.take(now)).count()
-        };
-        assert_eq!((given(0), given(1), given(60)), (200, 100, 200));
-    }
 
     #[test]
     fn one_client_cannot_take_the_places_of_all_others() {

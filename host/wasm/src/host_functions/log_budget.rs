@@ -1,8 +1,9 @@
 //! How many log lines a plugin may write, and a count of what did not fit.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::token_bucket::TokenBucket;
+use shardmill_core::time::Moment;
+use shardmill_core::token_bucket::TokenBucket;
 
 /// How often drops are reported while a flood lasts.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -12,7 +13,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct LogBudget {
     lines: TokenBucket,
     dropped: u64,
-    reported: Option<Instant>,
+    reported: Option<Moment>,
 }
 
 /// What to do with a line.
@@ -25,11 +26,11 @@ pub(crate) enum Admission {
 }
 
 impl LogBudget {
-    pub(crate) fn new(per_second: u32, burst: u32, now: Instant) -> Self {
+    pub(crate) fn new(per_second: u32, burst: u32, now: Moment) -> Self {
         Self { lines: TokenBucket::new(per_second, burst, now), dropped: 0, reported: None }
     }
 
-    pub(crate) fn admit(&mut self, now: Instant) -> Admission {
+    pub(crate) fn admit(&mut self, now: Moment) -> Admission {
         if self.lines.take(now) {
             return Admission::Write;
         }
@@ -38,8 +39,8 @@ impl LogBudget {
     }
 
     /// Lines dropped since the last report; 0 when there is nothing to report, or it is too early to report again.
-    pub(crate) fn take_dropped(&mut self, now: Instant) -> u64 {
-        let is_due = self.reported.is_none_or(|at| now.saturating_duration_since(at) >= REPORT_INTERVAL);
+    pub(crate) fn take_dropped(&mut self, now: Moment) -> u64 {
+        let is_due = self.reported.is_none_or(|at| now.since(at) >= REPORT_INTERVAL);
         if self.dropped == 0 || !is_due {
             return 0;
         }
@@ -54,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_cut_to_the_burst_then_to_the_rate_and_every_drop_is_reported_once() {
-        let start = Instant::now();
+        let start = Moment::default();
         let mut budget = LogBudget::new(10, 100, start);
         let mut written = |seconds: u64, lines: usize| {
             let now = start + Duration::from_secs(seconds);

@@ -5,9 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use shardmill_core::plugin::GuestLimits;
+use shardmill_core::time::Moment;
+use shardmill_core::token_bucket::TokenBucket;
 
 use super::log_budget::{Admission, LogBudget};
-use super::token_bucket::TokenBucket;
 
 /// Names that one plugin may measure under. Each is a time series in the monitoring system, which someone pays for.
 const NAMES_MAX: usize = 64;
@@ -34,22 +35,28 @@ pub(crate) struct PluginOutput {
     names: Mutex<HashMap<String, MeasurementKind>>,
     log: Mutex<LogBudget>,
     values: Mutex<TokenBucket>,
+    /// What moments are counted from.
+    made_at: Instant,
 }
 
 impl PluginOutput {
     pub(crate) fn new(limits: &GuestLimits) -> Self {
-        let now = Instant::now();
+        let now = Moment::default();
         let log = LogBudget::new(limits.log_lines_per_second, limits.log_burst, now);
         let values = TokenBucket::new(VALUES_PER_SECOND, VALUES_BURST, now);
-        Self { names: Mutex::default(), log: Mutex::new(log), values: Mutex::new(values) }
+        Self { names: Mutex::default(), log: Mutex::new(log), values: Mutex::new(values), made_at: Instant::now() }
     }
 
     /// Whether a measurement may be kept. The name is one that [`is_measurement_name`].
     pub(crate) fn admit_measurement(&self, name: &str, kind: MeasurementKind) -> bool {
-        self.admit_name(name, kind) && (kind != MeasurementKind::Histogram || self.admit_value(Instant::now()))
+        self.admit_name(name, kind) && (kind != MeasurementKind::Histogram || self.admit_value(self.now()))
     }
 
-    fn admit_value(&self, now: Instant) -> bool {
+    fn now(&self) -> Moment {
+        Moment::from_origin(self.made_at.elapsed())
+    }
+
+    fn admit_value(&self, now: Moment) -> bool {
         self.values.lock().unwrap_or_else(PoisonError::into_inner).take(now)
     }
 
@@ -67,12 +74,12 @@ impl PluginOutput {
 
     /// Whether a log line may be written.
     pub(crate) fn admit_line(&self) -> Admission {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).admit(Instant::now())
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).admit(self.now())
     }
 
     /// Lines dropped since the last report, if a report is due.
     pub(crate) fn take_dropped_lines(&self) -> u64 {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).take_dropped(Instant::now())
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).take_dropped(self.now())
     }
 }
 
@@ -104,7 +111,7 @@ mod tests {
     #[test]
     fn a_loop_of_measurements_is_cut_to_what_is_counted_into_buckets_in_a_second() {
         let output = PluginOutput::new(&GuestLimits::default());
-        let start = Instant::now();
+        let start = Moment::default();
         let admitted = |now| (0..1_000_000).filter(|_| output.admit_value(now)).count();
         assert_eq!(admitted(start), VALUES_BURST as usize);
         assert_eq!(admitted(start), 0);
