@@ -215,6 +215,7 @@ async fn a_worker_at_its_most_leases_says_why_a_free_shard_rests() {
         max_leases: usize::MAX,
         versions: Vec::new(),
         cannot_write: None,
+        cannot_look: None,
     };
     coordinator.register(None, &dead).await.unwrap();
     let leases = setting.leases("flights").await;

@@ -48,7 +48,7 @@ async fn a_throttled_shard_keeps_its_lease_backs_off_and_is_shown_once_it_lasts(
     let (host, takes) = holding(&fleet).await;
     fleet.stream.faults.draw_from(|op| (op == ReadOp::Fetch).then_some(Fault::Throttle));
     let read_error = || host.shard(&shard(&fleet)).unwrap().read_error;
-    tokio::time::sleep(Duration::from_secs(25)).await;
+    tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!(read_error(), None, "a throttle is ordinary");
     tokio::time::sleep(Duration::from_mins(2)).await;
     assert!(read_error().is_some_and(|error| error.contains("throttled")));

@@ -4,6 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use harness::fake_coordinator::CoordinatorOp;
+use harness::fake_lease_store::StoreOp;
+use harness::fake_stream::ReadOp;
+use harness::faults::Fault;
 use harness::fleet::{TestFleet, until};
 use harness::native::NativePlugin;
 use shardmill_core::plugin::ProcessorError;
@@ -104,4 +108,91 @@ async fn records_that_a_plugin_holds_back_are_counted_and_named_as_what_the_chec
     fleet.put(7..8);
     until("settled", || fleet.is_all_checkpointed()).await;
     until("over", || host.shard(&shard).unwrap().held_back_records == 0 && stuck().is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_hangs_is_told_long_before_it_fails_and_no_more_once_it_is_answered() {
+    let fleet = TestFleet::new(1);
+    let shard = only_shard(&fleet);
+    let host = fleet.start("a", NativePlugin::echo(1));
+    let blocked = || host.shard(&shard).and_then(|shard| shard.blocked);
+    until("it reads", || host.shard(&shard).is_some_and(|shard| shard.is_at_tip)).await;
+    fleet.stream.faults.draw_from(|op| (op == ReadOp::Fetch).then_some(Fault::Hang));
+    let cut_at = tokio::time::Instant::now();
+    until("told", || blocked().is_some()).await;
+    assert!(cut_at.elapsed() < Duration::from_secs(15), "after {:?}", cut_at.elapsed());
+    assert_eq!(blocked().unwrap().why, Why::Reading);
+    until("the row says so", || fleet.row(&shard).unwrap().stuck.is_some_and(|stuck| stuck.contains("no answer")))
+        .await;
+    fleet.stream.faults.clear();
+    until("over", || blocked().is_none() && fleet.row(&shard).unwrap().stuck.is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_cannot_look_after_leases_says_why_in_its_own_row() {
+    let fleet = TestFleet::new(1);
+    let (host, tables) = fleet.start_apart("a", NativePlugin::echo(1));
+    until("it serves", || host.status.snapshot().passes > 0).await;
+    tables.store.faults.draw_from(|op| (op == StoreOp::List).then_some(Fault::Refuse));
+    let told = || fleet.coordinator.rows().workers.iter().find_map(|row| row.cannot_look.clone());
+    // Whoever is alone looks at the leases when it leads, and then for what changed.
+    fleet.coordinator.change(|rows| rows.bulletin += 1);
+    until("told", || told().is_some_and(|why| why.contains("fault on List"))).await;
+    tables.store.faults.clear();
+    until("over", || told().is_none() && host.status.snapshot().pass_error.is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pass_can_do_without_is_shown_when_it_is_refused() {
+    let fleet = TestFleet::new(1);
+    let shard = only_shard(&fleet);
+    let (host, tables) = fleet.start_apart("a", NativePlugin::echo(1));
+    until("it serves", || host.status.snapshot().passes > 0).await;
+    let error = || host.status.snapshot().pass_error;
+    fleet.stream.faults.draw_from(|op| (op == ReadOp::ListShards).then_some(Fault::Refuse));
+    until("told", || error().is_some_and(|why| why.contains("new shards are not found"))).await;
+    fleet.stream.faults.clear();
+    until("over", || error().is_none()).await;
+    tables.coordinator.faults.draw_from(|op| (op == CoordinatorOp::Announce).then_some(Fault::Refuse));
+    fleet.stream.split(&shard, 1 << 100);
+    until("told", || error().is_some_and(|why| why.contains("others cannot be told of changes"))).await;
+    tables.coordinator.faults.clear();
+    until("over", || error().is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_waits_for_kinesis_at_its_start_says_so_and_one_whose_heartbeat_fails_says_why() {
+    let fleet = TestFleet::new(1);
+    fleet.stream.faults.draw_from(|op| (op == ReadOp::Identity).then_some(Fault::Hang));
+    let (host, tables) = fleet.start_apart("a", NativePlugin::echo(1));
+    let waits_on = || host.status.snapshot().waits_on.map(|stage| stage.what);
+    until("told", || waits_on().is_some_and(|what| what == "asking kinesis for the stream")).await;
+    drop(host);
+    fleet.stream.faults.clear();
+    let host = fleet.start("b", NativePlugin::echo(1));
+    until("it serves", || host.status.snapshot().passes > 0 && host.status.snapshot().waits_on.is_none()).await;
+    drop((host, tables));
+    let (host, tables) = fleet.start_apart("c", NativePlugin::echo(1));
+    until("it serves", || host.status.snapshot().passes > 0).await;
+    tables.coordinator.faults.draw_from(|op| (op == CoordinatorOp::Heartbeat).then_some(Fault::Refuse));
+    let error = || host.status.snapshot().heartbeat_error;
+    until("told", || error().is_some_and(|why| why.contains("fault on Heartbeat"))).await;
+    tables.coordinator.faults.clear();
+    until("over", || error().is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_that_only_follows_errands_does_not_hide_that_the_look_before_it_failed() {
+    let fleet = TestFleet::new(1);
+    let (host, tables) = fleet.start_apart("a", NativePlugin::echo(1));
+    until("it serves", || host.status.snapshot().passes > 0).await;
+    tables.coordinator.faults.draw_from(|op| (op == CoordinatorOp::Fleet).then_some(Fault::Refuse));
+    let error = || host.status.snapshot().pass_error;
+    until("told", || error().is_some()).await;
+    for _ in 0..600 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(error().is_some(), "nothing is mended");
+    }
+    tables.coordinator.faults.clear();
+    until("over", || error().is_none()).await;
 }

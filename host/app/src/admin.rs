@@ -106,7 +106,7 @@ fn without_ended(text: &str) -> String {
 async fn metrics(State(page): State<Page>) -> (StatusCode, String) {
     let Some(measurements) = page.metrics else { return (StatusCode::NOT_FOUND, "metrics are off\n".to_owned()) };
     match measurements.page().await {
-        Ok(page) => (StatusCode::OK, without_ended(&page)),
+        Ok(text) => (StatusCode::OK, without_ended(&text) + &readiness::as_metrics(&page.status.snapshot())),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
     }
 }

@@ -24,6 +24,7 @@ use crate::engine::runtime_options;
 use crate::host_status::HostStatus;
 use crate::kept::Kept;
 use crate::measurements::Measurements;
+use crate::metrics::BUFFER_LIMIT;
 use crate::sinks::{OwnSinks, Router, open_sinks};
 pub use crate::supervisor::NothingLeft;
 use crate::supervisor::{FallBack, Supervisor};
@@ -143,6 +144,7 @@ impl Host {
         let Some(budget) = ByteBudget::new(config.host.buffer_bytes) else {
             bail!("host.buffer is too small: one GetRecords reply may hold 10 MiB");
         };
+        ::metrics::gauge!(BUFFER_LIMIT).set(config.host.buffer_bytes as f64);
         let runtime_options = runtime_options(&config, metering).context("cannot find the compiler")?;
         let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
         let folder_options = FolderOptions {

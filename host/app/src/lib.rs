@@ -21,6 +21,8 @@ mod kept;
 pub mod letters;
 mod machine;
 pub mod measurements;
+mod metrics;
+mod process;
 pub mod pump;
 pub mod readiness;
 pub mod replay;

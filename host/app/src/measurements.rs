@@ -2,10 +2,12 @@
 //! thread of its own does that, whether anybody scrapes or not.
 
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::sync::Mutex;
+
+use crate::process;
 
 /// How often values are counted into their buckets. 1 s: some thousand values, which take a millisecond.
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
@@ -21,6 +23,8 @@ const ANY: [f64; 13] = [0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 
 #[derive(Clone)]
 pub struct Measurements {
     handle: PrometheusHandle,
+    /// As good as the process.
+    started_at: SystemTime,
     /// Held while the page is written: it is as large for one who asks as for many.
     turn: Arc<Mutex<()>>,
     _upkeep: Arc<Upkeep>,
@@ -34,13 +38,15 @@ impl Measurements {
         metrics::set_global_recorder(recorder).ok()?;
         shardmill_worker::metrics::describe();
         shardmill_wasm::metrics::describe();
+        shardmill_aws::metrics::describe();
         crate::sinks::metrics::describe();
         crate::telemetry::metrics::describe();
+        crate::metrics::describe();
         shardmill_wasm::describe_metrics();
         let counted = handle.clone();
         let upkeep = Upkeep::start(UPKEEP_EVERY, move || counted.run_upkeep());
         let upkeep = upkeep.inspect_err(|error| tracing::warn!(%error, "metrics are off: their thread does not start"));
-        Some(Self { handle, turn: Arc::default(), _upkeep: Arc::new(upkeep.ok()?) })
+        Some(Self { handle, turn: Arc::default(), started_at: SystemTime::now(), _upkeep: Arc::new(upkeep.ok()?) })
     }
 
     /// The page that is scraped, written off the async threads, which renew leases; one at a time.
@@ -50,10 +56,10 @@ impl Measurements {
     /// If the thread that writes it fails.
     pub async fn page(&self) -> Result<String, tokio::task::JoinError> {
         let turn = Arc::clone(&self.turn).lock_owned().await;
-        let handle = self.handle.clone();
+        let (handle, started_at) = (self.handle.clone(), self.started_at);
         let write = move || {
             let _turn = turn;
-            handle.render()
+            handle.render() + &process::as_metrics(started_at)
         };
         tokio::task::spawn_blocking(write).await
     }
@@ -108,6 +114,15 @@ mod tests {
         ] {
             assert!(page.contains(line), "{line} is not in\n{page}");
         }
+    }
+
+    #[test]
+    fn the_page_says_what_runs() {
+        let recorder = builder().unwrap().build_recorder();
+        let handle = recorder.handle();
+        metrics::with_local_recorder(&recorder, crate::metrics::describe);
+        let (page, version) = (handle.render(), env!("CARGO_PKG_VERSION"));
+        assert!(page.contains("shardmill_build_info{") && page.contains(&format!("version=\"{version}\"")), "{page}");
     }
 
     #[test]

@@ -1,15 +1,24 @@
 //! Whether this host does what it is meant to do now, decided from its status alone.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use shardmill_core::plugin::is_label_of;
+use shardmill_worker::{ShardState, ShardStatus, Why, WorkerStatus};
 
 use crate::host_status::{HostSnapshot, PluginSnapshot};
+use crate::metrics::READY;
+
+/// Failures in a row that are no hiccup any more.
+const FAILURES_MIN: u32 = 3;
+/// What nothing is known to fail of, but takes long, is shown much sooner; from here on it counts as not getting on.
+const LONG: Duration = Duration::from_secs(15);
 
 /// Why the host is not ready, or why `plugin` is not if one is named; nothing if it is.
 ///
 /// Ready is a host that has read its folder, and whose every plugin is served by a worker that writes its heartbeat, sees its
-/// leases and can take them. A version that was refused beside one that runs is no reason.
+/// leases, can take them, and gets on with a shard if it holds any. A version that was refused beside one that runs is no
+/// reason, nor is one shard that stands while others move.
 pub fn missing(host: &HostSnapshot, plugin: Option<&str>) -> Vec<String> {
     let mut reasons = Vec::new();
     if !host.is_folder_read {
@@ -22,6 +31,16 @@ pub fn missing(host: &HostSnapshot, plugin: Option<&str>) -> Vec<String> {
     }
     reasons.extend(wanted.iter().filter_map(|(label, plugin)| Some(format!("{label}: {}", not_served(plugin)?))));
     reasons
+}
+
+/// The same as series, for whoever alerts by metrics. Made of what is there at this moment, so none is left of a plugin that is gone.
+pub fn as_metrics(host: &HostSnapshot) -> String {
+    let mut text = format!("# HELP {READY} 1 while the plugin is served as it should be; /ready says why not\n");
+    let _ = writeln!(text, "# TYPE {READY} gauge");
+    for (label, plugin) in &host.plugins {
+        let _ = writeln!(text, "{READY}{{plugin=\"{label}\"}} {}", u8::from(not_served(plugin).is_none()));
+    }
+    text
 }
 
 /// Why a stream of a plugin is not served as it should be.
@@ -37,19 +56,56 @@ fn not_served(plugin: &PluginSnapshot) -> Option<String> {
     if let Some(why) = worker.cannot_write.as_ref().or(worker.pass_error.as_ref()) {
         return Some(why.clone());
     }
+    let waits_on = worker.waits_on.as_ref().map(|stage| (&stage.what, stage.since.elapsed()));
     if worker.passes == 0 {
-        return Some("has not looked at its leases yet".to_owned());
+        let seconds = |waited: Duration| Duration::from_secs(waited.as_secs());
+        let told = waits_on.map(|(what, waited)| format!(": {what}, for {:?}", seconds(waited))).unwrap_or_default();
+        return Some(format!("has not looked at its leases yet{told}"));
     }
-    let age = worker.heartbeat_age()?;
-    (age > worker.lease_duration)
-        .then(|| format!("no heartbeat was written for {:?}", Duration::from_secs(age.as_secs())))
+    if let Some((what, waited)) = waits_on.filter(|(_, waited)| *waited >= LONG) {
+        return Some(format!("{what} takes more than {:?}", Duration::from_secs(waited.as_secs())));
+    }
+    silent(worker).or_else(|| standing(worker))
+}
+
+fn silent(worker: &WorkerStatus) -> Option<String> {
+    let age = worker.heartbeat_age().filter(|age| *age > worker.lease_duration)?;
+    let why = worker.heartbeat_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    Some(format!("no heartbeat was written for {:?}{why}", Duration::from_secs(age.as_secs())))
+}
+
+/// Why none of the shards that are held gets on; or why one does not whose children the table keeps back, so that nobody reads
+/// them.
+fn standing(worker: &WorkerStatus) -> Option<String> {
+    let held: Vec<_> = worker.shards.iter().filter(|(_, shard)| is_held(shard)).collect();
+    let standing = || held.iter().filter_map(|(id, shard)| Some((id, in_the_way(shard)?)));
+    if let Some((id, (_, reason))) = standing().find(|(_, (why, _))| *why == Why::Children) {
+        return Some(format!("shard {id} stands: {reason}"));
+    }
+    if standing().count() < held.len() {
+        return None;
+    }
+    let (_, (why, reason)) = standing().next()?;
+    Some(format!("none of its {} shard(s) gets on, because of {}: {reason}", held.len(), why.as_str()))
+}
+
+fn is_held(shard: &ShardStatus) -> bool {
+    matches!(shard.state, ShardState::Starting | ShardState::Processing | ShardState::Halted | ShardState::Draining)
+}
+
+fn in_the_way(shard: &ShardStatus) -> Option<(Why, &str)> {
+    let blocked = shard.blocked.as_ref()?;
+    let has_failed = blocked.attempts >= FAILURES_MIN || blocked.why == Why::Halted;
+    let takes_long = blocked.attempts == 0 && shard.stage.since.elapsed() >= LONG;
+    (has_failed || takes_long).then_some((blocked.why, blocked.reason.as_str()))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use shardmill_worker::WorkerStatus;
+    use shardmill_core::lease::Checkpoint;
+    use shardmill_worker::{BlockedStatus, StageStatus};
     use tokio::time::Instant;
 
     use super::*;
@@ -115,6 +171,61 @@ mod tests {
         let silent = served();
         tokio::time::advance(Duration::from_secs(11)).await;
         assert_eq!(why(silent), "orders: no heartbeat was written for 11s");
+    }
+
+    fn serving(shards: &[Option<BlockedStatus>]) -> PluginSnapshot {
+        let mut plugin = served();
+        for (id, blocked) in shards.iter().enumerate() {
+            let shard = ShardStatus {
+                state: ShardState::Processing,
+                blocked: blocked.clone(),
+                ..ShardStatus::starting(1, Checkpoint::TrimHorizon)
+            };
+            plugin.worker.shards.insert(id.to_string(), shard);
+        }
+        plugin
+    }
+
+    fn blocked(why: Why, attempts: u32) -> Option<BlockedStatus> {
+        Some(BlockedStatus { why, attempts, reason: "denied".to_owned() })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_none_of_whose_shards_gets_on_is_not_ready_and_one_of_whose_shards_one_stands_is() {
+        assert_eq!(why(serving(&[blocked(Why::Reading, 3), None])), "", "one moves");
+        assert_eq!(why(serving(&[blocked(Why::Sink, 1), blocked(Why::Sink, 2)])), "", "a hiccup");
+        let stands = why(serving(&[blocked(Why::Sink, 3), blocked(Why::Sink, 4)]));
+        assert_eq!(stands, "orders: none of its 2 shard(s) gets on, because of sink: denied");
+        let children = why(serving(&[blocked(Why::Children, 3), None]));
+        assert_eq!(children, "orders: shard 0 stands: denied", "nobody reads what comes after it");
+        let slow = serving(&[blocked(Why::Sink, 0)]);
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(why(slow.clone()), "", "slow, and well");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let worker = WorkerStatus { heartbeat_at: Some(Instant::now()), ..slow.worker };
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let stands = why(PluginSnapshot { worker, ..slow });
+        assert_eq!(stands, "orders: none of its 1 shard(s) gets on, because of sink: denied");
+        let mut given_away = serving(&[blocked(Why::Reading, 9)]);
+        given_away.worker.shards.values_mut().for_each(|shard| shard.state = ShardState::Released);
+        assert_eq!(why(given_away), "", "it is another host's now");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_waits_for_others_says_for_what_and_the_same_is_in_the_metrics() {
+        let waits_on = Some(StageStatus { what: "asking kinesis".to_owned(), since: Instant::now() });
+        let mut plugin = served();
+        (plugin.worker.waits_on, plugin.worker.passes) = (waits_on, 0);
+        assert_eq!(why(plugin.clone()), "orders: has not looked at its leases yet: asking kinesis, for 0ns");
+        assert!(as_metrics(&host(&[("orders", plugin.clone())])).ends_with("shardmill_ready{plugin=\"orders\"} 0\n"));
+        plugin.worker.passes = 1;
+        assert_eq!(why(plugin.clone()), "");
+        assert!(as_metrics(&host(&[("orders", plugin.clone())])).ends_with("shardmill_ready{plugin=\"orders\"} 1\n"));
+        plugin.worker.heartbeat_error = Some("denied".to_owned());
+        tokio::time::advance(Duration::from_secs(16)).await;
+        assert_eq!(why(plugin.clone()), "orders: asking kinesis takes more than 16s");
+        plugin.worker.waits_on = None;
+        assert_eq!(why(plugin), "orders: no heartbeat was written for 16s: denied");
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,14 +8,20 @@ use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use aws_smithy_http_client::{Builder, tls};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use shardmill_core::lease::TableDeadlines;
 
+use crate::dynamodb::meter::Meter;
+use crate::sdk_error;
+
 /// Longer than any healthy TCP and TLS handshake, much shorter than a lease.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longer than any provider needs that is well: metadata services answer within milliseconds, programs within a second.
+const CREDENTIALS_WITHIN: Duration = Duration::from_secs(10);
 /// For commands, which hold no lease. Hosts use [`AwsClients::for_leases_of`].
 const DYNAMODB_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bounds all attempts and the waits between them.
@@ -73,9 +79,22 @@ pub struct AwsClients {
     pub dynamodb: aws_sdk_dynamodb::Client,
     /// The region in use.
     pub region: String,
+    /// Who gives credentials.
+    credentials: Option<SharedCredentialsProvider>,
 }
 
 impl AwsClients {
+    /// Why there are no credentials, if there are none, and what to do about it.
+    pub async fn missing_credentials(&self) -> Option<String> {
+        let Some(provider) = &self.credentials else { return Some(sdk_error::GIVE_CREDENTIALS.to_owned()) };
+        let asked = tokio::time::timeout(CREDENTIALS_WITHIN, provider.provide_credentials()).await;
+        match asked {
+            Ok(Ok(_)) => None,
+            Ok(Err(error)) => Some(sdk_error::told_of_credentials(&error)),
+            Err(_) => Some(format!("none came within {CREDENTIALS_WITHIN:?}; {}", sdk_error::GIVE_CREDENTIALS)),
+        }
+    }
+
     /// The same clients, whose calls to the tables end in time for leases of this duration; the caller settles an unknown
     /// outcome with a consistent read. Connections are shared.
     #[must_use]
@@ -116,7 +135,12 @@ pub(crate) fn http_client() -> SharedHttpClient {
 /// A simulator brings a transport and a clock of its own.
 pub fn clients_from(shared: &SdkConfig, options: &AwsOptions) -> Result<AwsClients, ConnectError> {
     let region = shared.region().ok_or(ConnectError::NoRegion)?.to_string();
-    Ok(AwsClients { kinesis: kinesis_client(shared, options), dynamodb: dynamodb_client(shared, options), region })
+    Ok(AwsClients {
+        kinesis: kinesis_client(shared, options),
+        dynamodb: dynamodb_client(shared, options),
+        region,
+        credentials: shared.credentials_provider(),
+    })
 }
 
 fn kinesis_client(shared: &SdkConfig, options: &AwsOptions) -> aws_sdk_kinesis::Client {
@@ -130,7 +154,8 @@ fn kinesis_client(shared: &SdkConfig, options: &AwsOptions) -> aws_sdk_kinesis::
 fn dynamodb_client(shared: &SdkConfig, options: &AwsOptions) -> aws_sdk_dynamodb::Client {
     let mut config = aws_sdk_dynamodb::config::Builder::from(shared)
         .retry_config(RetryConfig::standard().with_max_attempts(DYNAMODB_ATTEMPTS_MAX))
-        .timeout_config(timeouts(DYNAMODB_ATTEMPT_TIMEOUT, DYNAMODB_OPERATION_TIMEOUT));
+        .timeout_config(timeouts(DYNAMODB_ATTEMPT_TIMEOUT, DYNAMODB_OPERATION_TIMEOUT))
+        .interceptor(Meter::default());
     config.set_endpoint_url(options.dynamodb_endpoint.clone().or_else(|| shared.endpoint_url().map(str::to_owned)));
     aws_sdk_dynamodb::Client::from_conf(config.build())
 }

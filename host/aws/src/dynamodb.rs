@@ -8,6 +8,7 @@ mod inspection;
 mod lease_item;
 mod lease_table;
 mod mail_item;
+pub(crate) mod meter;
 pub mod row_size;
 mod scan;
 mod shard_cache;

@@ -6,6 +6,7 @@
 pub mod client;
 pub mod dynamodb;
 pub mod kinesis;
+pub mod metrics;
 #[cfg(test)]
 mod replay;
 #[cfg(test)]

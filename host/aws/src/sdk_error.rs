@@ -24,6 +24,15 @@ const MENDS: [(&str, &str); 10] = [
 pub(crate) const GIVE_CREDENTIALS: &str =
     "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run where a role gives them";
 
+/// What to do about errors that services answer with.
+const MENDS_BY_CODE: [(&[&str], &str); 2] = [
+    (&["ExpiredTokenException", "ExpiredToken"], "the credentials are no longer good: renew them"),
+    (
+        &["UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException", "SignatureDoesNotMatch"],
+        "the credentials are not of this account or region, or are mistyped",
+    ),
+];
+
 /// One line about an error that no service answered with.
 pub(crate) fn told<E, R>(error: &SdkError<E, R>) -> String
 where
@@ -42,6 +51,36 @@ where
         _ => "the service refused",
     };
     line(what, &causes(error))
+}
+
+/// One line about an error that a service answered with: its name, its words, and what to do where that is known. A right that is
+/// missing comes first: the service's own words have it somewhere in 300 characters, and rows and tables show the beginning.
+pub(crate) fn answered(code: &str, message: &str) -> String {
+    if let Some(right) = denied_right(message) {
+        return format!("{code}: {right}");
+    }
+    let mend = MENDS_BY_CODE.iter().find(|(codes, _)| codes.contains(&code)).map(|(_, mend)| *mend);
+    match mend {
+        Some(mend) => format!("{code}: {message}; {mend}"),
+        None => format!("{code}: {message}"),
+    }
+}
+
+/// "User: WHO is not authorized to perform: WHAT on resource: WHICH because ...", with what comes first that is to be mended.
+fn denied_right(message: &str) -> Option<String> {
+    let (_, asked) = message.split_once("not authorized to perform: ")?;
+    let action = asked.split_whitespace().next()?;
+    let resource = asked.split_once("on resource: ").and_then(|(_, resource)| resource.split_whitespace().next());
+    let user = message.split_once("User: ").and_then(|(_, user)| user.split_whitespace().next());
+    let on = resource.map(|resource| format!(" on {resource}")).unwrap_or_default();
+    let to = user.map(|user| format!(" to {user}")).unwrap_or_default();
+    Some(format!("{action} is not allowed{on}{to}; allow it in the policy of that identity"))
+}
+
+/// One line about credentials that nobody gives.
+pub(crate) fn told_of_credentials(error: &(dyn Error + 'static)) -> String {
+    tracing::debug!(?error, "there are no credentials");
+    line("there are none", &causes(error))
 }
 
 fn line(what: &str, causes: &[String]) -> String {
@@ -112,6 +151,19 @@ mod tests {
             }
             assert!(!line.contains('\n') && !line.contains(" { ") && line.len() < 400, "{line}");
         }
+    }
+
+    #[test]
+    fn a_right_that_is_missing_is_named_before_all_else() {
+        let words = "User: arn:aws:sts::1:assumed-role/host/i-1 is not authorized to perform: dynamodb:UpdateItem on resource: \
+                     arn:aws:dynamodb:us-east-1:1:table/orders because no identity-based policy allows it";
+        assert_eq!(
+            answered("AccessDeniedException", words),
+            "AccessDeniedException: dynamodb:UpdateItem is not allowed on arn:aws:dynamodb:us-east-1:1:table/orders to \
+             arn:aws:sts::1:assumed-role/host/i-1; allow it in the policy of that identity"
+        );
+        assert_eq!(answered("AccessDeniedException", "no"), "AccessDeniedException: no");
+        assert!(answered("ExpiredTokenException", "it is expired").ends_with("renew them"));
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub(crate) struct ToTell {
     pub(crate) is_draining: watch::Receiver<bool>,
     /// Why a lease's row cannot be written, if one cannot.
     pub(crate) cannot_write: watch::Receiver<Option<String>>,
+    /// Why passes fail, if they do.
+    pub(crate) cannot_look: watch::Receiver<Option<String>>,
 }
 
 /// Another process registered under this worker's id.
@@ -112,6 +114,7 @@ impl Heart {
             }
             self.row.is_draining = *self.to_tell.is_draining.borrow_and_update();
             self.row.cannot_write.clone_from(&self.to_tell.cannot_write.borrow());
+            self.row.cannot_look.clone_from(&self.to_tell.cannot_look.borrow());
             self.row.versions = self.ports.rollout.tell(|rollout| rollout.rows());
             self.row.beat += 1;
             let sent_at = self.ports.clock.now();
@@ -131,7 +134,10 @@ impl Heart {
                 }
                 Err(error) => {
                     failures += 1;
-                    tracing::warn!(worker = %self.row.worker, %error, failures, "heartbeat failed, trying again");
+                    if failures.is_power_of_two() {
+                        tracing::warn!(worker = %self.row.worker, %error, failures, "heartbeat failed, trying again");
+                    }
+                    self.ports.status.update(|status| status.heartbeat_error = Some(error.to_string()));
                     wait = self.retry_wait(failures);
                 }
             }
@@ -142,7 +148,9 @@ impl Heart {
     fn show(&self) {
         let wall_seconds = Duration::from_millis(self.ports.clock.wall_ms()).as_secs_f64();
         ::metrics::gauge!(metrics::HEARTBEAT, "plugin" => self.ports.plugin.to_string()).set(wall_seconds);
-        self.ports.status.update(|status| status.heartbeat_at = Some(Instant::now()));
+        self.ports.status.update(|status| {
+            (status.heartbeat_at, status.heartbeat_error) = (Some(Instant::now()), None);
+        });
     }
 
     /// Publishes that a heartbeat sent at `sent_at` was applied.

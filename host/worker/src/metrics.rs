@@ -46,10 +46,18 @@ pub const SHARDS_GONE: &str = "shardmill_shards_gone_total";
 pub const GAPS: &str = "shardmill_trim_gaps_total";
 /// Parts of the hash key space that no lease covers, audit after audit. Labels: plugin.
 pub const HOLES: &str = "shardmill_coverage_holes";
-/// Milliseconds behind the tip. Labels: plugin, shard.
-pub const BEHIND: &str = "shardmill_millis_behind_latest";
+/// Seconds that the reader is behind the tip. Labels: plugin, shard.
+pub const BEHIND: &str = "shardmill_reader_behind_seconds";
 /// When the last settled record arrived, in seconds since the Unix epoch. Labels: plugin, shard.
-pub const SETTLED_ARRIVAL: &str = "shardmill_settled_arrival_seconds";
+pub const SETTLED_ARRIVAL: &str = "shardmill_settled_arrival_timestamp_seconds";
+/// When the last checkpoint was written, in seconds since the Unix epoch. Labels: plugin, shard.
+pub const CHECKPOINTED: &str = "shardmill_checkpoint_timestamp_seconds";
+/// Bytes of the host's buffer that a plugin holds, on all its streams. Labels: plugin.
+pub const BUFFER: &str = "shardmill_buffer_bytes";
+/// Bytes of the host's buffer that a plugin may always have. Labels: plugin.
+pub const BUFFER_GUARANTEED: &str = "shardmill_buffer_guaranteed_bytes";
+/// Bytes of the host's buffer that hold replies for plugins that are a little behind.
+pub const BUFFER_SHARED: &str = "shardmill_buffer_shared_bytes";
 /// What the gauges of a shard are set to once its grant has ended. The exporter cannot take a series out of its registry:
 /// whoever shows them leaves out those of shards that have this value.
 pub const ENDED: f64 = f64::NAN;
@@ -116,7 +124,11 @@ pub fn describe() {
     describe_counter!(SHARDS_GONE, Unit::Count, "shards trimmed away before they were read to their end");
     describe_counter!(GAPS, Unit::Count, "places where records may have been trimmed before they were read");
     describe_gauge!(HOLES, Unit::Count, "parts of the hash key space that no lease covers");
-    describe_gauge!(BEHIND, Unit::Milliseconds, "how far the last fetched record is behind the tip");
+    describe_gauge!(BEHIND, Unit::Seconds, "how far the last fetched record is behind the tip");
+    describe_gauge!(CHECKPOINTED, Unit::Seconds, "when the last checkpoint was written, since the Unix epoch");
+    describe_gauge!(BUFFER, Unit::Bytes, "bytes fetched and not settled, of the host's buffer");
+    describe_gauge!(BUFFER_GUARANTEED, Unit::Bytes, "bytes of the host's buffer that the plugin may always have");
+    describe_gauge!(BUFFER_SHARED, Unit::Bytes, "bytes of the host's buffer kept for plugins that are a little behind");
     describe_gauge!(SETTLED_ARRIVAL, Unit::Seconds, "when the last settled record arrived, since the Unix epoch");
     describe_gauge!(OLDEST_UNSETTLED_AGE, Unit::Seconds, "age of the oldest record that is fetched and not settled");
     describe_gauge!(HELD_BACK, Unit::Count, "records that the plugin handled and lets nobody commit yet");

@@ -45,6 +45,8 @@ pub struct WorkerStatus {
     pub unfinished_leases: usize,
     /// Why the last pass failed, if it did.
     pub pass_error: Option<String>,
+    /// What of others it waits for before it can look at its leases, if it does.
+    pub waits_on: Option<StageStatus>,
     /// Whether it waits for another version, since the one on offer was found bad by the fleet; then it holds no lease.
     pub is_version_quarantined: bool,
     /// Why it cannot write lease rows, if it cannot. The leases concerned are given up after a while.
@@ -62,6 +64,8 @@ pub struct WorkerStatus {
     /// When the last heartbeat that was written was sent.
     #[serde(rename = "heartbeat-age-seconds", serialize_with = "age")]
     pub heartbeat_at: Option<Instant>,
+    /// Why none could be written since, if one failed.
+    pub heartbeat_error: Option<String>,
     /// How long the worker's leases last without one.
     #[serde(skip)]
     pub lease_duration: Duration,
@@ -299,7 +303,8 @@ impl ShardStatus {
         Self { records, batches, given_up, gaps, ..self }
     }
 
-    pub(crate) fn starting(epoch: u64, checkpoint: Checkpoint) -> Self {
+    /// A shard whose grant has just begun.
+    pub fn starting(epoch: u64, checkpoint: Checkpoint) -> Self {
         Self {
             state: ShardState::Starting,
             stage: StageStatus::new("starting".to_owned()),

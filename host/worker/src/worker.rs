@@ -39,6 +39,7 @@ mod look;
 mod pass;
 mod serve;
 mod start;
+mod tell;
 mod versions;
 mod writes;
 
@@ -105,6 +106,10 @@ pub struct Worker {
     is_draining: watch::Sender<bool>,
     /// Why a lease's row cannot be written, if one cannot.
     cannot_write: watch::Sender<Option<String>>,
+    /// Why passes fail, once that is no hiccup.
+    cannot_look: watch::Sender<Option<String>>,
+    /// Why others cannot be told that there is something to see, if the table refuses it.
+    cannot_announce: Option<String>,
     writes: Writes,
     kcl: KclWatch,
     /// Whether each row is renewed, as a KCL that shares the table needs it.
@@ -182,6 +187,8 @@ impl Worker {
             heart_task: JoinSet::new(),
             is_draining: watch::channel(false).0,
             cannot_write: watch::channel(None).0,
+            cannot_look: watch::channel(None).0,
+            cannot_announce: None,
             writes: Writes::default(),
             kcl: KclWatch::new(shared_with_kcl),
             renews_rows,
@@ -258,15 +265,18 @@ impl Worker {
                 Some(Ok(answer)) = identities.join_next() => self.check_stream(&answer)?,
                 () = doubts.notified(), if identities.is_empty() => self.ask_identity(&mut identities),
                 () = tokio::time::sleep_until(next_check) => {
+                    self.show_buffer();
                     self.judge_writes().await?;
                     next_check = Instant::now() + self.check_writes_every();
                 }
                 () = tokio::time::sleep_until(next_pass) => {
                     let wait = match self.pass(stop).await {
-                        Ok(wait) => {
-                            failures = 0;
-                            self.status.update(|status| status.pass_error = None);
-                            wait
+                        Ok(pass) => {
+                            if pass.has_looked {
+                                failures = 0;
+                                self.pass_went_well();
+                            }
+                            pass.wait
                         }
                         Err(PassError::MultiStream(key)) => return Err(self.multi_stream(key)),
                         Err(error) => {
@@ -280,13 +290,6 @@ impl Worker {
                 }
             }
         }
-    }
-
-    fn pass_failed(&self, error: &PassError, failures: u32) {
-        if failures.is_power_of_two() {
-            tracing::warn!(application = self.options.application, %error, failures, "cannot look at leases");
-        }
-        self.status.update(|status| status.pass_error = Some(error.to_string()));
     }
 
     fn grant_ended(&mut self, ended: Result<GrantEnd, JoinError>) {

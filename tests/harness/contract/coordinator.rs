@@ -26,6 +26,7 @@ fn row(name: &str, run: &str, beat: u64) -> WorkerRow {
             Vec::new()
         },
         cannot_write: None,
+        cannot_look: None,
     }
 }
 

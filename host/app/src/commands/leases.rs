@@ -19,7 +19,7 @@ use crate::clock::BootClock;
 use crate::shutdown::Signals;
 
 /// Signs of a trouble's reason that a table shows; `explain` has all of it.
-const STUCK_SHOWN: usize = 60;
+const STUCK_SHOWN: usize = 160;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -202,7 +202,9 @@ fn worker_table(fleet: &FleetRows, observer: &LeaseObserver, now: Moment) -> Tab
         let life = pulse.filter(|pulse| !matches!(pulse, Pulse::Unwatched { .. })).map(|pulse| pulse.to_string());
         let trouble = row.cannot_write.as_deref();
         let trouble = trouble.map(|text| format!("cannot write lease rows: {}", shortened(text)));
-        let state: Vec<String> = office.into_iter().chain(life).chain(trouble).collect();
+        let blind = row.cannot_look.as_deref();
+        let blind = blind.map(|text| format!("cannot look after leases: {}", shortened(text)));
+        let state: Vec<String> = office.into_iter().chain(life).chain(trouble).chain(blind).collect();
         let state = if state.is_empty() { "-".to_owned() } else { state.join(", ") };
         let most = if row.max_leases == usize::MAX { "-".to_owned() } else { row.max_leases.to_string() };
         let lease = humantime::format_duration(row.lease_duration).to_string();

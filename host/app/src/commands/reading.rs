@@ -107,6 +107,11 @@ impl Reading {
             let table = tables.coordinator.name();
             reading.notes.push(format!("there is no table {table}: no shardmill host has served this application yet"));
         }
+        for row in &last.fleet.workers {
+            if let Some(reason) = &row.cannot_look {
+                reading.notes.push(format!("{} cannot look after leases: {reason}", row.worker));
+            }
+        }
         let (has_leases, has_any) = (last.has_leases, last.has_leases || last.has_coordinator);
         (reading.listing, reading.fleet) = (last.listing, last.fleet);
         reading.settle_start(config.is_some());

@@ -44,8 +44,9 @@ const DRAINING: &str = "draining";
 const MAX_LEASES: &str = "maxLeases";
 const VERSIONS: &str = "versions";
 const CANNOT_WRITE: &str = "cannotWrite";
+const CANNOT_LOOK: &str = "cannotLook";
 /// Enough for the name of a right or a table.
-const CANNOT_WRITE_CHARS_MAX: usize = 200;
+const REASON_CHARS_MAX: usize = 200;
 /// What a leader says of its service: a map, absent from a leader of an older version.
 const SERVICE: &str = "service";
 const DEPUTIES: &str = "deputies";
@@ -75,10 +76,12 @@ pub(super) fn encode_worker(row: &WorkerRow) -> Item {
     if row.max_leases < usize::MAX {
         item.insert(MAX_LEASES.to_owned(), number(row.max_leases as u64));
     }
-    if let Some(reason) = &row.cannot_write {
-        // Every host reads it each second: it says what is wrong, and need not say all of it.
-        let short: String = reason.chars().take(CANNOT_WRITE_CHARS_MAX).collect();
-        item.insert(CANNOT_WRITE.to_owned(), text(&short));
+    for (name, reason) in [(CANNOT_WRITE, &row.cannot_write), (CANNOT_LOOK, &row.cannot_look)] {
+        if let Some(reason) = reason {
+            // Every host reads it each second: it says what is wrong, and need not say all of it.
+            let short: String = reason.chars().take(REASON_CHARS_MAX).collect();
+            item.insert(name.to_owned(), text(&short));
+        }
     }
     if !row.versions.is_empty() {
         item.insert(VERSIONS.to_owned(), version_item::encode_all(&row.versions));
@@ -172,6 +175,7 @@ pub(super) fn decode_worker(item: &Item) -> Result<WorkerRow, String> {
         max_leases: unsigned(item, MAX_LEASES).ok().and_then(|max| usize::try_from(max).ok()).unwrap_or(usize::MAX),
         versions: item.get(VERSIONS).map(version_item::decode_all).unwrap_or_default(),
         cannot_write: told(item, CANNOT_WRITE).ok(),
+        cannot_look: told(item, CANNOT_LOOK).ok(),
     })
 }
 
@@ -262,6 +266,7 @@ mod tests {
                 },
             ],
             cannot_write: Some("denied".into()),
+            cannot_look: Some("refused".into()),
         };
         let service = Service { deputies: vec![worker.clone()], hosts: 3, leases: 40, is_beside_kcl: true };
         let leader = LeaderRow { holder: Some((worker, incarnation)), version: 4, service: Some(service) };
@@ -308,6 +313,7 @@ mod tests {
             max_leases: usize::MAX,
             versions: Vec::new(),
             cannot_write: None,
+            cannot_look: None,
         });
         assert!(!item.contains_key(VERSIONS));
         assert!(decode_worker(&item).unwrap().versions.is_empty());

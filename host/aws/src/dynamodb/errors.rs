@@ -23,7 +23,7 @@ where
         };
     };
     let code = service.code().unwrap_or_default();
-    let message = format!("table {table}: {code}: {}", service.message().unwrap_or_default());
+    let message = format!("table {table}: {}", sdk_error::answered(code, service.message().unwrap_or_default()));
     by_code(code, message)
 }
 

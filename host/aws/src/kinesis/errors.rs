@@ -113,7 +113,7 @@ where
 {
     match error.as_service_error() {
         Some(service) => match (service.code(), service.message()) {
-            (Some(code), Some(message)) => format!("{code}: {message}"),
+            (Some(code), Some(message)) => sdk_error::answered(code, message),
             (Some(code), None) => code.to_owned(),
             (None, _) => format!("kinesis: {service}"),
         },

@@ -80,6 +80,7 @@ fn registered(mut table: LeaseTableFacts, workers: &[&str]) -> LeaseTableFacts {
         max_leases: usize::MAX,
         versions: Vec::new(),
         cannot_write: None,
+        cannot_look: None,
     };
     table.fleet.workers = workers.iter().map(row).collect();
     table

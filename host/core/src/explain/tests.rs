@@ -117,6 +117,7 @@ fn registered(name: &str) -> WorkerRow {
         max_leases: usize::MAX,
         versions: Vec::new(),
         cannot_write: None,
+        cannot_look: None,
     }
 }
 

@@ -60,6 +60,8 @@ pub struct WorkerRow {
     /// Why it cannot write the row of a lease that it holds, if it cannot: then no other host gives up leases in the hope
     /// that this one fares better.
     pub cannot_write: Option<String>,
+    /// Why it cannot look after leases, if it cannot: it holds what it has, and takes and makes none. For people only.
+    pub cannot_look: Option<String>,
 }
 
 #[cfg(test)]

@@ -63,6 +63,7 @@ mod tests {
             max_leases: usize::MAX,
             versions: Vec::new(),
             cannot_write: cannot_write.map(str::to_owned),
+            cannot_look: None,
         }
     }
 

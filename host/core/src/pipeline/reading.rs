@@ -9,7 +9,7 @@ use crate::ports::ReadError;
 const KEY_WAIT: Duration = Duration::from_secs(30);
 /// From here on a failure lasts. Until then throttles are ordinary, since others may read the same shard, and anything
 /// else is not worth a write to the lease's row.
-const LASTS_FROM: Duration = Duration::from_secs(30);
+const LASTS_FROM: Duration = Duration::from_secs(10);
 
 /// How long to wait after `failures` failed reads in a row; `roll` is uniform in `[0, 1)`.
 pub fn read_again_after(error: &ReadError, failures: u32, backoff: Backoff, roll: f64) -> Duration {
@@ -82,9 +82,9 @@ mod tests {
     }
 
     #[test]
-    fn throttles_are_no_trouble_before_they_last_half_a_minute() {
-        assert!(!is_trouble(&throttled(), Duration::from_secs(29)));
-        assert!(is_trouble(&throttled(), Duration::from_secs(30)));
+    fn throttles_are_no_trouble_before_they_last() {
+        assert!(!is_trouble(&throttled(), Duration::from_secs(9)));
+        assert!(is_trouble(&throttled(), Duration::from_secs(10)));
         assert!(is_trouble(&key(), Duration::ZERO));
     }
 

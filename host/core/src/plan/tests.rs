@@ -272,6 +272,7 @@ fn a_lease_lives_as_long_as_its_owners_heart_beats_by_the_owners_own_lease_durat
         max_leases: usize::MAX,
         versions: Vec::new(),
         cannot_write: None,
+        cannot_look: None,
     };
     let mut observer = LeaseObserver::default();
     observer.observe(std::slice::from_ref(&row), at(100));
@@ -298,6 +299,7 @@ fn a_worker_whose_row_vanished_while_nobody_looked_is_silent_from_then() {
         max_leases: usize::MAX,
         versions: Vec::new(),
         cannot_write: None,
+        cannot_look: None,
     };
     let seen_until = |seconds: u64| {
         let mut observer = LeaseObserver::default();
@@ -333,6 +335,7 @@ fn a_worker_whose_row_vanished_is_silent_from_then_and_one_that_signed_off_is_go
             max_leases: usize::MAX,
             versions: Vec::new(),
             cannot_write: None,
+            cannot_look: None,
         };
         let mut observer = LeaseObserver::default();
         observer.observe(std::slice::from_ref(&row), at(100));

@@ -168,13 +168,13 @@ pub struct ShardEndWrite {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// Too many requests; nothing was applied.
-    #[error("the lease table throttled the request: {message}")]
+    #[error("throttled: {message}")]
     Throttled {
         /// What DynamoDB said.
         message: String,
     },
     /// The request may or may not have been applied: a timeout, a cut connection, a 5xx.
-    #[error("no answer from the lease table: {message}")]
+    #[error("no answer: {message}")]
     Unknown {
         /// What happened.
         message: String,
@@ -188,7 +188,7 @@ pub enum StoreError {
         problem: String,
     },
     /// Refused in a way that trying again will not change soon (rights, validation).
-    #[error("the lease table refused the request: {message}")]
+    #[error("refused: {message}")]
     Refused {
         /// What DynamoDB said.
         message: String,

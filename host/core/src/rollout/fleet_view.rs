@@ -66,6 +66,7 @@ mod tests {
             max_leases: usize::MAX,
             versions: vec![running],
             cannot_write: None,
+            cannot_look: None,
         }
     }
 

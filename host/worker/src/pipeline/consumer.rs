@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use shardmill_core::fleet::{ApplicationStart, StreamIdentity};
 use shardmill_core::lease::{Checkpoint, LossReason};
@@ -294,6 +295,8 @@ impl Consumer {
         self.headway.written = checkpoint.clone();
         self.headway.unwritten.clear();
         ::metrics::counter!(metrics::CHECKPOINTS, "plugin" => self.options.plugin.to_string()).increment(1);
+        let now = Duration::from_millis(self.ports.clock.wall_ms()).as_secs_f64();
+        self.signs.gauge(metrics::CHECKPOINTED, now);
         self.status.update_shard(&self.shard, |status| status.checkpoint = checkpoint);
         Ok(())
     }

@@ -14,7 +14,6 @@ use super::consumer::Consumer;
 use crate::grant::Stopped;
 use crate::metrics;
 use crate::signs::Stage;
-use crate::status::Why;
 
 impl Consumer {
     /// The records to deliver now, if any are due: of a parked key, or else what failed and then new ones.
@@ -221,7 +220,7 @@ impl Consumer {
             if !is_halted {
                 self.count(metrics::RETRIES, again.len() as u64);
                 let deliveries = verdict.rulings.iter().map(|ruling| ruling.tried.deliveries).max().unwrap_or_default();
-                self.blocked(Why::of_failure(failure.kind), deliveries, failure.reason.clone());
+                self.blocked(self.why(failure.kind), deliveries, failure.reason.clone());
                 if !self.may_go_on() {
                     self.hold_little();
                 }

@@ -177,7 +177,7 @@ impl ShardReader {
     async fn hand_over(&self, opener: &mut Opener, arrival: Arrival, mut reservation: Reservation) -> Result<(), Over> {
         let Arrival { records, millis_behind_latest, ended } = arrival;
         if let Some(behind) = millis_behind_latest {
-            self.signs.gauge(metrics::BEHIND, behind as f64);
+            self.signs.gauge(metrics::BEHIND, behind as f64 / 1_000.0);
         }
         self.signs.behind(millis_behind_latest);
         self.status.update_shard(&self.shard, |status| {
@@ -233,10 +233,11 @@ impl ShardReader {
         });
     }
 
-    fn show_read_error(&self, error: Option<&ReadError>) {
+    /// The error that came `failures` times in a row, or that there is none any more.
+    fn show_read_error(&self, error: Option<&ReadError>, failures: u32) {
         let text = error.map(ToString::to_string);
         match &text {
-            Some(text) => self.signs.failed(Why::Reading, 1, text.clone()),
+            Some(text) => self.signs.failed(Why::Reading, failures, text.clone()),
             None => self.signs.mended(Why::Reading),
         }
         if error.is_none() {

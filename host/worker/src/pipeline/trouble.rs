@@ -13,8 +13,14 @@ impl Consumer {
     pub(super) fn failed(&mut self, attempts: u32, kind: &'static str, reason: String) {
         let plugin = self.options.plugin.to_string();
         ::metrics::counter!(metrics::FAILURES, "plugin" => plugin, "kind" => kind).increment(1);
-        self.blocked(Why::of_failure(kind), attempts, reason);
+        self.blocked(self.why(kind), attempts, reason);
         self.hold_little();
+    }
+
+    /// Whose a failed delivery is, by the kind that metrics have of it.
+    pub(super) fn why(&self, kind: &str) -> Why {
+        let is_for_good = kind == "misconfigured" && self.options.failure.misconfigured_attempts.is_none();
+        if is_for_good { Why::Misconfigured } else { Why::of_failure(kind) }
     }
 
     pub(super) fn blocked(&mut self, why: Why, attempts: u32, reason: String) {
@@ -40,7 +46,7 @@ impl Consumer {
 
     /// What failed in the plugin's calls, or around them, works again.
     pub(super) fn mended_but(&self, still: Option<Why>) {
-        let own = [Why::Halted, Why::Plugin, Why::Memory, Why::State, Why::Children];
+        let own = [Why::Halted, Why::Plugin, Why::Misconfigured, Why::Memory, Why::State, Why::Children];
         own.into_iter().filter(|why| Some(*why) != still).for_each(|why| self.signs.mended(why));
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::budget::{ByteBudget, ByteShare, REPLY_BYTES_MAX, Reservation};
+use crate::metrics;
 
 /// Bytes of the host's budget for replies that are kept for other plugins. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -37,6 +38,7 @@ impl RingBudget {
         if reservation.is_none() {
             self.used.fetch_sub(bytes, Ordering::AcqRel);
         }
+        show(&self.used);
         reservation.map(|reservation| Kept { _reservation: reservation, used: Arc::clone(&self.used), bytes })
     }
 
@@ -49,7 +51,12 @@ impl RingBudget {
 impl Drop for Kept {
     fn drop(&mut self) {
         self.used.fetch_sub(self.bytes, Ordering::AcqRel);
+        show(&self.used);
     }
+}
+
+fn show(used: &AtomicUsize) {
+    ::metrics::gauge!(metrics::BUFFER_SHARED).set(used.load(Ordering::Acquire) as f64);
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ pub enum Why {
     Sink,
     /// The plugin fails, or is not made, or does not come back.
     Plugin,
+    /// The plugin says that somebody must mend something, and the failure policy gives nothing up for it.
+    Misconfigured,
     /// The host has not the memory for the plugin's instance.
     Memory,
     /// The plugin's state cannot be saved or taken up.
@@ -64,6 +66,7 @@ impl Why {
             Self::Halted => "halted",
             Self::Row => "row",
             Self::Plugin => "plugin",
+            Self::Misconfigured => "misconfigured",
             Self::Memory => "memory",
             Self::State => "state",
             Self::Children => "children",

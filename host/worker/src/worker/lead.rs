@@ -32,6 +32,8 @@ pub(super) struct Duties {
     listing_failures: u32,
     /// After a listing that failed: not before then again.
     list_again_at: Option<Moment>,
+    /// Why they cannot be listed, if that is refused.
+    pub(super) cannot_list: Option<String>,
     /// Whether it failed as it would for any other host.
     would_fail_for_all: bool,
     missing: MissingShards,
@@ -112,6 +114,7 @@ impl Worker {
         if !is_table_empty && self.duties.list_again_at.is_some_and(|at| now < at) {
             return Ok(None);
         }
+        self.wait_on("listing the stream's shards");
         let shards = match self.ports.reader.list_shards().await {
             Ok(shards) => shards,
             // What has rows already is served all the same; only new shards wait for a listing.
@@ -125,11 +128,14 @@ impl Worker {
                 if failures.is_power_of_two() {
                     tracing::warn!(%error, failures, "cannot list shards, going on with those that have leases");
                 }
+                if matches!(error, ReadError::Refused { .. }) {
+                    self.duties.cannot_list = Some(format!("new shards are not found: {error}"));
+                }
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
         };
-        (self.duties.listing_failures, self.duties.list_again_at) = (0, None);
+        (self.duties.listing_failures, self.duties.list_again_at, self.duties.cannot_list) = (0, None, None);
         self.duties.listed_at = Some(now);
         let gone = self.confirm_gone(&shards).await;
         self.share(&shards);

@@ -7,6 +7,7 @@ use shardmill_core::fleet::{Errand, Task};
 use shardmill_core::plan::{
     FleetView, OVERDUE_LEASES, ObservedLease, ObservedWorker, Plan, PlanLimits, Reason, ShardList, Step, plan,
 };
+use shardmill_core::ports::StoreError;
 use shardmill_core::seeded_bug::SeededBug;
 use tokio_util::sync::CancellationToken;
 
@@ -14,20 +15,32 @@ use super::lead::Sync;
 use super::look::is_orphan;
 use super::{PassError, Worker};
 
+/// A pass that went well.
+pub(super) struct Passed {
+    /// For the next one.
+    pub(super) wait: Duration,
+    /// Whether it looked at the fleet or its mail: one that followed errands only says nothing of looks that failed before.
+    pub(super) has_looked: bool,
+}
+
 impl Worker {
-    /// Looks at the fleet, decides, acts. Returns how long to wait for the next pass.
+    /// Looks at the fleet, decides, acts.
     ///
     /// `stop` cuts the looking short, and the acting between two waves of writes: a take that was sent is followed by its
     /// grant, so that the lease is given back on the way out.
-    pub(super) async fn pass(&mut self, stop: &CancellationToken) -> Result<Duration, PassError> {
+    pub(super) async fn pass(&mut self, stop: &CancellationToken) -> Result<Passed, PassError> {
         self.announce_news().await;
         if self.only_heeds() {
-            return self.heed(stop).await;
+            return Ok(Passed { wait: self.heed(stop).await?, has_looked: true });
         }
         if !self.is_look_due() {
             self.do_errands(stop).await?;
-            return Ok(self.next_pass());
+            return Ok(Passed { wait: self.next_pass(), has_looked: false });
         }
+        Ok(Passed { wait: self.look_and_act(stop).await?, has_looked: true })
+    }
+
+    async fn look_and_act(&mut self, stop: &CancellationToken) -> Result<Duration, PassError> {
         self.begins_own_look();
         let looked = stop.run_until_cancelled(async {
             let has_looked = self.look().await?;
@@ -175,8 +188,14 @@ impl Worker {
             return;
         }
         match self.ports.coordinator.announce().await {
-            Ok(()) => self.has_news = false,
-            Err(error) => tracing::debug!(%error, "the bulletin could not be raised, others will look later"),
+            Ok(()) => (self.has_news, self.cannot_announce) = (false, None),
+            Err(error) => {
+                if matches!(error, StoreError::Refused { .. }) && self.cannot_announce.is_none() {
+                    tracing::warn!(%error, "others cannot be told of changes, and will find them later");
+                    self.cannot_announce = Some(format!("others cannot be told of changes: {error}"));
+                }
+                tracing::debug!(%error, "the bulletin could not be raised, others will look later");
+            }
         }
     }
 }

@@ -48,21 +48,24 @@ impl Worker {
         if let Some(keeper) = self.consumer_keeper.take() {
             self.keeper_task.spawn(self.ports.freezer.clone().guard(keeper.run()));
         }
-        self.status.update(|status| status.pass_error = None);
+        self.pass_went_well();
         Ok(true)
     }
 
     async fn prepare(&mut self) -> Result<(), StartError> {
+        self.wait_on("making sure that its tables are there");
         self.ports.store.ensure_table().await?;
         self.ports.coordinator.ensure_table().await?;
         if self.options.keeps_state {
             self.ports.store.ensure_state_table().await?;
         }
+        self.wait_on("asking kinesis for the stream");
         let identity = self.ports.reader.identity().await.map_err(|error| StartError::NotYet(error.into()))?;
         let Some(identity) = identity else {
             return Err(StartError::NotYet(PassError::NoStream(self.options.stream.clone())));
         };
         self.identity = identity;
+        self.wait_on("agreeing with other hosts in the coordinator table");
         let mut fleet = self.ports.coordinator.board().await?;
         self.observed.leadership.observe(fleet.leader.as_ref(), self.ports.clock.now());
         self.agree_on_stream(&fleet).await?;
@@ -165,7 +168,11 @@ impl Worker {
     }
 
     fn to_tell(&self) -> ToTell {
-        ToTell { is_draining: self.is_draining.subscribe(), cannot_write: self.cannot_write.subscribe() }
+        ToTell {
+            is_draining: self.is_draining.subscribe(),
+            cannot_write: self.cannot_write.subscribe(),
+            cannot_look: self.cannot_look.subscribe(),
+        }
     }
 
     /// Registers this run under the worker's id, and starts its heart.
@@ -179,6 +186,7 @@ impl Worker {
             max_leases: self.options.leases.max_leases,
             versions: self.ports.rollout.tell(|rollout| rollout.rows()),
             cannot_write: None,
+            cannot_look: None,
         };
         // Many hosts may start at once, and a large fleet's rows lie in one partition.
         let hosts = self.observed.leadership.service().map_or(0, |service| service.hosts);

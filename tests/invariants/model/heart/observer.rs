@@ -31,6 +31,7 @@ fn worker_row(beat: u8) -> WorkerRow {
         lease_duration: LEASE_DURATION,
         is_draining: false,
         cannot_write: None,
+        cannot_look: None,
         max_leases: usize::MAX,
         versions: Vec::new(),
     }

@@ -35,6 +35,7 @@ fn registered(name: &str, run: &str, beat: u64) -> WorkerRow {
         max_leases: usize::MAX,
         versions: Vec::new(),
         cannot_write: None,
+        cannot_look: None,
     }
 }
 

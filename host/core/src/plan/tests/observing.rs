@@ -17,6 +17,7 @@ fn beating(name: &str, is_draining: bool) -> WorkerRow {
         max_leases: 5,
         versions: Vec::new(),
         cannot_write: None,
+        cannot_look: None,
     }
 }
 

@@ -13,9 +13,13 @@ use crate::budget::{REPLY_BYTES_MAX, Reservation};
 use crate::metrics;
 use crate::options::ReadLimits;
 use crate::pace::Pace;
+use crate::status::Why;
 
 /// A read that takes longer is given up and tried again: `GetRecords` answers within seconds or not at all.
 const READ_TIMEOUT: Duration = Duration::from_secs(40);
+
+/// From here on a call is slow, and shown: a full reply over a slow link takes as long, a healthy call some milliseconds.
+const READ_SLOW: Duration = Duration::from_secs(10);
 
 /// What polling remembers between its turns.
 pub(super) struct Poller {
@@ -75,9 +79,25 @@ impl ShardReader {
         }
         let reservation = self.room(REPLY_BYTES_MAX).await;
         pace.calling(Instant::now());
-        let reply = tokio::time::timeout(READ_TIMEOUT, self.read(place)).await;
+        let reply = tokio::time::timeout(READ_TIMEOUT, self.shown_if_slow(self.read(place))).await;
         let reply = reply.unwrap_or_else(|_| Err(ReadError::Unavailable { message: "no answer".to_owned() }));
         reply.map(|fetched| (fetched, reservation))
+    }
+
+    /// A call that hangs fails only after half a minute.
+    async fn shown_if_slow<T>(&self, read: impl Future<Output = Result<T, ReadError>>) -> Result<T, ReadError> {
+        let mut read = std::pin::pin!(read);
+        tokio::select! {
+            biased;
+            reply = &mut read => return reply,
+            () = tokio::time::sleep(READ_SLOW) => {}
+        }
+        self.signs.stands(Why::Reading, 0, &format!("no answer from kinesis for more than {READ_SLOW:?}"));
+        let reply = read.await;
+        if reply.is_ok() {
+            self.signs.mended(Why::Reading);
+        }
+        reply
     }
 
     async fn read(&self, place: &mut Place) -> Result<Fetched, ReadError> {
@@ -118,7 +138,7 @@ impl ShardReader {
         place.continuation = None;
         if poller.failures > 0 {
             (poller.failures, poller.failing_since) = (0, None);
-            self.show_read_error(None);
+            self.show_read_error(None, 0);
         }
         poller.pace.replied(taken.bytes, taken.is_idle);
         Ok(())
@@ -158,7 +178,7 @@ impl ShardReader {
             if failures.is_power_of_two() {
                 tracing::warn!(shard = %self.shard, %error, failures, "cannot read, trying again");
             }
-            self.show_read_error(Some(error));
+            self.show_read_error(Some(error), failures);
         } else {
             tracing::debug!(shard = %self.shard, %error, failures, "read throttled");
         }

@@ -183,7 +183,7 @@ impl ShardReader {
             place.iterator = None;
         }
         place.continuation = continuation;
-        self.show_read_error(None);
+        self.show_read_error(None, 0);
         self.status.update_shard(&self.shard, |status| status.subscription_error = None);
         Ok(())
     }

@@ -1,0 +1,14 @@
+//! The metrics of the tables: name, unit, labels, help. Registered by [`describe`].
+
+use metrics::{Unit, describe_counter};
+
+/// Requests to tables, each try counted. Labels: table, operation, outcome.
+pub const TABLE_REQUESTS: &str = "shardmill_table_requests_total";
+/// Capacity units that they consumed. Labels: table, operation.
+pub const TABLE_CAPACITY: &str = "shardmill_table_capacity_units_total";
+
+/// Gives each metric its unit and help text.
+pub fn describe() {
+    describe_counter!(TABLE_REQUESTS, Unit::Count, "requests to tables, by operation and outcome");
+    describe_counter!(TABLE_CAPACITY, Unit::Count, "capacity units that requests to tables consumed");
+}
