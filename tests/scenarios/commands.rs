@@ -54,6 +54,45 @@ async fn dev_that_gave_records_up_says_how_many_and_ends_with_a_code_of_its_own(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn dev_with_a_plugin_whose_destination_does_not_exist_ends_by_itself_and_says_why() {
+    let folder = folder_with_earthquakes();
+    std::fs::write(folder.path().join("c.toml"), "[plugin.earthquakes.config]\ndestination = \"nowhere\"\n").unwrap();
+    let sample = sample();
+    let args = ["dev", "--config", "c.toml", "--feed", &sample, "--key-field", "properties.net", "--until-idle"];
+    let ended = shardmill(&args, folder.path()).await;
+    let told = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    let last = told.lines().last().unwrap_or_default();
+    assert!(last.contains("is held after") && last.contains("nowhere"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_connects_tells_all_that_is_missing_at_once_and_makes_nothing() {
+    let setting = Setting::new(1).await;
+    let config = "stream = \"absent\"\n[sinks.out]\ntype = \"kinesis\"\nstream = \"nowhere\"\n\
+                  [sinks.hook]\ntype = \"http\"\nurl = \"http://127.0.0.1:1/in\"\n";
+    std::fs::write(setting.path().join("shardmill.toml"), config).unwrap();
+    let checked = shardmill(&["run", "--check", "--connect", "--local"], setting.path()).await;
+    let told = text(&checked.stderr);
+    assert_eq!(checked.status.code(), Some(1), "{told}");
+    for expected in [
+        "stream absent",
+        "there is no such stream: make it",
+        "sinks.hook: cannot connect to 127.0.0.1:1",
+        "sinks.out: there is no stream nowhere: make it",
+    ] {
+        assert!(told.contains(expected), "{expected} is not in {told}");
+    }
+    std::fs::write(setting.path().join("shardmill.toml"), "stream = \"flights\"\n").unwrap();
+    let checked = shardmill(&["run", "--check", "--connect", "--local"], setting.path()).await;
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+    assert!(text(&checked.stdout).contains("can be reached"), "{}", text(&checked.stdout));
+    let tables = setting.clients.dynamodb.list_tables().send().await.unwrap();
+    assert!(tables.table_names().is_empty(), "{tables:?}");
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dev_without_a_plugin_says_so_instead_of_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let ended = shardmill(&["dev", "--until-idle"], folder.path()).await;

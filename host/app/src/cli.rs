@@ -19,6 +19,7 @@ mod replay;
 mod state;
 #[cfg(feature = "local")]
 mod test;
+mod values;
 
 pub use bench::BenchArgs;
 pub use capture::CaptureArgs;
@@ -141,7 +142,7 @@ pub struct DevArgs {
     #[arg(long, default_value_t = 0)]
     pub dynamodb_port: u16,
     /// Where to serve /status and /metrics.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = values::address)]
     pub admin: SocketAddr,
 }
 
@@ -154,6 +155,9 @@ pub struct RunArgs {
     /// Only check the configuration: exit 0 if it is good, 64 if not.
     #[arg(long)]
     pub check: bool,
+    /// With --check: also ask for credentials, streams, tables and sinks, and tell all that is missing. Writes nothing.
+    #[arg(long, requires = "check")]
+    pub connect: bool,
     /// How to reach AWS.
     #[command(flatten)]
     pub aws: AwsArgs,
@@ -190,7 +194,7 @@ pub struct LeasesArgs {
     #[arg(long)]
     pub json: bool,
     /// Print again at this interval until ctrl-c.
-    #[arg(long, value_name = "INTERVAL", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "INTERVAL", value_parser = values::duration)]
     pub watch: Option<Duration>,
     /// How to reach AWS.
     #[command(flatten)]
@@ -212,11 +216,11 @@ pub struct DoctorArgs {
     pub stream: Option<String>,
     /// The failover time of the KCL fleet that uses the table (failoverTimeMillis; the KCL's default is 10s). No row tells
     /// it, so without it no worker of a KCL counts as dead.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub failover_time: Option<Duration>,
     /// How long to watch whether owners live; an owner is dead that wrote nothing for longer than its failover time. 0s does
     /// not wait. Default: 12s, or 1.2 times the failover time.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub watch_for: Option<Duration>,
     /// Print the report as JSON.
     #[arg(long)]

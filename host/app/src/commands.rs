@@ -72,7 +72,7 @@ pub fn in_one_line(error: &anyhow::Error) -> String {
     for cause in error.chain().map(ToString::to_string) {
         if line.is_empty() {
             line = cause;
-        } else if !line.ends_with(&cause) {
+        } else if !line.contains(&cause) {
             line = format!("{line}: {cause}");
         }
     }

@@ -22,6 +22,7 @@ pub mod letters;
 mod machine;
 pub mod measurements;
 mod metrics;
+mod probe;
 mod process;
 pub mod pump;
 pub mod readiness;

@@ -19,6 +19,7 @@ pub use file::{FileSink, FileSinkError, FileSinkOptions};
 pub use http::HttpSinkOptions;
 pub use kinesis::{KeyOrder, KinesisSinkOptions};
 pub use line::LineFormat;
+pub(crate) use open::clients_of;
 pub use open::{OpenError, STDOUT, open_sinks};
 pub use own::OwnSinks;
 pub use router::{Outlet, Router};

@@ -53,7 +53,7 @@ pub struct PluginsArgs {
     pub release: Option<String>,
     /// How long to watch which hosts are alive: one is dead that does not beat for longer than its lease duration; 0s takes
     /// all that are registered.
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = super::values::duration)]
     pub watch_for: Duration,
     /// Print JSON.
     #[arg(long)]
@@ -71,7 +71,7 @@ pub struct ReadingArgs {
     pub stream: Option<String>,
     /// How long to watch what moves, as a host does before it judges anybody dead; 0s looks once. Default: the lease
     /// duration.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = super::values::duration)]
     pub watch_for: Option<Duration>,
     /// The hosts' configuration file, for settings that bear on the plan; defaults without it.
     #[arg(long, value_name = "FILE")]

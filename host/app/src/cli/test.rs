@@ -78,7 +78,7 @@ pub struct TestArgs {
     #[arg(long)]
     pub allow_failures: bool,
     /// Give up when nothing is settled for this long.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = super::values::duration)]
     pub timeout: Duration,
     /// Print an object with counts, failures and differences instead of the output.
     #[arg(long)]

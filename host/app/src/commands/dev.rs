@@ -9,7 +9,7 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::ports::LeaseStore;
 use shardmill_core::stream::StreamName;
 use shardmill_local::{LocalOptions, LocalStack};
-use shardmill_worker::{ReadLimits, ShardState};
+use shardmill_worker::{BlockedStatus, ReadLimits, ShardState, Why};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -18,12 +18,16 @@ use crate::assembly::Host;
 use crate::cli::DevArgs;
 use crate::config::{Config, SinkConfig};
 use crate::feed::KeySource;
-use crate::host_status::{HostStatus, PluginSnapshot};
+use crate::host_status::{HostSnapshot, HostStatus, PluginSnapshot};
 use crate::measurements::Measurements;
 use crate::pump::{PumpSummary, pump};
 use crate::shutdown::Signals;
 use crate::summary::{Summary, is_fed_checkpointed};
 
+/// Failures in a row after which nobody waits for a mend that somebody must make: some seconds.
+const MISCONFIGURED_MAX: u32 = 4;
+/// The same of what may pass by itself: about two minutes, as a replay waits.
+const FAILURES_MAX: u32 = 12;
 /// How often `--until-idle` looks.
 const IDLE_LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -32,6 +36,10 @@ pub(super) async fn execute(args: DevArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let stream = StreamName::new(&args.stream)?;
     let mut config = configure(&args, stream.clone())?;
+    if let Some(feed) = args.feed.as_deref().filter(|feed| *feed != Path::new("-")) {
+        // Before anything is made or started for it.
+        std::fs::metadata(feed).with_context(|| format!("cannot read {}", feed.display()))?;
+    }
     let folder = &args.plugins;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make the plugins folder {}", folder.display()))?;
     let stack = LocalStack::start(LocalOptions {
@@ -171,6 +179,24 @@ fn halted(plugin: &PluginSnapshot) -> Option<String> {
     Some(format!("the failure policy halts shard {id}: {why}"))
 }
 
+/// What holds a shard and will not pass by itself, or did not for long: it would never be idle.
+fn held(host: &HostSnapshot) -> Option<String> {
+    let mut shards = host.plugins.iter().flat_map(|(plugin, of)| of.worker.shards.iter().map(move |of| (plugin, of)));
+    shards.find_map(|(plugin, (id, shard))| {
+        let BlockedStatus { why, attempts, reason } = shard.blocked.as_ref()?;
+        let attempts_max = match why {
+            Why::Misconfigured => MISCONFIGURED_MAX,
+            // How often the plugin is tried is the failure policy's, by default for ever.
+            Why::Plugin | Why::Halted => return None,
+            Why::Sink | Why::Row | Why::Reading | Why::State | Why::Memory | Why::Children | Why::Buffer => {
+                FAILURES_MAX
+            }
+        };
+        let is_for_good = *attempts >= attempts_max;
+        is_for_good.then(|| format!("plugin {plugin}: shard {id} is held after {attempts} attempts: {reason}"))
+    })
+}
+
 /// Idle: what was fed is checkpointed by every plugin, and every shard held here is at its tip.
 async fn wait_until_idle(
     status: &HostStatus,
@@ -186,7 +212,7 @@ async fn wait_until_idle(
             // Still compiling what lies there.
         } else if !has_plugin {
             bail!("there is no working plugin in {}; drop a component there", folder.display());
-        } else if let Some(problem) = snapshot.plugins.values().find_map(halted) {
+        } else if let Some(problem) = snapshot.plugins.values().find_map(halted).or_else(|| held(&snapshot)) {
             bail!("{problem}");
         } else if snapshot.plugins.values().all(|plugin| plugin.worker.is_idle()) {
             let mut is_done = true;

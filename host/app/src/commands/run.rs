@@ -1,18 +1,21 @@
 //! `shardmill run`.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use shardmill_aws::AwsClients;
+use tokio::task::JoinSet;
 
 use super::print;
 use crate::assembly::Host;
 use crate::cli::RunArgs;
 use crate::config::{Checked, Config, ConfigError};
 use crate::measurements::Measurements;
+use crate::probe::probe;
 use crate::shutdown::Signals;
 
 pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     let mut config = Config::load(&args.config)?;
     if args.check {
-        return check(&args, &config);
+        return check(&args, config).await;
     }
     for warning in config.check_around().warnings {
         tracing::warn!(warning, "the configuration may not be what is meant");
@@ -21,6 +24,8 @@ pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     config.aws = crate::aws::merge(&config.aws, &args.aws)?;
     let clients = crate::aws::connect(&config.aws).await?;
+    let mut probing = JoinSet::new();
+    probing.spawn(tell_what_is_missing(config.clone(), clients.clone()));
     let worker_id = config.worker_id.clone();
     let stream = config.stream.as_ref().map(ToString::to_string);
     let plugins = config.plugins.clone();
@@ -32,15 +37,33 @@ pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Once, beside the start: what is missing may come, and the host waits for it.
+async fn tell_what_is_missing(config: Config, clients: AwsClients) {
+    for problem in probe(&config, &clients).await {
+        tracing::warn!(problem, "something is missing, the host waits for it");
+    }
+}
+
 /// Tells everything that a host would stumble over.
-fn check(args: &RunArgs, config: &Config) -> anyhow::Result<()> {
+async fn check(args: &RunArgs, mut config: Config) -> anyhow::Result<()> {
     let Checked { problems, warnings } = config.check_around();
     for warning in &warnings {
         print(&format!("warning: {warning}"));
     }
-    if problems.is_empty() {
-        print(&format!("{} is good", args.config.display()));
-        return Ok(());
+    let mut missing = Vec::new();
+    if args.connect {
+        config.aws = crate::aws::merge(&config.aws, &args.aws)?;
+        missing = probe(&config, &crate::aws::connect(&config.aws).await?).await;
     }
-    Err(ConfigError::Plugin { message: problems.join("\n       ") }.into())
+    let all: Vec<&str> = problems.iter().chain(&missing).map(String::as_str).collect();
+    let told = all.join("\n       ");
+    if !problems.is_empty() {
+        return Err(ConfigError::Plugin { message: told }.into());
+    }
+    if !missing.is_empty() {
+        bail!("{told}");
+    }
+    let reached = if args.connect { ", and all that it names can be reached" } else { "" };
+    print(&format!("{} is good{reached}", args.config.display()));
+    Ok(())
 }

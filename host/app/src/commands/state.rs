@@ -29,6 +29,13 @@ struct Row {
 pub(super) async fn execute(args: &StateArgs) -> anyhow::Result<()> {
     let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
     let table = LeaseTable::new(clients.dynamodb.clone(), args.application.as_str());
+    if !table.exists().await? {
+        let application = &args.application;
+        bail!(
+            "there is no lease table {application}: no host has served this application here; `shardmill plugins` lists \
+             those that were"
+        );
+    }
     if let Some(shard) = &args.shard {
         return match table.state(&LeaseKey::new(shard)?).await? {
             Some(saved) => {

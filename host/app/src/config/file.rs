@@ -148,7 +148,7 @@ impl ConfigFile {
     /// `sections` is the same file's `[plugin]`, as it stands there.
     pub(super) fn check(self, folder: &Path, sections: BTreeMap<String, toml::Table>) -> Result<Config, Problem> {
         let worker_id = self.worker_id.unwrap_or_else(made_up_worker_id);
-        let worker_id = WorkerId::new(&worker_id).ok_or_else(|| Problem::new("worker-id", "must not be empty"))?;
+        let worker_id = usable_worker_id(&worker_id).map_err(|message| Problem::new("worker-id", message))?;
         let sinks = check_sinks(self.sinks, folder)?;
         let limits = self.limits.check(GuestLimits::default()).map_err(|problem| problem.under("limits"))?;
         let config = Config {
@@ -192,6 +192,24 @@ impl ConfigFile {
         }
         Ok(config)
     }
+}
+
+/// In rows, logs and tables; a KCL's ids are host names and random parts.
+const WORKER_ID_BYTES_MAX: usize = 128;
+
+/// The id, if it can stand in a row, a log line and a table.
+fn usable_worker_id(id: &str) -> Result<WorkerId, String> {
+    let example = "such as \"host-1\", or leave it out to have one made up";
+    if id.len() > WORKER_ID_BYTES_MAX {
+        return Err(format!(
+            "is {} bytes long, at most are {WORKER_ID_BYTES_MAX}: write a shorter one, {example}",
+            id.len()
+        ));
+    }
+    if id.chars().any(|character| character.is_control() || character.is_whitespace()) {
+        return Err(format!("holds white space or a control character: write one word, {example}"));
+    }
+    WorkerId::new(id).ok_or_else(|| format!("must not be empty: write one, {example}"))
 }
 
 /// Unlike a fixed id, a made-up one never meets a twin; the price is that a restart waits for the old leases to expire.

@@ -9,7 +9,7 @@ use shardmill_core::plugin::{PluginName, SecretSource};
 use shardmill_core::ports::Clock;
 use shardmill_core::stream::{InitialPosition, Utc};
 
-use super::{Config, Manifest, PluginConfig, SinkConfig};
+use super::{Config, Manifest, PluginConfig, SinkConfig, StreamConfig};
 use crate::clock::BootClock;
 use crate::files;
 
@@ -36,8 +36,20 @@ impl Config {
         checked
     }
 
+    /// The streams of the plugins whose components lie in the folder. What cannot be read is left to others to tell.
+    pub(crate) fn streams_to_serve(&self) -> Vec<StreamConfig> {
+        let components = self.names_in_folder("wasm");
+        let settings = components.iter().filter_map(|name| {
+            let name = PluginName::new(name).ok()?;
+            let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name)).ok()?;
+            self.of_plugin(&name, manifest.as_ref()).ok()
+        });
+        settings.flat_map(|plugin| plugin.streams).collect()
+    }
+
     fn check_plugins(&self, checked: &mut Checked) {
         checked.warnings.extend(self.written_by_everybody());
+        checked.warnings.extend(self.unheeded_files());
         let components = self.names_in_folder("wasm");
         for name in self.plugin.keys().filter(|name| !components.contains(*name)) {
             let warning = format!("[plugin.{name}] is set, and there is no {name}.wasm in the folder of plugins");
@@ -70,6 +82,16 @@ impl Config {
              [integrity]",
             path.display()
         ))
+    }
+
+    /// Files that look like components to people only.
+    fn unheeded_files(&self) -> Vec<String> {
+        let files = std::fs::read_dir(&self.plugins).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_almost = |path: &PathBuf| {
+            path.extension().is_some_and(|found| found != "wasm" && found.eq_ignore_ascii_case("wasm"))
+        };
+        let told = |path: PathBuf| format!("{} is not loaded: a component's name ends in .wasm", path.display());
+        files.filter(is_almost).map(told).collect()
     }
 
     fn names_in_folder(&self, extension: &str) -> BTreeSet<String> {
@@ -168,6 +190,13 @@ mod tests {
             std::path::Path::new("."),
         );
         assert!(problem.unwrap_err().contains("both have the application one"), "sections need no folder");
+    }
+
+    #[test]
+    fn a_file_that_only_looks_like_a_component_is_told() {
+        let told = checked("", &[("AAA.WASM", ""), ("bbb.wasm", ""), ("ccc.toml", "")]).warnings;
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("AAA.WASM is not loaded: a component's name ends in .wasm"), "{told:?}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The sections `[sinks.NAME]`.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -108,7 +108,7 @@ fn refuse_shared_files(sinks: &BTreeMap<String, SinkConfig>) -> Result<(), Probl
     for (name, sink) in sinks {
         let SinkConfig::File { path, .. } = sink else { continue };
         // Without `.` in it, which leads nowhere.
-        let path: PathBuf = path.components().collect();
+        let path: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
         if let Some(other) = writers.insert(path, name) {
             let message =
                 format!("is the file of sinks.{other} too: give each a file of its own, or use one of them for both");

@@ -193,3 +193,35 @@ fn an_arn_may_stand_wherever_a_name_may() {
     let config = config(&format!("stream = \"{arn}\"\n"));
     assert_eq!(config.stream, Some(StreamRef::parse(arn).unwrap()));
 }
+
+#[test]
+fn a_worker_id_that_would_not_fit_into_a_row_a_log_line_or_a_table_is_refused_with_its_line() {
+    for (id, expected) in [
+        (r"host\u001b[2J1", "control character"),
+        (r"host\n1", "control character"),
+        ("host 1", "white space"),
+        ("", "must not be empty"),
+        (&"h".repeat(129), "129 bytes long, at most are 128"),
+    ] {
+        let told = Config::parse(&format!("stream = \"s\"\nworker-id = \"{id}\"\n"), Path::new(".")).unwrap_err();
+        assert!(
+            told.contains("line 2: worker-id") && told.contains(expected) && told.contains("host-1"),
+            "{id:?}: {told}"
+        );
+    }
+    let longest = "h".repeat(128);
+    let config = Config::parse(&format!("stream = \"s\"\nworker-id = \"{longest}\"\n"), Path::new(".")).unwrap();
+    assert_eq!(config.worker_id.as_str(), longest);
+}
+
+#[test]
+fn two_sinks_of_one_file_are_refused_however_its_path_is_written() {
+    for (one, other) in [("o", "./o"), ("o", "o"), ("a/./o", "a/o")] {
+        let sinks =
+            format!("[sinks.a]\ntype = \"file\"\npath = \"{one}\"\n[sinks.b]\ntype = \"file\"\npath = \"{other}\"\n");
+        for folder in ["", ".", "/etc/shardmill"] {
+            let told = Config::parse(&format!("stream = \"s\"\n{sinks}"), Path::new(folder)).unwrap_err();
+            assert!(told.contains("is the file of sinks.a too"), "{one} and {other} in {folder:?}: {told}");
+        }
+    }
+}

@@ -85,16 +85,8 @@ async fn open(
             Outlet { letters: Some(letters), ..Outlet::new(Arc::new(file)) }
         }
         SinkConfig::Kinesis { target, region, endpoint, options } => {
-            let client = match clients {
-                Some(clients) if is_same_place(target, region.as_deref(), endpoint.as_deref(), clients) => {
-                    clients.kinesis.clone()
-                }
-                _ => {
-                    let options = own_place(target, region.clone(), endpoint.clone(), aws);
-                    let own = connect(&options).await;
-                    own.map_err(|source| OpenError::Aws { sink: name.to_owned(), source })?.kinesis
-                }
-            };
+            let place = Place { target, region: region.as_ref(), endpoint: endpoint.as_ref() };
+            let client = place.clients(name, aws, clients).await?.kinesis;
             let sink = kinesis_sink(name, Putter::new(client, target.clone()), *options);
             let line_bytes_max = Some(options.record_bytes - KEY_BYTES_MAX);
             Outlet { line_bytes_max, ..Outlet::new(Arc::new(sink)) }
@@ -113,6 +105,43 @@ fn stdout(format: LineFormat) -> Outlet {
     let sink = StdoutSink::new(format);
     let letters = sink.with_format(LineFormat::Data);
     Outlet { letters: Some(Arc::new(letters)), ..Outlet::new(Arc::new(sink)) }
+}
+
+/// The clients that a sink's stream is reached by; `None` for other sinks.
+pub(crate) async fn clients_of(
+    name: &str,
+    sink: &SinkConfig,
+    aws: &AwsConfig,
+    clients: &AwsClients,
+) -> Result<Option<AwsClients>, OpenError> {
+    let SinkConfig::Kinesis { target, region, endpoint, .. } = sink else { return Ok(None) };
+    let place = Place { target, region: region.as_ref(), endpoint: endpoint.as_ref() };
+    place.clients(name, aws, Some(clients)).await.map(Some)
+}
+
+/// Where a sink's stream is.
+struct Place<'a> {
+    target: &'a PutTarget,
+    region: Option<&'a String>,
+    endpoint: Option<&'a String>,
+}
+
+impl Place<'_> {
+    async fn clients(
+        &self,
+        name: &str,
+        aws: &AwsConfig,
+        clients: Option<&AwsClients>,
+    ) -> Result<AwsClients, OpenError> {
+        let (region, endpoint) = (self.region.cloned(), self.endpoint.cloned());
+        if let Some(clients) = clients
+            && is_same_place(self.target, region.as_deref(), endpoint.as_deref(), clients)
+        {
+            return Ok(clients.clone());
+        }
+        let own = connect(&own_place(self.target, region, endpoint, aws)).await;
+        own.map_err(|source| OpenError::Aws { sink: name.to_owned(), source })
+    }
 }
 
 /// Whether the host's own client reaches the stream.

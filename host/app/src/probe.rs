@@ -1,0 +1,188 @@
+//! Asks once for everything that a host will need of others, and tells what is missing: all at once, each in a line, with the mend.
+//! Nothing is made and nothing is written, so that rights to write show only when they are needed.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{Access, access};
+use shardmill_aws::{AwsClients, CoordinatorTable, KinesisReader, LeaseTable, PutTarget, StreamAdmin};
+use shardmill_core::lease::Lease;
+use shardmill_core::ports::{Coordinator, LeaseStore, StreamReader};
+use shardmill_core::stream::{LeaseKey, ReadFrom, StreamRef};
+
+use crate::config::{AwsConfig, Config, SinkConfig};
+use crate::sinks::{HttpSinkOptions, clients_of};
+
+/// For all that is asked of one stream, one table or one sink: healthy ones take some hundred milliseconds.
+const EACH_WITHIN: Duration = Duration::from_secs(10);
+/// The key of a row that nobody makes, since it is no shard's.
+const NO_ROW: &str = "shardmill-probe";
+
+/// What is missing; nothing if a host could serve, as far as reading tells.
+pub(crate) async fn probe(config: &Config, clients: &AwsClients) -> Vec<String> {
+    // Without credentials all else fails for the same reason.
+    if let Some(problem) = clients.missing_credentials().await {
+        return vec![format!("credentials: {problem}")];
+    }
+    let mut problems = Vec::new();
+    let (streams, applications) = needed(config);
+    for stream in &streams {
+        let place = endpoint(&config.aws, clients);
+        note(&mut problems, &format!("stream {stream}{place}"), stream_problem(stream, clients)).await;
+    }
+    for application in &applications {
+        note(&mut problems, &format!("application {application}"), tables_problem(application, clients)).await;
+    }
+    for (name, sink) in &config.sinks {
+        note(&mut problems, &format!("sinks.{name}"), sink_problem(name, sink, config, clients)).await;
+    }
+    problems
+}
+
+async fn note(problems: &mut Vec<String>, what: &str, asked: impl Future<Output = Result<(), String>>) {
+    let answer = tokio::time::timeout(EACH_WITHIN, asked).await;
+    match answer
+        .unwrap_or_else(|_| Err(format!("no answer within {EACH_WITHIN:?}: check that it can be reached from here")))
+    {
+        Ok(()) => {}
+        Err(problem) => problems.push(format!("{what}: {problem}")),
+    }
+}
+
+/// The streams and the applications of the plugins that lie in the folder; without any, the general stream.
+fn needed(config: &Config) -> (BTreeSet<StreamRef>, BTreeSet<String>) {
+    let served = config.streams_to_serve();
+    let applications = served.iter().map(|one| one.application.clone()).collect();
+    let mut streams: BTreeSet<StreamRef> = served.into_iter().map(|one| one.stream).collect();
+    if streams.is_empty() {
+        streams.extend(config.stream.clone());
+    }
+    (streams, applications)
+}
+
+fn endpoint(aws: &AwsConfig, clients: &AwsClients) -> String {
+    match &aws.kinesis_endpoint {
+        Some(endpoint) => format!(" at {endpoint}"),
+        None => format!(" in {}", clients.region),
+    }
+}
+
+/// As a host does: whether it is there, which shards it has, and whether one of them can be read.
+async fn stream_problem(stream: &StreamRef, clients: &AwsClients) -> Result<(), String> {
+    let reader = KinesisReader::new(clients.kinesis.clone(), stream.clone());
+    if reader.identity().await.map_err(|error| error.to_string())?.is_none() {
+        return Err("there is no such stream: make it, or mend `stream` or the region".to_owned());
+    }
+    let shards = reader.list_shards().await.map_err(|error| error.to_string())?;
+    let Some(shard) = shards.first() else { return Ok(()) };
+    let iterator = reader.iterator(&shard.id, &ReadFrom::Latest).await.map_err(|error| error.to_string())?;
+    reader.fetch(&iterator, 1).await.map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// Tables that are not there are made by the first host.
+async fn tables_problem(application: &str, clients: &AwsClients) -> Result<(), String> {
+    let leases = LeaseTable::new(clients.dynamodb.clone(), application);
+    if leases.exists().await.map_err(|error| error.to_string())? {
+        let key = LeaseKey::new(NO_ROW).map_err(|error| error.to_string())?;
+        let _: Option<Lease> = leases.get(&key).await.map_err(|error| error.to_string())?;
+    }
+    let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), application);
+    if coordinator.exists().await.map_err(|error| error.to_string())? {
+        coordinator.board().await.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+async fn sink_problem(name: &str, sink: &SinkConfig, config: &Config, clients: &AwsClients) -> Result<(), String> {
+    match sink {
+        SinkConfig::Stdout { .. } => Ok(()),
+        SinkConfig::File { path, .. } => file_problem(path),
+        SinkConfig::Http(options) => http_problem(options).await,
+        SinkConfig::Kinesis { target, .. } => {
+            let own = clients_of(name, sink, &config.aws, clients).await.map_err(|error| error.to_string())?;
+            let Some(own) = own else { return Ok(()) };
+            target_problem(target, StreamAdmin::new(own.kinesis)).await
+        }
+    }
+}
+
+/// Whether the stream is there; somebody who may write to it need not be allowed to ask.
+async fn target_problem(target: &PutTarget, admin: StreamAdmin) -> Result<(), String> {
+    let stream = match target {
+        PutTarget::Name(name) => name.clone().into(),
+        PutTarget::Arn { arn, .. } => StreamRef::parse(arn).map_err(|error| error.to_string())?,
+    };
+    match admin.describe(stream.clone()).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(format!("there is no stream {stream}: make it, or mend `stream` or the region")),
+        Err(error) if error.to_string().contains("not allowed") => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The nearest folder that is there must take the file, or the folders above it.
+fn file_problem(path: &Path) -> Result<(), String> {
+    let Some(there) = path.ancestors().skip(1).find(|folder| folder.as_os_str().is_empty() || folder.exists()) else {
+        return Ok(());
+    };
+    let folder = if there.as_os_str().is_empty() { Path::new(".") } else { there };
+    let cannot =
+        |why: String| format!("cannot write {}: {why}; name another `path`, or mend the folder", path.display());
+    if !folder.is_dir() {
+        return Err(cannot(format!("{} is no folder", folder.display())));
+    }
+    let target = if path.exists() { path } else { folder };
+    access(target, Access::WRITE_OK).map_err(|error| cannot(format!("{}: {error}", target.display())))
+}
+
+/// Whether something listens there: nothing is sent, since whatever is sent would count as output.
+async fn http_problem(options: &HttpSinkOptions) -> Result<(), String> {
+    let url = &options.url;
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return Ok(()) };
+    let address = (host.trim_matches(['[', ']']).to_owned(), port);
+    let connected = tokio::time::timeout(options.connect_timeout, tokio::net::TcpStream::connect(address)).await;
+    let cannot =
+        |why: String| Err(format!("cannot connect to {host}:{port}: {why}; check `url`, or start what serves it"));
+    match connected {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => cannot(error.to_string()),
+        Err(_) => cannot(format!("no answer within {:?}", options.connect_timeout)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_writable_where_its_folder_or_one_to_be_made_in_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |path: &str| file_problem(&folder.path().join(path));
+        assert_eq!((at("out.ndjson"), at("a/b/out.ndjson")), (Ok(()), Ok(())));
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        let told = at("file/out.ndjson").unwrap_err();
+        assert!(told.contains("is no folder") && told.contains("name another `path`"), "{told}");
+        assert!(std::fs::read_dir(folder.path()).unwrap().count() == 1, "nothing is made");
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_nobody_serves_is_told_with_its_address_and_one_that_is_served_is_sent_nothing() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let config = |port: u16| {
+            let text = format!("stream = \"s\"\n[sinks.out]\ntype = \"http\"\nurl = \"http://127.0.0.1:{port}/in\"\n");
+            let config = Config::parse(&text, Path::new(".")).unwrap();
+            let Some(SinkConfig::Http(options)) = config.sinks.get("out").cloned() else { panic!("it is one") };
+            options
+        };
+        assert_eq!(http_problem(&config(port)).await, Ok(()));
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut sent = Vec::new();
+        tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut sent).await.unwrap();
+        assert!(sent.is_empty());
+        drop((listener, stream));
+        let told = http_problem(&config(port)).await.unwrap_err();
+        assert!(told.contains(&format!("127.0.0.1:{port}")) && told.contains("check `url`"), "{told}");
+    }
+}
