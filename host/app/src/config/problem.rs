@@ -52,14 +52,24 @@ impl std::fmt::Display for Problem {
     }
 }
 
+/// Characters of a line that are shown: a file that is no configuration may be one line of megabytes.
+const SHOWN_CHARS_MAX: usize = 300;
+
 /// The error of a file that does not parse, with what would be right: a key that was meant, or a value as an example.
 pub(super) fn with_help(error: &toml::de::Error) -> String {
     let text = error.to_string();
-    let text = text.trim_end();
-    match help(error.message(), text) {
+    let lines: Vec<String> = text.trim_end().lines().map(cut).collect();
+    let text = lines.join("\n");
+    match help(error.message(), &text) {
         Some(help) => format!("{text}\n{help}"),
-        None => text.to_owned(),
+        None => text,
     }
+}
+
+fn cut(line: &str) -> String {
+    let mut signs = line.chars();
+    let shown: String = signs.by_ref().take(SHOWN_CHARS_MAX).collect();
+    if signs.next().is_some() { format!("{shown}...") } else { shown }
 }
 
 /// What a message of serde's lacks, by a part of it.
