@@ -119,7 +119,7 @@ impl Grammar {
                 self.statement(may_call, depth - 1),
                 self.statement(may_call, depth - 1)
             ),
-            13 if self.random.u8(..6) == 0 => "unreachable".to_owned(),
+            13 if self.random.u8(..6) == 0 => "(unreachable)".to_owned(),
             14..=19 => self.host_call(),
             _ => String::new(),
         }

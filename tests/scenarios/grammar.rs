@@ -70,7 +70,7 @@ async fn components_by_chance_neither_end_a_host_nor_take_its_memory_nor_cost_a_
         }
         until_known(&host, &names).await;
         at_most = at_most.max(host.resident_kib());
-        assert!(at_most > 0 && at_most < DATA_KIB, "{at_most} KiB of the host are resident with seeds {wave:?}");
+        assert!(at_most > 0 && at_most < DATA_KIB, "{at_most} KiB are resident with seeds {wave:?}");
         for name in names {
             std::fs::remove_file(setting.path().join("plugins").join(format!("{name}.wasm"))).unwrap();
         }

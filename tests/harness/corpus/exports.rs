@@ -85,9 +85,10 @@ fn lists_outside() -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Beyond the largest batch.
 fn indexes() -> Vec<Vec<u8>> {
     let index = |index: &str| process(&format!("{ONE_FAILURE} (i32.store (i32.const 2048) (i32.const {index}))"));
-    ["2", "3", "10000", "0x7fffffff", "0x80000000", "-1"].into_iter().map(index).collect()
+    ["10000", "65536", "0x7fffffff", "0x80000000", "-2", "-1"].into_iter().map(index).collect()
 }
 
 fn commits() -> Vec<Vec<u8>> {
@@ -96,7 +97,7 @@ fn commits() -> Vec<Vec<u8>> {
             "(i32.store8 (i32.const 1040) (i32.const 2)) (i32.store (i32.const 1044) (i32.const {through}))"
         ))
     };
-    ["2", "10000", "0x7fffffff", "0x80000000", "-2", "-1"].into_iter().map(commit).collect()
+    ["10000", "65536", "0x7fffffff", "0x80000000", "-2", "-1"].into_iter().map(commit).collect()
 }
 
 fn waits() -> Vec<Vec<u8>> {
