@@ -19,7 +19,7 @@ const INSTANCES_KIB: u64 = 1 << 20;
 
 /// A crowd: how each of its shards misbehaves, and how many there are: the embedded stack has 1,000 in all.
 const CROWDS: [(&str, u32); 5] =
-    [("sleep", 999), ("loop", 24), ("hoard-politely", 48), ("histogram-flood", 48), ("log-flood", 48)];
+    [("sleep", 999), ("loop", 24), ("memory-leak", 48), ("histogram-flood", 48), ("log-flood", 48)];
 /// By how much crowds are smaller where only the test itself is tested.
 const SMALLER: u32 = 24;
 

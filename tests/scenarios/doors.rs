@@ -118,7 +118,7 @@ fn odd_files(setting: &Setting) -> Vec<PathBuf> {
         )
     };
     let sparse = write("sparse", b"");
-    std::fs::File::options().write(true).open(&sparse).unwrap().set_len(64 << 30).unwrap();
+    std::fs::File::options().write(true).open(&sparse).unwrap().set_len(1 << 30).unwrap();
     vec![
         write("empty", b""),
         write("zeros", &[0; 4_096]),
