@@ -52,8 +52,9 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Characters of a line that are shown: a file that is no configuration may be one line of megabytes.
-const SHOWN_CHARS_MAX: usize = 300;
+/// Characters of a line that are shown, which a list of all keys is shorter than: a file that is no configuration may be one
+/// line of megabytes.
+const SHOWN_CHARS_MAX: usize = 2_000;
 
 /// The error of a file that does not parse, with what would be right: a key that was meant, or a value as an example.
 pub(super) fn with_help(error: &toml::de::Error) -> String {
