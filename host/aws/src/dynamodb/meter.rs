@@ -88,6 +88,7 @@ impl Intercept for Meter {
 
 impl Meter {
     /// Units to count now; what is less than one is kept for the next time.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "above zero; the cast saturates")]
     fn whole_units(&self, table: &str, operation: &'static str, units: f64) -> u64 {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let sum = left.entry((table.to_owned(), operation)).or_default();
