@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fleet::Roster;
-use super::{Balance, FleetView, ObservedLease, Plan, PlanLimits, Reason, Step};
+use super::{Balance, FleetView, ObservedLease, Plan, PlanLimits, ReadingOrder, Reason, Step};
 use crate::hash;
 use crate::lease::{Standing, WorkerId};
 use crate::seeded_bug::SeededBug;
@@ -102,6 +102,9 @@ pub(super) fn exchange<'a>(
 fn parts<'a>(view: &FleetView<'a>, roster: &Roster<'a>, balance: Balance) -> BTreeMap<&'a WorkerId, Part<'a>> {
     let none = || Part { load: 0, movable: Vec::new(), count: 0 };
     let mut parts: BTreeMap<&WorkerId, Part<'a>> = roster.caps.keys().map(|id| (*id, none())).collect();
+    // A KCL holds leases that it does not read before their parents end; a host takes none of those.
+    let order = (!roster.unregistered.is_empty())
+        .then(|| ReadingOrder::of(view.leases.iter().map(|observed| &observed.lease), view.is_bootstrapped));
     for observed in view.leases.iter().filter(|observed| !observed.lease.is_finished()) {
         let Some(part) = observed.holder().and_then(|holder| parts.get_mut(holder)) else { continue };
         let weight = weight(observed, balance);
@@ -109,7 +112,9 @@ fn parts<'a>(view: &FleetView<'a>, roster: &Roster<'a>, balance: Balance) -> BTr
         part.count += 1;
         // A lease that was asked for is on its way already; one whose owner did not give it to us would not now either.
         let was_refused = observed.lease.claimant.as_ref() == Some(view.me);
-        if observed.standing == Standing::Held && !observed.is_claim_fresh && !was_refused && !observed.is_avoided {
+        let must_wait = order.as_ref().is_some_and(|order| order.waits_for(&observed.lease).is_some());
+        let may_move = !observed.is_claim_fresh && !was_refused && !observed.is_avoided && !must_wait;
+        if observed.standing == Standing::Held && may_move {
             part.movable.push((weight, rank(observed, view.me), observed));
         }
     }

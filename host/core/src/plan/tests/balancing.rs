@@ -167,6 +167,23 @@ fn what_a_row_says_is_anothers_is_not_taken_back_while_a_pipeline_of_this_host_s
 }
 
 #[test]
+fn what_a_kcl_holds_and_does_not_read_before_the_parents_end_is_not_taken_from_it() {
+    let parent = owned(1, "kcl", Standing::Held);
+    let mut children = [2, 3, 4].map(|n| lease(&shard(n, &[1]), Checkpoint::TrimHorizon));
+    for child in &mut children {
+        child.lease.owner = Some(worker("kcl"));
+        child.standing = Standing::Held;
+    }
+    let mut leases = vec![parent];
+    leases.extend(children);
+    let limits = PlanLimits { shared_with_kcl: true, ..LIMITS };
+    let shards: Vec<_> = taken(&plan_of(&leases, &[], &limits)).into_iter().map(|(shard, _)| shard).collect();
+    assert_eq!(shards, [id(1)]);
+    leases[0].lease.checkpoint = Checkpoint::ShardEnd;
+    assert_eq!(taken(&plan_of(&leases, &[], &limits)).len(), 1, "they are read now");
+}
+
+#[test]
 fn a_kcl_worker_that_holds_finished_leases_only_is_left_its_share() {
     let mut finished = owned(0, "kcl", Standing::Held);
     finished.lease.checkpoint = Checkpoint::ShardEnd;
