@@ -185,6 +185,25 @@ impl Verdict {
         self
     }
 
+    /// The same, held against those of the records only that `counted` has: of the others nothing is given up, and they go
+    /// again. `tried` tells of earlier deliveries.
+    #[must_use]
+    pub fn held_against(
+        mut self,
+        counted: &BTreeSet<Position>,
+        records: &[Record],
+        tried: &dyn Fn(&Position) -> Tried,
+    ) -> Self {
+        for ruling in &mut self.rulings {
+            let position = &records[ruling.index].position;
+            if !counted.contains(position) {
+                ruling.tried = Tried { deliveries: ruling.tried.deliveries, ..tried(position) };
+                ruling.fate = Fate::Again;
+            }
+        }
+        self
+    }
+
     /// Whether some of the records are delivered again.
     pub fn has_again(&self) -> bool {
         self.rulings.iter().any(|ruling| ruling.fate == Fate::Again)

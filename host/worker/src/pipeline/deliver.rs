@@ -11,6 +11,7 @@ use shardmill_core::stream::{Batch, Emitted, Record};
 use tokio::time::Instant;
 
 use super::consumer::Consumer;
+use super::trial::HeldAgainst;
 use crate::grant::Stopped;
 use crate::metrics;
 use crate::signs::Stage;
@@ -97,10 +98,13 @@ impl Consumer {
             Err(error) => (Err(error), Vec::new()),
         };
         let mut verdict = self.judge(&records, outcome.as_ref());
-        if self.report_to_rollout(&records, &verdict, took) {
-            let retries = &self.retries;
-            verdict = verdict.without_blame(&records, &|position| retries.tried(position));
-        }
+        let held_against = self.report_to_rollout(&records, &verdict, took);
+        let tried = |position: &_| self.retries.tried(position);
+        verdict = match held_against {
+            HeldAgainst::Records => verdict,
+            HeldAgainst::Only(counted) => verdict.held_against(&counted, &records, &tried),
+            HeldAgainst::Nothing => verdict.without_blame(&records, &tried),
+        };
         seeded(&mut verdict);
         self.follow(&records, &verdict, emitted).await
     }

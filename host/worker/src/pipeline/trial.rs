@@ -38,6 +38,17 @@ pub(super) struct Trial {
     charged: Option<PluginDigest>,
 }
 
+/// What a failure counts against.
+pub(super) enum HeldAgainst {
+    /// All records that failed, as judged.
+    Records,
+    /// Those of them on which the version before failed too. They were in the batch, so that nobody knows whether this
+    /// version could handle the others: these go again, and count once they are apart.
+    Only(BTreeSet<Position>),
+    /// No record: the version before gets them.
+    Nothing,
+}
+
 struct Suspects {
     failed_by: PluginDigest,
     /// Who shows whose fault it was.
@@ -148,13 +159,13 @@ impl Consumer {
         self.ports.rollout.tell(|rollout| rollout.abandon(&self.trial.site));
     }
 
-    /// Tells how a delivery to the live version went. Whether its failure is to be verified: then it is held against no
-    /// record, and the instance is gone.
-    pub(super) fn report_to_rollout(&mut self, records: &[Record], verdict: &Verdict, took: Duration) -> bool {
+    /// Tells how a delivery to the live version went, and what its failure is held against. If that is to be verified, the
+    /// instance is gone.
+    pub(super) fn report_to_rollout(&mut self, records: &[Record], verdict: &Verdict, took: Duration) -> HeldAgainst {
         let (digest, at) = (self.instance.digest().clone(), self.at());
         if verdict.failure.as_ref().is_some_and(|failure| failure.of == Blame::Host) {
             self.ports.rollout.tell(|rollout| rollout.hindered(&digest, at));
-            return false;
+            return HeldAgainst::Records;
         }
         let mut blamed = blamed(records, verdict);
         self.verify(records, &blamed, &digest, at);
@@ -162,7 +173,7 @@ impl Consumer {
             let memory_bytes = self.instance.memory_bytes();
             let sample = Sample { records: records.len() as u64, took, memory_bytes };
             self.ports.rollout.tell(|rollout| rollout.handled(&digest, sample, at));
-            return false;
+            return HeldAgainst::Records;
         };
         let fault = Fault { kind: failure.kind, reason: failure.reason.clone(), is_deadly: !self.instance.is_alive() };
         let excused = &self.trial.excused;
@@ -173,12 +184,15 @@ impl Consumer {
         };
         if is_excused || self.trial.suspects.is_some() || self.trial.sits_out {
             self.ports.rollout.tell(|rollout| rollout.failed_again(&digest, fault));
-            return false;
+            let is_mixed = is_excused && !blamed.is_subset(excused);
+            return if is_mixed { HeldAgainst::Only(excused.clone()) } else { HeldAgainst::Records };
         }
         match self.ports.rollout.tell(|rollout| rollout.failed(&self.trial.site, &digest, fault)) {
-            Blamed::Records => return false,
+            Blamed::Records => return HeldAgainst::Records,
             // It stands in for one that does not start here: there is none that could do better.
-            Blamed::Nothing { instead } if self.trial.has_refused(&instead, at.now) => return false,
+            Blamed::Nothing { instead } if self.trial.has_refused(&instead, at.now) => {
+                return HeldAgainst::Records;
+            }
             Blamed::Nothing { .. } => {}
             Blamed::Version { judge } => {
                 blamed.retain(|position| !self.trial.excused.contains(position));
@@ -187,7 +201,7 @@ impl Consumer {
         }
         // Whatever it made of these records must reach neither its state nor what it would emit at the end.
         self.instance.kill();
-        !SeededBug::TrialChargesRecords.is_on()
+        if SeededBug::TrialChargesRecords.is_on() { HeldAgainst::Records } else { HeldAgainst::Nothing }
     }
 
     /// If this delivery was to the version before the one that failed, it shows whose fault that was.

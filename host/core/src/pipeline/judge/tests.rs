@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use super::*;
@@ -232,6 +234,19 @@ fn a_failure_held_against_no_record_costs_no_attempt_cuts_nothing_and_gives_noth
     assert_eq!(held_against_none(Err(&trapped())), (vec![again(0), again(1)], None, Some(Blame::Host)));
     let rejected = failing(&[(1, FailureKind::Reject)]);
     assert_eq!(held_against_none(Ok(&rejected)), (vec![again(1)], None, Some(Blame::Records)), "the other was handled");
+}
+
+#[test]
+fn a_failure_of_a_batch_that_is_held_against_some_of_its_records_costs_the_others_nothing() {
+    let policy = skipping(Some(4));
+    let earlier = |_: &Position| tried(4, 3);
+    let counted = BTreeSet::from([records(3)[1].position.clone()]);
+    let verdict = judge(&records(3), &earlier, Err(&trapped()), &policy, NOW_MS);
+    assert!(verdict.rulings.iter().all(|ruling| ruling.fate != Fate::Again), "all of them are out of attempts");
+    let verdict = verdict.held_against(&counted, &records(3), &earlier);
+    let goes_again: Vec<_> = verdict.rulings.iter().map(|ruling| ruling.fate == Fate::Again).collect();
+    assert_eq!(goes_again, [true, false, true]);
+    assert_eq!((verdict.rulings[0].tried, verdict.rulings[1].tried), (tried(5, 3), tried(5, 4)));
 }
 
 #[test]
