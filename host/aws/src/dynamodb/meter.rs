@@ -17,7 +17,9 @@ use aws_sdk_dynamodb::operation::query::{QueryInput, QueryOutput};
 use aws_sdk_dynamodb::operation::scan::{ScanInput, ScanOutput};
 use aws_sdk_dynamodb::operation::transact_write_items::{TransactWriteItemsInput, TransactWriteItemsOutput};
 use aws_sdk_dynamodb::operation::update_item::{UpdateItemInput, UpdateItemOutput};
-use aws_sdk_dynamodb::types::{ConsumedCapacity, ReturnConsumedCapacity, TransactWriteItem};
+use aws_sdk_dynamodb::types::{
+    ConditionCheck, ConsumedCapacity, Delete, Put, ReturnConsumedCapacity, TransactWriteItem, Update,
+};
 use aws_smithy_runtime_api::client::interceptors::context::{Input, Output};
 use aws_smithy_types::config_bag::{Storable, StoreReplace};
 
@@ -149,10 +151,10 @@ fn ask_for_units(input: &mut Input) -> Option<Asked> {
 }
 
 fn table_of(part: &TransactWriteItem) -> Option<&str> {
-    let put = part.put().map(|put| put.table_name());
-    let update = part.update().map(|update| update.table_name());
-    let delete = part.delete().map(|delete| delete.table_name());
-    put.or(update).or(delete).or_else(|| part.condition_check().map(|check| check.table_name()))
+    let put = part.put().map(Put::table_name);
+    let update = part.update().map(Update::table_name);
+    let delete = part.delete().map(Delete::table_name);
+    put.or(update).or(delete).or_else(|| part.condition_check().map(ConditionCheck::table_name))
 }
 
 fn consumed(output: &Output) -> Vec<&ConsumedCapacity> {
