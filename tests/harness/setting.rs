@@ -112,6 +112,20 @@ impl Setting {
         Host::run(id, command, self.path())
     }
 
+    /// The same, killed by the system once it has used so many seconds of processor time.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn host_within(&self, id: &str, reads_and_batches: &str, cpu_seconds: u32) -> Host {
+        let file = self.configure(id, "duration = \"3s\"\nscan-every = \"200ms\"", reads_and_batches);
+        let mut command = Command::new("sh");
+        // The soft limit alone: the compiler, which is started by the host, sets one of its own.
+        let limited = format!("ulimit -S -t {cpu_seconds}; exec \"$0\" \"$@\"");
+        command.args(["-c", &limited]).arg(binary()).args(["run", "--config", &file, "--local"]);
+        Host::run(id, command, self.path())
+    }
+
     /// The same, with another folder of plugins.
     ///
     /// # Panics

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable};
+use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, DeadLetters, ProcessorFactory, Sink, StreamReader};
 use shardmill_core::stream::StreamRef;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
-use shardmill_wasm::{Metering, Runtime};
+use shardmill_wasm::{Marks, Metering, Runtime};
 use shardmill_worker::{ByteBudget, ByteShare, Freezer, Ports, RingBudget, SharedRollout, SharedStream, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -131,7 +132,11 @@ impl Host {
                 config.plugins.display()
             );
         }
-        let status = HostStatus::new(config.worker_id.as_str());
+        let marks = Marks::beside(config.host.cache.as_deref());
+        if let Some(why) = marks.why_not() {
+            tracing::info!(why, "should this host die of a plugin, its next run will know nothing of that");
+        }
+        let status = HostStatus::new(config.worker_id.as_str()).remembering(marks.clone());
         let admin = config.host.admin.map(|address| {
             let bound = Admin::bind(address, &config.host, status.clone(), metrics);
             bound.with_context(|| format!("cannot serve the admin pages on {address}"))
@@ -145,7 +150,8 @@ impl Host {
             bail!("host.buffer is too small: one GetRecords reply may hold 10 MiB");
         };
         ::metrics::gauge!(BUFFER_LIMIT).set(config.host.buffer_bytes as f64);
-        let runtime_options = runtime_options(&config, metering).context("cannot find the compiler")?;
+        let mut runtime_options = runtime_options(&config, metering).context("cannot find the compiler")?;
+        runtime_options.marks = marks.clone();
         let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
         let folder_options = FolderOptions {
             file_bytes_max: config.host.plugin_bytes_max,
@@ -170,7 +176,7 @@ impl Host {
             config,
         };
         Ok(Self {
-            supervisor: Supervisor::new(parts, status.clone(), fall_back),
+            supervisor: Supervisor::new(parts, status.clone(), fall_back, marks),
             status,
             folder,
             events,
@@ -312,6 +318,16 @@ impl Parts {
             SharedStream::new(stream, Arc::new(reader), self.config.reads, self.ring.clone())
         });
         Arc::new(shared.reader())
+    }
+
+    /// Where the fleets of a plugin's streams are told of its versions.
+    pub(crate) fn coordinators(&self, settings: &PluginConfig) -> Vec<CoordinatorTable> {
+        let applications = settings.streams.iter().map(|stream| stream.application.as_str());
+        applications.map(|application| CoordinatorTable::new(self.clients.dynamodb.clone(), application)).collect()
+    }
+
+    pub(crate) fn worker_id(&self) -> &WorkerId {
+        &self.config.worker_id
     }
 
     pub(crate) fn drain_limit(&self) -> Duration {

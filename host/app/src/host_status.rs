@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use shardmill_core::plugin::{PluginName, is_label_of};
+use shardmill_wasm::Marks;
 use shardmill_worker::{StatusBoard, WorkerStatus};
 
 use crate::config::StreamConfig;
@@ -18,6 +19,7 @@ pub struct HostStatus {
     plugins: Arc<Mutex<BTreeMap<String, PluginEntry>>>,
     is_folder_read: Arc<AtomicBool>,
     worker_id: Arc<str>,
+    marks: Marks,
 }
 
 #[derive(Clone, Default)]
@@ -40,6 +42,8 @@ pub struct HostSnapshot {
     pub is_folder_read: bool,
     /// What the second wall around this process lacks, each with why; empty where it is whole.
     pub wall_lacks: Vec<String>,
+    /// Why this host could not tell, after it died, of which plugin, if it could not.
+    pub deaths_not_remembered: Option<String>,
     /// By plugin name; `PLUGIN.STREAM` for the streams that a plugin has besides its first.
     pub plugins: BTreeMap<String, PluginSnapshot>,
 }
@@ -68,7 +72,13 @@ pub struct PluginSnapshot {
 impl HostStatus {
     /// An empty view.
     pub fn new(worker_id: &str) -> Self {
-        Self { plugins: Arc::default(), is_folder_read: Arc::default(), worker_id: worker_id.into() }
+        let worker_id = worker_id.into();
+        Self { plugins: Arc::default(), is_folder_read: Arc::default(), worker_id, marks: Marks::default() }
+    }
+
+    /// The same, telling whether the host's deaths are remembered.
+    pub(crate) fn remembering(self, marks: Marks) -> Self {
+        Self { marks, ..self }
     }
 
     /// A copy of everything, at one moment.
@@ -78,6 +88,7 @@ impl HostStatus {
             worker_id: self.worker_id.to_string(),
             is_folder_read: self.is_folder_read.load(Ordering::Acquire),
             wall_lacks: hardening::wall_lacks(),
+            deaths_not_remembered: self.marks.why_not(),
             plugins: plugins.iter().map(|(name, entry)| (name.clone(), entry.snapshot())).collect(),
         }
     }

@@ -131,7 +131,13 @@ mod tests {
     fn host(plugins: &[(&str, PluginSnapshot)]) -> HostSnapshot {
         let plugins: BTreeMap<_, _> =
             plugins.iter().map(|(label, plugin)| ((*label).to_owned(), plugin.clone())).collect();
-        HostSnapshot { worker_id: "a".to_owned(), is_folder_read: true, wall_lacks: Vec::new(), plugins }
+        HostSnapshot {
+            worker_id: "a".to_owned(),
+            is_folder_read: true,
+            wall_lacks: Vec::new(),
+            deaths_not_remembered: None,
+            plugins,
+        }
     }
 
     type Change = fn(&mut PluginSnapshot);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::ProcessorFactory;
-use shardmill_wasm::Plugin;
-use shardmill_wasm::folder::FolderEvent;
+use shardmill_wasm::folder::{FolderEvent, Refusal};
+use shardmill_wasm::{LoadError, Marks, Plugin};
 use shardmill_worker::{Ports, SharedRollout, StatusBoard, Worker, WorkerError, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -17,9 +17,11 @@ use crate::assembly::{Parts, Settings};
 use crate::config::OnRemove;
 use crate::host_status::HostStatus;
 
+mod deadly;
 mod fall_back;
 mod keep_serving;
 
+use deadly::Deadly;
 pub(crate) use fall_back::FallBack;
 use keep_serving::{End, Told, keep_serving};
 
@@ -38,6 +40,8 @@ pub(crate) struct Supervisor {
     workers: JoinSet<Ended>,
     /// Where there is a place to keep versions.
     fall_back: Option<FallBack>,
+    /// Versions that this host died of.
+    deadly: Deadly,
 }
 
 /// No plugin is served any more, and none may be started again by this process.
@@ -78,9 +82,10 @@ struct Ended {
 }
 
 impl Supervisor {
-    pub(crate) fn new(parts: Parts, status: HostStatus, fall_back: Option<FallBack>) -> Self {
+    pub(crate) fn new(parts: Parts, status: HostStatus, fall_back: Option<FallBack>, marks: Marks) -> Self {
         let (running, waiting) = (HashMap::new(), HashMap::new());
-        Self { parts, status, running, waiting, workers: JoinSet::new(), fall_back }
+        let deadly = Deadly::new(marks);
+        Self { parts, status, running, waiting, workers: JoinSet::new(), fall_back, deadly }
     }
 
     /// Follows the folder until `stop`; then drains all workers, each within the drain limit.
@@ -102,7 +107,11 @@ impl Supervisor {
                     let (name, loaded) = loaded;
                     self.fell_back(&name, loaded);
                 }
-                _ = look.tick(), if self.fall_back.is_some() => self.look_after_versions(),
+                _ = look.tick() => {
+                    self.deadly.look();
+                    self.tell_of_deadly();
+                    self.look_after_versions();
+                }
                 Some(ended) = self.workers.join_next() => {
                     served = self.worker_ended(ended);
                     if served.is_err() {
@@ -110,12 +119,9 @@ impl Supervisor {
                     }
                 }
                 Some(event) = events.recv() => self.apply(event),
-                else => {
-                    stop.cancelled().await;
-                    break;
-                }
             }
         }
+        self.deadly.end();
         self.drain_all().await;
         served
     }
@@ -139,6 +145,9 @@ impl Supervisor {
                 }
                 let plugin = file.strip_suffix(".wasm").unwrap_or(&file);
                 self.status.file_refused(plugin, &reason.to_string());
+                if let Refusal::Bytes { digest, error: LoadError::Deadly { plugin, why, .. } } = reason {
+                    self.found_deadly(plugin, digest, why);
+                }
                 self.file_is_unfit(&file);
             }
             FolderEvent::ManifestChanged { name } => self.manifest_changed(name),

@@ -12,6 +12,7 @@
 //! The world enters as arguments (time included) and leaves as values; `worker` acts on them through [`ports`].
 
 pub mod backoff;
+pub mod deaths;
 pub mod doctor;
 pub mod explain;
 pub mod fleet;

@@ -53,7 +53,7 @@ impl Inspection {
         };
         let compiled = match unreadable {
             Some(error) => Err(error),
-            None => runtime.compile(bytes.clone()).await,
+            None => runtime.compile(bytes.clone(), None).await,
         };
         let (compile_time, saves_state, refusal) = match compiled {
             Ok(compiled) => (Some(compiled.compile_time), compiled.state.is_some(), None),

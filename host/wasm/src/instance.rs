@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use shardmill_core::deaths::Stage;
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::{CloseReason, InstanceContext, Outcome, PortFuture, Processed, RecordProcessor};
 use shardmill_core::stream::{Batch, Emitted};
@@ -80,6 +81,7 @@ impl Instance {
         let running = version
             .shares
             .run(move || {
+                let _at_work = shared.newcomer.enter(Stage::Start)?;
                 let engine = shared.runtime.engine();
                 let (output, instance_bytes) = (Arc::clone(&shared.output), shared.instance_bytes);
                 let surroundings = Surroundings { output, share, instance_bytes, life, metering };
@@ -125,6 +127,7 @@ impl RecordProcessor for Instance {
             let entry = self.entry("process", self.limits.process_deadline);
             let version = Arc::clone(&self.version);
             let work = move || {
+                let _at_work = version.newcomer.enter(Stage::Call)?;
                 let (running, result, fuel) = running.process(&batch, entry);
                 version.runtime.add_fuel_used(fuel);
                 Ok((running, result))
@@ -140,7 +143,12 @@ impl RecordProcessor for Instance {
             let running = self.take_running()?;
             let entry = self.entry("save", self.limits.init_deadline);
             let bytes_max = self.limits.state_bytes;
-            let (running, result) = self.version.shares.run(move || Ok(running.save(entry, bytes_max))).await?;
+            let version = Arc::clone(&self.version);
+            let work = move || {
+                let _at_work = version.newcomer.enter(Stage::Start)?;
+                Ok(running.save(entry, bytes_max))
+            };
+            let (running, result) = self.version.shares.run(work).await?;
             self.running = running;
             result
         })
@@ -167,7 +175,12 @@ impl RecordProcessor for Instance {
         Box::pin(async move {
             let running = self.take_running()?;
             let entry = self.entry("close", self.limits.init_deadline);
-            self.version.shares.run(move || running.close(reason, entry)).await
+            let version = Arc::clone(&self.version);
+            let work = move || {
+                let _at_work = version.newcomer.enter(Stage::Start)?;
+                running.close(reason, entry)
+            };
+            self.version.shares.run(work).await
         })
     }
 }

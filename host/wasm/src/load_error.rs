@@ -1,5 +1,7 @@
 //! Why some bytes did not become a plugin: what it is, what is wrong with it, and how to mend it.
 
+use shardmill_core::plugin::{PluginDigest, PluginName};
+
 use crate::BytesKind;
 use crate::text::{SAID_BYTES_MAX, clean};
 
@@ -101,6 +103,22 @@ pub enum LoadError {
         /// The key that sets it.
         key: &'static str,
     },
+    /// The host died with it on trial, again and again.
+    #[error("{why}: it is quarantined until somebody says `shardmill plugins {plugin} --release {digest}`")]
+    Deadly {
+        /// Whose version it is.
+        plugin: PluginName,
+        /// Which.
+        digest: PluginDigest,
+        /// What is known of the deaths.
+        why: String,
+    },
+    /// The host died with it on trial, and others are on trial.
+    #[error("the host died with it on trial, so it is tried alone, after {others}")]
+    OutOfTurn {
+        /// Whose versions are on trial.
+        others: String,
+    },
     /// The host could not do its part.
     #[error("the host could not load it: {message}")]
     Host {
@@ -134,7 +152,12 @@ impl LoadError {
     /// Whether it says nothing of the component. Too little time by the clock is the host's too: a component that takes long
     /// runs into the limit on processor time first, unless others have the processors.
     pub fn is_hosts(&self) -> bool {
-        matches!(self, Self::Host { .. } | Self::CompileLimit { key: Self::WALL_KEY, .. })
+        self.may_pass() || matches!(self, Self::Host { .. } | Self::CompileLimit { key: Self::WALL_KEY, .. })
+    }
+
+    /// Whether it was not even tried, and will be when others are through or somebody says so.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Deadly { .. } | Self::OutOfTurn { .. })
     }
 
     /// Whether a file that is still being written may look like this.

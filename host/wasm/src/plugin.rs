@@ -12,6 +12,7 @@ use crate::bindings::PluginPre;
 use crate::host_functions::PluginOutput;
 use crate::instance::Instance;
 use crate::instance_state::InstanceState;
+use crate::marks::Newcomer;
 use crate::needs::Needs;
 use crate::plugin_shares::PluginShares;
 use crate::runtime::Compiled;
@@ -32,6 +33,8 @@ pub(crate) struct Version {
     pub(crate) output: Arc<PluginOutput>,
     pub(crate) needs: Needs,
     pub(crate) shares: Arc<PluginShares>,
+    /// Marks its calls for as long as nothing is known of it.
+    pub(crate) newcomer: Arc<Newcomer>,
     /// Keeps the epoch moving for as long as an instance may run.
     pub(crate) runtime: Runtime,
     name: PluginName,
@@ -48,6 +51,7 @@ impl Plugin {
         digest: PluginDigest,
         size: usize,
         compiled: Compiled,
+        newcomer: Arc<Newcomer>,
     ) -> Self {
         let output = runtime.output_of(&name, runtime.limits());
         let shares = runtime.shares_of(&name);
@@ -60,6 +64,7 @@ impl Plugin {
             output,
             needs,
             shares,
+            newcomer,
             runtime,
             name,
             digest,

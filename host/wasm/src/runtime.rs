@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
+use shardmill_core::deaths::Stage;
 use shardmill_core::plugin::{GuestLimits, PluginDigest, PluginName};
 use tokio::sync::Semaphore;
 use wasmtime::Engine;
@@ -20,11 +21,14 @@ use crate::engine::{Ticker, new_engine};
 use crate::host_functions::{PluginOutput, add_to_linker};
 use crate::http::HttpClients;
 use crate::instance_state::InstanceState;
+use crate::marks::Newcomer;
 use crate::plugin_shares::{PluginShares, Shares};
 use crate::state_exports::StateExports;
 use crate::text::{SAID_BYTES_MAX, shown};
 use crate::world::World;
-use crate::{CompileLimits, Compiler, EngineError, HttpOptions, Inspection, LoadError, Metering, Plugin, signatures};
+use crate::{
+    CompileLimits, Compiler, EngineError, HttpOptions, Inspection, LoadError, Marks, Metering, Plugin, signatures,
+};
 
 /// Calls of guests at once, each on a thread of its own: the host's blocking threads must be some more than this.
 pub const GUEST_CALLS_MAX: usize = 512;
@@ -50,6 +54,8 @@ pub struct RuntimeOptions {
     pub http: HttpOptions,
     /// What bounds a call. By fuel, code differs from what the compiler in another process makes: this process compiles.
     pub metering: Metering,
+    /// What is remembered of versions that a host died of. Nothing.
+    pub marks: Marks,
 }
 
 impl Default for RuntimeOptions {
@@ -64,6 +70,7 @@ impl Default for RuntimeOptions {
             calls_max: GUEST_CALLS_MAX,
             http: HttpOptions::default(),
             metering: Metering::default(),
+            marks: Marks::default(),
         }
     }
 }
@@ -129,8 +136,20 @@ impl Runtime {
     /// Reads, checks and compiles one version of a plugin, off the async threads.
     pub async fn load(&self, name: PluginName, bytes: Bytes) -> Result<Plugin, LoadError> {
         let (digest, size) = (digest_of(&bytes), bytes.len());
-        let compiled = self.compile(bytes).await?;
-        Ok(Plugin::new(self.clone(), name, digest, size, compiled))
+        let newcomer = self.newcomer(&name, &digest).await?;
+        let compiled = self.compile(bytes, Some(&newcomer)).await?;
+        Ok(Plugin::new(self.clone(), name, digest, size, compiled, newcomer))
+    }
+
+    /// A version that may be loaded, as far as is known.
+    async fn newcomer(&self, name: &PluginName, digest: &PluginDigest) -> Result<Arc<Newcomer>, LoadError> {
+        let (marks, name, digest) = (self.marks().clone(), name.clone(), digest.clone());
+        on_blocking_thread(move || marks.newcomer(&name, &digest)).await?
+    }
+
+    /// What is remembered of versions that a host died of.
+    pub fn marks(&self) -> &Marks {
+        &self.shared.options.marks
     }
 
     /// Tells all there is to know about some bytes without running them; for people.
@@ -144,11 +163,12 @@ impl Runtime {
         cache.map_or((0, 0), |cache| (cache.cache_hits(), cache.cache_misses()))
     }
 
-    /// Refuses what compiles beyond the limits.
-    pub(crate) async fn compile(&self, bytes: Bytes) -> Result<Compiled, LoadError> {
+    /// Refuses what compiles beyond the limits. A newcomer is marked meanwhile.
+    pub(crate) async fn compile(&self, bytes: Bytes, newcomer: Option<&Arc<Newcomer>>) -> Result<Compiled, LoadError> {
         let host = |message: String| LoadError::Host { message };
         // The permit is held here, not on a thread: waiting compilations occupy none.
         let _permit = self.shared.compilations.acquire().await.map_err(|error| host(error.to_string()))?;
+        let _at_work = newcomer.map(|newcomer| newcomer.enter(Stage::Load)).transpose()?;
         let read = bytes.clone();
         let world = on_blocking_thread(move || {
             let world = World::read(&read)?;

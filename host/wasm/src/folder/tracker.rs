@@ -14,6 +14,7 @@ use shardmill_core::plugin::{PluginDigest, PluginName};
 
 use super::Refusal;
 use super::scan::{Seen, Stamps};
+use crate::LoadError;
 
 /// Failed versions remembered for one file; more are tried again, which costs a compilation and nothing else.
 const FAILED_MAX: usize = 32;
@@ -22,6 +23,8 @@ const FAILED_MAX: usize = 32;
 /// and at most. Each try may cost a compilation, which takes seconds.
 const HOST_RETRY_MIN: Duration = Duration::from_secs(10);
 const HOST_RETRY_MAX: Duration = Duration::from_mins(5);
+/// How long a version waits that was not even tried: each try costs reading the file.
+const TURN_RETRY: Duration = Duration::from_secs(5);
 
 /// All files, as far as they are known.
 #[derive(Debug)]
@@ -90,6 +93,8 @@ struct Tracked {
     retry_at: Option<Instant>,
     /// When what the host could not load is tried again.
     host_retry: Option<HostRetry>,
+    /// Why it was not even tried: told once, however often that is found again.
+    turned_away: Option<LoadError>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -159,6 +164,7 @@ impl Tracker {
         tracked.dealt_with = Some(Seen::File(name.clone(), stamps));
         let is_last_try = tracked.retry_at.take().is_some();
         let host_retry = tracked.host_retry.take();
+        let turned_away = tracked.turned_away.take();
         match ended {
             Ended::Known => News::Nothing,
             Ended::Moved => {
@@ -176,6 +182,15 @@ impl Tracker {
             Ended::Failed(reason) if may_be_incomplete(&reason) && !is_last_try => {
                 tracked.retry_at = Some(now + grace);
                 News::Nothing
+            }
+            Ended::Failed(Refusal::Bytes { digest, error }) if error.may_pass() => {
+                tracked.host_retry = Some(HostRetry { at: now + TURN_RETRY, wait: TURN_RETRY });
+                tracked.is_refused = true;
+                tracked.turned_away = Some(error.clone());
+                if turned_away.as_ref() == Some(&error) {
+                    return News::Nothing;
+                }
+                News::Refused { reason: Refusal::Bytes { digest, error }, keeps: tracked.kept() }
             }
             Ended::Failed(reason) => {
                 if let Refusal::Bytes { digest, error } = &reason {
@@ -206,6 +221,7 @@ impl Tracked {
             is_refused: false,
             retry_at: None,
             host_retry: None,
+            turned_away: None,
         }
     }
 
@@ -215,6 +231,7 @@ impl Tracked {
             self.since = now;
             self.retry_at = None;
             self.host_retry = None;
+            self.turned_away = None;
         }
     }
 

@@ -259,3 +259,29 @@ fn a_refused_file_that_goes_is_told_once_and_forgotten() {
     assert_eq!(tracker.observe(clock.after(SETTLE), &gone), []);
     assert!(tracker.files.is_empty() && tracker.is_settled());
 }
+
+#[test]
+fn a_version_that_the_host_died_of_is_looked_at_every_few_seconds_and_told_of_once() {
+    let (mut tracker, mut clock) = fixture();
+    let deadly = |why: &str| {
+        let (plugin, digest, why) = (name(), digest('a'), why.to_owned());
+        Refusal::Bytes { digest: digest.clone(), error: LoadError::Deadly { plugin, digest, why } }
+    };
+    let refused = News::Refused { reason: deadly("twice"), keeps: None };
+    assert_eq!(settle_and_end(&mut tracker, &mut clock, 1, Ended::Failed(deadly("twice"))), refused);
+    assert!(tracker.is_settled(), "nobody waits for it");
+    for _ in 0..3 {
+        assert_eq!(tracker.next_look().unwrap() - clock.0, TURN_RETRY);
+        assert_eq!(tracker.observe(clock.after(TURN_RETRY), &file(1)), load(1));
+        let ended = Ended::Failed(deadly("twice"));
+        assert_eq!(tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), ended), News::Nothing);
+    }
+    tracker.observe(clock.after(TURN_RETRY), &file(1));
+    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), Ended::Failed(deadly("thrice")));
+    assert_eq!(news, News::Refused { reason: deadly("thrice"), keeps: None }, "there is more to tell");
+    // Released.
+    tracker.observe(clock.after(TURN_RETRY), &file(1));
+    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), Ended::Loaded(digest('a')));
+    assert_eq!(news, News::First);
+    assert!(tracker.next_look().is_none());
+}

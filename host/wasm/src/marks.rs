@@ -1,0 +1,290 @@
+//! What a host remembers of its own death: a file for each version on trial, locked by the process that tries it. One that
+//! nobody has locked was left by a process that died. What follows is decided in [`shardmill_core::deaths`].
+//!
+//! ```text
+//!   CACHE.marks/DIGEST.RUN    a version on trial in a process, or a death of it
+//!   CACHE.marks/DIGEST.told   the fleet was told that it is quarantined
+//!   CACHE.marks/proven        versions that need no mark
+//! ```
+//!
+//! Nothing is flushed to the disk: what kills a process leaves the file, and of a power cut nothing need be known.
+
+mod files;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use shardmill_core::deaths::{Entry, Over, Ruling, Stage, Trials, ruling, told};
+use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
+use shardmill_core::time::Moment;
+
+use self::files::Folder;
+use crate::LoadError;
+
+/// The versions on trial in this process, and the deaths of others. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Marks {
+    /// None where nothing is remembered.
+    shared: Option<Arc<Shared>>,
+    why_not: Option<Arc<str>>,
+}
+
+struct Shared {
+    folder: Folder,
+    started: Instant,
+    // Held while a mark is written: a call must not begin before.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    trials: Trials,
+    held: HashMap<PluginDigest, Mark>,
+    /// Why a mark could not be written, so that a lasting trouble is logged once.
+    trouble: Option<String>,
+    /// The host ends on purpose.
+    is_over: bool,
+}
+
+/// A mark that this process holds.
+struct Mark {
+    path: PathBuf,
+    /// Locked for as long as it is open.
+    file: File,
+    stage: Stage,
+}
+
+/// A version as far as it is on trial.
+pub(crate) struct Newcomer {
+    marks: Marks,
+    plugin: PluginName,
+    digest: PluginDigest,
+    is_suspect: bool,
+    /// Read before each call.
+    is_proven: AtomicBool,
+}
+
+/// A version that is being loaded or called, and marked.
+pub(crate) struct AtWork {
+    newcomer: Arc<Newcomer>,
+    stage: Stage,
+}
+
+/// A version is not to be loaded or called before others are through.
+#[derive(Debug)]
+pub(crate) struct OutOfTurn {
+    others: String,
+}
+
+impl Marks {
+    /// Beside the folder of compiled plugins, for the owner only. A host without a cache remembers nothing.
+    pub fn beside(cache: Option<&Path>) -> Self {
+        let Some(cache) = cache else { return Self::nothing("host.cache is not set".to_owned()) };
+        match Folder::open(cache) {
+            Ok(folder) => {
+                let trials = Trials::new(folder.proven());
+                let state = Mutex::new(State { trials, ..State::default() });
+                let shared = Shared { folder, started: Instant::now(), state };
+                Self { shared: Some(Arc::new(shared)), why_not: None }
+            }
+            Err(error) => Self::nothing(error.to_string()),
+        }
+    }
+
+    fn nothing(why_not: String) -> Self {
+        Self { shared: None, why_not: Some(why_not.into()) }
+    }
+
+    /// Why this host remembers nothing of its deaths, if it does not.
+    pub fn why_not(&self) -> Option<String> {
+        let lasting = self.why_not.as_deref().map(str::to_owned);
+        lasting.or_else(|| self.shared.as_ref()?.lock().trouble.clone())
+    }
+
+    /// Ends the trials whose time is up; to be called every few seconds.
+    pub fn look(&self) {
+        if let Some(shared) = &self.shared {
+            shared.look(shared.now());
+        }
+    }
+
+    /// The host ends, or is ended: whatever comes now is no version's doing.
+    pub fn end(&self) {
+        let Some(shared) = &self.shared else { return };
+        let mut state = shared.lock();
+        state.is_over = true;
+        state.held.clear();
+    }
+
+    /// Whether the fleet was told of a version's quarantine, so that it is released if the fleet knows nothing of it.
+    pub fn is_told(&self, digest: &PluginDigest) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.folder.is_told(digest))
+    }
+
+    /// The fleet is told of a version's quarantine.
+    pub fn tell(&self, digest: &PluginDigest) {
+        if let Some(shared) = &self.shared {
+            let told = shared.folder.tell(digest);
+            shared.lock().note(told);
+        }
+    }
+
+    /// Somebody released a version: its deaths do not count any more.
+    pub fn release(&self, digest: &PluginDigest) {
+        if let Some(shared) = &self.shared {
+            let forgotten = shared.folder.forget(digest);
+            shared.lock().note(forgotten);
+        }
+    }
+
+    /// A version that is about to be loaded; an error if the host died of it.
+    pub(crate) fn newcomer(&self, plugin: &PluginName, digest: &PluginDigest) -> Result<Arc<Newcomer>, LoadError> {
+        let mut is_suspect = false;
+        let shared = self.shared.as_ref().filter(|shared| !shared.lock().trials.is_proven(digest));
+        if let Some(shared) = shared {
+            let deaths = shared.folder.deaths(digest).unwrap_or_default();
+            match ruling(&deaths) {
+                Ruling::Together => {}
+                Ruling::Alone => {
+                    is_suspect = true;
+                    let why = told(&deaths);
+                    tracing::warn!(%plugin, %digest, why, "the version is suspected, and tried alone");
+                }
+                Ruling::Quarantined => {
+                    return Err(LoadError::Deadly {
+                        plugin: plugin.clone(),
+                        digest: digest.clone(),
+                        why: told(&deaths),
+                    });
+                }
+            }
+        }
+        let is_proven = AtomicBool::new(shared.is_none());
+        let (plugin, digest) = (plugin.clone(), digest.clone());
+        Ok(Arc::new(Newcomer { marks: self.clone(), plugin, digest, is_suspect, is_proven }))
+    }
+}
+
+impl Newcomer {
+    /// Marks the version, if it needs that, until what is returned is dropped and its trial is over.
+    pub(crate) fn enter(self: &Arc<Self>, stage: Stage) -> Result<Option<AtWork>, OutOfTurn> {
+        if self.is_proven.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let Some(shared) = &self.marks.shared else { return Ok(None) };
+        let mut state = shared.lock();
+        if state.is_over {
+            return Ok(None);
+        }
+        match state.trials.enter(&self.plugin, &self.digest, self.is_suspect, shared.now()) {
+            Entry::Proven => {
+                self.is_proven.store(true, Ordering::Relaxed);
+                return Ok(None);
+            }
+            Entry::Wait(others) => {
+                let others: Vec<&str> = others.iter().map(PluginName::as_str).collect();
+                return Err(OutOfTurn { others: others.join(", ") });
+            }
+            Entry::Marked => state.advance(&self.digest, stage),
+            Entry::Mark => {
+                let mark = shared.folder.mark(&self.plugin, &self.digest, stage, self.is_suspect);
+                match mark {
+                    Ok(mark) => {
+                        state.held.insert(self.digest.clone(), mark);
+                        state.note(Ok(()));
+                    }
+                    Err(error) => state.note(Err(error)),
+                }
+            }
+        }
+        Ok(Some(AtWork { newcomer: Arc::clone(self), stage }))
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        let Newcomer { marks, digest, .. } = &*self.newcomer;
+        let Some(shared) = &marks.shared else { return };
+        let mut state = shared.lock();
+        state.trials.leave(digest, self.stage == Stage::Call);
+        if self.stage == Stage::Load && state.trials.loaded(digest) {
+            state.held.remove(digest);
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from_origin(self.started.elapsed())
+    }
+
+    fn look(&self, now: Moment) {
+        let mut state = self.lock();
+        for over in state.trials.look(now) {
+            let (Over::Proven(digest) | Over::Idle(digest)) = &over;
+            state.held.remove(digest);
+            if matches!(over, Over::Proven(_)) {
+                let kept = self.folder.forget(digest).and_then(|()| self.folder.prove(digest));
+                state.note(kept);
+            }
+        }
+    }
+}
+
+impl State {
+    /// Writes down that a marked version came further.
+    fn advance(&mut self, digest: &PluginDigest, stage: Stage) {
+        let Some(mark) = self.held.get_mut(digest).filter(|mark| mark.stage < stage) else { return };
+        mark.stage = stage;
+        let written = files::write_stage(&mark.file, stage);
+        self.note(written);
+    }
+
+    /// Tells once of what cannot be written, and again once it was mended and is broken anew.
+    fn note(&mut self, result: std::io::Result<()>) {
+        let trouble = result.err().map(|error| error.to_string());
+        if let Some(error) = trouble.as_ref().filter(|error| self.trouble.as_ref() != Some(error)) {
+            tracing::warn!(
+                error,
+                "a version on trial cannot be marked: should this host die of it, nothing will be known of that"
+            );
+        }
+        self.trouble = trouble;
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // In this order: unlocked, it would count as a death.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl From<OutOfTurn> for LoadError {
+    fn from(wait: OutOfTurn) -> Self {
+        Self::OutOfTurn { others: wait.others }
+    }
+}
+
+impl From<OutOfTurn> for ProcessorError {
+    fn from(wait: OutOfTurn) -> Self {
+        Self::Host { message: LoadError::from(wait).to_string() }
+    }
+}
+
+impl std::fmt::Debug for Marks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Marks").field("why_not", &self.why_not).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! The folder of marks: what is written, and what is made of what lies there.
+
+use std::fs::{DirBuilder, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, openat};
+use shardmill_core::deaths::{Death, Proven, Stage};
+use shardmill_core::plugin::{PluginDigest, PluginName};
+
+use super::Mark;
+
+/// Behind the name of the folder of compiled plugins: that one's keeper removes what it does not know from it.
+const BESIDE: &str = ".marks";
+/// For the owner only: who writes here says what a host may run.
+const MODE: u32 = 0o700;
+const PROVEN: &str = "proven";
+const TOLD: &str = "told";
+/// Before the name of a file that is not whole yet.
+const FRESH: &str = "fresh-";
+/// A file that is not whole after so long was left by a process that died.
+const FRESH_FOR: Duration = Duration::from_hours(1);
+/// A mark has some 150 bytes.
+const MARK_BYTES_MAX: u64 = 1_024;
+/// As long as [`shardmill_core::deaths::PROVEN_MAX`] lines, and some of other builds.
+const PROVEN_BYTES_MAX: u64 = 256 << 10;
+/// Files that are kept; the oldest go first. Two deaths of each of as many versions as anybody tries in a year.
+const FILES_MAX: usize = 4_096;
+/// Deaths that are looked at of one version: more change nothing.
+const DEATHS_SEEN_MAX: usize = 16;
+/// Another build may fail where this one does not.
+const BUILD: &str = env!("CARGO_PKG_VERSION");
+
+/// The folder, open to this user alone.
+pub(super) struct Folder {
+    path: PathBuf,
+    /// This process: there may be others with the same cache.
+    run: String,
+}
+
+impl Folder {
+    /// Makes it if it is missing, and clears it of what is too much.
+    pub(super) fn open(cache: &Path) -> std::io::Result<Self> {
+        let mut path = cache.as_os_str().to_owned();
+        path.push(BESIDE);
+        let path = PathBuf::from(path);
+        let refuse = |why: String| std::io::Error::other(format!("{}: {why}", path.display()));
+        DirBuilder::new().recursive(true).mode(MODE).create(&path).map_err(|error| refuse(error.to_string()))?;
+        let metadata = path.symlink_metadata().map_err(|error| refuse(error.to_string()))?;
+        let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
+        if !metadata.is_dir() || !is_own || metadata.mode() & 0o022 != 0 {
+            return Err(refuse("it is not a folder of this user that no other may write to; remove it".to_owned()));
+        }
+        let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let folder = Self { run: format!("{:x}-{nanos:x}", std::process::id()), path };
+        folder.clear()?;
+        Ok(folder)
+    }
+
+    /// Versions that were proven.
+    pub(super) fn proven(&self) -> Proven {
+        let text = open_regular(&self.path.join(PROVEN)).and_then(|file| read(&file, PROVEN_BYTES_MAX));
+        Proven::of_text(&text.unwrap_or_default(), BUILD)
+    }
+
+    /// Adds one to what other processes may have written meanwhile.
+    pub(super) fn prove(&self, digest: &PluginDigest) -> std::io::Result<()> {
+        let mut proven = self.proven();
+        proven.add(digest.clone());
+        let mut fresh = self.fresh()?;
+        fresh.write_all(proven.to_text(BUILD).as_bytes())?;
+        fresh.persist(self.path.join(PROVEN))?;
+        Ok(())
+    }
+
+    /// Marks a version as on trial in this process.
+    pub(super) fn mark(
+        &self,
+        plugin: &PluginName,
+        digest: &PluginDigest,
+        stage: Stage,
+        is_alone: bool,
+    ) -> std::io::Result<Mark> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let mut fresh = self.fresh()?;
+        // Before it has the name under which others look for it.
+        flock(fresh.as_file(), FlockOperation::NonBlockingLockExclusive)?;
+        let process = std::process::id();
+        write!(fresh, "plugin {plugin}\nprocess {process}\nat {now}\nalone {is_alone}\n")?;
+        write_stage(fresh.as_file(), stage)?;
+        let path = self.path.join(format!("{}.{}", digest.as_str(), self.run));
+        let file = fresh.persist(&path)?;
+        Ok(Mark { path, file, stage })
+    }
+
+    /// The marks of a version that nobody holds.
+    pub(super) fn deaths(&self, digest: &PluginDigest) -> std::io::Result<Vec<Death>> {
+        let marks = self.files_of(digest)?.into_iter().filter(|path| !is_named(path, TOLD));
+        Ok(marks.filter_map(|path| death(&path)).take(DEATHS_SEEN_MAX).collect())
+    }
+
+    /// Removes all that is known of a version, but what processes hold that are alive.
+    pub(super) fn forget(&self, digest: &PluginDigest) -> std::io::Result<()> {
+        let files = self.files_of(digest)?;
+        for path in files.iter().filter(|path| is_named(path, TOLD) || death(path).is_some()) {
+            std::fs::remove_file(path)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_told(&self, digest: &PluginDigest) -> bool {
+        self.told(digest).symlink_metadata().is_ok()
+    }
+
+    pub(super) fn tell(&self, digest: &PluginDigest) -> std::io::Result<()> {
+        self.fresh()?.persist(self.told(digest))?;
+        Ok(())
+    }
+
+    fn told(&self, digest: &PluginDigest) -> PathBuf {
+        self.path.join(format!("{}.{TOLD}", digest.as_str()))
+    }
+
+    fn files_of(&self, digest: &PluginDigest) -> std::io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let rest = name.to_str().and_then(|name| name.strip_prefix(digest.as_str()));
+            if rest.is_some_and(|rest| rest.starts_with('.')) {
+                found.push(entry.path());
+            }
+        }
+        Ok(found)
+    }
+
+    /// A file for the owner only that gets its name when it is whole.
+    fn fresh(&self) -> std::io::Result<tempfile::NamedTempFile> {
+        tempfile::Builder::new().prefix(FRESH).tempfile_in(&self.path)
+    }
+
+    fn clear(&self) -> std::io::Result<()> {
+        let mut files = Vec::new();
+        let mut count = 0_usize;
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            count += 1;
+            if entry.file_name().to_string_lossy().starts_with(FRESH) && age(&entry.path()) > FRESH_FOR {
+                let _ = std::fs::remove_file(entry.path());
+            } else if entry.file_name() != PROVEN {
+                files.push(entry.path());
+            }
+        }
+        if count > FILES_MAX {
+            files.sort_by_cached_key(|path| std::cmp::Reverse(age(path)));
+            for path in files.iter().take(count - FILES_MAX).filter(|path| !is_held(path)) {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds how far a version came: the last such line holds.
+pub(super) fn write_stage(mut file: &File, stage: Stage) -> std::io::Result<()> {
+    file.write_all(format!("stage {}\n", stage.word()).as_bytes())
+}
+
+/// What a mark says that nobody holds. Of one that cannot be read, what can be read counts.
+fn death(path: &Path) -> Option<Death> {
+    let file = open_regular(path).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    // Its process may have removed it between the two.
+    if fstat(&file).ok()?.st_nlink == 0 {
+        return None;
+    }
+    let text = read(&file, MARK_BYTES_MAX).unwrap_or_default();
+    let said = |key: &str| text.lines().rev().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+    Some(Death {
+        stage: said("stage").and_then(Stage::of_word).unwrap_or(Stage::Load),
+        was_alone: said("alone") == Some("true"),
+        process: said("process").and_then(|process| process.parse().ok()).unwrap_or(0),
+        at_ms: said("at").and_then(|at| at.parse().ok()).unwrap_or(0),
+    })
+}
+
+fn is_held(path: &Path) -> bool {
+    open_regular(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_err())
+}
+
+/// Opens a regular file and nothing else: no link, no pipe, no device.
+fn open_regular(path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat(rustix::fs::CWD, path, flags, Mode::empty())?);
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
+    Ok(file)
+}
+
+/// As much of a file as is looked at.
+fn read(file: &File, bytes_max: u64) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    file.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn is_named(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found == extension)
+}
+
+/// Nothing, if the clock was set back, or the file is gone.
+fn age(path: &Path) -> Duration {
+    let modified = path.symlink_metadata().and_then(|file| file.modified());
+    modified.ok().and_then(|at| at.elapsed().ok()).unwrap_or_default()
+}
