@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{Clock, DeadLetters, ProcessorFactory, Sink, StreamReader};
+use shardmill_core::ports::{Clock, Coordinator, DeadLetters, ProcessorFactory, Sink, StreamReader};
 use shardmill_core::stream::StreamRef;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
 use shardmill_wasm::{Marks, Metering, Runtime};
@@ -321,9 +321,11 @@ impl Parts {
     }
 
     /// Where the fleets of a plugin's streams are told of its versions.
-    pub(crate) fn coordinators(&self, settings: &PluginConfig) -> Vec<CoordinatorTable> {
-        let applications = settings.streams.iter().map(|stream| stream.application.as_str());
-        applications.map(|application| CoordinatorTable::new(self.clients.dynamodb.clone(), application)).collect()
+    pub(crate) fn coordinators(&self, settings: &PluginConfig) -> Vec<Arc<dyn Coordinator>> {
+        let table = |stream: &StreamConfig| -> Arc<dyn Coordinator> {
+            Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), &stream.application))
+        };
+        settings.streams.iter().map(table).collect()
     }
 
     pub(crate) fn worker_id(&self) -> &WorkerId {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::ProcessorFactory;
-use shardmill_wasm::folder::{FolderEvent, Refusal};
-use shardmill_wasm::{LoadError, Marks, Plugin};
+use shardmill_wasm::folder::FolderEvent;
+use shardmill_wasm::{Marks, Plugin};
 use shardmill_worker::{Ports, SharedRollout, StatusBoard, Worker, WorkerError, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -20,10 +20,12 @@ use crate::host_status::HostStatus;
 mod deadly;
 mod fall_back;
 mod keep_serving;
+mod refused;
 
 use deadly::Deadly;
 pub(crate) use fall_back::FallBack;
 use keep_serving::{End, Told, keep_serving};
+use refused::RefusedFiles;
 
 type Version = Arc<dyn ProcessorFactory>;
 
@@ -42,6 +44,7 @@ pub(crate) struct Supervisor {
     fall_back: Option<FallBack>,
     /// Versions that this host died of.
     deadly: Deadly,
+    refused: RefusedFiles,
 }
 
 /// No plugin is served any more, and none may be started again by this process.
@@ -85,7 +88,16 @@ impl Supervisor {
     pub(crate) fn new(parts: Parts, status: HostStatus, fall_back: Option<FallBack>, marks: Marks) -> Self {
         let (running, waiting) = (HashMap::new(), HashMap::new());
         let deadly = Deadly::new(marks);
-        Self { parts, status, running, waiting, workers: JoinSet::new(), fall_back, deadly }
+        Self {
+            parts,
+            status,
+            running,
+            waiting,
+            workers: JoinSet::new(),
+            fall_back,
+            deadly,
+            refused: RefusedFiles::default(),
+        }
     }
 
     /// Follows the folder until `stop`; then drains all workers, each within the drain limit.
@@ -135,7 +147,9 @@ impl Supervisor {
             }
             FolderEvent::Removed { name } => self.removed(&name),
             FolderEvent::RefusedGone { file } => {
-                self.status.refused_file_gone(file.strip_suffix(".wasm").unwrap_or(&file));
+                let name = file.strip_suffix(".wasm").unwrap_or(&file);
+                self.no_file_refused(name);
+                self.status.refused_file_gone(name);
             }
             FolderEvent::Refused { file, reason, keeps } => {
                 if let Some(kept) = keeps {
@@ -143,12 +157,7 @@ impl Supervisor {
                 } else {
                     tracing::warn!(file, %reason, "plugin file refused");
                 }
-                let plugin = file.strip_suffix(".wasm").unwrap_or(&file);
-                self.status.file_refused(plugin, &reason.to_string());
-                if let Refusal::Bytes { digest, error: LoadError::Deadly { plugin, why, .. } } = reason {
-                    self.found_deadly(plugin, digest, why);
-                }
-                self.file_is_unfit(&file);
+                self.file_refused(&file, &reason);
             }
             FolderEvent::ManifestChanged { name } => self.manifest_changed(name),
             FolderEvent::FirstScanDone => self.status.folder_read(),
@@ -164,6 +173,7 @@ impl Supervisor {
             return self.status.file_refused(name.as_str(), &reason);
         }
         self.status.file_accepted(name.as_str());
+        self.no_file_refused(name.as_str());
         match self.running.get_mut(&name) {
             Some(running) if running.stop.is_cancelled() => running.next = Some(version),
             Some(running) => {
@@ -210,7 +220,8 @@ impl Supervisor {
             let serving = Box::pin(served.run());
             self.workers.spawn(async move { Ended { name, label, end: serving.await } });
         }
-        self.running.insert(name, running);
+        self.running.insert(name.clone(), running);
+        self.tell_fleet_of_refused(&name);
     }
 
     /// The plugin's settings as they stand now, unless what they name is another plugin's: two would fence each other.

@@ -25,6 +25,9 @@ pub const PROVEN_AFTER: Duration = Duration::from_mins(1);
 /// Deaths that quarantine a version, if it was alone on trial in one of them at least.
 pub const DEATHS_MAX: usize = 2;
 
+/// How what is told of deaths begins.
+pub const DIED: &str = "the host died ";
+
 /// What a host was doing with a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
@@ -76,7 +79,7 @@ pub fn told(deaths: &[Death]) -> String {
         1 => "once".to_owned(),
         count => format!("{count} times"),
     };
-    let mut text = format!("the host died {times} with this version on trial");
+    let mut text = format!("{DIED}{times} with this version on trial");
     if let Some(last) = deaths.iter().max_by_key(|death| death.at_ms) {
         let (stage, process, at) = (last.stage, last.process, Utc(last.at_ms));
         text.push_str(&format!(", last {stage}, in process {process}, which began with it at {at}"));

@@ -17,6 +17,7 @@ mod quarantine;
 mod standing;
 mod state;
 mod track;
+mod untaken;
 
 pub use fleet_view::{live_versions, may_start};
 pub use judge::{Judgement, Passed, Regression, judge_trial};
@@ -25,3 +26,4 @@ pub use quarantine::{ENTRIES_MAX, Quarantine, Quarantined, REASON_CHARS_MAX};
 pub use standing::{RolloutState, VersionRow};
 pub use state::{At, Blamed, Change, Fault, Role, Rollout, START_AGAIN_AFTER, Site, StartFailure};
 pub use track::{Sample, Track};
+pub use untaken::{Untaken, WhyNot, untaken};

@@ -11,7 +11,7 @@
 
 mod files;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +46,8 @@ struct State {
     held: HashMap<PluginDigest, Mark>,
     /// Why a mark could not be written, so that a lasting trouble is logged once.
     trouble: Option<String>,
+    /// Suspects that were told of.
+    suspects: HashSet<PluginDigest>,
     /// The host ends on purpose.
     is_over: bool,
 }
@@ -137,7 +139,9 @@ impl Marks {
     pub fn release(&self, digest: &PluginDigest) {
         if let Some(shared) = &self.shared {
             let forgotten = shared.folder.forget(digest);
-            shared.lock().note(forgotten);
+            let mut state = shared.lock();
+            state.suspects.remove(digest);
+            state.note(forgotten);
         }
     }
 
@@ -151,8 +155,10 @@ impl Marks {
                 Ruling::Together => {}
                 Ruling::Alone => {
                     is_suspect = true;
-                    let why = told(&deaths);
-                    tracing::warn!(%plugin, %digest, why, "the version is suspected, and tried alone");
+                    if shared.lock().suspects.insert(digest.clone()) {
+                        let why = told(&deaths);
+                        tracing::warn!(%plugin, %digest, why, "the version is suspected, and tried alone");
+                    }
                 }
                 Ruling::Quarantined => {
                     return Err(LoadError::Deadly {

@@ -63,6 +63,16 @@ impl SharedRollout {
         self.tell(|rollout| rollout.set_policy(policy));
     }
 
+    /// A version lies in the folder that was not loaded; `since_ms` is milliseconds since the Unix epoch.
+    pub fn file_refused(&self, digest: &PluginDigest, reason: &str, since_ms: u64) {
+        self.tell(|rollout| rollout.file_refused(digest, reason, since_ms));
+    }
+
+    /// What lies in the folder is loaded, or gone.
+    pub fn file_accepted(&self) {
+        self.tell(Rollout::file_accepted);
+    }
+
     pub(crate) fn view(&self) -> RolloutView {
         RolloutView { shared: self.clone(), revision: self.shared.revision.subscribe() }
     }

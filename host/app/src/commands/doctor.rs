@@ -49,7 +49,7 @@ async fn read(args: &DoctorArgs, clients: &AwsClients, stream: Option<StreamRef>
         None => None,
     };
     let table = inspector.table(companions, watch_for(args)).await?;
-    Ok(Facts { table, companions, stream, failover_time: args.failover_time })
+    Ok(Facts { application: args.application.clone(), table, companions, stream, failover_time: args.failover_time })
 }
 
 /// Longer than the failover time, if that is known: whoever writes nothing for that long is dead.

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use indicatif::HumanBytes;
 use shardmill_core::explain::{Cause, Evidence, Explanation, Listed, Place, Relation, explain, shard_named};
 use shardmill_core::lease::{Checkpoint, Lease, WorkerId};
+use shardmill_core::rollout::untaken;
 use shardmill_core::stream::{ReadFrom, ShardId, Utc};
 
 use self::report::Report;
@@ -84,6 +85,9 @@ fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
         for (label, value) in &facts(place, reading) {
             line(label, value);
         }
+    }
+    for version in untaken(&reading.fleet) {
+        line("plugin", &format!("{version}; {}", version.mend(application)));
     }
     for up in &told.lineage {
         let label = if up.depth == 1 { "waits for" } else { "that for" };

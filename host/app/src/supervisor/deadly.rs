@@ -2,9 +2,9 @@
 //! releases one. In this host they are not loaded, so that no worker could do it.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::Duration;
 
-use shardmill_aws::CoordinatorTable;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::{Coordinator, StoreError};
@@ -13,6 +13,7 @@ use shardmill_wasm::Marks;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::Supervisor;
+use super::refused::wall_ms;
 
 /// How often the tables are looked at: an operator who releases a version waits for three looks.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -33,7 +34,7 @@ pub(super) struct Deadly {
 
 /// One version, and where it is told of.
 struct Telling {
-    tables: Vec<CoordinatorTable>,
+    tables: Vec<Arc<dyn Coordinator>>,
     digest: PluginDigest,
     host: WorkerId,
     why: String,
@@ -129,9 +130,4 @@ impl Telling {
     fn entry(&self) -> Quarantined {
         Quarantined { digest: self.digest.clone(), host: self.host.clone(), reason: self.why.clone(), at_ms: wall_ms() }
     }
-}
-
-fn wall_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

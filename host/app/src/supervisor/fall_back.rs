@@ -117,10 +117,9 @@ impl Supervisor {
             Some(running) => drop(running.versions.send_replace(version)),
             None => self.start(name.clone(), version, None),
         }
-        let reason = format!(
-            "the version in the folder is damaged or quarantined; {digest}, the last one that did well here, is run instead: put \
-             a good version there"
-        );
+        let why = self.refused.reason(name).unwrap_or("the version in the folder is quarantined");
+        let reason =
+            format!("{why}; {digest}, the last one that did well here, is run instead: put a good version there");
         self.status.file_refused(name.as_str(), &reason);
     }
 }

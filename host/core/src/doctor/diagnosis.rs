@@ -7,6 +7,7 @@ use super::finding::{Findings, some_of};
 use super::mode::traces_of_kcl3;
 use super::{Census, Companions, Facts, Finding, LeaseTableFacts, Mode, Severity, TableFacts, Topic, keys, stream};
 use crate::lease::{Checkpoint, Pulse, WorkerId};
+use crate::rollout::{WhyNot, untaken};
 use crate::stream::LeaseKey;
 
 /// A KCL 3.x leader ends a graceful hand-off after 30 s and a lease duration of 10 s (KCL defaults).
@@ -59,6 +60,7 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
             judge_workers(&census, mode, &mut findings);
             keys::judge(table, &mut findings);
             judge_start(table, &mut findings);
+            judge_versions(facts, table, &mut findings);
             (mode, census)
         }
     };
@@ -182,6 +184,17 @@ fn judge_start(table: &LeaseTableFacts, findings: &mut Findings) {
             format!("{} at LATEST, with nothing checkpointed", some_of("lease", at_latest)),
             "the first host of shardmill notes the time and reads them from there: what arrives before it starts is skipped",
         );
+    }
+}
+
+/// Versions that were given to hosts and are not run: the records wait for another, or an older one handles them.
+fn judge_versions(facts: &Facts, table: &LeaseTableFacts, findings: &mut Findings) {
+    for version in untaken(&table.fleet) {
+        let topic = match version.why {
+            WhyNot::Quarantined { .. } => Topic::Quarantined,
+            WhyNot::Refused => Topic::RefusedFiles,
+        };
+        findings.add(Severity::Warning, topic, version.to_string(), &version.mend(&facts.application));
     }
 }
 

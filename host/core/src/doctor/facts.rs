@@ -11,6 +11,8 @@ use crate::stream::{Shard, StreamName};
 /// Everything read about one application.
 #[derive(Debug, Clone)]
 pub struct Facts {
+    /// The application's name.
+    pub application: String,
     /// The application's lease table.
     pub table: TableFacts,
     /// Tables beside it.

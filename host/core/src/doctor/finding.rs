@@ -82,6 +82,10 @@ topics! {
     PendingCheckpoints = "pending-checkpoints",
     /// Where the application began, and what follows for leases that were never read.
     Start = "start",
+    /// Versions of the plugin that are quarantined.
+    Quarantined = "quarantined",
+    /// Versions of the plugin that hosts cannot load, or must not.
+    RefusedFiles = "refused-files",
     /// Hash keys that no unfinished lease covers.
     Holes = "holes",
     /// Leases without hash keys.

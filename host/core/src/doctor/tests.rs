@@ -114,7 +114,9 @@ fn version(mut table: LeaseTableFacts, version: &str) -> LeaseTableFacts {
 
 fn facts(table: LeaseTableFacts) -> Facts {
     let failover_time = Some(Duration::from_secs(10));
-    Facts { table: TableFacts::Leases(Box::new(table)), companions: Companions::default(), stream: None, failover_time }
+    let table = TableFacts::Leases(Box::new(table));
+    let application = "orders".to_owned();
+    Facts { application, table, companions: Companions::default(), stream: None, failover_time }
 }
 
 fn with_stream(table: LeaseTableFacts, shards: Vec<Shard>) -> Facts {

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::deaths::DIED;
 use crate::lease::WorkerId;
 use crate::plugin::PluginDigest;
 
@@ -63,6 +64,12 @@ impl Quarantine {
 }
 
 impl Quarantined {
+    /// Whether a host died of it: then no host takes it because another runs it, and whatever its policy is. Told by the
+    /// reason, since hosts of other builds write and read such rows, too.
+    pub fn is_deadly(&self) -> bool {
+        self.reason.starts_with(DIED)
+    }
+
     /// Whether it is older than `lifetime` at `wall_ms`. One from the future, as a wall clock that is behind sees it, is not.
     pub fn is_expired(&self, wall_ms: u64, lifetime: Duration) -> bool {
         Duration::from_millis(wall_ms.saturating_sub(self.at_ms)) > lifetime

@@ -21,6 +21,8 @@ pub enum RolloutState {
     },
     /// Not taken.
     Quarantined,
+    /// In the folder, and not loaded.
+    Refused,
     /// At work, or meant to be, but its instances do not start, or die in a row.
     CrashLooping,
 }
@@ -48,13 +50,14 @@ impl RolloutState {
             Self::Probing => "probing",
             Self::Canary { .. } => "canary",
             Self::Quarantined => "quarantined",
+            Self::Refused => "refused",
             Self::CrashLooping => "crash-looping",
         }
     }
 
     /// Every word.
-    pub const WORDS: [&'static str; 7] =
-        ["active", "probation", "waiting", "probing", "canary", "quarantined", "crash-looping"];
+    pub const WORDS: [&'static str; 8] =
+        ["active", "probation", "waiting", "probing", "canary", "quarantined", "refused", "crash-looping"];
 }
 
 impl fmt::Display for RolloutState {

@@ -6,6 +6,7 @@ use std::fmt;
 use super::judge::{Passed, Regression};
 use super::policy::RolloutPolicy;
 use super::quarantine::Quarantine;
+use super::standing::VersionRow;
 use super::track::Track;
 use crate::lease::WorkerId;
 use crate::plugin::{PluginDigest, PluginName};
@@ -119,6 +120,8 @@ pub struct Rollout {
     /// The last version that started anywhere: what a shard falls back on whose first instance cannot be made.
     last_started: Option<PluginDigest>,
     quarantine: Quarantine,
+    /// What lies in the folder and was not even loaded.
+    refused: Option<VersionRow>,
     changes: Vec<Change>,
     /// How often a version was let out of quarantine.
     releases: u64,
@@ -189,6 +192,7 @@ impl Rollout {
             candidate: None,
             last_started: None,
             quarantine: Quarantine::default(),
+            refused: None,
             changes: Vec::new(),
             releases: 0,
             revision: 0,
@@ -286,7 +290,7 @@ impl Rollout {
             return self.withdraw();
         }
         let last_good = self.last_good();
-        if !self.policy.enabled {
+        if !self.policy.enabled && self.blocked(Some(offered)).is_none() {
             return self.activate(offered.clone(), None, at);
         }
         if last_good.as_ref() == Some(offered) {

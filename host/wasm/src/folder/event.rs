@@ -88,6 +88,8 @@ pub enum Refusal {
     /// Its bytes are not trusted.
     #[error("{error}")]
     Untrusted {
+        /// Their digest.
+        digest: PluginDigest,
         /// Why, and how to mend it.
         error: IntegrityError,
     },
@@ -99,4 +101,18 @@ pub enum Refusal {
         /// What is wrong.
         error: LoadError,
     },
+}
+
+impl Refusal {
+    /// The digest of the bytes, where it got so far.
+    pub fn digest(&self) -> Option<&PluginDigest> {
+        match self {
+            Self::Untrusted { digest, .. } | Self::Bytes { digest, .. } => Some(digest),
+            Self::Name
+            | Self::NotAFile { .. }
+            | Self::TooBig { .. }
+            | Self::TooMany { .. }
+            | Self::Unreadable { .. } => None,
+        }
+    }
 }

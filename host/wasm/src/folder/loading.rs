@@ -100,7 +100,7 @@ impl Loading {
             return Err(Ended::Known);
         }
         let trusted = self.integrity.check(&self.name, (&bytes, &digest), signature.as_deref());
-        trusted.map_err(|error| Ended::Failed(Refusal::Untrusted { error }))?;
+        trusted.map_err(|error| Ended::Failed(Refusal::Untrusted { digest: digest.clone(), error }))?;
         Ok((bytes, digest))
     }
 }

@@ -260,10 +260,10 @@ async fn where_signatures_are_required_only_signed_components_are_loaded_however
     let (noop, echo) = (guest("noop"), guest("echo"));
     fixture.put("orders.wasm", &noop);
     let (file, reason) = fixture.next_refusal().await;
-    assert!(matches!(reason, Refusal::Untrusted { error: IntegrityError::Unsigned { .. } }), "{file}: {reason}");
+    assert!(matches!(reason, Refusal::Untrusted { error: IntegrityError::Unsigned { .. }, .. }), "{file}: {reason}");
     fixture.put("orders.wasm.sig", &sign(&echo));
     let (_, reason) = fixture.next_refusal().await;
-    assert!(matches!(reason, Refusal::Untrusted { error: IntegrityError::WrongSignature { .. } }), "{reason}");
+    assert!(matches!(reason, Refusal::Untrusted { error: IntegrityError::WrongSignature { .. }, .. }), "{reason}");
     // The component to that signature: both are there.
     fixture.put("orders.wasm", &echo);
     let loaded = fixture.next().await;

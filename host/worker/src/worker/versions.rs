@@ -206,7 +206,7 @@ impl Worker {
     }
 
     /// Why the version on offer must not be run, if the fleet found it bad and this host has no other. One that other hosts
-    /// are done with trying is not blocked: the one host that found it bad does not stop the fleet.
+    /// are done with trying is not blocked: the one host that found it bad does not stop the fleet. One that a host died of is.
     pub(super) fn blocked(&mut self, fleet: &FleetRows) -> Option<Quarantined> {
         let offered = self.ports.versions.borrow().digest().clone();
         let at = self.at();
@@ -216,7 +216,7 @@ impl Worker {
             !row.is_draining && row.worker != self.options.worker && first.is_some()
         };
         if let Some(row) = fleet.workers.iter().find(runs_it)
-            && fleet.quarantined.iter().any(|entry| entry.digest == offered)
+            && fleet.quarantined.iter().any(|entry| entry.digest == offered && !entry.is_deadly())
         {
             tracing::warn!(digest = %offered, host = %row.worker, "a quarantined version is run all the same, as this host does");
             return None;

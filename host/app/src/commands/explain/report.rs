@@ -7,6 +7,7 @@ use shardmill_core::explain::{Ancestor, Cause, Explanation, Holder, Listed, Opin
 use shardmill_core::fleet::Incarnation;
 use shardmill_core::lease::Standing;
 use shardmill_core::plugin::PluginDigest;
+use shardmill_core::rollout::{Untaken, untaken};
 
 use super::super::reading::Reading;
 use super::relation;
@@ -23,9 +24,19 @@ pub(super) struct Report<'a> {
     waits_for: Vec<AncestorReport<'a>>,
     workers: Vec<OpinionReport<'a>>,
     relatives: Vec<RelativeReport<'a>>,
+    versions_not_run: Vec<VersionReport>,
     starts_at: Option<String>,
     notes: &'a [String],
     watched_for_ms: u64,
+}
+
+/// A version that was given to the application's hosts.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct VersionReport {
+    digest: String,
+    text: String,
+    mend: String,
 }
 
 #[derive(Serialize)]
@@ -103,6 +114,11 @@ impl<'a> Report<'a> {
             worker: opinion.worker.as_str(),
             intent: opinion.intent.to_string(),
         };
+        let version = |version: &Untaken| VersionReport {
+            digest: version.digest.as_str().to_owned(),
+            text: version.to_string(),
+            mend: version.mend(application),
+        };
         let relative = |relative: &'a Relative| RelativeReport {
             relation: relation(relative.relation),
             shard: relative.shard.as_str(),
@@ -121,6 +137,7 @@ impl<'a> Report<'a> {
             waits_for: told.lineage.iter().map(ancestor).collect(),
             workers: told.opinions.iter().map(opinion).collect(),
             relatives: told.relatives.iter().map(relative).collect(),
+            versions_not_run: untaken(&reading.fleet).iter().map(version).collect(),
             starts_at: reading.fleet.start.as_ref().map(ToString::to_string),
             notes: &reading.notes,
             watched_for_ms: millis(reading.watched_for),

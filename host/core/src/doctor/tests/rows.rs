@@ -106,3 +106,16 @@ fn where_the_application_starts_is_told_and_what_latest_means_before_it_has_begu
     assert_eq!(before.what, "1 lease (s-0) at LATEST, with nothing checkpointed");
     assert_eq!(after.what, "the application starts at 1970-01-01T00:00:01Z (latest when the application began)");
 }
+
+#[test]
+fn a_version_that_is_quarantined_is_named_with_the_command_that_releases_it() {
+    let mut table = table(vec![]);
+    let digest = crate::plugin::PluginDigest::from_hex(&"5".repeat(64)).unwrap();
+    let (host, reason) = (WorkerId::new("a").unwrap(), "it traps".to_owned());
+    table.fleet.quarantined = vec![crate::rollout::Quarantined { digest, host, reason, at_ms: 1_000 }];
+    let found = diagnose(&facts(table));
+    let told = found.findings.iter().find(|finding| finding.topic == Topic::Quarantined).unwrap();
+    assert!(told.what.contains("555555555555 is quarantined") && told.what.contains("found by a"), "{}", told.what);
+    assert!(told.mend.ends_with("shardmill plugins orders --release 555555555555"), "{}", told.mend);
+    assert!(found.is_usable());
+}

@@ -16,14 +16,27 @@ impl Rollout {
             since_ms: entry.at_ms,
             reason: Some(entry.reason.clone()),
         });
-        active.into_iter().chain(candidate).chain(refused).collect()
+        let is_known = |digest: &PluginDigest| refused.as_ref().is_some_and(|row| row.digest == *digest);
+        let unloaded = self.refused.clone().filter(|row| !is_known(&row.digest));
+        active.into_iter().chain(candidate).chain(refused).chain(unloaded).collect()
+    }
+
+    /// A version lies in the folder that was not loaded; `since_ms` is milliseconds since the Unix epoch.
+    pub fn file_refused(&mut self, digest: &PluginDigest, reason: &str, since_ms: u64) {
+        self.refused = Some(row(digest, &RolloutState::Refused, since_ms, Some(reason)));
+    }
+
+    /// What lies in the folder is loaded, or gone.
+    pub fn file_accepted(&mut self) {
+        self.refused = None;
     }
 
     /// Why `offered` is not taken, if it is quarantined and not at work all the same.
     pub fn blocked(&self, offered: Option<&PluginDigest>) -> Option<&Quarantined> {
-        let offered = offered.filter(|_| self.policy.enabled)?;
+        let offered = offered?;
         let is_active = self.active.as_ref().is_some_and(|active| active.digest == *offered);
-        self.quarantine.get(offered).filter(|_| !is_active)
+        let entry = self.quarantine.get(offered).filter(|_| !is_active)?;
+        (self.policy.enabled || entry.is_deadly()).then_some(entry)
     }
 
     /// The version of all shards but a canary.

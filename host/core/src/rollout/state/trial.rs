@@ -300,7 +300,8 @@ impl Rollout {
     /// Takes in what another host quarantined, or this one before a restart.
     pub fn learn(&mut self, entry: &Quarantined, at: At) {
         let is_over = entry.is_expired(at.wall_ms, self.policy.quarantine_for);
-        if !self.policy.enabled || is_over || self.quarantine.get(&entry.digest).is_some() {
+        let is_heeded = self.policy.enabled || entry.is_deadly();
+        if !is_heeded || is_over || self.quarantine.get(&entry.digest).is_some() {
             return;
         }
         self.quarantine.add(entry.clone());

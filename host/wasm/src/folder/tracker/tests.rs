@@ -183,8 +183,10 @@ fn a_signature_that_arrives_after_the_component_is_looked_at_with_it() {
     let pair = |signature: Option<u64>| {
         listing(Seen::File(name(), Stamps { component: stamp(1), signature: signature.map(stamp) }))
     };
-    let unsigned =
-        || Ended::Failed(Refusal::Untrusted { error: IntegrityError::Unsigned { file: "orders.wasm".into() } });
+    let unsigned = || {
+        let error = IntegrityError::Unsigned { file: "orders.wasm".into() };
+        Ended::Failed(Refusal::Untrusted { digest: digest('a'), error })
+    };
     tracker.observe(clock.0, &pair(None));
     assert_eq!(tracker.observe(clock.after(SETTLE), &pair(None)).len(), 1);
     let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), unsigned());
@@ -203,8 +205,10 @@ fn a_signature_that_arrives_after_the_component_is_looked_at_with_it() {
 #[test]
 fn a_component_that_stays_unsigned_is_refused_after_the_grace_and_taken_once_it_is_signed() {
     let (mut tracker, mut clock) = fixture();
-    let unsigned =
-        || Ended::Failed(Refusal::Untrusted { error: IntegrityError::Unsigned { file: "orders.wasm".into() } });
+    let unsigned = || {
+        let error = IntegrityError::Unsigned { file: "orders.wasm".into() };
+        Ended::Failed(Refusal::Untrusted { digest: digest('b'), error })
+    };
     tracker.observe(clock.0, &file(1));
     tracker.observe(clock.after(SETTLE), &file(1));
     tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), unsigned());

@@ -126,3 +126,18 @@ fn after_going_back_since_another_host_found_a_version_bad_the_next_one_is_tried
     host.offer(3);
     assert_eq!(host.runs(), [3, 1, 1]);
 }
+
+#[test]
+fn a_version_that_a_host_died_of_is_not_taken_though_versions_are_not_tried() {
+    let mut host = Host::running(RolloutPolicy::off());
+    let other = WorkerId::new("other").unwrap();
+    let reason = crate::deaths::told(&[]);
+    let entry = Quarantined { digest: digest(2), host: other, reason, at_ms: host.at.wall_ms };
+    assert!(entry.is_deadly());
+    host.rollout.learn(&entry, host.at);
+    host.offer(2);
+    assert_eq!(host.runs(), [1, 1, 1]);
+    assert_eq!(host.states(), ["active", "quarantined"]);
+    host.rollout.release(&digest(2));
+    assert_eq!(host.runs(), [2, 2, 2]);
+}

@@ -1,0 +1,69 @@
+//! Files in the folder that are not loaded: told on the status page, and to the fleet by what runs of the plugin.
+
+use std::collections::HashMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use shardmill_core::plugin::{PluginDigest, PluginName};
+use shardmill_wasm::LoadError;
+use shardmill_wasm::folder::Refusal;
+
+use super::Supervisor;
+
+/// The files that are refused, by their names without the ending.
+#[derive(Default)]
+pub(super) struct RefusedFiles {
+    files: HashMap<String, RefusedFile>,
+}
+
+struct RefusedFile {
+    reason: String,
+    /// Of the bytes, where they could be read.
+    digest: Option<PluginDigest>,
+    since_ms: u64,
+}
+
+impl RefusedFiles {
+    /// Why the file of a plugin is refused, if it is.
+    pub(super) fn reason(&self, name: &PluginName) -> Option<&str> {
+        self.files.get(name.as_str()).map(|file| file.reason.as_str())
+    }
+}
+
+impl Supervisor {
+    pub(super) fn file_refused(&mut self, file: &str, refusal: &Refusal) {
+        let (name, reason) = (file.strip_suffix(".wasm").unwrap_or(file), refusal.to_string());
+        self.status.file_refused(name, &reason);
+        let refused = RefusedFile { reason, digest: refusal.digest().cloned(), since_ms: wall_ms() };
+        self.refused.files.insert(name.to_owned(), refused);
+        if let Ok(name) = PluginName::new(name) {
+            self.tell_fleet_of_refused(&name);
+        }
+        if let Refusal::Bytes { digest, error: LoadError::Deadly { plugin, why, .. } } = refusal {
+            self.found_deadly(plugin.clone(), digest.clone(), why.clone());
+        }
+        self.file_is_unfit(file);
+    }
+
+    /// The file that was refused is loaded, or gone.
+    pub(super) fn no_file_refused(&mut self, name: &str) {
+        if self.refused.files.remove(name).is_some()
+            && let Some(running) = PluginName::new(name).ok().and_then(|name| self.running.get(&name))
+        {
+            running.rollout.file_accepted();
+        }
+    }
+
+    /// In the rows of the workers that serve the plugin, if there are any.
+    pub(super) fn tell_fleet_of_refused(&self, name: &PluginName) {
+        if let Some(RefusedFile { reason, digest: Some(digest), since_ms }) = self.refused.files.get(name.as_str())
+            && let Some(running) = self.running.get(name)
+        {
+            running.rollout.file_refused(digest, reason, *since_ms);
+        }
+    }
+}
+
+pub(super) fn wall_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,175 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::standing::RolloutState;
+use crate::fleet::FleetRows;
+use crate::lease::WorkerId;
+use crate::plugin::PluginDigest;
+use crate::stream::Utc;
+
+/// A version that somebody gave to the hosts of an application, and that is not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Untaken {
+    /// Which.
+    pub digest: PluginDigest,
+    /// Why.
+    pub why: WhyNot,
+    /// Since when, in milliseconds since the Unix epoch.
+    pub since_ms: u64,
+    /// In the words of the host that found it out.
+    pub reason: String,
+    /// The hosts that tell that they have its file.
+    pub hosts: BTreeSet<WorkerId>,
+    /// What these run instead.
+    pub instead: BTreeSet<String>,
+}
+
+/// Why a version is not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WhyNot {
+    /// No host of the fleet takes it until somebody releases it, or after days.
+    Quarantined {
+        /// Who found it bad.
+        by: WorkerId,
+    },
+    /// It cannot be loaded, or must not be, by the hosts that have it.
+    Refused,
+}
+
+/// The versions of an application that are not run, the quarantined ones first.
+pub fn untaken(fleet: &FleetRows) -> Vec<Untaken> {
+    let quarantined = fleet.quarantined.iter().map(|entry| Untaken {
+        digest: entry.digest.clone(),
+        why: WhyNot::Quarantined { by: entry.host.clone() },
+        since_ms: entry.at_ms,
+        reason: entry.reason.clone(),
+        hosts: BTreeSet::new(),
+        instead: BTreeSet::new(),
+    });
+    let mut found: Vec<Untaken> = quarantined.collect();
+    let known: BTreeSet<String> = found.iter().map(|entry| entry.digest.as_str().to_owned()).collect();
+    let mut refused: BTreeMap<String, Untaken> = BTreeMap::new();
+    let told = fleet.workers.iter().flat_map(|worker| &worker.versions);
+    let is_refused = RolloutState::Refused.word();
+    for row in told.filter(|row| row.state == is_refused && !known.contains(row.digest.as_str())) {
+        refused.entry(row.digest.as_str().to_owned()).or_insert_with(|| Untaken {
+            digest: row.digest.clone(),
+            why: WhyNot::Refused,
+            since_ms: row.since_ms,
+            reason: row.reason.clone().unwrap_or_default(),
+            hosts: BTreeSet::new(),
+            instead: BTreeSet::new(),
+        });
+    }
+    found.extend(refused.into_values());
+    for entry in &mut found {
+        entry.find_hosts(fleet);
+    }
+    found
+}
+
+impl Untaken {
+    fn find_hosts(&mut self, fleet: &FleetRows) {
+        let not_taken = [RolloutState::Refused.word(), RolloutState::Quarantined.word()];
+        for worker in &fleet.workers {
+            let mut rows = worker.versions.iter();
+            if !rows.any(|row| row.digest == self.digest && not_taken.contains(&row.state.as_str())) {
+                continue;
+            }
+            self.hosts.insert(worker.worker.clone());
+            let runs = worker.versions.first().filter(|row| !not_taken.contains(&row.state.as_str()));
+            self.instead.extend(runs.map(|row| row.digest.short().to_owned()));
+        }
+    }
+
+    /// What to do about it.
+    pub fn mend(&self, application: &str) -> String {
+        match self.why {
+            WhyNot::Quarantined { .. } => format!(
+                "put a mended file in place, or let this one run again: shardmill plugins {application} --release {}",
+                self.digest
+            ),
+            WhyNot::Refused => "put a file in place that can be loaded; `shardmill check FILE.wasm` tells".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Untaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { digest, since_ms, reason, .. } = self;
+        match &self.why {
+            WhyNot::Quarantined { by } => {
+                write!(f, "version {digest} is quarantined since {} (found by {by}): {reason}", Utc(*since_ms))?;
+            }
+            WhyNot::Refused => write!(f, "version {digest} is refused since {}: {reason}", Utc(*since_ms))?,
+        }
+        if !self.hosts.is_empty() {
+            let hosts: Vec<&str> = self.hosts.iter().map(WorkerId::as_str).collect();
+            write!(f, "; {} with its file", hosts.join(", "))?;
+            if self.instead.is_empty() {
+                f.write_str(" serve nothing instead")?;
+            } else {
+                let instead: Vec<&str> = self.instead.iter().map(String::as_str).collect();
+                write!(f, " run {} instead", instead.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::fleet::{Incarnation, WorkerRow};
+    use crate::rollout::{Quarantined, VersionRow};
+
+    fn digest(version: u64) -> PluginDigest {
+        PluginDigest::from_hex(&format!("{version:012x}{:052}", 0)).unwrap()
+    }
+
+    fn row(version: u64, state: &str) -> VersionRow {
+        let reason = (state == "refused").then(|| "it is cut off".to_owned());
+        VersionRow { digest: digest(version), state: state.to_owned(), since_ms: 2_000, reason }
+    }
+
+    fn host(name: &str, versions: Vec<VersionRow>) -> WorkerRow {
+        WorkerRow {
+            worker: WorkerId::new(name).unwrap(),
+            incarnation: Incarnation::new("run").unwrap(),
+            beat: 1,
+            lease_duration: Duration::from_secs(10),
+            is_draining: false,
+            max_leases: usize::MAX,
+            versions,
+            cannot_write: None,
+        }
+    }
+
+    #[test]
+    fn what_is_not_run_is_told_with_why_since_when_by_whom_and_what_runs_instead() {
+        let by = WorkerId::new("a").unwrap();
+        let entry = Quarantined { digest: digest(2), host: by, reason: "it traps".to_owned(), at_ms: 1_000 };
+        let workers = vec![
+            host("a", vec![row(1, "active"), row(2, "quarantined")]),
+            host("b", vec![row(1, "active"), row(3, "refused")]),
+            host("c", vec![row(3, "refused")]),
+            host("d", vec![row(4, "active")]),
+        ];
+        let fleet = FleetRows { workers, quarantined: vec![entry], ..FleetRows::default() };
+        let told: Vec<String> = untaken(&fleet).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "version 000000000002 is quarantined since 1970-01-01T00:00:01Z (found by a): it traps; a with its file run \
+                 000000000001 instead",
+                "version 000000000003 is refused since 1970-01-01T00:00:02Z: it is cut off; b, c with its file run 000000000001 \
+                 instead",
+            ]
+        );
+        let mends: Vec<String> = untaken(&fleet).iter().map(|entry| entry.mend("orders")).collect();
+        assert!(mends[0].ends_with("shardmill plugins orders --release 000000000002") && mends[1].contains("check"));
+        assert!(untaken(&FleetRows::default()).is_empty());
+    }
+}
