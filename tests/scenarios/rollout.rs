@@ -152,6 +152,54 @@ async fn a_host_with_nothing_but_a_quarantined_version_takes_no_shard_until_it_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_an_operator_goes_back_to_runs_whatever_lies_in_the_folder_until_he_unpins_it() {
+    let setting = Setting::new(2).await;
+    let config = CONFIG.replace("[host]", "[host]\ncache = \"cache\"");
+    let (first, second, third) = (conduct(0, "good"), conduct(1, "good"), conduct(2, "good"));
+    let plugins = async |args: &[&str]| {
+        let args = [&["plugins", "versioned", "--config", "a.toml"], args].concat();
+        let told = shardmill(&args, setting.path()).await;
+        (told.status.success(), String::from_utf8_lossy(&[told.stdout, told.stderr].concat()).into_owned())
+    };
+    setting.drop_plugin("versioned", &first);
+    let host = setting.host_with("a", &config);
+    setting.put(&flights::input()).await;
+    eventually("the first version is kept", || host.log().contains("version kept")).await;
+    let (is_done, told) = plugins(&["--rollback"]).await;
+    assert!(!is_done && told.contains("besides the one that is to run now") && told.contains("did well"), "{told}");
+    let (is_done, told) = plugins(&["--pin", "00000000"]).await;
+    assert!(!is_done && told.contains("begins with 00000000"), "{told}");
+    setting.drop_plugin("versioned", &second);
+    until_runs(&host, "the second version", |versions| {
+        versions.iter().any(|(digest, _)| *digest == digest_of(&second))
+    })
+    .await;
+    let (is_done, told) = plugins(&["--rollback"]).await;
+    assert!(is_done && told.contains(&digest_of(&first)[..12]), "{told}");
+    let is_back = |versions: &[(String, String)], held_back: &[u8]| {
+        let runs = versions.first().is_some_and(|(digest, state)| *digest == digest_of(&first) && state == "active");
+        runs && versions.contains(&(digest_of(held_back), "refused".to_owned()))
+    };
+    until_runs(&host, "back", |versions| is_back(versions, &second)).await;
+    setting.drop_plugin("versioned", &third);
+    until_runs(&host, "the third version waits", |versions| is_back(versions, &third)).await;
+    assert!(host.terminate().await.success());
+
+    // It names where the admin pages of the first run were.
+    std::fs::remove_file(setting.path().join("a.log")).unwrap();
+    let host = setting.host_with("a", &config);
+    until_runs(&host, "still after a restart", |versions| is_back(versions, &third)).await;
+    host.until_status("it is told", |status| !status["plugins"]["versioned"]["pinned"].is_null()).await;
+    assert!(plugins(&["--unpin"]).await.0 && !plugins(&["--unpin"]).await.0);
+    until_runs(&host, "the third version", |versions| {
+        versions.iter().any(|(digest, state)| *digest == digest_of(&third) && state != "refused")
+    })
+    .await;
+    assert!(host.terminate().await.success());
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn hosts_with_different_files_are_told_apart_and_the_command_fails() {
     let setting = Setting::new(2).await;
     setting.drop_plugin("versioned", &conduct(0, "good"));

@@ -28,7 +28,7 @@ use crate::measurements::Measurements;
 use crate::metrics::BUFFER_LIMIT;
 use crate::sinks::{OwnSinks, Router, open_sinks};
 pub use crate::supervisor::NothingLeft;
-use crate::supervisor::{FallBack, Supervisor};
+use crate::supervisor::{FallBack, Pins, Supervisor};
 
 /// What all workers of a host share, and what makes one of them.
 pub(crate) struct Parts {
@@ -162,6 +162,7 @@ impl Host {
         };
         let (folder, events) = PluginFolder::new(runtime.clone(), folder_options);
         let kept = config.host.cache.as_deref().map(|cache| Kept::beside(cache, config.host.plugin_bytes_max));
+        let pins = kept.clone().map(|kept| Pins::new(kept, runtime.clone(), config.clone()));
         let fall_back = kept.map(|kept| FallBack::new(kept, runtime.clone(), config.clone()));
         let parts = Parts {
             ring: RingBudget::of(&budget, config.host.buffer_bytes),
@@ -176,7 +177,7 @@ impl Host {
             config,
         };
         Ok(Self {
-            supervisor: Supervisor::new(parts, status.clone(), fall_back, marks),
+            supervisor: Supervisor::new(parts, status.clone(), fall_back, pins, marks),
             status,
             folder,
             events,

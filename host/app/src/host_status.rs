@@ -30,6 +30,7 @@ struct PluginEntry {
     refused_file: Option<String>,
     refused_settings: Option<String>,
     not_served: Option<String>,
+    pinned: Option<String>,
 }
 
 /// A host at one moment.
@@ -56,6 +57,8 @@ pub struct PluginSnapshot {
     pub is_file_removed: bool,
     /// Why the file now in the folder was refused, if it was; the version before it runs on.
     pub refused_file: Option<String>,
+    /// The version that an operator pinned on this host, if he did: it runs whatever lies in the folder.
+    pub pinned: Option<String>,
     /// Why its settings were refused, if they were; those before them stay in use, if there were any.
     pub refused_settings: Option<String>,
     /// Why it is not served: its worker ended or panicked, and no other has looked at its leases since.
@@ -96,10 +99,11 @@ impl HostStatus {
     /// A plugin has begun to serve a stream. What was told of the plugin alone, before it had one, is told no more.
     pub(crate) fn started(&self, plugin: &PluginName, stream: &StreamConfig) {
         let mut plugins = self.lock();
+        let pinned = plugins.get(plugin.as_str()).and_then(|entry| entry.pinned.clone());
         if plugins.get(plugin.as_str()).is_some_and(|entry| entry.stream.is_none()) {
             plugins.remove(plugin.as_str());
         }
-        let entry = PluginEntry { stream: Some(stream.clone()), ..PluginEntry::default() };
+        let entry = PluginEntry { stream: Some(stream.clone()), pinned, ..PluginEntry::default() };
         plugins.insert(stream.label.to_string(), entry);
     }
 
@@ -145,6 +149,10 @@ impl HostStatus {
         self.change(plugin, |entry| entry.refused_file = Some(reason.to_owned()));
     }
 
+    pub(crate) fn pinned(&self, plugin: &str, digest: Option<&str>) {
+        self.change(plugin, |entry| entry.pinned = digest.map(str::to_owned));
+    }
+
     pub(crate) fn settings_accepted(&self, plugin: &str) {
         self.change(plugin, |entry| entry.refused_settings = None);
     }
@@ -185,6 +193,7 @@ impl PluginEntry {
         PluginSnapshot {
             is_file_removed: self.is_file_removed,
             refused_file: self.refused_file.clone(),
+            pinned: self.pinned.clone(),
             refused_settings: self.refused_settings.clone(),
             not_served: if worker.passes > 0 { None } else { self.not_served.clone() },
             stream: self.stream.as_ref().map(|stream| stream.stream.to_string()),

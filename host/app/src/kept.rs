@@ -1,10 +1,12 @@
-//! The last version of each plugin that did well, as its file was. What a host runs after a restart when the file in the
-//! folder is damaged, or is a version that the fleet found bad: until then, a rollback is only in memory.
+//! The last versions of each plugin that did well, as their files were. What a host runs after a restart when the file in the
+//! folder is damaged, or is a version that the fleet found bad: until then, a rollback is only in memory. And what an operator
+//! may go back to: he pins one of them.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_wasm::digest_of;
@@ -15,12 +17,27 @@ use crate::files;
 const BESIDE: &str = ".kept";
 /// For the owner only: it is run without being looked at again.
 const MODE: u32 = 0o700;
+/// Versions of a plugin that are kept: what runs, and two to go back to.
+const VERSIONS_MAX: usize = 3;
+/// Holds the digest of the version that is to run, whatever lies in the folder.
+const PINNED: &str = "pinned";
+/// A digest, and a line break.
+const PINNED_BYTES_MAX: u64 = 100;
 
-/// A folder with a folder a plugin, which holds one component, named by its digest, and its signature.
+/// A folder with a folder a plugin, which holds components, named by their digests, and their signatures.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
     folder: PathBuf,
     bytes_max: u64,
+}
+
+/// A version that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeptVersion {
+    pub(crate) digest: PluginDigest,
+    pub(crate) path: PathBuf,
+    /// When it was last found to do well.
+    pub(crate) at: SystemTime,
 }
 
 impl Kept {
@@ -31,11 +48,12 @@ impl Kept {
         Self { folder: folder.into(), bytes_max }
     }
 
-    /// Keeps what lies at `file`, if that is the version still; false if it is another by now, or is kept already.
+    /// Keeps what lies at `file`, if that is the version still, as the newest; false if it is another by now, or is kept already.
     pub(crate) fn keep(&self, name: &PluginName, digest: &PluginDigest, file: &Path) -> io::Result<bool> {
-        let own = self.folder.join(name.as_str());
+        let own = self.of(name);
         let path = own.join(file_name(digest));
         if path.exists() {
+            File::options().append(true).open(&path)?.set_modified(SystemTime::now())?;
             return Ok(false);
         }
         let bytes = files::read(file, self.bytes_max)?;
@@ -47,28 +65,89 @@ impl Kept {
         if signature.exists() {
             std::fs::copy(&signature, signature_of(&path))?;
         }
-        let fresh = own.join("fresh");
-        std::fs::write(&fresh, bytes)?;
-        std::fs::rename(&fresh, &path)?;
+        write_whole(&path, &bytes)?;
         // In this order: there is one at any time.
-        for entry in std::fs::read_dir(&own)? {
-            let other = entry?.path();
-            if other != path && other != signature_of(&path) {
-                std::fs::remove_file(other)?;
-            }
-        }
+        self.forget_old(name)?;
         Ok(true)
     }
 
-    /// The version that is kept, and where, if its bytes are whole.
-    pub(crate) fn find(&self, name: &PluginName) -> Option<(PluginDigest, PathBuf)> {
-        let entries = std::fs::read_dir(self.folder.join(name.as_str())).ok()?;
-        entries.flatten().map(|entry| entry.path()).find_map(|path| {
-            let digest = PluginDigest::from_hex(path.file_name()?.to_str()?.strip_suffix(".wasm")?)?;
-            let bytes = files::read(&path, self.bytes_max).ok()?;
-            (digest_of(&bytes) == digest).then_some((digest, path))
-        })
+    fn forget_old(&self, name: &PluginName) -> io::Result<()> {
+        let pinned = self.pinned(name).unwrap_or_default();
+        for old in self.versions(name).into_iter().skip(VERSIONS_MAX).filter(|old| Some(&old.digest) != pinned.as_ref())
+        {
+            std::fs::remove_file(&old.path)?;
+            // It may have none.
+            let _ = std::fs::remove_file(signature_of(&old.path));
+        }
+        Ok(())
     }
+
+    /// What is kept of a plugin, the last that did well first; whether the bytes are whole is not looked at.
+    pub(crate) fn versions(&self, name: &PluginName) -> Vec<KeptVersion> {
+        let entries = std::fs::read_dir(self.of(name)).into_iter().flatten().flatten();
+        let version = |entry: std::fs::DirEntry| {
+            let path = entry.path();
+            let digest = PluginDigest::from_hex(path.file_name()?.to_str()?.strip_suffix(".wasm")?)?;
+            let at = entry.metadata().and_then(|file| file.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+            Some(KeptVersion { digest, path, at })
+        };
+        let mut versions: Vec<KeptVersion> = entries.filter_map(version).collect();
+        versions.sort_by_key(|version| std::cmp::Reverse(version.at));
+        versions
+    }
+
+    /// The last version that did well, if its bytes are whole.
+    pub(crate) fn find(&self, name: &PluginName) -> Option<(PluginDigest, PathBuf)> {
+        let newest = self.versions(name).into_iter().find(|version| self.is_whole(version))?;
+        Some((newest.digest, newest.path))
+    }
+
+    /// Whether what lies there is that version.
+    pub(crate) fn is_whole(&self, version: &KeptVersion) -> bool {
+        files::read(&version.path, self.bytes_max).is_ok_and(|bytes| digest_of(&bytes) == version.digest)
+    }
+
+    /// The version that an operator wants to run here, if he does.
+    pub(crate) fn pinned(&self, name: &PluginName) -> io::Result<Option<PluginDigest>> {
+        let path = self.of(name).join(PINNED);
+        match files::read_text(&path, PINNED_BYTES_MAX) {
+            Ok(text) => PluginDigest::from_hex(text.trim())
+                .map(Some)
+                .ok_or_else(|| io::Error::other(format!("{} holds no digest; unpin the plugin", path.display()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(io::Error::other(format!("{}: {error}; unpin the plugin", path.display()))),
+        }
+    }
+
+    /// Every plugin of which something is kept, or pinned.
+    pub(crate) fn plugins(&self) -> Vec<PluginName> {
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| PluginName::new(entry.file_name().to_str()?).ok()).collect()
+    }
+
+    /// Has hosts with this cache run a version, which must be kept.
+    pub(crate) fn pin(&self, name: &PluginName, digest: &PluginDigest) -> io::Result<()> {
+        write_whole(&self.of(name).join(PINNED), format!("{}\n", digest.as_str()).as_bytes())
+    }
+
+    /// Whether a version was pinned.
+    pub(crate) fn unpin(&self, name: &PluginName) -> io::Result<bool> {
+        match std::fs::remove_file(self.of(name).join(PINNED)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            removed => removed.map(|()| true),
+        }
+    }
+
+    fn of(&self, name: &PluginName) -> PathBuf {
+        self.folder.join(name.as_str())
+    }
+}
+
+/// Nobody sees a part of it.
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let fresh = path.with_extension("fresh");
+    std::fs::write(&fresh, bytes)?;
+    std::fs::rename(&fresh, path)
 }
 
 fn file_name(digest: &PluginDigest) -> String {
@@ -83,13 +162,19 @@ fn signature_of(component: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
+    fn fixture(folder: &Path) -> (Kept, PluginName, PathBuf) {
+        let kept = Kept::beside(&folder.join("compiled"), 100);
+        (kept, PluginName::new("orders").unwrap(), folder.join("orders.wasm"))
+    }
+
     #[test]
-    fn the_version_that_did_well_is_kept_whole_and_alone_until_another_did() {
+    fn versions_that_did_well_are_kept_whole_and_the_last_of_them_is_found() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Kept::beside(&folder.path().join("compiled"), 100);
-        let (name, file) = (PluginName::new("orders").unwrap(), folder.path().join("orders.wasm"));
+        let (kept, name, file) = fixture(folder.path());
         let keep = |bytes: &[u8], claimed: &[u8]| {
             std::fs::write(&file, bytes).unwrap();
             kept.keep(&name, &digest_of(claimed), &file).unwrap()
@@ -104,8 +189,36 @@ mod tests {
         let (digest, path) = kept.find(&name).unwrap();
         assert_eq!((digest, std::fs::read(&path).unwrap()), (digest_of(b"two"), b"two".to_vec()));
         assert_eq!(std::fs::read(signature_of(&path)).unwrap(), b"signed");
-        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 2, "nothing is left of the one before");
         std::fs::write(&path, "twx").unwrap();
-        assert!(kept.find(&name).is_none(), "what is damaged is not run");
+        assert_eq!(kept.find(&name).unwrap().0, digest_of(b"one"), "what is damaged is not run");
+        assert!(!keep(b"one", b"one"));
+        assert_eq!(kept.versions(&name)[0].digest, digest_of(b"one"), "it did well again");
+    }
+
+    #[test]
+    fn a_few_versions_are_kept_and_a_pinned_one_as_long_as_it_is_pinned() {
+        let folder = tempfile::tempdir().unwrap();
+        let (kept, name, file) = fixture(folder.path());
+        let keep = |bytes: &[u8], age: u64| {
+            std::fs::write(&file, bytes).unwrap();
+            assert!(kept.keep(&name, &digest_of(bytes), &file).unwrap());
+            let path = kept.of(&name).join(file_name(&digest_of(bytes)));
+            let at = SystemTime::now() - Duration::from_secs(age);
+            File::options().append(true).open(path).unwrap().set_modified(at).unwrap();
+        };
+        keep(b"1", 50);
+        assert_eq!(kept.pinned(&name).unwrap(), None);
+        kept.pin(&name, &digest_of(b"1")).unwrap();
+        for (version, age) in [(b"2", 40), (b"3", 30), (b"4", 20), (b"5", 10)] {
+            keep(version, age);
+        }
+        let found: Vec<_> = kept.versions(&name).into_iter().map(|version| version.digest).collect();
+        assert_eq!(found, [b"5", b"4", b"3", b"1"].map(|bytes| digest_of(bytes)));
+        assert_eq!((kept.pinned(&name).unwrap(), kept.plugins()), (Some(digest_of(b"1")), vec![name.clone()]));
+        assert!(kept.unpin(&name).unwrap() && !kept.unpin(&name).unwrap());
+        keep(b"6", 5);
+        assert_eq!(kept.versions(&name).len(), VERSIONS_MAX);
+        std::fs::write(kept.of(&name).join(PINNED), "all").unwrap();
+        assert!(kept.pinned(&name).unwrap_err().to_string().contains("unpin"));
     }
 }

@@ -120,6 +120,7 @@ mod tests {
         PluginSnapshot {
             is_file_removed: false,
             refused_file: None,
+            pinned: None,
             refused_settings: None,
             not_served: None,
             stream: Some("orders".to_owned()),

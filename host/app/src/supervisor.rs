@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::plugin::PluginName;
+use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::ProcessorFactory;
 use shardmill_wasm::folder::FolderEvent;
 use shardmill_wasm::{Marks, Plugin};
@@ -20,11 +20,13 @@ use crate::host_status::HostStatus;
 mod deadly;
 mod fall_back;
 mod keep_serving;
+mod pins;
 mod refused;
 
 use deadly::Deadly;
 pub(crate) use fall_back::FallBack;
 use keep_serving::{End, Told, keep_serving};
+pub(crate) use pins::Pins;
 use refused::RefusedFiles;
 
 type Version = Arc<dyn ProcessorFactory>;
@@ -45,6 +47,8 @@ pub(crate) struct Supervisor {
     /// Versions that this host died of.
     deadly: Deadly,
     refused: RefusedFiles,
+    /// Where there is a place to keep versions.
+    pins: Option<Pins>,
 }
 
 /// No plugin is served any more, and none may be started again by this process.
@@ -85,7 +89,13 @@ struct Ended {
 }
 
 impl Supervisor {
-    pub(crate) fn new(parts: Parts, status: HostStatus, fall_back: Option<FallBack>, marks: Marks) -> Self {
+    pub(crate) fn new(
+        parts: Parts,
+        status: HostStatus,
+        fall_back: Option<FallBack>,
+        pins: Option<Pins>,
+        marks: Marks,
+    ) -> Self {
         let (running, waiting) = (HashMap::new(), HashMap::new());
         let deadly = Deadly::new(marks);
         Self {
@@ -97,6 +107,7 @@ impl Supervisor {
             fall_back,
             deadly,
             refused: RefusedFiles::default(),
+            pins,
         }
     }
 
@@ -119,9 +130,13 @@ impl Supervisor {
                     let (name, loaded) = loaded;
                     self.fell_back(&name, loaded);
                 }
+                Some((name, digest, loaded)) = next_pinned(&mut self.pins) => {
+                    self.loaded_pinned(&name, &digest, loaded);
+                }
                 _ = look.tick() => {
                     self.deadly.look();
                     self.tell_of_deadly();
+                    self.look_at_pins();
                     self.look_after_versions();
                 }
                 Some(ended) = self.workers.join_next() => {
@@ -174,6 +189,16 @@ impl Supervisor {
         }
         self.status.file_accepted(name.as_str());
         self.no_file_refused(name.as_str());
+        if !self.holds_back(&name, &version) {
+            self.offer_version(name, version);
+        }
+    }
+
+    /// Runs it, or has it tried beside what runs.
+    fn offer_version(&mut self, name: PluginName, version: Version) {
+        if let Some(running) = self.running.get(&name) {
+            self.set_policy(&name, running);
+        }
         match self.running.get_mut(&name) {
             Some(running) if running.stop.is_cancelled() => running.next = Some(version),
             Some(running) => {
@@ -189,7 +214,7 @@ impl Supervisor {
             settings.refuse_other_contract(version.as_ref())?;
             let (versions, offered) = watch::channel(Arc::clone(&version));
             let rollout = rollout.unwrap_or_else(|| self.parts.rollout(&name, &settings.plugin));
-            rollout.set_policy(settings.plugin.rollout);
+            rollout.set_policy(self.policy(&name, settings.plugin.rollout));
             let share = self.parts.share()?;
             let workers = settings.plugin.streams.iter().map(|stream| {
                 let versions = (offered.clone(), rollout.clone());
@@ -284,12 +309,13 @@ impl Supervisor {
 
     fn removed(&mut self, name: &PluginName) {
         self.waiting.remove(name);
+        let on_remove = if self.is_pinned(name) { OnRemove::Keep } else { self.parts.on_remove() };
         let Some(running) = self.running.get_mut(name) else {
             // It was loaded and never started, for its settings.
             return self.status.refused_file_gone(name.as_str());
         };
         running.next = None;
-        match self.parts.on_remove() {
+        match on_remove {
             OnRemove::Keep => {
                 tracing::warn!(plugin = %name, "plugin file removed; the loaded version runs on until the host stops");
                 self.status.file_removed(name.as_str());
@@ -344,6 +370,11 @@ impl Supervisor {
 async fn next_load(fall_back: &mut Option<FallBack>) -> Option<(PluginName, anyhow::Result<Plugin>)> {
     // A load that panicked says nothing, and the plugin stays as it is.
     fall_back.as_mut()?.loads.join_next().await?.ok()
+}
+
+/// The next pinned version that is loaded; `None` if none is being loaded.
+async fn next_pinned(pins: &mut Option<Pins>) -> Option<(PluginName, PluginDigest, anyhow::Result<Plugin>)> {
+    pins.as_mut()?.loads.join_next().await?.ok()
 }
 
 impl Served {

@@ -113,8 +113,8 @@ pub enum LoadError {
         /// What is known of the deaths.
         why: String,
     },
-    /// The host died with it on trial, and others are on trial.
-    #[error("the host died with it on trial, so it is tried alone, after {others}")]
+    /// It is not its turn: after a death of the host, suspects are tried alone.
+    #[error("it waits for the trial of {others}: the host died, and each version that may have been it is tried alone")]
     OutOfTurn {
         /// Whose versions are on trial.
         others: String,

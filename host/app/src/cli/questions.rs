@@ -44,13 +44,24 @@ pub struct ExplainArgs {
 #[command(after_help = "Exit code: 0 if the hosts of each fleet run one version, 1 if not.\n\nExamples:\n  \
     shardmill plugins                          every application that hosts have served\n  \
     shardmill plugins orders --watch-for 12s   without hosts that are dead\n  \
-    shardmill plugins orders --release 3f8a1c2b9d04")]
+    shardmill plugins orders --release 3f8a1c2b9d04\n  \
+    shardmill plugins orders --rollback --config shardmill.toml   on this host, until --unpin")]
 pub struct PluginsArgs {
     /// The application: the plugin's name, unless the configuration says otherwise. Without it, all of them.
     pub application: Option<String>,
     /// Let this version out of quarantine, on its streams' applications too: its digest, or the first 8 digits or more.
     #[arg(long, value_name = "DIGEST", requires = "application")]
     pub release: Option<String>,
+    /// On this host, run this version of the plugin, whatever lies in the folder, until it is unpinned: one that is kept beside
+    /// `host.cache`, by its digest or the first 8 digits or more; or `last-good`. Needs --config, or --local of `dev`.
+    #[arg(long, value_name = "DIGEST", requires = "application", conflicts_with = "release")]
+    pub pin: Option<String>,
+    /// The same with the version that did well before the one that is to run now.
+    #[arg(long, requires = "application", conflicts_with_all = ["release", "pin"])]
+    pub rollback: bool,
+    /// On this host, run what lies in the folder again.
+    #[arg(long, requires = "application", conflicts_with_all = ["release", "pin", "rollback"])]
+    pub unpin: bool,
     /// How long to watch which hosts are alive: one is dead that does not beat for longer than its lease duration; 0s takes
     /// all that are registered.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = super::values::duration)]

@@ -87,7 +87,7 @@ fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
         }
     }
     for version in untaken(&reading.fleet) {
-        line("plugin", &format!("{version}; {}", version.mend(application)));
+        line("not run", &format!("{version}; {}", version.mend(application)));
     }
     for up in &told.lineage {
         let label = if up.depth == 1 { "waits for" } else { "that for" };

@@ -1,5 +1,7 @@
 //! `shardmill plugins`: what each host of a fleet runs, what it tries, and what is quarantined.
 
+mod pin;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -67,6 +69,9 @@ struct QuarantineLine {
 }
 
 pub(super) async fn execute(args: &PluginsArgs) -> anyhow::Result<()> {
+    if pin::execute(args)? {
+        return Ok(());
+    }
     let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
     if let (Some(application), Some(digest)) = (&args.application, &args.release) {
         return release(application, digest, &clients).await;
@@ -224,9 +229,14 @@ fn shortened(text: &str) -> String {
     line.chars().take(REASON_SHOWN).chain(['…']).collect()
 }
 
+/// Whether it is enough of a digest to name a version.
+fn is_prefix(wanted: &str) -> bool {
+    wanted.len() >= PREFIX_MIN && wanted.bytes().all(|digit| digit.is_ascii_hexdigit())
+}
+
 async fn release(application: &str, digest: &str, clients: &AwsClients) -> anyhow::Result<()> {
     let wanted = digest.to_ascii_lowercase();
-    if wanted.len() < PREFIX_MIN || !wanted.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+    if !is_prefix(&wanted) {
         bail!("{digest:?} names no version: give its digest, or the first {PREFIX_MIN} digits or more");
     }
     let mut applications = vec![application.to_owned()];

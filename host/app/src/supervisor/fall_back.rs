@@ -79,7 +79,7 @@ impl Supervisor {
     /// The file of a plugin that does not run was refused.
     pub(super) fn file_is_unfit(&mut self, file: &str) {
         let Some(name) = file.strip_suffix(".wasm").and_then(|stem| PluginName::new(stem).ok()) else { return };
-        if self.running.contains_key(&name) {
+        if self.running.contains_key(&name) || self.is_pinned(&name) {
             return;
         }
         if let Some(fall_back) = &mut self.fall_back {

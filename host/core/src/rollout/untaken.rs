@@ -89,7 +89,7 @@ impl Untaken {
                 "put a mended file in place, or let this one run again: shardmill plugins {application} --release {}",
                 self.digest
             ),
-            WhyNot::Refused => "put a file in place that can be loaded; `shardmill check FILE.wasm` tells".to_owned(),
+            WhyNot::Refused => "mend what it says, or put another file in place".to_owned(),
         }
     }
 }
@@ -169,7 +169,9 @@ mod tests {
             ]
         );
         let mends: Vec<String> = untaken(&fleet).iter().map(|entry| entry.mend("orders")).collect();
-        assert!(mends[0].ends_with("shardmill plugins orders --release 000000000002") && mends[1].contains("check"));
+        assert!(
+            mends[0].ends_with("shardmill plugins orders --release 000000000002") && mends[1].contains("another file")
+        );
         assert!(untaken(&FleetRows::default()).is_empty());
     }
 }

@@ -28,6 +28,8 @@ const MARK_BYTES_MAX: u64 = 1_024;
 const PROVEN_BYTES_MAX: u64 = 256 << 10;
 /// Files that are kept; the oldest go first. Two deaths of each of as many versions as anybody tries in a year.
 const FILES_MAX: usize = 4_096;
+/// Files that go at one start: a host must not wait for more.
+const CLEARED_MAX: usize = 4_096;
 /// Deaths that are looked at of one version: more change nothing.
 const DEATHS_SEEN_MAX: usize = 16;
 /// Another build may fail where this one does not.
@@ -155,7 +157,7 @@ impl Folder {
         }
         if count > FILES_MAX {
             files.sort_by_cached_key(|path| std::cmp::Reverse(age(path)));
-            for path in files.iter().take(count - FILES_MAX).filter(|path| !is_held(path)) {
+            for path in files.iter().take((count - FILES_MAX).min(CLEARED_MAX)).filter(|path| !is_held(path)) {
                 let _ = std::fs::remove_file(path);
             }
         }

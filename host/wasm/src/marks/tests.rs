@@ -82,7 +82,7 @@ fn of_two_versions_on_trial_at_once_the_one_is_blamed_that_the_host_dies_of_alon
     let mut host = Process::starts(&cache);
     assert_eq!(host.tries(2), Ok(()));
     let waits = host.tries(1).unwrap_err();
-    assert!(waits.contains("tried alone") && waits.contains("plugin-2"), "{waits}");
+    assert!(waits.contains("tried alone") && waits.contains("the trial of plugin-2"), "{waits}");
     assert!(host.tries(3).unwrap_err().contains("plugin-2"), "whoever is new would blur it");
     host.dies();
     let mut host = Process::starts(&cache);

@@ -1,0 +1,165 @@
+//! Versions that an operator pinned on this host: they run whatever lies in the folder, until he unpins them.
+
+use std::collections::HashMap;
+
+use shardmill_core::plugin::{PluginDigest, PluginName};
+use shardmill_core::rollout::RolloutPolicy;
+use shardmill_wasm::{Plugin, Runtime};
+use tokio::task::JoinSet;
+
+use super::refused::wall_ms;
+use super::{Running, Supervisor, Version};
+use crate::component;
+use crate::config::Config;
+use crate::kept::{Kept, KeptVersion};
+
+/// What is pinned, and what waits for the end of that.
+pub(crate) struct Pins {
+    kept: Kept,
+    runtime: Runtime,
+    config: Config,
+    pinned: HashMap<PluginName, Pin>,
+    pub(super) loads: JoinSet<(PluginName, PluginDigest, anyhow::Result<Plugin>)>,
+}
+
+struct Pin {
+    digest: PluginDigest,
+    /// What the folder gave meanwhile, or ran before.
+    held_back: Option<Version>,
+}
+
+impl Pins {
+    pub(crate) fn new(kept: Kept, runtime: Runtime, config: Config) -> Self {
+        Self { kept, runtime, config, pinned: HashMap::new(), loads: JoinSet::new() }
+    }
+
+    fn load(&mut self, name: &PluginName, version: KeptVersion) {
+        let (runtime, config, name) = (self.runtime.clone(), self.config.clone(), name.clone());
+        self.loads.spawn(async move {
+            let loaded = component::load(&runtime, &config, &name, &version.path).await;
+            (name, version.digest, loaded)
+        });
+    }
+}
+
+impl Supervisor {
+    /// Takes in what was pinned and unpinned since the last look.
+    pub(super) fn look_at_pins(&mut self) {
+        let Some(pins) = &mut self.pins else { return };
+        let mut names = pins.kept.plugins();
+        names.extend(pins.pinned.keys().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
+        for name in names {
+            let Some(pins) = &self.pins else { return };
+            let was = pins.pinned.get(&name).map(|pin| pin.digest.clone());
+            match pins.kept.pinned(&name) {
+                Ok(Some(digest)) if was.as_ref() != Some(&digest) => self.pin(&name, digest),
+                Ok(None) if was.is_some() => self.unpin(&name),
+                Ok(_) => {}
+                // What cannot be read says nothing: what runs runs on.
+                Err(error) => tracing::debug!(plugin = %name, %error, "what is pinned cannot be read"),
+            }
+        }
+    }
+
+    fn pin(&mut self, name: &PluginName, digest: PluginDigest) {
+        let Some(pins) = &mut self.pins else { return };
+        tracing::warn!(plugin = %name, %digest, "version pinned: it runs whatever lies in the folder");
+        let running = self.running.get(name).map(|running| running.versions.borrow().clone());
+        let before = pins.pinned.remove(name).and_then(|pin| pin.held_back).or_else(|| running.clone());
+        let held_back = before.filter(|version| *version.digest() != digest);
+        pins.pinned.insert(name.clone(), Pin { digest: digest.clone(), held_back });
+        self.status.pinned(name.as_str(), Some(digest.as_str()));
+        if running.is_some_and(|version| *version.digest() == digest) {
+            if let Some(running) = self.running.get(name) {
+                self.set_policy(name, running);
+            }
+            return self.tell_held_back(name);
+        }
+        let kept = pins.kept.versions(name).into_iter().find(|version| version.digest == digest);
+        match kept {
+            Some(version) => pins.load(name, version),
+            None => self.cannot_run_pinned(name, &digest, "it is not kept on this host"),
+        }
+    }
+
+    fn unpin(&mut self, name: &PluginName) {
+        let Some(pin) = self.pins.as_mut().and_then(|pins| pins.pinned.remove(name)) else { return };
+        tracing::warn!(plugin = %name, digest = %pin.digest, "version unpinned: what lies in the folder is tried");
+        self.status.pinned(name.as_str(), None);
+        if let Some(running) = self.running.get(name) {
+            running.rollout.set_policy(running.settings.plugin.rollout);
+            running.rollout.file_accepted();
+        }
+        match pin.held_back {
+            Some(version) => {
+                self.status.file_accepted(name.as_str());
+                self.offer_version(name.clone(), version);
+            }
+            // The file was refused, or is the pinned version: it is told of as before.
+            None => self.tell_fleet_of_refused(name),
+        }
+    }
+
+    /// Whether the folder's version has to wait, since another is pinned.
+    pub(super) fn holds_back(&mut self, name: &PluginName, version: &Version) -> bool {
+        let Some(pin) = self.pins.as_mut().and_then(|pins| pins.pinned.get_mut(name)) else { return false };
+        if pin.digest == *version.digest() {
+            pin.held_back = None;
+            return false;
+        }
+        tracing::warn!(plugin = %name, digest = %version.digest(), pinned = %pin.digest, "version held back, another is pinned");
+        pin.held_back = Some(version.clone());
+        self.tell_held_back(name);
+        true
+    }
+
+    /// A pinned version is loaded, or is not.
+    pub(super) fn loaded_pinned(&mut self, name: &PluginName, digest: &PluginDigest, loaded: anyhow::Result<Plugin>) {
+        let is_meant = |pins: &Pins| pins.pinned.get(name).is_some_and(|pin| pin.digest == *digest);
+        if !self.pins.as_ref().is_some_and(is_meant) {
+            return;
+        }
+        match loaded {
+            Ok(plugin) => self.offer_version(name.clone(), std::sync::Arc::new(plugin)),
+            Err(error) => self.cannot_run_pinned(name, digest, &format!("{error:#}")),
+        }
+        self.tell_held_back(name);
+    }
+
+    /// What runs, runs on: it was good enough until now. A plugin that does not run is not started with what the operator did
+    /// not mean.
+    fn cannot_run_pinned(&self, name: &PluginName, digest: &PluginDigest, why: &str) {
+        tracing::error!(plugin = %name, %digest, why, "the pinned version cannot be run");
+        let reason = format!("{digest} is pinned and cannot be run ({why}): `shardmill plugins {name} --unpin`");
+        self.status.file_refused(name.as_str(), &reason);
+    }
+
+    /// Tells what does not run for the sake of a pinned version.
+    fn tell_held_back(&self, name: &PluginName) {
+        let Some(Pin { digest, held_back: Some(held_back) }) =
+            self.pins.as_ref().and_then(|pins| pins.pinned.get(name))
+        else {
+            return;
+        };
+        let reason =
+            format!("it is held back, since {digest} is pinned here: `shardmill plugins {name} --unpin` ends that");
+        if let Some(running) = self.running.get(name) {
+            running.rollout.file_refused(held_back.digest(), &reason, wall_ms());
+            self.status.file_refused(name.as_str(), &format!("{}: {reason}", held_back.digest()));
+        }
+    }
+
+    pub(super) fn is_pinned(&self, name: &PluginName) -> bool {
+        self.pins.as_ref().is_some_and(|pins| pins.pinned.contains_key(name))
+    }
+
+    /// The rollout of a plugin of which a version is pinned tries nothing: what is offered is run.
+    pub(super) fn policy(&self, name: &PluginName, policy: RolloutPolicy) -> RolloutPolicy {
+        RolloutPolicy { enabled: policy.enabled && !self.is_pinned(name), ..policy }
+    }
+
+    /// The same for one that runs already.
+    pub(super) fn set_policy(&self, name: &PluginName, running: &Running) {
+        running.rollout.set_policy(self.policy(name, running.settings.plugin.rollout));
+    }
+}
