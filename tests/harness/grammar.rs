@@ -39,7 +39,7 @@ pub fn component(seed: u64) -> Vec<u8> {
     let [post, realloc] =
         std::array::from_fn(|_| if grammar.random.u8(..4) == 0 { grammar.body(false) } else { String::new() });
     // It belongs to the other module, which has neither these functions nor these globals.
-    let realloc = if grammar.is_plain(&realloc) { realloc } else { String::new() };
+    let realloc = if is_plain(&realloc) { realloc } else { String::new() };
     let (fields, outside, options) = (grammar.fields(), grammar.outside(), grammar.options());
     contract::with(&[
         (place::OUTSIDE, &outside),
@@ -199,10 +199,10 @@ impl Grammar {
     fn options(&mut self) -> &'static str {
         self.pick(&["", "", "", "string-encoding=utf8", "string-encoding=utf16", "string-encoding=latin1+utf16"])
     }
+}
 
-    fn is_plain(&self, body: &str) -> bool {
-        !body.contains('$')
-    }
+fn is_plain(body: &str) -> bool {
+    !body.contains('$')
 }
 
 #[cfg(test)]

@@ -214,7 +214,7 @@ impl Host {
         }
         let mut folder_task = JoinSet::new();
         folder_task.spawn(self.folder.run(stop.clone()));
-        let served = self.supervisor.run(self.events, &stop).await;
+        let served = Box::pin(self.supervisor.run(self.events, &stop)).await;
         admin_stop.cancel();
         // Its requests take microseconds; a client that never reads is cut off.
         let _ = tokio::time::timeout(Duration::from_millis(200), admin_task.join_all()).await;

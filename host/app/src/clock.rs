@@ -1,6 +1,6 @@
 //! The host's real clocks.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use shardmill_core::ports::Clock;
 use shardmill_core::time::Moment;
@@ -27,9 +27,14 @@ impl Clock for BootClock {
         Moment::from_origin(ORIGIN.elapsed())
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is the edge where wall time enters")]
     fn wall_ms(&self) -> u64 {
-        let since_epoch = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let since_epoch = wall_now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
     }
+}
+
+/// What time people say that it is.
+#[expect(clippy::disallowed_methods, reason = "this is the edge where wall time enters")]
+pub fn wall_now() -> SystemTime {
+    SystemTime::now()
 }

@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_wasm::digest_of;
 
+use crate::clock::wall_now;
 use crate::files;
 
 /// Behind the name of the folder of compiled plugins: that one's keeper removes what it does not know from it.
@@ -53,7 +54,7 @@ impl Kept {
         let own = self.of(name);
         let path = own.join(file_name(digest));
         if path.exists() {
-            File::options().append(true).open(&path)?.set_modified(SystemTime::now())?;
+            File::options().append(true).open(&path)?.set_modified(wall_now())?;
             return Ok(false);
         }
         let bytes = files::read(file, self.bytes_max)?;
@@ -203,7 +204,7 @@ mod tests {
             std::fs::write(&file, bytes).unwrap();
             assert!(kept.keep(&name, &digest_of(bytes), &file).unwrap());
             let path = kept.of(&name).join(file_name(&digest_of(bytes)));
-            let at = SystemTime::now() - Duration::from_secs(age);
+            let at = wall_now() - Duration::from_secs(age);
             File::options().append(true).open(path).unwrap().set_modified(at).unwrap();
         };
         keep(b"1", 50);

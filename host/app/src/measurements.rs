@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::sync::Mutex;
 
+use crate::clock::wall_now;
 use crate::process;
 
 /// How often values are counted into their buckets. 1 s: some thousand values, which take a millisecond.
@@ -46,7 +47,7 @@ impl Measurements {
         let counted = handle.clone();
         let upkeep = Upkeep::start(UPKEEP_EVERY, move || counted.run_upkeep());
         let upkeep = upkeep.inspect_err(|error| tracing::warn!(%error, "metrics are off: their thread does not start"));
-        Some(Self { handle, turn: Arc::default(), started_at: SystemTime::now(), _upkeep: Arc::new(upkeep.ok()?) })
+        Some(Self { handle, turn: Arc::default(), started_at: wall_now(), _upkeep: Arc::new(upkeep.ok()?) })
     }
 
     /// The page that is scraped, written off the async threads, which renew leases; one at a time.

@@ -35,7 +35,8 @@ pub(crate) async fn probe(config: &Config, clients: &AwsClients) -> Vec<String> 
         note(&mut problems, &format!("application {application}"), tables_problem(application, clients)).await;
     }
     for (name, sink) in &config.sinks {
-        note(&mut problems, &format!("sinks.{name}"), sink_problem(name, sink, config, clients)).await;
+        let problem = Box::pin(sink_problem(name, sink, config, clients));
+        note(&mut problems, &format!("sinks.{name}"), problem).await;
     }
     problems
 }

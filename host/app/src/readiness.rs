@@ -193,19 +193,19 @@ mod tests {
         plugin
     }
 
-    fn blocked(why: Why, attempts: u32) -> Option<BlockedStatus> {
-        Some(BlockedStatus { why, attempts, reason: "denied".to_owned() })
+    fn blocked(why: Why, attempts: u32) -> BlockedStatus {
+        BlockedStatus { why, attempts, reason: "denied".to_owned() }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_host_none_of_whose_shards_gets_on_is_not_ready_and_one_of_whose_shards_one_stands_is() {
-        assert_eq!(why(serving(&[blocked(Why::Reading, 3), None])), "", "one moves");
-        assert_eq!(why(serving(&[blocked(Why::Sink, 1), blocked(Why::Sink, 2)])), "", "a hiccup");
-        let stands = why(serving(&[blocked(Why::Sink, 3), blocked(Why::Sink, 4)]));
+        assert_eq!(why(serving(&[Some(blocked(Why::Reading, 3)), None])), "", "one moves");
+        assert_eq!(why(serving(&[Some(blocked(Why::Sink, 1)), Some(blocked(Why::Sink, 2))])), "", "a hiccup");
+        let stands = why(serving(&[Some(blocked(Why::Sink, 3)), Some(blocked(Why::Sink, 4))]));
         assert_eq!(stands, "orders: none of its 2 shard(s) gets on, because of sink: denied");
-        let children = why(serving(&[blocked(Why::Children, 3), None]));
+        let children = why(serving(&[Some(blocked(Why::Children, 3)), None]));
         assert_eq!(children, "orders: shard 0 stands: denied", "nobody reads what comes after it");
-        let slow = serving(&[blocked(Why::Sink, 0)]);
+        let slow = serving(&[Some(blocked(Why::Sink, 0))]);
         tokio::time::advance(Duration::from_secs(9)).await;
         assert_eq!(why(slow.clone()), "", "slow, and well");
         tokio::time::advance(Duration::from_secs(1)).await;
@@ -213,7 +213,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(5)).await;
         let stands = why(PluginSnapshot { worker, ..slow });
         assert_eq!(stands, "orders: none of its 1 shard(s) gets on, because of sink: denied");
-        let mut given_away = serving(&[blocked(Why::Reading, 9)]);
+        let mut given_away = serving(&[Some(blocked(Why::Reading, 9))]);
         given_away.worker.shards.values_mut().for_each(|shard| shard.state = ShardState::Released);
         assert_eq!(why(given_away), "", "it is another host's now");
     }

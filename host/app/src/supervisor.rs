@@ -155,10 +155,10 @@ impl Supervisor {
 
     fn apply(&mut self, event: FolderEvent) {
         match event {
-            FolderEvent::Loaded { name, plugin } => self.offer(name, plugin),
+            FolderEvent::Loaded { name, plugin } => self.offer(&name, plugin),
             FolderEvent::Changed { name, plugin, previous } => {
                 tracing::info!(plugin = %name, from = %previous, to = %plugin.digest(), "new plugin version, swapping between batches");
-                self.offer(name, plugin);
+                self.offer(&name, plugin);
             }
             FolderEvent::Removed { name } => self.removed(&name),
             FolderEvent::RefusedGone { file } => {
@@ -174,14 +174,14 @@ impl Supervisor {
                 }
                 self.file_refused(&file, &reason);
             }
-            FolderEvent::ManifestChanged { name } => self.manifest_changed(name),
+            FolderEvent::ManifestChanged { name } => self.manifest_changed(&name),
             FolderEvent::FirstScanDone => self.status.folder_read(),
         }
     }
 
-    fn offer(&mut self, name: PluginName, plugin: Plugin) {
+    fn offer(&mut self, name: &PluginName, plugin: Plugin) {
         let version: Version = Arc::new(plugin);
-        if let Some(running) = self.running.get(&name).filter(|running| !running.stop.is_cancelled())
+        if let Some(running) = self.running.get(name).filter(|running| !running.stop.is_cancelled())
             && let Err(reason) = running.settings.refuse_other_contract(version.as_ref())
         {
             tracing::warn!(plugin = %name, reason, "plugin file refused, the version before it runs on");
@@ -189,17 +189,17 @@ impl Supervisor {
         }
         self.status.file_accepted(name.as_str());
         self.no_file_refused(name.as_str());
-        if !self.holds_back(&name, &version) {
+        if !self.holds_back(name, &version) {
             self.offer_version(name, version);
         }
     }
 
     /// Runs it, or has it tried beside what runs.
-    fn offer_version(&mut self, name: PluginName, version: Version) {
-        if let Some(running) = self.running.get(&name) {
-            self.set_policy(&name, running);
+    fn offer_version(&mut self, name: &PluginName, version: Version) {
+        if let Some(running) = self.running.get(name) {
+            self.set_policy(name, running);
         }
-        match self.running.get_mut(&name) {
+        match self.running.get_mut(name) {
             Some(running) if running.stop.is_cancelled() => running.next = Some(version),
             Some(running) => {
                 running.versions.send_replace(version);
@@ -208,13 +208,13 @@ impl Supervisor {
         }
     }
 
-    fn start(&mut self, name: PluginName, version: Version, rollout: Option<SharedRollout>) {
+    fn start(&mut self, name: &PluginName, version: Version, rollout: Option<SharedRollout>) {
         tracing::info!(plugin = %name, digest = %version.digest(), "plugin loaded, starting");
-        let made = self.settings(&name).and_then(|settings| {
+        let made = self.settings(name).and_then(|settings| {
             settings.refuse_other_contract(version.as_ref())?;
             let (versions, offered) = watch::channel(Arc::clone(&version));
-            let rollout = rollout.unwrap_or_else(|| self.parts.rollout(&name, &settings.plugin));
-            rollout.set_policy(self.policy(&name, settings.plugin.rollout));
+            let rollout = rollout.unwrap_or_else(|| self.parts.rollout(name, &settings.plugin));
+            rollout.set_policy(self.policy(name, settings.plugin.rollout));
             let share = self.parts.share()?;
             let workers = settings.plugin.streams.iter().map(|stream| {
                 let versions = (offered.clone(), rollout.clone());
@@ -229,16 +229,16 @@ impl Supervisor {
             Ok(made) => made,
             Err(problem) => {
                 self.waiting.insert(name.clone(), version);
-                return self.refuse(&name, &problem);
+                return self.refuse(name, &problem);
             }
         };
-        self.waiting.remove(&name);
+        self.waiting.remove(name);
         self.status.settings_accepted(name.as_str());
         let stop = CancellationToken::new();
         let drain_limit = self.parts.drain_limit();
         let running = Running { versions, rollout, settings, stop: stop.clone(), workers: workers.len(), next: None };
         for (stream, ports, options) in workers {
-            self.status.started(&name, &stream);
+            self.status.started(name, &stream);
             let (name, label) = (name.clone(), stream.label);
             let (status, stop) = (self.status.clone(), stop.clone());
             let served = Served { label: label.clone(), ports, options, status, stop, drain_limit };
@@ -246,7 +246,7 @@ impl Supervisor {
             self.workers.spawn(async move { Ended { name, label, end: serving.await } });
         }
         self.running.insert(name.clone(), running);
-        self.tell_fleet_of_refused(&name);
+        self.tell_fleet_of_refused(name);
     }
 
     /// The plugin's settings as they stand now, unless what they name is another plugin's: two would fence each other.
@@ -272,12 +272,12 @@ impl Supervisor {
     }
 
     /// New settings need new workers: these drain, checkpoint and release, and the next ones resume where they ended.
-    fn manifest_changed(&mut self, name: PluginName) {
-        if let Some(version) = self.waiting.remove(&name) {
+    fn manifest_changed(&mut self, name: &PluginName) {
+        if let Some(version) = self.waiting.remove(name) {
             return self.start(name, version, None);
         }
-        let settings = self.settings(&name);
-        let Some(running) = self.running.get_mut(&name) else { return };
+        let settings = self.settings(name);
+        let Some(running) = self.running.get_mut(name) else { return };
         let settings = settings.and_then(|settings| {
             settings.refuse_other_contract(running.versions.borrow().as_ref())?;
             Ok(settings)
@@ -344,7 +344,7 @@ impl Supervisor {
             if running.workers == 0
                 && let Some(Running { next: Some(version), rollout, .. }) = self.running.remove(&name)
             {
-                self.start(name, version, Some(rollout));
+                self.start(&name, version, Some(rollout));
             }
         }
         // One that fell for good was the last: a process that lives on would only look as if it served something.
@@ -380,7 +380,7 @@ async fn next_pinned(pins: &mut Option<Pins>) -> Option<(PluginName, PluginDiges
 impl Served {
     async fn run(self) -> End {
         let stop = self.stop.clone();
-        keep_serving(self.label.as_str(), &self, &stop, || self.worker()).await
+        Box::pin(keep_serving(self.label.as_str(), &self, &stop, || self.worker())).await
     }
 
     /// A worker that has not run yet.

@@ -79,12 +79,10 @@ pub fn told(deaths: &[Death]) -> String {
         1 => "once".to_owned(),
         count => format!("{count} times"),
     };
-    let mut text = format!("{DIED}{times} with this version on trial");
-    if let Some(last) = deaths.iter().max_by_key(|death| death.at_ms) {
-        let (stage, process, at) = (last.stage, last.process, Utc(last.at_ms));
-        text.push_str(&format!(", last {stage}, in process {process}, which began with it at {at}"));
-    }
-    text
+    let text = format!("{DIED}{times} with this version on trial");
+    let Some(last) = deaths.iter().max_by_key(|death| death.at_ms) else { return text };
+    let (stage, process, at) = (last.stage, last.process, Utc(last.at_ms));
+    format!("{text}, last {stage}, in process {process}, which began with it at {at}")
 }
 
 impl Stage {

@@ -51,5 +51,6 @@ pub(crate) fn raise_for_compiler(_cache: &Path) -> Vec<String> {
     raise_for_host()
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests;

@@ -59,6 +59,13 @@ struct Look {
     has_coordinator: bool,
 }
 
+fn who_cannot_look(fleet: &FleetRows) -> impl Iterator<Item = String> {
+    fleet.workers.iter().filter_map(|row| {
+        let reason = row.cannot_look.as_ref()?;
+        Some(format!("{} cannot look after leases: {reason}", row.worker))
+    })
+}
+
 impl Reading {
     pub(super) async fn take(application: &str, args: &ReadingArgs) -> anyhow::Result<Self> {
         let config = args.config.as_deref().map(Config::load).transpose()?;
@@ -107,11 +114,7 @@ impl Reading {
             let table = tables.coordinator.name();
             reading.notes.push(format!("there is no table {table}: no shardmill host has served this application yet"));
         }
-        for row in &last.fleet.workers {
-            if let Some(reason) = &row.cannot_look {
-                reading.notes.push(format!("{} cannot look after leases: {reason}", row.worker));
-            }
-        }
+        reading.notes.extend(who_cannot_look(&last.fleet));
         let (has_leases, has_any) = (last.has_leases, last.has_leases || last.has_coordinator);
         (reading.listing, reading.fleet) = (last.listing, last.fleet);
         reading.settle_start(config.is_some());

@@ -15,7 +15,7 @@ use crate::shutdown::Signals;
 pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     let mut config = Config::load(&args.config)?;
     if args.check {
-        return check(&args, config).await;
+        return Box::pin(check(&args, config)).await;
     }
     for warning in config.check_around().warnings {
         tracing::warn!(warning, "the configuration may not be what is meant");
@@ -39,7 +39,7 @@ pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
 
 /// Once, beside the start: what is missing may come, and the host waits for it.
 async fn tell_what_is_missing(config: Config, clients: AwsClients) {
-    for problem in probe(&config, &clients).await {
+    for problem in Box::pin(probe(&config, &clients)).await {
         tracing::warn!(problem, "something is missing, the host waits for it");
     }
 }
@@ -53,7 +53,8 @@ async fn check(args: &RunArgs, mut config: Config) -> anyhow::Result<()> {
     let mut missing = Vec::new();
     if args.connect {
         config.aws = crate::aws::merge(&config.aws, &args.aws)?;
-        missing = probe(&config, &crate::aws::connect(&config.aws).await?).await;
+        let clients = crate::aws::connect(&config.aws).await?;
+        missing = Box::pin(probe(&config, &clients)).await;
     }
     let all: Vec<&str> = problems.iter().chain(&missing).map(String::as_str).collect();
     let told = all.join("\n       ");

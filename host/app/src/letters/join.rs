@@ -226,7 +226,7 @@ mod tests {
                 piece: Some(Piece { part: n, parts: u32::MAX, data_bytes: 0 }),
             }
         };
-        let held = (1..).take_while(|n| joiner.push(part(*n)).is_ok()).count();
+        let held = (1..u32::MAX).take_while(|n| joiner.push(part(*n)).is_ok()).count();
         assert!(held * 4_000 < WAITING_BYTES_MAX, "{held} parts, each of which is given back with its reason");
     }
 

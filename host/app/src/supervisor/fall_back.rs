@@ -115,7 +115,7 @@ impl Supervisor {
         tracing::warn!(plugin = %name, %digest, "the version in the folder cannot be run; the last one that did well is run instead");
         match self.running.get(name) {
             Some(running) => drop(running.versions.send_replace(version)),
-            None => self.start(name.clone(), version, None),
+            None => self.start(name, version, None),
         }
         let why = self.refused.reason(name).unwrap_or("the version in the folder is quarantined");
         let reason =

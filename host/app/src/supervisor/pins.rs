@@ -52,7 +52,7 @@ impl Supervisor {
             let Some(pins) = &self.pins else { return };
             let was = pins.pinned.get(&name).map(|pin| pin.digest.clone());
             match pins.kept.pinned(&name) {
-                Ok(Some(digest)) if was.as_ref() != Some(&digest) => self.pin(&name, digest),
+                Ok(Some(digest)) if was.as_ref() != Some(&digest) => self.pin(&name, &digest),
                 Ok(None) if was.is_some() => self.unpin(&name),
                 Ok(_) => {}
                 // What cannot be read says nothing: what runs runs on.
@@ -61,24 +61,24 @@ impl Supervisor {
         }
     }
 
-    fn pin(&mut self, name: &PluginName, digest: PluginDigest) {
+    fn pin(&mut self, name: &PluginName, digest: &PluginDigest) {
         let Some(pins) = &mut self.pins else { return };
         tracing::warn!(plugin = %name, %digest, "version pinned: it runs whatever lies in the folder");
         let running = self.running.get(name).map(|running| running.versions.borrow().clone());
         let before = pins.pinned.remove(name).and_then(|pin| pin.held_back).or_else(|| running.clone());
-        let held_back = before.filter(|version| *version.digest() != digest);
+        let held_back = before.filter(|version| *version.digest() != *digest);
         pins.pinned.insert(name.clone(), Pin { digest: digest.clone(), held_back });
         self.status.pinned(name.as_str(), Some(digest.as_str()));
-        if running.is_some_and(|version| *version.digest() == digest) {
+        if running.is_some_and(|version| *version.digest() == *digest) {
             if let Some(running) = self.running.get(name) {
                 self.set_policy(name, running);
             }
             return self.tell_held_back(name);
         }
-        let kept = pins.kept.versions(name).into_iter().find(|version| version.digest == digest);
+        let kept = pins.kept.versions(name).into_iter().find(|version| version.digest == *digest);
         match kept {
             Some(version) => pins.load(name, version),
-            None => self.cannot_run_pinned(name, &digest, "it is not kept on this host"),
+            None => self.cannot_run_pinned(name, digest, "it is not kept on this host"),
         }
     }
 
@@ -93,7 +93,7 @@ impl Supervisor {
         match pin.held_back {
             Some(version) => {
                 self.status.file_accepted(name.as_str());
-                self.offer_version(name.clone(), version);
+                self.offer_version(name, version);
             }
             // The file was refused, or is the pinned version: it is told of as before.
             None => self.tell_fleet_of_refused(name),
@@ -120,7 +120,7 @@ impl Supervisor {
             return;
         }
         match loaded {
-            Ok(plugin) => self.offer_version(name.clone(), std::sync::Arc::new(plugin)),
+            Ok(plugin) => self.offer_version(name, std::sync::Arc::new(plugin)),
             Err(error) => self.cannot_run_pinned(name, digest, &format!("{error:#}")),
         }
         self.tell_held_back(name);

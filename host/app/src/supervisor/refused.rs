@@ -1,13 +1,14 @@
 //! Files in the folder that are not loaded: told on the status page, and to the fleet by what runs of the plugin.
 
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use shardmill_core::plugin::{PluginDigest, PluginName};
+use shardmill_core::ports::Clock;
 use shardmill_wasm::LoadError;
 use shardmill_wasm::folder::Refusal;
 
 use super::Supervisor;
+use crate::clock::BootClock;
 
 /// The files that are refused, by their names without the ending.
 #[derive(Default)]
@@ -64,6 +65,5 @@ impl Supervisor {
 }
 
 pub(super) fn wall_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+    BootClock.wall_ms()
 }

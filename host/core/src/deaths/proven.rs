@@ -28,7 +28,8 @@ impl Proven {
 
     /// A line a version.
     pub fn to_text(&self, build: &str) -> String {
-        self.digests.iter().map(|digest| format!("{} {build}\n", digest.as_str())).collect()
+        let lines: Vec<String> = self.digests.iter().map(|digest| format!("{} {build}", digest.as_str())).collect();
+        lines.join("\n")
     }
 
     /// Takes one in, as the newest.

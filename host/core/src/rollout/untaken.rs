@@ -144,6 +144,7 @@ mod tests {
             max_leases: usize::MAX,
             versions,
             cannot_write: None,
+            cannot_look: None,
         }
     }
 

@@ -55,7 +55,7 @@ impl Folder {
         if !metadata.is_dir() || !is_own || metadata.mode() & 0o022 != 0 {
             return Err(refuse("it is not a folder of this user that no other may write to; remove it".to_owned()));
         }
-        let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let nanos = since_epoch().as_nanos();
         let folder = Self { run: format!("{:x}-{nanos:x}", std::process::id()), path };
         folder.clear()?;
         Ok(folder)
@@ -85,7 +85,7 @@ impl Folder {
         stage: Stage,
         is_alone: bool,
     ) -> std::io::Result<Mark> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let now = since_epoch().as_millis();
         let mut fresh = self.fresh()?;
         // Before it has the name under which others look for it.
         flock(fresh.as_file(), FlockOperation::NonBlockingLockExclusive)?;
@@ -217,4 +217,9 @@ fn is_named(path: &Path, extension: &str) -> bool {
 fn age(path: &Path) -> Duration {
     let modified = path.symlink_metadata().and_then(|file| file.modified());
     modified.ok().and_then(|at| at.elapsed().ok()).unwrap_or_default()
+}
+
+#[expect(clippy::disallowed_methods, reason = "marks are written at the edge, and their times are for people")]
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -85,7 +85,7 @@ const DENIED_TO_HOST_HERE: &[i64] = &[];
 const X32: i64 = 0x4000_0000;
 /// but for these, of the calls above: ptrace, kexec_load, process_vm_readv and process_vm_writev.
 #[cfg(target_arch = "x86_64")]
-const DENIED_TO_HOST_X32: &[i64] = &[X32 | 521, X32 | 528, X32 | 539, X32 | 540];
+const DENIED_TO_HOST_X32: &[i64] = &[X32 + 521, X32 + 528, X32 + 539, X32 + 540];
 
 /// What a compiler needs that has its input on a pipe: memory, threads, files in its cache, the time, and its own end.
 const ALLOWED_TO_COMPILER: &[i64] = &[
