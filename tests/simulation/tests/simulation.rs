@@ -91,7 +91,7 @@ const FOUND_SOON: [(&str, &str, &str); 58] = [
     ("DeletesBeforeParents", "S12", "0..24"),
     ("DeletesBeforeChildrenStart", "S12", "0..12"),
     ("ResurrectsFinishedShards", "S12", "0..12"),
-    ("DeadlineFromReply", "S10", "0..12"),
+    ("DeadlineFromReply", "S10", "136..148"),
     ("NoHolderDeadline", "S10", "0..12"),
     ("UnknownCountsAsApplied", "S11", "0..24"),
     ("DeliversAfterLoss", "S10", "0..12"),
@@ -148,7 +148,7 @@ const FOUND_SOON: [(&str, &str, &str); 58] = [
 const FOUND_SOON_OVER_THE_WIRE: [(&str, &str, &str); 14] = [
     ("TakesLiveLeases", "S10", "0..4"),
     ("StealsWithoutAsking", "S10", "0..6"),
-    ("ChildBeforeParent", "S6", "0..4"),
+    ("ChildBeforeParent", "S6", "4..10"),
     ("ChildFromLatest", "S8", "0..4"),
     ("DeletesBeforeChildrenStart", "S12", "0..4"),
     ("RestlessBalance", "L2", "0..4"),
