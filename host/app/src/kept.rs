@@ -1,6 +1,6 @@
 //! The last versions of each plugin that did well, as their files were. What a host runs after a restart when the file in the
 //! folder is damaged, or is a version that the fleet found bad: until then, a rollback is only in memory. And what an operator
-//! may go back to: he pins one of them.
+//! may go back to, by pinning one of them.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use shardmill_core::plugin::{PluginDigest, PluginName};
-use shardmill_wasm::digest_of;
+use shardmill_wasm::{beside_cache, digest_of};
 
 use crate::clock::wall_now;
 use crate::files;
 
-/// Behind the name of the folder of compiled plugins: that one's keeper removes what it does not know from it.
-const BESIDE: &str = ".kept";
+/// Of the folder's name, behind that of compiled plugins.
+const ENDING: &str = ".kept";
 /// For the owner only: it is run without being looked at again.
 const MODE: u32 = 0o700;
 /// Versions of a plugin that are kept: what runs, and two to go back to.
@@ -44,9 +44,7 @@ pub(crate) struct KeptVersion {
 impl Kept {
     /// Beside the folder of compiled plugins.
     pub(crate) fn beside(cache: &Path, bytes_max: u64) -> Self {
-        let mut folder = cache.as_os_str().to_owned();
-        folder.push(BESIDE);
-        Self { folder: folder.into(), bytes_max }
+        Self { folder: beside_cache(cache, ENDING), bytes_max }
     }
 
     /// Keeps what lies at `file`, if that is the version still, as the newest; false if it is another by now, or is kept already.
@@ -108,7 +106,7 @@ impl Kept {
         files::read(&version.path, self.bytes_max).is_ok_and(|bytes| digest_of(&bytes) == version.digest)
     }
 
-    /// The version that an operator wants to run here, if he does.
+    /// The version that an operator pinned here, if any.
     pub(crate) fn pinned(&self, name: &PluginName) -> io::Result<Option<PluginDigest>> {
         let path = self.of(name).join(PINNED);
         match files::read_text(&path, PINNED_BYTES_MAX) {

@@ -97,9 +97,32 @@ fn open_cache(directory: &Path) -> Result<Cache, EngineError> {
     Cache::new(config).map_err(|error| refuse(format!("{error:#}")))
 }
 
+/// A folder beside that of compiled plugins, for what its keeper must not remove from it, and the compiler not write: it removes what
+/// it does not know. However the folder is written: `cache/` and `.` name one too.
+pub fn beside_cache(cache: &Path, ending: &str) -> PathBuf {
+    let whole = std::path::absolute(cache).unwrap_or_else(|_| cache.to_owned());
+    let mut name = whole.file_name().unwrap_or_default().to_owned();
+    name.push(ending);
+    whole.with_file_name(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_lies_beside_the_cache_is_never_in_it_however_its_folder_is_written() {
+        let here = std::env::current_dir().unwrap();
+        for (cache, beside) in [
+            ("/a/cache".into(), PathBuf::from("/a/cache.kept")),
+            ("/a/cache/".into(), "/a/cache.kept".into()),
+            ("/a/cache/.".into(), "/a/cache.kept".into()),
+            (PathBuf::from("cache/"), here.join("cache.kept")),
+            (".".into(), format!("{}.kept", here.display()).into()),
+        ] {
+            assert_eq!(beside_cache(&cache, ".kept"), beside, "{}", cache.display());
+        }
+    }
 
     #[test]
     fn the_cache_is_private_and_a_shared_directory_is_refused() {

@@ -11,9 +11,10 @@ use shardmill_core::deaths::{Death, Proven, Stage};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 
 use super::Mark;
+use crate::beside_cache;
 
-/// Behind the name of the folder of compiled plugins: that one's keeper removes what it does not know from it.
-const BESIDE: &str = ".marks";
+/// Of the folder's name, behind that of compiled plugins.
+const ENDING: &str = ".marks";
 /// For the owner only: who writes here says what a host may run.
 const MODE: u32 = 0o700;
 const PROVEN: &str = "proven";
@@ -45,9 +46,7 @@ pub(super) struct Folder {
 impl Folder {
     /// Makes it if it is missing, and clears it of what is too much.
     pub(super) fn open(cache: &Path) -> std::io::Result<Self> {
-        let mut path = cache.as_os_str().to_owned();
-        path.push(BESIDE);
-        let path = PathBuf::from(path);
+        let path = beside_cache(cache, ENDING);
         let refuse = |why: String| std::io::Error::other(format!("{}: {why}", path.display()));
         DirBuilder::new().recursive(true).mode(MODE).create(&path).map_err(|error| refuse(error.to_string()))?;
         let metadata = path.symlink_metadata().map_err(|error| refuse(error.to_string()))?;
