@@ -87,13 +87,30 @@ class Server(ThreadingHTTPServer):
         return self.server_address[1]
 
 
-class Proxy:
+class Breakable:
+    """What works until it is given a fault, and again once it is healed."""
+
+    def __init__(self):
+        self.fault, self.healed = None, threading.Event()
+
+    def break_(self, fault):
+        self.healed.clear()
+        self.fault = fault
+
+    def heal(self):
+        self.fault = None
+        self.healed.set()
+
+    def hang(self):
+        self.healed.wait(HANG_SECONDS_MAX)
+
+
+class Proxy(Breakable):
     """Before one service. `fault` is called with each `Request`: it returns, waits, or raises an `Answer`."""
 
     def __init__(self, behind):
+        super().__init__()
         self.host, self.behind_port = behind.removeprefix("http://").split(":")
-        self.fault = None
-        self.healed = threading.Event()
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -133,18 +150,6 @@ class Proxy:
         connection.close()
         return reply.status, reply.getheaders(), data
 
-    def break_(self, fault):
-        self.healed.clear()
-        self.fault = fault
-
-    def heal(self):
-        self.fault = None
-        self.healed.set()
-
-    def hang(self):
-        self.healed.wait(HANG_SECONDS_MAX)
-
-
 def denied(service, resource):
     """Refuses with AWS' own words."""
 
@@ -160,11 +165,12 @@ def denied(service, resource):
     return fault
 
 
-class Endpoint:
+class Endpoint(Breakable):
     """Takes lines by HTTP. `fault` is called before each request; it waits, or returns a status to refuse with."""
 
     def __init__(self):
-        self.lines, self.fault, self.healed = [], None, threading.Event()
+        super().__init__()
+        self.lines = []
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -185,18 +191,6 @@ class Endpoint:
 
         self.server = Server(Handler)
         self.url = f"http://127.0.0.1:{self.server.port}/in"
-
-    def break_(self, fault):
-        self.healed.clear()
-        self.fault = fault
-
-    def heal(self):
-        self.fault = None
-        self.healed.set()
-
-    def hang(self):
-        self.healed.wait(HANG_SECONDS_MAX)
-
 
 class Role:
     """Gives credentials that last for a short while, as the metadata service does; until it is told not to."""

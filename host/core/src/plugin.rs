@@ -14,6 +14,6 @@ pub use contract::{CONTRACT, UnknownContract, WantedContract};
 pub use grants::{DESTINATIONS_KEY, HOST_PREFIX, PluginGrants, SECRET_PREFIX, SecretSource, check_state_grant};
 pub use http_host::{HttpHost, HttpScheme, InvalidHttpHost};
 pub use http_limits::HttpLimits;
-pub use identity::{InvalidPluginName, PluginDigest, PluginName, is_label_of};
+pub use identity::{InvalidPluginName, PluginDigest, PluginName, is_label_of, plugin_of_label};
 pub use limits::GuestLimits;
 pub use processor_error::{InstanceFate, Lack, ProcessorError};

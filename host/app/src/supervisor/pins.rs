@@ -1,4 +1,4 @@
-//! Versions that an operator pinned on this host: they run whatever lies in the folder, until he unpins them.
+//! Versions that an operator pinned on this host: they run whatever lies in the folder, until they are unpinned.
 
 use std::collections::HashMap;
 

@@ -65,6 +65,24 @@ pub struct WorkerRow {
 }
 
 #[cfg(test)]
+impl WorkerRow {
+    /// A host that beats, holds leases for 10 s, and has no trouble.
+    pub(crate) fn beating(name: &str) -> Self {
+        Self {
+            worker: WorkerId::new(name).unwrap(),
+            incarnation: Incarnation::new("run").unwrap(),
+            beat: 1,
+            lease_duration: Duration::from_secs(10),
+            is_draining: false,
+            max_leases: usize::MAX,
+            versions: Vec::new(),
+            cannot_write: None,
+            cannot_look: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -47,24 +47,13 @@ pub fn can_others_write(me: &WorkerId, workers: &[WorkerRow], alive: &BTreeSet<W
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet::Incarnation;
 
     fn at(seconds: u64) -> Moment {
         Moment::from_origin(Duration::from_secs(seconds))
     }
 
     fn row(name: &str, cannot_write: Option<&str>) -> WorkerRow {
-        WorkerRow {
-            worker: WorkerId::new(name).unwrap(),
-            incarnation: Incarnation::new("run").unwrap(),
-            beat: 1,
-            lease_duration: Duration::from_secs(10),
-            is_draining: false,
-            max_leases: usize::MAX,
-            versions: Vec::new(),
-            cannot_write: cannot_write.map(str::to_owned),
-            cannot_look: None,
-        }
+        WorkerRow { cannot_write: cannot_write.map(str::to_owned), ..WorkerRow::beating(name) }
     }
 
     #[test]

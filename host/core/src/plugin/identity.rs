@@ -44,6 +44,11 @@ pub fn is_label_of(label: &str, plugin: &str) -> bool {
     label.strip_prefix(plugin).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
+/// The plugin that `label` is of ([`is_label_of`]).
+pub fn plugin_of_label(label: &str) -> &str {
+    label.split('.').next().unwrap_or(label)
+}
+
 impl fmt::Display for PluginName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -45,10 +45,7 @@ fn turn(worker: &WorkerId, digest: &PluginDigest) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::fleet::Incarnation;
     use crate::rollout::VersionRow;
 
     fn digest(version: u64) -> PluginDigest {
@@ -57,17 +54,7 @@ mod tests {
 
     fn host(name: &str, version: u64, state: &str) -> WorkerRow {
         let running = VersionRow { digest: digest(version), state: state.to_owned(), since_ms: 1, reason: None };
-        WorkerRow {
-            worker: WorkerId::new(name).unwrap(),
-            incarnation: Incarnation::new("run").unwrap(),
-            beat: 1,
-            lease_duration: Duration::from_secs(10),
-            is_draining: false,
-            max_leases: usize::MAX,
-            versions: vec![running],
-            cannot_write: None,
-            cannot_look: None,
-        }
+        WorkerRow { versions: vec![running], ..WorkerRow::beating(name) }
     }
 
     #[test]

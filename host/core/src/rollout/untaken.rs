@@ -119,10 +119,8 @@ impl fmt::Display for Untaken {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::fleet::{Incarnation, WorkerRow};
+    use crate::fleet::WorkerRow;
     use crate::rollout::{Quarantined, VersionRow};
 
     fn digest(version: u64) -> PluginDigest {
@@ -135,17 +133,7 @@ mod tests {
     }
 
     fn host(name: &str, versions: Vec<VersionRow>) -> WorkerRow {
-        WorkerRow {
-            worker: WorkerId::new(name).unwrap(),
-            incarnation: Incarnation::new("run").unwrap(),
-            beat: 1,
-            lease_duration: Duration::from_secs(10),
-            is_draining: false,
-            max_leases: usize::MAX,
-            versions,
-            cannot_write: None,
-            cannot_look: None,
-        }
+        WorkerRow { versions, ..WorkerRow::beating(name) }
     }
 
     #[test]

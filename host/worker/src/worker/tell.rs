@@ -1,5 +1,7 @@
 //! What a worker tells of its passes, in its status and in its row.
 
+use shardmill_core::plugin::plugin_of_label;
+
 use super::{PassError, Worker};
 use crate::metrics;
 use crate::status::StageStatus;
@@ -43,8 +45,7 @@ impl Worker {
 
     /// Of the plugin on all its streams.
     pub(super) fn show_buffer(&self) {
-        let label = self.options.plugin.as_str();
-        let plugin = label.split('.').next().unwrap_or(label).to_owned();
+        let plugin = plugin_of_label(self.options.plugin.as_str()).to_owned();
         let budget = &self.ports.budget;
         ::metrics::gauge!(metrics::BUFFER, "plugin" => plugin.clone()).set(budget.held_bytes() as f64);
         ::metrics::gauge!(metrics::BUFFER_GUARANTEED, "plugin" => plugin).set(budget.guaranteed_bytes() as f64);
