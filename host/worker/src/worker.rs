@@ -39,6 +39,7 @@ mod look;
 mod pass;
 mod serve;
 mod start;
+mod survey;
 mod tell;
 mod versions;
 mod writes;
@@ -260,6 +261,10 @@ impl Worker {
                 }
                 Some(ended) = self.grants.join_next() => {
                     self.grant_ended(ended);
+                    next_pass = Instant::now();
+                }
+                Some(ended) = self.duties.surveys.next_ended() => {
+                    self.survey_ended(ended);
                     next_pass = Instant::now();
                 }
                 Some(Ok(answer)) = identities.join_next() => self.check_stream(&answer)?,

@@ -15,7 +15,7 @@ const MISSING_LISTINGS: u32 = 2;
 const QUESTIONS_MAX: usize = 16;
 
 /// Shards that have rows and that listings do not show, by one host's memory of its listings.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct MissingShards {
     /// In how many listings in a row each was missing.
     listings: BTreeMap<ShardId, u32>,

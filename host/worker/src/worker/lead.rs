@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use shardmill_core::fleet::{FleetRows, LeaderStep, StreamRow};
 use shardmill_core::pipeline::{is_told_to_all, read_again_after};
-use shardmill_core::plan::{GoneShards, MissingShards};
+use shardmill_core::plan::GoneShards;
 use shardmill_core::ports::{CachedShards, Raced, ReadError};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{HashKeyRange, Shard, ShardId, holes};
@@ -15,8 +15,8 @@ use shardmill_core::time::Moment;
 use tokio::task::JoinSet;
 
 use super::serve::Serving;
+use super::survey::{Questions, Survey, SurveyEnd, Surveys};
 use super::{PassError, Worker};
-use crate::gone::confirm_gone;
 use crate::metrics;
 
 /// A worker whose heart was silent for this many of its lease durations is removed: its leases are long taken.
@@ -30,15 +30,19 @@ pub(super) struct Duties {
     /// When the shards were last listed by this host as the leader.
     listed_at: Option<Moment>,
     listing_failures: u32,
+    /// Whether what followed from the last listing could not be done.
+    has_failed: bool,
     /// After a listing that failed: not before then again.
     list_again_at: Option<Moment>,
     /// Why they cannot be listed, if that is refused.
     pub(super) cannot_list: Option<String>,
     /// Whether it failed as it would for any other host.
     would_fail_for_all: bool,
-    missing: MissingShards,
+    pub(super) surveys: Surveys,
     /// Shards that were closed before the application began: they stay so.
     before_start: BTreeSet<ShardId>,
+    /// Whether the next survey is to look for such shards.
+    asks_before_start: bool,
     /// The list that others were last told.
     written: Option<Vec<Shard>>,
     /// Tells them another one; gives it once it is written.
@@ -49,10 +53,14 @@ pub(super) struct Duties {
 
 /// A complete listing, and what follows from it.
 pub(super) struct Sync {
+    /// Before the listing.
+    asked_at: Moment,
     pub(super) shards: Vec<Shard>,
     pub(super) gone: GoneShards,
     /// Shards that were closed before the application began, as far as they were asked about; `None` if that cannot be known.
     pub(super) before_start: Option<BTreeSet<ShardId>>,
+    /// Whether nothing more can be learned of them.
+    pub(super) knows_before_start: bool,
 }
 
 impl Worker {
@@ -82,7 +90,8 @@ impl Worker {
     pub(super) async fn refresh_leadership(&mut self) -> Result<(), PassError> {
         let now = self.ports.clock.now();
         let step = self.observed.leadership.decide(&self.options.worker, &self.run, self.options.leases.duration, now);
-        let can_lead = self.duties.listing_failures == 0 || self.duties.would_fail_for_all;
+        let can_list = self.duties.listing_failures == 0 || self.duties.would_fail_for_all;
+        let can_lead = can_list && !self.duties.has_failed;
         let is_due = step == LeaderStep::Refresh || step == LeaderStep::Lead && self.is_service_outdated();
         if is_due && can_lead {
             self.write_leader().await?;
@@ -103,90 +112,108 @@ impl Worker {
         }
     }
 
-    /// Lists the shards if it is time to, and shares the list. `None` if it is not, or cannot be done now.
+    /// Has the shards listed if it is time to, and shares the list once it is there. `None` before, and if they cannot be listed.
+    ///
+    /// Only a host whose table is empty waits for the answer: whatever else there is to do, passes go on while Kinesis does not
+    /// answer.
     pub(super) async fn sync(&mut self) -> Result<Option<Sync>, PassError> {
-        let now = self.ports.clock.now();
         let is_table_empty = self.observed.listing.as_ref().is_none_or(|(listing, _)| listing.leases.is_empty());
-        let jittered = self.options.leases.shard_sync_every.mul_f64(0.9 + fastrand::f64() * 0.2);
-        if !is_table_empty && self.duties.listed_at.is_some_and(|at| now.since(at) < jittered) {
-            return Ok(None);
+        if self.duties.surveys.is_idle() && self.is_survey_due(is_table_empty) {
+            self.begin_survey();
         }
-        if !is_table_empty && self.duties.list_again_at.is_some_and(|at| now < at) {
-            return Ok(None);
+        if is_table_empty {
+            self.wait_on("listing the stream's shards");
+            self.duties.surveys.answered().await;
         }
-        self.wait_on("listing the stream's shards");
-        let shards = match self.ports.reader.list_shards().await {
-            Ok(shards) => shards,
+        let survey = match self.duties.surveys.take_answer() {
+            Some(Ok(survey)) => survey,
             // What has rows already is served all the same; only new shards wait for a listing.
-            Err(error) if !is_table_empty => {
-                self.duties.listing_failures += 1;
-                let failures = self.duties.listing_failures;
-                // A throttled leader stays in office, or its successors would ask as often as the fleet is large.
-                self.duties.would_fail_for_all = is_told_to_all(&error);
-                let wait = read_again_after(&error, failures, self.options.backoff, fastrand::f64());
-                self.duties.list_again_at = Some(now + wait);
-                if failures.is_power_of_two() {
-                    tracing::warn!(%error, failures, "cannot list shards, going on with those that have leases");
-                }
-                if matches!(error, ReadError::Refused { .. }) {
-                    self.duties.cannot_list = Some(format!("new shards are not found: {error}"));
-                }
+            Some(Err(error)) if !is_table_empty => {
+                self.listing_failed(&error);
                 return Ok(None);
             }
-            Err(error) => return Err(error.into()),
+            Some(Err(error)) => return Err(error.into()),
+            None => return Ok(None),
         };
         (self.duties.listing_failures, self.duties.list_again_at, self.duties.cannot_list) = (0, None, None);
-        self.duties.listed_at = Some(now);
-        let gone = self.confirm_gone(&shards).await;
+        let Survey { asked_at, shards, gone, open_since } = survey;
+        self.duties.listed_at = Some(asked_at);
         self.share(&shards);
         if SeededBug::HintStopsLeader.is_on() {
             return Ok(None);
         }
         self.reap_workers().await;
         self.audit(&shards, &gone);
-        // Calls that took long have aged what was seen of the table: a leader after this one may have made, ended and removed
-        // rows since, which must not come back.
-        let has_taken_long = self.ports.clock.now().since(now) > self.options.leases.duration / 3;
-        if has_taken_long && !self.write_leader().await? {
-            tracing::info!(worker = %self.options.worker, "another worker leads since shards were listed, looking again");
-            return Ok(None);
+        let knows_before_start = self.start.since_ms().is_none() || open_since.is_some();
+        if let Some(since) = open_since {
+            self.duties.asks_before_start = false;
+            let before = shards.iter().filter(|shard| !shard.is_open() && !since.contains(&shard.id));
+            self.duties.before_start.extend(before.map(|shard| shard.id.clone()));
         }
         let before_start = (!self.start.found_leases).then(|| self.duties.before_start.clone());
-        Ok(Some(Sync { shards, gone, before_start }))
+        Ok(Some(Sync { asked_at, shards, gone, before_start, knows_before_start }))
     }
 
-    /// Finds out which shards were closed before the application began: nothing of them is to be read.
+    /// Has the next survey find out which shards were closed before the application began, and has it begin at once: nothing
+    /// of them is to be read.
     ///
     /// Without it each closed shard is read from the beginning on, where it turns out to be empty: right, but slow, since
     /// children wait for their parents.
-    pub(super) async fn look_before_start(&mut self, sync: &mut Sync) -> Result<(), PassError> {
-        let (Some(since_ms), Some(before_start)) = (self.start.since_ms(), &mut sync.before_start) else {
-            return Ok(());
-        };
-        match self.ports.reader.list_shards_since(since_ms).await {
-            Ok(since) => {
-                let since: BTreeSet<&ShardId> = since.iter().map(|shard| &shard.id).collect();
-                let before = sync.shards.iter().filter(|shard| !shard.is_open() && !since.contains(&shard.id));
-                before_start.extend(before.map(|shard| shard.id.clone()));
-                self.duties.before_start.clone_from(before_start);
-                Ok(())
-            }
-            // A time that is still to come, or a service that knows no such listing.
-            Err(ReadError::Refused { message }) => {
-                tracing::debug!(message, "kinesis does not tell which shards were closed before the start");
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
-        }
+    pub(super) fn ask_before_start(&mut self) {
+        (self.duties.asks_before_start, self.duties.listed_at) = (true, None);
+        self.observed.sync_at_once();
     }
 
-    /// Shards that have rows and are gone from Kinesis.
-    async fn confirm_gone(&mut self, shards: &[Shard]) -> GoneShards {
+    /// Whether this host may act on what it listed: a listing that took long has aged, and a leader after this one may have
+    /// made, ended and removed rows since, which must not come back.
+    pub(super) async fn still_leads(&mut self, sync: &Sync) -> Result<bool, PassError> {
+        let has_aged = self.ports.clock.now().since(sync.asked_at) > self.options.leases.duration / 3;
+        if !has_aged || self.write_leader().await? {
+            return Ok(true);
+        }
+        tracing::info!(worker = %self.options.worker, "another worker leads since shards were listed, looking again");
+        Ok(false)
+    }
+
+    fn is_survey_due(&self, is_table_empty: bool) -> bool {
+        let now = self.ports.clock.now();
+        let jittered = self.options.leases.shard_sync_every.mul_f64(0.9 + fastrand::f64() * 0.2);
+        let is_recent = self.duties.listed_at.is_some_and(|at| now.since(at) < jittered);
+        let is_put_off = self.duties.list_again_at.is_some_and(|at| now < at);
+        is_table_empty || !is_recent && !is_put_off
+    }
+
+    fn begin_survey(&mut self) {
         let listing = self.observed.listing.as_ref().map(|(listing, _)| &listing.leases);
-        let rows = listing.into_iter().flatten().map(|lease| lease.key.shard_id());
-        self.duties.missing.listed(rows, shards);
-        let questions = self.duties.missing.to_ask();
-        confirm_gone(&self.duties.missing, questions, self.ports.reader.as_ref(), self.identity).await
+        let rows = listing.into_iter().flatten().map(|lease| lease.key.shard_id()).collect();
+        let questions = Questions {
+            asked_at: self.ports.clock.now(),
+            rows,
+            identity: self.identity,
+            since_ms: self.start.since_ms().filter(|_| self.duties.asks_before_start),
+        };
+        self.duties.surveys.begin(Arc::clone(&self.ports.reader), questions, &self.ports.freezer);
+    }
+
+    /// Takes in what a survey found, in the pass that follows at once.
+    pub(super) fn survey_ended(&mut self, ended: SurveyEnd) {
+        self.duties.surveys.ended(ended);
+        self.observed.sync_at_once();
+    }
+
+    fn listing_failed(&mut self, error: &ReadError) {
+        self.duties.listing_failures += 1;
+        let failures = self.duties.listing_failures;
+        // A throttled leader stays in office, or its successors would ask as often as the fleet is large.
+        self.duties.would_fail_for_all = is_told_to_all(error);
+        let wait = read_again_after(error, failures, self.options.backoff, fastrand::f64());
+        self.duties.list_again_at = Some(self.ports.clock.now() + wait);
+        if failures.is_power_of_two() {
+            tracing::warn!(%error, failures, "cannot list shards, going on with those that have leases");
+        }
+        if matches!(error, ReadError::Refused { .. }) {
+            self.duties.cannot_list = Some(format!("new shards are not found: {error}"));
+        }
     }
 
     /// Writes the list down for others, if it changed. Beside everything else: readers treat it as a hint, so that neither a
@@ -211,9 +238,10 @@ impl Worker {
         }));
     }
 
-    /// What was to follow from a listing was not done: the shards are listed again with the next try.
-    pub(super) fn sync_again(&mut self) {
-        self.duties.listed_at = None;
+    /// What was to follow from a listing was not done: the shards are listed again with the next try, and this host does not
+    /// say that it leads until a try went well.
+    pub(super) fn sync_failed(&mut self) {
+        (self.duties.listed_at, self.duties.has_failed) = (None, true);
     }
 
     /// Removes the rows of workers that are long silent, but for those that renew their leases row by row, since they cannot
@@ -265,7 +293,8 @@ impl Worker {
     }
 
     /// The rows of a sync were all written: from now on, new shards are children or strays.
-    pub(super) async fn bootstrapped(&mut self) -> Result<(), PassError> {
+    pub(super) async fn sync_done(&mut self) -> Result<(), PassError> {
+        self.duties.has_failed = false;
         let Some(seen) = self.observed.fleet.stream.clone().filter(|row| !row.is_bootstrapped) else { return Ok(()) };
         let next = StreamRow { is_bootstrapped: true, ..seen.clone() };
         if self.ports.coordinator.write_stream(Some(&seen), &next).await? == Raced::Applied {

@@ -51,6 +51,11 @@ impl Observed {
     pub(super) fn look_at_once(&mut self) {
         (self.must_look, self.is_urgent) = (true, true);
     }
+
+    /// Makes the next pass follow at once, for what a survey brought; it looks at the leases only if there is a reason to.
+    pub(super) fn sync_at_once(&mut self) {
+        self.is_urgent = true;
+    }
 }
 
 impl Worker {

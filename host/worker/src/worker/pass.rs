@@ -59,20 +59,27 @@ impl Worker {
         let mut leases = self.observed_leases();
         if has_looked || sync.is_some() {
             let mut decided = self.decide(&leases, sync.as_ref());
-            if let Some(sync) = sync.as_mut().filter(|sync| starts_closed_shards(&decided, sync)) {
-                self.look_before_start(sync).await?;
-                decided = self.decide(&leases, Some(sync));
+            if sync.as_ref().is_some_and(|sync| !sync.knows_before_start && starts_closed_shards(&decided, sync)) {
+                self.ask_before_start();
+                sync = None;
+                decided = self.decide(&leases, None);
             }
             if self.needs_closer_look(&decided) && !SeededBug::TrustsStaleListing.is_on() {
                 self.look_closely().await?;
                 leases = self.observed_leases();
                 decided = self.decide(&leases, sync.as_ref());
             }
+            if let Some(aged) = &sync
+                && !self.still_leads(aged).await?
+            {
+                sync = None;
+                decided = self.decide(&leases, None);
+            }
             self.show(&leases, &decided);
             self.follow_claims(&decided);
             let acted = self.act(decided, stop).await;
             if acted.is_err() {
-                self.sync_again();
+                self.sync_failed();
             }
             let has_created = acted?;
             if stop.is_cancelled() {
@@ -80,7 +87,7 @@ impl Worker {
                 return Ok(Duration::ZERO);
             }
             if sync.is_some() {
-                self.bootstrapped().await?;
+                self.sync_done().await?;
             }
             self.announce_news().await;
             if has_created {
