@@ -356,9 +356,9 @@ impl StreamReader for FakeStream {
         Box::pin(self.call(ReadOp::ListShards, all))
     }
 
-    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
+    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
         Box::pin(self.call(ReadOp::ListShardsSince, move |state| {
-            Ok(state.since(since_ms).map(|kept| kept.shard.clone()).collect())
+            Ok(Some(state.since(since_ms).map(|kept| kept.shard.clone()).collect()))
         }))
     }
 

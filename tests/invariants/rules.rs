@@ -75,13 +75,13 @@ pub fn shape(write: &Write) -> Option<String> {
     (!is_right).then(|| format!("{:?} turned {before:?} into {after:?}", write.kind))
 }
 
-/// S2: a condition on the counter cannot have been written down before that counter existed, at `raised_at`.
-pub fn foreknown(write: &Write, raised_at: Micros) -> Option<String> {
+/// S2: a condition on the counter cannot have been written down before that counter existed, at `counter_at`.
+pub fn foreknown(write: &Write, counter_at: Micros) -> Option<String> {
     let is_conditional =
         !matches!(write.kind, WriteKind::Create | WriteKind::Claim | WriteKind::Delete | WriteKind::Admin);
-    (is_conditional && write.sent_at < raised_at).then(|| {
+    (is_conditional && write.sent_at < counter_at).then(|| {
         format!(
-            "{:?} of {} was sent at {}, before the counter it met, at {raised_at}",
+            "{:?} of {} was sent at {}, before the counter it met, at {counter_at}",
             write.kind, write.key, write.sent_at
         )
     })

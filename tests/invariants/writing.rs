@@ -12,7 +12,7 @@ pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
     report.add_all(Invariant::S1, rules::counter(write));
     report.add_all(Invariant::S3, rules::monotone(write));
     let fenced = rules::fence(write, row_epoch(facts), sender_epoch(world, write, facts))
-        .or_else(|| facts.and_then(|facts| rules::foreknown(write, facts.raised_at)));
+        .or_else(|| facts.and_then(|facts| rules::foreknown(write, facts.counter_at)));
     let is_known = fenced.is_some();
     report.add_all(Invariant::S2, fenced);
     if !is_known {

@@ -299,6 +299,32 @@ async fn shards_that_were_closed_before_the_start_are_never_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn while_nobody_may_ask_what_was_closed_before_the_start_no_such_shard_gets_a_row() {
+    let fleet = at_latest(1);
+    fleet.stream.set_now_ms(1_000);
+    let first = fleet.stream.shards()[0].id.clone();
+    let [left, right] = fleet.stream.split(&first, u128::MAX / 2);
+    let merged = fleet.stream.merge(&left, &right);
+    fleet.stream.set_now_ms(BEGIN_MS);
+    let refused = |op| (op == ReadOp::ListShardsSince).then_some(Fault::Refuse);
+    fleet.stream.faults.draw_from(refused);
+    let host = fleet.start("a", holding_back(1));
+    until("it asked", || fleet.stream.calls(ReadOp::ListShardsSince) > 3).await;
+    assert_eq!(fleet.store.rows(), []);
+    fleet.stream.faults.clear();
+    until_begun(&fleet).await;
+    let rows = || fleet.store.rows().iter().map(|row| row.key.shard_id()).collect::<Vec<_>>();
+    until("what is open has a row", || rows() == [merged.clone()]).await;
+    drop(host);
+    // Another leader, which cannot ask either, finds closed shards without rows.
+    fleet.stream.faults.draw_from(refused);
+    let asked = fleet.stream.calls(ReadOp::ListShardsSince);
+    let _next = fleet.start("b", holding_back(1));
+    until("it asked", || fleet.stream.calls(ReadOp::ListShardsSince) > asked + 3).await;
+    assert_eq!(rows(), [merged]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_start_at_a_time_reads_closed_shards_that_have_records_after_it() {
     let mut fleet = at_latest(1);
     fleet.options.initial_position = InitialPosition::AtTimestamp(BEGIN_MS);

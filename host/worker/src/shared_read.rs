@@ -106,7 +106,7 @@ impl StreamReader for SharedReader {
         self.inner.reader.list_shards()
     }
 
-    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
+    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
         self.inner.reader.list_shards_since(since_ms)
     }
 

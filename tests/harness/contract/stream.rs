@@ -178,7 +178,7 @@ pub async fn shards_closed_since_a_time_are_told_from_those_closed_before(stream
     stream.timestamp().await;
     let between = stream.timestamp().await;
     stream.split(right, u128::MAX - 1_000).await;
-    let listed = stream.reader().list_shards_since(between).await.expect("a listing");
+    let listed = stream.reader().list_shards_since(between).await.expect("a listing").expect("it is told");
     let is_listed = |id: &ShardId| listed.iter().any(|shard| shard.id == *id);
     assert!(!is_listed(left), "closed before");
     assert!(is_listed(right), "closed since");

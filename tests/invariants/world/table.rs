@@ -24,6 +24,8 @@ pub(crate) struct RowFacts {
     pub(crate) taken_at: Micros,
     /// When the counter got its value.
     pub(crate) raised_at: Micros,
+    /// When its counter got the value that it has.
+    pub(crate) counter_at: Micros,
     /// The stream that the checkpoint speaks of.
     pub(crate) checkpoint_generation: usize,
 }
@@ -53,7 +55,14 @@ impl Table {
 
 impl RowFacts {
     fn fresh(row: &Row, at: Micros, generation: usize) -> Self {
-        Self { row: row.clone(), epoch: None, taken_at: at, raised_at: at, checkpoint_generation: generation }
+        Self {
+            row: row.clone(),
+            epoch: None,
+            taken_at: at,
+            raised_at: at,
+            counter_at: at,
+            checkpoint_generation: generation,
+        }
     }
 
     fn written(&mut self, write: &Write, after: &Row, at: Micros, generation: usize) {
@@ -65,6 +74,10 @@ impl RowFacts {
             WriteKind::Create => *self = Self::fresh(after, at, generation),
             WriteKind::Admin if after.owner != self.row.owner => self.epoch = None,
             _ => {}
+        }
+        // An operator may name another owner and leave the counter as it was.
+        if after.counter != self.row.counter {
+            self.counter_at = at;
         }
         // What observers go by.
         if after.counter != self.row.counter || after.owner != self.row.owner {

@@ -77,7 +77,7 @@ impl StreamReader for WrongReader {
         Box::pin(self.list())
     }
 
-    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
+    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
         self.reader.list_shards_since(since_ms)
     }
 

@@ -160,8 +160,8 @@ impl StreamReader for NetReader {
         Box::pin(self.list(None))
     }
 
-    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
-        Box::pin(self.list(Some(since_ms)))
+    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
+        Box::pin(async move { Ok(Some(self.list(Some(since_ms)).await?)) })
     }
 
     fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>> {

@@ -253,11 +253,11 @@ impl Reading {
         };
         let Some(since_ms) = since_ms else { return Some(BTreeSet::new()) };
         match reader.list_shards_since(since_ms).await {
-            Ok(since) => {
+            Ok(Some(since)) => {
                 let since: BTreeSet<&ShardId> = since.iter().map(|shard| &shard.id).collect();
                 Some(closed().filter(|id| !since.contains(id)).collect())
             }
-            Err(_) => Some(BTreeSet::new()),
+            Ok(None) | Err(_) => None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! `ListShards`, whole or not at all: a partial list would make shards look deleted.
 
 use aws_sdk_kinesis::Client;
-use aws_sdk_kinesis::error::SdkError;
+use aws_sdk_kinesis::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_kinesis::operation::list_shards::ListShardsError;
 use aws_sdk_kinesis::primitives::DateTime;
 use aws_sdk_kinesis::types::{ShardFilter, ShardFilterType};
@@ -20,7 +20,7 @@ const LISTINGS_MAX: usize = 3;
 
 /// Which shards are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Listed {
+enum Listed {
     /// All that Kinesis knows.
     All,
     /// Those that are open, or were closed at this time or later, in milliseconds since the Unix epoch.
@@ -30,24 +30,73 @@ pub(super) enum Listed {
 enum PageError {
     /// The listing took too long and has to start over.
     ExpiredToken,
+    Failed(ListingError),
+}
+
+enum ListingError {
+    /// The request itself is none that the service takes.
+    Invalid(ReadError),
     Other(ReadError),
 }
 
-/// All shards that are asked for, `page_shards` a page.
+impl ListingError {
+    fn into_read_error(self) -> ReadError {
+        match self {
+            Self::Invalid(error) | Self::Other(error) => error,
+        }
+    }
+}
+
+impl From<ReadError> for PageError {
+    fn from(error: ReadError) -> Self {
+        Self::Failed(ListingError::Other(error))
+    }
+}
+
+/// All shards, `page_shards` a page.
 pub(super) async fn list_shards(
     client: &Client,
     stream: &StreamRef,
     page_shards: i32,
-    listed: Listed,
 ) -> Result<Vec<Shard>, ReadError> {
+    list(client, stream, page_shards, Listed::All).await.map_err(ListingError::into_read_error)
+}
+
+/// Those that are open, or were closed at `since_ms` or later; `None` if Kinesis does not take such a question.
+pub(super) async fn list_shards_since(
+    client: &Client,
+    stream: &StreamRef,
+    page_shards: i32,
+    since_ms: u64,
+) -> Result<Option<Vec<Shard>>, ReadError> {
+    match list(client, stream, page_shards, Listed::Since(since_ms)).await {
+        Ok(shards) => Ok(Some(shards)),
+        Err(ListingError::Invalid(error)) => {
+            tracing::debug!(%stream, %error, "kinesis does not tell which shards were closed before the start");
+            Ok(None)
+        }
+        Err(ListingError::Other(error)) => Err(error),
+    }
+}
+
+async fn list(
+    client: &Client,
+    stream: &StreamRef,
+    page_shards: i32,
+    listed: Listed,
+) -> Result<Vec<Shard>, ListingError> {
     for _ in 0..LISTINGS_MAX {
         match list_once(client, stream, page_shards, listed).await {
-            Ok(shards) => return check_listing(&shards).map(|()| shards).map_err(convert::unreadable),
+            Ok(shards) => {
+                let checked = check_listing(&shards).map(|()| shards);
+                return checked.map_err(|problem| ListingError::Other(convert::unreadable(problem)));
+            }
             Err(PageError::ExpiredToken) => tracing::debug!(%stream, "the shard listing expired half-way; restarting"),
-            Err(PageError::Other(error)) => return Err(error),
+            Err(PageError::Failed(error)) => return Err(error),
         }
     }
-    Err(ReadError::Unavailable { message: format!("the shard listing expired {LISTINGS_MAX} times in a row") })
+    let message = format!("the shard listing expired {LISTINGS_MAX} times in a row");
+    Err(ListingError::Other(ReadError::Unavailable { message }))
 }
 
 async fn list_once(
@@ -56,7 +105,7 @@ async fn list_once(
     page_shards: i32,
     listed: Listed,
 ) -> Result<Vec<Shard>, PageError> {
-    let filter = listed.filter().map_err(PageError::Other)?;
+    let filter = listed.filter()?;
     let mut shards = Vec::new();
     let mut token = None;
     for _ in 0..PAGES_MAX {
@@ -68,7 +117,7 @@ async fn list_once(
         };
         let page = request.send().await.map_err(|error| page_error(&error))?;
         for shard in page.shards.unwrap_or_default() {
-            shards.push(convert::shard(shard).map_err(PageError::Other)?);
+            shards.push(convert::shard(shard)?);
         }
         match page.next_token.filter(|token| !token.is_empty()) {
             Some(next) => token = Some(next),
@@ -76,7 +125,7 @@ async fn list_once(
         }
     }
     let message = format!("the shard listing has more than {PAGES_MAX} pages");
-    Err(PageError::Other(ReadError::Unavailable { message }))
+    Err(ReadError::Unavailable { message }.into())
 }
 
 impl Listed {
@@ -91,6 +140,9 @@ impl Listed {
 fn page_error<R: std::fmt::Debug + 'static>(error: &SdkError<ListShardsError, R>) -> PageError {
     match error.as_service_error() {
         Some(ListShardsError::ExpiredNextTokenException(_)) => PageError::ExpiredToken,
-        Some(_) | None => PageError::Other(read_error(error)),
+        Some(service) if matches!(service.code(), Some("InvalidArgumentException" | "ValidationException")) => {
+            PageError::Failed(ListingError::Invalid(read_error(error)))
+        }
+        Some(_) | None => read_error(error).into(),
     }
 }

@@ -8,7 +8,7 @@ use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, Strea
 use shardmill_core::stream::{ReadFrom, Shard, ShardId, StreamRef};
 
 use super::errors::read_error;
-use super::listing::{self, Listed, PAGE_SHARDS_MAX};
+use super::listing::{self, PAGE_SHARDS_MAX};
 use super::{admin, clock, convert, naming};
 
 /// Records of one reply (AWS limit); a larger limit would be refused.
@@ -91,11 +91,11 @@ impl StreamReader for KinesisReader {
     }
 
     fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
-        Box::pin(listing::list_shards(&self.client, &self.stream, self.page_shards, Listed::All))
+        Box::pin(listing::list_shards(&self.client, &self.stream, self.page_shards))
     }
 
-    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
-        Box::pin(listing::list_shards(&self.client, &self.stream, self.page_shards, Listed::Since(since_ms)))
+    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
+        Box::pin(listing::list_shards_since(&self.client, &self.stream, self.page_shards, since_ms))
     }
 
     fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>> {

@@ -11,9 +11,10 @@ pub trait StreamReader: Send + Sync {
     fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>>;
 
     /// Shards that may hold records that arrived at `since_ms` or later, in milliseconds since the Unix epoch: all that
-    /// are open, and those that were closed since. It may name more, and never less.
-    fn list_shards_since(&self, _since_ms: u64) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
-        self.list_shards()
+    /// are open, and those that were closed since. It may name more, and never less. `None` if the stream does not tell: the
+    /// time is not one that it takes, or it knows no such listing. A permission that is missing is an error.
+    fn list_shards_since(&self, _since_ms: u64) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
 
     /// The stream's own time in milliseconds since the Unix epoch, the clock of arrival times: whatever is put from now on

@@ -15,7 +15,7 @@ use shardmill_core::time::Moment;
 use tokio::task::JoinSet;
 
 use super::serve::Serving;
-use super::survey::{Questions, Survey, SurveyEnd, Surveys};
+use super::survey::{OpenSince, Questions, Survey, SurveyEnd, Surveys};
 use super::{PassError, Worker};
 use crate::metrics;
 
@@ -144,14 +144,23 @@ impl Worker {
         }
         self.reap_workers().await;
         self.audit(&shards, &gone);
-        let knows_before_start = self.start.since_ms().is_none() || open_since.is_some();
-        if let Some(since) = open_since {
-            self.duties.asks_before_start = false;
-            let before = shards.iter().filter(|shard| !shard.is_open() && !since.contains(&shard.id));
-            self.duties.before_start.extend(before.map(|shard| shard.id.clone()));
-        }
-        let before_start = (!self.start.found_leases).then(|| self.duties.before_start.clone());
+        let knows_before_start = self.start.since_ms().is_none() || !matches!(open_since, OpenSince::NotAsked);
+        let before_start = self.before_start(&shards, open_since);
         Ok(Some(Sync { asked_at, shards, gone, before_start, knows_before_start }))
+    }
+
+    /// Shards that were closed before the application began; `None` if that cannot be known.
+    fn before_start(&mut self, shards: &[Shard], open_since: OpenSince) -> Option<BTreeSet<ShardId>> {
+        match open_since {
+            OpenSince::NotAsked => {}
+            OpenSince::NotTold => return None,
+            OpenSince::Shards(since) => {
+                self.duties.asks_before_start = false;
+                let before = shards.iter().filter(|shard| !shard.is_open() && !since.contains(&shard.id));
+                self.duties.before_start.extend(before.map(|shard| shard.id.clone()));
+            }
+        }
+        (!self.start.found_leases).then(|| self.duties.before_start.clone())
     }
 
     /// Has the next survey find out which shards were closed before the application began, and has it begin at once: nothing

@@ -31,8 +31,17 @@ pub(super) struct Survey {
     pub(super) asked_at: Moment,
     pub(super) shards: Vec<Shard>,
     pub(super) gone: GoneShards,
-    /// Shards that were open when the application began, or since; all if Kinesis does not tell. `None` if it was not asked.
-    pub(super) open_since: Option<BTreeSet<ShardId>>,
+    /// Which shards were open when the application began, or since.
+    pub(super) open_since: OpenSince,
+}
+
+/// What Kinesis said about shards that were closed before the application began.
+pub(super) enum OpenSince {
+    NotAsked,
+    /// It does not tell: the beginning lies ahead, say.
+    NotTold,
+    /// All others were closed before.
+    Shards(BTreeSet<ShardId>),
 }
 
 /// How a survey ended; an error if its task did not.
@@ -97,26 +106,11 @@ async fn survey(
     let to_ask = missing.to_ask();
     let gone = confirm_gone(missing, to_ask, reader, identity).await;
     let open_since = match since_ms {
-        Some(since_ms) => Some(open_since(reader, since_ms, &shards).await?),
-        None => None,
+        Some(since_ms) => match reader.list_shards_since(since_ms).await? {
+            Some(since) => OpenSince::Shards(since.into_iter().map(|shard| shard.id).collect()),
+            None => OpenSince::NotTold,
+        },
+        None => OpenSince::NotAsked,
     };
     Ok(Survey { asked_at, shards, gone, open_since })
-}
-
-/// Those of `shards` that were open at `since_ms` or later; all of them where Kinesis does not tell.
-async fn open_since(
-    reader: &dyn StreamReader,
-    since_ms: u64,
-    shards: &[Shard],
-) -> Result<BTreeSet<ShardId>, ReadError> {
-    let since = match reader.list_shards_since(since_ms).await {
-        Ok(since) => since,
-        // A time that is still to come, or a service that knows no such listing.
-        Err(ReadError::Refused { message }) => {
-            tracing::debug!(message, "kinesis does not tell which shards were closed before the start");
-            shards.to_vec()
-        }
-        Err(error) => return Err(error),
-    };
-    Ok(since.into_iter().map(|shard| shard.id).collect())
 }
