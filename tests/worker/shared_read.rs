@@ -103,6 +103,18 @@ async fn a_plugin_that_lags_falls_out_of_the_ring_reads_on_its_own_and_holds_nob
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shard_that_is_gone_is_not_known_though_it_was_read_before() {
+    let scene = Scene::new();
+    scene.put(10);
+    let mut walker = scene.walker(ReadFrom::TrimHorizon);
+    walker.read_to(10).await;
+    let leader = scene.shared.reader();
+    assert_eq!(leader.knows(&scene.shard).await, Ok(true));
+    scene.stream.forget_shard(&scene.shard);
+    assert_eq!(leader.knows(&scene.shard).await, Ok(false), "or its row would stay for ever, and its children wait");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_plugin_a_little_behind_is_served_from_what_is_kept() {
     let scene = Scene::new();
     scene.put(100);

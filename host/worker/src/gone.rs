@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::plan::{GoneShards, MissingShards};
-use shardmill_core::ports::{ReadError, StreamReader};
-use shardmill_core::stream::{ReadFrom, ShardId};
+use shardmill_core::ports::StreamReader;
+use shardmill_core::stream::ShardId;
 
 /// Asks about each of `questions`, then whether the stream is still the one with `identity`, and judges by the answers. A
 /// question that gets no answer is answered with "it is there".
@@ -17,8 +17,7 @@ pub async fn confirm_gone(
 ) -> GoneShards {
     let mut unknown = BTreeSet::new();
     for shard in questions {
-        let answer = reader.iterator(&shard, &ReadFrom::TrimHorizon).await;
-        if matches!(answer, Err(ReadError::NotFound { .. })) {
+        if matches!(reader.knows(&shard).await, Ok(false)) {
             unknown.insert(shard);
         }
     }

@@ -122,6 +122,11 @@ impl StreamReader for SharedReader {
         Box::pin(async move { Ok(encode(shard, &self.inner.find_or_open(shard, from, false).await?)) })
     }
 
+    /// What this host read of a shard long ago says nothing about it.
+    fn knows<'a>(&'a self, shard: &'a ShardId) -> PortFuture<'a, Result<bool, ReadError>> {
+        self.inner.reader.knows(shard)
+    }
+
     fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>> {
         Box::pin(self.inner.fetch(iterator, limit))
     }

@@ -28,6 +28,17 @@ pub trait StreamReader: Send + Sync {
         from: &'a ReadFrom,
     ) -> PortFuture<'a, Result<ShardIterator, ReadError>>;
 
+    /// Whether Kinesis knows `shard`, by its own word: an answer from memory would keep a shard that is gone.
+    fn knows<'a>(&'a self, shard: &'a ShardId) -> PortFuture<'a, Result<bool, ReadError>> {
+        Box::pin(async move {
+            match self.iterator(shard, &ReadFrom::TrimHorizon).await {
+                Ok(_) => Ok(true),
+                Err(ReadError::NotFound { .. }) => Ok(false),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
     /// One `GetRecords` call, at most `limit` records. Pacing is the caller's, unless [`StreamReader::turn`] says otherwise.
     fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>>;
 
