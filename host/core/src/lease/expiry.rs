@@ -51,6 +51,8 @@ struct WorkerSighting {
     moved_at: Moment,
     /// When the row was last there.
     seen_at: Moment,
+    /// Since when this host has looked at it at least once a lease duration.
+    watched_since: Moment,
     /// When the row was first missed, if it is gone.
     gone_at: Option<Moment>,
 }
@@ -108,13 +110,16 @@ impl LeaseObserver {
         for row in workers {
             let earlier = self.workers.remove(&row.worker);
             let since = earlier.as_ref().map_or(read_at, |earlier| earlier.since);
+            let is_watched = |earlier: &&WorkerSighting| read_at.since(earlier.seen_at) <= earlier.row.lease_duration;
+            let watched_since = earlier.as_ref().filter(is_watched).map_or(read_at, |earlier| earlier.watched_since);
             let moved_at = match earlier {
                 Some(earlier) if earlier.row.beat == row.beat && earlier.row.incarnation == row.incarnation => {
                     earlier.moved_at
                 }
                 Some(_) | None => read_at,
             };
-            let sighting = WorkerSighting { row: row.clone(), since, moved_at, seen_at: read_at, gone_at: None };
+            let sighting =
+                WorkerSighting { row: row.clone(), since, moved_at, seen_at: read_at, watched_since, gone_at: None };
             seen.insert(row.worker.clone(), sighting);
         }
         self.left.retain(|_, until| *until >= read_at);
@@ -206,6 +211,15 @@ impl LeaseObserver {
     pub fn workers(&self, now: Moment) -> impl Iterator<Item = (&WorkerRow, Duration)> {
         let there = self.workers.values().filter(|worker| worker.gone_at.is_none());
         there.map(move |worker| (&worker.row, now.since(worker.moved_at)))
+    }
+
+    /// How long `worker`'s heart has stood still under this host's eyes; `None` of one that is not registered.
+    ///
+    /// A host that did not look itself, because its machine was suspended or a call hung, cannot tell a heart that stopped
+    /// long ago from one that is about to beat again.
+    pub fn watched_silence(&self, worker: &WorkerId, now: Moment) -> Option<Duration> {
+        let worker = self.workers.get(worker)?;
+        Some(now.since(worker.moved_at.max(worker.watched_since)))
     }
 
     /// Whether `row`, read just now, shows that the worker's heart moved since it was observed.

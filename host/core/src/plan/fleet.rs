@@ -49,6 +49,8 @@ pub struct ObservedLease {
     pub is_mine: bool,
     /// Whether its claim, if it has one, is to be respected: its claimant lives, and has not waited too long.
     pub is_claim_fresh: bool,
+    /// Whether its owner was registered until a short while ago: it is none of a KCL's workers.
+    pub has_owner_left: bool,
     /// Whether this host gave it up a short while ago, because it could not get on with it.
     pub is_avoided: bool,
 }
@@ -148,6 +150,8 @@ impl<'a> Roster<'a> {
                 // nothing else would not be seen, and would be left with nothing else.
                 && (!observed.lease.is_finished() || limits.shared_with_kcl)
                 && !registered.contains_key(owner)
+                // It may live, and register again with its next beat.
+                && !observed.has_owner_left
                 && owner != view.me
             {
                 caps.insert(owner, usize::MAX);

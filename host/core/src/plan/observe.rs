@@ -44,6 +44,7 @@ impl Outlook<'_> {
             idle_for: if standing == Standing::Held { Duration::ZERO } else { self.observer.idle_for(row, self.now) },
             is_mine,
             is_claim_fresh: self.is_claim_fresh(row),
+            has_owner_left: row.owner.as_ref().is_some_and(|owner| self.observer.has_left(owner, self.now)),
             is_avoided,
         }
     }

@@ -48,6 +48,7 @@ fn after(me: &WorkerId, leases: &[ObservedLease], decided: &Plan) -> Vec<Observe
             idle_for: Duration::ZERO,
             is_mine: false,
             is_claim_fresh: false,
+            has_owner_left: false,
             is_avoided: false,
         }),
         Step::Delete { .. } | Step::Take { .. } | Step::Claim { .. } | Step::Release { .. } | Step::HandOver { .. } => {
@@ -98,6 +99,7 @@ mod tests {
             idle_for: Duration::ZERO,
             is_mine: false,
             is_claim_fresh: false,
+            has_owner_left: false,
             is_avoided: false,
         };
         let shards = [shard(1, vec![]), shard(2, vec![])];

@@ -48,7 +48,15 @@ fn closed(n: u32, parents: &[u32]) -> Shard {
 
 fn observed(lease: Lease, standing: Standing) -> ObservedLease {
     let idle_for = Duration::ZERO;
-    ObservedLease { lease, standing, idle_for, is_mine: false, is_claim_fresh: false, is_avoided: false }
+    ObservedLease {
+        lease,
+        standing,
+        idle_for,
+        is_mine: false,
+        is_claim_fresh: false,
+        has_owner_left: false,
+        is_avoided: false,
+    }
 }
 
 fn lease(shard: &Shard, checkpoint: Checkpoint) -> ObservedLease {

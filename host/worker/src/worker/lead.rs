@@ -259,7 +259,8 @@ impl Worker {
     async fn reap_workers(&self) {
         let now = self.ports.clock.now();
         let observer = &self.observed.observer;
-        for (row, silent) in observer.workers(now) {
+        for (row, _) in observer.workers(now) {
+            let silent = observer.watched_silence(&row.worker, now).unwrap_or_default();
             let is_silent = silent > row.lease_duration * REAP_AFTER_LEASES;
             let is_at_work = row.worker == self.options.worker
                 || observer.moves_rows(&row.worker, now, row.lease_duration * REAP_AFTER_LEASES)

@@ -143,3 +143,20 @@ fn a_second_look_that_finds_a_row_which_the_first_missed_has_found_a_sign_of_lif
     observer.observe_workers(&[registered("owner", "run", 5)], at(102));
     assert!(!observer.has_moved(&worker("owner"), Some((&run, 5))), "it is there again, and as it was seen");
 }
+
+#[test]
+fn a_heart_that_nobody_watched_was_not_seen_to_stand_still() {
+    let mut observer = LeaseObserver::default();
+    let row = WorkerRow::beating("a");
+    let silence = |observer: &LeaseObserver, second| observer.watched_silence(&row.worker, at(second));
+    for second in [100, 105, 110, 115] {
+        observer.observe_workers(std::slice::from_ref(&row), at(second));
+    }
+    assert_eq!(silence(&observer, 115), Some(Duration::from_secs(15)));
+    // The machine was suspended: the other may have been, too, and wakes at the same moment.
+    observer.observe_workers(std::slice::from_ref(&row), at(8_000));
+    assert_eq!(silence(&observer, 8_000), Some(Duration::ZERO));
+    observer.observe_workers(std::slice::from_ref(&row), at(8_010));
+    assert_eq!(silence(&observer, 8_010), Some(Duration::from_secs(10)));
+    assert_eq!(silence(&LeaseObserver::default(), 0), None);
+}

@@ -287,3 +287,14 @@ fn a_full_host_that_gives_a_heavy_lease_has_room_for_a_light_one() {
     let full = PlanLimits { balance: Balance::Throughput, max_leases: 2, ..LIMITS };
     assert_eq!(claims_of("a", &leases, &["a", "b"], &full).len(), 1);
 }
+
+#[test]
+fn a_host_that_was_registered_a_moment_ago_is_not_robbed_as_a_kcl_would_be() {
+    let limits = PlanLimits { shared_with_kcl: true, ..LIMITS };
+    let mut leases: Vec<_> = (0..8).map(|n| owned(n, "other", Standing::Held)).collect();
+    assert!(!taken(&plan_of(&leases, &[], &limits)).is_empty(), "a KCL knows nothing of claims");
+    for lease in &mut leases {
+        lease.has_owner_left = true;
+    }
+    assert_eq!(plan_of(&leases, &[], &limits).steps, []);
+}
