@@ -109,6 +109,12 @@ impl Place {
         }
     }
 
+    /// How many records to ask for, if `most` are wanted: a reply that begins with a record that was read before has room for
+    /// one more, or what follows might be trimmed before the next call, and nobody would tell.
+    pub(super) fn records_wanted(&self, most: u32) -> u32 {
+        if self.anchor.is_some() { most.max(2) } else { most }
+    }
+
     /// Kinesis agreed to go on there.
     pub(super) fn resumed(&mut self, resume: Resume) {
         self.anchor = resume.anchor;
@@ -129,9 +135,10 @@ impl Place {
         self.heard = Some((now, arrival.millis_behind_latest.unwrap_or(0) == 0));
         let received = arrival.records.len();
         arrival.records.dedup_by(|later, earlier| later.position == earlier.position);
-        // A continuation may name a record of before the start, as long as none was read after it.
+        // A continuation may name a record of before the start, as long as none was read after it. A record whose arrival
+        // nobody knows (0) is delivered: a service that tells no times would have nothing delivered at all.
         if let (ReadFrom::AtTimestamp(since_ms), None) = (&self.from, &self.last) {
-            arrival.records.retain(|record| record.arrival_ms >= *since_ms);
+            arrival.records.retain(|record| record.arrival_ms == 0 || record.arrival_ms >= *since_ms);
         }
         let (last, settled) = (self.last.take(), &self.settled);
         if SeededBug::DeliversSettledAgain.is_on() {

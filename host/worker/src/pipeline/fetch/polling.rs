@@ -111,7 +111,7 @@ impl ShardReader {
             place.resumed(resume);
         }
         let Some(iterator) = &place.iterator else { return Err(ReadError::ExpiredIterator) };
-        let fetched = self.reader.fetch(iterator, self.options.reads.records_per_call).await;
+        let fetched = self.reader.fetch(iterator, place.records_wanted(self.options.reads.records_per_call)).await;
         let outcome = match &fetched {
             Ok(_) => "ok",
             Err(ReadError::Throttled { .. }) => "throttled",
