@@ -165,6 +165,14 @@ impl Holding {
         Some(hold.last_sent_at.saturating_add(limits.lease_duration))
     }
 
+    /// A row that its host gives back after it lost the lease: it owed no checkpoint any more, and could write none.
+    pub(crate) fn given_back_by_name<'a>(&self, event: &'a Event, limits: &Limits) -> Option<&'a str> {
+        let What::Written(write) = &event.what else { return None };
+        let by = write.by.as_ref().filter(|_| write.kind == WriteKind::Release)?;
+        let is_held = self.believed_until(by, &write.key, limits).is_some_and(|until| write.sent_at <= until);
+        (!is_held).then_some(write.key.as_str())
+    }
+
     fn host_changed(&mut self, world: &World, host: &str, change: HostChange, report: &mut Report) {
         if change == HostChange::SignedOff
             && let Some(open) = world.in_flight.values().find(|open| open.host == host)

@@ -91,7 +91,11 @@ fn judge<'a>(history: impl Iterator<Item = &'a Event>, limits: &Limits) -> Vec<V
         gaps.judge(&world, event, &mut report);
         pace.judge(&world, event, limits, &mut report);
         liveness.meet(&world, event.at, &mut report);
+        let given_back_by_name = holding.given_back_by_name(event, limits);
         world.apply(event);
+        if let Some(key) = given_back_by_name {
+            world.given_back_by_name(key);
+        }
         liveness.see(&world, event, &mut report);
         progress.see(&world, &holding, event, limits, &mut report);
     }

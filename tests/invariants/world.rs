@@ -230,6 +230,13 @@ impl World {
         }
     }
 
+    /// Nothing is promised of what was settled under a lease that its host had lost when it gave the row back.
+    pub(crate) fn given_back_by_name(&mut self, key: &str) {
+        if let Some(shard) = self.stream.shards.get_mut(&(self.stream.generation, key.to_owned())) {
+            shard.given_back = None;
+        }
+    }
+
     fn written(&mut self, write: &Write, at: Micros) {
         let generation = self.stream.generation;
         match write.kind {

@@ -20,6 +20,7 @@ mod many;
 mod memory;
 mod neighbours;
 mod order_by_key;
+mod permissions;
 mod poison;
 mod reading_faults;
 mod records;

@@ -256,8 +256,10 @@ impl Worker {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
-                Some(Ok(Replaced)) = self.heart_task.join_next() => {
-                    return Err(WorkerError::Replaced { worker: self.options.worker.to_string() });
+                Some(ended) = self.heart_task.join_next() => return Err(self.heart_ended(ended)),
+                Some(Err(error)) = self.keeper_task.join_next() => {
+                    let what = "looks after the fan-out consumer";
+                    return Err(WorkerError::TaskEnded { what, reason: error.to_string() });
                 }
                 Some(ended) = self.grants.join_next() => {
                     self.grant_ended(ended);
@@ -294,6 +296,13 @@ impl Worker {
                     next_pass = Instant::now() + wait;
                 }
             }
+        }
+    }
+
+    fn heart_ended(&self, ended: Result<Replaced, JoinError>) -> WorkerError {
+        match ended {
+            Ok(Replaced) => WorkerError::Replaced { worker: self.options.worker.to_string() },
+            Err(error) => WorkerError::TaskEnded { what: "writes heartbeats", reason: error.to_string() },
         }
     }
 

@@ -48,11 +48,11 @@ impl Worker {
     /// Once this host is to stop, no wave of writes begins any more: each may take a table's whole deadline.
     pub(super) async fn act(&mut self, decided: Plan, stop: &CancellationToken) -> Result<bool, PassError> {
         let (mut creates, mut takes, mut claims, mut releases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut deletes = Vec::new();
         for step in decided.steps {
             match step {
                 Step::Create { lease, reason } => creates.push((lease, reason)),
-                Step::Delete { .. } if stop.is_cancelled() => {}
-                Step::Delete { seen, reason } => self.delete(&seen, &reason).await?,
+                Step::Delete { seen, reason } => deletes.push((seen, reason)),
                 Step::Take { seen, reason } => takes.push((seen, reason)),
                 Step::Claim { seen, reason } => claims.push((seen, reason)),
                 Step::Release { seen, reason } => releases.push((seen, reason)),
@@ -70,12 +70,27 @@ impl Worker {
             // There may be more to take or to ask for: plans are cut into portions.
             self.observed.look_soon();
         }
-        self.create_all(creates, stop).await?;
+        // A permission that is missing for one kind of write keeps nobody from the others.
+        let deleted = self.delete_all(deletes, stop).await;
+        let created = self.create_all(creates, stop).await;
         self.release_all(releases, stop).await;
         self.take_all(takes, stop).await;
         self.claim_all(claims, stop).await;
         self.has_news |= has_created;
+        deleted.and(created)?;
         Ok(has_created)
+    }
+
+    /// Tries each, and tells of the first that failed.
+    async fn delete_all(&self, deletes: Vec<Chosen>, stop: &CancellationToken) -> Result<(), StoreError> {
+        let mut all = Ok(());
+        for (seen, reason) in deletes {
+            if !stop.is_cancelled() {
+                let deleted = self.delete(&seen, &reason).await;
+                all = all.and(deleted);
+            }
+        }
+        all
     }
 
     /// Parents first: a wave of creates ends before the next begins, and no wave holds a shard and its parent. A child
@@ -174,20 +189,29 @@ impl Worker {
     /// Told of the first, and then ever less often. What was refused is tried again ever later; what has no answer may be
     /// this host's by name, and is looked into at once.
     fn take_failed(&mut self, seen: &Lease, error: &StoreError) {
+        if !matches!(error, StoreError::Unknown { .. }) {
+            return self.take_not_tried(seen, error);
+        }
+        self.tell_of_failed_take(seen, error);
+        self.heeding.follow_take(seen, self.options.leases.duration, self.ports.clock.now());
+        self.observed.look_soon();
+    }
+
+    /// Nothing was written.
+    fn take_not_tried(&mut self, seen: &Lease, error: &StoreError) {
+        self.tell_of_failed_take(seen, error);
+        // Not much later: once the table answers again, records wait for this.
+        let wait = self.options.backoff.delay(self.writes.failed_takes(), fastrand::f64());
+        self.writes.let_takes_rest(self.ports.clock.now() + wait.min(self.options.leases.renew_every));
+        self.observed.look_soon();
+    }
+
+    fn tell_of_failed_take(&self, seen: &Lease, error: &StoreError) {
         ::metrics::counter!(metrics::TAKE_FAILURES, "plugin" => self.options.plugin.to_string()).increment(1);
-        let (now, settings) = (self.ports.clock.now(), &self.options.leases);
         let failures = self.writes.failed_takes();
         if failures.is_power_of_two() {
             tracing::warn!(lease = %seen.key, %error, failures, "leases cannot be taken, trying again");
         }
-        if matches!(error, StoreError::Unknown { .. }) {
-            self.heeding.follow_take(seen, settings.duration, now);
-        } else {
-            // Not much later: once the table takes writes again, records wait for this.
-            let wait = self.options.backoff.delay(failures, fastrand::f64()).min(settings.renew_every);
-            self.writes.let_takes_rest(now + wait);
-        }
-        self.observed.look_soon();
     }
 
     /// Leaves out leases of others whose owner's row, read consistently just now, shows more than this host has seen: a
@@ -201,18 +225,14 @@ impl Worker {
             let other = seen.owner.as_ref().filter(|owner| **owner != self.options.worker);
             let may_take = match other {
                 Some(_) if SeededBug::TakesWithoutSecondLook.is_on() => true,
-                Some(owner) => {
-                    if !is_dead.contains_key(owner) {
-                        let row = self.ports.coordinator.worker(owner).await;
-                        let observer = &self.observed.observer;
-                        let is_still = row.is_ok_and(|row| {
-                            let seen = row.as_ref().map(|row| (&row.incarnation, row.beat));
-                            self.heeding.is_as_seen(owner, seen).unwrap_or_else(|| !observer.has_moved(owner, seen))
-                        });
+                Some(owner) => match is_dead.get(owner) {
+                    Some(is_dead) => *is_dead,
+                    None => {
+                        let is_still = self.is_still_dead(owner, &seen).await;
                         is_dead.insert(owner.clone(), is_still);
+                        is_still
                     }
-                    is_dead.get(owner).copied().unwrap_or(false)
-                }
+                },
                 None => true,
             };
             if may_take {
@@ -220,6 +240,23 @@ impl Worker {
             }
         }
         kept
+    }
+
+    /// What cannot be asked counts as a take that failed: nobody else would tell that leases of dead hosts stay where they are.
+    async fn is_still_dead(&mut self, owner: &WorkerId, seen: &Lease) -> bool {
+        let asked_at = self.ports.clock.now();
+        match self.ports.coordinator.worker(owner).await {
+            Ok(row) => {
+                let row = row.as_ref().map(|row| (&row.incarnation, row.beat));
+                let observer = &self.observed.observer;
+                self.heeding.is_as_seen(owner, row).unwrap_or_else(|| !observer.has_moved(owner, row))
+            }
+            Err(error) => {
+                self.writes.note_take(asked_at, Some(&error));
+                self.take_not_tried(seen, &error);
+                false
+            }
+        }
     }
 
     async fn claim_all(&mut self, claims: Vec<Chosen>, stop: &CancellationToken) {

@@ -60,6 +60,14 @@ pub enum WorkerError {
         /// What the table said.
         reason: String,
     },
+    /// A task that a worker cannot do without ended by itself, as only a bug makes it: another run begins.
+    #[error("the task that {what} ended by itself: {reason}")]
+    TaskEnded {
+        /// What it does.
+        what: &'static str,
+        /// How it ended.
+        reason: String,
+    },
     /// Another process runs under this worker's id.
     #[error("another process registered as worker {worker}: give each host its own worker-id, this one stops")]
     Replaced {

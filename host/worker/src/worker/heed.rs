@@ -103,6 +103,12 @@ impl Heeding {
         self.strays.insert(key, Stray::new(None, now));
     }
 
+    /// Leases that this host does not serve and whose rows may name it, each with the moment until which a take that was not
+    /// answered may still arrive.
+    pub(super) fn strays(&self) -> BTreeMap<LeaseKey, Moment> {
+        self.strays.iter().map(|(key, stray)| (key.clone(), stray.until)).collect()
+    }
+
     fn is_following(&self) -> bool {
         !self.open.is_empty() || !self.strays.is_empty()
     }
@@ -213,9 +219,8 @@ impl Worker {
 
     fn heed_service(&self) {
         let Some(service) = self.observed.leadership.service() else { return };
-        if service.is_beside_kcl {
-            self.renews_rows.store(true, std::sync::atomic::Ordering::Relaxed);
-        }
+        let is_shared = service.is_beside_kcl || self.options.leases.shared_with_kcl;
+        self.renews_rows.store(is_shared, std::sync::atomic::Ordering::Relaxed);
         self.status.update(|status| {
             status.workers = service.hosts;
             status.lease_rows = service.leases;
@@ -281,7 +286,7 @@ impl Worker {
         acted.map(drop)
     }
 
-    async fn read_rows(&self, keys: Vec<LeaseKey>) -> Result<Vec<(LeaseKey, Option<Lease>)>, StoreError> {
+    pub(super) async fn read_rows(&self, keys: Vec<LeaseKey>) -> Result<Vec<(LeaseKey, Option<Lease>)>, StoreError> {
         let mut rows = Vec::with_capacity(keys.len());
         for wave in keys.chunks(READS_MAX) {
             let mut reads = JoinSet::new();

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use shardmill_core::ports::Progress;
 use shardmill_core::stream::FanOutConsumer;
 
 use super::Worker;
+use crate::grant::GrantEnd;
+use crate::pipeline::PipelineEnd;
 
 impl Worker {
     /// Drains every pipeline for at most `limit`, then signs off.
@@ -13,12 +16,14 @@ impl Worker {
     pub(super) async fn leave(mut self, limit: Duration) {
         /// Signing off is a courtesy: without it, others find this host silent after a lease duration.
         const SIGN_OFF_MAX: Duration = Duration::from_secs(2);
+        /// Leases that this host lost or could not release, and whose rows may name it; most hosts have none.
+        const RELEASE_MAX: Duration = Duration::from_secs(2);
         /// One look and one request; a consumer that stays behind costs money and nothing else.
         const DEREGISTER_MAX: Duration = Duration::from_secs(5);
         if self.heart.is_none() {
             // It was about to register: what may have arrived would count in everybody's shares for a lease duration.
             if self.is_registering {
-                let _ = tokio::time::timeout(SIGN_OFF_MAX, self.sign_off()).await;
+                let _ = tokio::time::timeout(SIGN_OFF_MAX, self.sign_off(true)).await;
             }
             return;
         }
@@ -28,13 +33,15 @@ impl Worker {
         }
         // A successor shares out what this host releases, from the first lease on.
         let _ = tokio::time::timeout(SIGN_OFF_MAX, self.resign()).await;
-        if tokio::time::timeout(limit, self.drained()).await.is_err() {
+        let has_drained = tokio::time::timeout(limit, self.drained()).await.is_ok();
+        if !has_drained {
             let left = self.grants.len();
             tracing::warn!(left, ?limit, "not all shards drained in time; their leases will expire and records repeat");
         }
         // Signing off says that nothing is held any more, so nothing may run any more.
         self.grants.shutdown().await;
-        let _ = tokio::time::timeout(SIGN_OFF_MAX, self.sign_off()).await;
+        let has_released = tokio::time::timeout(RELEASE_MAX, self.release_strays()).await.unwrap_or(false);
+        let _ = tokio::time::timeout(SIGN_OFF_MAX, self.sign_off(has_drained && has_released)).await;
         let _ = tokio::time::timeout(DEREGISTER_MAX, self.deregister_consumer()).await;
     }
 
@@ -43,7 +50,12 @@ impl Worker {
             let mut ended = Some(ended);
             // Those that ended at the same time are announced together.
             while let Some(one) = ended {
-                let _ = one.map(|one| tracing::info!(lease = %one.key, end = ?one.end, "drained"));
+                if let Ok(GrantEnd { key, end }) = one {
+                    tracing::info!(lease = %key, ?end, "drained");
+                    if !matches!(end, PipelineEnd::Released | PipelineEnd::Ended) {
+                        self.heeding.follow_lost(key, self.ports.clock.now());
+                    }
+                }
                 ended = self.grants.try_join_next();
             }
             self.has_news = true;
@@ -51,14 +63,36 @@ impl Worker {
         }
     }
 
-    async fn sign_off(&mut self) {
+    /// Gives back what names this host and is not served. Returns whether no row may name it any more.
+    async fn release_strays(&mut self) -> bool {
+        let strays = self.heeding.strays();
+        let keys = strays.keys().chain(self.writes.unreleased()).cloned().collect();
+        let Ok(rows) = self.read_rows(keys).await else { return false };
+        let me = &self.options.worker;
+        for row in rows.into_iter().filter_map(|(_, row)| row).filter(|row| row.owner.as_ref() == Some(me)) {
+            // What the row says of a trouble stays.
+            let progress = Progress { stuck: row.stuck.clone(), ..Progress::default() };
+            if self.ports.store.release(&row.token(me.clone()), &progress).await.is_err() {
+                return false;
+            }
+            tracing::info!(lease = %row.key, "released a lease that was this worker's by name");
+            self.has_news = true;
+        }
+        let now = self.ports.clock.now();
+        strays.values().all(|may_arrive_until| *may_arrive_until <= now)
+    }
+
+    /// The row of a host that leaves leases behind stays: its next run, under the same id, looks for them by it. Its heart
+    /// would hold them with nobody reading them.
+    async fn sign_off(&mut self, is_clean: bool) {
         self.resign().await;
         self.heart_task.abort_all();
         self.keeper_task.abort_all();
         if self.heeding.has_mail() {
             let _ = self.ports.coordinator.leave_mail(&self.options.worker, None).await;
         }
-        if let Ok(Some(row)) = self.ports.coordinator.worker(&self.options.worker).await
+        if is_clean
+            && let Ok(Some(row)) = self.ports.coordinator.worker(&self.options.worker).await
             && row.incarnation == self.run
             && let Err(error) = self.ports.coordinator.remove_worker(&row).await
         {

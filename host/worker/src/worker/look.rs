@@ -212,7 +212,11 @@ impl Worker {
         if owner.is_some() {
             self.kcl.saw_foreign(now);
         }
-        let is_shared = self.kcl.is_shared(now, self.options.leases.duration);
+        // Whoever leads looks far more often than a host that heeds, and goes by its own eyes.
+        let leadership = &self.observed.leadership;
+        let is_told = !leadership.is_mine(&self.options.worker, &self.run)
+            && leadership.service().is_some_and(|service| service.is_beside_kcl);
+        let is_shared = is_told || self.kcl.is_shared(now, self.options.leases.duration);
         match (self.renews_rows.swap(is_shared, Ordering::Relaxed), is_shared) {
             (false, true) => tracing::warn!(
                 owner = owner.as_ref().map(WorkerId::as_str),

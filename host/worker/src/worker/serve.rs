@@ -128,8 +128,11 @@ impl Worker {
         }
         let done: Vec<WorkerId> = self.serving.long.iter().filter(|host| !given.contains_key(*host)).cloned().collect();
         for host in done {
-            self.ports.coordinator.leave_mail(&host, None).await?;
-            self.serving.long.remove(&host);
+            // An old mail says nothing to a host that has heeded it: it is in nobody's way, and is tried again the next time.
+            match self.ports.coordinator.leave_mail(&host, None).await {
+                Ok(()) => drop(self.serving.long.remove(&host)),
+                Err(error) => tracing::debug!(%host, %error, "a long mail that was heeded could not be removed"),
+            }
         }
         let runs = self.runs();
         let mut mails: Vec<(WorkerId, Mail)> = Vec::with_capacity(given.len());

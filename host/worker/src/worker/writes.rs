@@ -61,6 +61,11 @@ impl Writes {
         });
     }
 
+    /// Leases that were given up and could not be released.
+    pub(super) fn unreleased(&self) -> impl Iterator<Item = &LeaseKey> {
+        self.unreleased.keys()
+    }
+
     /// A lease was given up and could not be released.
     pub(super) fn note_unreleased(&mut self, key: LeaseKey, reason: String) {
         self.unreleased.insert(key, reason);
@@ -86,7 +91,8 @@ impl Worker {
             return Ok(());
         }
         self.show_write_trouble(&troubles);
-        let is_lasting = |(_, trouble): &(_, WriteTrouble)| trouble.is_to_be_given_up(now, duration, others);
+        // A host that heeds has not looked at the others for long, or never.
+        let is_lasting = |(_, trouble): &(_, WriteTrouble)| trouble.is_to_be_given_up(now, duration, true);
         let lasting: Vec<_> = troubles.into_iter().filter(is_lasting).collect();
         if lasting.is_empty() {
             return self.leave_unreleased(others);
@@ -95,6 +101,9 @@ impl Worker {
         let told_by = lasting.iter().map(|(_, trouble)| trouble.since).min().unwrap_or(now) + duration;
         if !self.observed.has_looked_since(told_by) {
             self.look_for_itself();
+            return Ok(());
+        }
+        if !others {
             return Ok(());
         }
         let problem_of_all = self.check_writes().await.err();
