@@ -1,4 +1,4 @@
-//! One dead letter as lines of JSON, and back. The format is versioned: docs/operations.md describes version 1.
+//! One dead letter as lines of JSON, and back. The format is versioned: docs/how-to/poison-records.md describes version 1.
 //!
 //! A letter is one line, unless its target takes no line that long. Then its data is cut into parts, each with all the
 //! rest of the letter, so that no part is a riddle and no order among them is needed.
