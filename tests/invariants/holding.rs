@@ -168,7 +168,8 @@ impl Holding {
     /// A row that its host gives back after it lost the lease: it owed no checkpoint any more, and could write none.
     pub(crate) fn given_back_by_name<'a>(&self, event: &'a Event, limits: &Limits) -> Option<&'a str> {
         let What::Written(write) = &event.what else { return None };
-        let by = write.by.as_ref().filter(|_| write.kind == WriteKind::Release)?;
+        let is_given_back = matches!(write.kind, WriteKind::Release | WriteKind::GiveUp);
+        let by = write.by.as_ref().filter(|_| is_given_back)?;
         let is_held = self.believed_until(by, &write.key, limits).is_some_and(|until| write.sent_at <= until);
         (!is_held).then_some(write.key.as_str())
     }

@@ -80,7 +80,7 @@ fn judge<'a>(history: impl Iterator<Item = &'a Event>, limits: &Limits) -> Vec<V
         writing::judge(&world, event, &mut report);
         settling::judge(&world, event, &mut report);
         giving_up::judge(&world, event, limits, &mut report);
-        releasing::judge(&world, event, limits, &mut report);
+        releasing::judge(&world, &holding, event, limits, &mut report);
         rest::judge(&world, event, &mut report);
         state::judge(&world, event, &mut report);
         delivering.judge(&world, event, limits, &mut report);

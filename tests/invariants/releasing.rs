@@ -1,16 +1,17 @@
 //! S9: a lease is given up, so that what is settled may repeat, only if its shard did not get on.
 
 use crate::history::{Event, Micros, What, WriteKind};
+use crate::holding::Holding;
 use crate::limits::Limits;
 use crate::violation::{Invariant, Report};
 use crate::world::World;
 
-pub(crate) fn judge(world: &World, event: &Event, limits: &Limits, report: &mut Report) {
+pub(crate) fn judge(world: &World, holding: &Holding, event: &Event, limits: &Limits, report: &mut Report) {
     let What::Written(write) = &event.what else { return };
     let (WriteKind::GiveUp, Some(bound)) = (write.kind, limits.given_up_after) else { return };
     let Some(facts) = world.table.rows.get(&write.key) else { return };
     // A row keeps what it says of a trouble.
-    if world.is_by_name(write) {
+    if world.is_by_name(write) || holding.given_back_by_name(event, limits).is_some() {
         return;
     }
     let waited = |since: Micros| write.sent_at.saturating_sub(since);

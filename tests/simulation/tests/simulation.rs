@@ -91,7 +91,7 @@ const FOUND_SOON: [(&str, &str, &str); 58] = [
     ("DeletesBeforeParents", "S12", "0..24"),
     ("DeletesBeforeChildrenStart", "S12", "0..12"),
     ("ResurrectsFinishedShards", "S12", "0..12"),
-    ("DeadlineFromReply", "S10", "136..148"),
+    ("DeadlineFromReply", "S10", "0..12"),
     ("NoHolderDeadline", "S10", "0..12"),
     ("UnknownCountsAsApplied", "S11", "0..24"),
     ("DeliversAfterLoss", "S10", "0..12"),
