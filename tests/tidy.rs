@@ -154,6 +154,18 @@ fn every_metric_is_in_the_operators_table() {
 }
 
 #[test]
+fn no_measurement_of_the_hosts_has_a_name_that_a_plugin_may_write() {
+    let prefix = concat!("\"shardmill_", "guest_");
+    let mut named = Vec::new();
+    for path in files_with("rs").into_iter().filter(|path| path.starts_with(root().join("host"))) {
+        let text = fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        named.extend(code.matches(prefix).map(|_| own_path(&path)));
+    }
+    assert_eq!(named, ["host/wasm/src/host_functions/measurement_names.rs"], "where the prefix itself is");
+}
+
+#[test]
 fn every_configuration_key_is_documented() {
     let docs = fs::read_to_string(root().join("docs/configuration.md")).unwrap();
     let files = [

@@ -38,9 +38,15 @@ pub fn as_metrics(host: &HostSnapshot) -> String {
     let mut text = format!("# HELP {READY} 1 while the plugin is served as it should be; /ready says why not\n");
     let _ = writeln!(text, "# TYPE {READY} gauge");
     for (label, plugin) in &host.plugins {
+        let label = as_label_value(label);
         let _ = writeln!(text, "{READY}{{plugin=\"{label}\"}} {}", u8::from(not_served(plugin).is_none()));
     }
     text
+}
+
+/// As the text format writes it: it knows three escapes, and a file's name may have any character.
+fn as_label_value(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// Why a stream of a plugin is not served as it should be.
@@ -233,6 +239,13 @@ mod tests {
         assert_eq!(why(plugin.clone()), "orders: asking kinesis takes more than 16s");
         plugin.worker.waits_on = None;
         assert_eq!(why(plugin), "orders: no heartbeat was written for 16s: denied");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_series_is_written_as_the_format_has_it_whatever_a_file_is_called() {
+        let page = as_metrics(&host(&[(r"it\'s", served()), ("a\"b\n", served())]));
+        assert!(page.contains("{plugin=\"it\\\\'s\"}"), "{page}");
+        assert!(page.contains("{plugin=\"a\\\"b\\n\"}"), "{page}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ mod emit;
 mod line_stream;
 mod log_budget;
 mod logging;
+mod measurement_names;
 mod metrics;
 mod plugin_output;
 
@@ -14,6 +15,7 @@ use wasmtime::component::{HasSelf, Linker};
 pub(crate) use emit::{EmitBuffer, PIECE_BYTES, UnknownDestination};
 pub(crate) use line_stream::LineStream;
 pub(crate) use logging::GuestLog;
+pub(crate) use measurement_names::MeasurementNames;
 pub(crate) use plugin_output::PluginOutput;
 
 use crate::bindings::shardmill::processor;

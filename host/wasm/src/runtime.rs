@@ -18,7 +18,7 @@ use crate::bindings::PluginPre;
 use crate::code_cache::CodeCache;
 use crate::compiler::compile_in_child;
 use crate::engine::{Ticker, new_engine};
-use crate::host_functions::{PluginOutput, add_to_linker};
+use crate::host_functions::{MeasurementNames, PluginOutput, add_to_linker};
 use crate::http::HttpClients;
 use crate::instance_state::InstanceState;
 use crate::marks::Newcomer;
@@ -92,6 +92,7 @@ struct Shared {
     http_clients: HttpClients,
     // Outlives versions: a plugin gets no new budget by being reloaded. One entry a plugin name, so as many as files.
     outputs: Mutex<HashMap<PluginName, Arc<PluginOutput>>>,
+    measurement_names: Arc<MeasurementNames>,
     fuel_used: AtomicU64,
     _ticker: Ticker,
 }
@@ -123,6 +124,7 @@ impl Runtime {
             http_clients: HttpClients::new(options.http.clone()),
             shares: Shares::new(options.instances_memory_bytes, options.calls_max),
             outputs: Mutex::default(),
+            measurement_names: Arc::default(),
             fuel_used: AtomicU64::new(0),
             engine,
             linker,
@@ -240,7 +242,8 @@ impl Runtime {
 
     pub(crate) fn output_of(&self, name: &PluginName, limits: &GuestLimits) -> Arc<PluginOutput> {
         let mut outputs = self.shared.outputs.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(outputs.entry(name.clone()).or_insert_with(|| Arc::new(PluginOutput::new(limits))))
+        let new = || Arc::new(PluginOutput::new(limits, Arc::clone(&self.shared.measurement_names)));
+        Arc::clone(outputs.entry(name.clone()).or_insert_with(new))
     }
 }
 

@@ -72,7 +72,8 @@ impl GuestLog {
         let dropped = self.output.take_dropped_lines();
         if dropped > 0 {
             let plugin = &self.plugin;
-            metrics::counter!("shardmill_guest_log_lines_dropped_total", "plugin" => plugin.clone()).increment(dropped);
+            metrics::counter!("shardmill_plugin_log_lines_dropped_total", "plugin" => plugin.clone())
+                .increment(dropped);
             tracing::warn!(target: "shardmill::guest", %plugin, dropped, "the plugin logs too much; lines were dropped");
         }
     }

@@ -2,7 +2,8 @@
 //! by the number of shards, and shards come and go.
 
 use crate::bindings::shardmill::processor::metrics::Host;
-use crate::host_functions::plugin_output::{MeasurementKind, is_measurement_name};
+use crate::host_functions::measurement_names::{MeasurementKind, PREFIX};
+use crate::host_functions::plugin_output::is_measurement_name;
 use crate::instance_state::InstanceState;
 
 impl Host for InstanceState {
@@ -33,9 +34,9 @@ impl InstanceState {
         let is_admitted =
             is_measurement_name(name) && !self.log.redactor().is_in(name) && self.output.admit_measurement(name, kind);
         if !is_admitted {
-            metrics::counter!("shardmill_guest_measurements_dropped_total", "plugin" => self.plugin()).increment(1);
+            metrics::counter!("shardmill_plugin_measurements_dropped_total", "plugin" => self.plugin()).increment(1);
         }
-        is_admitted.then(|| format!("shardmill_guest_{name}"))
+        is_admitted.then(|| format!("{PREFIX}{name}"))
     }
 
     fn plugin(&self) -> String {

@@ -1,7 +1,7 @@
 //! What all instances of a plugin share, whatever their version: its log budget and the names of its measurements.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use shardmill_core::plugin::GuestLimits;
@@ -9,6 +9,7 @@ use shardmill_core::time::Moment;
 use shardmill_core::token_bucket::TokenBucket;
 
 use super::log_budget::{Admission, LogBudget};
+use super::measurement_names::{MeasurementKind, MeasurementNames};
 
 /// Names that one plugin may measure under. Each is a time series in the monitoring system, which someone pays for.
 const NAMES_MAX: usize = 64;
@@ -20,19 +21,13 @@ const NAME_BYTES_MAX: usize = 64;
 const VALUES_PER_SECOND: u32 = 10_000;
 const VALUES_BURST: u32 = 20_000;
 
-/// How a name is used. A name has one kind: two would be a broken exposition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MeasurementKind {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
 /// One plugin's share of logs and metrics.
 #[derive(Debug)]
 pub(crate) struct PluginOutput {
     // Locked for some nanoseconds by instances on several threads; never across a call into a guest.
     names: Mutex<HashMap<String, MeasurementKind>>,
+    /// Those of all plugins.
+    all_names: Arc<MeasurementNames>,
     log: Mutex<LogBudget>,
     values: Mutex<TokenBucket>,
     /// What moments are counted from.
@@ -40,11 +35,12 @@ pub(crate) struct PluginOutput {
 }
 
 impl PluginOutput {
-    pub(crate) fn new(limits: &GuestLimits) -> Self {
+    pub(crate) fn new(limits: &GuestLimits, all_names: Arc<MeasurementNames>) -> Self {
         let now = Moment::default();
         let log = LogBudget::new(limits.log_lines_per_second, limits.log_burst, now);
         let values = TokenBucket::new(VALUES_PER_SECOND, VALUES_BURST, now);
-        Self { names: Mutex::default(), log: Mutex::new(log), values: Mutex::new(values), made_at: Instant::now() }
+        let (log, values) = (Mutex::new(log), Mutex::new(values));
+        Self { names: Mutex::default(), all_names, log, values, made_at: Instant::now() }
     }
 
     /// Whether a measurement may be kept. The name is one that [`is_measurement_name`].
@@ -64,7 +60,7 @@ impl PluginOutput {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         match names.get(name) {
             Some(known) => *known == kind,
-            None if names.len() >= NAMES_MAX => false,
+            None if names.len() >= NAMES_MAX || !self.all_names.admit(name, kind) => false,
             None => {
                 names.insert(name.to_owned(), kind);
                 true
@@ -97,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_plugin_has_few_well_formed_names_of_one_kind_each() {
-        let output = PluginOutput::new(&GuestLimits::default());
+        let output = PluginOutput::new(&GuestLimits::default(), Arc::default());
         for name in ["", "_a", "9a", "A", "a-b", "a b", "a\n", &"a".repeat(65)] {
             assert!(!is_measurement_name(name), "{name:?}");
         }
@@ -110,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_loop_of_measurements_is_cut_to_what_is_counted_into_buckets_in_a_second() {
-        let output = PluginOutput::new(&GuestLimits::default());
+        let output = PluginOutput::new(&GuestLimits::default(), Arc::default());
         let start = Moment::default();
         let admitted = |now| (0..1_000_000).filter(|_| output.admit_value(now)).count();
         assert_eq!(admitted(start), VALUES_BURST as usize);
