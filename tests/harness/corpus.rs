@@ -26,6 +26,8 @@ pub mod imports;
 mod names;
 #[path = "corpus/proposals.rs"]
 mod proposals;
+#[path = "corpus/requests.rs"]
+mod requests;
 #[path = "corpus/sections.rs"]
 mod sections;
 #[path = "corpus/starts.rs"]
@@ -126,6 +128,7 @@ pub fn all() -> Vec<Entry> {
         behaviour::entries(),
         imports::entries(),
         exports::entries(),
+        requests::entries(),
         sections::entries(),
     ];
     parts.concat()

@@ -27,6 +27,7 @@ use crate::instance_state::InstanceState;
 pub(crate) fn add_to_linker(linker: &mut Linker<InstanceState>) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
+    crate::http::add_to_linker(linker)?;
     wasi_config::add_to_linker::<_, HasSelf<InstanceState>>(linker, |state| state)?;
     wasi_logging::add_to_linker::<_, HasSelf<InstanceState>>(linker, |state| state)?;
     processor::types::add_to_linker::<_, HasSelf<InstanceState>>(linker, |state| state)?;

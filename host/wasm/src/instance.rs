@@ -315,6 +315,7 @@ fn entered<T>(
     let answer = Handle::current().block_on(tokio::time::timeout(deadline + TIMEOUT_GRACE, call(store)));
     store.data().http.close();
     store.data().end_lines();
+    store.data_mut().settle_handles();
     let share = store.data().limiter.share();
     match answer {
         // Of a guest that lives with it, output would be missing.

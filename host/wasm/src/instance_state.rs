@@ -5,12 +5,12 @@ use std::sync::Arc;
 use shardmill_core::plugin::{GuestLimits, PluginGrants, ProcessorError};
 use shardmill_core::ports::InstanceContext;
 use tokio_util::sync::CancellationToken;
-use wasmtime::component::ResourceTable;
 use wasmtime::{Engine, Store};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use crate::Metering;
+use crate::handles::{Adds, Handles};
 use crate::host_functions::{EmitBuffer, GuestLog, LineStream, PluginOutput};
 use crate::http::{HttpClients, Outgoing};
 use crate::limiter::GuestLimiter;
@@ -34,7 +34,7 @@ pub(crate) struct InstanceState {
     pub(crate) secrets: Secrets,
     pub(crate) http: Outgoing,
     http_fields: WasiHttpCtx,
-    table: ResourceTable,
+    handles: Handles,
     wasi: WasiCtx,
 }
 
@@ -65,8 +65,7 @@ impl InstanceState {
         let http = Outgoing::new(identity.plugin.as_str(), &identity.grants, clients, log.clone(), life)?;
         let stdout = LineStream::stdout(log.clone());
         let stderr = LineStream::stderr(log.clone());
-        let mut table = ResourceTable::new();
-        table.set_max_capacity(limits.handles);
+        let handles = Handles::new(limits.handles, &identity.grants, &clients.limits());
         let state = Self {
             limiter,
             emit: EmitBuffer::new(&identity, limits),
@@ -80,7 +79,7 @@ impl InstanceState {
             output,
             stdout,
             stderr,
-            table,
+            handles,
         };
         let mut store = Store::new(engine, state);
         store.limiter(|state| &mut state.limiter);
@@ -88,6 +87,11 @@ impl InstanceState {
         store.set_max_component_handles(limits.handles);
         store.epoch_deadline_trap();
         Ok(store)
+    }
+
+    /// Takes of the memory no more for the guest's handles than what they keep, now that its call has ended.
+    pub(crate) fn settle_handles(&mut self) {
+        self.handles.settle(&mut self.limiter);
     }
 
     /// Writes out what the guest logged without ending the line, and how much was dropped.
@@ -120,12 +124,14 @@ fn wasi((stdout, stderr): (&LineStream, &LineStream), grants: &PluginGrants, met
 
 impl WasiView for InstanceState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+        let table = self.handles.for_call(&mut self.limiter, Adds::Handles, self.http.in_flight());
+        WasiCtxView { ctx: &mut self.wasi, table }
     }
 }
 
 impl WasiHttpView for InstanceState {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
-        WasiHttpCtxView { hooks: &mut self.http, table: &mut self.table, ctx: &mut self.http_fields }
+        let table = self.handles.for_call(&mut self.limiter, Adds::Http, self.http.in_flight());
+        WasiHttpCtxView { hooks: &mut self.http, table, ctx: &mut self.http_fields }
     }
 }

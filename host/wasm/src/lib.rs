@@ -17,6 +17,7 @@ mod engine;
 mod failure;
 pub mod folder;
 mod footprint;
+mod handles;
 mod host_functions;
 mod http;
 mod inspection;

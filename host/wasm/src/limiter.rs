@@ -14,6 +14,10 @@ pub(crate) const MEMORIES_MAX: usize = 8;
 /// Tables. Two are normal; libraries linked at run time share one. Their elements are limited too.
 pub(crate) const TABLES_MAX: usize = 32;
 
+/// Bytes that the host keeps behind an instance's handles, beside the requests that it may have on their way: some hundreds of
+/// responses.
+pub(crate) const HANDLES_BYTES_MAX: usize = 32 << 20;
+
 /// Bytes of a table's element.
 const ELEMENT_BYTES: usize = 8;
 
@@ -28,6 +32,8 @@ pub(crate) struct GuestLimiter {
     /// Bytes of it for what the last call emitted.
     output: usize,
     is_output_denied: bool,
+    /// Bytes of it for what is kept behind handles.
+    handles: usize,
     table: Allowance,
     denied: Option<(&'static str, usize)>,
 }
@@ -50,7 +56,7 @@ impl GuestLimiter {
     ) -> Result<Self, ProcessorError> {
         let tables_max = limits.table_elements.saturating_mul(ELEMENT_BYTES);
         let output_max = limits.emit_bytes.saturating_add(limits.emit_count.saturating_mul(PIECE_BYTES));
-        let parts = [limits.memory_bytes, tables_max, output_max, instance_bytes];
+        let parts = [limits.memory_bytes, tables_max, output_max, HANDLES_BYTES_MAX, instance_bytes];
         let share_max = parts.into_iter().fold(0, usize::saturating_add);
         if !share.grow(instance_bytes, share_max) {
             return Err(share.denial());
@@ -60,6 +66,7 @@ impl GuestLimiter {
             share_max,
             output: 0,
             is_output_denied: false,
+            handles: 0,
             memory: Allowance { what: "memory bytes", used: 0, last: 0, max: limits.memory_bytes },
             table: Allowance { what: "table elements", used: 0, last: 0, max: limits.table_elements },
             denied: None,
@@ -87,6 +94,20 @@ impl GuestLimiter {
     /// Gives back what the last call's output took.
     pub(crate) fn release_output(&mut self) {
         self.share.undo(std::mem::take(&mut self.output));
+    }
+
+    /// Takes what the host keeps behind the instance's handles, which is `bytes` in all, of `bytes_max`.
+    pub(crate) fn hold_handles(&mut self, bytes: usize, bytes_max: usize) -> bool {
+        if bytes > bytes_max {
+            self.denied = Some(("bytes kept behind handles", bytes_max));
+            return false;
+        }
+        self.share.undo(self.handles.saturating_sub(bytes));
+        let is_granted = self.share.grow(bytes.saturating_sub(self.handles), self.share_max);
+        if is_granted {
+            self.handles = bytes;
+        }
+        is_granted
     }
 
     /// Whether output was denied since the call began.

@@ -13,10 +13,11 @@ mod bindings {
     });
 }
 
+use bindings::wasi::clocks::monotonic_clock::subscribe_duration;
 use bindings::wasi::http::outgoing_handler::handle;
 use bindings::wasi::http::types::{
-    ErrorCode, Fields, FutureIncomingResponse, IncomingResponse, Method, OutgoingBody, OutgoingRequest, RequestOptions,
-    Scheme,
+    ErrorCode, Fields, FutureIncomingResponse, IncomingResponse, Method, OutgoingBody, OutgoingRequest,
+    OutgoingResponse, RequestOptions, Scheme,
 };
 use bindings::wasi::io::streams::StreamError;
 
@@ -99,6 +100,7 @@ fn answer(words: &[&str]) -> String {
         }
         ["burst", count, url] => burst(count.parse().unwrap_or_default(), url),
         ["fields"] => fill_fields(),
+        ["keep", what, bytes] => fill_handles(what, bytes.parse().unwrap_or_default()),
         ["bodies"] => fill_bodies(),
         _ => "what?".to_owned(),
     }
@@ -246,6 +248,64 @@ fn fill_bodies() -> String {
         }
         kept.push((request, body, stream));
     }
+}
+
+/// Handles of one kind, for as long as the host gives any; each is given as much to keep as it takes.
+fn fill_handles(what: &str, bytes: usize) -> String {
+    let text = "M".repeat(bytes);
+    let mut kept: Vec<Box<dyn std::any::Any>> = Vec::new();
+    loop {
+        match keep(what, &text) {
+            Some(handle) => kept.push(handle),
+            None => return format!("refused after {}", kept.len()),
+        }
+    }
+}
+
+fn keep(what: &str, text: &str) -> Option<Box<dyn std::any::Any>> {
+    let request = || OutgoingRequest::new(Fields::new());
+    match what {
+        "methods" => with(request(), |one| one.set_method(&Method::Other(text.to_owned()))),
+        "schemes" => with(request(), |one| one.set_scheme(Some(&Scheme::Other(text.to_owned())))),
+        "authorities" => with(request(), |one| one.set_authority(Some(text))),
+        "paths" => with(request(), |one| one.set_path_with_query(Some(&format!("/{text}")))),
+        "lists" => Some(Box::new(Fields::from_list(&[("x".to_owned(), text.as_bytes().to_vec())]).ok()?)),
+        "set" => with(Fields::new(), |one| one.set("x", &[text.as_bytes().to_vec()])),
+        "appended" => with(Fields::new(), |one| one.append("x", text.as_bytes())),
+        "copies" => with(Fields::new(), |one| one.append("x", text.as_bytes()))
+            .map(|one| Box::new((one.downcast_ref::<Fields>().map(Fields::clone), one)) as Box<_>),
+        "headers" => Some(Box::new(request().headers())),
+        "trailers" => trailers(text).map(|request| Box::new(request) as Box<_>),
+        "answers" => {
+            let answer = OutgoingResponse::new(Fields::new());
+            let body = answer.body().ok()?;
+            Some(Box::new((body, answer)))
+        }
+        "options" => Some(Box::new(RequestOptions::new())),
+        "futures" => {
+            let request = request();
+            request.set_authority(Some("example.org")).ok()?;
+            request.set_path_with_query(Some("/")).ok()?;
+            Some(Box::new(handle(request, None).ok()?))
+        }
+        "timers" => Some(Box::new(subscribe_duration(u64::MAX))),
+        _ => None,
+    }
+}
+
+fn with<T: 'static, E>(handle: T, set: impl FnOnce(&T) -> Result<(), E>) -> Option<Box<dyn std::any::Any>> {
+    set(&handle).ok()?;
+    Some(Box::new(handle))
+}
+
+/// A request whose body was finished with trailers, and that is not sent.
+fn trailers(text: &str) -> Option<OutgoingRequest> {
+    let request = OutgoingRequest::new(Fields::new());
+    let body = request.body().ok()?;
+    let trailers = Fields::new();
+    trailers.append("x", text.as_bytes()).ok()?;
+    OutgoingBody::finish(body, Some(trailers)).ok()?;
+    Some(request)
 }
 
 shardmill_processor::plugin!(Asking);

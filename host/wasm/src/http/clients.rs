@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use reqwest::Client;
 use reqwest::redirect::Policy;
-use shardmill_core::plugin::ProcessorError;
+use shardmill_core::plugin::{HttpLimits, ProcessorError};
 use tokio::sync::Semaphore;
 
 use super::HttpOptions;
@@ -67,6 +67,11 @@ impl HttpClients {
 
     pub(super) fn addresses(&self) -> &Arc<Addresses> {
         &self.addresses
+    }
+
+    /// What holds for the requests of all plugins.
+    pub(crate) fn limits(&self) -> HttpLimits {
+        self.addresses.options().limits
     }
 
     /// Clients for these ports. Blocks while certificates are read.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
-use reqwest::header::{CONTENT_LENGTH, HOST, HeaderMap};
+use reqwest::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue};
 use reqwest::{Client, Url};
 use shardmill_core::plugin::HttpLimits;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
@@ -77,7 +77,8 @@ impl Exchange {
                 return Err(error);
             }
         };
-        let (parts, body) = head.into_parts();
+        let (mut parts, body) = head.into_parts();
+        copy_values(&mut parts.headers);
         tally.tell(Outcome::of_status(parts.status.as_u16()));
         let between_bytes = at_most(self.options.between_bytes_timeout, limits.between_bytes_timeout);
         let bounds = Bounds { bytes_max: limits.response_bytes, between_bytes, deadline, call: self.call };
@@ -185,6 +186,16 @@ async fn collected(mut body: WasiBody, bytes_max: usize) -> Result<Bytes, Error>
 fn is_too_large(headers: &HeaderMap, limits: &HttpLimits) -> bool {
     let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     headers.len() > limits.headers || bytes > limits.header_bytes
+}
+
+/// Lets go of what was read from the connection, which each value is a part of: a guest may keep them.
+fn copy_values(headers: &mut HeaderMap) {
+    for value in headers.values_mut() {
+        // What was a value is one.
+        if let Ok(copy) = HeaderValue::from_bytes(value.as_bytes()) {
+            *value = copy;
+        }
+    }
 }
 
 fn size(bytes: usize) -> Option<u32> {

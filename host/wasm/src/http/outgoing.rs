@@ -26,7 +26,7 @@ const FIELD_BYTES_UNGRANTED: usize = 8 << 10;
 /// What an entry costs besides its text, twice over; wasmtime's limit counts it.
 const FIELD_BYTES_EACH: usize = 160;
 /// Bytes of a body that a guest may write ahead of what is sent. Small, because bodies that are never sent hold them too.
-const BODY_CHUNK_BYTES: usize = 16 << 10;
+pub(crate) const BODY_CHUNK_BYTES: usize = 16 << 10;
 
 type Sent = Result<(http::Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>), Error>;
 
@@ -96,12 +96,7 @@ impl Outgoing {
     /// Limits of what a guest builds in the host's memory.
     pub(crate) fn fields(&self) -> WasiHttpCtx {
         let mut fields = WasiHttpCtx::new();
-        fields.set_field_size_limit(if self.hosts.is_empty() {
-            FIELD_BYTES_UNGRANTED
-        } else {
-            let limits = self.limits();
-            limits.header_bytes + limits.headers * FIELD_BYTES_EACH
-        });
+        fields.set_field_size_limit(field_bytes_max(&self.hosts, &self.limits()));
         fields
     }
 
@@ -115,6 +110,11 @@ impl Outgoing {
     pub(crate) fn close(&self) {
         self.call.end.cancel();
         self.call.bodies.close();
+    }
+
+    /// Requests of the call that are on their way, or whose responses are not read to their end.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.limits().in_flight.saturating_sub(self.call.in_flight.available_permits())
     }
 
     fn limits(&self) -> HttpLimits {
@@ -190,6 +190,11 @@ impl Outgoing {
         self.log.write(Level::Warn, "http", &message);
         (error, outcome)
     }
+}
+
+/// Bytes of a set of headers that a guest builds, as wasmtime counts them, if it may send to these hosts.
+pub(crate) fn field_bytes_max(hosts: &[HttpHost], limits: &HttpLimits) -> usize {
+    if hosts.is_empty() { FIELD_BYTES_UNGRANTED } else { limits.header_bytes + limits.headers * FIELD_BYTES_EACH }
 }
 
 impl Call {

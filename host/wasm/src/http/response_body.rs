@@ -15,6 +15,9 @@ use wasmtime_wasi_http::Error;
 use super::exchange::{meaning, outcome_of};
 use super::tally::Tally;
 
+/// Bytes that are given at once, copied from what was read of the connection: a guest may read one of them and keep the rest.
+pub(crate) const PIECE_BYTES_MAX: usize = 16 << 10;
+
 /// Gives what comes until a limit is reached, the call ends, or all was given; lets go of the connection then.
 pub(super) struct ResponseBody {
     slot: Arc<Mutex<Slot>>,
@@ -42,6 +45,8 @@ struct Bodies {
 /// A body that goes on.
 struct Open {
     body: reqwest::Body,
+    /// What was read and not given yet.
+    read: Bytes,
     bytes_left: usize,
     bytes_max: usize,
     between_bytes: Duration,
@@ -107,6 +112,7 @@ impl ResponseBody {
         let Bounds { bytes_max, between_bytes, deadline, call: call_end } = bounds;
         let open = Open {
             body,
+            read: Bytes::new(),
             bytes_left: bytes_max,
             bytes_max,
             between_bytes,
@@ -130,17 +136,24 @@ impl Open {
         if self.deadline.as_mut().poll(context).is_ready() {
             return Poll::Ready(Some(Err(Error::HttpResponseTimeout)));
         }
+        if !self.read.is_empty() {
+            return Poll::Ready(Some(Ok(self.next_piece())));
+        }
         match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
                 self.silent_until.as_mut().reset(Instant::now() + self.between_bytes);
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
-                match self.bytes_left.checked_sub(bytes) {
-                    Some(left) => {
-                        self.bytes_left = left;
-                        Poll::Ready(Some(Ok(frame)))
+                let Some(left) = self.bytes_left.checked_sub(bytes) else {
+                    return Poll::Ready(Some(Err(Error::HttpResponseBodySize(Some(self.bytes_max as u64)))));
+                };
+                self.bytes_left = left;
+                Poll::Ready(Some(Ok(match frame.into_data() {
+                    Ok(data) => {
+                        self.read = data;
+                        self.next_piece()
                     }
-                    None => Poll::Ready(Some(Err(Error::HttpResponseBodySize(Some(self.bytes_max as u64))))),
-                }
+                    Err(trailers) => trailers,
+                })))
             }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(meaning(&error)))),
             Poll::Ready(None) => Poll::Ready(None),
@@ -149,6 +162,13 @@ impl Open {
             }
             Poll::Pending => Poll::Pending,
         }
+    }
+}
+
+impl Open {
+    fn next_piece(&mut self) -> Frame<Bytes> {
+        let piece = self.read.split_to(self.read.len().min(PIECE_BYTES_MAX));
+        Frame::data(Bytes::copy_from_slice(&piece))
     }
 }
 

@@ -5,7 +5,7 @@ use shardmill_core::ports::CloseReason;
 use shardmill_wasm::{Runtime, RuntimeOptions};
 
 use crate::support::corpus::counts;
-use crate::support::{batch, batch_of, instance, name, plugin};
+use crate::support::{ask, batch, batch_of, instance, name, plugin};
 
 const BUDGET: usize = 12 << 20;
 
@@ -88,4 +88,54 @@ async fn what_a_call_emits_is_taken_of_the_budget_until_the_next_call() {
     let error = flood.process(batch(1)).await.unwrap_err();
     // Two plugins share the budget: the limit that is told is what one of them may have.
     assert!(matches!(error, ProcessorError::HostMemory { .. }) && error.is_hosts(), "{error}");
+}
+
+/// What fills a handle, and with how many bytes.
+const KEPT: [(&str, usize); 14] = [
+    ("methods", 64),
+    ("schemes", 64),
+    ("authorities", 1 << 10),
+    ("paths", 16_000),
+    ("lists", 7_000),
+    ("set", 7_000),
+    ("appended", 7_000),
+    ("copies", 7_000),
+    ("headers", 0),
+    ("trailers", 7_000),
+    ("answers", 0),
+    ("options", 0),
+    ("futures", 0),
+    ("timers", 0),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_host_keeps_behind_handles_is_taken_of_the_budget_and_comes_back() {
+    // A handle each is more than the budget, even of those that keep nothing.
+    let limits = GuestLimits { handles: 16 << 10, ..GuestLimits::default() };
+    let budget = 6 << 20;
+    let options = RuntimeOptions { limits, instances_memory_bytes: budget, ..RuntimeOptions::default() };
+    let plugin = plugin(&Runtime::new(options).unwrap(), "asking").await;
+    for (what, bytes) in KEPT {
+        let mut hostile = instance(&plugin, &[]).await.unwrap();
+        let error = ask(&mut *hostile, &format!("keep {what} {bytes}")).await.expect_err(what);
+        assert_eq!(error, ProcessorError::HostMemory { limit: budget as u64 }, "{what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_request_is_made_of_has_a_length_that_requests_have() {
+    let plugin = plugin(&runtime(), "asking").await;
+    for (what, bytes) in [
+        ("methods", 65),
+        ("methods", 1 << 20),
+        ("schemes", 65),
+        ("authorities", (1 << 10) + 1),
+        ("authorities", 1 << 20),
+        ("paths", 16 << 10),
+        ("paths", 1 << 20),
+    ] {
+        let mut client = instance(&plugin, &[]).await.unwrap();
+        let answer = ask(&mut *client, &format!("keep {what} {bytes}")).await.unwrap();
+        assert_eq!(answer, "refused after 0", "{what} of {bytes} bytes");
+    }
 }
