@@ -124,7 +124,9 @@ impl RecordProcessor for Instance {
     fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>> {
         Box::pin(async move {
             let running = self.take_running()?;
-            let entry = self.entry("process", self.limits.process_deadline);
+            let largest = batch.records.iter().map(|record| record.data.len()).max().unwrap_or(0);
+            let hostcall_bytes = self.limits.hostcall_bytes_with(batch.records.len(), largest);
+            let entry = Entry { hostcall_bytes, ..self.entry("process", self.limits.process_deadline) };
             let version = Arc::clone(&self.version);
             let work = move || {
                 let _at_work = version.newcomer.enter(Stage::Call)?;
@@ -307,7 +309,8 @@ fn entered<T>(
     entry: Entry,
     call: impl AsyncFnOnce(&mut Store<InstanceState>) -> wasmtime::Result<Result<T, wit::Error>>,
 ) -> Result<T, ProcessorError> {
-    let Entry { call: name, deadline, metering, .. } = entry;
+    let Entry { call: name, deadline, metering, hostcall_bytes } = entry;
+    store.set_hostcall_fuel(hostcall_bytes);
     store.data_mut().limiter.forget_denial();
     store.data_mut().http.open(deadline);
     let host = |error: wasmtime::Error| ProcessorError::Host { message: format!("{error:#}") };

@@ -83,7 +83,6 @@ impl InstanceState {
         };
         let mut store = Store::new(engine, state);
         store.limiter(|state| &mut state.limiter);
-        store.set_hostcall_fuel(limits.hostcall_bytes);
         store.set_max_component_handles(limits.handles);
         store.epoch_deadline_trap();
         Ok(store)

@@ -55,6 +55,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry::new("log-level-unknown", "D13", || log("77", "16", ""), trap("discriminant")),
         Entry::new("log-not-utf8", "D13", || log("2", "8192", ""), trap("utf-8")),
         Entry::new("log-without-end", "D13", || log("2", "16", "(br $again)"), deadline),
+        Entry::new("log-of-15-mb", "D13", log_of_15_mb, limit("passed to the host in one call")),
         Entry::new("init-leaves-the-host-waiting", "D2", init_waits, fails(Call::Init, "deadline", "init")),
         Entry::new("close-waits", "D2", close_waits, fails(Call::Close, "deadline", "close")),
         Entry::new("host-call-in-post-return", "D17", host_call_in_post_return, fails(Call::Init, "trapped", "leave")),
@@ -178,6 +179,14 @@ fn log(level: &str, at: &str, then: &str) -> Vec<Vec<u8>> {
     let imports = r#"(import "host" "log" (func $log (param i32 i32 i32 i32 i32)))"#;
     let call = format!("(call $log (i32.const {level}) (i32.const 16) (i32.const 7) (i32.const {at}) (i32.const 7))");
     calling(LOG, imports, &[(place::PROCESS, &format!("{NOT_UTF8} (loop $again {call} {then})"))])
+}
+
+/// The host copies an argument before it looks at it.
+fn log_of_15_mb() -> Vec<Vec<u8>> {
+    let imports = r#"(import "host" "log" (func $log (param i32 i32 i32 i32 i32)))"#;
+    let process = "(drop (memory.grow (i32.const 240)))
+         (call $log (i32.const 2) (i32.const 16) (i32.const 7) (i32.const 0) (i32.const 15000000))";
+    calling(LOG, imports, &[(place::PROCESS, process)])
 }
 
 fn init_waits() -> Vec<Vec<u8>> {

@@ -15,8 +15,9 @@ pub struct GuestLimits {
     pub process_deadline: Duration,
     /// Wall time of instantiation together with `init`, and of `close`. 5 s: Python guests need about one.
     pub init_deadline: Duration,
-    /// Bytes that may cross from guest to host in one call: arguments of what it calls, and results of what is called. 16 MiB:
-    /// one 10 MiB record and room.
+    /// Bytes that may cross from guest to host in one call: arguments of what it calls, and results of what is called. Each is
+    /// copied before the host looks at it, on as many threads as calls are at work. 1 MiB: far more than anybody logs or asks;
+    /// for `process` there is besides what its batch explains, see [`Self::hostcall_bytes_with`].
     pub hostcall_bytes: usize,
     /// Handles held at once: streams, pollables, errors, requests. 1,024: a well-behaved guest holds a handful.
     pub handles: usize,
@@ -42,7 +43,7 @@ impl Default for GuestLimits {
             table_elements: 100_000,
             process_deadline: Duration::from_secs(5),
             init_deadline: Duration::from_secs(5),
-            hostcall_bytes: 16 << 20,
+            hostcall_bytes: 1 << 20,
             handles: 1_024,
             emit_bytes: 32 << 20,
             emit_count: 100_000,
@@ -51,5 +52,33 @@ impl Default for GuestLimits {
             log_lines_per_second: 200,
             log_burst: 1_000,
         }
+    }
+}
+
+/// How many times a record's size a piece of output may have, before the limit of what crosses is raised: twice is what text
+/// takes in most encodings.
+const OUTPUT_OF_RECORD: usize = 2;
+/// Bytes of what `process` says of each record that failed: an index and a message.
+const SAID_OF_RECORD: usize = 256;
+
+impl GuestLimits {
+    /// [`Self::hostcall_bytes`] for a call of `process` with a batch of so many records: a plugin that passes its largest record
+    /// on, or says why all have failed, needs more than one that logs.
+    pub fn hostcall_bytes_with(&self, records: usize, largest_record_bytes: usize) -> usize {
+        let output = largest_record_bytes.saturating_mul(OUTPUT_OF_RECORD);
+        self.hostcall_bytes.saturating_add(output).saturating_add(records.saturating_mul(SAID_OF_RECORD))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_call_may_pass_to_the_host_grows_with_what_it_was_given() {
+        let limits = GuestLimits::default();
+        assert_eq!(limits.hostcall_bytes_with(0, 0), 1 << 20);
+        assert_eq!(limits.hostcall_bytes_with(1_000, 10 << 20), (21 << 20) + 256_000);
+        assert_eq!(limits.hostcall_bytes_with(usize::MAX, usize::MAX), usize::MAX);
     }
 }
