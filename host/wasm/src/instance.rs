@@ -129,8 +129,13 @@ impl RecordProcessor for Instance {
             let entry = Entry { hostcall_bytes, ..self.entry("process", self.limits.process_deadline) };
             let version = Arc::clone(&self.version);
             let work = move || {
-                let _at_work = version.newcomer.enter(Stage::Call)?;
+                let at_work = version.newcomer.enter(Stage::Call)?;
                 let (running, result, fuel) = running.process(&batch, entry);
+                if let (Some(at_work), Err(error)) = (&at_work, &result)
+                    && is_denied_memory(error)
+                {
+                    at_work.denied_memory();
+                }
                 version.runtime.add_fuel_used(fuel);
                 Ok((running, result))
             };
@@ -336,6 +341,11 @@ fn count_denial(version: &Version, error: &ProcessorError) {
     if matches!(error, ProcessorError::HostMemory { .. }) {
         ::metrics::counter!(metrics::MEMORY_DENIED, "plugin" => version.name().to_string()).increment(1);
     }
+}
+
+/// Whether a call took all that its instance may have, or all that there was.
+fn is_denied_memory(error: &ProcessorError) -> bool {
+    matches!(error, ProcessorError::HostMemory { .. } | ProcessorError::LimitExceeded { .. })
 }
 
 /// A deadline in epochs. One more, because the current one is already running out.

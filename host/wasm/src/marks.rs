@@ -211,6 +211,16 @@ impl Newcomer {
     }
 }
 
+impl AtWork {
+    /// The call was denied memory.
+    pub(crate) fn denied_memory(&self) {
+        let Newcomer { marks, digest, .. } = &*self.newcomer;
+        if let Some(shared) = &marks.shared {
+            shared.lock().trials.denied_memory(digest, shared.now());
+        }
+    }
+}
+
 impl Drop for AtWork {
     fn drop(&mut self) {
         let Newcomer { marks, digest, .. } = &*self.newcomer;

@@ -91,6 +91,14 @@ impl Trials {
         }
     }
 
+    /// A call of the version was denied memory: it has grown as far as it may, and its time starts again. Whoever does that is
+    /// never proven.
+    pub fn denied_memory(&mut self, digest: &PluginDigest, now: Moment) {
+        if let Some(trial) = self.on_trial.get_mut(digest.as_str()) {
+            trial.since = now;
+        }
+    }
+
     /// A version is loaded, or refused. Whether it is on trial no more: nothing of it runs until it is called.
     pub fn loaded(&mut self, digest: &PluginDigest) -> bool {
         let is_over = self.on_trial.get(digest.as_str()).is_some_and(|trial| trial.calls == 0 && !trial.has_worked);
@@ -160,6 +168,18 @@ mod tests {
         trials.leave(&digest(1), true);
         assert!(trials.look(at(660)).is_empty());
         assert_eq!(trials.look(at(661)), [Over::Proven(digest(1))]);
+    }
+
+    #[test]
+    fn a_version_that_grows_as_far_as_it_may_is_not_proven_by_lasting() {
+        let mut trials = Trials::default();
+        assert_eq!(enter(&mut trials, 1, false, 0), Entry::Mark);
+        trials.leave(&digest(1), true);
+        trials.denied_memory(&digest(1), at(59));
+        assert!(trials.look(at(118)).is_empty());
+        assert_eq!(trials.look(at(119)), [Over::Proven(digest(1))], "a minute without that");
+        trials.denied_memory(&digest(1), at(120));
+        assert_eq!(enter(&mut trials, 1, false, 121), Entry::Proven);
     }
 
     #[test]
