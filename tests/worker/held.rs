@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use harness::fake_coordinator::CoordinatorOp;
 use harness::fake_lease_store::{AppliedWrite, StoreOp};
-use harness::fake_stream::ReadOp;
 use harness::faults::Fault;
 use harness::fleet::{OwnTables, TestFleet, TestHost, until};
 use harness::native::NativePlugin;
@@ -134,37 +133,6 @@ async fn silent_workers_that_cannot_be_removed_keep_the_leader_from_nothing() {
     fleet.store.delete_row(&LeaseKey::of_shard(&shard));
     until("the row is made again", || fleet.row(&shard).is_some()).await;
     assert_eq!(a.status.snapshot().pass_error, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_listing_that_hangs_keeps_the_leader_from_nothing() {
-    let fleet = TestFleet::new(2);
-    let a = fleet.start("a", NativePlugin::echo(1));
-    until("a leads", || a.status.snapshot().leader.as_deref() == Some("a")).await;
-    let b = fleet.start("b", NativePlugin::echo(1));
-    until("they share", || (processing(&a), processing(&b)) == (1, 1)).await;
-    fleet.stream.faults.draw_from(|op| (op == ReadOp::ListShards).then_some(Fault::Hang));
-    let listed = fleet.stream.calls(ReadOp::ListShards);
-    until("it lists", || fleet.stream.calls(ReadOp::ListShards) > listed).await;
-    drop(b);
-    until("a serves what the dead host held", || processing(&a) == 2).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_host_at_work_is_not_removed_by_a_leader_that_waited_long_for_a_listing() {
-    let fleet = TestFleet::new(2);
-    let a = fleet.start("a", NativePlugin::echo(1));
-    until("a leads", || a.status.snapshot().leader.as_deref() == Some("a")).await;
-    let (b, tables) = fleet.start_apart("b", NativePlugin::echo(1));
-    until("they share", || (processing(&a), processing(&b)) == (1, 1)).await;
-    let beats = |op| matches!(op, CoordinatorOp::Heartbeat | CoordinatorOp::Register);
-    tables.coordinator.faults.draw_from(move |op| beats(op).then_some(Fault::Refuse));
-    let slow = Fault::AnswersAfter(fleet.options.leases.duration * 20);
-    fleet.stream.faults.draw_from(move |op| (op == ReadOp::ListShards).then_some(slow));
-    tokio::time::sleep(fleet.options.leases.duration * 60).await;
-    let rows = fleet.coordinator.rows();
-    assert!(rows.workers.iter().any(|row| Some(&row.worker) == WorkerId::new("b").as_ref()), "its row stays");
-    assert_eq!((count(&fleet, "a"), count(&fleet, "b")), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,9 @@
-//! A permission that is missing keeps a host from what it is for, and from nothing else; and whoever stops with work undone says so.
+//! A permission that is missing, or a call that hangs, keeps a host from what it is for, and from nothing else; and whoever stops
+//! with work undone says so.
 
 use harness::fake_coordinator::CoordinatorOp;
 use harness::fake_lease_store::StoreOp;
+use harness::fake_stream::ReadOp;
 use harness::faults::Fault;
 use harness::fleet::{TestFleet, TestHost, until};
 use harness::native::NativePlugin;
@@ -9,6 +11,7 @@ use shardmill_core::lease::WorkerId;
 use shardmill_worker::ShardState;
 
 use crate::many::Many;
+use crate::start_position::{BEGIN_MS, at_latest, holding_back, until_begun};
 
 /// `UpdateItem`: every write to a row that is there.
 const UPDATES: [StoreOp; 6] =
@@ -114,4 +117,61 @@ async fn a_host_that_leaves_leases_behind_stays_registered_so_that_its_next_run_
     let since = tokio::time::Instant::now();
     until("they are served", || processing(&again) >= left).await;
     assert!(since.elapsed() < many.fleet.options.leases.duration, "{:?}", since.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_hangs_keeps_the_leader_from_nothing() {
+    let fleet = TestFleet::new(2);
+    let a = fleet.start("a", NativePlugin::echo(1));
+    until("a leads", || a.status.snapshot().leader.as_deref() == Some("a")).await;
+    let b = fleet.start("b", NativePlugin::echo(1));
+    until("they share", || (processing(&a), processing(&b)) == (1, 1)).await;
+    fleet.stream.faults.draw_from(|op| (op == ReadOp::ListShards).then_some(Fault::Hang));
+    let listed = fleet.stream.calls(ReadOp::ListShards);
+    until("it lists", || fleet.stream.calls(ReadOp::ListShards) > listed).await;
+    drop(b);
+    until("a serves what the dead host held", || processing(&a) == 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_at_work_is_not_removed_by_a_leader_that_waited_long_for_a_listing() {
+    let fleet = TestFleet::new(2);
+    let a = fleet.start("a", NativePlugin::echo(1));
+    until("a leads", || a.status.snapshot().leader.as_deref() == Some("a")).await;
+    let (b, tables) = fleet.start_apart("b", NativePlugin::echo(1));
+    until("they share", || (processing(&a), processing(&b)) == (1, 1)).await;
+    let beats = |op| matches!(op, CoordinatorOp::Heartbeat | CoordinatorOp::Register);
+    tables.coordinator.faults.draw_from(move |op| beats(op).then_some(Fault::Refuse));
+    let slow = Fault::AnswersAfter(fleet.options.leases.duration * 20);
+    fleet.stream.faults.draw_from(move |op| (op == ReadOp::ListShards).then_some(slow));
+    tokio::time::sleep(fleet.options.leases.duration * 60).await;
+    let rows = fleet.coordinator.rows();
+    assert!(rows.workers.iter().any(|row| Some(&row.worker) == WorkerId::new("b").as_ref()), "its row stays");
+    assert_eq!((owned(&fleet, "a"), owned(&fleet, "b")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_nobody_may_ask_what_was_closed_before_the_start_no_such_shard_gets_a_row() {
+    let fleet = at_latest(1);
+    fleet.stream.set_now_ms(1_000);
+    let first = fleet.stream.shards()[0].id.clone();
+    let [left, right] = fleet.stream.split(&first, u128::MAX / 2);
+    let merged = fleet.stream.merge(&left, &right);
+    fleet.stream.set_now_ms(BEGIN_MS);
+    let refused = |op| (op == ReadOp::ListShardsSince).then_some(Fault::Refuse);
+    fleet.stream.faults.draw_from(refused);
+    let host = fleet.start("a", holding_back(1));
+    until("it asked", || fleet.stream.calls(ReadOp::ListShardsSince) > 3).await;
+    assert_eq!(fleet.store.rows(), []);
+    fleet.stream.faults.clear();
+    until_begun(&fleet).await;
+    let rows = || fleet.store.rows().iter().map(|row| row.key.shard_id()).collect::<Vec<_>>();
+    until("what is open has a row", || rows() == [merged.clone()]).await;
+    drop(host);
+    // Another leader, which cannot ask either, finds closed shards without rows.
+    fleet.stream.faults.draw_from(refused);
+    let asked = fleet.stream.calls(ReadOp::ListShardsSince);
+    let _next = fleet.start("b", holding_back(1));
+    until("it asked", || fleet.stream.calls(ReadOp::ListShardsSince) > asked + 3).await;
+    assert_eq!(rows(), [merged]);
 }

@@ -20,10 +20,10 @@ use shardmill_core::stream::{InitialPosition, LeaseKey, ReadFrom, Shard, ShardId
 use crate::fan_out::subscribing;
 
 /// When the application begins, by the stream's clock; what is put first arrived a minute before.
-const BEGIN_MS: u64 = 60_001;
+pub(crate) const BEGIN_MS: u64 = 60_001;
 
 /// A fleet that begins at the tip of a stream that has records 0 to 9.
-fn at_latest(shards: u32) -> TestFleet {
+pub(crate) fn at_latest(shards: u32) -> TestFleet {
     let mut fleet = TestFleet::new(shards);
     fleet.options.initial_position = InitialPosition::Latest;
     fleet.put(0..10);
@@ -37,7 +37,7 @@ fn failing(version: u64) -> NativePlugin {
 }
 
 /// Takes everything and lets none of it be checkpointed.
-fn holding_back(version: u64) -> NativePlugin {
+pub(crate) fn holding_back(version: u64) -> NativePlugin {
     NativePlugin::new(version, |_, _| {
         let outcome = Outcome { commit: Some(Commit::Nothing), ..Outcome::default() };
         Ok(Processed { outcome, emitted: Vec::new() })
@@ -50,7 +50,7 @@ fn put_later(fleet: &TestFleet, numbers: std::ops::Range<u32>) {
     fleet.put(numbers);
 }
 
-async fn until_begun(fleet: &TestFleet) {
+pub(crate) async fn until_begun(fleet: &TestFleet) {
     until("it reads", || fleet.stream.calls(ReadOp::Fetch) > 0).await;
 }
 
@@ -296,32 +296,6 @@ async fn shards_that_were_closed_before_the_start_are_never_read() {
         let _next = fleet.start("b", NativePlugin::echo(1));
         until("all out", || fleet.has_exactly(10..20)).await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn while_nobody_may_ask_what_was_closed_before_the_start_no_such_shard_gets_a_row() {
-    let fleet = at_latest(1);
-    fleet.stream.set_now_ms(1_000);
-    let first = fleet.stream.shards()[0].id.clone();
-    let [left, right] = fleet.stream.split(&first, u128::MAX / 2);
-    let merged = fleet.stream.merge(&left, &right);
-    fleet.stream.set_now_ms(BEGIN_MS);
-    let refused = |op| (op == ReadOp::ListShardsSince).then_some(Fault::Refuse);
-    fleet.stream.faults.draw_from(refused);
-    let host = fleet.start("a", holding_back(1));
-    until("it asked", || fleet.stream.calls(ReadOp::ListShardsSince) > 3).await;
-    assert_eq!(fleet.store.rows(), []);
-    fleet.stream.faults.clear();
-    until_begun(&fleet).await;
-    let rows = || fleet.store.rows().iter().map(|row| row.key.shard_id()).collect::<Vec<_>>();
-    until("what is open has a row", || rows() == [merged.clone()]).await;
-    drop(host);
-    // Another leader, which cannot ask either, finds closed shards without rows.
-    fleet.stream.faults.draw_from(refused);
-    let asked = fleet.stream.calls(ReadOp::ListShardsSince);
-    let _next = fleet.start("b", holding_back(1));
-    until("it asked", || fleet.stream.calls(ReadOp::ListShardsSince) > asked + 3).await;
-    assert_eq!(rows(), [merged]);
 }
 
 #[tokio::test(start_paused = true)]
