@@ -70,7 +70,10 @@ pub(crate) fn scan(folder: &Path, size_max: u64) -> std::io::Result<Listing> {
     let directory_id = (stat.st_dev, stat.st_ino);
     let mut listing = Listing { seen: BTreeMap::new(), manifests: BTreeMap::new(), directory: directory_id };
     let mut signatures = BTreeMap::new();
-    for entry in Dir::read_from(&directory)?.take(NAMES_MAX) {
+    for (names, entry) in Dir::read_from(&directory)?.enumerate() {
+        if names >= NAMES_MAX {
+            return Err(too_many(folder));
+        }
         let entry = entry?;
         let component = candidate(entry.file_name());
         let manifest = beside(entry.file_name(), MANIFEST_SUFFIX);
@@ -100,6 +103,14 @@ pub(crate) fn scan(folder: &Path, size_max: u64) -> std::io::Result<Listing> {
         }
     }
     Ok(listing)
+}
+
+/// Which names are listed first is chance: with some left out, a plugin would seem to have gone that is there.
+fn too_many(folder: &Path) -> std::io::Error {
+    std::io::Error::other(format!(
+        "there are more than {NAMES_MAX} names in {}: nothing in it is loaded, changed or taken for gone; leave only plugins there",
+        folder.display()
+    ))
 }
 
 /// The printable file name and the plugin's name, for names that are meant as plugins.
@@ -137,4 +148,22 @@ fn judge(name: Option<PluginName>, stat: &Stat, size_max: u64) -> Seen {
         return Seen::Refused(Refusal::TooBig { size: stamp.size, limit: size_max });
     }
     Seen::File(name, Stamps { component: stamp, signature: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_too_many_names_is_told_and_nothing_of_it_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        // And the two that every folder has.
+        for name in 2..NAMES_MAX {
+            std::fs::File::create(folder.path().join(format!("{name}.txt"))).unwrap();
+        }
+        assert!(scan(folder.path(), 1).unwrap().seen.is_empty());
+        std::fs::write(folder.path().join("orders.wasm"), "").unwrap();
+        let told = scan(folder.path(), 1).unwrap_err().to_string();
+        assert!(told.contains("more than 10000 names") && told.contains("leave only plugins there"), "{told}");
+    }
 }
