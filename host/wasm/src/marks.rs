@@ -9,6 +9,7 @@
 //!
 //! Nothing is flushed to the disk: what kills a process leaves the file, and of a power cut nothing need be known.
 
+mod build;
 mod files;
 
 use std::collections::{HashMap, HashSet};

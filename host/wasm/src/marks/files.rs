@@ -10,7 +10,7 @@ use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, openat};
 use shardmill_core::deaths::{Death, Proven, Stage};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 
-use super::Mark;
+use super::{Mark, build};
 use crate::beside_cache;
 
 /// Of the folder's name, behind that of compiled plugins.
@@ -33,14 +33,14 @@ const FILES_MAX: usize = 4_096;
 const CLEARED_MAX: usize = 4_096;
 /// Deaths that are looked at of one version: more change nothing.
 const DEATHS_SEEN_MAX: usize = 16;
-/// Another build may fail where this one does not.
-const BUILD: &str = env!("CARGO_PKG_VERSION");
 
 /// The folder, open to this user alone.
 pub(super) struct Folder {
     path: PathBuf,
     /// This process: there may be others with the same cache.
     run: String,
+    /// What runs here: another build may fail where this one does not.
+    build: String,
 }
 
 impl Folder {
@@ -55,7 +55,7 @@ impl Folder {
             return Err(refuse("it is not a folder of this user that no other may write to; remove it".to_owned()));
         }
         let nanos = since_epoch().as_nanos();
-        let folder = Self { run: format!("{:x}-{nanos:x}", std::process::id()), path };
+        let folder = Self { run: format!("{:x}-{nanos:x}", std::process::id()), path, build: build::of_this_process() };
         folder.clear()?;
         Ok(folder)
     }
@@ -63,7 +63,7 @@ impl Folder {
     /// Versions that were proven.
     pub(super) fn proven(&self) -> Proven {
         let text = open_regular(&self.path.join(PROVEN)).and_then(|file| read(&file, PROVEN_BYTES_MAX));
-        Proven::of_text(&text.unwrap_or_default(), BUILD)
+        Proven::of_text(&text.unwrap_or_default(), &self.build)
     }
 
     /// Adds one to what other processes may have written meanwhile.
@@ -71,7 +71,7 @@ impl Folder {
         let mut proven = self.proven();
         proven.add(digest.clone());
         let mut fresh = self.fresh()?;
-        fresh.write_all(proven.to_text(BUILD).as_bytes())?;
+        fresh.write_all(proven.to_text(&self.build).as_bytes())?;
         fresh.persist(self.path.join(PROVEN))?;
         Ok(())
     }

@@ -126,6 +126,23 @@ fn a_proven_version_is_marked_no_more_and_its_deaths_are_forgotten() {
 }
 
 #[test]
+fn what_was_proven_on_another_build_of_the_host_is_on_trial_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let mut host = Process::starts(&cache);
+    assert_eq!(host.tries(1), Ok(()));
+    host.at_work.clear();
+    host.marks.shared.as_ref().unwrap().look(Moment::from_origin(std::time::Duration::from_mins(2)));
+    let proven = cache.with_extension("marks").join("proven");
+    let (digest, build) = (digest(1), std::fs::read_to_string(&proven).unwrap());
+    let (_, build) = build.trim().split_once(' ').unwrap();
+    assert!(build.starts_with(concat!(env!("CARGO_PKG_VERSION"), "-")), "more than the version: {build}");
+    std::fs::write(&proven, format!("{} {}", digest.as_str(), env!("CARGO_PKG_VERSION"))).unwrap();
+    let mut upgraded = Process::starts(&cache);
+    assert_eq!((upgraded.tries(1), files(&cache)), (Ok(()), 2), "a mark beside the list");
+}
+
+#[test]
 fn what_is_no_mark_of_ours_says_nothing_and_a_folder_of_others_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");
