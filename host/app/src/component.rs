@@ -1,7 +1,8 @@
 //! Components out of files that commands are given: read within the host's bound, and held to its `[integrity]` before
 //! anything is made of them. Nothing else in this package loads a component that came from a file.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -25,13 +26,8 @@ impl Found {
     /// Reads both; a component may have `bytes_max` bytes.
     pub(crate) fn read(path: &Path, bytes_max: u64) -> anyhow::Result<Self> {
         let bytes = files::read(path, bytes_max).with_context(|| format!("cannot read {}", path.display()))?;
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".sig");
         // What cannot be read as a signature is told as one that is none.
-        let signature = match files::read(Path::new(&beside), SIGNATURE_BYTES_MAX) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            read => Some(read.unwrap_or_default()),
-        };
+        let signature = read_signature(path).unwrap_or_else(|_| Some(Vec::new()));
         let digest = digest_of(&bytes);
         Ok(Self { bytes: bytes.into(), digest, signature })
     }
@@ -54,6 +50,21 @@ impl Found {
     /// Whether the host's rules let it run under this name.
     pub(crate) fn check(&self, integrity: &Integrity, name: &PluginName) -> Result<(), IntegrityError> {
         integrity.check(name, (&self.bytes, &self.digest), self.signature.as_deref())
+    }
+}
+
+/// Where the signature of a component lies.
+pub(crate) fn signature_of(component: &Path) -> PathBuf {
+    let mut path = component.as_os_str().to_owned();
+    path.push(".sig");
+    path.into()
+}
+
+/// What lies beside a component as its signature; `None` if nothing does.
+pub(crate) fn read_signature(component: &Path) -> io::Result<Option<Vec<u8>>> {
+    match files::read(&signature_of(component), SIGNATURE_BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
     }
 }
 

@@ -12,6 +12,7 @@ use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_wasm::{beside_cache, digest_of};
 
 use crate::clock::wall_now;
+use crate::component::{read_signature, signature_of};
 use crate::files;
 
 /// Of the folder's name, behind that of compiled plugins.
@@ -60,9 +61,14 @@ impl Kept {
             return Ok(false);
         }
         DirBuilder::new().recursive(true).mode(MODE).create(&own)?;
-        let signature = signature_of(file);
-        if signature.exists() {
-            std::fs::copy(&signature, signature_of(&path))?;
+        match read_signature(file) {
+            Ok(Some(signature)) => write_whole(&signature_of(&path), &signature)?,
+            Ok(None) => {}
+            Err(error) => {
+                let signature = signature_of(file);
+                let signature = signature.display();
+                tracing::warn!(plugin = %name, %signature, %error, "no signature is kept with the version: put one there, or remove it");
+            }
         }
         write_whole(&path, &bytes)?;
         // In this order: there is one at any time.
@@ -153,12 +159,6 @@ fn file_name(digest: &PluginDigest) -> String {
     format!("{}.wasm", digest.as_str())
 }
 
-fn signature_of(component: &Path) -> PathBuf {
-    let mut path = component.as_os_str().to_owned();
-    path.push(".sig");
-    path.into()
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -192,6 +192,25 @@ mod tests {
         assert_eq!(kept.find(&name).unwrap().0, digest_of(b"one"), "what is damaged is not run");
         assert!(!keep(b"one", b"one"));
         assert_eq!(kept.versions(&name)[0].digest, digest_of(b"one"), "it did well again");
+    }
+
+    #[test]
+    fn a_version_is_kept_without_what_is_no_signature_and_nothing_beside_it_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (kept, name, file) = fixture(folder.path());
+        let beside = folder.path().join("orders.wasm.sig");
+        let keep = |bytes: &[u8]| {
+            std::fs::write(&file, bytes).unwrap();
+            assert!(kept.keep(&name, &digest_of(bytes), &file).unwrap());
+            signature_of(&kept.of(&name).join(file_name(&digest_of(bytes)))).exists()
+        };
+        rustix::fs::mknodat(rustix::fs::CWD, &beside, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert!(!keep(b"beside a pipe"));
+        std::fs::remove_file(&beside).unwrap();
+        File::create(&beside).unwrap().set_len(1 << 40).unwrap();
+        assert!(!keep(b"beside a giant"));
+        std::fs::write(&beside, "signed").unwrap();
+        assert!(keep(b"beside a signature"));
     }
 
     #[test]
