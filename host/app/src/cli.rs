@@ -189,6 +189,7 @@ pub struct PutArgs {
 #[derive(Debug, Args)]
 pub struct LeasesArgs {
     /// The application: the plugin's name, unless the configuration says otherwise.
+    #[arg(value_parser = values::application)]
     pub application: String,
     /// Print rows as JSON.
     #[arg(long)]
@@ -210,6 +211,7 @@ pub struct LeasesArgs {
 )]
 pub struct DoctorArgs {
     /// The application: its lease table's name, as for a KCL application.
+    #[arg(value_parser = values::application)]
     pub application: String,
     /// The stream it reads; leases are then held against its shards.
     #[arg(long, value_name = "STREAM")]

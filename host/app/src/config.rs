@@ -1,5 +1,6 @@
 //! The configuration file: parsed once, into values that cannot be wrong.
 
+mod applications;
 mod compile;
 mod failure;
 mod file;
@@ -48,6 +49,7 @@ pub use retrieval::RetrievalMode;
 pub use secrets::SecretConfig;
 pub use streams::StreamConfig;
 
+use self::applications::Applications;
 use self::problem::with_help;
 use crate::files;
 use crate::sinks::{HttpSinkOptions, KinesisSinkOptions, LineFormat};
@@ -105,6 +107,8 @@ pub struct Config {
     pub sinks: BTreeMap<String, SinkConfig>,
     /// What differs by plugin, as it stands in the file; [`Config::of_plugin`] is what follows from it.
     pub plugin: BTreeMap<String, toml::Table>,
+    /// What these sections name for their plugins, and for nobody else.
+    applications: Applications,
 }
 
 /// How to reach AWS; what is absent comes from the ordinary chain.
@@ -294,11 +298,18 @@ impl Config {
         let section = self.plugin.get(name.as_str()).cloned().unwrap_or_default();
         let file: plugin::PluginFile =
             plugin::overlay(&section, under).try_into().map_err(|error: toml::de::Error| with_help(&error))?;
+        // The operator's own word is held against the other sections when they are read.
+        let base = (!section.contains_key("application")).then(|| file.application_of(name).to_owned());
         let allowed = match manifest {
             Some(manifest) => file.refuse_beyond_manifest(name, &section, &manifest.table, self),
             None => Ok(()),
         };
-        let checked = allowed.and_then(|()| file.check(name, self)).map_err(|problem| match manifest {
+        let checked = allowed.and_then(|()| file.check(name, self)).and_then(|checked| {
+            let of_streams = checked.streams.iter().map(|stream| stream.application.as_str());
+            self.applications.refuse_anothers(name, base.as_deref().into_iter().chain(of_streams))?;
+            Ok(checked)
+        });
+        let checked = checked.map_err(|problem| match manifest {
             Some(manifest) => match problem.line(&manifest.text) {
                 Some(line) => format!("{}: line {line}: {problem}", manifest.path.display()),
                 None => format!("{problem} ([plugin.{name}] over {})", manifest.path.display()),

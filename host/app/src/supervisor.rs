@@ -253,13 +253,8 @@ impl Supervisor {
     fn settings(&self, name: &PluginName) -> Result<Settings, String> {
         let settings = self.parts.settings(name)?;
         for (other, running) in self.running.iter().filter(|(other, _)| *other != name) {
-            for theirs in &running.settings.plugin.streams {
-                if settings.plugin.streams.iter().any(|ours| ours.application == theirs.application) {
-                    let application = &theirs.application;
-                    return Err(format!(
-                        "its application {application} is plugin {other}'s: name another `application`"
-                    ));
-                }
+            if let Some(application) = settings.plugin.shares_a_table_with(&running.settings.plugin) {
+                return Err(format!("its application {application} is plugin {other}'s: name another `application`"));
             }
         }
         Ok(settings)

@@ -14,6 +14,7 @@ use super::{AwsArgs, PlaceArgs};
     shardmill plan orders --as host-3          what host-3 would do now")]
 pub struct PlanArgs {
     /// The application: the plugin's name, unless the configuration says otherwise.
+    #[arg(value_parser = super::values::application)]
     pub application: String,
     /// The worker to ask: a running one, or the id of one that would join.
     #[arg(long = "as", value_name = "WORKER", default_value = "plan")]
@@ -32,7 +33,7 @@ pub struct ExplainArgs {
     /// The shard: its id, or the number in it.
     pub shard: String,
     /// The application: the plugin's name, unless the configuration says otherwise.
-    #[arg(long)]
+    #[arg(long, value_parser = super::values::application)]
     pub application: String,
     /// How to look.
     #[command(flatten)]
@@ -48,6 +49,7 @@ pub struct ExplainArgs {
     shardmill plugins orders --rollback --config shardmill.toml   on this host, until --unpin")]
 pub struct PluginsArgs {
     /// The application: the plugin's name, unless the configuration says otherwise. Without it, all of them.
+    #[arg(value_parser = super::values::application)]
     pub application: Option<String>,
     /// Let this version out of quarantine, on its streams' applications too: its digest, or the first 8 digits or more.
     #[arg(long, value_name = "DIGEST", requires = "application")]

@@ -11,6 +11,7 @@ use super::PlaceArgs;
     shardmill state totals --shard shardId-000000000000 > state.json")]
 pub struct StateArgs {
     /// The application: the plugin's name, unless the configuration says otherwise.
+    #[arg(value_parser = super::values::application)]
     pub application: String,
     /// Print the state of this shard, as the plugin saved it, and nothing else.
     #[arg(long, value_name = "SHARD", conflicts_with = "json")]

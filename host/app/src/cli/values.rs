@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use shardmill_core::plugin::check_ending;
+
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; a duration is written such as 500ms, 10s or 5m"))
 }
@@ -10,6 +12,14 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let example = "an address is written as IP:PORT, such as 127.0.0.1:9090 or [::1]:9090; names are not taken";
     text.parse().map_err(|error| format!("{error}; {example}"))
+}
+
+/// A lease table's name. Behind a dot it may end as its stream does.
+pub(super) fn application(text: &str) -> Result<String, String> {
+    if !text.contains('.') {
+        check_ending(text).map_err(|taken| taken.to_string())?;
+    }
+    Ok(text.to_owned())
 }
 
 #[cfg(test)]
@@ -24,6 +34,8 @@ mod tests {
         for text in ["9090", "localhost:9090"] {
             assert!(address(text).unwrap_err().contains("127.0.0.1:9090"), "{text}");
         }
+        assert!(application("totals-state").unwrap_err().contains("a table of the application \"totals\""));
+        assert_eq!(application("totals.device-state"), Ok("totals.device-state".to_owned()));
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(address("127.0.0.1:80").unwrap().port(), 80);
     }

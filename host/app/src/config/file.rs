@@ -15,9 +15,9 @@ use shardmill_core::rollout::RolloutPolicy;
 use shardmill_wasm::IntegrityRules;
 use shardmill_worker::{BatchLimits, ReadLimits};
 
+use super::applications::{Applications, shared_applications};
 use super::compile::CompileFile;
 use super::failure::FailureFile;
-use super::folder::shared_applications;
 use super::grants::CeilingsFile;
 use super::http::HttpRequestsFile;
 use super::integrity::IntegrityFile;
@@ -151,7 +151,7 @@ impl ConfigFile {
         let worker_id = usable_worker_id(&worker_id).map_err(|message| Problem::new("worker-id", message))?;
         let sinks = check_sinks(self.sinks, folder)?;
         let limits = self.limits.check(GuestLimits::default()).map_err(|problem| problem.under("limits"))?;
-        let config = Config {
+        let mut config = Config {
             stream: self.stream.as_deref().map(plugin::stream).transpose()?,
             plugins: folder.join(self.plugins),
             worker_id,
@@ -177,12 +177,16 @@ impl ConfigFile {
             failure: self.failure.check(&sinks).map_err(|problem| problem.under("failure"))?,
             sinks,
             plugin: sections,
+            applications: Applications::default(),
         };
         let (mut plugins, mut by_name) = (BTreeMap::new(), BTreeMap::new());
+        let mut applications = Applications::default();
         for (name, file) in self.plugin {
             let section = format!("plugin.{name}");
             let name = PluginName::new(&name).map_err(|error| Problem::new(&section, error.to_string()))?;
+            let base = file.application_of(&name).to_owned();
             let plugin = file.check(&name, &config).map_err(|problem| problem.under(&section))?;
+            applications.add(&name, &base, &plugin);
             by_name.insert(name.to_string(), plugin.clone());
             plugins.insert(section, plugin);
         }
@@ -190,6 +194,7 @@ impl ConfigFile {
         if let Some(shared) = shared_applications(&by_name).pop() {
             return Err(Problem::new("plugin", shared));
         }
+        config.applications = applications;
         Ok(config)
     }
 }

@@ -9,6 +9,7 @@ use shardmill_core::plugin::{PluginName, SecretSource};
 use shardmill_core::ports::Clock;
 use shardmill_core::stream::{InitialPosition, Utc};
 
+use super::applications::shared_applications;
 use super::{Config, Manifest, PluginConfig, SinkConfig, StreamConfig};
 use crate::clock::BootClock;
 use crate::files;
@@ -131,23 +132,6 @@ impl Config {
 fn is_for_everybody(path: &Path) -> bool {
     const WRITE_BY_OTHERS: u32 = 0o002;
     std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_symlink() && found.mode() & WRITE_BY_OTHERS != 0)
-}
-
-/// Two plugins of one application would take each other's leases, and which of them got them would be the faster one's luck.
-pub(super) fn shared_applications(plugins: &BTreeMap<String, PluginConfig>) -> Vec<String> {
-    let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
-    let mut problems = Vec::new();
-    for (name, plugin) in plugins {
-        for stream in &plugin.streams {
-            if let Some(other) = owners.insert(&stream.application, name) {
-                problems.push(format!(
-                    "plugins {other} and {name} both have the application {}: name another `application` for one of them",
-                    stream.application
-                ));
-            }
-        }
-    }
-    problems
 }
 
 /// From a time to come nothing is read until then, and it may be a slip in the year.

@@ -9,7 +9,9 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
-use shardmill_core::plugin::{GuestLimits, HOST_PREFIX, PluginGrants, PluginName, SECRET_PREFIX, WantedContract};
+use shardmill_core::plugin::{
+    GuestLimits, HOST_PREFIX, PluginGrants, PluginName, SECRET_PREFIX, WantedContract, tables_of,
+};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{InitialPosition, StreamRef};
 use shardmill_worker::BatchLimits;
@@ -24,7 +26,7 @@ use super::names::Named;
 use super::problem::Problem;
 use super::retrieval::RetrievalMode;
 use super::rollout::RolloutFile;
-use super::streams::{StreamConfig, StreamFile, check_application};
+use super::streams::{StreamConfig, StreamFile, check_own_application};
 use crate::sinks::STDOUT;
 
 /// One plugin's settings, all of them, checked.
@@ -158,10 +160,15 @@ pub(super) fn stream(text: &str) -> Result<StreamRef, Problem> {
 // === impl PluginFile ===
 
 impl PluginFile {
+    /// What it says, or the plugin's own name.
+    pub(super) fn application_of<'a>(&'a self, name: &'a PluginName) -> &'a str {
+        self.application.as_deref().unwrap_or(name.as_str())
+    }
+
     /// Fills what is absent from the host's general settings. `streams` stays empty if nothing names one.
     pub(super) fn check(self, name: &PluginName, general: &Config) -> Result<PluginConfig, Problem> {
-        let application = self.application.clone().unwrap_or_else(|| name.as_str().to_owned());
-        check_application("application", &application)?;
+        let application = self.application_of(name).to_owned();
+        check_own_application("application", &application)?;
         let streams = self.check_streams(name, &application, general)?;
         let batches = self.batch.check(general.batches)?;
         if batches.bytes > general.host.buffer_bytes / 2 {
@@ -265,6 +272,14 @@ impl PluginFile {
 }
 
 impl PluginConfig {
+    /// An application of which the other plugin has a table too, if there is one.
+    pub(crate) fn shares_a_table_with(&self, other: &Self) -> Option<&str> {
+        let theirs: BTreeSet<String> = other.streams.iter().flat_map(|one| tables_of(&one.application)).collect();
+        let shared =
+            self.streams.iter().find(|one| tables_of(&one.application).iter().any(|table| theirs.contains(table)));
+        shared.map(|one| one.application.as_str())
+    }
+
     /// Refuses a version that was built for another contract than the settings want.
     pub(crate) fn refuse_other_contract(&self, exported: Option<&str>) -> Result<(), String> {
         match (&self.world, exported) {

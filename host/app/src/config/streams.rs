@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de};
-use shardmill_core::plugin::PluginName;
+use shardmill_core::plugin::{PluginName, check_ending, tables_of};
 use shardmill_core::stream::{InitialPosition, StreamRef};
 use shardmill_worker::Retrieval;
 
@@ -92,11 +92,28 @@ impl PluginFile {
             let label = name.on_stream(&suffix);
             streams.push(StreamConfig { stream, application, label, initial_position, retrieval });
         }
-        let mut seen = BTreeSet::new();
-        match streams.iter().find(|one| !seen.insert(&one.stream)) {
-            Some(twice) => Err(Problem::new("streams", format!("{} is named twice; name it once", twice.stream))),
-            None => Ok(streams),
+        refuse_twins(&streams)?;
+        Ok(streams)
+    }
+}
+
+/// Of one plugin, no stream may be named twice, nor be kept in a table of another.
+fn refuse_twins(streams: &[StreamConfig]) -> Result<(), Problem> {
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = streams.iter().find(|one| !seen.insert(&one.stream)) {
+        return Err(Problem::new("streams", format!("{} is named twice; name it once", twice.stream)));
+    }
+    let mut tables = BTreeSet::new();
+    let is_taken = |one: &&StreamConfig| tables_of(&one.application).into_iter().any(|table| !tables.insert(table));
+    match streams.iter().find(is_taken) {
+        Some(one) => {
+            let message = format!(
+                "the leases of {} would be kept in {}, where those of another stream have a table: give it to another plugin",
+                one.stream, one.application
+            );
+            Err(Problem::new("streams", message))
         }
+        None => Ok(()),
     }
 }
 
@@ -109,7 +126,13 @@ fn suffix_of(stream: &StreamRef) -> String {
     }
 }
 
-pub(super) fn check_application(key: &'static str, application: &str) -> Result<(), Problem> {
+/// What the operator or an author names. What ends as a stream's name does is held against the plugin's other streams instead.
+pub(super) fn check_own_application(key: &'static str, application: &str) -> Result<(), Problem> {
+    check_application(key, application)?;
+    check_ending(application).map_err(|taken| Problem::new(key, format!("{application:?}: {taken}")))
+}
+
+fn check_application(key: &'static str, application: &str) -> Result<(), Problem> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     if (3..=APPLICATION_MAX).contains(&application.len()) && application.chars().all(is_allowed) {
         return Ok(());

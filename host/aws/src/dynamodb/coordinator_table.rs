@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
 use shardmill_core::lease::WorkerId;
-use shardmill_core::plugin::PluginDigest;
+use shardmill_core::plugin::{PluginDigest, coordinator_table};
 use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
 use shardmill_core::rollout::Quarantined;
 
@@ -41,7 +41,7 @@ pub struct CoordinatorTable {
 impl CoordinatorTable {
     /// The coordinator table of `application`, which is `<application>-coordinator`.
     pub fn new(client: Client, application: &str) -> Self {
-        Self { client, table: format!("{application}-coordinator") }
+        Self { client, table: coordinator_table(application) }
     }
 
     /// The table's name.

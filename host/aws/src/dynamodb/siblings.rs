@@ -1,12 +1,10 @@
 //! The tables of an application's further streams, by their names: for commands that should not leave them unsaid.
 
 use aws_sdk_dynamodb::Client;
+use shardmill_core::plugin::coordinator_table;
 use shardmill_core::ports::StoreError;
 
 use super::errors::store_error;
-
-/// Behind a lease table's name: the table that lies beside it once a host has served it.
-const COORDINATOR_SUFFIX: &str = "-coordinator";
 
 /// The applications `APPLICATION.STREAM` that hosts have served. One page of a hundred tables, which holds them all (32
 /// streams of two tables); empty if tables may not be listed, since nobody needs that right for anything else.
@@ -40,7 +38,7 @@ pub async fn served_applications(client: &Client) -> Result<Vec<String>, StoreEr
 
 fn beside(tables: &[String], prefix: &str) -> Vec<String> {
     let of_streams = tables.iter().filter(|table| table.starts_with(prefix));
-    let served = of_streams.filter(|table| tables.contains(&format!("{table}{COORDINATOR_SUFFIX}")));
+    let served = of_streams.filter(|table| tables.contains(&coordinator_table(table)));
     served.cloned().collect()
 }
 

@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::{
 };
 use bytes::Bytes;
 use shardmill_core::lease::{Checkpoint, LeaseToken};
-use shardmill_core::plugin::PluginDigest;
+use shardmill_core::plugin::{PluginDigest, state_table};
 use shardmill_core::ports::{CheckpointWrite, SavedState, StoreError, WriteResult, Written};
 use shardmill_core::stream::LeaseKey;
 
@@ -50,7 +50,7 @@ impl StateChange {
 impl LeaseTable {
     /// The table's name: the lease table's, and `-state`.
     pub(super) fn state_table(&self) -> String {
-        format!("{}-state", self.name())
+        state_table(self.name())
     }
 
     /// Sends `update` and `change` as one transaction; `then` is what the writer holds if it is applied.

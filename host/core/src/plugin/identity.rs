@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::tables::{TakenName, check_ending};
+
 /// A plugin's name: its file's name without `.wasm`. It is also the application's name and so the lease table's, unless
 /// the configuration says otherwise, which is where the rule comes from (DynamoDB: 3 to 255 of `a-zA-Z0-9_.-`).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,10 +12,23 @@ pub struct PluginName(Arc<str>);
 
 /// A file name that cannot name a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} cannot name a plugin: use 3 to 100 letters, digits, '_' or '-', starting with a letter or digit")]
+#[error("{name:?} cannot name a plugin: {why}")]
 pub struct InvalidPluginName {
     /// The name as found.
     pub name: String,
+    /// What is wrong with it.
+    pub why: NameFault,
+}
+
+/// What is wrong with a name, and how to mend it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameFault {
+    /// It is no word, too short or too long.
+    #[error("use 3 to 100 letters, digits, '_' or '-', starting with a letter or digit")]
+    Letters,
+    /// Its lease table would be another plugin's.
+    #[error(transparent)]
+    Taken(#[from] TakenName),
 }
 
 impl PluginName {
@@ -21,10 +36,12 @@ impl PluginName {
     pub fn new(name: &str) -> Result<Self, InvalidPluginName> {
         let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
         let starts_well = name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
-        if !starts_well || !(3..=100).contains(&name.len()) || !name.bytes().all(is_word) {
-            return Err(InvalidPluginName { name: name.chars().take(120).collect() });
+        let is_good = starts_well && (3..=100).contains(&name.len()) && name.bytes().all(is_word);
+        let checked = if is_good { check_ending(name).map_err(NameFault::from) } else { Err(NameFault::Letters) };
+        match checked {
+            Ok(()) => Ok(Self(name.into())),
+            Err(why) => Err(InvalidPluginName { name: name.chars().take(120).collect(), why }),
         }
-        Ok(Self(name.into()))
     }
 
     /// What the plugin is called where it serves one of several streams: `NAME.STREAM`. No file can be named so.
@@ -107,6 +124,10 @@ mod tests {
         }
         for bad in ["", "ab", "-abc", "_abc", "a.b", "a b", &"n".repeat(101)] {
             assert!(PluginName::new(bad).unwrap_err().to_string().contains("cannot name a plugin"), "{bad}");
+        }
+        for table in ["flights-coordinator", "totals-state"] {
+            let refused = PluginName::new(table).unwrap_err().to_string();
+            assert!(refused.contains("cannot name a plugin: it ends in \"-"), "{refused}");
         }
         assert_eq!(PluginName::new("clean").unwrap().on_stream("orders").as_str(), "clean.orders");
     }

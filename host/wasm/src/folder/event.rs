@@ -1,6 +1,6 @@
 //! What the folder tells.
 
-use shardmill_core::plugin::{PluginDigest, PluginName};
+use shardmill_core::plugin::{NameFault, PluginDigest, PluginName};
 
 use crate::{IntegrityError, LoadError, Plugin};
 
@@ -55,8 +55,11 @@ pub enum FolderEvent {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The name cannot name a plugin.
-    #[error("its name cannot name a plugin: use 3 to 100 letters, digits, '_' or '-', starting with a letter or digit")]
-    Name,
+    #[error("its name cannot name a plugin: {why}")]
+    Name {
+        /// What is wrong with it.
+        why: NameFault,
+    },
     /// Not a regular file.
     #[error("it is {what}; put a regular file in its place")]
     NotAFile {
@@ -108,7 +111,7 @@ impl Refusal {
     pub fn digest(&self) -> Option<&PluginDigest> {
         match self {
             Self::Untrusted { digest, .. } | Self::Bytes { digest, .. } => Some(digest),
-            Self::Name
+            Self::Name { .. }
             | Self::NotAFile { .. }
             | Self::TooBig { .. }
             | Self::TooMany { .. }

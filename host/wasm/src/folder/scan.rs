@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
-use shardmill_core::plugin::PluginName;
+use shardmill_core::plugin::{NameFault, PluginName};
 
 use super::Refusal;
 
@@ -114,14 +114,14 @@ fn too_many(folder: &Path) -> std::io::Error {
 }
 
 /// The printable file name and the plugin's name, for names that are meant as plugins.
-fn candidate(name: &CStr) -> Option<(String, Option<PluginName>)> {
+fn candidate(name: &CStr) -> Option<(String, Result<PluginName, NameFault>)> {
     let bytes = name.to_bytes();
     // Editors and copy tools write under dot names first.
     if bytes.starts_with(b".") || !bytes.ends_with(SUFFIX.as_bytes()) {
         return None;
     }
-    let text = OsStr::from_bytes(bytes).to_str();
-    let plugin = text.and_then(|text| PluginName::new(text.strip_suffix(SUFFIX)?).ok());
+    let text = OsStr::from_bytes(bytes).to_str().and_then(|text| text.strip_suffix(SUFFIX));
+    let plugin = text.ok_or(NameFault::Letters).and_then(|text| PluginName::new(text).map_err(|error| error.why));
     let printable = String::from_utf8_lossy(bytes).escape_debug().to_string();
     Some((printable, plugin))
 }
@@ -131,8 +131,11 @@ fn beside(name: &CStr, suffix: &str) -> Option<PluginName> {
     PluginName::new(name.to_str().ok()?.strip_suffix(suffix)?).ok()
 }
 
-fn judge(name: Option<PluginName>, stat: &Stat, size_max: u64) -> Seen {
-    let Some(name) = name else { return Seen::Refused(Refusal::Name) };
+fn judge(name: Result<PluginName, NameFault>, stat: &Stat, size_max: u64) -> Seen {
+    let name = match name {
+        Ok(name) => name,
+        Err(why) => return Seen::Refused(Refusal::Name { why }),
+    };
     let not_a_file = |what| Seen::Refused(Refusal::NotAFile { what });
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
@@ -165,5 +168,27 @@ mod tests {
         std::fs::write(folder.path().join("orders.wasm"), "").unwrap();
         let told = scan(folder.path(), 1).unwrap_err().to_string();
         assert!(told.contains("more than 10000 names") && told.contains("leave only plugins there"), "{told}");
+    }
+
+    #[test]
+    fn a_file_that_names_a_table_of_another_plugin_is_refused_and_says_whose() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["totals-state.wasm", "totals-coordinator.wasm", "totals.wasm", "a b.wasm"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let seen = scan(folder.path(), 1).unwrap().seen;
+        let told = |name: &str| match &seen[name] {
+            Seen::Refused(refusal) => refusal.to_string(),
+            Seen::File(name, _) => panic!("{name} is a plugin"),
+        };
+        for (file, ending) in [("totals-state.wasm", "-state"), ("totals-coordinator.wasm", "-coordinator")] {
+            let expected = format!(
+                "its name cannot name a plugin: it ends in \"{ending}\", as does a table of the application \"totals\"; \
+                 give it another ending"
+            );
+            assert_eq!(told(file), expected);
+        }
+        assert!(told("a b.wasm").contains("use 3 to 100 letters"));
+        assert!(matches!(&seen["totals.wasm"], Seen::File(..)));
     }
 }

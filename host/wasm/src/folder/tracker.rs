@@ -291,7 +291,7 @@ fn may_be_incomplete(reason: &Refusal) -> bool {
     match reason {
         Refusal::Bytes { error, .. } => error.may_be_incomplete(),
         Refusal::Untrusted { error, .. } => error.may_be_incomplete(),
-        Refusal::Name
+        Refusal::Name { .. }
         | Refusal::NotAFile { .. }
         | Refusal::TooBig { .. }
         | Refusal::TooMany { .. }
