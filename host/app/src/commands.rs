@@ -58,6 +58,19 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
 #[error("interrupted{0}")]
 pub struct Interrupted(pub(crate) String);
 
+/// Whoever read standard output closed it before all was written, as `head` does: nothing to tell anybody.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody reads standard output any more")]
+pub struct PipeClosed;
+
+/// That a stream is not there, in place of what the service says of it.
+fn no_stream(stream: &str) -> anyhow::Error {
+    anyhow::anyhow!(
+        "there is no stream {stream}: make it, or mend its name, the region or the endpoint; `aws kinesis list-streams` lists \
+         those there are"
+    )
+}
+
 /// Prints to standard output, the only way in which text of a command gets there: much of it comes from rows, files and
 /// names, which may be anybody's, so that what would steer a terminal is written out. A closed pipe is not an error worth
 /// a message.

@@ -20,6 +20,8 @@ const EXIT_NOTHING_LEFT: u8 = 69;
 const EXIT_GIVEN_UP: u8 = 65;
 /// 128 and SIGINT, as shells count it: a signal ended a command before it was done.
 const EXIT_INTERRUPTED: u8 = 130;
+/// 128 and SIGPIPE: whoever read the output had enough of it.
+const EXIT_PIPE_CLOSED: u8 = 141;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -27,7 +29,10 @@ fn main() -> ExitCode {
         return commands::compile::execute(args);
     }
     hardening::raise_wall();
-    telemetry::start_logging(cli.log_format, cli.command.is_quiet());
+    if let Err(error) = telemetry::start_logging(cli.log_format, cli.command.is_quiet()) {
+        telemetry::tell(&format!("error: {error}"));
+        return ExitCode::from(EXIT_USAGE);
+    }
     if let Err(error) = hardening::forbid_core_dumps() {
         tracing::warn!(%error, "core dumps cannot be switched off; one would hold credentials and secrets");
     }
@@ -43,7 +48,9 @@ fn main() -> ExitCode {
     let result = runtime.block_on(commands::execute(cli));
     // A guest that never returns holds a blocking thread until its deadline; do not wait for it.
     runtime.shutdown_background();
-    if let Err(error) = &result {
+    if let Err(error) = &result
+        && !error.is::<commands::PipeClosed>()
+    {
         telemetry::tell(&told(error));
     }
     telemetry::flush();
@@ -60,6 +67,8 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
         ExitCode::from(EXIT_USAGE)
     } else if error.is::<commands::Interrupted>() {
         ExitCode::from(EXIT_INTERRUPTED)
+    } else if error.is::<commands::PipeClosed>() {
+        ExitCode::from(EXIT_PIPE_CLOSED)
     } else if error.is::<RecordsGivenUp>() {
         ExitCode::from(EXIT_GIVEN_UP)
     } else if error.is::<NothingLeft>() {

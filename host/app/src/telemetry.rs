@@ -37,17 +37,64 @@ const DEFAULT_FILTER: &str = "warn,aws_config=error,dynoxide=error,wasmtime_wasi
 /// The same for commands in which the host is a means: only what a plugin logs, and errors.
 const QUIET_FILTER: &str = "error,wasmtime_wasi_http=off,shardmill::guest=info";
 
+/// What is to be logged, by the operator's word, which cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{VARIABLE}={said:?} says nothing that can be logged: {problem}; it is written such as {VARIABLE}=debug or \
+     {VARIABLE}=warn,shardmill=info,shardmill_aws=debug"
+)]
+pub struct BadLogFilter {
+    said: String,
+    problem: String,
+}
+
+/// Says what is logged.
+const VARIABLE: &str = "SHARDMILL_LOG";
+
 /// Starts logging; standard output is left to records. Called once, by `main`.
-pub fn start_logging(format: LogFormat, is_quiet: bool) {
-    let directives = std::env::var("SHARDMILL_LOG").or_else(|_| std::env::var("RUST_LOG"));
-    let filter = directives.ok().and_then(|directives| EnvFilter::try_new(directives).ok());
+///
+/// # Errors
+/// The variable for it makes no sense: whoever set it would look for lines that never come.
+pub fn start_logging(format: LogFormat, is_quiet: bool) -> Result<(), BadLogFilter> {
+    let filter = match said(VARIABLE) {
+        Some(said) => Some(filter_of(&said)?),
+        // Often meant for other programs.
+        None => said("RUST_LOG").and_then(|said| EnvFilter::try_new(said).ok()),
+    };
     let filter = filter.unwrap_or_else(|| EnvFilter::new(if is_quiet { QUIET_FILTER } else { DEFAULT_FILTER }));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer());
     // A second call, in a test that runs a command in-process, changes nothing.
     let _ = match format {
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init(),
+        LogFormat::Text => builder.with_ansi(has_colors()).with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
+    Ok(())
+}
+
+/// What a variable says; one that is empty says nothing.
+fn said(variable: &str) -> Option<String> {
+    let said = std::env::var_os(variable)?.to_string_lossy().into_owned();
+    (!said.is_empty()).then_some(said)
+}
+
+/// On a terminal, unless whoever sits there said otherwise (no-color.org).
+fn has_colors() -> bool {
+    std::io::stderr().is_terminal() && said("NO_COLOR").is_none()
+}
+
+fn filter_of(text: &str) -> Result<EnvFilter, BadLogFilter> {
+    let bad = |problem: String| BadLogFilter { said: text.to_owned(), problem };
+    // A word without a level is taken as the name of a module, so that a level that is mistyped would silence all others.
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    if let Some(word) = words.into_iter().find(|word| !word.contains(['=', '[', ':', '_']) && !is_known(word)) {
+        return Err(bad(format!("{word:?} is no level, which are off, error, warn, info, debug and trace")));
+    }
+    EnvFilter::try_new(text).map_err(|error| bad(error.to_string()))
+}
+
+/// Or a part of this program, of which all is logged then.
+fn is_known(word: &str) -> bool {
+    word.starts_with("shardmill") || word.parse::<tracing::level_filters::LevelFilter>().is_ok()
 }
 
 /// Without a thread to write for it, logging waits for who reads, as everywhere.
@@ -88,5 +135,24 @@ pub fn tell(text: &str) {
 pub fn flush() {
     if let Some(queue) = QUEUE.get() {
         queue.flush(LAST_LINES_WITHIN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_filter_that_cannot_be_meant_is_an_error_with_its_name_and_an_example() {
+        for good in
+            ["debug", "warn,shardmill=info", "shardmill", "shardmill_aws=trace", "info,shardmill::guest=off", "OFF", ""]
+        {
+            assert!(filter_of(good).is_ok(), "{good}");
+        }
+        for bad in ["inof", "nonsense=====", "warn,verbose", "shardmill=loud", "debug;info"] {
+            let told = filter_of(bad).unwrap_err().to_string();
+            assert!(told.starts_with(&format!("SHARDMILL_LOG={bad:?} says nothing")), "{told}");
+            assert!(told.contains("such as SHARDMILL_LOG=debug"), "{told}");
+        }
     }
 }

@@ -7,10 +7,10 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, bail};
 use indicatif::HumanCount;
 use shardmill_aws::KinesisReader;
-use shardmill_core::ports::StreamReader;
+use shardmill_core::ports::{ReadError, StreamReader};
 use shardmill_core::stream::{ReadFrom, ShardId, StreamRef};
 
-use super::Interrupted;
+use super::{Interrupted, PipeClosed, no_stream};
 use crate::capture::{Captured, Take, take};
 use crate::cli::CaptureArgs;
 use crate::config::{AwsConfig, Config};
@@ -41,7 +41,10 @@ pub(super) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
             std::io::stdout().lock().write_all(&line)
         };
         let taken = take(&reader, shard, part, signals.stop(), write).await;
-        total += taken.with_context(|| format!("cannot read {shard} of {stream}"))?;
+        total += match taken {
+            Err(error) if is_closed_pipe(&error) => return Err(PipeClosed.into()),
+            taken => taken.with_context(|| format!("cannot read {shard} of {stream}"))?,
+        };
     }
     std::io::stdout().lock().flush()?;
     tell(total, shards.len());
@@ -51,9 +54,17 @@ pub(super) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Of the errors of a capture, only those of standard output are the system's.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
 /// Those asked for, which must be there; or all, parents before their children.
 async fn shards(reader: &KinesisReader, args: &CaptureArgs) -> anyhow::Result<Vec<ShardId>> {
-    let listed = reader.list_shards().await.with_context(|| format!("cannot list the shards of {}", args.stream))?;
+    let listed = match reader.list_shards().await {
+        Err(ReadError::NotFound { .. }) => return Err(no_stream(&args.stream)),
+        listed => listed.with_context(|| format!("cannot list the shards of {}", args.stream))?,
+    };
     let listed: BTreeSet<ShardId> = listed.into_iter().map(|shard| shard.id).collect();
     if args.shards.is_empty() {
         // Their numbers rise.

@@ -7,11 +7,11 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
 use shardmill_aws::{AwsClients, ConsumerDescription, CoordinatorTable, KinesisFanOut};
-use shardmill_core::ports::{Clock, Coordinator, Subscriptions};
+use shardmill_core::ports::{Clock, Coordinator, SubscribeError, Subscriptions};
 use shardmill_core::stream::{ConsumerName, StreamRef};
 
 use super::reading::age;
-use super::{print, print_json};
+use super::{no_stream, print, print_json};
 use crate::cli::ConsumersArgs;
 use crate::clock::BootClock;
 
@@ -30,7 +30,11 @@ pub(super) async fn execute(args: &ConsumersArgs) -> anyhow::Result<()> {
     let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
     let fan_out = KinesisFanOut::new(clients.kinesis.clone(), StreamRef::parse(&args.stream)?);
     let mut rows = Vec::new();
-    for consumer in fan_out.consumers().await? {
+    let consumers = match fan_out.consumers().await {
+        Err(SubscribeError::NotFound { .. }) => return Err(no_stream(&args.stream)),
+        consumers => consumers?,
+    };
+    for consumer in consumers {
         let hosts = hosts(&clients, &consumer.name).await;
         let ConsumerDescription { name, arn, status, created_at } = consumer;
         rows.push(Row { name, status, created_at, hosts, arn });

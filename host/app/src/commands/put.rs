@@ -1,9 +1,10 @@
 //! `shardmill put`.
 
 use indicatif::{HumanBytes, HumanCount};
-use shardmill_aws::{PutTarget, StreamWriter};
+use shardmill_aws::{PutError, PutTarget, StreamWriter};
+use shardmill_core::ports::ReadError;
 
-use super::{Interrupted, print, print_json};
+use super::{Interrupted, no_stream, print, print_json};
 use crate::cli::PutArgs;
 use crate::feed::KeySource;
 use crate::pump::{PumpSummary, pump};
@@ -15,7 +16,10 @@ pub(super) async fn execute(args: PutArgs) -> anyhow::Result<()> {
     let target = PutTarget::parse(&args.stream)?;
     let writer = StreamWriter::to(clients.kinesis, target);
     let key = args.key_field.map_or(KeySource::LineNumber, KeySource::Field);
-    let summary = pump(&writer, &args.file, key, signals.stop()).await?;
+    let summary = match pump(&writer, &args.file, key, signals.stop()).await {
+        Err(error) if is_without_stream(&error) => return Err(no_stream(&args.stream)),
+        summary => summary?,
+    };
     if args.json {
         print_json(&summary)?;
     } else {
@@ -26,6 +30,13 @@ pub(super) async fn execute(args: PutArgs) -> anyhow::Result<()> {
         return Err(Interrupted(line).into());
     }
     Ok(())
+}
+
+/// Whether the stream was not there from the start.
+fn is_without_stream(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<PutError>()
+        .is_some_and(|error| matches!(error.cause, ReadError::NotFound { .. }) && error.stored.records == 0)
 }
 
 fn told(summary: &PumpSummary, stream: &str) -> String {
