@@ -99,6 +99,11 @@ impl Feed {
         }
     }
 
+    /// Where the last line stood, counted from 1.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
     fn bad_line(&self, problem: String) -> FeedError {
         FeedError::BadLine { name: self.name.clone(), line: self.line, problem }
     }

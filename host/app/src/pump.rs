@@ -10,13 +10,13 @@ use anyhow::Context;
 use bytes::Bytes;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
-use shardmill_aws::{PutEntry, PutReport, StreamWriter};
+use shardmill_aws::{PutEntry, PutError, PutReport, RECORD_TOO_LARGE, StreamWriter};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::feed::{Feed, FeedError, FeedLine, KeySource};
+use crate::feed::{Feed, FeedError, FeedLine, KeySource, input_name};
 
 /// Lines read ahead: some requests' worth, so that reading and putting overlap. What is there goes, however little.
 const CHUNK_LINES: usize = 2_000;
@@ -60,18 +60,24 @@ pub async fn pump(
     let (sender, mut lines) = mpsc::channel(CHUNK_LINES);
     let handle = Handle::current();
     // Opening may block as well: who looks whether it is gzip waits for the first bytes of a pipe.
-    let path = path.to_owned();
-    let reader = tokio::task::spawn_blocking(move || read_lines(Feed::open(&path, key)?, &sender, &handle));
+    let opened = path.to_owned();
+    let reader = tokio::task::spawn_blocking(move || read_lines(Feed::open(&opened, key)?, &sender, &handle));
     let progress = Progress::start();
     let mut total = PutReport::default();
     let mut chunk = Vec::with_capacity(CHUNK_LINES);
     while let Some(1..) = stop.run_until_cancelled(lines.recv_many(&mut chunk, CHUNK_LINES)).await {
+        let largest = largest_of(&chunk);
         let (entries, _room): (Vec<_>, Vec<_>) = chunk.drain(..).map(|line: ReadLine| (line.entry, line.room)).unzip();
         let (records, bytes) = (total.records, total.bytes);
         let putting = writer.put_all(entries, |more, more_bytes| progress.at(records + more, bytes + more_bytes));
         let Some(put) = unless_left(putting, stop).await else { break };
-        let report = put.with_context(|| format!("after {records} records of earlier requests"))?;
-        add(&mut total, report);
+        match put {
+            Ok(report) => add(&mut total, report),
+            Err(mut error) => {
+                error.stored.records += records;
+                return Err(with_line(error, path, largest));
+            }
+        }
     }
     drop(lines);
     if stop.is_cancelled() {
@@ -102,6 +108,29 @@ async fn unless_left<T>(work: impl Future<Output = T>, stop: &CancellationToken)
     }
 }
 
+/// The record that is refused first for its size, if any is.
+#[derive(Debug, Clone, Copy)]
+struct Largest {
+    line: u64,
+    bytes: usize,
+}
+
+fn largest_of(lines: &[ReadLine]) -> Option<Largest> {
+    let sizes = lines.iter().map(|line| Largest { line: line.line, bytes: line.entry.data.len() });
+    sizes.max_by_key(|largest| largest.bytes)
+}
+
+/// Kinesis counts the records of a request, which nobody can find in a file.
+fn with_line(error: PutError, path: &Path, largest: Option<Largest>) -> anyhow::Error {
+    match largest {
+        Some(Largest { line, bytes }) if error.cause.to_string().contains(RECORD_TOO_LARGE) => {
+            let place = format!("{}, line {line}, of {bytes} bytes", input_name(path));
+            anyhow::Error::new(error).context(place)
+        }
+        _ => error.into(),
+    }
+}
+
 fn add(total: &mut PutReport, report: PutReport) {
     total.records += report.records;
     total.bytes += report.bytes;
@@ -111,6 +140,7 @@ fn add(total: &mut PutReport, report: PutReport) {
 
 /// A line that was read ahead, and its room among those.
 struct ReadLine {
+    line: u64,
     entry: PutEntry,
     room: OwnedSemaphorePermit,
 }
@@ -119,6 +149,7 @@ struct ReadLine {
 fn read_lines(mut feed: Feed, lines: &mpsc::Sender<ReadLine>, handle: &Handle) -> Result<(), FeedError> {
     let room = Arc::new(Semaphore::new(AHEAD_BYTES));
     while let Some(FeedLine { data, partition_key }) = feed.next_line()? {
+        let line = feed.line();
         let entry = PutEntry { partition_key, explicit_hash_key: None, data: Bytes::from(data) };
         let bytes = u32::try_from(entry.cost_bytes().min(AHEAD_BYTES)).unwrap_or(u32::MAX);
         let taking = async {
@@ -128,7 +159,7 @@ fn read_lines(mut feed: Feed, lines: &mpsc::Sender<ReadLine>, handle: &Handle) -
             }
         };
         let Some(room) = handle.block_on(taking) else { return Ok(()) };
-        if lines.blocking_send(ReadLine { entry, room }).is_err() {
+        if lines.blocking_send(ReadLine { line, entry, room }).is_err() {
             return Ok(());
         }
     }
@@ -189,5 +220,33 @@ impl Progress {
             report,
             was_stopped,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_core::ports::ReadError;
+
+    use super::*;
+    use crate::commands::in_one_line;
+
+    #[test]
+    fn a_record_that_is_too_large_is_told_with_its_file_and_line() {
+        let room = Arc::new(Semaphore::new(9));
+        let line = |line: u64, bytes: usize| ReadLine {
+            line,
+            entry: PutEntry { partition_key: String::new(), explicit_hash_key: None, data: vec![0; bytes].into() },
+            room: Arc::clone(&room).try_acquire_owned().unwrap(),
+        };
+        let largest = largest_of(&[line(1, 5), line(7, 900), line(8, 6)]);
+        let told = |message: &str| {
+            let cause = ReadError::Refused { message: message.to_owned() };
+            let stored = PutReport { records: 3, ..PutReport::default() };
+            in_one_line(&with_line(PutError { stored, attempts: 1, cause }, Path::new("a.ndjson"), largest))
+        };
+        let expected = "a.ndjson, line 7, of 900 bytes: stored 3 records, then kinesis refused the request: a record is larger \
+                        than the stream takes";
+        assert_eq!(told(RECORD_TOO_LARGE), expected);
+        assert_eq!(told("no"), "stored 3 records, then kinesis refused the request: no");
     }
 }

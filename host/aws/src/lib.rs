@@ -23,3 +23,4 @@ pub use kinesis::{
     AdminError, ConsumerDescription, KinesisFanOut, KinesisReader, PutEntry, PutError, PutOutcome, PutReport,
     PutTarget, Putter, StreamAdmin, StreamDescription, StreamWriter,
 };
+pub use sdk_error::RECORD_TOO_LARGE;

@@ -59,11 +59,28 @@ pub(crate) fn answered(code: &str, message: &str) -> String {
     if let Some(right) = denied_right(message) {
         return format!("{code}: {right}");
     }
+    if let Some(bytes) = bytes_of_a_record(message) {
+        return format!(
+            "{RECORD_TOO_LARGE}, {bytes} bytes of data: make it smaller, or raise the stream's maximum record size"
+        );
+    }
     let mend = MENDS_BY_CODE.iter().find(|(codes, _)| codes.contains(&code)).map(|(_, mend)| *mend);
     match mend {
         Some(mend) => format!("{code}: {message}; {mend}"),
         None => format!("{code}: {message}"),
     }
+}
+
+/// How it is told that a stream does not take a record for its size.
+pub const RECORD_TOO_LARGE: &str = "a record is larger than the stream takes";
+
+/// "Value 'BUFFER' at 'records.2.member.data' failed to satisfy constraint: Member must have length less than or equal to BYTES"
+fn bytes_of_a_record(message: &str) -> Option<u64> {
+    let (place, rule) = message.split_once("failed to satisfy constraint")?;
+    let (_, limit) = rule.split_once("length less than or equal to ")?;
+    let digits: String = limit.chars().take_while(char::is_ascii_digit).collect();
+    let is_of_data = place.contains(".data'") || place.contains("'data'");
+    digits.parse().ok().filter(|_| is_of_data)
 }
 
 /// "User: WHO is not authorized to perform: WHAT on resource: WHICH because ...", with what comes first that is to be mended.
@@ -88,7 +105,9 @@ fn line(what: &str, causes: &[String]) -> String {
     let mend = MENDS.iter().find(|(sign, _)| all.contains(sign)).map(|(_, mend)| *mend);
     let mut line = what.to_owned();
     if let Some(innermost) = causes.last() {
-        line = format!("{line}: {innermost}");
+        // Where all was looked for credentials is a long list, which the dump has.
+        let innermost = innermost.split_once(" Attempted:").map_or(innermost.as_str(), |(told, _)| told);
+        line = format!("{line}: {}", innermost.trim_end_matches('.'));
     }
     match mend {
         Some(mend) => format!("{line}; {mend}"),
@@ -177,5 +196,20 @@ mod tests {
             told.starts_with("the request cannot be sent: no providers in chain provided credentials; set AWS_PROFILE")
         );
         assert_eq!(line("no answer in time", &[]), "no answer in time");
+        let chain = "no credentials found in chain. Attempted: Environment: the credential provider was not enabled Profile: no";
+        let told = line("the request cannot be sent", &causes(&["dispatch failure", chain]));
+        assert_eq!(told, format!("the request cannot be sent: no credentials found in chain; {GIVE_CREDENTIALS}"));
+    }
+
+    #[test]
+    fn a_record_that_is_too_large_is_told_as_that_and_not_in_the_services_words() {
+        let words = "1 validation error detected: Value 'java.nio.HeapByteBuffer[pos=0 lim=1500000 cap=1500000]' at \
+                     'records.2.member.data' failed to satisfy constraint: Member must have length less than or equal to 1048576";
+        let told = "a record is larger than the stream takes, 1048576 bytes of data: make it smaller, or raise the stream's \
+                    maximum record size";
+        assert_eq!(answered("ValidationException", words), told);
+        let other = "1 validation error detected: Value '' at 'streamName' failed to satisfy constraint: Member must have length \
+                     less than or equal to 128";
+        assert_eq!(answered("ValidationException", other), format!("ValidationException: {other}"));
     }
 }

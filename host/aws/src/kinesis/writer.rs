@@ -6,6 +6,7 @@
 //! Stored at least once: a batch without an answer is sent again whole.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use aws_sdk_kinesis::Client;
@@ -44,7 +45,6 @@ pub struct PutReport {
 
 /// Why not everything was stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("stored {} records, then gave up after {attempts} attempts that stored nothing: {cause}", stored.records)]
 pub struct PutError {
     /// What was stored before.
     pub stored: PutReport,
@@ -52,6 +52,18 @@ pub struct PutError {
     pub attempts: u32,
     /// What the last of them ran into.
     pub cause: ReadError,
+}
+
+impl fmt::Display for PutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.stored.records > 0 {
+            write!(f, "stored {} records, then ", self.stored.records)?;
+        }
+        if self.attempts > 1 {
+            write!(f, "gave up after {} attempts that stored nothing: ", self.attempts)?;
+        }
+        write!(f, "{}", self.cause)
+    }
 }
 
 /// The adapter.
@@ -186,6 +198,20 @@ fn next_batch(entries: &mut std::iter::Peekable<impl Iterator<Item = PutEntry>>)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_tells_what_was_stored_and_how_often_was_tried_where_there_is_anything_to_tell() {
+        let told = |records: u64, attempts: u32| {
+            let stored = PutReport { records, ..PutReport::default() };
+            let cause = ReadError::Refused { message: "no".to_owned() };
+            PutError { stored, attempts, cause }.to_string()
+        };
+        assert_eq!(told(0, 1), "kinesis refused the request: no");
+        assert_eq!(told(5, 1), "stored 5 records, then kinesis refused the request: no");
+        let tried =
+            "stored 5 records, then gave up after 20 attempts that stored nothing: kinesis refused the request: no";
+        assert_eq!(told(5, 20), tried);
+    }
 
     fn entry(bytes: usize) -> PutEntry {
         PutEntry { partition_key: String::new(), explicit_hash_key: None, data: vec![0; bytes].into() }
