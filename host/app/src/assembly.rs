@@ -127,10 +127,7 @@ impl Host {
     ) -> anyhow::Result<Self> {
         let Substitutes { outputs, reader, metering } = substitutes;
         if !config.plugins.is_dir() {
-            bail!(
-                "there is no plugins folder {}: make it, or set `plugins` in the configuration",
-                config.plugins.display()
-            );
+            bail!("{}", config.no_plugins_folder());
         }
         let marks = Marks::beside(config.host.cache.as_deref());
         if let Some(why) = marks.why_not() {

@@ -33,6 +33,9 @@ pub use state::StateArgs;
 #[cfg(feature = "local")]
 pub use test::TestArgs;
 
+/// The folder of plugins where none is named.
+pub(crate) const PLUGINS: &str = "plugins";
+
 /// Runs WebAssembly record processors on Amazon Kinesis Data Streams.
 ///
 /// Drop a component in the plugins folder and run the host: it leases shards, reads, delivers, checkpoints, and swaps the
@@ -108,8 +111,8 @@ impl Command {
     shardmill dev\n  \
     shardmill dev --feed flights.ndjson.gz --key-field carrier --until-idle")]
 pub struct DevArgs {
-    /// The folder that plugins are dropped in.
-    #[arg(long, default_value = "plugins")]
+    /// The folder that plugins are dropped in; `plugins` is made if it is missing, another has to be there.
+    #[arg(long, default_value = PLUGINS)]
     pub plugins: PathBuf,
     /// Where the embedded stack keeps streams, leases and checkpoints.
     #[arg(long, default_value = "data")]

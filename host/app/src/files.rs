@@ -43,9 +43,30 @@ pub(crate) fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
 }
 
+/// The folder beside `path`, which is not there, that is called most like it, if one nearly is.
+pub(crate) fn folder_beside(path: &Path) -> Option<String> {
+    const NEAR: f64 = 0.8;
+    let name = path.file_name()?.to_str()?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folders = std::fs::read_dir(parent).ok()?.flatten().filter(|entry| entry.path().is_dir());
+    let names = folders.filter_map(|entry| entry.file_name().into_string().ok());
+    let near = names.map(|found| (strsim::jaro_winkler(name, &found), found)).filter(|(nearness, _)| *nearness > NEAR);
+    near.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, name)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_is_nearly_named_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("plugins")).unwrap();
+        std::fs::write(folder.path().join("plugnis.txt"), "").unwrap();
+        assert_eq!(folder_beside(&folder.path().join("plugnis")).as_deref(), Some("plugins"));
+        assert_eq!(folder_beside(&folder.path().join("elsewhere")), None);
+        assert_eq!(folder_beside(Path::new("/no/such/folder")), None);
+    }
 
     #[test]
     fn a_file_is_read_within_its_bound_and_what_never_ends_or_blocks_is_refused() {

@@ -50,7 +50,7 @@ pub struct HostSnapshot {
 }
 
 /// A plugin on one stream at one moment.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PluginSnapshot {
     /// Whether its file is gone; it runs on until the host stops, unless `on-remove = "stop"`.

@@ -1,11 +1,14 @@
 //! `shardmill dev`: the embedded stack, the plugins folder, and an optional feed, in one process.
 
+mod stuck;
+
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use shardmill_aws::{AwsClients, LeaseTable, PutTarget, StreamAdmin, StreamWriter};
 use shardmill_core::lease::WorkerId;
+use shardmill_core::plugin::{PluginName, plugin_of_label};
 use shardmill_core::ports::LeaseStore;
 use shardmill_core::stream::StreamName;
 use shardmill_local::{LocalOptions, LocalStack};
@@ -13,11 +16,13 @@ use shardmill_worker::{BlockedStatus, ReadLimits, ShardState, Why};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::stuck::stuck;
 use super::{Interrupted, print, print_json};
 use crate::assembly::Host;
-use crate::cli::DevArgs;
-use crate::config::{Config, SinkConfig};
+use crate::cli::{DevArgs, PLUGINS};
+use crate::config::{Config, Manifest, SinkConfig};
 use crate::feed::KeySource;
+use crate::files;
 use crate::host_status::{HostSnapshot, HostStatus, PluginSnapshot};
 use crate::measurements::Measurements;
 use crate::pump::{PumpSummary, pump};
@@ -38,10 +43,12 @@ pub(super) async fn execute(args: DevArgs) -> anyhow::Result<()> {
     let mut config = configure(&args, stream.clone())?;
     if let Some(feed) = args.feed.as_deref().filter(|feed| *feed != Path::new("-")) {
         // Before anything is made or started for it.
-        std::fs::metadata(feed).with_context(|| format!("cannot read {}", feed.display()))?;
+        let found = std::fs::metadata(feed).with_context(|| format!("cannot read {}", feed.display()))?;
+        if found.is_dir() {
+            bail!("cannot read {}: it is a directory, not a file", feed.display());
+        }
     }
-    let folder = &args.plugins;
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make the plugins folder {}", folder.display()))?;
+    find_plugins(&args.plugins)?;
     let stack = LocalStack::start(LocalOptions {
         data_dir: Some(args.data.clone()),
         kinesis_port: args.kinesis_port,
@@ -65,6 +72,18 @@ pub(super) async fn execute(args: DevArgs) -> anyhow::Result<()> {
     let result = Box::pin(serve(&args, config, clients, stream, signals.stop())).await;
     stack.stop().await;
     result
+}
+
+/// Makes the folder that is taken where none is named; one that is named has to be there, as for `run`.
+fn find_plugins(folder: &Path) -> anyhow::Result<()> {
+    if folder == Path::new(PLUGINS) {
+        return std::fs::create_dir_all(folder).context("cannot make the plugins folder");
+    }
+    if !folder.is_dir() {
+        let meant = files::folder_beside(folder).map_or(String::new(), |meant| format!("; did you mean {meant}?"));
+        bail!("there is no plugins folder {}: make it, or name another with --plugins{meant}", folder.display());
+    }
+    Ok(())
 }
 
 /// Settings that suit one machine: the embedded stack has none of AWS' read limits, and nobody pays for a request.
@@ -126,7 +145,7 @@ async fn serve(
             }
         };
         if args.until_idle {
-            let idle = wait_until_idle(&status, &clients, fed.as_ref(), &stream, &args.plugins);
+            let idle = wait_until_idle(&status, &clients, fed.as_ref(), &stream, &config);
             let waited = stop.run_until_cancelled(idle).await;
             let summary = Summary::new(&status.snapshot(), fed.as_ref(), started.elapsed(), waited.is_some());
             host_stop.cancel();
@@ -197,13 +216,22 @@ fn held(host: &HostSnapshot) -> Option<String> {
     })
 }
 
+/// Whether no failure policy ever gives up a record of the plugin.
+fn tries_for_ever(config: &Config, label: &str) -> bool {
+    let settings = PluginName::new(plugin_of_label(label)).ok().and_then(|name| {
+        let manifest = Manifest::read(&Manifest::path_in(&config.plugins, &name)).ok()?;
+        config.of_plugin(&name, manifest.as_ref()).ok()
+    });
+    settings.is_some_and(|settings| settings.failure.then.is_none())
+}
+
 /// Idle: what was fed is checkpointed by every plugin, and every shard held here is at its tip.
 async fn wait_until_idle(
     status: &HostStatus,
     clients: &AwsClients,
     fed: Option<&PumpSummary>,
     stream: &StreamName,
-    folder: &Path,
+    config: &Config,
 ) -> anyhow::Result<()> {
     loop {
         let snapshot = status.snapshot();
@@ -211,8 +239,10 @@ async fn wait_until_idle(
         if !snapshot.is_folder_read {
             // Still compiling what lies there.
         } else if !has_plugin {
-            bail!("there is no working plugin in {}; drop a component there", folder.display());
+            bail!("there is no working plugin in {}; drop a component there", config.plugins.display());
         } else if let Some(problem) = snapshot.plugins.values().find_map(halted).or_else(|| held(&snapshot)) {
+            bail!("{problem}");
+        } else if let Some(problem) = stuck(&snapshot, |plugin| tries_for_ever(config, plugin)) {
             bail!("{problem}");
         } else if snapshot.plugins.values().all(|plugin| plugin.worker.is_idle()) {
             let mut is_done = true;

@@ -31,10 +31,16 @@ impl Config {
         if self.plugins.is_dir() {
             self.check_plugins(&mut checked);
         } else {
-            let folder = self.plugins.display();
-            checked.problems.push(format!("there is no plugins folder {folder}: make it, or set `plugins`"));
+            checked.problems.push(self.no_plugins_folder());
         }
         checked
+    }
+
+    /// What to do where the folder of plugins is not there.
+    pub(crate) fn no_plugins_folder(&self) -> String {
+        let meant =
+            files::folder_beside(&self.plugins).map_or(String::new(), |meant| format!("; did you mean {meant}?"));
+        format!("there is no plugins folder {}: make it, or set `plugins`{meant}", self.plugins.display())
     }
 
     /// The streams of the plugins whose components lie in the folder. What cannot be read is left to others to tell.
@@ -57,7 +63,15 @@ impl Config {
             checked.warnings.push(warning);
         }
         let mut settings = BTreeMap::new();
-        for name in components.iter().filter_map(|name| PluginName::new(name).ok()) {
+        // Under dot names editors and copy tools write first.
+        for name in components.iter().filter(|name| !name.starts_with('.')) {
+            let name = match PluginName::new(name) {
+                Ok(name) => name,
+                Err(error) => {
+                    checked.problems.push(format!("a component is not loaded: {error}"));
+                    continue;
+                }
+            };
             let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name)).map_err(|error| error.to_string());
             match manifest.and_then(|manifest| self.of_plugin(&name, manifest.as_ref())) {
                 Ok(own) => {
@@ -174,6 +188,16 @@ mod tests {
             std::path::Path::new("."),
         );
         assert!(problem.unwrap_err().contains("both have the application one"), "sections need no folder");
+    }
+
+    #[test]
+    fn a_component_that_cannot_have_its_name_is_told_and_one_of_anothers_application_too() {
+        let files = [("totals-state.wasm", ""), ("a b.wasm", ""), (".being-copied.wasm", ""), ("billing.wasm", "")];
+        let told = checked("[plugin.flights]\napplication = \"billing\"\n", &files).problems;
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[0].contains("\"a b\" cannot name a plugin: use 3 to 100"), "{told:?}");
+        assert!(told[1].contains("configuration names for plugin flights"), "{told:?}");
+        assert!(told[2].contains("\"totals-state\" cannot name a plugin: it ends in \"-state\""), "{told:?}");
     }
 
     #[test]
