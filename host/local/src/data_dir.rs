@@ -40,7 +40,7 @@ impl DataDir {
     /// Makes the directory if need be, and takes it.
     pub(crate) fn hold(path: &Path) -> Result<Self, StartError> {
         let made = DirBuilder::new().recursive(true).mode(OWNER_FOLDER).create(path);
-        made.map_err(StartError::io(format!("create {}", path.display())))?;
+        made.map_err(|source| StartError::NoDirectory { path: path.to_owned(), source })?;
         let lock_path = path.join(LOCK_FILE);
         let what = format!("lock {}", lock_path.display());
         let opened =
@@ -97,6 +97,13 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use crate::{LocalOptions, LocalStack};
+
+    #[test]
+    fn a_data_directory_that_cannot_be_made_is_told_with_what_to_do() {
+        let told = super::DataDir::hold(std::path::Path::new("/proc/nowhere")).unwrap_err().to_string();
+        assert!(told.starts_with("cannot make the data directory /proc/nowhere: "), "{told}");
+        assert!(told.ends_with("name another with --data, in a folder that this user may write to"), "{told}");
+    }
 
     #[tokio::test]
     async fn what_a_stack_keeps_is_for_its_owner_only_also_what_was_there_before() {

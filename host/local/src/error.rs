@@ -15,6 +15,17 @@ pub enum StartError {
         /// The other process, if it could be told.
         holder: Option<u32>,
     },
+    /// The data directory is not there and cannot be made.
+    #[error(
+        "cannot make the data directory {}: {source}; name another with --data, in a folder that this user may write to",
+        path.display()
+    )]
+    NoDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A port is taken.
     #[error("port {port} for the embedded {service} is taken: free it or choose another")]
     PortTaken {

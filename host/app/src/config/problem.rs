@@ -74,18 +74,26 @@ fn cut(line: &str) -> String {
 }
 
 /// What a message of serde's lacks, by a part of it.
-const EXAMPLES: [(&str, &str); 7] = [
+const EXAMPLES: [(&str, &str); 12] = [
     ("expected a duration", "a duration is written such as \"500ms\", \"10s\" or \"5m\""),
     ("expected parsable string", "a size is written such as \"512KiB\" or \"4MiB\""),
     ("expected usize", "a whole number is written without quotes, such as 100"),
     ("expected u32", "a whole number is written without quotes, such as 100"),
     ("expected u64", "a whole number is written without quotes, such as 100"),
     ("expected a boolean", "true or false is written without quotes"),
+    ("expected a string", "text is written in quotes, such as \"orders\""),
+    ("missing field `type`", "say what it is, such as type = \"file\", \"kinesis\", \"http\" or \"stdout\""),
+    ("missing field `path`", "say which file, such as path = \"out.ndjson\""),
+    ("missing field `url`", "say where to, such as url = \"https://example.com/records\""),
+    ("missing field `stream`", "say which stream, such as stream = \"orders\""),
     (
         "socket address",
         "an address is written as IP:PORT, such as \"127.0.0.1:9090\" or \"[::1]:9090\"; names are not taken",
     ),
 ];
+
+/// What is not spelt wrong but called otherwise.
+const OTHER_WORDS: [(&str, &str); 2] = [("sink", "dead-letter"), ("dlq", "dead-letter")];
 
 fn help(message: &str, text: &str) -> Option<String> {
     if message.contains("expected path string") && text.contains("[plugins.") {
@@ -107,7 +115,10 @@ fn meant(message: &str) -> Option<&str> {
     let rest = message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("unknown variant `"))?;
     let (unknown, known) = rest.split_once('`')?;
     // The known ones stand between ticks: every second part.
-    let known = known.split('`').skip(1).step_by(2);
+    let mut known = known.split('`').skip(1).step_by(2);
+    if let Some((_, other)) = OTHER_WORDS.iter().find(|(said, _)| *said == unknown) {
+        return known.find(|known| known == other);
+    }
     let near =
         known.map(|known| (strsim::jaro_winkler(unknown, known), known)).filter(|(nearness, _)| *nearness > NEAR);
     near.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, known)| known)
@@ -156,6 +167,10 @@ mod tests {
             ("[host]\nadmin = \"localhost:9090\"", "such as \"127.0.0.1:9090\""),
             ("[host]\nfan-out-allowed = \"yes\"", "true or false is written without quotes"),
             ("[plugins.orders]\nstream = \"s\"", "stands under [plugin.NAME]"),
+            ("stream = 5", "in quotes, such as \"orders\""),
+            ("[failure]\nsink = \"dead\"", "did you mean `dead-letter`?"),
+            ("[sinks.out]\ntype = \"file\"", "such as path = \"out.ndjson\""),
+            ("[sinks.out]\npath = \"out.ndjson\"", "such as type = \"file\""),
             ("[plugin.orders.batch]\nrecord = 5", "did you mean `records`?"),
         ] {
             let told = crate::config::Config::parse(text, std::path::Path::new(".")).unwrap_err();
