@@ -9,5 +9,5 @@ mod run;
 pub use captured::{CapturedError, CapturedStream};
 pub use collector::Kept;
 pub use input::{InputError, TrialInput};
-pub use report::{Comparison, Failure, TrialReport, compare, lines, rank_sequence_numbers};
+pub use report::{Comparison, Failure, TrialReport, compare, lines, lines_by_shard, rank_sequence_numbers};
 pub use run::{Reload, Trial, Tried, Trying};

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 /// Arguments of `test`.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 #[derive(Debug, Args)]
 #[command(
+    group = ArgGroup::new("records").required(true).args(["input", "captured"]),
     after_help = "The plugin's manifest NAME.toml beside FILE.wasm is used, but for its streams. Output is printed line by line, as \
     a sink prints it; what is told about the run goes to standard error. Exit code: 0 if the output is as expected and no \
     record failed, 1 if not, 64 if the configuration is wrong.\n\nExamples:\n  \
@@ -24,7 +25,7 @@ pub struct TestArgs {
     #[arg(value_name = "FILE.wasm")]
     pub plugin: PathBuf,
     /// Lines to deliver, a record each, plain or gzip; `-` is standard input.
-    #[arg(long, value_name = "FILE", required_unless_present = "captured")]
+    #[arg(long, value_name = "FILE")]
     pub input: Option<PathBuf>,
     /// Records to deliver, each with the shard, sequence number, key and arrival that it had: what `shardmill capture` wrote, or
     /// dead letters; plain or gzip.
@@ -67,7 +68,7 @@ pub struct TestArgs {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub attempts: u32,
     /// Bound calls by fuel, about a unit an instruction, instead of time, and let clocks and random numbers be the same in each
-    /// run: what passes or fails here does so on any machine. Tells the fuel that a record took.
+    /// run: what passes or fails here does so on any machine. Output comes shard by shard. Tells the fuel that a record took.
     #[arg(long)]
     pub deterministic: bool,
     /// Fuel of one call. The default is about what a fast machine burns in five seconds.

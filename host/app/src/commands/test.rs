@@ -16,7 +16,7 @@ use crate::feed::KeySource;
 use crate::shutdown::Signals;
 use crate::sinks::LineFormat;
 use crate::trial::{CapturedStream, Failure, Reload, Trial, TrialInput, TrialReport, Trying};
-use crate::trial::{compare, lines, rank_sequence_numbers};
+use crate::trial::{compare, lines, lines_by_shard, rank_sequence_numbers};
 
 /// Output that a test may expect; it is held, as what comes out is.
 const EXPECTED_BYTES_MAX: u64 = 1 << 30;
@@ -46,11 +46,16 @@ pub(super) async fn execute(args: TestArgs) -> anyhow::Result<()> {
         timeout: args.timeout,
         metering: if args.deterministic { Metering::Fuel { per_call: args.fuel } } else { Metering::Deadline },
     };
-    let tried = Box::pin(trial.run(input, signals.stop())).await?;
+    let mut tried = Box::pin(trial.run(input, signals.stop())).await?;
+    if args.deterministic {
+        tried.kept.failed.sort_by(|one, other| one.shard.cmp(&other.shard));
+    }
     let format = if args.envelope { LineFormat::Envelope } else { LineFormat::Data };
-    let output = lines(&tried.kept, format);
+    let parts = if args.deterministic { lines_by_shard(&tried.kept, format) } else { vec![lines(&tried.kept, format)] };
     // Captured records keep their numbers.
-    let output = if args.captured.is_some() { output } else { rank_sequence_numbers(&output) };
+    let has_numbers = args.captured.is_some();
+    let output: Vec<u8> =
+        parts.into_iter().flat_map(|part| if has_numbers { part } else { rank_sequence_numbers(&part) }).collect();
     let report = TrialReport {
         records: records as u64,
         batches: tried.batches,

@@ -1,11 +1,12 @@
 //! What a trial tells, and whether that is what was expected.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Write};
 
 use indicatif::HumanCount;
 use serde::Serialize;
 use shardmill_core::ports::DeadLetter;
+use shardmill_core::stream::ShardId;
 use similar::{ChangeTag, TextDiff};
 
 use super::Kept;
@@ -109,6 +110,15 @@ pub fn lines(kept: &Kept, format: LineFormat) -> Vec<u8> {
         format.append(&mut lines, origin, piece);
     }
     lines
+}
+
+/// The same, the lines of each shard together: which of several shards comes first is chance, also where all else is not.
+pub fn lines_by_shard(kept: &Kept, format: LineFormat) -> Vec<Vec<u8>> {
+    let mut shards: BTreeMap<&ShardId, Vec<u8>> = BTreeMap::new();
+    for (origin, piece) in &kept.output {
+        format.append(shards.entry(&origin.shard).or_default(), origin, piece);
+    }
+    shards.into_values().collect()
 }
 
 /// Sequence numbers that Kinesis gives differ in each run, so each stands as its rank among those that came out, from 1.
@@ -224,6 +234,12 @@ impl fmt::Display for TrialReport {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use shardmill_core::plugin::PluginName;
+    use shardmill_core::ports::Origin;
+    use shardmill_core::stream::Emitted;
+
     use super::*;
 
     #[test]
@@ -232,6 +248,29 @@ mod tests {
         let text = format!("{{\"at\":\"{}\",\"n\":2013}}\n{}\n{}/0\n", number(9), number(3), number(9));
         let ranked = String::from_utf8(rank_sequence_numbers(text.as_bytes())).unwrap();
         assert_eq!(ranked, "{\"at\":\"2\",\"n\":2013}\n1\n2/0\n");
+    }
+
+    #[test]
+    fn lines_of_several_shards_are_the_same_whichever_comes_first() {
+        let of = |shards: &[(&str, &'static str)]| {
+            let mut kept = Kept::default();
+            for (shard, data) in shards {
+                let plugin = PluginName::new("alerts").unwrap();
+                let origin = Origin { plugin, shard: ShardId::new(shard).unwrap(), through: None };
+                let data = bytes::Bytes::from_static(data.as_bytes());
+                let emitted = Emitted { destination: "stdout".to_owned(), key: String::new(), data };
+                kept.output.push((Arc::new(origin), emitted));
+            }
+            lines_by_shard(&kept, LineFormat::Data)
+        };
+        let one = of(&[("shardId-1", "b1"), ("shardId-0", "a1"), ("shardId-1", "b2")]);
+        assert_eq!(one, [b"a1\n".to_vec(), b"b1\nb2\n".to_vec()]);
+        assert_eq!(of(&[("shardId-0", "a1"), ("shardId-1", "b1"), ("shardId-1", "b2")]), one);
+        assert_ne!(
+            of(&[("shardId-0", "a1"), ("shardId-1", "b2"), ("shardId-1", "b1")]),
+            one,
+            "within a shard order counts"
+        );
     }
 
     #[test]

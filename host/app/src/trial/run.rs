@@ -14,7 +14,7 @@ use shardmill_core::ports::{LeaseStore, StreamReader};
 use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
 use shardmill_local::{LocalOptions, LocalStack};
 use shardmill_wasm::{Integrity, IntegrityRules, Metering};
-use shardmill_worker::{ReadLimits, ShardState};
+use shardmill_worker::{ReadLimits, ShardState, ShardStatus, Why};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -280,6 +280,9 @@ impl Scene {
                         why_blocked(&plugin, halted.given_up.last.as_deref())
                     );
                 }
+                if plugin.worker.shards.values().any(is_without_state) {
+                    bail!("nothing can be settled: {}", why_blocked(&plugin, None));
+                }
                 if moved_at.elapsed() > self.timeout {
                     bail!("nothing was settled for {:?}: {}", self.timeout, why_blocked(&plugin, None));
                 }
@@ -329,6 +332,13 @@ impl Scene {
             None => Ok(plugin),
         }
     }
+}
+
+/// Whether what it keeps as its state cannot be had, and will not be: the stack is in this process.
+fn is_without_state(shard: &ShardStatus) -> bool {
+    /// In case a version is being swapped.
+    const ATTEMPTS: u32 = 3;
+    shard.blocked.as_ref().is_some_and(|blocked| blocked.why == Why::State && blocked.attempts >= ATTEMPTS)
 }
 
 /// Why the host does not run it, if it does not.
