@@ -1,4 +1,4 @@
-//! What this process may have of the machine's memory.
+//! What this process may have of the machine's memory, and of its maps.
 
 use std::path::Path;
 
@@ -10,6 +10,29 @@ pub(crate) fn memory_bytes() -> Option<u64> {
     let of_groups = group_limits(&groups, &|path| read(Path::new(path)));
     let of_machine = read(Path::new("/proc/meminfo")).and_then(|text| machine_total(&text));
     of_groups.into_iter().chain(of_machine).min()
+}
+
+/// Maps of an instance: 7 were counted of each of 800 instances of Rust plugins.
+const MAPS_EACH: u64 = 8;
+/// Memory of a small instance: a Rust plugin's has 1.1 MiB.
+const INSTANCE_BYTES: u64 = 1 << 20;
+
+/// What to set where the system lets the process have fewer instances than their memory has room for. Linux's default is some
+/// 8,000 instances, and what is beyond is denied as if there were no memory.
+pub(crate) fn too_few_maps(instances_memory_bytes: usize) -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?;
+    told_of_maps(text.trim().parse().ok()?, instances_memory_bytes as u64)
+}
+
+fn told_of_maps(maps_max: u64, instances_memory_bytes: u64) -> Option<String> {
+    let (by_memory, by_maps) = (instances_memory_bytes / INSTANCE_BYTES, maps_max / MAPS_EACH);
+    (by_memory > by_maps).then(|| {
+        format!(
+            "host.instances-memory has room for {by_memory} small instances, and the system has maps for some {by_maps}: to serve \
+             more shards than that (counted once for each plugin), sysctl -w vm.max_map_count={}",
+            by_memory * MAPS_EACH
+        )
+    })
 }
 
 /// The limits of the process's control group and of all above it, in both layouts that Linux has. In a container the
@@ -58,6 +81,15 @@ mod tests {
         let old = [("/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "9")];
         assert_eq!(limits("5:cpu,cpuacct:/y\n4:memory:/docker/x\n", &old), [9]);
         assert!(limits("nonsense\n", &files).is_empty());
+    }
+
+    #[test]
+    fn more_instances_than_the_system_has_maps_for_are_told_with_what_to_set() {
+        assert_eq!(told_of_maps(65_530, 8 << 30).as_deref().map(|told| told.contains("=65536")), Some(true));
+        assert_eq!(told_of_maps(65_530, 4 << 30), None);
+        let told = told_of_maps(65_530, 16 << 30).unwrap();
+        assert!(told.contains("room for 16384 small instances, and the system has maps for some 8191"), "{told}");
+        assert!(told.ends_with("sysctl -w vm.max_map_count=131072"), "{told}");
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
         tracing::warn!(warning, "the configuration may not be what is meant");
     }
     crate::hardening::tell_wall();
+    if let Some(advice) = crate::machine::too_few_maps(config.host.instances_memory_bytes) {
+        tracing::info!(advice, "many shards may need more memory maps than the system gives");
+    }
     let signals = Signals::listen()?;
     config.aws = crate::aws::merge(&config.aws, &args.aws)?;
     let clients = crate::aws::connect(&config.aws).await?;
