@@ -74,6 +74,28 @@ impl Fixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_names_a_table_of_another_plugin_is_refused_whichever_comes_first() {
+    for intruder in ["totals-state", "totals-coordinator"] {
+        for order in [[intruder, "totals"], ["totals", intruder]] {
+            let mut fixture = Fixture::empty().await;
+            for name in order {
+                fixture.put(&format!("{name}.wasm"), &guest("noop"));
+                match fixture.next().await {
+                    FolderEvent::Loaded { name: loaded, .. } => {
+                        assert_eq!((loaded.as_str(), name), ("totals", "totals"))
+                    }
+                    FolderEvent::Refused { file, reason, .. } => {
+                        assert_eq!((file, name), (format!("{intruder}.wasm"), intruder));
+                        assert!(reason.to_string().contains("a table of the application \"totals\""), "{reason}");
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_lies_there_at_the_start_is_loaded_and_works() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("noop-one.wasm"), guest("noop")).unwrap();
