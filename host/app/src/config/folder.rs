@@ -179,8 +179,9 @@ mod tests {
     #[test]
     fn two_plugins_with_one_application_are_told_before_the_faster_one_gets_it() {
         let allows = "[ceilings]\napplications = [\"shared\"]\n";
-        let files = [("aaa.wasm", ""), ("bbb.wasm", ""), ("bbb.toml", "application = \"shared\"")];
-        let told = checked(&format!("{allows}[plugin.aaa]\napplication = \"shared\"\n"), &files);
+        let shared = "application = \"shared\"";
+        let files = [("aaa.wasm", ""), ("aaa.toml", shared), ("bbb.wasm", ""), ("bbb.toml", shared)];
+        let told = checked(allows, &files);
         assert_eq!(told.problems.len(), 1, "{told:?}");
         assert!(told.problems[0].contains("plugins aaa and bbb both have the application shared"), "{told:?}");
         let problem = Config::parse(
