@@ -85,8 +85,8 @@ fn has_colors() -> bool {
 fn filter_of(text: &str) -> Result<EnvFilter, BadLogFilter> {
     let bad = |problem: String| BadLogFilter { said: text.to_owned(), problem };
     // A word without a level is taken as the name of a module, so that a level that is mistyped would silence all others.
-    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-    if let Some(word) = words.into_iter().find(|word| !word.contains(['=', '[', ':', '_']) && !is_known(word)) {
+    let mut words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    if let Some(word) = words.find(|word| !word.contains(['=', '[', ':', '_']) && !is_known(word)) {
         return Err(bad(format!("{word:?} is no level, which are off, error, warn, info, debug and trace")));
     }
     EnvFilter::try_new(text).map_err(|error| bad(error.to_string()))

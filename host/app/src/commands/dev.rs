@@ -80,7 +80,7 @@ fn find_plugins(folder: &Path) -> anyhow::Result<()> {
         return std::fs::create_dir_all(folder).context("cannot make the plugins folder");
     }
     if !folder.is_dir() {
-        let meant = files::folder_beside(folder).map_or(String::new(), |meant| format!("; did you mean {meant}?"));
+        let meant = files::folder_beside(folder).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
         bail!("there is no plugins folder {}: make it, or name another with --plugins{meant}", folder.display());
     }
     Ok(())

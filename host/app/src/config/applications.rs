@@ -30,8 +30,8 @@ impl Applications {
         mut applications: impl Iterator<Item = &'a str>,
     ) -> Result<(), Problem> {
         let owner = |application: &str| {
-            let owners = tables_of(application).into_iter().filter_map(|table| self.by_table.get(&table));
-            owners.into_iter().find(|owner| *owner != name)
+            let mut owners = tables_of(application).into_iter().filter_map(|table| self.by_table.get(&table));
+            owners.find(|owner| *owner != name)
         };
         let Some((application, owner)) = applications.find_map(|one| Some((one, owner(one)?))) else { return Ok(()) };
         let message = format!(
@@ -50,8 +50,8 @@ pub(super) fn shared_applications(plugins: &BTreeMap<String, PluginConfig>) -> V
         for stream in &plugin.streams {
             let tables = tables_of(&stream.application);
             // Those of the plugin itself are held against each other where its streams are read.
-            let others = tables.map(|table| owners.insert(table, name)).into_iter().flatten();
-            if let Some(other) = others.into_iter().find(|other| other != name) {
+            let mut others = tables.map(|table| owners.insert(table, name)).into_iter().flatten();
+            if let Some(other) = others.find(|other| other != name) {
                 problems.push(format!(
                     "plugins {other} and {name} both have the application {}: name another `application` for one of them",
                     stream.application

@@ -39,7 +39,7 @@ impl Config {
     /// What to do where the folder of plugins is not there.
     pub(crate) fn no_plugins_folder(&self) -> String {
         let meant =
-            files::folder_beside(&self.plugins).map_or(String::new(), |meant| format!("; did you mean {meant}?"));
+            files::folder_beside(&self.plugins).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
         format!("there is no plugins folder {}: make it, or set `plugins`{meant}", self.plugins.display())
     }
 
