@@ -45,6 +45,7 @@ fn leases(shards: &[Shard], owner_of: impl Fn(usize) -> Option<usize>) -> Vec<Ob
             idle_for: Duration::ZERO,
             is_mine: false,
             is_claim_fresh: false,
+            has_owner_left: false,
             is_avoided: false,
         }
     };

@@ -38,6 +38,7 @@ pub struct ShardList<'a> {
 
 /// A row, and what this host may assume of it.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "four facts that have nothing to do with each other")]
 pub struct ObservedLease {
     /// The row.
     pub lease: Lease,

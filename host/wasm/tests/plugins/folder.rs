@@ -82,7 +82,7 @@ async fn a_file_that_names_a_table_of_another_plugin_is_refused_whichever_comes_
                 fixture.put(&format!("{name}.wasm"), &guest("noop"));
                 match fixture.next().await {
                     FolderEvent::Loaded { name: loaded, .. } => {
-                        assert_eq!((loaded.as_str(), name), ("totals", "totals"))
+                        assert_eq!((loaded.as_str(), name), ("totals", "totals"));
                     }
                     FolderEvent::Refused { file, reason, .. } => {
                         assert_eq!((file, name), (format!("{intruder}.wasm"), intruder));

@@ -219,21 +219,19 @@ impl Worker {
     /// lease's counter, so the take's own condition would not notice. What this host saw of the fleet may be older than
     /// what it saw of the lease, if a request took long.
     async fn without_revived(&mut self, takes: Vec<Chosen>) -> Vec<Chosen> {
-        let mut is_dead: BTreeMap<WorkerId, bool> = BTreeMap::new();
+        let mut asked: BTreeMap<WorkerId, bool> = BTreeMap::new();
         let mut kept = Vec::new();
         for (seen, reason) in takes {
             let other = seen.owner.as_ref().filter(|owner| **owner != self.options.worker);
-            let may_take = match other {
-                Some(_) if SeededBug::TakesWithoutSecondLook.is_on() => true,
-                Some(owner) => match is_dead.get(owner) {
-                    Some(is_dead) => *is_dead,
-                    None => {
-                        let is_still = self.is_still_dead(owner, &seen).await;
-                        is_dead.insert(owner.clone(), is_still);
-                        is_still
-                    }
-                },
+            let other = other.filter(|_| !SeededBug::TakesWithoutSecondLook.is_on()).cloned();
+            let may_take = match other.map(|owner| (asked.get(&owner).copied(), owner)) {
                 None => true,
+                Some((Some(is_dead), _)) => is_dead,
+                Some((None, owner)) => {
+                    let is_dead = self.is_still_dead(&owner, &seen).await;
+                    asked.insert(owner, is_dead);
+                    is_dead
+                }
             };
             if may_take {
                 kept.push((seen, reason));
