@@ -37,6 +37,7 @@ mod lead;
 mod leave;
 mod look;
 mod pass;
+mod second_look;
 mod serve;
 mod start;
 mod survey;

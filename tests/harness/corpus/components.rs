@@ -78,7 +78,7 @@ fn misfits() -> Vec<Entry> {
             || imports(r#"(import "wasi:cli/root-shell@0.2.0" (instance (export "open" (func))))"#),
             mismatch("wasi:cli/root-shell"),
         ),
-        Entry::new("world-wrong-state", "D7", wrong_state, mismatch("save")),
+        Entry::new("world-wrong-save", "D7", wrong_state, mismatch("save")),
     ]
 }
 
