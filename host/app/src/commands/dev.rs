@@ -225,7 +225,21 @@ fn tries_for_ever(config: &Config, label: &str) -> bool {
     settings.is_some_and(|settings| settings.failure.then.is_none())
 }
 
-/// Idle: what was fed is checkpointed by every plugin, and every shard held here is at its tip.
+/// Why a file was refused, if nothing of its name ever ran: it will never be idle.
+fn never_ran(plugin: &PluginSnapshot) -> Option<&str> {
+    plugin.refused_file.as_deref().filter(|_| plugin.worker.plugin_digest.is_none())
+}
+
+/// An error if a file was refused and nothing of its name ever ran.
+fn all_ran(host: &HostSnapshot) -> anyhow::Result<()> {
+    let refused = host.plugins.iter().find_map(|(plugin, of)| Some((plugin, never_ran(of)?)));
+    match refused {
+        Some((plugin, why)) => bail!("plugin {plugin} was refused: {why}; the other plugins are idle"),
+        None => Ok(()),
+    }
+}
+
+/// Idle: what was fed is checkpointed by every plugin that runs, and every shard held here is at its tip.
 async fn wait_until_idle(
     status: &HostStatus,
     clients: &AwsClients,
@@ -244,7 +258,7 @@ async fn wait_until_idle(
             bail!("{problem}");
         } else if let Some(problem) = stuck(&snapshot, |plugin| tries_for_ever(config, plugin)) {
             bail!("{problem}");
-        } else if snapshot.plugins.values().all(|plugin| plugin.worker.is_idle()) {
+        } else if snapshot.plugins.values().all(|plugin| never_ran(plugin).is_some() || plugin.worker.is_idle()) {
             let mut is_done = true;
             let of_fed = snapshot.plugins.values().filter(|plugin| plugin.stream.as_deref() == Some(stream.as_str()));
             for application in of_fed.filter_map(|plugin| plugin.application.as_deref()) {
@@ -252,7 +266,7 @@ async fn wait_until_idle(
                 is_done &= is_fed_checkpointed(&table.list().await?.leases, fed);
             }
             if is_done {
-                return Ok(());
+                return all_ran(&snapshot);
             }
         }
         tokio::time::sleep(IDLE_LOOK_EVERY).await;
