@@ -67,6 +67,20 @@ async fn dev_with_a_plugin_whose_destination_does_not_exist_ends_by_itself_and_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn dev_beside_a_file_that_is_refused_does_the_rest_and_ends_with_the_reason() {
+    let folder = folder_with_earthquakes();
+    std::fs::write(folder.path().join("plugins/earthquakes-state.wasm"), guest("earthquakes")).unwrap();
+    let sample = sample();
+    let args = ["dev", "--feed", &sample, "--key-field", "properties.net", "--until-idle"];
+    let ended = shardmill(&args, folder.path()).await;
+    let told = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(text(&ended.stdout).contains("\"magnitude\""), "the others run");
+    let last = told.lines().last().unwrap_or_default();
+    assert!(last.contains("plugin earthquakes-state was refused") && last.contains("ends in"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_check_that_connects_tells_all_that_is_missing_at_once_and_makes_nothing() {
     let setting = Setting::new(1).await;
     let config = "stream = \"absent\"\n[sinks.out]\ntype = \"kinesis\"\nstream = \"nowhere\"\n\

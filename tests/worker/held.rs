@@ -15,11 +15,11 @@ fn owners(fleet: &TestFleet) -> Vec<Option<String>> {
     fleet.store.rows().iter().map(|row| row.owner.as_ref().map(ToString::to_string)).collect()
 }
 
-fn count(fleet: &TestFleet, id: &str) -> usize {
+pub(crate) fn count(fleet: &TestFleet, id: &str) -> usize {
     owners(fleet).iter().filter(|owner| owner.as_deref() == Some(id)).count()
 }
 
-fn processing(host: &TestHost) -> usize {
+pub(crate) fn processing(host: &TestHost) -> usize {
     host.status.snapshot().shards.values().filter(|shard| shard.state == ShardState::Processing).count()
 }
 
@@ -223,7 +223,7 @@ fn refuse(tables: &OwnTables, ops: &'static [StoreOp], fault: Fault) {
 }
 
 /// `UpdateItem`: every write to a row that is there.
-const UPDATES: &[StoreOp] =
+pub(crate) const UPDATES: &[StoreOp] =
     &[StoreOp::Take, StoreOp::Claim, StoreOp::Renew, StoreOp::Checkpoint, StoreOp::End, StoreOp::Release];
 
 #[tokio::test(start_paused = true)]

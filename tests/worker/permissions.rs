@@ -5,25 +5,13 @@ use harness::fake_coordinator::CoordinatorOp;
 use harness::fake_lease_store::StoreOp;
 use harness::fake_stream::ReadOp;
 use harness::faults::Fault;
-use harness::fleet::{TestFleet, TestHost, until};
+use harness::fleet::{TestFleet, until};
 use harness::native::NativePlugin;
 use shardmill_core::lease::WorkerId;
-use shardmill_worker::ShardState;
 
+use crate::held::{UPDATES, count, processing};
 use crate::many::Many;
 use crate::start_position::{BEGIN_MS, at_latest, holding_back, until_begun};
-
-/// `UpdateItem`: every write to a row that is there.
-const UPDATES: [StoreOp; 6] =
-    [StoreOp::Take, StoreOp::Claim, StoreOp::Renew, StoreOp::Checkpoint, StoreOp::End, StoreOp::Release];
-
-fn processing(host: &TestHost) -> usize {
-    host.status.snapshot().shards.values().filter(|shard| shard.state == ShardState::Processing).count()
-}
-
-fn owned(fleet: &TestFleet, id: &str) -> usize {
-    fleet.store.rows().iter().filter(|row| row.owner == WorkerId::new(id)).count()
-}
 
 fn is_registered(fleet: &TestFleet, id: &str) -> bool {
     fleet.coordinator.rows().workers.iter().any(|row| Some(&row.worker) == WorkerId::new(id).as_ref())
@@ -38,7 +26,7 @@ async fn leases_of_a_dead_host_that_cannot_be_asked_about_are_shown_as_takes_tha
     fleet.coordinator.faults.draw_from(|op| (op == CoordinatorOp::Worker).then_some(Fault::Refuse));
     drop(b);
     until("it is shown", || a.status.snapshot().cannot_write.is_some()).await;
-    assert_eq!(owned(&fleet, "b"), 2, "who cannot be asked about may live");
+    assert_eq!(count(&fleet, "b"), 2, "who cannot be asked about may live");
     fleet.coordinator.faults.clear();
     until("they are taken", || processing(&a) == 4).await;
     until("it is over", || a.status.snapshot().cannot_write.is_none()).await;
@@ -73,7 +61,7 @@ async fn a_host_that_heeds_and_cannot_write_its_rows_gives_them_up_in_bounded_ti
     let cut_at = tokio::time::Instant::now();
     // Something to write.
     many.fleet.put(0..4_096);
-    until("others have its leases", || owned(&many.fleet, "late") == 0).await;
+    until("others have its leases", || count(&many.fleet, "late") == 0).await;
     assert!(cut_at.elapsed() < lease * 12, "{:?}", cut_at.elapsed());
 }
 
@@ -97,11 +85,11 @@ async fn a_host_that_stops_gives_back_what_it_lost_and_still_owns_by_name() {
     fleet.coordinator.faults.draw_from(|op| (op == CoordinatorOp::Heartbeat).then_some(Fault::Refuse));
     fleet.store.faults.draw_from(|op| UPDATES.contains(&op).then_some(Fault::Refuse));
     until("lost", || processing(&host) == 0).await;
-    assert_eq!(owned(&fleet, "a"), 2);
+    assert_eq!(count(&fleet, "a"), 2);
     fleet.coordinator.faults.clear();
     fleet.store.faults.clear();
     host.stop().await;
-    assert_eq!((owned(&fleet, "a"), is_registered(&fleet, "a")), (0, false));
+    assert_eq!((count(&fleet, "a"), is_registered(&fleet, "a")), (0, false));
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,9 +99,9 @@ async fn a_host_that_leaves_leases_behind_stays_registered_so_that_its_next_run_
     many.fleet.store.faults.draw_from(|op| (op == StoreOp::Release).then_some(Fault::Refuse));
     many.remove(&victim).stop().await;
     many.fleet.store.faults.clear();
-    assert!(owned(&many.fleet, &victim) > 0 && is_registered(&many.fleet, &victim));
+    assert!(count(&many.fleet, &victim) > 0 && is_registered(&many.fleet, &victim));
     let again = many.fleet.start(&victim, NativePlugin::no_op(1).unwatched());
-    let left = owned(&many.fleet, &victim);
+    let left = count(&many.fleet, &victim);
     let since = tokio::time::Instant::now();
     until("they are served", || processing(&again) >= left).await;
     assert!(since.elapsed() < many.fleet.options.leases.duration, "{:?}", since.elapsed());
@@ -147,7 +135,7 @@ async fn a_host_at_work_is_not_removed_by_a_leader_that_waited_long_for_a_listin
     tokio::time::sleep(fleet.options.leases.duration * 60).await;
     let rows = fleet.coordinator.rows();
     assert!(rows.workers.iter().any(|row| Some(&row.worker) == WorkerId::new("b").as_ref()), "its row stays");
-    assert_eq!((owned(&fleet, "a"), owned(&fleet, "b")), (1, 1));
+    assert_eq!((count(&fleet, "a"), count(&fleet, "b")), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

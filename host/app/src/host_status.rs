@@ -57,7 +57,7 @@ pub struct PluginSnapshot {
     pub is_file_removed: bool,
     /// Why the file now in the folder was refused, if it was; the version before it runs on.
     pub refused_file: Option<String>,
-    /// The version that an operator pinned on this host, if he did: it runs whatever lies in the folder.
+    /// The version that an operator pinned on this host, if one did: it runs whatever lies in the folder.
     pub pinned: Option<String>,
     /// Why its settings were refused, if they were; those before them stay in use, if there were any.
     pub refused_settings: Option<String>,

@@ -242,8 +242,10 @@ impl Runtime {
 
     pub(crate) fn output_of(&self, name: &PluginName, limits: &GuestLimits) -> Arc<PluginOutput> {
         let mut outputs = self.shared.outputs.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(PluginOutput::new(limits, Arc::clone(&self.shared.measurement_names)));
-        Arc::clone(outputs.entry(name.clone()).or_insert_with(new))
+        let output = outputs
+            .entry(name.clone())
+            .or_insert_with(|| Arc::new(PluginOutput::new(limits, Arc::clone(&self.shared.measurement_names))));
+        Arc::clone(output)
     }
 }
 

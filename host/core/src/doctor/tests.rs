@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Severity::{MendFirst, Note, Warning};
 use super::*;
-use crate::fleet::{ApplicationStart, Incarnation, StreamIdentity, StreamRow, WorkerRow};
+use crate::fleet::{ApplicationStart, StreamIdentity, StreamRow, WorkerRow};
 use crate::lease::{Checkpoint, Lease, LeaseCounter, WorkerId};
 use crate::plugin::PluginDigest;
 use crate::ports::BadRow;
@@ -71,18 +71,7 @@ fn of_shardmill() -> LeaseTableFacts {
 
 /// With these hosts in the coordinator table.
 fn registered(mut table: LeaseTableFacts, workers: &[&str]) -> LeaseTableFacts {
-    let row = |worker: &&str| WorkerRow {
-        worker: WorkerId::new(worker).unwrap(),
-        incarnation: Incarnation::new("run").unwrap(),
-        beat: 7,
-        lease_duration: Duration::from_secs(10),
-        is_draining: false,
-        max_leases: usize::MAX,
-        versions: Vec::new(),
-        cannot_write: None,
-        cannot_look: None,
-    };
-    table.fleet.workers = workers.iter().map(row).collect();
+    table.fleet.workers = workers.iter().map(|worker| WorkerRow { beat: 7, ..WorkerRow::beating(worker) }).collect();
     table
 }
 

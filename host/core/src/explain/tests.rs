@@ -108,17 +108,7 @@ fn worker(name: &str) -> WorkerId {
 }
 
 fn registered(name: &str) -> WorkerRow {
-    WorkerRow {
-        worker: worker(name),
-        incarnation: Incarnation::new("run").unwrap(),
-        beat: 1,
-        lease_duration: LEASE,
-        is_draining: false,
-        max_leases: usize::MAX,
-        versions: Vec::new(),
-        cannot_write: None,
-        cannot_look: None,
-    }
+    WorkerRow { lease_duration: LEASE, ..WorkerRow::beating(name) }
 }
 
 fn shard(n: u32, parents: &[u32]) -> Shard {

@@ -61,6 +61,12 @@ impl WorkerSighting {
     fn has_beaten(&self) -> bool {
         self.moved_at > self.since
     }
+
+    /// Since when it is watched, if the next look is at `read_at`: a look that comes late begins anew.
+    fn watched_since_at(&self, read_at: Moment) -> Moment {
+        let is_late = read_at.since(self.seen_at) > self.row.lease_duration;
+        if is_late { read_at } else { self.watched_since }
+    }
 }
 
 impl LeaseObserver {
@@ -110,8 +116,7 @@ impl LeaseObserver {
         for row in workers {
             let earlier = self.workers.remove(&row.worker);
             let since = earlier.as_ref().map_or(read_at, |earlier| earlier.since);
-            let is_watched = |earlier: &&WorkerSighting| read_at.since(earlier.seen_at) <= earlier.row.lease_duration;
-            let watched_since = earlier.as_ref().filter(is_watched).map_or(read_at, |earlier| earlier.watched_since);
+            let watched_since = earlier.as_ref().map_or(read_at, |earlier| earlier.watched_since_at(read_at));
             let moved_at = match earlier {
                 Some(earlier) if earlier.row.beat == row.beat && earlier.row.incarnation == row.incarnation => {
                     earlier.moved_at

@@ -271,17 +271,7 @@ fn a_lease_expires_by_our_own_clock_and_only_after_a_full_duration_unseen() {
 fn a_lease_lives_as_long_as_its_owners_heart_beats_by_the_owners_own_lease_duration() {
     let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
     let row = owned(0, "other", Standing::Held).lease;
-    let beat = |beat| WorkerRow {
-        worker: worker("other"),
-        incarnation: Incarnation::new("run").unwrap(),
-        beat,
-        lease_duration: Duration::from_secs(20),
-        is_draining: false,
-        max_leases: usize::MAX,
-        versions: Vec::new(),
-        cannot_write: None,
-        cannot_look: None,
-    };
+    let beat = |beat| WorkerRow { beat, lease_duration: Duration::from_secs(20), ..WorkerRow::beating("other") };
     let mut observer = LeaseObserver::default();
     observer.observe(std::slice::from_ref(&row), at(100));
     observer.observe_workers(&[beat(1)], at(100));
@@ -298,17 +288,7 @@ fn a_lease_lives_as_long_as_its_owners_heart_beats_by_the_owners_own_lease_durat
 fn a_worker_whose_row_vanished_while_nobody_looked_is_silent_from_then() {
     let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
     let row = owned(0, "other", Standing::Held).lease;
-    let last = WorkerRow {
-        worker: worker("other"),
-        incarnation: Incarnation::new("run").unwrap(),
-        beat: 1,
-        lease_duration: Duration::from_secs(10),
-        is_draining: false,
-        max_leases: usize::MAX,
-        versions: Vec::new(),
-        cannot_write: None,
-        cannot_look: None,
-    };
+    let last = WorkerRow::beating("other");
     let seen_until = |seconds: u64| {
         let mut observer = LeaseObserver::default();
         observer.observe(std::slice::from_ref(&row), at(100));
@@ -334,17 +314,7 @@ fn a_worker_whose_row_vanished_is_silent_from_then_and_one_that_signed_off_is_go
     let row = owned(0, "other", Standing::Held).lease;
     let run = Incarnation::new("run").unwrap();
     for is_draining in [false, true] {
-        let last = WorkerRow {
-            worker: worker("other"),
-            incarnation: run.clone(),
-            beat: 1,
-            lease_duration: Duration::from_secs(10),
-            is_draining,
-            max_leases: usize::MAX,
-            versions: Vec::new(),
-            cannot_write: None,
-            cannot_look: None,
-        };
+        let last = WorkerRow { is_draining, ..WorkerRow::beating("other") };
         let mut observer = LeaseObserver::default();
         observer.observe(std::slice::from_ref(&row), at(100));
         observer.observe_workers(std::slice::from_ref(&last), at(150));

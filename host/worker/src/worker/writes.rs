@@ -92,8 +92,8 @@ impl Worker {
         }
         self.show_write_trouble(&troubles);
         // A host that heeds has not looked at the others for long, or never.
-        let is_lasting = |(_, trouble): &(_, WriteTrouble)| trouble.is_to_be_given_up(now, duration, true);
-        let lasting: Vec<_> = troubles.into_iter().filter(is_lasting).collect();
+        let mut lasting = troubles;
+        lasting.retain(|(_, trouble)| trouble.is_to_be_given_up(now, duration, true));
         if lasting.is_empty() {
             return self.leave_unreleased(others);
         }

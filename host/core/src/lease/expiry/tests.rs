@@ -26,17 +26,7 @@ fn claimed(claimant: Option<&str>) -> Lease {
 }
 
 fn registered(name: &str, run: &str, beat: u64) -> WorkerRow {
-    WorkerRow {
-        worker: worker(name),
-        incarnation: Incarnation::new(run).unwrap(),
-        beat,
-        lease_duration: DURATION,
-        is_draining: false,
-        max_leases: usize::MAX,
-        versions: Vec::new(),
-        cannot_write: None,
-        cannot_look: None,
-    }
+    WorkerRow { incarnation: Incarnation::new(run).unwrap(), beat, ..WorkerRow::beating(name) }
 }
 
 /// An observer that saw these rows, one after the other, each at its second.
@@ -148,15 +138,14 @@ fn a_second_look_that_finds_a_row_which_the_first_missed_has_found_a_sign_of_lif
 fn a_heart_that_nobody_watched_was_not_seen_to_stand_still() {
     let mut observer = LeaseObserver::default();
     let row = WorkerRow::beating("a");
-    let silence = |observer: &LeaseObserver, second| observer.watched_silence(&row.worker, at(second));
     for second in [100, 105, 110, 115] {
         observer.observe_workers(std::slice::from_ref(&row), at(second));
     }
-    assert_eq!(silence(&observer, 115), Some(Duration::from_secs(15)));
+    assert_eq!(observer.watched_silence(&row.worker, at(115)), Some(Duration::from_secs(15)));
     // The machine was suspended: the other may have been, too, and wakes at the same moment.
     observer.observe_workers(std::slice::from_ref(&row), at(8_000));
-    assert_eq!(silence(&observer, 8_000), Some(Duration::ZERO));
+    assert_eq!(observer.watched_silence(&row.worker, at(8_000)), Some(Duration::ZERO));
     observer.observe_workers(std::slice::from_ref(&row), at(8_010));
-    assert_eq!(silence(&observer, 8_010), Some(Duration::from_secs(10)));
-    assert_eq!(silence(&LeaseObserver::default(), 0), None);
+    assert_eq!(observer.watched_silence(&row.worker, at(8_010)), Some(Duration::from_secs(10)));
+    assert_eq!(LeaseObserver::default().watched_silence(&row.worker, at(0)), None);
 }

@@ -8,17 +8,7 @@ fn at(seconds: u64) -> Moment {
 }
 
 fn beating(name: &str, is_draining: bool) -> WorkerRow {
-    WorkerRow {
-        worker: worker(name),
-        incarnation: Incarnation::new("run").unwrap(),
-        beat: 1,
-        lease_duration: DURATION,
-        is_draining,
-        max_leases: 5,
-        versions: Vec::new(),
-        cannot_write: None,
-        cannot_look: None,
-    }
+    WorkerRow { lease_duration: DURATION, is_draining, max_leases: 5, ..WorkerRow::beating(name) }
 }
 
 /// What host "me" makes of `row` at a second, if it saw `earlier` at second 100, and "a" is alive.
