@@ -178,6 +178,23 @@ impl Host {
         fields.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
     }
 
+    /// Where its admin pages are, once it has said so; needs `admin` in its configuration.
+    ///
+    /// # Panics
+    ///
+    /// If it does not say so.
+    pub async fn admin_address(&self) -> String {
+        let mut address = None;
+        until_log("the log names the admin pages", &self.log, || {
+            let log = self.log();
+            // The line may be half written: the address is whole where its path begins.
+            address = log.split("http://").nth(1).and_then(|rest| Some(rest.split_once('/')?.0.to_owned()));
+            address.is_some()
+        })
+        .await;
+        address.expect("found")
+    }
+
     /// Its status page; needs `admin` in its configuration.
     pub async fn status(&self) -> serde_json::Value {
         let body = self.page("/status").await;
@@ -212,9 +229,8 @@ impl Host {
 
     async fn page(&self, path: &str) -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let log = self.log();
-        let address = log.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("the log names it");
-        let mut stream = tokio::net::TcpStream::connect(address).await.expect("the admin pages answer");
+        let address = self.admin_address().await;
+        let mut stream = tokio::net::TcpStream::connect(&address).await.expect("the admin pages answer");
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("written");
         let mut reply = String::new();

@@ -45,8 +45,7 @@ async fn reply_to(address: &str, request: &str) -> String {
 }
 
 async fn attack_pages(host: &Host) -> usize {
-    let log = host.log();
-    let address = log.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap().to_owned();
+    let address = host.admin_address().await;
     let mut sent = 0;
     for (method, target) in METHODS.into_iter().flat_map(|method| TARGETS.map(|target| (method, target))) {
         let request = format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
