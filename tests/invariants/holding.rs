@@ -37,6 +37,16 @@ struct Hold {
     unanswered: Vec<Unanswered>,
     /// The host was paused: it may have looked at its lease right before.
     may_be_late: bool,
+    /// The last of what surely holds it: an answered take, and each write or heartbeat that was answered while the one
+    /// before it still held.
+    certain: Option<Certain>,
+}
+
+/// When something was sent whose answer came in time, by both clocks.
+#[derive(Debug, Clone, Copy)]
+struct Certain {
+    sent: Micros,
+    local_sent: Micros,
 }
 
 /// An answered heartbeat, by both clocks.
@@ -130,6 +140,12 @@ impl Holding {
                 }
                 if kind.is_some() && was_applied {
                     hold.held_by(&this, limits);
+                    let certain = Certain { sent: call.sent_at, local_sent: call.local_sent_at };
+                    if is_take {
+                        hold.certain = Some(certain);
+                    } else {
+                        hold.surely_held_by(certain, call.local_at, limits);
+                    }
                     if is_take {
                         hold.unanswered.clear();
                         hold.beaten_at = None;
@@ -165,13 +181,19 @@ impl Holding {
         Some(hold.last_sent_at.saturating_add(limits.lease_duration))
     }
 
-    /// A row that its host gives back after it lost the lease: it owed no checkpoint any more, and could write none.
+    /// A row that its host gives back after it may have lost the lease: it owed no checkpoint any more, and could write none.
     pub(crate) fn given_back_by_name<'a>(&self, event: &'a Event, limits: &Limits) -> Option<&'a str> {
         let What::Written(write) = &event.what else { return None };
         let is_given_back = matches!(write.kind, WriteKind::Release | WriteKind::GiveUp);
         let by = write.by.as_ref().filter(|_| is_given_back)?;
-        let is_held = self.believed_until(by, &write.key, limits).is_some_and(|until| write.sent_at <= until);
+        let is_held = self.surely_held_until(by, &write.key, limits).is_some_and(|until| write.sent_at <= until);
         (!is_held).then_some(write.key.as_str())
+    }
+
+    /// Until when `host` holds `shard` for certain, by the true clock: its own may be fast by half the margin.
+    fn surely_held_until(&self, host: &str, shard: &str, limits: &Limits) -> Option<Micros> {
+        let certain = self.holds.get(&(host.to_owned(), shard.to_owned()))?.certain?;
+        Some(certain.sent.saturating_add(limits.hold_for().saturating_sub(limits.margin / 2)))
     }
 
     fn host_changed(&mut self, world: &World, host: &str, change: HostChange, report: &mut Report) {
@@ -258,6 +280,19 @@ impl Hold {
             self.until = self.until.max(Some(rules::hold_until(beat.local_sent, limits)));
             self.beaten_at = self.beaten_at.max(Some(beat.sent));
             self.last_sent_at = self.last_sent_at.max(beat.sent);
+        }
+        if limits.heartbeats_hold {
+            let certain = Certain { sent: beat.sent, local_sent: beat.local_sent };
+            self.surely_held_by(certain, beat.local_answered, limits);
+        }
+    }
+
+    fn surely_held_by(&mut self, next: Certain, local_answered: Micros, limits: &Limits) {
+        // A take whose answer was lost is known by the first write after it.
+        let last = self.certain.unwrap_or(next);
+        let is_in_time = local_answered <= rules::hold_until(last.local_sent, limits);
+        if self.until.is_some() && is_in_time && last.sent <= next.sent {
+            self.certain = Some(next);
         }
     }
 

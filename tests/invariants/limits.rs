@@ -10,6 +10,8 @@ pub struct Limits {
     pub lease_duration: Micros,
     /// How much earlier its holder stops. Half of it covers each side's clock error.
     pub margin: Micros,
+    /// Whether an answered heartbeat holds its host's leases; beside a KCL only writes to their rows do.
+    pub heartbeats_hold: bool,
     /// How much time may pass between a host's last look at its lease and the start of a delivery, without a pause.
     /// 0 in a simulator, where code takes no time.
     pub check_to_call: Micros,
@@ -92,6 +94,7 @@ impl Limits {
         Self {
             lease_duration,
             margin: lease_duration / 10,
+            heartbeats_hold: true,
             check_to_call: 0,
             initial_positions: vec![InitialPosition::Oldest],
             latest_error: 0,

@@ -153,6 +153,7 @@ pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros, rests_at: O
     let limits = Limits {
         healed_at: Some(healed_at),
         rests_at,
+        heartbeats_hold: !options.leases.shared_with_kcl,
         initial_positions: initial_positions(schedule),
         latest_error: micros(STREAM_CLOCK),
         // What makes a checkpoint due, the batch that overshoots it, and the batch in flight; by key, all since the oldest

@@ -195,6 +195,33 @@ fn s9_of_a_lease_that_is_given_up_what_was_settled_may_repeat_and_nothing_is_los
 }
 
 #[test]
+fn s9_who_may_have_lost_a_lease_owes_nothing_for_the_row_that_it_gives_back() {
+    let given_back = |story: Story| {
+        let story = story.release("a", "p").take("b", "p");
+        story.deliver("b", "p", &[1, 2]).checkpoint("b", "p", 2).healed()
+    };
+    let held = || Story::with_records(2).take("a", "p").deliver("a", "p", &[1, 2]);
+    // Clocks are off by half of the margin at most: before that, the host knows that it holds the lease.
+    given_back(held().wait(LEASE * 8 / 10)).breaks(&[S9]);
+    given_back(held().wait(LEASE * 87 / 100)).passes();
+    let renewed = |result| {
+        let story = held().wait(LEASE / 2);
+        let sent_at = story.now;
+        let mut row = story.row("p");
+        row.counter += 1;
+        let story = story.applied(Some("a"), "p", WriteKind::Renew, Some(row));
+        story.called("a", "p", Some(WriteKind::Renew), result, sent_at).wait(LEASE / 2)
+    };
+    given_back(renewed(CallResult::Ok)).breaks(&[S9]);
+    given_back(renewed(CallResult::Unknown)).passes();
+    let beaten = || held().wait(LEASE / 2).heartbeat("a", CallResult::Ok).wait(LEASE / 2);
+    given_back(beaten()).breaks(&[S9]);
+    let mut beside_kcl = beaten();
+    beside_kcl.limits.heartbeats_hold = false;
+    given_back(beside_kcl).passes();
+}
+
+#[test]
 fn s9_a_lease_is_given_up_only_if_its_shard_does_not_get_on() {
     let held = |bound| {
         let mut story = Story::with_records(3).take("a", "p").deliver("a", "p", &[1, 2]);
