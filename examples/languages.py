@@ -3,11 +3,10 @@
 
     SHARDMILL=target/release/shardmill examples/languages.py [LANGUAGE ...] [--write docs/languages.md]
 
-Each project is made, built and tested by the commands of its own README, checked, and given the flights of the sample,
+Each project is created, built and tested with the commands of its own README, checked, and given the flights of the sample,
 which must come out as they went in. Then it is made to fail, to keep state and to send requests: see counter/prove.py. With --write
-it is measured instead, and the table is written: then the host should be one
-that was built with --release, and the machine should do nothing else. Needs nothing but Python's standard library, and of each
-language what its README asks for.
+it is measured instead, and the table is written: then use a host built with --release, on an idle machine. Needs only Python's
+standard library, and for each language what its README asks for.
 """
 
 import argparse
@@ -36,7 +35,7 @@ RECORDS = 50_000
 
 Language = collections.namedtuple("Language", "name title tool setup build test component")
 
-# What is typed, which must stand in the project's README word by word.
+# The commands, which the project's README must contain word for word.
 LANGUAGES = [
     Language("rust", "Rust", "cargo", [], ["cargo build --release --target wasm32-wasip2"], "cargo test",
              f"target/wasm32-wasip2/release/{NAME}.wasm"),
@@ -51,9 +50,9 @@ LANGUAGES = [
 
 
 def environment():
-    """The caller's, less what would make a project build elsewhere than in its folder, or with another toolchain."""
+    """The caller's, without what would build a project outside its folder, or with another toolchain."""
     kept = {name: value for name, value in os.environ.items() if name != "CARGO_TARGET_DIR"}
-    # The toolchain of this repository is there; the newest stable one may not be, and cannot be had everywhere.
+    # The toolchain of this repository is installed; the newest stable one may not be, nor be available.
     kept["RUSTUP_TOOLCHAIN"] = re.search(r'channel = "(.*?)"', (ROOT / "rust-toolchain.toml").read_text())[1]
     return kept
 
@@ -138,7 +137,7 @@ def pinned(pattern, path):
 
 
 def tools():
-    """What made the figures."""
+    """The tools behind the figures."""
     jco = pinned(r"jco@([\d.]+)", "go/Makefile")
     return ", ".join([
         f"rustc {version('rustc --version')}",
@@ -150,7 +149,7 @@ def tools():
 
 
 def table(rows):
-    """The table, with ratios to Rust where they say something."""
+    """The table, with ratios to Rust where they are meaningful."""
     base = next((row for row in rows if row["language"].name == "rust"), None)
 
     def beside(figure, key, form):
@@ -184,25 +183,28 @@ def page(rows):
     cores = os.cpu_count()
     return f"""# Languages
 
-Made by `examples/languages.py --write docs/languages.md`, which for each language makes a project in an empty folder, builds and tests
-it with the commands of its README, checks it, and lets the host process the {some['records']:,} flights of
+Made by `examples/languages.py --write docs/languages.md`. For each language it creates a project in an empty folder,
+builds and tests it with the commands of its README, checks it, and lets the host process the {some['records']:,} flights of
 `examples/flights/sample.ndjson.gz`, which must all come out as they went in. CI does the same, without the figures.
 
 {table(rows)}
 
-- **Tools** is what is installed into the project before the first build, from a registry; **Build** is the first one, with what
-  the language's own cache holds already.
-- **Start of an instance** is instantiation and `init`; **CPU a record** is the time of a core that a call of `process` takes with a batch of
-  {some['records-per-batch']:.0f} records of {some['bytes-per-record']:,.0f} bytes, by the record: getting it in, and emitting it again, which is all that these
-  processors do. Medians of {some['rounds']} rounds by `shardmill bench`; of no language was the slowest round more than {spread:.1f} times the fastest.
-- Delivering alone, to a component that does nothing, takes {empty:,.0f} ns of that; native code behind the same interface, {native:,.1f} ns.
-- **Memory** is an instance's after all rounds, in which it emitted {RECORDS * some['rounds']:,} records and more, of {some['bytes-per-record']:,.0f} bytes, with a limit
-  of 1 GiB: what grows with that is not freed by the language's tool, and its instances are replaced whenever they reach their limit
-  ([more](plugins.md#in-each-language)). What is compiled is there once, however many instances there are.
-- In brackets, how many times what Rust takes.
+- **Tools** is what a registry installs into the project before the first build. **Build** is the first build, with
+  whatever the language's own cache holds already.
+- **Start of an instance** is instantiation and `init`. **CPU a record** is the core time of a call of `process` with a
+  batch of {some['records-per-batch']:.0f} records of {some['bytes-per-record']:,.0f} bytes, divided by the records: reading each and emitting it again, which is all that
+  these processors do. Medians of {some['rounds']} rounds by `shardmill bench`; in no language was the slowest round more than
+  {spread:.1f} times the fastest.
+- Delivery alone, to a component that does nothing, takes {empty:,.0f} ns of that; native code behind the same interface,
+  {native:,.1f} ns.
+- **Memory** is that of an instance after all rounds, in which it emitted at least {RECORDS * some['rounds']:,} records of {some['bytes-per-record']:,.0f} bytes, with
+  a limit of 1 GiB. Where it grows with the records, the language's tool does not free what is emitted, and instances
+  are replaced whenever they reach their limit ([more](plugins.md#in-each-language)). Compiled code exists once, however
+  many instances there are.
+- In brackets: the ratio to Rust.
 
-On {cores} cores of {processor()}, under a load of {max(row['load'] for row in rows):.1f}: above {cores}, what is in seconds and milliseconds is longer than on a machine that
-does nothing else, compiling most of all, which is done at low priority; CPU a record is not. With {tools()}.
+On {cores} cores of {processor()}, under a load of {max(row['load'] for row in rows):.1f}. Above {cores}, the figures in seconds and milliseconds are longer than on
+an idle machine, most of all compiling, which runs at low priority; CPU a record is not. With {tools()}.
 """
 
 
@@ -237,7 +239,7 @@ def main():
             folder = Path(folder)
             try:
                 _, took = make(language, host, folder)
-                # First, while nothing is compiled yet.
+                # First, before anything is compiled.
                 report = measure(host, folder) if args.write else {}
                 records, seconds = process(host, folder)
                 proofs = 0.0 if args.write else further(language, host, folder)

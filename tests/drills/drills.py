@@ -1,4 +1,4 @@
-"""What is broken, and how, and which words of a sign name it."""
+"""What is broken, how, and which words of a sign name it."""
 
 import os
 import subprocess
@@ -21,28 +21,28 @@ class Drill:
     what: str
     break_: Callable
     heal: Callable
-    # What each sign that names the cause has in it; the pages say more.
+    # What a sign must contain to name the cause; the pages say more.
     words: str
-    # The same in `explain`, if the host can tell nobody why: then `leases`, which looks once, tells nothing.
+    # The same for `explain`, if the host cannot report why: then `leases`, which looks once, shows nothing.
     from_afar: str = ""
-    # The gauges that do, which have no room for the cause itself.
+    # The gauges that show it; they have no room for the cause itself.
     gauges: str = 'why="sink"'
     # Whether it is broken before the host starts.
     is_at_start: bool = False
     prepare: Callable = lambda scene: scene.write_config(FILE_SINK)
-    # Which plugin.
+    # The plugin that runs.
     plugin: str = "echo"
     # Whether a shard is split while it is broken, and which shard `explain` is asked about then: the split one is 0, the one
     # that stays open 1, its children are 2 and 3.
     splits: bool = False
     asked_shard: str = "1"
-    # Whether `/ready` rightly says yes.
+    # Whether `/ready` correctly stays at 200.
     stays_ready: bool = False
-    # For how long what is taken away lasts.
+    # How long the host can still use what it has; a sign may come that much later.
     lasts_seconds: int = 0
-    # Whether the host is to end by itself, as it cannot start.
+    # Whether the host should exit, because it cannot start.
     ends: bool = False
-    # Whether it can be healed without a loss that the outage itself is: a stream that is deleted is gone.
+    # Whether it can be healed without loss: a deleted stream is gone.
     is_healed: bool = True
 
     def words_of(self, sign):
@@ -160,7 +160,7 @@ def listing_often(scene):
 
 
 def on_small_disk(scene):
-    """The sink's folder becomes a disk of its own, of 1 MiB."""
+    """Mounts a separate disk of 1 MiB as the sink's folder."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", scene.out.parent], check=True)
     scene.write_config(FILE_SINK)
 
@@ -175,13 +175,13 @@ def fill_disk(scene):
 
 
 def by_role(scene):
-    """Credentials come from where a container's role gives them."""
+    """Credentials come from the endpoint of a container's role."""
     scene.write_config(FILE_SINK)
     scene.environment = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": scene.role.url}
 
 
 def by_name(scene):
-    """The services have names, which the host's own /etc/hosts resolves; a name that is not in it resolves nowhere."""
+    """The services have names, which only the host's own /etc/hosts resolves."""
     scene.hosts = scene.folder / "hosts"
     scene.hosts.write_text("127.0.0.1 localhost aws.drill.invalid\n")
     scene.wrap = ["unshare", "-m", "sh", "-c", 'mount --bind hosts /etc/hosts && exec "$0" "$@"']
@@ -226,7 +226,7 @@ def wait(seconds):
 
 READING = 'why="reading"'
 NOT_READY = "ready 0"
-# What commands can tell of a host that can write nothing anywhere: that it is silent, or not there.
+# What commands can report about a host that can write nothing: it is silent, or absent.
 UNSEEN = "not seen to move|silent|no live worker|has no row|no lease table"
 THROTTLED = "The level of configured provisioned throughput for the table was exceeded"
 EXPIRED = ("ExpiredTokenException", "The security token included in the request is expired")
@@ -234,7 +234,7 @@ EXPIRED = ("ExpiredTokenException", "The security token included in the request 
 
 def sinks():
     yield Drill("http-down", "HTTP sink: nothing listens", down("sink"), up("sink"), "cannot connect|refused", prepare=http_sink)
-    yield Drill("http-slow", "HTTP sink: 8 s an answer", http_answers(wait(8)), heal_all, "storing|takes", prepare=http_sink, stays_ready=True)
+    yield Drill("http-slow", "HTTP sink: answers after 8 s", http_answers(wait(8)), heal_all, "storing|takes", prepare=http_sink, stays_ready=True)
     yield Drill("http-hangs", "HTTP sink: no answer", http_answers(lambda scene: scene.sink.hang()), heal_all, "storing|no answer", prepare=http_sink)
     for status in (401, 404, 429, 500):
         yield Drill(f"http-{status}", f"HTTP sink: {status}", http_answers(lambda _, status=status: status), heal_all, str(status), prepare=http_sink)
@@ -260,12 +260,12 @@ def tables():
         for operation in operations:
             more = {"break_": refuse_table(suffix, operation), "heal": heal_all, "words": f"dynamodb:{operation}", "gauges": NOT_READY, **state}
             name = f"{table.split()[0]}-{operation.lower()}"
-            # A host that is not registered yet says nothing to others.
+            # A host that is not registered yet reports nothing to others.
             is_registered = (suffix, operation) in [("", "PutItem"), ("-state", "GetItem"), ("-coordinator", "UpdateItem")]
             from_afar = "" if is_registered else UNSEEN
             yield Drill(f"{name}-start", f"{table}: `{operation}` refused, from the start", is_at_start=True, from_afar=from_afar, **more)
             if operation not in ("DescribeTable", "CreateTable"):
-                # Without a heartbeat rows are renewed one by one: nothing is in a shard's way.
+                # Without a heartbeat rows are renewed one by one: no shard is held up.
                 of_one = {
                     ("", "PutItem"): {"asked_shard": "0"},
                     ("-coordinator", "PutItem"): {"from_afar": f"it moves|{UNSEEN}"},
@@ -300,9 +300,9 @@ def streams():
 def all_of_aws():
     yield Drill("token-expired", "the session token has expired", lambda scene: [answer(name, *EXPIRED)(scene) for name in ("kinesis", "dynamodb")], heal_all, "ExpiredToken|expired", gauges=NOT_READY, from_afar=UNSEEN)
     yield Drill("token-expired-start", "the session token has expired, from the start", lambda scene: [answer(name, *EXPIRED)(scene) for name in ("kinesis", "dynamodb")], heal_all, "ExpiredToken|expired", is_at_start=True, gauges=NOT_READY, from_afar=UNSEEN)
-    yield Drill("role-gone", "the role gives no credentials any more", set_role(True), set_role(False), "credential", prepare=by_role, lasts_seconds=20, gauges=NOT_READY, from_afar=UNSEEN)
+    yield Drill("role-gone", "the role stops giving credentials", set_role(True), set_role(False), "credential", prepare=by_role, lasts_seconds=20, gauges=NOT_READY, from_afar=UNSEEN)
     yield Drill("role-gone-start", "the role gives no credentials, from the start", set_role(True), set_role(False), "credential", prepare=by_role, is_at_start=True, gauges=NOT_READY, from_afar=UNSEEN)
-    yield Drill("network-gone", "nothing of AWS answers", hang("kinesis", "dynamodb"), heal_all, "no answer|takes", gauges=NOT_READY, from_afar=UNSEEN)
+    yield Drill("network-gone", "AWS does not answer", hang("kinesis", "dynamodb"), heal_all, "no answer|takes", gauges=NOT_READY, from_afar=UNSEEN)
     if os.geteuid() == 0:
         yield Drill("dns", "names do not resolve", forget_names, know_names, "resolve|dns|lookup", prepare=by_name, gauges=NOT_READY, from_afar=UNSEEN)
         yield Drill("dns-start", "names do not resolve, from the start", forget_names, know_names, "resolve|dns|lookup", prepare=by_name, is_at_start=True, gauges=NOT_READY, from_afar=UNSEEN)

@@ -1,4 +1,4 @@
-"""Proxies that stand before Kinesis and DynamoDB, and an HTTP endpoint for a sink: each answers, until it is told to fail."""
+"""Proxies in front of Kinesis and DynamoDB, and an HTTP endpoint for a sink: each answers until it is made to fail."""
 
 import http.client
 import json
@@ -7,18 +7,18 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-# No outage is held for longer; what hangs is cut off then.
+# No outage lasts longer; what hangs is cut off then.
 HANG_SECONDS_MAX = 300
 
 
 class Request:
-    """What a fault judges: an operation of AWS, and the rights and tables that it needs."""
+    """What a fault judges: an AWS operation, and the permissions and tables that it needs."""
 
     def __init__(self, target, body):
         self.operation = target.rsplit(".", 1)[-1]
         fields = json.loads(body or b"{}")
         self.rights = [(self.operation, fields.get("TableName", ""))]
-        # A transaction needs the rights of its parts, and has none of its own.
+        # A transaction needs the permissions of its parts, and none for itself.
         parts = fields.get("TransactItems", [])
         if parts:
             self.rights = [
@@ -37,7 +37,7 @@ class Answer(Exception):
 
 
 class Server(ThreadingHTTPServer):
-    """Ends connections when it is told to: a healthy one would outlive an outage of the network."""
+    """Cuts connections on request: a healthy one would outlive a network outage."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -59,7 +59,7 @@ class Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request, client_address):
-        """A connection that breaks is what this is for."""
+        """Broken connections are expected here."""
 
     def cut(self):
         with self.lock:
@@ -70,7 +70,7 @@ class Server(ThreadingHTTPServer):
                     pass
 
     def down(self):
-        """Nothing listens any more."""
+        """Stops listening."""
         self.shutdown()
         self.server_close()
         self.cut()
@@ -88,7 +88,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Breakable:
-    """What works until it is given a fault, and again once it is healed."""
+    """Works until it is given a fault, and again once it is healed."""
 
     def __init__(self):
         self.fault, self.healed = None, threading.Event()
@@ -106,7 +106,7 @@ class Breakable:
 
 
 class Proxy(Breakable):
-    """Before one service. `fault` is called with each `Request`: it returns, waits, or raises an `Answer`."""
+    """In front of one service. `fault` is called with each `Request`: it returns, waits, or raises an `Answer`."""
 
     def __init__(self, behind):
         super().__init__()
@@ -151,7 +151,7 @@ class Proxy(Breakable):
         return reply.status, reply.getheaders(), data
 
 def denied(service, resource):
-    """Refuses with AWS' own words."""
+    """Refuses in the words of AWS."""
 
     def fault(operation):
         user = "arn:aws:sts::123456789012:assumed-role/drill/host"
@@ -193,7 +193,7 @@ class Endpoint(Breakable):
         self.url = f"http://127.0.0.1:{self.server.port}/in"
 
 class Role:
-    """Gives credentials that last for a short while, as the metadata service does; until it is told not to."""
+    """Gives credentials that last for a short while, as the metadata service does, until it is gone."""
 
     SECONDS = 20
 

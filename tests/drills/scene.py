@@ -1,4 +1,4 @@
-"""One host with its stream and its proxies, and what it and the commands say while something is away."""
+"""One host with its stream and its proxies, and what it and the commands report during the outage."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ import urllib.request
 from outage import Endpoint, Proxy, Role
 
 SHARDS = 2
-# Ten records a second and shard are enough to see what gets on.
+# Ten records a second and shard are enough to see what makes progress.
 PUT_EVERY_SECONDS = 0.2
 LOOK_EVERY_SECONDS = 0.25
 
@@ -66,7 +66,7 @@ class Aws:
 
 
 class Scene:
-    """A host of its own: its stream, tables, proxies, sink and folder."""
+    """A host with its own stream, tables, proxies, sink and folder."""
 
     def __init__(self, name, folder, binary, plugin, endpoints):
         self.name, self.folder, self.binary = name, folder, binary
@@ -86,7 +86,7 @@ class Scene:
         self.sync_every = "1m"
         self.asked_shard = "0"
         self.kinesis_url, self.dynamodb_url = self.kinesis.url, self.dynamodb.url
-        # Requests that a drill refused: none means that nobody asked.
+        # Requests that a drill refused: 0 means that the host sent none.
         self.refused = 0
         (folder / "plugins").mkdir(parents=True)
         self.out.parent.mkdir()
@@ -138,7 +138,7 @@ destination = "out"
 
     def keep_putting(self):
         while self.is_putting.is_set():
-            # Each of a carrier of its own, so that the plugin with state counts each to one.
+            # Each has a different carrier, so the plugin with state counts each to one.
             lines = [json.dumps({"carrier": f"R{len(self.put_lines) + more}", "dep_delay": 0}) for more in range(4)]
             records = [
                 {"Data": base64.b64encode(line.encode()).decode(), "PartitionKey": line} for line in lines
@@ -146,7 +146,7 @@ destination = "out"
             try:
                 reply = self.aws.kinesis("PutRecords", StreamName=self.name, Records=records)
             except (urllib.error.URLError, OSError):
-                # The stream is away: nothing is stored, and so nothing is to be waited for.
+                # The stream is away: nothing is stored, so nothing can come out.
                 time.sleep(PUT_EVERY_SECONDS)
                 continue
             assert reply["FailedRecordCount"] == 0
@@ -179,7 +179,7 @@ destination = "out"
         return done.stdout + ("" if done.returncode == 0 else done.stderr)
 
     def stop(self):
-        """Ends the host as an operator would; its exit code, or -9 if it had to be killed."""
+        """Stops the host as an operator would; returns its exit code, or -9 if it had to be killed."""
         self.is_putting.clear()
         if self.host and self.host.poll() is None:
             self.host.send_signal(signal.SIGTERM)
@@ -191,7 +191,7 @@ destination = "out"
 
 
 class Signs:
-    """Looks at all signs again and again; keeps what each said, and since when."""
+    """Polls all signs; keeps what each said, and since when."""
 
     NAMES = ("/live", "/ready", "/status", "/metrics", "explain", "leases")
 
@@ -199,7 +199,7 @@ class Signs:
         self.scene = scene
         self.is_over = threading.Event()
         self.began = time.monotonic()
-        # By sign: (seconds since the beginning, text), one for each time that the text changed.
+        # By sign: (seconds since the beginning, text), one for each change of the text.
         self.said = {name: [] for name in self.NAMES}
         self.threads = [threading.Thread(target=look, daemon=True) for look in (self.pages, self.explain, self.leases)]
         for thread in self.threads:
@@ -234,7 +234,7 @@ class Signs:
             self.is_over.wait(2)
 
     def first(self, name, pattern):
-        """When the sign first said so, and what."""
+        """When the sign first contained the words, and what it said."""
         for at, text in list(self.said[name]):
             if re.search(pattern, text, re.IGNORECASE | re.DOTALL):
                 return at, text
@@ -256,7 +256,7 @@ def short(status, text):
 
 
 def troubles(status, text):
-    """What the status page says is wrong."""
+    """The problems on the status page."""
     if status != 200:
         return f"{status}"
     found = []

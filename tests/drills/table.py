@@ -1,19 +1,20 @@
-"""What a drill showed: what is wrong with it, and its row in the table."""
+"""What a drill showed: its problems, and its row in the table."""
 
 SIGNS = ("/ready", "/status", "/metrics", "explain", "leases")
 TOLD_SECONDS_MAX = 30
 
 HEAD = """# Outage drills
 
-What the real binary says while something is away, and what becomes of the records. Made by `tests/drills/run --write`: each drill has a
-host, a stream of two shards and tables of its own, with the default settings; records flow, something is taken away for 20 to 45 s, every
-sign is looked at again and again, and then it is given back.
+What the real binary shows during an outage, and what happens to the records. Made by `tests/drills/run --write`: each
+drill has its own host, stream of two shards and tables, with the default settings. Records flow, something is taken
+away for 20 to 45 s while every sign is polled, and then it is restored.
 
-A cell has the seconds until that sign named the cause. For `/metrics` that is `shardmill_shard_blocked` with its `why`, or
-`shardmill_ready` at 0. A host that can write to no table can tell nobody else why: then `explain`, which watches for a lease duration,
-says that it is silent or not there, and `leases`, which looks once, says nothing (`-`). So does every sign where nobody asked for what was
-refused, and `/ready` where the host does get on. `/live` answered in all of them. *Back* has the seconds from the end of the outage until
-every record that was put had come out; *repeated*, how many came out twice.
+A cell has the seconds until that sign named the cause. For `/metrics` that is `shardmill_shard_blocked` with its `why`,
+or `shardmill_ready` at 0. A host that can write to no table cannot report anything to others: then `explain`, which
+watches for a lease duration, says that the host is silent or absent, and `leases`, which looks once, shows nothing
+(`-`). Every sign also has `-` where the host never asked for what was refused, and `/ready` has it where the host
+stays ready. `/live` answered in all of them. *Back* is the seconds from the end of the outage until every record that
+was put had come out; *repeated*, how many came out twice.
 
 | Outage | `/ready` | `/status` | `/metrics` | `explain` | `leases` | Back | Lost | Repeated |
 |---|---|---|---|---|---|---|---|---|
@@ -21,7 +22,7 @@ every record that was put had come out; *repeated*, how many came out twice.
 
 
 def was_asked(result):
-    """Whether the host met the outage at all: rights that it does not use then are refused to nobody."""
+    """Whether the host met the outage at all: a permission that it did not use was never refused."""
     return result.get("refused") != 0 or not result.get("counts_refusals", "refused" in result["what"])
 
 
@@ -57,7 +58,7 @@ def row(result):
     if "error" in result:
         return f"| {result['what']} | error | | | | | | | |"
     if "ended" in result:
-        return f"| {result['what']} | the host ends with {result['ended']} and says why | | | | | | | |"
+        return f"| {result['what']} | the host exits with {result['ended']} and says why | | | | | | | |"
     cells = []
     for sign in SIGNS:
         first = result["first"].get(sign)
