@@ -43,16 +43,16 @@ typedef struct {
 
 // One user record. Records inside a KPL aggregate arrive one by one.
 typedef struct shardmill_processor_types_record_t {
-  // What the producer put; opaque, possibly empty, at most 10 MiB.
+  // The producer's payload: opaque, possibly empty, at most 10 MiB.
   plugin_list_u8_t   data;
-  // What the producer chose the shard by.
+  // The key by which the producer chose the shard.
   plugin_string_t   partition_key;
-  // The producer's explicit hash key, where it is known (only inside KPL aggregates).
+  // The producer's explicit hash key, if known (only inside KPL aggregates).
   plugin_option_string_t   explicit_hash_key;
-  // The record's place in its shard: a decimal number of up to 186 bits, to be compared as a number.
+  // The record's place in its shard: a decimal number of up to 186 bits. Compare it as a number, not as text.
   plugin_string_t   sequence_number;
   // The place inside a KPL aggregate; 0 for a plain record. Sequence number and sub-sequence number together
-  // identify a record, also when it is delivered again.
+  // identify a record, even when it is delivered again.
   uint64_t   sub_sequence_number;
   // When Kinesis received it, in milliseconds since the Unix epoch; 0 if unknown.
   uint64_t   arrival_ms;
@@ -67,7 +67,7 @@ typedef struct {
 typedef struct shardmill_processor_types_batch_t {
   // The records.
   shardmill_processor_types_list_record_t   records;
-  // 1 at the first delivery, one more at each delivery after a failure.
+  // 1 on the first delivery, one more on each delivery after a failure.
   uint32_t   attempt;
   // How far the shard's tip was ahead when the last of these records was fetched; 0 means caught up.
   uint64_t   millis_behind_latest;
@@ -78,7 +78,7 @@ typedef uint8_t shardmill_processor_types_failure_kind_t;
 
 // Transient: deliver it again.
 #define SHARDMILL_PROCESSOR_TYPES_FAILURE_KIND_RETRY 0
-// It will never work: send it where the plugin's failure policy says, without another try.
+// It will never work: treat it as the plugin's failure policy says, without another try.
 #define SHARDMILL_PROCESSOR_TYPES_FAILURE_KIND_REJECT 1
 
 // One record that failed.
@@ -87,7 +87,7 @@ typedef struct shardmill_processor_types_failure_t {
   uint32_t   index;
   // Whether to try it again.
   shardmill_processor_types_failure_kind_t   kind;
-  // Why it failed, for people. The host keeps the first 1,024 bytes.
+  // Why it failed, for people to read. The host keeps the first 1,024 bytes.
   plugin_string_t   message;
 } shardmill_processor_types_failure_t;
 
@@ -101,10 +101,10 @@ typedef struct shardmill_processor_types_commit_t {
 
 // All of it: the normal case.
 #define SHARDMILL_PROCESSOR_TYPES_COMMIT_ALL 0
-// None of it yet. The records have not failed; the processor holds them back, in an open window say, and
-// they are delivered again to the next instance if this one ends before it commits them with a later batch.
+// None of it yet. The records have not failed; the processor holds them back, for example in an open window.
+// They are delivered again to the next instance if this one ends before it commits them with a later batch.
 #define SHARDMILL_PROCESSOR_TYPES_COMMIT_NOTHING 1
-// Up to and including this index. What follows is held back, as under `nothing`.
+// Up to and including this index. The rest is held back, as under `nothing`.
 #define SHARDMILL_PROCESSOR_TYPES_COMMIT_THROUGH 2
 
 typedef struct {
@@ -117,10 +117,10 @@ typedef struct {
   uint64_t val;
 } plugin_option_u64_t;
 
-// What came of a batch.
+// The result of processing a batch.
 typedef struct shardmill_processor_types_outcome_t {
-  // The records that failed, by strictly rising index; empty when all is well. An index that does not rise or
-  // lies beyond the batch makes the whole outcome invalid: the batch counts as failed and is delivered again.
+  // The records that failed, by strictly rising index; empty if none did. An index that does not rise, or is
+  // beyond the batch, makes the whole outcome invalid: the batch counts as failed and is delivered again.
   shardmill_processor_types_list_failure_t   failures;
   // How far the batch may be committed.
   shardmill_processor_types_commit_t   commit;
@@ -128,8 +128,8 @@ typedef struct shardmill_processor_types_outcome_t {
   plugin_option_u64_t   retry_after_ms;
 } shardmill_processor_types_outcome_t;
 
-// Why `init`, `process`, `close`, `save` or `load` did not do its work. From `process` it means that no record of the
-// batch can be taken as processed: the host drops what was emitted and delivers the batch again.
+// Why `init`, `process`, `close`, `save` or `load` failed. From `process` it means that no record of the batch
+// counts as processed: the host drops what was emitted and delivers the batch again.
 typedef struct shardmill_processor_types_error_t {
   uint8_t tag;
   union {
@@ -139,9 +139,9 @@ typedef struct shardmill_processor_types_error_t {
   } val;
 } shardmill_processor_types_error_t;
 
-// The configuration is missing or wrong; trying again will not help until someone mends it.
+// The configuration is missing or wrong; trying again will not help until someone fixes it.
 #define SHARDMILL_PROCESSOR_TYPES_ERROR_MISCONFIGURED 0
-// Something the processor needs is not there at the moment; trying again may help.
+// Something the processor needs is unavailable at the moment; trying again may help.
 #define SHARDMILL_PROCESSOR_TYPES_ERROR_UNAVAILABLE 1
 // Anything else. Cases added later arrive as this one.
 #define SHARDMILL_PROCESSOR_TYPES_ERROR_OTHER 2
@@ -159,8 +159,8 @@ typedef struct shardmill_processor_types_close_reason_t {
 // The shard has ended and all its records were delivered. Emit what is still held back: once this call
 // returns ok, everything emitted is stored and the shard is marked finished; no other instance will follow.
 #define SHARDMILL_PROCESSOR_TYPES_CLOSE_REASON_SHARD_ENDED 1
-// The host is going down. What was emitted is stored; records that were not committed are delivered again to
-// the next instance, wherever it runs.
+// The host is shutting down. What was emitted is stored; records that were not committed are delivered again
+// to the next instance, wherever it runs.
 #define SHARDMILL_PROCESSOR_TYPES_CLOSE_REASON_SHUTDOWN 2
 // Another version of the plugin takes over, the plugin was removed, or the host needs the memory for others. As
 // for `shutdown`.
@@ -180,10 +180,10 @@ typedef struct shardmill_processor_emit_emit_error_t {
   } val;
 } shardmill_processor_emit_emit_error_t;
 
-// No sink of this name is configured for the plugin; carries the names that are, separated by commas.
+// No sink of this name is configured for the plugin; carries the names of those that are, separated by commas.
 #define SHARDMILL_PROCESSOR_EMIT_EMIT_ERROR_UNKNOWN_DESTINATION 0
-// The call has emitted as much as the host keeps for one batch; carries the limit, for people. Commit less
-// of the batch, or return an error.
+// The call has emitted as much as the host keeps for one batch; carries the limit, for people to read. Commit
+// less of the batch, or return an error.
 #define SHARDMILL_PROCESSOR_EMIT_EMIT_ERROR_TOO_MUCH 1
 // Anything else. Cases added later arrive as this one.
 #define SHARDMILL_PROCESSOR_EMIT_EMIT_ERROR_OTHER 2
@@ -291,8 +291,8 @@ typedef struct {
 extern void shardmill_processor_context_get(shardmill_processor_context_context_t *ret);
 
 // Imported Functions from `shardmill:processor/emit@0.1.0`
-// Emits one piece. Possible in `process` and `close`; in `init` there is no batch to cover it, and it fails.
-// 
+// Emits one piece, in `process` or `close`. In `init` it fails, since there is no batch to cover it.
+//
 // - `destination`: the name of a sink from the host's configuration, such as `stdout`.
 // - `key`: for sinks that order or partition by key; may be empty; at most 2,048 bytes.
 // - `data`: the payload, opaque to the host.
