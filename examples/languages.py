@@ -58,7 +58,7 @@ def environment():
 
 
 def run(command, folder, shell=False):
-    """Gives standard output and the seconds it took."""
+    """Returns standard output and the seconds it took."""
     started = time.monotonic()
     done = subprocess.run(command, cwd=folder, shell=shell, env=environment(), capture_output=True, text=True)
     if done.returncode != 0:
@@ -67,7 +67,7 @@ def run(command, folder, shell=False):
 
 
 def make(language, host, folder):
-    """A project, built and tested; gives the component, and seconds by phase."""
+    """Builds and tests a project; returns the component, and seconds by phase."""
     took = {}
     _, took["new"] = run([host, "new", NAME, "--lang", language.name], folder)
     project = folder / NAME
@@ -90,7 +90,7 @@ def make(language, host, folder):
 
 
 def further(language, host, folder):
-    """Errors of the project as it is; then errors, state and requests, of the counter that it is made into."""
+    """Errors of the new project; then errors, state and requests of the counter that it is turned into."""
     started = time.monotonic()
     prove.misconfigured(run, host, folder, NAME)
     project = folder / NAME
@@ -114,8 +114,8 @@ def process(host, folder):
 
 
 def measure(host, folder):
-    """Figures of `shardmill bench`, of a host that has the component compiled already; and milliseconds to compile it."""
-    # More memory than any plugin gets: tools that do not free what is emitted would not come to the end of it.
+    """Figures of `shardmill bench` with the component already compiled; and milliseconds to compile it."""
+    # More memory than any plugin gets: tools that do not free what is emitted would not finish.
     (folder / "bench.toml").write_text(
         f'stream = "bench"\n[host]\ncache = "cache"\n[plugin.{NAME}.limits]\nmemory = "1GiB"\n')
     command = [host, "bench", f"{NAME}.wasm", "--config", "bench.toml", "--json"]

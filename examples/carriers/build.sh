@@ -1,5 +1,5 @@
 #!/usr/bin/env sh
-# Builds the same processor in each language named, or in all: `build.sh python go`. Tools are installed, in the versions
+# Builds the same processor in the languages given, or in all: `build.sh python go`. It installs the tools, in the versions
 # that the projects name, under target/carriers/tools; the components are target/carriers/carriers-LANG.wasm.
 set -eu
 cd "$(dirname "$0")"

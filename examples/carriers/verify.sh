@@ -1,17 +1,17 @@
 #!/usr/bin/env sh
-# Runs a component on the embedded stack over flights, and compares the sums of its output with those of the flights:
+# Runs a component on the embedded stack over flights, and compares the sums of its output with those of the flights.
 #
 #   verify.sh COMPONENT [FLIGHTS]
 #
-# A manifest beside COMPONENT, named as it is, is used. FLIGHTS are lines of JSON, plain or gzip; the sample, if not given. SHARDMILL names the host's binary, `shardmill` if
-# not set.
+# Uses the manifest of the same name beside COMPONENT, if there is one. FLIGHTS are lines of JSON, plain or gzip; by default
+# the sample. SHARDMILL names the host's binary, by default `shardmill`.
 set -eu
 component=$1
 flights=${2:-$(dirname "$0")/../flights/sample.ndjson.gz}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-# The answer, from a reading of the flights that has nothing in common with the processors: each line is flat, and has
+# The answer, by a reader of the flights that shares nothing with the processors: each line is flat, and has
 # each field once.
 gzip -cdf "$flights" | sed 's/.*"dep_delay":\([^,}]*\).*"carrier":"\([^"]*\)".*/\2 \1/' |
     awk '{ flights[$1]++; if ($2 != "null") { delayed[$1]++; minutes[$1] += $2 } }

@@ -1,5 +1,5 @@
-"""What docs/plugins.md says of each language beyond records in and out, proven with its project: an error is reported and the
-instance lives on, state is kept, requests are sent. Used by examples/languages.py.
+"""Proves what docs/plugins.md says about each language beyond records in and out: an error is reported and the instance
+survives, state is kept, requests are sent. Used by examples/languages.py.
 """
 
 import http.server
@@ -18,7 +18,7 @@ EXPORT = "    export processor;\n"
 STATE = "    export state;\n"
 HTTP = "    import wasi:http/outgoing-handler@0.2.12;\n"
 
-# What docs/plugins.md says of the changes below, and of what costs the instance, word by word.
+# What docs/plugins.md says about the changes below, and about what costs the instance, word for word.
 SAID = {
     "rust": ["cargo add waki@0.5", "a panic costs the instance"],
     "python": [HTTP.strip(), "--world stateful-plugin", "--import-interface-name shardmill:processor/types@0.1.0=types"],
@@ -26,7 +26,7 @@ SAID = {
     "go": [STATE.strip(), HTTP.strip(), "a panic in a goroutine of its own"],
     "c": [STATE.strip(), "$(BINDINGS)/state.c", "a trap, such as a null pointer of a function, costs the instance"],
 }
-# What is changed in a new project: text in files for other text, commands, and the command that builds.
+# The changes to a new project: text in files, further commands, and the build command.
 EDITS = {
     "python": [("wit/processor.wit", EXPORT, HTTP + EXPORT)],
     "javascript": [("package.json", "--world-name plugin --disable http fetch-event", "--world-name stateful-plugin")],
@@ -40,7 +40,7 @@ BUILD = {
                "--world stateful-plugin --import-interface-name shardmill:processor/types@0.1.0=types"),
 }
 SENDS_REQUESTS = {"rust", "python", "javascript", "go"}
-# Where the language has something that nothing in it can report, the record `die` makes it.
+# Languages with a failure that no code in them can report: the record `die` causes it.
 DIES = {"rust", "go", "c"}
 
 
@@ -49,7 +49,7 @@ class Failed(Exception):
 
 
 def misconfigured(run, host, folder, name):
-    """The project as it is made, told to emit to a sink that there is not: an error, not a dead instance."""
+    """The new project, configured to emit to a sink that does not exist: an error, not a dead instance."""
     (folder / "nowhere.toml").write_text(
         f'stream = "flights"\n[host]\ncache = "cache"\n[plugin.{name}.config]\ndestination = "nowhere"\n')
     (folder / "one.ndjson").write_text("one\n")
@@ -61,7 +61,7 @@ def misconfigured(run, host, folder, name):
 
 
 def change(run, language, project):
-    """Makes the counter of a project; gives the commands that build it."""
+    """Turns a project into the counter; returns the commands that build it."""
     told = " ".join(DOCS.read_text().split())
     for words in SAID[language.name]:
         if words not in told:
@@ -70,7 +70,7 @@ def change(run, language, project):
         replace(project / file, old, new)
     for command in COMMANDS.get(language.name, []):
         run(command, project, shell=True)
-    # Not with the time of the original: make and cargo would take it for older than what they built.
+    # Without the original's time: make and cargo would think it older than what they built.
     shutil.copytree(HERE / language.name, project, copy_function=shutil.copyfile, dirs_exist_ok=True)
     old, new = BUILD.get(language.name, ("", ""))
     return [command.replace(old, new) for command in language.build]
@@ -96,7 +96,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
 
 def counter(run, host, folder, name, language):
-    """The counter of this folder, with what it needs granted."""
+    """Runs the counter, with the permissions it needs."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
@@ -111,7 +111,7 @@ def counter(run, host, folder, name, language):
 
 
 def failures(run, host, folder, name, language, address):
-    """Errors are reported, the instance lives on, what is asked for over HTTP is answered."""
+    """Errors are reported, the instance survives, HTTP requests are answered."""
     dies, asks = language.name in DIES, language.name in SENDS_REQUESTS
     records = ["die"] * dies + ["a", "fail"] + [f"ask {address}/b?c=d"] * asks + ["e"]
     expected = ["a 1"] + ["200 you asked for /b?c=d"] * asks + ["e 2"]
@@ -123,7 +123,7 @@ def failures(run, host, folder, name, language, address):
     reasons = {failure["data"]: failure["reason"] for failure in report["failures"]}
     if report["comparison"]["differences"] or set(reasons) != {"fail"} | ({"die"} if dies else set()):
         raise Failed(f"not what the counter does: {report}")
-    # The second attempt was made by the instance that the first one failed in.
+    # The same instance made both attempts.
     if REPORTED not in reasons["fail"] or "on purpose, 2 times" not in reasons["fail"]:
         raise Failed(f"an error in the language is not reported, or cost the instance: {reasons['fail']}")
     if dies and REPORTED in reasons["die"]:
@@ -131,7 +131,7 @@ def failures(run, host, folder, name, language, address):
 
 
 def state(run, host, folder, name):
-    """A host that starts where another one ended goes on counting."""
+    """A host that starts where another one ended continues the count."""
     (folder / "plugins").mkdir()
     for file in folder.glob(f"{name}.*"):
         shutil.copy(file, folder / "plugins")

@@ -32,7 +32,7 @@ static carrier_sum *sum_of(carrier_sums *sums, json_text name) {
     return sum;
 }
 
-// Whether the text can stand in JSON and in a key as it is: the host takes UTF-8 only, and ASCII is all a code needs.
+// Whether the text can be used in JSON and in a key unchanged: the host takes UTF-8 only, and ASCII is all a code needs.
 static bool is_plain(json_text text) {
     for (size_t i = 0; i < text.length; i++) {
         if (text.start[i] < ' ' || text.start[i] > '~' || text.start[i] == '\\') {

@@ -1,4 +1,4 @@
-// The processor's logic, free of the host: `make test` runs it anywhere.
+// The processor's logic, independent of the host: `make test` runs it anywhere.
 
 #ifndef CARRIERS_H
 #define CARRIERS_H
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What is said of one carrier.
+// The figures of one carrier.
 typedef struct {
     const char *name; // Points into the line that named it first.
     size_t name_length;

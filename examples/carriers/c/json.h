@@ -24,10 +24,10 @@ typedef enum {
 
 typedef struct {
     json_type type;
-    json_text text; // As it stands; of a string what is between the quotes, with its escapes.
+    json_text text; // Unchanged; for a string, what is between the quotes, with its escapes.
 } json_value;
 
-// A member to look for, and where to put it. Of several with one name the last counts.
+// A member to look for, and where to put it. If a name occurs several times, the last one counts.
 typedef struct {
     const char *name;
     json_value *value;

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// A sum is what is said of one carrier. An output line is its JSON.
+// A sum has the figures of one carrier. An output line is its JSON.
 type sum struct {
 	Carrier      string `json:"carrier"`
 	Flights      int64  `json:"flights"`

@@ -50,5 +50,5 @@ func (p *processor) Close(shardmill.CloseReason) error { return nil }
 
 func init() { shardmill.Register(&processor{}) }
 
-// Never called: the host calls the processor.
+// Never called: the host calls the processor instead.
 func main() {}

@@ -1,4 +1,4 @@
-// The processor's logic, free of the host: `node --test` runs it anywhere.
+// The processor's logic, independent of the host: `node --test` runs it anywhere.
 
 /**
  * Sums flights, one JSON object a line, by carrier.

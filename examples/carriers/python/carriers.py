@@ -1,4 +1,4 @@
-"""The processor's logic, free of the host: `python3 -m unittest` runs it anywhere."""
+"""The processor's logic, independent of the host: `python3 -m unittest` runs it anywhere."""
 
 import json
 

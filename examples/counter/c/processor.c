@@ -13,7 +13,7 @@ typedef exports_shardmill_processor_processor_context_t context_t;
 typedef exports_shardmill_processor_processor_error_t error_t;
 typedef exports_shardmill_processor_processor_outcome_t outcome_t;
 
-// An instance serves one shard. The count is its state; the other does not outlive the instance.
+// An instance serves one shard. The count is its state; the other ends with the instance.
 static unsigned long count, failed;
 
 static bool fail(error_t *error, const char *message) {

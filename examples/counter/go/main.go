@@ -43,7 +43,7 @@ func (c *counter) handle(text string) (string, error) {
 		c.failed++
 		panic(fmt.Sprintf("on purpose, %d times", c.failed))
 	case "die":
-		// A panic in the call is caught by the package; one in a goroutine of its own can be by nobody else.
+		// The package catches a panic in the call; nothing can catch one in another goroutine.
 		done := make(chan struct{})
 		go func() { panic("on purpose") }()
 		<-done
@@ -58,5 +58,5 @@ func (c *counter) handle(text string) (string, error) {
 
 func init() { shardmill.Register(&counter{}) }
 
-// Never called: the host calls the processor.
+// Never called: the host calls the processor instead.
 func main() {}

@@ -5,7 +5,7 @@ import { put } from "shardmill:processor/emit@0.1.0";
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
-// The state, which lasts from call to call; and what does not outlive the instance.
+// The state, which lasts from call to call, and what ends with the instance.
 let count = 0;
 let failed = 0;
 
@@ -39,8 +39,8 @@ async function handle(text) {
   return `${text} ${++count}`;
 }
 
-// Hands what is thrown, now or by a promise, to the host as an error of the contract. Anything else that is thrown would
-// trap, and cost the instance.
+// Turns whatever is thrown, now or by a promise, into an error of the contract for the host. Anything else would trap and
+// cost the instance.
 function reporting(call) {
   return async (argument) => {
     try {
@@ -52,7 +52,7 @@ function reporting(call) {
 }
 
 function describe(error) {
-  // An import throws what it returned as error: `{ payload: { tag, val } }`.
+  // An import throws the error it returned: `{ payload: { tag, val } }`.
   if (error?.payload) return JSON.stringify(error.payload);
   return error instanceof Error ? `${error}\n${error.stack}` : String(error);
 }

@@ -9,13 +9,13 @@ from wit_world.imports import emit, types
 
 import outgoing
 
-# The state, which lasts from call to call; and what does not outlive the instance.
+# The state, which lasts from call to call, and what ends with the instance.
 count = 0
 failed = 0
 
 
 def reporting(call):
-    """Hands an exception to the host as an error. One that escapes would trap, and cost the instance."""
+    """Reports an exception to the host as an error. One that escapes would trap and cost the instance."""
 
     @functools.wraps(call)
     def wrapper(*arguments):

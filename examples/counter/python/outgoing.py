@@ -15,12 +15,12 @@ METHODS = {
     "DELETE": http.Method_Delete(),
     "PATCH": http.Method_Patch(),
 }
-# What a stream takes, and gives, at once.
+# The most that a stream takes, or returns, at once.
 WRITE_BYTES, READ_BYTES = 4 << 10, 64 << 10
 
 
 def send(method, url, headers=(), body=b""):
-    """Gives status and body; `headers` are pairs of texts. Raises an `Err` with an error code where there is no response."""
+    """Returns status and body; `headers` are pairs of texts. Raises an `Err` with an error code where there is no response."""
     parts = urlsplit(url)
     request = http.OutgoingRequest(http.Fields.from_list([(name, value.encode()) for name, value in headers]))
     request.set_method(METHODS[method])
@@ -35,7 +35,7 @@ def send(method, url, headers=(), body=b""):
     http.OutgoingBody.finish(outgoing, None)
     with future.subscribe() as ready:
         ready.block()
-    # The outer result only tells that the response was not taken before.
+    # The outer result only shows that the response was not taken before.
     answer = future.get().value
     if isinstance(answer, Err):
         raise answer

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use shardmill_processor::{Batch, Context, Error, Outcome, Processor, config, emit, metrics};
 
-/// The USGS calls what lies below 4.5 minor or light; from there on people far away ask.
+/// The USGS calls earthquakes below 4.5 minor or light; above that, people far away notice.
 const MIN_MAGNITUDE_DEFAULT: f64 = 4.5;
 
 struct Earthquakes {
@@ -74,7 +74,7 @@ impl Processor for Earthquakes {
 }
 
 impl Earthquakes {
-    /// Emits an alert if the earthquake is strong enough, and tells whether it did.
+    /// Emits an alert if the earthquake is strong enough; returns whether it did.
     fn judge(&self, feature: &Feature) -> Result<bool, Error> {
         let Some(magnitude) = feature.properties.mag.filter(|magnitude| *magnitude >= self.min_magnitude) else {
             return Ok(false);

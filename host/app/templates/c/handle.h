@@ -1,4 +1,4 @@
-// The logic, free of the host: `make test` runs it anywhere.
+// The logic, independent of the host: `make test` runs it anywhere.
 
 #ifndef HANDLE_H
 #define HANDLE_H
@@ -11,7 +11,7 @@ typedef struct {
     size_t length;
 } bytes;
 
-// Makes the output of one record's data. Returns NULL, or why the record is rejected.
+// Turns one record's data into output. Returns NULL, or why the record is rejected.
 const char *handle(bytes data, bytes *output);
 
 #endif

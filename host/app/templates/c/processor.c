@@ -1,7 +1,7 @@
 // The component: what the host calls, as `plugin.h` declares it. handle.c does the work.
 //
-// C has no exceptions: what goes wrong is returned. A crash costs the instance, and the batch comes again to a new one.
-// What a call is given is its own, to be freed; what it returns is freed by the bindings.
+// C has no exceptions: errors are returned. A crash costs the instance, and a new one gets the batch again.
+// A call owns its arguments and frees them; the bindings free what it returns.
 
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@ typedef exports_shardmill_processor_processor_error_t error_t;
 typedef exports_shardmill_processor_processor_outcome_t outcome_t;
 typedef shardmill_processor_types_failure_t failure_t;
 
-// An instance serves one shard: what must last from call to call is kept here.
+// An instance serves one shard: keep here what must last from call to call.
 static plugin_string_t destination;
 
 static bool fail(error_t *error, uint8_t tag, const char *message) {
@@ -52,14 +52,14 @@ static bool emit(plugin_string_t *key, bytes output, error_t *error) {
         shardmill_processor_emit_emit_error_free(&emit_error);
         return fail(error, SHARDMILL_PROCESSOR_TYPES_ERROR_MISCONFIGURED, "`destination` names no sink of the host");
     }
-    // All cases carry a text.
+    // Every case carries a text.
     error->tag = SHARDMILL_PROCESSOR_TYPES_ERROR_OTHER;
     error->val.other = emit_error.val.other;
     return false;
 }
 
 static bool process(batch_t *batch, outcome_t *outcome, error_t *error) {
-    // As large as it may have to be: the bindings free it.
+    // Room for every record to fail; the bindings free it.
     failure_t *failures = malloc(batch->records.len * sizeof *failures);
     *outcome = (outcome_t){.failures.ptr = failures, .commit.tag = SHARDMILL_PROCESSOR_TYPES_COMMIT_ALL};
     if (!failures) {

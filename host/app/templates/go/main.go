@@ -6,7 +6,7 @@ import (
 	"shardmill"
 )
 
-// An instance serves one shard: what must last from call to call is kept here.
+// An instance serves one shard: keep here what must last from call to call.
 type processor struct {
 	destination string
 }
@@ -36,7 +36,7 @@ func (p *processor) Process(batch shardmill.Batch) (outcome shardmill.Outcome, e
 
 func (p *processor) Close(shardmill.CloseReason) error { return nil }
 
-// handle makes the output of one record's data. An error rejects the record.
+// handle turns one record's data into output. An error rejects the record.
 func handle(data []byte) ([]byte, error) {
 	if len(data) == 0 {
 		return nil, errors.New("the record is empty")
@@ -47,5 +47,5 @@ func handle(data []byte) ([]byte, error) {
 
 func init() { shardmill.Register(&processor{}) }
 
-// Never called: the host calls the processor.
+// Never called: the host calls the processor instead.
 func main() {}

@@ -5,7 +5,7 @@ import { get } from "wasi:config/store@0.2.0-rc.1";
 
 import { handle } from "./processor.js";
 
-// An instance serves one shard: what must last from call to call is kept in the module.
+// An instance serves one shard: keep in the module what must last from call to call.
 let destination;
 
 export const processor = {
@@ -26,8 +26,8 @@ export const processor = {
   close: reporting((_reason) => {}),
 };
 
-// Hands what is thrown, now or by a promise, to the host as an error of the contract. Anything else that is thrown would
-// trap, and cost the instance.
+// Turns whatever is thrown, now or by a promise, into an error of the contract for the host. Anything else would trap and
+// cost the instance.
 function reporting(call) {
   return async (argument) => {
     try {
@@ -39,7 +39,7 @@ function reporting(call) {
 }
 
 function describe(error) {
-  // An import throws what it returned as error: `{ payload: { tag, val } }`.
+  // An import throws the error it returned: `{ payload: { tag, val } }`.
   if (error?.payload) return JSON.stringify(error.payload);
   return error instanceof Error ? `${error}\n${error.stack}` : String(error);
 }

@@ -1,8 +1,8 @@
-// The logic, free of the host: `node --test` runs it anywhere.
+// The logic, independent of the host: `node --test` runs it anywhere.
 
-/** Makes the output of one record's data: `{ output }`, or `{ reject: "why" }`. */
+/** Turns one record's data into `{ output }`, or `{ reject: "why" }`. */
 export function handle(data) {
   if (data.length === 0) return { reject: "the record is empty" };
-  // Your logic goes here. `new TextDecoder().decode(data)` makes text of it.
+  // Your logic goes here. `new TextDecoder().decode(data)` decodes text.
   return { output: data };
 }

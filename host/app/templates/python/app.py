@@ -11,7 +11,7 @@ from processor import handle
 
 
 def reporting(call):
-    """Hands an exception to the host as an error. One that escapes would trap, and cost the instance."""
+    """Reports an exception to the host as an error. One that escapes would trap and cost the instance."""
 
     @functools.wraps(call)
     def wrapper(*arguments):
@@ -27,7 +27,7 @@ def reporting(call):
 
 
 class Processor(exports.Processor):
-    # A new `Processor` is made for each call: what must last is kept in the module.
+    # Each call gets a new `Processor`: keep in the module what must last.
     @reporting
     def init(self, context):
         global destination

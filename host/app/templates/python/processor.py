@@ -1,8 +1,8 @@
-"""The logic, free of the host: `python3 -m unittest` runs it anywhere."""
+"""The logic, independent of the host: `python3 -m unittest` runs it anywhere."""
 
 
 def handle(data):
-    """Makes the output of one record's data. A ValueError rejects the record."""
+    """Turns one record's data into output. A ValueError rejects the record."""
     if not data:
         raise ValueError("the record is empty")
     # Your logic goes here.

@@ -1,6 +1,6 @@
 use shardmill_processor::{Batch, Context, Error, Outcome, Processor, config, emit};
 
-/// An instance serves one shard: what must last from call to call is kept here.
+/// An instance serves one shard: keep here what must last from call to call.
 struct Plugin {
     destination: String,
 }
@@ -22,7 +22,7 @@ impl Processor for Plugin {
     }
 }
 
-/// Makes the output of one record's data. An error rejects the record.
+/// Turns one record's data into output. An error rejects the record.
 fn handle(data: &[u8]) -> Result<&[u8], String> {
     if data.is_empty() {
         return Err("the record is empty".to_owned());
