@@ -203,6 +203,8 @@ builds and tests it with the commands of its README, checks it, and lets the hos
   many instances there are.
 - In brackets: the ratio to Rust.
 
+This is the price of the language, not of your code: measure that with `shardmill bench NAME.wasm`.
+
 On {cores} cores of {processor()}, under a load of {max(row['load'] for row in rows):.1f}. Above {cores}, the figures in seconds and milliseconds are longer than on
 an idle machine, most of all compiling, which runs at low priority; CPU a record is not. With {tools()}.
 """

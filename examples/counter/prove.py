@@ -23,7 +23,7 @@ SAID = {
     "rust": ["cargo add waki@0.5", "a panic costs the instance"],
     "python": [HTTP.strip(), "--world stateful-plugin", "--import-interface-name shardmill:processor/types@0.1.0=types"],
     "javascript": ["--disable http fetch-event", "--world-name stateful-plugin"],
-    "go": [STATE.strip(), HTTP.strip(), "a panic in a goroutine of its own"],
+    "go": [STATE.strip(), HTTP.strip(), "a panic in another goroutine"],
     "c": [STATE.strip(), "$(BINDINGS)/state.c", "a trap, such as a null pointer of a function, costs the instance"],
 }
 # The changes to a new project: text in files, further commands, and the build command.
