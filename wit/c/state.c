@@ -1,6 +1,6 @@
 #include "state.h"
 
-// Laid out in WebAssembly as the component model's ABI wants a result, so it is what a call returns.
+// Laid out as the component model's ABI lays out a result, so a call returns it as it is.
 static struct {
   bool is_err;
   union {

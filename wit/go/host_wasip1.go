@@ -9,10 +9,10 @@ import (
 	"unsafe"
 )
 
-// Bindings to the component model's canonical ABI, by hand. Generated ones let the host's allocations reach Go's heap;
-// the heap then reads the clock, to collect or to give memory back, and a component that calls an import while the host
-// allocates is trapped. So what the host allocates is outside of Go's heap, and is copied into it, in a call of ours,
-// where imports may be called.
+// Handwritten bindings to the component model's canonical ABI. Generated ones let the host's allocations reach Go's heap;
+// the heap then reads the clock, to collect or to return memory, and a component that calls an import while the host
+// allocates traps. So what the host allocates is outside Go's heap, and is copied into it in a call of ours, where imports
+// may be called.
 //
 // It needs the linker's flag -checklinkname=0.
 
@@ -32,7 +32,7 @@ var (
 
 const firstBlock = 256 << 10
 
-// Before the runtime is up, the WASI adapter asks for the memory that it works with, for good.
+// Before the runtime is up, the WASI adapter asks for its working memory, which it keeps.
 var ready bool
 
 func init() { ready = true }
@@ -67,10 +67,10 @@ func realloc(old, oldSize, align, size uintptr) uintptr {
 
 func aligned(address, align uintptr) uintptr { return (address + align - 1) &^ (align - 1) }
 
-// release lets the host's allocations be used again. What they hold must have been copied.
+// release lets the host's allocations be reused. Their contents must have been copied.
 func release() { current, used = 0, 0 }
 
-// guard makes an error of a panic.
+// guard turns a panic into an error.
 func guard(call func() error) (err error) {
 	kept = nil
 	defer func() {
@@ -188,8 +188,8 @@ type loweredRecord struct {
 	subSequenceNumber, arrivalMs      uint64
 }
 
-// What a call returns, in 32-bit words; 64-bit ones, so that it is aligned. What it points to is kept beside it until
-// the next call.
+// What a call returns, in 32-bit words, stored as 64-bit ones so that it is aligned. What it points to is kept beside it
+// until the next call.
 var (
 	returned [5]uint64
 	kept     []any
@@ -234,7 +234,7 @@ func returnResult(err error, payload int) unsafe.Pointer {
 }
 
 func addressOf(text string) (pointer, length uint32) {
-	// Go's strings are UTF-8 by habit; a component's must be.
+	// Go's strings are UTF-8 by convention; a component's must be.
 	text = keep(strings.ToValidUTF8(text, "\uFFFD"))
 	return uint32(uintptr(unsafe.Pointer(unsafe.StringData(text)))), uint32(len(text))
 }

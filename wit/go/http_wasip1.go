@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// What wasi:http calls its methods and errors, in the order of their numbers.
+// The names that wasi:http gives its methods and errors, in the order of their numbers.
 var (
 	methods    = strings.Fields("GET HEAD POST PUT DELETE CONNECT OPTIONS TRACE PATCH")
 	errorCodes = strings.Fields(`DNS-timeout DNS-error destination-not-found destination-unavailable destination-IP-prohibited
@@ -25,7 +25,7 @@ var (
 )
 
 const (
-	// What a stream takes, and gives, at once.
+	// The most that a stream takes, or returns, at once.
 	writeBytes = 4 << 10
 	readBytes  = 64 << 10
 )
@@ -71,7 +71,7 @@ func send(method, address string, headers [][2]string, body []byte) (int, []byte
 	pollBlock(ready)
 	dropPollable(ready)
 	httpGet(future, landingPlace())
-	// An option, of a result that only tells that it was not taken before, of a result.
+	// An option of a result, which only shows that it was not taken before, of a result.
 	if landedByte(0) != 1 || landedByte(8) != 0 {
 		return 0, nil, errors.New("there is no response")
 	}
@@ -120,7 +120,7 @@ func newRequest(method, address string, headers [][2]string) (uint32, error) {
 	return request, err
 }
 
-// Where it fails, the response, or the want of one, tells why.
+// If it fails, the response, or its absence, shows why.
 func write(outgoing uint32, body []byte) {
 	httpWrite(outgoing, landingPlace())
 	stream := landedWord(4)
@@ -162,7 +162,7 @@ func read(response uint32) ([]byte, error) {
 	}
 }
 
-// dropStreamError tells whether it is more than the end of the stream.
+// dropStreamError returns whether it is more than the end of the stream.
 func dropStreamError() bool {
 	if landedByte(4) != 0 {
 		return false

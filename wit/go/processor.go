@@ -1,11 +1,11 @@
 // Package shardmill is the contract with the shardmill host, ../*.wit, for processors written in Go.
 //
-// Register a Processor in an init function; main is never called. On any other platform than wasip1 the package stands
-// in for the host, so that `go test` runs a processor anywhere: see Configure, Answer and TakeEmitted.
+// Register a Processor in an init function; main is never called. On platforms other than wasip1 the package stands in for
+// the host, so that `go test` runs a processor anywhere: see Configure, Answer and TakeEmitted.
 package shardmill
 
-// A Processor processes the records of one shard. What a call returns as error, and a panic, is reported to the host:
-// the batch is delivered again, to the same instance.
+// A Processor processes the records of one shard. A returned error or a panic is reported to the host, which delivers the
+// batch again, to the same instance.
 type Processor interface {
 	// Init is called once, before any batch. Check the configuration here: a new version whose Init fails never
 	// replaces one that works.
@@ -20,14 +20,14 @@ type Processor interface {
 // `export state;` too, and the manifest `state = true` under `[grants]`.
 type Stateful interface {
 	Processor
-	// Save gives the state after everything processed so far; asked for before each checkpoint, so quick and small.
+	// Save returns the state after everything processed so far. It is called before each checkpoint: keep it quick and small.
 	Save() ([]byte, error)
-	// Load goes on from what an earlier instance saved, perhaps of another version. Called right after Init. An error
-	// refuses the state: a new version that does so never replaces the one whose state it is.
+	// Load restores what an earlier instance saved, perhaps of another version. Called right after Init. An error
+	// refuses the state: a new version that does so never replaces the one whose state it refused.
 	Load(state []byte) error
 }
 
-// Register names the processor that the host is to call. Call it in an init function.
+// Register sets the processor that the host calls. Call it in an init function.
 func Register(p Processor) { registered = p }
 
 var registered Processor
@@ -43,7 +43,7 @@ type Context struct {
 type Record struct {
 	Data         []byte
 	PartitionKey string
-	// ExplicitHashKey is empty where it is not known.
+	// ExplicitHashKey is empty if unknown.
 	ExplicitHashKey   string
 	SequenceNumber    string
 	SubSequenceNumber uint64
@@ -51,15 +51,15 @@ type Record struct {
 	ArrivalMs uint64
 }
 
-// Batch is what one call delivers: records in shard order, never none.
+// Batch is what one call delivers: records in shard order, at least one.
 type Batch struct {
 	Records []Record
-	// Attempt is 1 at the first delivery, one more at each after a failure.
+	// Attempt is 1 on the first delivery, one more on each delivery after a failure.
 	Attempt            uint32
 	MillisBehindLatest uint64
 }
 
-// FailureKind tells whether a failed record is worth another try.
+// FailureKind says whether a failed record is worth another try.
 type FailureKind uint8
 
 const (
@@ -77,13 +77,13 @@ type Failure struct {
 	Message string
 }
 
-// Outcome is what came of a batch. The zero value: all of it is processed.
+// Outcome is the result of processing a batch. The zero value means that all of it is processed.
 type Outcome struct {
 	// Failures by strictly rising index.
 	Failures []Failure
 	// Commit is how far the batch may be checkpointed; the zero value is all of it.
 	Commit Commit
-	// RetryAfterMs is how long to wait before failed records come again; 0 leaves it to the host.
+	// RetryAfterMs is how long to wait before failed records are delivered again; 0 leaves it to the host.
 	RetryAfterMs uint64
 }
 
@@ -96,7 +96,7 @@ type Commit struct {
 // CommitNothing holds the whole batch back.
 func CommitNothing() Commit { return Commit{tag: 1} }
 
-// CommitThrough holds back what follows the record of this index.
+// CommitThrough holds back the records after this index.
 func CommitThrough(index int) Commit { return Commit{tag: 2, through: uint32(index)} }
 
 // CloseReason is why an instance is closed.
@@ -113,7 +113,7 @@ const (
 	OtherReason
 )
 
-// Error is one that tells the host more than an ordinary error does.
+// Error is an error with a kind, for the host.
 type Error struct {
 	tag     uint8
 	Message string
@@ -124,7 +124,7 @@ func (e *Error) Error() string { return e.Message }
 // Misconfigured is the error for a configuration that is missing or wrong.
 func Misconfigured(message string) error { return &Error{0, message} }
 
-// Unavailable is the error for something that is not there at the moment.
+// Unavailable is the error for something that is unavailable at the moment.
 func Unavailable(message string) error { return &Error{1, message} }
 
 // Emit emits one piece of output to a sink by its name, such as "stdout". It is stored before the checkpoint that covers
@@ -134,8 +134,8 @@ func Emit(destination, key string, data []byte) error { return emit(destination,
 // Config returns the value of a key under `[plugin.NAME.config]`.
 func Config(key string) (value string, found bool) { return config(key) }
 
-// Send sends a request, over HTTP, to a host that the plugin is granted, and waits for the response. An error means that there
-// is none. The world `plugin` in wit/processor.wit needs the line `import wasi:http/outgoing-handler@0.2.12;`.
+// Send sends an HTTP request to a host that the plugin may reach, and waits for the response. An error means that there is
+// none. The world `plugin` in wit/processor.wit needs the line `import wasi:http/outgoing-handler@0.2.12;`.
 func Send(method, url string, headers [][2]string, body []byte) (status int, answer []byte, err error) {
 	return send(method, url, headers, body)
 }

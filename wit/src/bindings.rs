@@ -1,4 +1,4 @@
-//! Generated from the WIT beside this crate; the rest of the crate is what a processor's author sees of it.
+//! Generated from the WIT beside this crate; the rest of the crate is the part that authors see.
 
 #![allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "generated code")]
 
@@ -12,7 +12,7 @@ wit_bindgen::generate!({
     generate_all,
 });
 
-/// The optional exports, as a world of their own: a component that names them in [`plugin!`](crate::plugin) has both.
+/// The optional exports, as a separate world: a component that names them in [`plugin!`](crate::plugin) has both.
 pub mod state {
     wit_bindgen::generate!({
         inline: "

@@ -1,4 +1,4 @@
-//! The plugin's own configuration values, as the host's configuration gives them.
+//! The plugin's own configuration values, from its manifest or the host's configuration.
 
 /// The value under `key`, if there is one.
 pub fn get(key: &str) -> Option<String> {

@@ -38,9 +38,9 @@ pub use bindings::shardmill::processor::types::{
 };
 pub use emit::emit;
 
-/// A record processor: serves one shard, under one holding of that shard's lease, called by one caller at a time.
+/// A record processor. It serves one shard under one holding of that shard's lease, and its calls never overlap.
 pub trait Processor: Sized {
-    /// Makes the processor for one shard. Check the configuration here: a new version whose `init` fails never
+    /// Creates the processor for one shard. Check the configuration here: a new version whose `init` fails never
     /// replaces one that works.
     fn init(context: Context) -> Result<Self, Error>;
 
@@ -48,21 +48,21 @@ pub trait Processor: Sized {
     /// panic, means that none of it was: what was emitted is dropped and the batch is delivered again.
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error>;
 
-    /// The instance is over. For [`CloseReason::ShardEnded`], emit what is still held back.
+    /// Called once, last. For [`CloseReason::ShardEnded`], emit what is still held back.
     fn close(&mut self, reason: CloseReason) -> Result<(), Error> {
         let _ = reason;
         Ok(())
     }
 }
 
-/// A processor that keeps state of its shard: name it as `plugin!(Type, state)`, and grant it state in its manifest.
+/// A processor that keeps state of its shard: name it as `plugin!(Type, state)`, and ask for state in its manifest.
 ///
 /// The host stores the state in one transaction with the checkpoint, so that each record counts once in it.
 pub trait Stateful: Processor {
-    /// The state after everything processed so far; asked for before each checkpoint, so quick and small.
+    /// The state after everything processed so far. Called before each checkpoint: keep it quick and small.
     fn save(&mut self) -> Result<Vec<u8>, Error>;
 
-    /// Goes on from what an earlier instance saved, perhaps of another version. Called right after `init`. An error
-    /// refuses the state: a new version that does so never replaces the one whose state it is.
+    /// Restores what an earlier instance saved, perhaps of another version. Called right after `init`. An error
+    /// refuses the state: a new version that does so never replaces the one whose state it refused.
     fn load(&mut self, state: Vec<u8>) -> Result<(), Error>;
 }

@@ -1,6 +1,6 @@
 //! The one macro: from a [`Processor`](crate::Processor) to the exports of a component.
 
-/// Makes the type, which implements [`Processor`](crate::Processor), this component's record processor.
+/// Exports a type that implements [`Processor`](crate::Processor) as this component's record processor.
 ///
 /// `plugin!(Type, state)` also exports `save` and `load` of a [`Stateful`](crate::Stateful) one.
 ///
@@ -39,7 +39,7 @@ macro_rules! plugin {
             struct Component;
 
             thread_local! {
-                // The host calls one instance from one caller at a time, so a cell is enough.
+                // The host's calls of an instance never overlap, so a cell is enough.
                 static PROCESSOR: ::core::cell::RefCell<::core::option::Option<$processor>> =
                     const { ::core::cell::RefCell::new(::core::option::Option::None) };
             }

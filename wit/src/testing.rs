@@ -1,5 +1,6 @@
 //! Stand-ins for the host, so that a processor can be tested with a plain `cargo test`: what it emits is kept, and
-//! configuration comes from [`configure`]. One set of values a thread, as tests have. Does nothing in a component.
+//! configuration comes from [`configure`]. Each thread has its own values, as each test has its own thread. Does
+//! nothing in a component.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

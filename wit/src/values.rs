@@ -3,7 +3,7 @@
 use crate::{EmitError, Error, Failure, FailureKind, Outcome};
 
 impl Default for Outcome {
-    /// All is well: no failures, commit everything.
+    /// Success: no failures, commit everything.
     fn default() -> Self {
         Self { failures: Vec::new(), commit: crate::Commit::All, retry_after_ms: None }
     }
