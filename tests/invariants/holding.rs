@@ -15,6 +15,8 @@ pub(crate) struct Holding {
     holds: BTreeMap<(String, String), Hold>,
     /// Each host's heartbeats since it started, in the order in which it got their answers.
     beats: BTreeMap<String, Vec<Beat>>,
+    /// When each host got the answer to the first heartbeat after its last missed deadline, by its own clock.
+    hearts_back_at: BTreeMap<String, Micros>,
     /// Hosts that left in order, and did not come back.
     away: BTreeSet<String>,
     /// Host, row and sending time of each applied write.
@@ -47,6 +49,8 @@ struct Hold {
 struct Certain {
     sent: Micros,
     local_sent: Micros,
+    /// When the last write to the row was sent: a heart that missed its deadline afterwards holds nothing for certain.
+    local_written: Micros,
 }
 
 /// An answered heartbeat, by both clocks.
@@ -140,7 +144,8 @@ impl Holding {
                 }
                 if kind.is_some() && was_applied {
                     hold.held_by(&this, limits);
-                    let certain = Certain { sent: call.sent_at, local_sent: call.local_sent_at };
+                    let local_sent = call.local_sent_at;
+                    let certain = Certain { sent: call.sent_at, local_sent, local_written: local_sent };
                     if is_take {
                         hold.certain = Some(certain);
                     } else {
@@ -169,9 +174,17 @@ impl Holding {
             return;
         }
         let beat_of = Beat { sent: beat.sent_at, local_sent: beat.local_sent_at, local_answered: beat.local_at };
-        self.beats.entry(beat.host.clone()).or_default().push(beat_of);
+        let beats = self.beats.entry(beat.host.clone()).or_default();
+        if beats.last().is_some_and(|last| beat.local_at > rules::hold_until(last.local_sent, limits)) {
+            self.hearts_back_at.insert(beat.host.clone(), beat.local_at);
+        }
+        beats.push(beat_of);
+        let heart_back_at = self.hearts_back_at.get(&beat.host).copied().unwrap_or_default();
         for (_, hold) in self.holds.iter_mut().filter(|((host, _), _)| *host == beat.host) {
             hold.held_by_beat(beat_of, limits);
+            if limits.heartbeats_hold {
+                hold.surely_held_by_beat(beat_of, heart_back_at, limits);
+            }
         }
     }
 
@@ -215,6 +228,7 @@ impl Holding {
             HostChange::SignedOff | HostChange::Started | HostChange::Stopped | HostChange::Crashed => {
                 self.holds.retain(|(holder, _), _| holder != host);
                 self.beats.remove(host);
+                self.hearts_back_at.remove(host);
             }
             HostChange::Resumed => {
                 let mine = self.holds.iter_mut().filter(|((holder, _), _)| holder == host);
@@ -281,10 +295,12 @@ impl Hold {
             self.beaten_at = self.beaten_at.max(Some(beat.sent));
             self.last_sent_at = self.last_sent_at.max(beat.sent);
         }
-        if limits.heartbeats_hold {
-            let certain = Certain { sent: beat.sent, local_sent: beat.local_sent };
-            self.surely_held_by(certain, beat.local_answered, limits);
-        }
+    }
+
+    fn surely_held_by_beat(&mut self, beat: Beat, heart_back_at: Micros, limits: &Limits) {
+        let Some(certain) = self.certain.filter(|certain| certain.local_written >= heart_back_at) else { return };
+        let next = Certain { sent: beat.sent, local_sent: beat.local_sent, ..certain };
+        self.surely_held_by(next, beat.local_answered, limits);
     }
 
     fn surely_held_by(&mut self, next: Certain, local_answered: Micros, limits: &Limits) {

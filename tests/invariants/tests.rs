@@ -9,6 +9,7 @@ mod liveness;
 mod outputs;
 mod pace;
 mod policy;
+mod releasing;
 mod safety;
 mod starting;
 mod story;
