@@ -245,6 +245,21 @@ async fn keys_that_fail_slowly_however_many_leave_the_others_half_of_the_time() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn keys_that_fail_slowly_leave_the_others_half_of_the_time_though_each_read_brings_little() {
+    let mut fleet = by_key();
+    fleet.options.reads.records_per_call = 16;
+    put(&fleet, 0..30, 10_000);
+    let host = fleet.start("a", plugin(1, |record, _| (number(record) < 30).then_some(Bad::Hangs)));
+    let shard = only_shard(&fleet);
+    until("all parked", || host.shard(&shard).is_some_and(|shard| shard.parked.keys == 30)).await;
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    // Five reads a second are 4,800 records in a minute; half of that is more than enough.
+    put(&fleet, 100..2_100, 10_000);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(out(&fleet).len(), 2_000);
+}
+
+#[tokio::test(start_paused = true)]
 async fn records_without_a_partition_key_do_not_wait_for_each_other() {
     for bad in [Bad::Retry, Bad::Traps] {
         let fleet = by_key();

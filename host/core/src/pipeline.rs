@@ -12,7 +12,7 @@ mod renewal;
 pub use checkpoint_policy::{CheckpointPolicy, CheckpointReason, Unwritten};
 pub use failure_policy::{FailurePolicy, GiveUp, Order, PolicyProblem};
 pub use judge::{Blame, Cause, Failure, Fate, Ruling, Tried, Verdict, judge};
-pub use lanes::{LaneKey, Turn, Turns};
+pub use lanes::{LaneKey, Others, Turn, Turns};
 pub use ledger::Ledger;
 pub use outcome::{RETRY_AFTER_MAX, check_outcome, committed};
 pub use reading::{is_lasting, is_told_to_all, is_trouble, read_again_after};

@@ -281,6 +281,11 @@ impl StatusBoard {
         status.map_or((None, None), |status| (status.fetched.clone(), status.millis_behind_latest))
     }
 
+    /// Whether the last reply had nothing, since everything was read.
+    pub(crate) fn is_at_tip(&self, shard: &ShardId) -> bool {
+        self.lock().shards.get(shard.as_str()).is_some_and(|status| status.is_at_tip)
+    }
+
     fn lock(&self) -> MutexGuard<'_, WorkerStatus> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

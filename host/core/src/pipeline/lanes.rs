@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::seeded_bug::SeededBug;
 use crate::stream::{Position, Record};
+use crate::time::Moment;
 
 /// Records that wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,13 +25,24 @@ pub enum Turn {
     Others,
 }
 
-/// Gives each side half of the shard's time while both have something due: after a try of a failing key that took a
-/// while, other records have as long. So keys that fail slowly, however many, at most halve the pace of the others, and
-/// records that keep coming do not put off a failing key for longer than its last try took.
+/// What there is of keys that are not tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    /// A batch.
+    Due,
+    /// No batch yet, but records: some wait for more, or reading is behind the tip.
+    Coming,
+    /// Nothing that is known of.
+    None,
+}
+
+/// Gives each side half of the shard's time while both have something: a failing key whose try took a while is not tried
+/// again, nor any other, before as long has passed. So keys that fail slowly, however many, at most halve the pace of the
+/// others, and records that keep coming do not put off a failing key for longer than the last try took.
 #[derive(Debug, Default)]
 pub struct Turns {
-    /// Time that others have before a failing key is tried again.
-    owed: Duration,
+    /// Until when others go first.
+    lanes_rest_until: Moment,
     turn: Option<Turn>,
 }
 
@@ -45,26 +57,29 @@ impl LaneKey {
 }
 
 impl Turns {
-    /// Whose turn it is; `None` if nothing is due.
-    pub fn next(&mut self, is_lane_due: bool, are_others_due: bool) -> Option<Turn> {
-        self.turn = match (is_lane_due, are_others_due) {
-            (false, false) => None,
-            (true, false) => Some(Turn::Lane),
-            (false, true) => Some(Turn::Others),
-            (true, true) if SeededBug::FailingKeysFirst.is_on() => Some(Turn::Lane),
-            (true, true) => Some(if self.owed.is_zero() { Turn::Lane } else { Turn::Others }),
+    /// Whose turn it is; `None` if nothing is due, or what is due waits for others that are coming.
+    pub fn next(&mut self, is_lane_due: bool, others: Others, now: Moment) -> Option<Turn> {
+        let do_lanes_rest = now < self.lanes_rest_until && !SeededBug::FailingKeysFirst.is_on();
+        self.turn = match (is_lane_due, others) {
+            (false, Others::Due) => Some(Turn::Others),
+            (true, Others::Due) if do_lanes_rest => Some(Turn::Others),
+            (true, Others::Coming) if do_lanes_rest => None,
+            (true, _) => Some(Turn::Lane),
+            (false, Others::Coming | Others::None) => None,
         };
         self.turn
     }
 
-    /// What had its turn last took so long.
-    pub fn took(&mut self, took: Duration) {
-        self.owed = match self.turn {
-            // Not added up: while there are no others, nobody is owed anything.
-            Some(Turn::Lane) => took,
-            Some(Turn::Others) => self.owed.saturating_sub(took),
-            None => self.owed,
-        };
+    /// What had its turn last took so long, until `now`.
+    pub fn took(&mut self, took: Duration, now: Moment) {
+        if self.turn == Some(Turn::Lane) {
+            self.lanes_rest_until = now + took;
+        }
+    }
+
+    /// Until when a failing key that is due lets others go first, if there are any.
+    pub fn lanes_rest_until(&self) -> Moment {
+        self.lanes_rest_until
     }
 }
 
@@ -90,48 +105,49 @@ mod tests {
         assert_ne!(LaneKey::of(&record("", "1")), LaneKey::of(&record("", "2")));
     }
 
+    fn at(ms: u64) -> Moment {
+        Moment::from_origin(Duration::from_millis(ms))
+    }
+
     #[test]
     fn what_is_due_alone_goes_at_once() {
         let mut turns = Turns::default();
-        assert_eq!(turns.next(false, false), None);
-        for _ in 0..3 {
-            assert_eq!(turns.next(true, false), Some(Turn::Lane));
-            turns.took(Duration::from_secs(5));
+        assert_eq!(turns.next(false, Others::None, at(0)), None);
+        for try_number in 1..=3 {
+            assert_eq!(turns.next(true, Others::None, at(5_000 * (try_number - 1))), Some(Turn::Lane));
+            turns.took(Duration::from_secs(5), at(5_000 * try_number));
         }
-        assert_eq!(turns.next(false, true), Some(Turn::Others));
+        assert_eq!(turns.next(false, Others::Due, at(15_000)), Some(Turn::Others));
+        assert_eq!(turns.next(false, Others::Coming, at(15_000)), None);
     }
 
     #[test]
     fn while_both_are_due_each_has_half_of_the_time() {
         let mut turns = Turns::default();
-        let (mut lane, mut others) = (Duration::ZERO, Duration::ZERO);
+        let (mut now, mut lane, mut others) = (0, 0, 0);
         for _ in 0..1_000 {
-            match turns.next(true, true).unwrap() {
-                Turn::Lane => {
-                    lane += Duration::from_secs(5);
-                    turns.took(Duration::from_secs(5));
-                }
-                Turn::Others => {
-                    others += Duration::from_millis(300);
-                    turns.took(Duration::from_millis(300));
-                }
-            }
+            let (side, took) = match turns.next(true, Others::Due, at(now)).unwrap() {
+                Turn::Lane => (&mut lane, 5_000),
+                Turn::Others => (&mut others, 300),
+            };
+            *side += took;
+            now += took;
+            turns.took(Duration::from_millis(took), at(now));
         }
-        let share = lane.as_secs_f64() / (lane + others).as_secs_f64();
-        assert!((0.45..0.55).contains(&share), "{share}");
+        let share = f64::from(u32::try_from(lane).unwrap()) / f64::from(u32::try_from(now).unwrap());
+        assert!((0.45..0.55).contains(&share), "{share}, {others}");
     }
 
     #[test]
-    fn an_hour_without_other_records_is_not_held_against_failing_keys() {
+    fn a_failing_key_lets_records_that_are_still_to_be_read_go_first_for_as_long_as_its_last_try_took() {
         let mut turns = Turns::default();
-        for _ in 0..720 {
-            assert_eq!(turns.next(true, false), Some(Turn::Lane));
-            turns.took(Duration::from_secs(5));
-        }
-        for _ in 0..5 {
-            assert_eq!(turns.next(true, true), Some(Turn::Others));
-            turns.took(Duration::from_secs(1));
-        }
-        assert_eq!(turns.next(true, true), Some(Turn::Lane));
+        assert_eq!(turns.next(true, Others::Coming, at(0)), Some(Turn::Lane));
+        turns.took(Duration::from_secs(12), at(12_000));
+        assert_eq!(turns.next(true, Others::Coming, at(12_000)), None, "the next reply is on its way");
+        assert_eq!(turns.next(true, Others::Due, at(12_200)), Some(Turn::Others));
+        turns.took(Duration::from_millis(50), at(12_250));
+        assert_eq!(turns.next(true, Others::Coming, at(23_999)), None);
+        assert_eq!(turns.next(true, Others::None, at(23_999)), Some(Turn::Lane), "reading is at the tip");
+        assert_eq!(turns.next(true, Others::Coming, at(24_000)), Some(Turn::Lane));
     }
 }

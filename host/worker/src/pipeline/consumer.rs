@@ -204,7 +204,7 @@ impl Consumer {
                 self.headway.arrivals.delivering(&batch, self.headway.settled.as_ref());
                 let started = Instant::now();
                 self.deliver(batch).await?;
-                self.retries.turns.took(started.elapsed());
+                self.retries.turns.took(started.elapsed(), self.ports.clock.now());
                 self.checkpoint_if_due().await?;
                 self.reading.was_left_alone(self.ports.clock.now());
             } else if self.is_finished() {
@@ -229,7 +229,7 @@ impl Consumer {
         // While the shard waits for a record that is tried again, nothing is taken in: the reader waits as well.
         let may_go_on = self.may_go_on();
         let window_in = self.buffer.due_in(&self.options.batches).filter(|_| may_go_on);
-        let retry_at = self.retries.next_due();
+        let retry_at = self.next_retry(now);
         let holds_back = self.holds_back();
         let read_deadline = self.options.leases.read_deadline;
         let is_reading = may_go_on && self.buffer.ended.is_none();

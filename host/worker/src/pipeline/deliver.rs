@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::pipeline::{Blame, Failure, Fate, LaneKey, Order, Turn, Verdict, committed, judge};
+use shardmill_core::pipeline::{Blame, Failure, Fate, LaneKey, Order, Others, Turn, Verdict, committed, judge};
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{Outcome, Processed};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Batch, Emitted, Record};
+use shardmill_core::time::Moment;
 use tokio::time::Instant;
 
 use super::consumer::Consumer;
@@ -21,9 +22,8 @@ impl Consumer {
     pub(super) fn next_batch(&mut self) -> Option<Vec<Record>> {
         self.retries.end_wait();
         loop {
-            let are_others_due =
-                self.may_go_on() && (self.buffer.has_again() || self.buffer.is_batch_due(&self.options.batches));
-            match self.retries.turns.next(self.retries.parked.is_due(), are_others_due)? {
+            let (others, now) = (self.others(), self.ports.clock.now());
+            match self.retries.turns.next(self.retries.parked.is_due(), others, now)? {
                 Turn::Lane => return self.take_parked(),
                 Turn::Others => {
                     let batch = self.take_batch();
@@ -33,6 +33,28 @@ impl Consumer {
                 }
             }
         }
+    }
+
+    /// What there is to deliver that is not parked.
+    fn others(&self) -> Others {
+        if !self.may_go_on() {
+            return Others::None;
+        }
+        if self.buffer.has_again() || self.buffer.is_batch_due(&self.options.batches) {
+            return Others::Due;
+        }
+        let is_behind = self.buffer.ended.is_none() && !self.status.is_at_tip(&self.shard);
+        if is_behind || !self.buffer.is_empty() { Others::Coming } else { Others::None }
+    }
+
+    /// When something that failed is to be tried next; may be past, since time goes on between two looks.
+    pub(super) fn next_retry(&self, now: Moment) -> Option<Instant> {
+        let due = self.retries.next_due()?;
+        if self.others() == Others::None {
+            return Some(due);
+        }
+        let rest = self.retries.turns.lanes_rest_until().since(now);
+        Some(due.max(Instant::now() + rest))
     }
 
     fn take_parked(&mut self) -> Option<Vec<Record>> {
