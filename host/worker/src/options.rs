@@ -13,6 +13,9 @@ use shardmill_core::stream::{FanOutConsumer, InitialPosition, StreamName};
 
 use crate::retrieval::Retrieval;
 
+/// Records that one `GetRecords` returns at most (AWS).
+pub(crate) const RECORDS_PER_CALL_MAX: u32 = 10_000;
+
 /// Everything a worker needs to know, apart from its ports.
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
@@ -212,8 +215,9 @@ impl ReadLimits {
         if self.idle_max < self.idle_every {
             return refuse("reads.idle-max", format!("must be at least reads.idle-every, {:?}", self.idle_every));
         }
-        if !(1..=10_000).contains(&self.records_per_call) {
-            return refuse("reads.records-per-call", format!("{} is not between 1 and 10000", self.records_per_call));
+        if !(1..=RECORDS_PER_CALL_MAX).contains(&self.records_per_call) {
+            let problem = format!("{} is not between 1 and {RECORDS_PER_CALL_MAX}", self.records_per_call);
+            return refuse("reads.records-per-call", problem);
         }
         Ok(())
     }
@@ -224,7 +228,7 @@ impl Default for ReadLimits {
         Self {
             calls_per_second: 5.0,
             bytes_per_second: 2.0 * 1024.0 * 1024.0,
-            records_per_call: 10_000,
+            records_per_call: RECORDS_PER_CALL_MAX,
             idle_every: Duration::from_millis(250),
             idle_max: Duration::from_secs(2),
         }

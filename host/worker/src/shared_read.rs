@@ -25,7 +25,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
 use crate::metrics;
-use crate::options::ReadLimits;
+use crate::options::{RECORDS_PER_CALL_MAX, ReadLimits};
 
 mod chain;
 mod place;
@@ -245,7 +245,11 @@ impl Inner {
         let slot = self.with_shard(shard, |shared| shared.take_slot(Instant::now()));
         tokio::time::sleep_until(slot).await;
         let sent_at = Instant::now();
-        let reply = self.reader.fetch(&iterator, limit).await;
+        // The record that only proves that nothing was trimmed takes no place: with one record a call, half of all calls
+        // would bring nothing, and the shard be trimmed faster than it is read.
+        let is_anchored = self.with_shard(shard, |shared| shared.chain(chain).is_some_and(|chain| chain.is_anchored));
+        let asked = if is_anchored { limit.saturating_add(1).min(RECORDS_PER_CALL_MAX) } else { limit };
+        let reply = self.reader.fetch(&iterator, asked).await;
         self.with_shard(shard, |shared| shared.polled(chain, reply, (sent_at, Instant::now()), &self.ring))
     }
 

@@ -29,6 +29,7 @@ pub(crate) struct Walker {
     pub(crate) seen: Vec<SequenceNumber>,
     pub(crate) behind: Option<u64>,
     pub(crate) has_ended: bool,
+    pub(crate) is_in_doubt: bool,
 }
 
 impl Scene {
@@ -47,7 +48,7 @@ impl Scene {
 
     pub(crate) fn walker(&self, from: ReadFrom) -> Walker {
         let (reader, shard) = (self.shared.reader(), self.shard.clone());
-        Walker { reader, shard, from, next: None, seen: Vec::new(), behind: None, has_ended: false }
+        Walker { reader, shard, from, next: None, seen: Vec::new(), behind: None, has_ended: false, is_in_doubt: false }
     }
 
     pub(crate) fn put(&self, records: usize) {
@@ -75,7 +76,12 @@ impl Walker {
         let iterator = if let Some(iterator) = self.next.take() {
             iterator
         } else {
-            let from = self.seen.last().cloned().map_or(self.from.clone(), ReadFrom::AfterSequenceNumber);
+            let from = match self.seen.last().cloned() {
+                // As a reader asks that does not know whether it lost something.
+                Some(last) if self.is_in_doubt => ReadFrom::AtSequenceNumber(last),
+                Some(last) => ReadFrom::AfterSequenceNumber(last),
+                None => self.from.clone(),
+            };
             self.reader.iterator(&self.shard, &from).await?
         };
         // A call that fails for a moment leaves its iterator as it was.
@@ -83,13 +89,19 @@ impl Walker {
         let fetched = self.reader.fetch(&iterator, 10).await;
         match &fetched {
             Ok(fetched) => {
-                self.seen.extend(sequences(&fetched.records));
+                let last = self.seen.last().cloned();
+                let new = sequences(&fetched.records).into_iter().filter(|sequence| Some(sequence) > last.as_ref());
+                self.seen.extend(new);
+                self.is_in_doubt = false;
                 self.next.clone_from(&fetched.next);
                 self.behind = fetched.millis_behind_latest;
                 self.has_ended = fetched.next.is_none();
             }
             Err(ReadError::Throttled { .. } | ReadError::Unavailable { .. }) => {}
-            Err(_) => self.next = None,
+            Err(_) => {
+                self.next = None;
+                self.is_in_doubt = true;
+            }
         }
         fetched
     }

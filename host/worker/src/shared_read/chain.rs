@@ -154,11 +154,11 @@ impl Chain {
     }
 
     fn holds_after(&self, sequence: &SequenceNumber) -> bool {
-        match (&self.floor, &self.origin) {
-            (Some(floor), _) => sequence >= floor,
-            (None, ReadFrom::AtSequenceNumber(origin)) => sequence >= origin,
-            // What lies before the first record is not known.
-            (None, _) => self.first().is_some_and(|first| *sequence >= first.position.sequence),
+        match &self.floor {
+            Some(floor) => sequence >= floor,
+            // What lies before the first record is not known: asked for what is at a record that is trimmed, Kinesis begins
+            // with a later one, and whoever has that record must find out that it lost something.
+            None => self.first().is_some_and(|first| *sequence >= first.position.sequence),
         }
     }
 
