@@ -107,6 +107,11 @@ impl Worker {
             return Ok(());
         }
         let problem_of_all = self.check_writes().await.err();
+        // Meanwhile a write may have come through, and what was wrong is over.
+        lasting.retain(|(key, _)| key.as_ref().is_none_or(|key| self.is_row_in_trouble(key)));
+        if lasting.is_empty() {
+            return Ok(());
+        }
         for (key, trouble) in lasting {
             if let Some(held) = key.and_then(|key| self.held.get(&key))
                 && held.give_up.borrow().is_none()
@@ -125,6 +130,10 @@ impl Worker {
         let of_takes = self.writes.takes.clone().map(|trouble| (None, trouble));
         let of_leases = self.held.iter().filter_map(|(key, held)| Some((Some(key.clone()), held.keeper.trouble()?)));
         of_takes.into_iter().chain(of_leases).filter(|(_, trouble)| trouble.is_shown()).collect()
+    }
+
+    fn is_row_in_trouble(&self, key: &LeaseKey) -> bool {
+        self.held.get(key).is_some_and(|held| held.keeper.trouble().is_some())
     }
 
     fn show_write_trouble(&self, troubles: &[(Option<LeaseKey>, WriteTrouble)]) {
