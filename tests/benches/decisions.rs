@@ -46,6 +46,7 @@ fn leases(shards: &[Shard], owner_of: impl Fn(usize) -> Option<usize>) -> Vec<Ob
             is_mine: false,
             is_claim_fresh: false,
             has_owner_left: false,
+            is_owner_new: false,
             is_avoided: false,
         }
     };

@@ -28,6 +28,8 @@ pub struct LeaseObserver {
     workers: BTreeMap<WorkerId, WorkerSighting>,
     /// Registered workers whose rows are gone, and until when that is remembered: for their lease duration.
     left: BTreeMap<WorkerId, Moment>,
+    /// When the registered workers were first read.
+    watching_since: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -112,6 +114,7 @@ impl LeaseObserver {
     /// by that one. Only one that had been silent for long while its row was there was dead before. A worker on its way out
     /// removes its row itself, when nothing of it runs any more.
     pub fn observe_workers(&mut self, workers: &[WorkerRow], read_at: Moment) {
+        self.watching_since.get_or_insert(read_at);
         let mut seen = BTreeMap::new();
         for row in workers {
             let earlier = self.workers.remove(&row.worker);
@@ -140,6 +143,16 @@ impl LeaseObserver {
                 self.workers.insert(id, WorkerSighting { gone_at: Some(gone_at), moved_at, ..last });
             }
         }
+    }
+
+    /// Whether the registered workers were first read at least `duration` ago.
+    pub fn has_watched_for(&self, duration: Duration, now: Moment) -> bool {
+        self.watching_since.is_some_and(|since| now.since(since) >= duration)
+    }
+
+    /// Whether `worker` was registered at the last look.
+    pub fn is_registered(&self, worker: &WorkerId) -> bool {
+        self.workers.get(worker).is_some_and(|seen| seen.gone_at.is_none())
     }
 
     /// Whether `worker` was registered and is no more, a short while ago: a lease that still names it is one that it

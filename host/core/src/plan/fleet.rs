@@ -38,7 +38,7 @@ pub struct ShardList<'a> {
 
 /// A row, and what this host may assume of it.
 #[derive(Debug, Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "four facts that have nothing to do with each other")]
+#[expect(clippy::struct_excessive_bools, reason = "five facts that have nothing to do with each other")]
 pub struct ObservedLease {
     /// The row.
     pub lease: Lease,
@@ -52,6 +52,9 @@ pub struct ObservedLease {
     pub is_claim_fresh: bool,
     /// Whether its owner was registered until a short while ago: it is none of a KCL's workers.
     pub has_owner_left: bool,
+    /// Whether its owner is not registered, and this host has not looked long enough to say that it never is: its row may have
+    /// been removed by hand, and comes back with its next heartbeat. Nothing is taken from it as from a KCL's worker.
+    pub is_owner_new: bool,
     /// Whether this host gave it up a short while ago, because it could not get on with it.
     pub is_avoided: bool,
 }
@@ -144,7 +147,7 @@ impl<'a> Roster<'a> {
                 caps.insert(&worker.id, worker.max_leases);
             }
         }
-        let mut unregistered = BTreeSet::new();
+        let (mut unregistered, mut new) = (BTreeSet::new(), BTreeSet::new());
         for observed in view.leases.iter().filter(|observed| observed.standing == Standing::Held) {
             if let Some(owner) = observed.lease.owner.as_ref()
                 // Nobody of ours renews a finished lease. A KCL does, and counts it to its own share: a worker that has
@@ -155,12 +158,18 @@ impl<'a> Roster<'a> {
                 && !observed.has_owner_left
                 && owner != view.me
             {
-                caps.insert(owner, usize::MAX);
-                unregistered.insert(owner);
+                if observed.is_owner_new {
+                    new.insert(owner);
+                } else {
+                    caps.insert(owner, usize::MAX);
+                    unregistered.insert(owner);
+                }
             }
         }
         let unfinished = view.leases.iter().filter(|observed| !observed.lease.is_finished()).count();
-        let share = fair_share(unfinished, caps.values().copied());
+        // Whoever it is that is new, it has its share.
+        let of_new = new.iter().map(|_| usize::MAX);
+        let share = fair_share(unfinished, caps.values().copied().chain(of_new));
         Self { caps, unregistered, share, fair_share: share.min(limits.max_leases) }
     }
 }

@@ -45,6 +45,8 @@ impl Outlook<'_> {
             is_mine,
             is_claim_fresh: self.is_claim_fresh(row),
             has_owner_left: row.owner.as_ref().is_some_and(|owner| self.observer.has_left(owner, self.now)),
+            is_owner_new: !self.observer.has_watched_for(self.lease_duration, self.now)
+                && row.owner.as_ref().is_some_and(|owner| !self.observer.is_registered(owner)),
             is_avoided,
         }
     }

@@ -49,6 +49,7 @@ fn after(me: &WorkerId, leases: &[ObservedLease], decided: &Plan) -> Vec<Observe
             is_mine: false,
             is_claim_fresh: false,
             has_owner_left: false,
+            is_owner_new: false,
             is_avoided: false,
         }),
         Step::Delete { .. } | Step::Take { .. } | Step::Claim { .. } | Step::Release { .. } | Step::HandOver { .. } => {
@@ -100,6 +101,7 @@ mod tests {
             is_mine: false,
             is_claim_fresh: false,
             has_owner_left: false,
+            is_owner_new: false,
             is_avoided: false,
         };
         let shards = [shard(1, vec![]), shard(2, vec![])];

@@ -55,6 +55,7 @@ fn observed(lease: Lease, standing: Standing) -> ObservedLease {
         is_mine: false,
         is_claim_fresh: false,
         has_owner_left: false,
+        is_owner_new: false,
         is_avoided: false,
     }
 }

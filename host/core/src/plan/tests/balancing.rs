@@ -298,3 +298,17 @@ fn a_host_that_was_registered_a_moment_ago_is_not_robbed_as_a_kcl_would_be() {
     }
     assert_eq!(plan_of(&leases, &[], &limits).steps, []);
 }
+
+#[test]
+fn an_owner_that_may_register_again_is_not_robbed_and_keeps_its_share() {
+    let limits = PlanLimits { shared_with_kcl: true, ..LIMITS };
+    let mut leases: Vec<_> = (0..6).map(|n| owned(n, "other", Standing::Held)).collect();
+    for lease in &mut leases {
+        lease.is_owner_new = true;
+    }
+    assert_eq!(plan_of(&leases, &[], &limits).steps, []);
+    leases.extend((6..12).map(free));
+    assert_eq!(taken(&plan_of(&leases, &[], &limits)).len(), 6, "half of twelve, as beside any other");
+    leases.extend((12..16).map(free));
+    assert_eq!(taken(&plan_of(&leases, &[], &limits)).len(), 8, "half of sixteen");
+}

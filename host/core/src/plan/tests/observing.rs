@@ -81,6 +81,25 @@ fn a_moving_counter_of_a_worker_that_never_registered_is_a_kcls() {
 }
 
 #[test]
+fn a_host_that_began_to_look_a_moment_ago_takes_no_owner_for_a_kcls() {
+    let row = owned(0, "other", Standing::Held).lease;
+    let is_new = |registered: &[WorkerRow], second| {
+        let mut observer = LeaseObserver::default();
+        observer.observe_workers(registered, at(100));
+        observer.observe(std::slice::from_ref(&row), at(100));
+        observer.observe_workers(registered, at(second));
+        observer.observe(std::slice::from_ref(&row), at(second));
+        let (me, alive) = (worker("me"), BTreeSet::new());
+        let outlook =
+            Outlook { me: &me, observer: &observer, alive: &alive, lease_duration: DURATION, now: at(second) };
+        outlook.lease(&row, false, false).is_owner_new
+    };
+    assert!(is_new(&[], 100) && is_new(&[], 119), "its row may have been removed, and comes back with its next beat");
+    assert!(!is_new(&[], 120), "in a lease duration it would have registered again");
+    assert!(!is_new(&[beating("other", false)], 100));
+}
+
+#[test]
 fn a_worker_lives_for_its_own_lease_duration_and_one_on_its_way_out_asks_for_nothing() {
     let mut observer = LeaseObserver::default();
     observer.observe_workers(&[beating("a", false), beating("leaving", true)], at(100));
