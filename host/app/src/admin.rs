@@ -12,9 +12,9 @@ use axum::routing::get;
 use axum::{Json, Router};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::door::{Door, TokenError, refuse_open};
+use self::door::{Door, TokenError};
 use self::server::Pace;
-use crate::config::HostConfig;
+use crate::config::{HostConfig, refuse_open};
 use crate::host_status::HostStatus;
 use crate::measurements::Measurements;
 use crate::readiness;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
-use shardmill_aws::{AwsClients, AwsOptions, StaticCredentials};
+use shardmill_aws::AwsClients;
 
 use crate::cli::{AwsArgs, PlaceArgs};
 use crate::config::{AwsConfig, Config};
@@ -68,11 +68,5 @@ pub fn at_endpoints(kinesis: String, dynamodb: String) -> AwsConfig {
 
 /// Makes the clients.
 pub async fn connect(config: &AwsConfig) -> anyhow::Result<AwsClients> {
-    let options = AwsOptions {
-        region: config.region.clone(),
-        kinesis_endpoint: config.kinesis_endpoint.clone(),
-        dynamodb_endpoint: config.dynamodb_endpoint.clone(),
-        credentials: config.is_local.then(StaticCredentials::dummy),
-    };
-    Ok(shardmill_aws::connect(&options).await?)
+    Ok(shardmill_aws::connect(&config.options()).await?)
 }

@@ -12,8 +12,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use shardmill_core::stream::{Position, Record, SequenceNumber, ShardId, StreamName};
 
-use crate::feed::{input_name, open_input};
-use crate::letters::{Item, LetterInput};
+use crate::letters::{Item, LetterInput, input_name, open_input};
 
 pub use take::{Take, take};
 
@@ -191,8 +190,26 @@ fn read_letters(path: &Path) -> Result<Vec<Captured>, CaptureError> {
 
 #[cfg(test)]
 mod tests {
+    use shardmill_core::plugin::{PluginDigest, PluginName};
+    use shardmill_core::ports::DeadLetter;
+
     use super::*;
     use crate::letters::encode;
+
+    fn letter() -> DeadLetter {
+        let Captured { stream, shard, record } = captured("49590338271490256608559692538361571095", b"x");
+        DeadLetter {
+            record,
+            stream,
+            shard,
+            application: "delays".into(),
+            plugin: PluginName::new("delays").unwrap(),
+            digest: PluginDigest::from_hex(&"ab".repeat(32)).unwrap(),
+            reason: "the plugin trapped: unreachable".into(),
+            attempts: 5,
+            failed_at_ms: 1_700_000_100_000,
+        }
+    }
 
     fn captured(sequence: &str, data: &'static [u8]) -> Captured {
         let record = Record {
@@ -223,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_file_of_dead_letters_is_read_as_their_records() {
-        let letter = crate::letters::tests::letter(b"x".to_vec());
+        let letter = letter();
         let file = file(&[&encode(&letter, None)[0]]);
         let read = read(file.path()).unwrap();
         assert_eq!((read.len(), &read[0].record, &read[0].shard), (1, &letter.record, &letter.shard));

@@ -21,10 +21,6 @@ pub mod state;
 #[cfg(feature = "local")]
 pub mod test;
 
-use std::io::Write;
-
-use shardmill_core::text::printable;
-
 use crate::cli::Cli;
 use crate::cli::Command;
 
@@ -50,74 +46,5 @@ pub async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Replay(args) => Box::pin(replay::execute(args)).await,
         Command::State(args) => Box::pin(state::execute(&args)).await,
         Command::CompileComponent(args) => Ok(args.job().run(std::io::stdin().lock()).map(drop)?),
-    }
-}
-
-/// A command that a signal ended before it was done: what it did stands, and it is no success.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted{0}")]
-pub struct Interrupted(pub(crate) String);
-
-/// Whoever read standard output closed it before all was written, as `head` does: nothing to tell anybody.
-#[derive(Debug, thiserror::Error)]
-#[error("nobody reads standard output any more")]
-pub struct PipeClosed;
-
-/// That a stream is not there, in place of what the service says of it.
-fn no_stream(stream: &str) -> anyhow::Error {
-    anyhow::anyhow!(
-        "there is no stream {stream}: make it, or mend its name, the region or the endpoint; `aws kinesis list-streams` lists \
-         those there are"
-    )
-}
-
-/// Prints to standard output, the only way in which text of a command gets there: much of it comes from rows, files and
-/// names, which may be anybody's, so that what would steer a terminal is written out. A closed pipe is not an error worth
-/// a message.
-fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(printable(text).as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
-}
-
-/// An error with its causes, each once: many a text says its cause itself.
-pub fn in_one_line(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if line.is_empty() {
-            line = cause;
-        } else if !line.contains(&cause) {
-            line = format!("{line}: {cause}");
-        }
-    }
-    line
-}
-
-/// Prints bytes as they are, which somebody asked for.
-fn print_bytes(bytes: &[u8]) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(bytes).and_then(|()| out.flush());
-}
-
-fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    print(&serde_json::to_string(value)?);
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use anyhow::Context;
-
-    use super::*;
-
-    #[test]
-    fn a_cause_is_told_once_whoever_tells_it() {
-        let read = |text: &str| crate::config::ConfigError::Read {
-            path: "shardmill.toml".into(),
-            source: std::io::Error::other(text.to_owned()),
-        };
-        let told = in_one_line(&anyhow::Error::new(read("no such file")).context("cannot start"));
-        assert_eq!(told, "cannot start: cannot read shardmill.toml: no such file");
-        let plain = Err::<(), _>(anyhow::anyhow!("inner")).context("outer").unwrap_err();
-        assert_eq!(in_one_line(&plain), "outer: inner");
     }
 }

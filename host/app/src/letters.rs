@@ -4,9 +4,9 @@ mod envelope;
 mod input;
 mod join;
 mod seen;
+mod source;
 
-#[cfg(test)]
-pub(crate) use envelope::tests;
 pub use envelope::{Fragment, LetterError, Piece, encode};
 pub use input::{InputError, Item, LetterInput};
 pub use join::{Incomplete, JoinError, Joiner};
+pub(crate) use source::{input_name, open_input};

@@ -22,6 +22,8 @@ pub mod letters;
 mod machine;
 pub mod measurements;
 mod metrics;
+pub mod output;
+mod parts;
 mod probe;
 mod process;
 pub mod pump;

@@ -7,7 +7,7 @@ use shardmill::assembly::NothingLeft;
 use shardmill::cli::{Cli, Command};
 use shardmill::config::ConfigError;
 use shardmill::summary::RecordsGivenUp;
-use shardmill::{commands, hardening, telemetry};
+use shardmill::{commands, hardening, output, telemetry};
 
 /// Threads for calls that block: of plugins, whatever they do, and as many again for what the host does itself (it looks up
 /// names, writes files, reads plugins). They are started when they are needed.
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     // A guest that never returns holds a blocking thread until its deadline; do not wait for it.
     runtime.shutdown_background();
     if let Err(error) = &result
-        && !error.is::<commands::PipeClosed>()
+        && !error.is::<output::PipeClosed>()
     {
         telemetry::tell(&told(error));
     }
@@ -58,16 +58,16 @@ fn main() -> ExitCode {
 }
 
 fn told(error: &anyhow::Error) -> String {
-    let line = commands::in_one_line(error);
-    if error.is::<commands::Interrupted>() { line } else { format!("error: {line}") }
+    let line = output::in_one_line(error);
+    if error.is::<output::Interrupted>() { line } else { format!("error: {line}") }
 }
 
 fn exit_code(error: &anyhow::Error) -> ExitCode {
     if error.is::<ConfigError>() {
         ExitCode::from(EXIT_USAGE)
-    } else if error.is::<commands::Interrupted>() {
+    } else if error.is::<output::Interrupted>() {
         ExitCode::from(EXIT_INTERRUPTED)
-    } else if error.is::<commands::PipeClosed>() {
+    } else if error.is::<output::PipeClosed>() {
         ExitCode::from(EXIT_PIPE_CLOSED)
     } else if error.is::<RecordsGivenUp>() {
         ExitCode::from(EXIT_GIVEN_UP)

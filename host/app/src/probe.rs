@@ -11,8 +11,8 @@ use shardmill_core::lease::Lease;
 use shardmill_core::ports::{Coordinator, LeaseStore, StreamReader};
 use shardmill_core::stream::{LeaseKey, ReadFrom, StreamRef};
 
-use crate::config::{AwsConfig, Config, SinkConfig};
-use crate::sinks::{HttpSinkOptions, clients_of};
+use crate::config::{AwsConfig, Config};
+use crate::sinks::{HttpSinkOptions, SinkOptions, clients_of};
 
 /// For all that is asked of one stream, one table or one sink: healthy ones take some hundred milliseconds.
 const EACH_WITHIN: Duration = Duration::from_secs(10);
@@ -95,13 +95,14 @@ async fn tables_problem(application: &str, clients: &AwsClients) -> Result<(), S
     Ok(())
 }
 
-async fn sink_problem(name: &str, sink: &SinkConfig, config: &Config, clients: &AwsClients) -> Result<(), String> {
+async fn sink_problem(name: &str, sink: &SinkOptions, config: &Config, clients: &AwsClients) -> Result<(), String> {
     match sink {
-        SinkConfig::Stdout { .. } => Ok(()),
-        SinkConfig::File { path, .. } => file_problem(path),
-        SinkConfig::Http(options) => http_problem(options).await,
-        SinkConfig::Kinesis { target, .. } => {
-            let own = clients_of(name, sink, &config.aws, clients).await.map_err(|error| error.to_string())?;
+        SinkOptions::Stdout { .. } => Ok(()),
+        SinkOptions::File { path, .. } => file_problem(path),
+        SinkOptions::Http(options) => http_problem(options).await,
+        SinkOptions::Kinesis { target, .. } => {
+            let own =
+                clients_of(name, sink, &config.aws.options(), clients).await.map_err(|error| error.to_string())?;
             let Some(own) = own else { return Ok(()) };
             target_problem(target, StreamAdmin::new(own.kinesis)).await
         }
@@ -174,7 +175,7 @@ mod tests {
         let config = |port: u16| {
             let text = format!("stream = \"s\"\n[sinks.out]\ntype = \"http\"\nurl = \"http://127.0.0.1:{port}/in\"\n");
             let config = Config::parse(&text, Path::new(".")).unwrap();
-            let Some(SinkConfig::Http(options)) = config.sinks.get("out").cloned() else { panic!("it is one") };
+            let Some(SinkOptions::Http(options)) = config.sinks.get("out").cloned() else { panic!("it is one") };
             options
         };
         assert_eq!(http_problem(&config(port)).await, Ok(()));

@@ -16,7 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::feed::{Feed, FeedError, FeedLine, KeySource, input_name};
+use crate::feed::{Feed, FeedError, FeedLine, KeySource};
+use crate::letters::input_name;
 
 /// Lines read ahead: some requests' worth, so that reading and putting overlap. What is there goes, however little.
 const CHUNK_LINES: usize = 2_000;
@@ -228,7 +229,7 @@ mod tests {
     use shardmill_core::ports::ReadError;
 
     use super::*;
-    use crate::commands::in_one_line;
+    use crate::output::in_one_line;
 
     #[test]
     fn a_record_that_is_too_large_is_told_with_its_file_and_line() {

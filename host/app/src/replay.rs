@@ -3,26 +3,24 @@
 //! What a replay must not do is lose a letter. So whatever is not processed, for whatever reason, is in the file of what
 //! is left: letters that fail again, letters that the plugin held back, damaged lines, and all that comes after a stop.
 
+mod options;
 mod remainder;
 mod session;
+mod summary;
 
-use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use serde::Serialize;
-use shardmill_core::backoff::Backoff;
-use shardmill_core::lease::{LeaseCounter, WorkerId};
-use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName};
-use shardmill_core::ports::{Clock, DeadLetter, InstanceContext, PortFuture, ProcessorFactory, Sink};
+use shardmill_core::plugin::PluginName;
+use shardmill_core::ports::{DeadLetter, InstanceContext};
 use shardmill_core::stream::{ShardId, StreamName};
-use shardmill_worker::BatchLimits;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+pub use options::{ReplayOptions, ReplayPorts, Versions};
 pub use remainder::Remainder;
 use session::{Run, Session};
+pub use summary::ReplaySummary;
 
 use crate::letters::{InputError, Item, LetterInput};
 
@@ -30,32 +28,6 @@ use crate::letters::{InputError, Item, LetterInput};
 const READ_AHEAD: usize = 4;
 /// Instances alive at once; the one that was used longest ago is closed for another. An instance may take 64 MiB.
 const SESSIONS_MAX: usize = 64;
-
-/// How a replay goes about it.
-pub struct ReplayOptions {
-    /// Only letters of this plugin; others are left out and counted.
-    pub only: Option<PluginName>,
-    /// Deliveries of a letter before it is left for another day; at least 1.
-    pub attempts: u32,
-    /// How batches are cut.
-    pub batches: BatchLimits,
-    /// Waits between deliveries, and between tries to store output.
-    pub backoff: Backoff,
-    /// Who the plugin is told that it runs on.
-    pub worker: WorkerId,
-    /// The epoch that the plugin is told. A replay holds no lease, so it has none of its own.
-    pub epoch: LeaseCounter,
-    /// The sinks that the plugin may emit to.
-    pub destinations: Vec<String>,
-    /// Each plugin's own configuration values.
-    pub config: HashMap<String, Vec<(String, String)>>,
-    /// What instances of each plugin may use.
-    pub limits: HashMap<String, GuestLimits>,
-    /// What each plugin is given beyond that.
-    pub grants: HashMap<String, Arc<PluginGrants>>,
-    /// The sinks that a plugin may emit to, where it does not get all.
-    pub own_destinations: HashMap<String, Vec<String>>,
-}
 
 impl ReplayOptions {
     /// Batches hold letters of one shard, in rising order, as those of a host do.
@@ -66,57 +38,6 @@ impl ReplayOptions {
             && bytes + letter.record.cost_bytes() <= self.batches.bytes
             && Source::of(last) == Source::of(letter)
             && last.record.position < letter.record.position
-    }
-}
-
-/// Where the code comes from.
-pub trait Versions: Send {
-    /// The version of `plugin` to run.
-    fn version<'a>(&'a mut self, plugin: &'a PluginName) -> PortFuture<'a, anyhow::Result<Arc<dyn ProcessorFactory>>>;
-}
-
-/// What a replay needs of the world.
-pub struct ReplayPorts {
-    /// The code.
-    pub versions: Box<dyn Versions>,
-    /// Where output goes.
-    pub sink: Arc<dyn Sink>,
-    /// For the time at which a letter fails again.
-    pub clock: Arc<dyn Clock>,
-    /// Where what is left goes.
-    pub remainder: Remainder,
-}
-
-/// What came of a replay.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct ReplaySummary {
-    /// Letters processed, their output stored.
-    pub processed: u64,
-    /// Letters that failed again.
-    pub failed: u64,
-    /// Letters that the plugin held back to the end.
-    pub held_back: u64,
-    /// Letters that were not tried, because the replay was stopped.
-    pub not_tried: u64,
-    /// Letters of other plugins, left out.
-    pub left_out: u64,
-    /// Lines that are meant to be letters and cannot be read, and letters with parts missing.
-    pub damaged: u64,
-    /// Lines that are something else.
-    pub other_lines: u64,
-    /// Letters that were there more than once.
-    pub repeats: u64,
-    /// Where everything that was not processed is; `None` if there is no such thing.
-    pub remainder: Option<PathBuf>,
-    /// Why the replay stopped before the end.
-    pub stopped: Option<String>,
-}
-
-impl ReplaySummary {
-    /// Whether nothing is left.
-    pub fn is_complete(&self) -> bool {
-        self.remainder.is_none() && self.stopped.is_none()
     }
 }
 

@@ -13,13 +13,13 @@ use shardmill_core::ports::{InstanceContext, ProcessorFactory};
 use shardmill_core::stream::{ShardId, StreamName};
 use shardmill_wasm::{EMPTY_COMPONENT, Metering, Plugin, Runtime};
 
-use super::{print, print_json};
 use crate::bench::{Bench, BenchInput, BenchReport, batches};
 use crate::cli::BenchArgs;
 use crate::component;
 use crate::config::{Config, ConfigError, Manifest, PluginConfig};
 use crate::engine::runtime_options;
 use crate::feed::KeySource;
+use crate::output::{print, print_json};
 use crate::shutdown::Signals;
 use crate::sinks::STDOUT;
 

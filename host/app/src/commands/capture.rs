@@ -10,10 +10,10 @@ use shardmill_aws::KinesisReader;
 use shardmill_core::ports::{ReadError, StreamReader};
 use shardmill_core::stream::{ReadFrom, ShardId, StreamRef};
 
-use super::{Interrupted, PipeClosed, no_stream};
 use crate::capture::{Captured, Take, take};
 use crate::cli::CaptureArgs;
 use crate::config::{AwsConfig, Config};
+use crate::output::{Interrupted, PipeClosed, no_stream};
 use crate::shutdown::Signals;
 
 pub(super) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {

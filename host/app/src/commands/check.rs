@@ -14,18 +14,15 @@ use shardmill_wasm::{Inspection, Metering, Runtime, RuntimeOptions};
 
 use self::refusals::refusals;
 use self::running::Running;
-use self::settings::Settings;
-use super::{print, print_json};
+use self::settings::{STREAM, Settings};
 use crate::cli::CheckArgs;
 use crate::component::Found;
 use crate::config::Config;
 use crate::engine::runtime_options;
+use crate::output::{print, print_json};
 
 /// Twice the default of what a host takes.
 const INSPECTED_BYTES_MAX: u64 = 64 << 20;
-
-/// What an instance is told that it reads where nobody says.
-const STREAM: &str = "the-stream-of-the-host";
 
 pub(super) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
     let named = args.config.as_deref().map(Config::load).transpose()?;

@@ -11,9 +11,9 @@ use shardmill_core::ports::{Clock, Coordinator, SubscribeError, Subscriptions};
 use shardmill_core::stream::{ConsumerName, StreamRef};
 
 use super::reading::age;
-use super::{no_stream, print, print_json};
 use crate::cli::ConsumersArgs;
 use crate::clock::BootClock;
+use crate::output::{no_stream, print, print_json};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -17,16 +17,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::stuck::stuck;
-use super::{Interrupted, print, print_json};
 use crate::assembly::Host;
 use crate::cli::{DevArgs, PLUGINS};
-use crate::config::{Config, Manifest, SinkConfig};
+use crate::config::{Config, Manifest};
 use crate::feed::KeySource;
 use crate::files;
 use crate::host_status::{HostSnapshot, HostStatus, PluginSnapshot};
 use crate::measurements::Measurements;
+use crate::output::{Interrupted, print, print_json};
 use crate::pump::{PumpSummary, pump};
 use crate::shutdown::Signals;
+use crate::sinks::SinkOptions;
 use crate::summary::{Summary, is_fed_checkpointed};
 
 /// Failures in a row after which nobody waits for a mend that somebody must make: some seconds.
@@ -65,7 +66,7 @@ pub(super) async fn execute(args: DevArgs) -> anyhow::Result<()> {
     }
     for sink in config.sinks.values() {
         // Elsewhere a stream has an owner who makes it; here there is nobody else.
-        if let SinkConfig::Kinesis { target: PutTarget::Name(stream), region: None, endpoint: None, .. } = sink {
+        if let SinkOptions::Kinesis { target: PutTarget::Name(stream), region: None, endpoint: None, .. } = sink {
             admin.ensure_stream(stream, args.shards).await?;
         }
     }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use anyhow::bail;
 use shardmill_aws::{AwsClients, KinesisReader, StreamAdmin, TableInspector, applications_of_streams};
-use shardmill_core::doctor::{Diagnosis, Facts, LeaseTableFacts, StreamFacts, TableFacts, diagnose};
+use shardmill_core::doctor::{Diagnosis, Facts, StreamFacts, TableFacts, diagnose};
 use shardmill_core::ports::StreamReader;
 use shardmill_core::stream::StreamRef;
 
-use self::report::Report;
+use self::report::{Report, lease_table, open_shards};
 use super::reading::age;
-use super::{print, print_json};
 use crate::cli::DoctorArgs;
+use crate::output::{print, print_json};
 
 /// How long owners are watched unless it is said: longer than the lease duration of hosts of shardmill as they come.
 const WATCH_FOR: Duration = Duration::from_secs(12);
@@ -65,17 +65,6 @@ async fn read_stream(clients: &AwsClients, stream: &StreamRef) -> anyhow::Result
     let reader = KinesisReader::new(clients.kinesis.clone(), stream);
     let (identity, shards) = (reader.identity().await?, reader.list_shards().await?);
     Ok(StreamFacts { name, status: Some(found.status), identity, shards })
-}
-
-fn lease_table(facts: &Facts) -> Option<&LeaseTableFacts> {
-    match &facts.table {
-        TableFacts::Leases(table) => Some(table),
-        TableFacts::Missing | TableFacts::OtherKey { .. } => None,
-    }
-}
-
-fn open_shards(stream: &StreamFacts) -> usize {
-    stream.shards.iter().filter(|shard| shard.is_open()).count()
 }
 
 fn as_text(args: &DoctorArgs, facts: &Facts, diagnosis: &Diagnosis) -> String {

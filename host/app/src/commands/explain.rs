@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use indicatif::HumanBytes;
-use shardmill_core::explain::{Cause, Evidence, Explanation, Listed, Place, Relation, explain, shard_named};
+use shardmill_core::explain::{Cause, Evidence, Explanation, Listed, Place, explain, shard_named};
 use shardmill_core::lease::{Checkpoint, Lease, WorkerId};
 use shardmill_core::rollout::untaken;
 use shardmill_core::stream::{ReadFrom, ShardId, Utc};
 
-use self::report::Report;
+use self::report::{Report, relation};
 use super::reading::{NOBODY, Reading, age};
-use super::{print, print_json};
 use crate::cli::ExplainArgs;
+use crate::output::{print, print_json};
 
 pub(super) async fn execute(args: &ExplainArgs) -> anyhow::Result<()> {
     let shard = shard_named(&args.shard)?;
@@ -199,13 +199,5 @@ fn in_short(place: &Place) -> String {
     match place.causes.first() {
         Some(Cause::Finished) | None => at,
         Some(cause) => format!("{at}; {cause}"),
-    }
-}
-
-fn relation(relation: Relation) -> &'static str {
-    match relation {
-        Relation::Parent => "parent",
-        Relation::Child => "child",
-        Relation::SameHashKeys => "beside",
     }
 }

@@ -13,9 +13,9 @@ use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, StoreE
 use shardmill_core::time::Moment;
 
 use super::reading::age;
-use super::{print, print_json};
 use crate::cli::LeasesArgs;
 use crate::clock::BootClock;
+use crate::output::{print, print_json};
 use crate::shutdown::Signals;
 
 /// Signs of a trouble's reason that a table shows; `explain` has all of it.

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::print;
 use crate::cli::NewArgs;
+use crate::output::print;
 use crate::scaffold::{Project, ProjectName};
 
 pub(super) fn execute(args: &NewArgs) -> anyhow::Result<()> {

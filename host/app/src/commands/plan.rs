@@ -11,8 +11,8 @@ use shardmill_core::plan::{
 use shardmill_core::stream::LeaseKey;
 
 use super::reading::{Reading, age};
-use super::{print, print_json};
 use crate::cli::PlanArgs;
+use crate::output::{print, print_json};
 
 /// What a worker would do, for people and programs.
 #[derive(Debug, Serialize)]

@@ -1,6 +1,7 @@
 //! `shardmill plugins`: what each host of a fleet runs, what it tries, and what is quarantined.
 
 mod pin;
+mod prefix;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,13 +18,12 @@ use shardmill_core::ports::{Clock, Coordinator};
 use shardmill_core::rollout::{Quarantined, VersionRow, live_versions};
 use shardmill_core::time::Moment;
 
+use self::prefix::{PREFIX_MIN, is_prefix};
 use super::reading::age;
-use super::{print, print_json};
 use crate::cli::PluginsArgs;
 use crate::clock::BootClock;
+use crate::output::{print, print_json};
 
-/// Digits of a digest that name a version well enough to be typed.
-const PREFIX_MIN: usize = 8;
 /// Signs of a reason that the table shows; `--json` has all of it.
 const REASON_SHOWN: usize = 100;
 
@@ -227,11 +227,6 @@ fn shortened(text: &str) -> String {
         return line.to_owned();
     }
     line.chars().take(REASON_SHOWN).chain(['…']).collect()
-}
-
-/// Whether it is enough of a digest to name a version.
-fn is_prefix(wanted: &str) -> bool {
-    wanted.len() >= PREFIX_MIN && wanted.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
 async fn release(application: &str, digest: &str, clients: &AwsClients) -> anyhow::Result<()> {

@@ -4,9 +4,9 @@ use indicatif::{HumanBytes, HumanCount};
 use shardmill_aws::{PutError, PutTarget, StreamWriter};
 use shardmill_core::ports::ReadError;
 
-use super::{Interrupted, no_stream, print, print_json};
 use crate::cli::PutArgs;
 use crate::feed::KeySource;
+use crate::output::{Interrupted, no_stream, print, print_json};
 use crate::pump::{PumpSummary, pump};
 use crate::shutdown::Signals;
 

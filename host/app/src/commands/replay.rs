@@ -18,17 +18,16 @@ use shardmill_core::ports::{PortFuture, ProcessorFactory};
 use shardmill_wasm::{Metering, Plugin, Runtime};
 use tokio_util::sync::CancellationToken;
 
-use super::{Interrupted, print, print_json};
-use crate::assembly::destinations;
 use crate::cli::ReplayArgs;
 use crate::clock::BootClock;
 use crate::component;
-use crate::config::{Config, SinkConfig};
+use crate::config::Config;
 use crate::engine::runtime_options;
 use crate::letters::LetterInput;
+use crate::output::{Interrupted, print, print_json};
 use crate::replay::{Remainder, Replay, ReplayOptions, ReplayPorts, ReplaySummary, Versions};
 use crate::shutdown::Signals;
-use crate::sinks::open_sinks;
+use crate::sinks::{SinkOptions, open_sinks};
 
 /// What the file of what is left is called, behind the input's name.
 const LEFT: &str = ".left";
@@ -94,7 +93,7 @@ async fn run(
     stop: &CancellationToken,
 ) -> anyhow::Result<ReplaySummary> {
     let clients = clients(&config).await?;
-    let sinks = open_sinks(&config.sinks, &config.aws, clients.as_ref()).await?;
+    let sinks = open_sinks(&config.sinks, &config.aws.options(), clients.as_ref()).await?;
     let runtime_options = runtime_options(&config, Metering::Deadline).context("cannot find the compiler")?;
     let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
     let settings = config.settings_of_plugins().map_err(anyhow::Error::msg)?;
@@ -107,7 +106,7 @@ async fn run(
         worker: config.worker_id.clone(),
         epoch: LeaseCounter(args.epoch),
         destinations: names.clone(),
-        own_destinations: settings.iter().map(|(name, own)| (name.clone(), destinations(&names, own))).collect(),
+        own_destinations: settings.iter().map(|(name, own)| (name.clone(), own.destinations(&names))).collect(),
         grants: settings.iter().map(|(name, own)| (name.clone(), Arc::new(own.grants.clone()))).collect(),
         limits: settings.iter().map(|(name, own)| (name.clone(), own.limits)).collect(),
         config: settings.into_iter().map(|(name, own)| (name, own.config.into_iter().collect())).collect(),
@@ -125,7 +124,7 @@ async fn run(
 
 /// Only where a sink needs them: letters are replayed to files and endpoints without an AWS account.
 async fn clients(config: &Config) -> anyhow::Result<Option<AwsClients>> {
-    if !config.sinks.values().any(|sink| matches!(sink, SinkConfig::Kinesis { .. })) {
+    if !config.sinks.values().any(|sink| matches!(sink, SinkOptions::Kinesis { .. })) {
         return Ok(None);
     }
     Ok(Some(crate::aws::connect(&config.aws).await?))

@@ -2,13 +2,16 @@
 
 use anyhow::{Context, bail};
 use shardmill_aws::AwsClients;
+use shardmill_core::ports::Clock;
+use shardmill_core::stream::Utc;
 use tokio::task::JoinSet;
 
-use super::print;
 use crate::assembly::Host;
 use crate::cli::RunArgs;
+use crate::clock::BootClock;
 use crate::config::{Checked, Config, ConfigError};
 use crate::measurements::Measurements;
+use crate::output::print;
 use crate::probe::probe;
 use crate::shutdown::Signals;
 
@@ -17,7 +20,7 @@ pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     if args.check {
         return Box::pin(check(&args, config)).await;
     }
-    for warning in config.check_around().warnings {
+    for warning in config.check_around(Utc(BootClock.wall_ms())).warnings {
         tracing::warn!(warning, "the configuration may not be what is meant");
     }
     crate::hardening::tell_wall();
@@ -49,7 +52,7 @@ async fn tell_what_is_missing(config: Config, clients: AwsClients) {
 
 /// Tells everything that a host would stumble over.
 async fn check(args: &RunArgs, mut config: Config) -> anyhow::Result<()> {
-    let Checked { problems, warnings } = config.check_around();
+    let Checked { problems, warnings } = config.check_around(Utc(BootClock.wall_ms()));
     for warning in &warnings {
         print(&format!("warning: {warning}"));
     }

@@ -11,8 +11,8 @@ use shardmill_core::lease::Lease;
 use shardmill_core::ports::{LeaseStore, SavedState, StoreError};
 use shardmill_core::stream::LeaseKey;
 
-use super::{print, print_bytes, print_json};
 use crate::cli::StateArgs;
+use crate::output::{print, print_bytes, print_json};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]

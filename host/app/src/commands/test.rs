@@ -8,11 +8,11 @@ use anyhow::{Context, bail};
 use shardmill_core::stream::StreamName;
 use shardmill_wasm::Metering;
 
-use super::print_json;
 use crate::capture;
 use crate::cli::TestArgs;
 use crate::config::Config;
 use crate::feed::KeySource;
+use crate::output::print_json;
 use crate::shutdown::Signals;
 use crate::sinks::LineFormat;
 use crate::trial::{CapturedStream, Failure, Reload, Trial, TrialInput, TrialReport, Trying};
@@ -70,7 +70,7 @@ pub(super) async fn execute(args: TestArgs) -> anyhow::Result<()> {
         print_json(&report)?;
     } else {
         if report.comparison.is_none() {
-            super::print_bytes(&output);
+            crate::output::print_bytes(&output);
         }
         tell(&report);
     }

@@ -6,8 +6,8 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_wasm::CompileLimits;
 
-use super::file::to_usize;
 use super::problem::Problem;
+use super::units::to_usize;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]

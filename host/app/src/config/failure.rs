@@ -6,9 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order, PolicyProblem};
 
-use super::SinkConfig;
 use super::problem::Problem;
-use crate::sinks::STDOUT;
+use crate::sinks::{STDOUT, SinkOptions};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -48,7 +47,7 @@ impl FailureFile {
     }
 
     /// Problems are named by key, without the section that this is.
-    pub(super) fn check(self, sinks: &BTreeMap<String, SinkConfig>) -> Result<FailurePolicy, Problem> {
+    pub(super) fn check(self, sinks: &BTreeMap<String, SinkOptions>) -> Result<FailurePolicy, Problem> {
         let problem = |key: &str, message: &str| Err(Problem::new(key, message));
         let then = match (self.on_exhausted, self.dead_letter) {
             (Some(OnExhausted::DeadLetter), Some(sink)) => Some(GiveUp::DeadLetter(sink)),

@@ -6,13 +6,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::plugin::{PluginName, SecretSource};
-use shardmill_core::ports::Clock;
 use shardmill_core::stream::{InitialPosition, Utc};
 
-use super::applications::shared_applications;
-use super::{Config, Manifest, PluginConfig, SinkConfig, StreamConfig};
-use crate::clock::BootClock;
+use super::manifest::Manifest;
+use super::settings::{Config, PluginConfig, StreamConfig, shared_applications};
 use crate::files;
+use crate::sinks::SinkOptions;
 
 /// What `run --check` tells beyond the file itself.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -25,11 +24,12 @@ pub struct Checked {
 
 impl Config {
     /// Looks at the folder of plugins, the environment and the files of secrets. Nothing is loaded, nobody is asked.
-    pub fn check_around(&self) -> Checked {
+    /// `now` is what time people say that it is.
+    pub fn check_around(&self, now: Utc) -> Checked {
         let mut checked = Checked::default();
         self.check_environment(&mut checked);
         if self.plugins.is_dir() {
-            self.check_plugins(&mut checked);
+            self.check_plugins(now, &mut checked);
         } else {
             checked.problems.push(self.no_plugins_folder());
         }
@@ -54,7 +54,7 @@ impl Config {
         settings.flat_map(|plugin| plugin.streams).collect()
     }
 
-    fn check_plugins(&self, checked: &mut Checked) {
+    fn check_plugins(&self, now: Utc, checked: &mut Checked) {
         checked.warnings.extend(self.written_by_everybody());
         checked.warnings.extend(self.unheeded_files());
         let components = self.names_in_folder("wasm");
@@ -75,7 +75,7 @@ impl Config {
             let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name)).map_err(|error| error.to_string());
             match manifest.and_then(|manifest| self.of_plugin(&name, manifest.as_ref())) {
                 Ok(own) => {
-                    check_positions(&name, &own, checked);
+                    check_positions(&name, &own, now, checked);
                     settings.insert(name.to_string(), own);
                 }
                 Err(problem) => checked.problems.push(problem),
@@ -117,7 +117,7 @@ impl Config {
 
     fn check_environment(&self, checked: &mut Checked) {
         for (name, sink) in &self.sinks {
-            let SinkConfig::Http(options) = sink else { continue };
+            let SinkOptions::Http(options) = sink else { continue };
             for variable in options.headers.values().filter_map(|header| header.variable()) {
                 if std::env::var_os(variable).is_none() {
                     let problem = format!("sinks.{name}.headers: the variable {variable} is not set");
@@ -149,11 +149,10 @@ fn is_for_everybody(path: &Path) -> bool {
 }
 
 /// From a time to come nothing is read until then, and it may be a slip in the year.
-fn check_positions(name: &PluginName, plugin: &PluginConfig, checked: &mut Checked) {
-    let now_ms = BootClock.wall_ms();
+fn check_positions(name: &PluginName, plugin: &PluginConfig, now: Utc, checked: &mut Checked) {
     for stream in &plugin.streams {
         match stream.initial_position {
-            InitialPosition::AtTimestamp(ms) if ms > now_ms => checked.warnings.push(format!(
+            InitialPosition::AtTimestamp(ms) if ms > now.0 => checked.warnings.push(format!(
                 "plugin {name}: initial-position of {} is in the future, {}: nothing that arrives before is read",
                 stream.stream,
                 Utc(ms)
@@ -167,13 +166,15 @@ fn check_positions(name: &PluginName, plugin: &PluginConfig, checked: &mut Check
 mod tests {
     use super::*;
 
+    const NOW: Utc = Utc(1_800_000_000_000);
+
     fn checked(text: &str, files: &[(&str, &str)]) -> Checked {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("plugins")).unwrap();
         for (name, content) in files {
             std::fs::write(folder.path().join("plugins").join(name), content).unwrap();
         }
-        Config::parse(&format!("stream = \"s\"\n{text}"), folder.path()).unwrap().check_around()
+        Config::parse(&format!("stream = \"s\"\n{text}"), folder.path()).unwrap().check_around(NOW)
     }
 
     #[test]
@@ -217,7 +218,7 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         let told = |path: &Path, mode: u32| {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-            Config::parse("stream = \"s\"", folder.path()).unwrap().check_around().warnings
+            Config::parse("stream = \"s\"", folder.path()).unwrap().check_around(NOW).warnings
         };
         assert!(told(&file, 0o666)[0].contains("aaa.wasm"));
         assert!(told(&file, 0o664).is_empty());
@@ -236,7 +237,7 @@ mod tests {
         assert_eq!(told.warnings.len(), 1, "{told:?}");
         assert!(told.warnings[0].contains("no ghost.wasm"), "{told:?}");
         let folder = tempfile::tempdir().unwrap();
-        let missing = Config::parse("stream = \"s\"\nplugins = \"nowhere\"", folder.path()).unwrap().check_around();
+        let missing = Config::parse("stream = \"s\"\nplugins = \"nowhere\"", folder.path()).unwrap().check_around(NOW);
         assert!(missing.problems[0].contains("there is no plugins folder"), "{missing:?}");
         assert_eq!(checked("", &[("aaa.wasm", "")]), Checked::default());
         let far = checked("initial-position = \"2999-01-01T00:00:00Z\"\n", &[("aaa.wasm", "")]);

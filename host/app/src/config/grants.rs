@@ -10,21 +10,11 @@ use super::limits::LimitsFile;
 use super::names::NameCeilingsFile;
 use super::problem::Problem;
 use super::secrets::is_of_aws;
-use super::{Config, SinkConfig};
+use super::settings::{Config, GrantCeilings};
+use crate::sinks::SinkOptions;
 
 /// Most hosts that a plugin is granted one by one; more is a pattern.
 const HOSTS_MAX: usize = 256;
-
-/// What a manifest may ask for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GrantCeilings {
-    /// Hosts that cover those it may ask for.
-    pub http: Vec<HttpHost>,
-    /// Variables of the environment.
-    pub env: BTreeSet<String>,
-    /// Whether it may have state.
-    pub state: bool,
-}
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -178,8 +168,8 @@ fn variables(names: &[String]) -> Result<BTreeSet<String>, Problem> {
 fn holder_of(variable: &str, general: &Config) -> Option<String> {
     let is_its = |source: &SecretSource| matches!(source, SecretSource::Variable(name) if name == variable);
     let secret = general.secrets.iter().find(|(_, secret)| is_its(&secret.source));
-    let sends = |sink: &SinkConfig| match sink {
-        SinkConfig::Http(options) => options.headers.values().any(|header| header.variable() == Some(variable)),
+    let sends = |sink: &SinkOptions| match sink {
+        SinkOptions::Http(options) => options.headers.values().any(|header| header.variable() == Some(variable)),
         _ => false,
     };
     let sink = general.sinks.iter().find(|(_, sink)| sends(sink));

@@ -6,8 +6,9 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_core::plugin::{AddressPolicy, HttpLimits, Network};
 
-use super::file::to_usize;
 use super::problem::Problem;
+use super::settings::HttpConfig;
+use super::units::to_usize;
 
 /// Headers that the HTTP implementation reads at most.
 const HEADERS_MAX: usize = 100;
@@ -22,15 +23,6 @@ const IN_FLIGHT_MAX: usize = 256;
 
 /// Requests of all instances at once: beyond that, processes run out of open files.
 const IN_FLIGHT_TOTAL_MAX: usize = 16_384;
-
-/// What is written there, checked.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct HttpConfig {
-    /// What a request may cost.
-    pub limits: HttpLimits,
-    /// Which addresses may be connected to.
-    pub addresses: AddressPolicy,
-}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]

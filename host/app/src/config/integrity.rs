@@ -6,8 +6,8 @@ use serde::Deserialize;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_wasm::{Integrity, IntegrityRules, PublicKey};
 
-use super::Config;
 use super::problem::Problem;
+use super::settings::Config;
 
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]

@@ -7,8 +7,8 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_core::plugin::GuestLimits;
 
-use super::file::to_usize;
 use super::problem::Problem;
+use super::units::to_usize;
 
 /// The most that a manifest may ask for unless the host says otherwise; inclusive. What JavaScript and Python need with
 /// room, a minute, which is still far below a lease's patience with a plugin, and of the rest some times what every plugin

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use shardmill_core::plugin::PluginName;
 
-use super::ConfigError;
+use super::error::ConfigError;
 use super::plugin::PluginFile;
 use super::problem::with_help;
 

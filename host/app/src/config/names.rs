@@ -7,8 +7,7 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::StreamRef;
 
 use super::problem::Problem;
-use super::{Config, SinkConfig};
-use crate::sinks::STDOUT;
+use crate::sinks::{STDOUT, SinkOptions};
 
 /// What a manifest may name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +64,7 @@ impl NameCeilingsFile {
     pub(super) const KEYS: [&'static str; 5] = ["streams", "applications", "sinks", "failure", "rollout"];
 
     /// Problems are named by key, without the section.
-    pub(super) fn check(&self, sinks: &BTreeMap<String, SinkConfig>) -> Result<NameCeilings, Problem> {
+    pub(super) fn check(&self, sinks: &BTreeMap<String, SinkOptions>) -> Result<NameCeilings, Problem> {
         let own = self.sinks.as_ref().map(|names| names.iter().cloned().collect::<BTreeSet<_>>());
         let is_missing = |name: &&String| *name != STDOUT && !sinks.contains_key(*name);
         if let Some(name) = own.iter().flatten().find(is_missing) {
@@ -124,8 +123,8 @@ impl NameCeilings {
     }
 
     /// Refuses what a manifest may not name.
-    pub(super) fn refuse_beyond(&self, named: &Named<'_>, general: &Config) -> Result<(), Problem> {
-        self.refuse_streams(named, general.stream.as_ref())?;
+    pub(super) fn refuse_beyond(&self, named: &Named<'_>, general: Option<&StreamRef>) -> Result<(), Problem> {
+        self.refuse_streams(named, general)?;
         self.refuse_applications(named)?;
         self.refuse_sinks(named)?;
         for (section, is_there, is_allowed) in [
@@ -202,7 +201,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{Manifest, PluginConfig};
+    use crate::config::{Config, Manifest, PluginConfig};
 
     fn settings(config: &str, manifest: &str) -> Result<PluginConfig, String> {
         let folder = tempfile::tempdir().unwrap();

@@ -3,70 +3,34 @@
 //! A new setting is a field of [`PluginFile`], a field of [`PluginConfig`], and a line in [`PluginFile::check`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, UNIX_EPOCH};
 
-use bytesize::ByteSize;
 use serde::Deserialize;
-use shardmill_core::backoff::Backoff;
-use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
-use shardmill_core::plugin::{
-    GuestLimits, HOST_PREFIX, PluginGrants, PluginName, SECRET_PREFIX, WantedContract, tables_of,
-};
-use shardmill_core::rollout::RolloutPolicy;
-use shardmill_core::stream::{InitialPosition, StreamRef};
-use shardmill_worker::BatchLimits;
+use shardmill_core::plugin::{HOST_PREFIX, PluginName, SECRET_PREFIX, WantedContract};
 
-use super::Config;
+use super::delivery::{BatchFile, CheckpointFile, RetryFile};
 use super::failure::FailureFile;
-use super::file::to_usize;
 use super::grants::GrantsFile;
 use super::integrity::IntegrityFile;
 use super::limits::LimitsFile;
 use super::names::Named;
 use super::problem::Problem;
-use super::retrieval::RetrievalMode;
+use super::retrieval::OwnRetrieval;
 use super::rollout::RolloutFile;
-use super::streams::{StreamConfig, StreamFile, check_own_application};
+use super::settings::{Config, PluginConfig, RetrievalMode};
+use super::streams::{OwnStreams, StreamFile, check_own_application};
 use crate::sinks::STDOUT;
-
-/// One plugin's settings, all of them, checked.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PluginConfig {
-    /// The streams it reads; one at least.
-    pub streams: Vec<StreamConfig>,
-    /// Batches.
-    pub batches: BatchLimits,
-    /// Checkpoints.
-    pub checkpoints: CheckpointPolicy,
-    /// Waits between tries.
-    pub retry: Backoff,
-    /// What is done about records that fail.
-    pub failure: FailurePolicy,
-    /// What an instance may use.
-    pub limits: GuestLimits,
-    /// How new versions are tried.
-    pub rollout: RolloutPolicy,
-    /// Values the plugin reads through `wasi:config/store`.
-    pub config: BTreeMap<String, String>,
-    /// The sinks that it may emit to; `None` is all of them.
-    pub sinks: Option<BTreeSet<String>>,
-    /// The version of the contract that its component must be built for.
-    pub world: Option<WantedContract>,
-    /// What it is given beyond computing.
-    pub grants: PluginGrants,
-}
 
 /// As written, in either place. Keys are laid over each other before this is read, so what is absent is absent in both.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct PluginFile {
-    pub(super) stream: Option<String>,
+    stream: Option<String>,
     #[serde(default)]
-    pub(super) streams: Vec<StreamFile>,
+    streams: Vec<StreamFile>,
     application: Option<String>,
-    pub(super) initial_position: Option<String>,
-    pub(super) retrieval: Option<RetrievalMode>,
-    pub(super) consumer: Option<String>,
+    initial_position: Option<String>,
+    retrieval: Option<RetrievalMode>,
+    consumer: Option<String>,
     sinks: Option<Vec<String>>,
     world: Option<String>,
     #[serde(default)]
@@ -86,33 +50,6 @@ pub(super) struct PluginFile {
     integrity: IntegrityFile,
     #[serde(default)]
     config: BTreeMap<String, String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct BatchFile {
-    records: Option<usize>,
-    bytes: Option<ByteSize>,
-    #[serde(default, with = "humantime_serde")]
-    window: Option<Duration>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct CheckpointFile {
-    records: Option<u64>,
-    bytes: Option<ByteSize>,
-    #[serde(default, with = "humantime_serde")]
-    age: Option<Duration>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct RetryFile {
-    #[serde(default, with = "humantime_serde")]
-    base: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
-    cap: Option<Duration>,
 }
 
 /// Lays `over` on `under`, key by key, sections within. A place that names its own `stream` or `streams` wants neither
@@ -137,26 +74,6 @@ fn lay(over: &toml::Table, under: &mut toml::Table) {
     }
 }
 
-/// `None` is the oldest record, the default.
-pub(super) fn initial_position(text: Option<&str>) -> Result<InitialPosition, Problem> {
-    match text {
-        None | Some("trim-horizon") => Ok(InitialPosition::TrimHorizon),
-        Some("latest") => Ok(InitialPosition::Latest),
-        Some(time) => {
-            let time = humantime::parse_rfc3339_weak(time).map_err(|_| {
-                let help = r#"use "trim-horizon", "latest" or a time from 1970 on, such as "2026-01-31T00:00:00Z""#;
-                Problem::new("initial-position", format!("{time:?} is none of these: {help}"))
-            })?;
-            let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-            Ok(InitialPosition::AtTimestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)))
-        }
-    }
-}
-
-pub(super) fn stream(text: &str) -> Result<StreamRef, Problem> {
-    StreamRef::parse(text).map_err(|error| Problem::new("stream", error.to_string()))
-}
-
 // === impl PluginFile ===
 
 impl PluginFile {
@@ -169,7 +86,7 @@ impl PluginFile {
     pub(super) fn check(self, name: &PluginName, general: &Config) -> Result<PluginConfig, Problem> {
         let application = self.application_of(name).to_owned();
         check_own_application("application", &application)?;
-        let streams = self.check_streams(name, &application, general)?;
+        let streams = self.own_streams().check(name, &application, general)?;
         let batches = self.batch.check(general.batches)?;
         if batches.bytes > general.host.buffer_bytes / 2 {
             let message = "must be at most half of host.buffer, or a batch would never fill";
@@ -209,6 +126,15 @@ impl PluginFile {
         })
     }
 
+    fn own_streams(&self) -> OwnStreams<'_> {
+        OwnStreams {
+            stream: self.stream.as_deref(),
+            streams: &self.streams,
+            initial_position: self.initial_position.as_deref(),
+            retrieval: OwnRetrieval { mode: self.retrieval, consumer: self.consumer.as_deref() },
+        }
+    }
+
     /// Refuses what the plugin's author may not decide alone, where the operator's `section` says nothing of it.
     pub(super) fn refuse_beyond_manifest(
         &self,
@@ -225,7 +151,7 @@ impl PluginFile {
         if !section.contains_key("retrieval") {
             self.refuse_to_spend(general)?;
         }
-        general.name_ceilings.refuse_beyond(&self.named(name, section, manifest), general)?;
+        general.name_ceilings.refuse_beyond(&self.named(name, section, manifest), general.stream.as_ref())?;
         // The manifest was read as these before.
         let asked = |key| asked_by_manifest(key, section, manifest);
         let limits: LimitsFile = asked("limits").try_into().unwrap_or_default();
@@ -271,28 +197,6 @@ impl PluginFile {
     }
 }
 
-impl PluginConfig {
-    /// An application of which the other plugin has a table too, if there is one.
-    pub(crate) fn shares_a_table_with(&self, other: &Self) -> Option<&str> {
-        let theirs: BTreeSet<String> = other.streams.iter().flat_map(|one| tables_of(&one.application)).collect();
-        let shared =
-            self.streams.iter().find(|one| tables_of(&one.application).iter().any(|table| theirs.contains(table)));
-        shared.map(|one| one.application.as_str())
-    }
-
-    /// Refuses a version that was built for another contract than the settings want.
-    pub(crate) fn refuse_other_contract(&self, exported: Option<&str>) -> Result<(), String> {
-        match (&self.world, exported) {
-            (Some(wanted), Some(exported)) if !wanted.is_met_by(exported) => Err(format!(
-                "world is {wanted:?}, and the component is built for {exported:?} of the contract: build it for that \
-                 version, or change world",
-                wanted = wanted.to_string(),
-            )),
-            _ => Ok(()),
-        }
-    }
-}
-
 /// What the manifest's section `key` says that the operator's section does not.
 fn asked_by_manifest(key: &str, section: &toml::Table, manifest: &toml::Table) -> toml::Table {
     let table = |of: &toml::Table| of.get(key).and_then(toml::Value::as_table).cloned().unwrap_or_default();
@@ -308,45 +212,5 @@ fn check_sinks(names: Vec<String>, general: &Config) -> Result<BTreeSet<String>,
             Err(Problem::new("sinks", message))
         }
         None => Ok(names.into_iter().collect()),
-    }
-}
-
-impl BatchFile {
-    pub(super) fn check(self, defaults: BatchLimits) -> Result<BatchLimits, Problem> {
-        /// A shard iterator lives for five minutes (AWS).
-        const WINDOW_MAX: Duration = Duration::from_mins(5);
-        let limits = BatchLimits {
-            records: self.records.unwrap_or(defaults.records),
-            bytes: self.bytes.map_or(defaults.bytes, to_usize),
-            window: self.window.unwrap_or(defaults.window),
-        };
-        if limits.records == 0 {
-            return Err(Problem::new("batch.records", "must be at least 1"));
-        }
-        if limits.bytes == 0 {
-            return Err(Problem::new("batch.bytes", "must be above zero"));
-        }
-        if limits.window > WINDOW_MAX {
-            return Err(Problem::new("batch.window", "must be at most 5m, as long as a shard iterator lives"));
-        }
-        Ok(limits)
-    }
-}
-
-impl CheckpointFile {
-    pub(super) fn check(self, defaults: CheckpointPolicy) -> CheckpointPolicy {
-        CheckpointPolicy {
-            records: self.records.unwrap_or(defaults.records),
-            bytes: self.bytes.map_or(defaults.bytes, |size| size.as_u64()),
-            age: self.age.unwrap_or(defaults.age),
-        }
-    }
-}
-
-impl RetryFile {
-    pub(super) fn check(self, defaults: Backoff) -> Result<Backoff, Problem> {
-        let base = self.base.unwrap_or(defaults.base());
-        let cap = self.cap.unwrap_or(defaults.cap().max(base));
-        Backoff::new(base, cap).ok_or_else(|| Problem::new("retry.base", "must be above zero and at most retry.cap"))
     }
 }

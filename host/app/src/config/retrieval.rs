@@ -2,25 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
 use shardmill_core::stream::FanOutConsumer;
 use shardmill_worker::{FanOut, Retrieval};
 
 use super::problem::Problem;
-use super::{Config, PluginConfig};
-
-/// How records are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RetrievalMode {
-    /// By `GetRecords`.
-    #[default]
-    Polling,
-    /// By enhanced fan-out.
-    FanOut,
-    /// By enhanced fan-out if `host.fan-out-allowed` says so, by `GetRecords` if not.
-    Auto,
-}
+use super::settings::{Config, PluginConfig, RetrievalMode};
 
 /// What a plugin says of it.
 #[derive(Debug, Clone, Copy)]

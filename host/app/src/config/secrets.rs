@@ -1,24 +1,16 @@
 //! The sections `[secrets.NAME]`: where a secret is kept, and which plugins may ask for it. Values are never read here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use shardmill_core::plugin::{PluginName, SecretSource};
 
 use super::problem::Problem;
+use super::settings::SecretConfig;
 
 /// Longest name of a secret.
 const NAME_MAX: usize = 64;
-
-/// One secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SecretConfig {
-    /// Where its value is kept.
-    pub source: SecretSource,
-    /// The plugins whose manifests may ask for it.
-    pub plugins: BTreeSet<String>,
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -78,6 +70,8 @@ impl SecretFile {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::config::Config;
 

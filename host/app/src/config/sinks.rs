@@ -10,10 +10,9 @@ use reqwest::header::HeaderName;
 use serde::Deserialize;
 use shardmill_aws::PutTarget;
 
-use super::SinkConfig;
-use super::file::to_usize;
 use super::problem::Problem;
-use crate::sinks::{BodyFormat, HeaderSource, HttpSinkOptions, KeyOrder, KinesisSinkOptions, LineFormat};
+use super::units::to_usize;
+use crate::sinks::{BodyFormat, HeaderSource, HttpSinkOptions, KeyOrder, KinesisSinkOptions, LineFormat, SinkOptions};
 
 /// Smallest request or record that a sink may be limited to: a dead letter's part needs half of it for all but the data.
 const LIMIT_MIN: ByteSize = ByteSize::kib(64);
@@ -92,21 +91,21 @@ pub(super) struct HttpFile {
 pub(super) fn check_sinks(
     sinks: BTreeMap<String, SinkFile>,
     folder: &Path,
-) -> Result<BTreeMap<String, SinkConfig>, Problem> {
+) -> Result<BTreeMap<String, SinkOptions>, Problem> {
     let check = |(name, sink): (String, SinkFile)| {
         let table = format!("sinks.{name}");
         sink.check(&table, folder).map(|sink| (name, sink))
     };
-    let sinks: BTreeMap<String, SinkConfig> = sinks.into_iter().map(check).collect::<Result<_, _>>()?;
+    let sinks: BTreeMap<String, SinkOptions> = sinks.into_iter().map(check).collect::<Result<_, _>>()?;
     refuse_shared_files(&sinks)?;
     Ok(sinks)
 }
 
 /// A file has one writer.
-fn refuse_shared_files(sinks: &BTreeMap<String, SinkConfig>) -> Result<(), Problem> {
+fn refuse_shared_files(sinks: &BTreeMap<String, SinkOptions>) -> Result<(), Problem> {
     let mut writers: BTreeMap<PathBuf, &str> = BTreeMap::new();
     for (name, sink) in sinks {
-        let SinkConfig::File { path, .. } = sink else { continue };
+        let SinkOptions::File { path, .. } = sink else { continue };
         // Without `.` in it, which leads nowhere.
         let path: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
         if let Some(other) = writers.insert(path, name) {
@@ -119,22 +118,22 @@ fn refuse_shared_files(sinks: &BTreeMap<String, SinkConfig>) -> Result<(), Probl
 }
 
 impl SinkFile {
-    fn check(self, table: &str, folder: &Path) -> Result<SinkConfig, Problem> {
+    fn check(self, table: &str, folder: &Path) -> Result<SinkOptions, Problem> {
         match self {
-            Self::Stdout { format } => Ok(SinkConfig::Stdout { format }),
-            Self::File { path, rotate_bytes, format } => Ok(SinkConfig::File {
+            Self::Stdout { format } => Ok(SinkOptions::Stdout { format }),
+            Self::File { path, rotate_bytes, format } => Ok(SinkOptions::File {
                 path: folder.join(path),
                 rotate_bytes: rotate_bytes.map_or(1 << 30, |size| size.as_u64()),
                 format,
             }),
             Self::Kinesis(file) => file.check(table),
-            Self::Http(file) => file.check(table).map(SinkConfig::Http),
+            Self::Http(file) => file.check(table).map(SinkOptions::Http),
         }
     }
 }
 
 impl KinesisFile {
-    fn check(self, table: &str) -> Result<SinkConfig, Problem> {
+    fn check(self, table: &str) -> Result<SinkOptions, Problem> {
         let problem = |key: &str, message: String| Problem::new(format!("{table}.{key}"), message);
         let target = PutTarget::parse(&self.stream).map_err(|error| problem("stream", error.to_string()))?;
         if let Some(endpoint) = &self.endpoint {
@@ -150,7 +149,7 @@ impl KinesisFile {
         if options.record_bytes > options.request_bytes {
             return Err(problem("request-bytes", format!("must be at least record-bytes, {record}")));
         }
-        Ok(SinkConfig::Kinesis { target, region: self.region, endpoint: self.endpoint, options })
+        Ok(SinkOptions::Kinesis { target, region: self.region, endpoint: self.endpoint, options })
     }
 }
 
@@ -219,14 +218,14 @@ mod tests {
     use super::super::Config;
     use super::*;
 
-    fn sink(text: &str) -> Result<SinkConfig, String> {
+    fn sink(text: &str) -> Result<SinkOptions, String> {
         let text = format!("stream = \"orders\"\n[sinks.first]\ntype = \"stdout\"\n[sinks.out]\n{text}");
         Config::parse(&text, Path::new("/etc")).map(|config| config.sinks["out"].clone())
     }
 
     #[test]
     fn a_kinesis_sink_keeps_order_and_takes_what_every_stream_takes_unless_told() {
-        let SinkConfig::Kinesis { target, region, endpoint, options } =
+        let SinkOptions::Kinesis { target, region, endpoint, options } =
             sink("type = \"kinesis\"\nstream = \"alerts\"").unwrap()
         else {
             panic!("another sink")
@@ -236,13 +235,13 @@ mod tests {
         assert_eq!(options, expected);
         let large =
             sink("type = \"kinesis\"\nstream = \"alerts\"\nrecord-bytes = \"10MiB\"\norder = \"none\"").unwrap();
-        let SinkConfig::Kinesis { options, .. } = large else { panic!("another sink") };
+        let SinkOptions::Kinesis { options, .. } = large else { panic!("another sink") };
         assert_eq!((options.order, options.record_bytes, options.request_bytes), (KeyOrder::None, 10 << 20, 10 << 20));
     }
 
     #[test]
     fn an_http_sink_needs_only_an_address() {
-        let SinkConfig::Http(options) = sink("type = \"http\"\nurl = \"https://example.org/in?a=b\"").unwrap() else {
+        let SinkOptions::Http(options) = sink("type = \"http\"\nurl = \"https://example.org/in?a=b\"").unwrap() else {
             panic!("another sink")
         };
         assert_eq!((options.records, options.request_bytes, options.concurrency), (500, 1 << 20, 32));

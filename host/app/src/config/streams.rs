@@ -2,38 +2,22 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::time::UNIX_EPOCH;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de};
 use shardmill_core::plugin::{PluginName, check_ending, tables_of};
 use shardmill_core::stream::{InitialPosition, StreamRef};
-use shardmill_worker::Retrieval;
 
-use super::Config;
-use super::plugin::{PluginFile, initial_position, stream};
 use super::problem::Problem;
 use super::retrieval::OwnRetrieval;
+use super::settings::{Config, StreamConfig};
 
 /// Streams of one plugin. Each is a worker with two tables of its own.
 const STREAMS_MAX: usize = 32;
 /// Longest application name: a DynamoDB table's name has 255 characters at most, and `-coordinator` is put behind it.
 const APPLICATION_MAX: usize = 243;
-
-/// One stream of a plugin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StreamConfig {
-    /// Which.
-    pub stream: StreamRef,
-    /// What its leases and checkpoints are kept under: the lease table's name.
-    pub application: String,
-    /// What the plugin is called where it serves this stream, in metrics and on the status page.
-    pub label: PluginName,
-    /// Where shards start that were never checkpointed.
-    pub initial_position: InitialPosition,
-    /// How its records are read.
-    pub retrieval: Retrieval,
-}
 
 /// An entry of `streams`: a name or an ARN, or one with settings of its own.
 #[derive(Debug)]
@@ -50,11 +34,23 @@ struct StreamTable {
     initial_position: Option<String>,
 }
 
-impl PluginFile {
+/// Which streams a plugin says that it reads, and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OwnStreams<'a> {
+    /// What stands under `stream`.
+    pub(super) stream: Option<&'a str>,
+    /// What stands under `streams`.
+    pub(super) streams: &'a [StreamFile],
+    /// Where it wants to start, on all that say nothing else.
+    pub(super) initial_position: Option<&'a str>,
+    pub(super) retrieval: OwnRetrieval<'a>,
+}
+
+impl OwnStreams<'_> {
     /// The stream under `stream` has the application's own table, as it always had; each one under `streams` has a table
     /// of its own, so that adding one changes nothing for the others.
-    pub(super) fn check_streams(
-        &self,
+    pub(super) fn check(
+        self,
         name: &PluginName,
         application: &str,
         general: &Config,
@@ -62,16 +58,16 @@ impl PluginFile {
         if self.streams.len() > STREAMS_MAX {
             return Err(Problem::new("streams", format!("must be at most {STREAMS_MAX}: use another plugin for more")));
         }
-        let own_position = match &self.initial_position {
+        let own_position = match self.initial_position {
             Some(text) => initial_position(Some(text))?,
             None => general.initial_position,
         };
-        let single = match &self.stream {
+        let single = match self.stream {
             Some(text) => Some(stream(text)?),
             None if self.streams.is_empty() => general.stream.clone(),
             None => None,
         };
-        let retrieval = OwnRetrieval { mode: self.retrieval, consumer: self.consumer.as_deref() };
+        let retrieval = self.retrieval;
         let is_only = self.streams.len() + usize::from(single.is_some()) == 1;
         let mut streams = Vec::new();
         if let Some(stream) = single {
@@ -79,7 +75,7 @@ impl PluginFile {
             let (application, label) = (application.to_owned(), name.clone());
             streams.push(StreamConfig { stream, application, label, initial_position: own_position, retrieval });
         }
-        for entry in &self.streams {
+        for entry in self.streams {
             let stream = StreamRef::parse(&entry.stream).map_err(|error| Problem::new("streams", error.to_string()))?;
             let suffix = suffix_of(&stream);
             let application = format!("{application}.{suffix}");
@@ -95,6 +91,26 @@ impl PluginFile {
         refuse_twins(&streams)?;
         Ok(streams)
     }
+}
+
+/// `None` is the oldest record, the default.
+pub(super) fn initial_position(text: Option<&str>) -> Result<InitialPosition, Problem> {
+    match text {
+        None | Some("trim-horizon") => Ok(InitialPosition::TrimHorizon),
+        Some("latest") => Ok(InitialPosition::Latest),
+        Some(time) => {
+            let time = humantime::parse_rfc3339_weak(time).map_err(|_| {
+                let help = r#"use "trim-horizon", "latest" or a time from 1970 on, such as "2026-01-31T00:00:00Z""#;
+                Problem::new("initial-position", format!("{time:?} is none of these: {help}"))
+            })?;
+            let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+            Ok(InitialPosition::AtTimestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)))
+        }
+    }
+}
+
+pub(super) fn stream(text: &str) -> Result<StreamRef, Problem> {
+    StreamRef::parse(text).map_err(|error| Problem::new("stream", error.to_string()))
 }
 
 /// Of one plugin, no stream may be named twice, nor be kept in a table of another.

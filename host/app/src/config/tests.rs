@@ -1,4 +1,12 @@
-use shardmill_core::stream::StreamRef;
+use std::path::Path;
+use std::time::Duration;
+
+use shardmill_core::backoff::Backoff;
+use shardmill_core::lease::WorkerId;
+use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_core::plugin::PluginName;
+use shardmill_core::stream::{InitialPosition, StreamRef};
+use shardmill_worker::{BatchLimits, ReadLimits};
 
 use super::*;
 

@@ -9,7 +9,7 @@ use shardmill_core::ports::DeadLetter;
 use super::envelope::{Fragment, LetterError};
 use super::join::{Incomplete, Joiner};
 use super::seen::Seen;
-use crate::feed::{input_name, open_input};
+use super::source::{input_name, open_input};
 
 /// Longest line that can be a letter: 10 MiB of data (AWS limit) in base64, and 2 MiB of room for the rest.
 const LINE_BYTES_MAX: usize = 16 << 20;

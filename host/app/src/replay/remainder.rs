@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use shardmill_core::ports::DeadLetter;
 
-use super::ReplaySummary;
+use super::summary::ReplaySummary;
 use crate::letters::{LetterInput, encode};
 
 /// Dead letters that are left, to be replayed another day.

@@ -16,7 +16,8 @@ use shardmill_core::ports::{
 use shardmill_core::stream::{Batch, Emitted, Position, Record};
 use tokio_util::sync::CancellationToken;
 
-use super::{ReplayOptions, ReplayPorts, ReplaySummary};
+use super::options::{ReplayOptions, ReplayPorts};
+use super::summary::ReplaySummary;
 
 /// Tries to store output, and calls in a row that fail and say nothing of the letters, before the replay stops: with the
 /// default waits, about two minutes.

@@ -1,11 +1,16 @@
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Mutex;
 
+use shardmill_core::backoff::Backoff;
+use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::{
-    CloseReason, Commit, FailureKind, Origin, Outcome, Processed, RecordFailure, RecordProcessor, SinkError,
+    Clock, CloseReason, Commit, FailureKind, Origin, Outcome, PortFuture, Processed, ProcessorFactory, RecordFailure,
+    RecordProcessor, Sink, SinkError,
 };
 use shardmill_core::stream::{Batch, Emitted, Position, Record, SequenceNumber};
+use shardmill_worker::BatchLimits;
 
 use super::*;
 use crate::letters::{Fragment, encode};

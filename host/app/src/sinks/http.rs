@@ -14,10 +14,11 @@ use reqwest::{Client, Response, StatusCode, Url};
 use shardmill_core::ports::Origin;
 use shardmill_core::stream::Emitted;
 
+use super::LineFormat;
 use super::body::{Body, BodyFormat};
 use super::network::{Attempt, Carrier, NetworkSink, Traffic};
+use super::open_error::OpenError;
 use super::secret::HeaderSource;
-use super::{LineFormat, OpenError};
 
 /// Bytes of an answer that are read: a reason, and enough that a kept-alive connection can be used again.
 const ANSWER_BYTES_MAX: usize = 64 << 10;

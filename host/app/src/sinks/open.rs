@@ -1,62 +1,21 @@
-//! From the configuration to sinks.
+//! From options to sinks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use shardmill_aws::{AwsClients, AwsOptions, ConnectError, PutTarget, Putter, connect};
+use shardmill_aws::{AwsClients, AwsOptions, PutTarget, Putter, connect};
 
 use super::http::HttpCarrier;
 use super::kinesis::{KEY_BYTES_MAX, kinesis_sink};
+use super::open_error::OpenError;
+use super::options::{STDOUT, SinkOptions};
 use super::router::Outlet;
-use super::{FileSink, FileSinkError, FileSinkOptions, LineFormat, Router, StdoutSink};
-use crate::config::{AwsConfig, SinkConfig};
-
-/// The sink that exists without being configured.
-pub const STDOUT: &str = "stdout";
-
-/// Why a sink cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Its file.
-    #[error("sinks.{sink}: {source}")]
-    File {
-        /// The sink.
-        sink: String,
-        /// What is wrong, and the mend.
-        source: FileSinkError,
-    },
-    /// A header has no value, or not one that HTTP allows.
-    #[error("sinks.{sink}.headers: {header}: {message}")]
-    Header {
-        /// The sink.
-        sink: String,
-        /// The header.
-        header: String,
-        /// What is wrong; never the value.
-        message: String,
-    },
-    /// TLS or its certificates.
-    #[error("sinks.{sink}: cannot prepare HTTP: {source}")]
-    Http {
-        /// The sink.
-        sink: String,
-        /// What is wrong.
-        source: reqwest::Error,
-    },
-    /// AWS.
-    #[error("sinks.{sink}: {source}")]
-    Aws {
-        /// The sink.
-        sink: String,
-        /// What is wrong, and the mend.
-        source: ConnectError,
-    },
-}
+use super::{FileSink, FileSinkOptions, LineFormat, Router, StdoutSink};
 
 /// Opens files, reads header values, makes clients. Sends nothing: whether a target is there shows at the first write.
 pub async fn open_sinks(
-    sinks: &BTreeMap<String, SinkConfig>,
-    aws: &AwsConfig,
+    sinks: &BTreeMap<String, SinkOptions>,
+    aws: &AwsOptions,
     clients: Option<&AwsClients>,
 ) -> Result<Router, OpenError> {
     let mut router = Router::default();
@@ -71,27 +30,27 @@ pub async fn open_sinks(
 
 async fn open(
     name: &str,
-    sink: &SinkConfig,
-    aws: &AwsConfig,
+    sink: &SinkOptions,
+    aws: &AwsOptions,
     clients: Option<&AwsClients>,
 ) -> Result<Outlet, OpenError> {
     Ok(match sink {
-        SinkConfig::Stdout { format } => stdout(*format),
-        SinkConfig::File { path, rotate_bytes, format } => {
+        SinkOptions::Stdout { format } => stdout(*format),
+        SinkOptions::File { path, rotate_bytes, format } => {
             let (path, rotate_bytes, format) = (path.clone(), *rotate_bytes, *format);
             let options = FileSinkOptions { name: name.to_owned(), path, rotate_bytes, format };
             let file = FileSink::open(options).map_err(|source| OpenError::File { sink: name.to_owned(), source })?;
             let letters = Arc::new(file.with_format(LineFormat::Data));
             Outlet { letters: Some(letters), ..Outlet::new(Arc::new(file)) }
         }
-        SinkConfig::Kinesis { target, region, endpoint, options } => {
+        SinkOptions::Kinesis { target, region, endpoint, options } => {
             let place = Place { target, region: region.as_ref(), endpoint: endpoint.as_ref() };
             let client = place.clients(name, aws, clients).await?.kinesis;
             let sink = kinesis_sink(name, Putter::new(client, target.clone()), *options);
             let line_bytes_max = Some(options.record_bytes - KEY_BYTES_MAX);
             Outlet { line_bytes_max, ..Outlet::new(Arc::new(sink)) }
         }
-        SinkConfig::Http(options) => {
+        SinkOptions::Http(options) => {
             let sink = HttpCarrier::new(name, options)?.into_sink(name);
             let letters = sink.with_carrier(sink.carrier().with_format(LineFormat::Data));
             // Brackets, or the line's end.
@@ -110,11 +69,11 @@ fn stdout(format: LineFormat) -> Outlet {
 /// The clients that a sink's stream is reached by; `None` for other sinks.
 pub(crate) async fn clients_of(
     name: &str,
-    sink: &SinkConfig,
-    aws: &AwsConfig,
+    sink: &SinkOptions,
+    aws: &AwsOptions,
     clients: &AwsClients,
 ) -> Result<Option<AwsClients>, OpenError> {
-    let SinkConfig::Kinesis { target, region, endpoint, .. } = sink else { return Ok(None) };
+    let SinkOptions::Kinesis { target, region, endpoint, .. } = sink else { return Ok(None) };
     let place = Place { target, region: region.as_ref(), endpoint: endpoint.as_ref() };
     place.clients(name, aws, Some(clients)).await.map(Some)
 }
@@ -130,7 +89,7 @@ impl Place<'_> {
     async fn clients(
         &self,
         name: &str,
-        aws: &AwsConfig,
+        aws: &AwsOptions,
         clients: Option<&AwsClients>,
     ) -> Result<AwsClients, OpenError> {
         let (region, endpoint) = (self.region.cloned(), self.endpoint.cloned());
@@ -154,7 +113,7 @@ fn is_same_place(target: &PutTarget, region: Option<&str>, endpoint: Option<&str
 }
 
 /// Where a stream is that the host's own client does not reach. Another region's stream is not at the host's endpoint.
-fn own_place(target: &PutTarget, region: Option<String>, endpoint: Option<String>, aws: &AwsConfig) -> AwsOptions {
+fn own_place(target: &PutTarget, region: Option<String>, endpoint: Option<String>, aws: &AwsOptions) -> AwsOptions {
     let of_target = match target {
         PutTarget::Arn { region, .. } => Some(region.clone()),
         PutTarget::Name(_) => None,
@@ -164,6 +123,6 @@ fn own_place(target: &PutTarget, region: Option<String>, endpoint: Option<String
         region: region.or(of_target).or_else(|| aws.region.clone()),
         kinesis_endpoint: endpoint.or_else(|| aws.kinesis_endpoint.clone().filter(|_| !is_elsewhere)),
         dynamodb_endpoint: None,
-        credentials: aws.is_local.then(shardmill_aws::StaticCredentials::dummy),
+        credentials: aws.credentials.clone(),
     }
 }

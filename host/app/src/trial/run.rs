@@ -20,11 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::captured::CapturedStream;
 use super::collector::{Collector, Kept};
-use crate::assembly::{Host, Outputs, Sinks, Substitutes};
+use crate::assembly::{Host, Substitutes};
 use crate::component::Found;
-use crate::config::{Config, ConfigError, Manifest, PluginConfig, SinkConfig};
+use crate::config::{Config, ConfigError, Manifest, PluginConfig};
 use crate::host_status::{HostStatus, PluginSnapshot};
-use crate::sinks::{LineFormat, STDOUT};
+use crate::parts::{Outputs, Sinks};
+use crate::sinks::{LineFormat, STDOUT, SinkOptions};
 use crate::summary::is_checkpointed;
 
 const STREAM: &str = "test";
@@ -203,7 +204,7 @@ impl Trial {
         section.insert("retrieval".to_owned(), "polling".into());
         // Nothing is sent there, but the manifest may name it.
         for sink in &self.sinks {
-            config.sinks.entry(sink.clone()).or_insert(SinkConfig::Stdout { format: LineFormat::Data });
+            config.sinks.entry(sink.clone()).or_insert(SinkOptions::Stdout { format: LineFormat::Data });
         }
         let own = checked(config, &name, manifest.as_ref())?;
         let section = config.plugin.entry(name.to_string()).or_default();

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use shardmill_core::doctor::{
-    Census, Companions, Diagnosis, Facts, Finding, LeaseTableFacts, OwnerCensus, StreamFacts,
+    Census, Companions, Diagnosis, Facts, Finding, LeaseTableFacts, OwnerCensus, StreamFacts, TableFacts,
 };
 use shardmill_core::lease::WorkerId;
 use shardmill_core::ports::BadRow;
 
-use super::{lease_table, open_shards};
 use crate::cli::DoctorArgs;
 
 /// All of it.
@@ -162,4 +161,15 @@ impl<'a> FindingReport<'a> {
             mend: &finding.mend,
         }
     }
+}
+
+pub(super) fn lease_table(facts: &Facts) -> Option<&LeaseTableFacts> {
+    match &facts.table {
+        TableFacts::Leases(table) => Some(table),
+        TableFacts::Missing | TableFacts::OtherKey { .. } => None,
+    }
+}
+
+pub(super) fn open_shards(stream: &StreamFacts) -> usize {
+    stream.shards.iter().filter(|shard| shard.is_open()).count()
 }

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use shardmill_core::explain::{Ancestor, Cause, Explanation, Holder, Listed, Opinion, Place, Relative};
+use shardmill_core::explain::{Ancestor, Cause, Explanation, Holder, Listed, Opinion, Place, Relation, Relative};
 use shardmill_core::fleet::Incarnation;
 use shardmill_core::lease::Standing;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::rollout::{Untaken, untaken};
 
-use super::super::reading::Reading;
-use super::relation;
+use crate::commands::reading::Reading;
 
 /// All of it.
 #[derive(Serialize)]
@@ -192,4 +191,12 @@ impl<'a> OwnerReport<'a> {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn relation(relation: Relation) -> &'static str {
+    match relation {
+        Relation::Parent => "parent",
+        Relation::Child => "child",
+        Relation::SameHashKeys => "beside",
+    }
 }

@@ -7,13 +7,13 @@ use anyhow::{Context, bail};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_wasm::folder::FolderOptions;
 
-use super::{PREFIX_MIN, is_prefix};
+use super::prefix::{PREFIX_MIN, is_prefix};
 use crate::cli::PluginsArgs;
-use crate::commands::print;
 use crate::commands::reading::age;
 use crate::component::Found;
 use crate::config::Config;
 use crate::kept::{Kept, KeptVersion};
+use crate::output::print;
 
 /// What `--pin` takes in the place of a digest.
 const LAST_GOOD: &str = "last-good";

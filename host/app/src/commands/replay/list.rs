@@ -13,10 +13,10 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, DeadLetter};
 use tokio_util::sync::CancellationToken;
 
-use super::super::print;
 use super::super::reading::age;
 use crate::clock::BootClock;
 use crate::letters::{Item, LetterInput};
+use crate::output::print;
 
 /// Letters, shards and problems shown one by one; of more, the counts are shown.
 const ROWS_MAX: usize = 1_000;

@@ -150,8 +150,8 @@ async fn dead_letters_do_not_go_through_the_format_of_output() {
     let options =
         super::super::FileSinkOptions { name: "out".into(), path: path.clone(), rotate_bytes: 1 << 20, format };
     let sinks =
-        [("out".to_owned(), crate::config::SinkConfig::File { path: path.clone(), rotate_bytes: 1 << 20, format })];
-    let router = super::super::open_sinks(&sinks.into(), &crate::config::AwsConfig::default(), None).await.unwrap();
+        [("out".to_owned(), super::super::SinkOptions::File { path: path.clone(), rotate_bytes: 1 << 20, format })];
+    let router = super::super::open_sinks(&sinks.into(), &shardmill_aws::AwsOptions::default(), None).await.unwrap();
     assert!(super::super::FileSink::open(options).is_err(), "one file, opened once");
     router.write(origin(), emitted(&[("out", "output")])).await.unwrap();
     let dead = letter(1, "k", b"input".to_vec());

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use shardmill_core::plugin::{PluginName, tables_of};
 
-use super::PluginConfig;
-use super::problem::Problem;
+use super::plugin::PluginConfig;
+use crate::config::problem::Problem;
 
 /// The tables that sections of the configuration name for their plugins, whether those lie in the folder or not: a host elsewhere
 /// may serve them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Applications {
+pub(crate) struct Applications {
     by_table: BTreeMap<String, PluginName>,
 }
 
 impl Applications {
     /// Takes in the plugin of a section: `base` is its application, `plugin` what follows from the section alone.
-    pub(super) fn add(&mut self, name: &PluginName, base: &str, plugin: &PluginConfig) {
+    pub(in crate::config) fn add(&mut self, name: &PluginName, base: &str, plugin: &PluginConfig) {
         let of_streams = plugin.streams.iter().map(|stream| stream.application.as_str());
         for table in of_streams.chain([base]).flat_map(tables_of) {
             self.by_table.entry(table).or_insert_with(|| name.clone());
@@ -24,7 +24,7 @@ impl Applications {
     }
 
     /// Refuses applications of `name` of which a section of another plugin names a table.
-    pub(super) fn refuse_anothers<'a>(
+    pub(in crate::config) fn refuse_anothers<'a>(
         &self,
         name: &PluginName,
         mut applications: impl Iterator<Item = &'a str>,
@@ -43,7 +43,7 @@ impl Applications {
 }
 
 /// Two plugins with a table in common would take each other's leases, and which of them got them would be the faster one's luck.
-pub(super) fn shared_applications(plugins: &BTreeMap<String, PluginConfig>) -> Vec<String> {
+pub(crate) fn shared_applications(plugins: &BTreeMap<String, PluginConfig>) -> Vec<String> {
     let mut owners: BTreeMap<String, &str> = BTreeMap::new();
     let mut problems = Vec::new();
     for (name, plugin) in plugins {

@@ -1,0 +1,36 @@
+//! The section `[aws]`.
+
+use serde::Deserialize;
+
+use super::problem::Problem;
+use super::settings::AwsConfig;
+use super::sinks::check_url;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct AwsFile {
+    region: Option<String>,
+    endpoint: Option<String>,
+    kinesis_endpoint: Option<String>,
+    dynamodb_endpoint: Option<String>,
+}
+
+impl AwsFile {
+    pub(super) fn check(self) -> Result<AwsConfig, Problem> {
+        for (key, endpoint) in [
+            ("endpoint", &self.endpoint),
+            ("kinesis-endpoint", &self.kinesis_endpoint),
+            ("dynamodb-endpoint", &self.dynamodb_endpoint),
+        ] {
+            if let Some(endpoint) = endpoint {
+                check_url(endpoint).map_err(|message| Problem::new(key, message))?;
+            }
+        }
+        Ok(AwsConfig {
+            region: self.region,
+            kinesis_endpoint: self.kinesis_endpoint.or_else(|| self.endpoint.clone()),
+            dynamodb_endpoint: self.dynamodb_endpoint.or(self.endpoint),
+            is_local: false,
+        })
+    }
+}

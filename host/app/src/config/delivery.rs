@@ -1,0 +1,79 @@
+//! The sections `[batch]`, `[checkpoint]` and `[retry]`, of the host and of a plugin.
+
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use serde::Deserialize;
+use shardmill_core::backoff::Backoff;
+use shardmill_core::pipeline::CheckpointPolicy;
+use shardmill_worker::BatchLimits;
+
+use super::problem::Problem;
+use super::units::to_usize;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct BatchFile {
+    records: Option<usize>,
+    bytes: Option<ByteSize>,
+    #[serde(default, with = "humantime_serde")]
+    window: Option<Duration>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct CheckpointFile {
+    records: Option<u64>,
+    bytes: Option<ByteSize>,
+    #[serde(default, with = "humantime_serde")]
+    age: Option<Duration>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct RetryFile {
+    #[serde(default, with = "humantime_serde")]
+    base: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    cap: Option<Duration>,
+}
+
+impl BatchFile {
+    pub(super) fn check(self, defaults: BatchLimits) -> Result<BatchLimits, Problem> {
+        /// A shard iterator lives for five minutes (AWS).
+        const WINDOW_MAX: Duration = Duration::from_mins(5);
+        let limits = BatchLimits {
+            records: self.records.unwrap_or(defaults.records),
+            bytes: self.bytes.map_or(defaults.bytes, to_usize),
+            window: self.window.unwrap_or(defaults.window),
+        };
+        if limits.records == 0 {
+            return Err(Problem::new("batch.records", "must be at least 1"));
+        }
+        if limits.bytes == 0 {
+            return Err(Problem::new("batch.bytes", "must be above zero"));
+        }
+        if limits.window > WINDOW_MAX {
+            return Err(Problem::new("batch.window", "must be at most 5m, as long as a shard iterator lives"));
+        }
+        Ok(limits)
+    }
+}
+
+impl CheckpointFile {
+    pub(super) fn check(self, defaults: CheckpointPolicy) -> CheckpointPolicy {
+        CheckpointPolicy {
+            records: self.records.unwrap_or(defaults.records),
+            bytes: self.bytes.map_or(defaults.bytes, |size| size.as_u64()),
+            age: self.age.unwrap_or(defaults.age),
+        }
+    }
+}
+
+impl RetryFile {
+    pub(super) fn check(self, defaults: Backoff) -> Result<Backoff, Problem> {
+        let base = self.base.unwrap_or(defaults.base());
+        let cap = self.cap.unwrap_or(defaults.cap().max(base));
+        Backoff::new(base, cap).ok_or_else(|| Problem::new("retry.base", "must be above zero and at most retry.cap"))
+    }
+}

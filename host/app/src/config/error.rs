@@ -1,0 +1,36 @@
+//! Why a configuration cannot be used.
+
+use std::path::PathBuf;
+
+/// A configuration that cannot be used. Its text names file, line and mend.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// There is no such file.
+    #[error("there is no {path}: name another with --config, or make it; one line in it is enough, stream = \"NAME\"")]
+    Missing {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Settings of a plugin do not fit together, or ask for more than the host gives. The text says where.
+    #[error("{message}")]
+    Plugin {
+        /// File and line where they are known, problem, mend.
+        message: String,
+    },
+    /// The file is not what it should be.
+    #[error("{path}: {message}")]
+    Invalid {
+        /// Which file.
+        path: PathBuf,
+        /// Line, problem, mend.
+        message: String,
+    },
+}

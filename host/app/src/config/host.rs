@@ -1,0 +1,132 @@
+//! The section `[host]`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use serde::Deserialize;
+use shardmill_core::plugin::{GuestLimits, SecretSource};
+
+use super::problem::Problem;
+use super::settings::{HostConfig, OnRemove};
+use super::units::to_usize;
+use crate::machine::memory_bytes;
+
+/// Plugins on one host: each is leases, a heartbeat and readers of its own, and ten times what one host is good for.
+const PLUGINS_MAX: usize = 100;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct HostFile {
+    buffer: Option<ByteSize>,
+    instances_memory: Option<ByteSize>,
+    #[serde(default, with = "humantime_serde")]
+    drain_limit: Option<Duration>,
+    admin: Option<SocketAddr>,
+    admin_token: Option<TokenFile>,
+    #[serde(default)]
+    admin_names: Vec<String>,
+    #[serde(default)]
+    fan_out_allowed: bool,
+    cache: Option<PathBuf>,
+    #[serde(default)]
+    on_remove: OnRemove,
+    plugin_bytes_max: Option<ByteSize>,
+    plugins_max: Option<usize>,
+    #[serde(default, with = "humantime_serde")]
+    rescan_every: Option<Duration>,
+}
+
+/// Where the token of the admin pages is kept.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct TokenFile {
+    file: Option<PathBuf>,
+    env: Option<String>,
+}
+
+impl HostFile {
+    pub(super) fn check(self, folder: &Path, limits: &GuestLimits) -> Result<HostConfig, Problem> {
+        let buffer_bytes = self.buffer.map_or(256 << 20, to_usize);
+        if buffer_bytes < 20 << 20 {
+            return Err(Problem::new("host.buffer", "must be at least 20MiB: one GetRecords reply may hold 10"));
+        }
+        let instances_memory_bytes = match self.instances_memory {
+            Some(size) => to_usize(size),
+            None => default_instances_memory(limits),
+        };
+        if instances_memory_bytes < limits.memory_bytes {
+            return Err(Problem::new(
+                "host.instances-memory",
+                "must be at least limits.memory, or no instance could have that",
+            ));
+        }
+        Ok(HostConfig {
+            buffer_bytes,
+            instances_memory_bytes,
+            drain_limit: self.drain_limit.unwrap_or(Duration::from_secs(20)),
+            admin: self.admin,
+            admin_token: admin_token(self.admin, self.admin_token, folder)?,
+            admin_names: self.admin_names,
+            is_fan_out_allowed: self.fan_out_allowed,
+            cache: self.cache.map(|path| folder.join(path)),
+            on_remove: self.on_remove,
+            plugin_bytes_max: self.plugin_bytes_max.map_or(32 << 20, |size| size.as_u64()),
+            plugins_max: self.plugins_max.unwrap_or(PLUGINS_MAX),
+            rescan_every: self.rescan_every.unwrap_or(Duration::from_secs(5)),
+        })
+    }
+}
+
+/// The token of the admin pages, which must be there if others reach their address.
+fn admin_token(
+    address: Option<SocketAddr>,
+    token: Option<TokenFile>,
+    folder: &Path,
+) -> Result<Option<SecretSource>, Problem> {
+    if let Some(address) = address {
+        refuse_open(address, token.is_some()).map_err(|message| Problem::new("host.admin", message))?;
+    }
+    match token {
+        None => Ok(None),
+        Some(TokenFile { file: Some(file), env: None }) => Ok(Some(SecretSource::File(folder.join(file)))),
+        Some(TokenFile { file: None, env: Some(name) }) => Ok(Some(SecretSource::Variable(name))),
+        Some(_) => Err(Problem::new("host.admin-token", "say either file or env, where the token is kept")),
+    }
+}
+
+/// Half of the memory that the process may use: the other half is for what is fetched, for the process, and for others.
+/// 1 GiB where nobody knows. Enough for one instance in any case.
+fn default_instances_memory(limits: &GuestLimits) -> usize {
+    let half = memory_bytes().map_or(1 << 30, |bytes| usize::try_from(bytes / 2).unwrap_or(usize::MAX));
+    half.max(limits.memory_bytes)
+}
+
+/// Refuses an address that others reach, without a token that they must know.
+pub(crate) fn refuse_open(address: SocketAddr, has_token: bool) -> Result<(), String> {
+    if address.ip().to_canonical().is_loopback() || has_token {
+        return Ok(());
+    }
+    Err(format!(
+        "{address} can be reached by others, who would read of streams, shards and tables: set host.admin-token = {{ env = \
+         \"NAME\" }} or {{ file = \"PATH\" }}, or use 127.0.0.1"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_others_reach_needs_a_token() {
+        for open in ["0.0.0.0:9090", "10.1.2.3:9090", "[::]:9090", "[::ffff:10.1.2.3]:1", "192.168.1.2:80"] {
+            let told = refuse_open(open.parse().unwrap(), false).unwrap_err();
+            assert!(told.contains("host.admin-token") && told.contains("127.0.0.1"), "{told}");
+            assert!(refuse_open(open.parse().unwrap(), true).is_ok());
+        }
+        for own in ["127.0.0.1:9090", "127.5.5.5:1", "[::1]:9090", "[::ffff:127.0.0.1]:1"] {
+            assert!(refuse_open(own.parse().unwrap(), false).is_ok(), "{own}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A configuration that was checked: values of types, which nobody has to look at again.
+
+mod applications;
+mod plugin;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use shardmill_aws::{AwsOptions, StaticCredentials};
+use shardmill_core::backoff::Backoff;
+use shardmill_core::lease::WorkerId;
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
+use shardmill_core::plugin::{AddressPolicy, GuestLimits, HttpHost, HttpLimits, SecretSource};
+use shardmill_core::rollout::RolloutPolicy;
+use shardmill_core::stream::{InitialPosition, StreamRef};
+use shardmill_wasm::{CompileLimits, IntegrityRules};
+use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
+
+pub(crate) use self::applications::{Applications, shared_applications};
+pub use self::plugin::{PluginConfig, StreamConfig};
+use super::names::NameCeilings;
+use crate::sinks::SinkOptions;
+
+/// A checked configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The stream that plugins read which name none.
+    pub stream: Option<StreamRef>,
+    /// The folder that plugins are dropped in.
+    pub plugins: PathBuf,
+    /// This host's id; made up from the host's name and a random part unless given.
+    pub worker_id: WorkerId,
+    /// Where shards start that were never checkpointed.
+    pub initial_position: InitialPosition,
+    /// How to reach AWS.
+    pub aws: AwsConfig,
+    /// Leases.
+    pub leases: LeaseOptions,
+    /// Reads.
+    pub reads: ReadLimits,
+    /// How records are read.
+    pub retrieval: RetrievalMode,
+    /// Whether the last host that leaves an application deregisters its fan-out consumer.
+    pub deregister_on_exit: bool,
+    /// Batches.
+    pub batches: BatchLimits,
+    /// Checkpoints.
+    pub checkpoints: CheckpointPolicy,
+    /// Waits between tries.
+    pub retry: Backoff,
+    /// What is done about records that fail, unless a plugin has a policy of its own.
+    pub failure: FailurePolicy,
+    /// What an instance may use.
+    pub limits: GuestLimits,
+    /// The most that a manifest may ask for.
+    pub ceilings: GuestLimits,
+    /// What a manifest may be granted.
+    pub grant_ceilings: GrantCeilings,
+    /// Which streams, applications and sinks a manifest may name.
+    pub name_ceilings: NameCeilings,
+    /// What compiling one plugin may cost.
+    pub compile: CompileLimits,
+    /// Requests of plugins.
+    pub http: HttpConfig,
+    /// Secrets by name; without their values.
+    pub secrets: BTreeMap<String, SecretConfig>,
+    /// How new versions of plugins are tried.
+    pub rollout: RolloutPolicy,
+    /// Which components are loaded at all.
+    pub integrity: IntegrityRules,
+    /// The process.
+    pub host: HostConfig,
+    /// Sinks by name.
+    pub sinks: BTreeMap<String, SinkOptions>,
+    /// What differs by plugin, as it stands in the file; [`Config::of_plugin`] is what follows from it.
+    pub plugin: BTreeMap<String, toml::Table>,
+    /// What these sections name for their plugins, and for nobody else.
+    pub(crate) applications: Applications,
+}
+
+/// How records are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RetrievalMode {
+    /// By `GetRecords`.
+    #[default]
+    Polling,
+    /// By enhanced fan-out.
+    FanOut,
+    /// By enhanced fan-out if `host.fan-out-allowed` says so, by `GetRecords` if not.
+    Auto,
+}
+
+/// The process's own settings.
+#[derive(Debug, Clone)]
+pub struct HostConfig {
+    /// Bytes fetched and not yet settled, over all shards.
+    pub buffer_bytes: usize,
+    /// Linear memory of all instances together, in bytes.
+    pub instances_memory_bytes: usize,
+    /// How long a planned exit may take.
+    pub drain_limit: Duration,
+    /// Where `/status` and `/metrics` are served, if anywhere.
+    pub admin: Option<SocketAddr>,
+    /// What a request for these pages must show; required if others reach the address.
+    pub admin_token: Option<SecretSource>,
+    /// Names that requests for these pages may be addressed to, besides addresses.
+    pub admin_names: Vec<String>,
+    /// Whether enhanced fan-out, which costs money, may be used where `auto` leaves the choice.
+    pub is_fan_out_allowed: bool,
+    /// Where compiled plugins are kept, if anywhere.
+    pub cache: Option<PathBuf>,
+    /// What happens when a plugin's file is removed.
+    pub on_remove: OnRemove,
+    /// Largest plugin file, in bytes.
+    pub plugin_bytes_max: u64,
+    /// Plugins that are loaded at most.
+    pub plugins_max: usize,
+    /// How often the folder is looked through, even if the system reports no change.
+    pub rescan_every: Duration,
+}
+
+/// What a removed file means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnRemove {
+    /// Nothing but a message: a deploy that deletes and copies must not move leases.
+    #[default]
+    Keep,
+    /// Drain, checkpoint, release.
+    Stop,
+}
+
+/// Requests of plugins, to any host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// What a request may cost.
+    pub limits: HttpLimits,
+    /// Which addresses may be connected to.
+    pub addresses: AddressPolicy,
+}
+
+/// One secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretConfig {
+    /// Where its value is kept.
+    pub source: SecretSource,
+    /// The plugins whose manifests may ask for it.
+    pub plugins: BTreeSet<String>,
+}
+
+/// What a manifest may ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantCeilings {
+    /// Hosts that cover those it may ask for.
+    pub http: Vec<HttpHost>,
+    /// Variables of the environment.
+    pub env: BTreeSet<String>,
+    /// Whether it may have state.
+    pub state: bool,
+}
+
+/// How to reach AWS; what is absent comes from the ordinary chain.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AwsConfig {
+    /// The region.
+    pub region: Option<String>,
+    /// Another address for Kinesis.
+    pub kinesis_endpoint: Option<String>,
+    /// Another address for DynamoDB.
+    pub dynamodb_endpoint: Option<String>,
+    /// Whether these endpoints are an embedded stack, which takes any credentials.
+    pub is_local: bool,
+}
+
+impl AwsConfig {
+    /// What clients are made with.
+    pub fn options(&self) -> AwsOptions {
+        AwsOptions {
+            region: self.region.clone(),
+            kinesis_endpoint: self.kinesis_endpoint.clone(),
+            dynamodb_endpoint: self.dynamodb_endpoint.clone(),
+            credentials: self.is_local.then(StaticCredentials::dummy),
+        }
+    }
+}

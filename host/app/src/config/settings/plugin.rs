@@ -1,0 +1,80 @@
+//! Settings of one plugin, and of each stream that it reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use shardmill_core::backoff::Backoff;
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
+use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName, WantedContract, tables_of};
+use shardmill_core::rollout::RolloutPolicy;
+use shardmill_core::stream::{InitialPosition, StreamRef};
+use shardmill_worker::{BatchLimits, Retrieval};
+
+/// One plugin's settings, all of them, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PluginConfig {
+    /// The streams it reads; one at least.
+    pub streams: Vec<StreamConfig>,
+    /// Batches.
+    pub batches: BatchLimits,
+    /// Checkpoints.
+    pub checkpoints: CheckpointPolicy,
+    /// Waits between tries.
+    pub retry: Backoff,
+    /// What is done about records that fail.
+    pub failure: FailurePolicy,
+    /// What an instance may use.
+    pub limits: GuestLimits,
+    /// How new versions are tried.
+    pub rollout: RolloutPolicy,
+    /// Values the plugin reads through `wasi:config/store`.
+    pub config: BTreeMap<String, String>,
+    /// The sinks that it may emit to; `None` is all of them.
+    pub sinks: Option<BTreeSet<String>>,
+    /// The version of the contract that its component must be built for.
+    pub world: Option<WantedContract>,
+    /// What it is given beyond computing.
+    pub grants: PluginGrants,
+}
+
+/// One stream of a plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamConfig {
+    /// Which.
+    pub stream: StreamRef,
+    /// What its leases and checkpoints are kept under: the lease table's name.
+    pub application: String,
+    /// What the plugin is called where it serves this stream, in metrics and on the status page.
+    pub label: PluginName,
+    /// Where shards start that were never checkpointed.
+    pub initial_position: InitialPosition,
+    /// How its records are read.
+    pub retrieval: Retrieval,
+}
+
+impl PluginConfig {
+    /// The sinks of `all` that the plugin may emit to.
+    pub(crate) fn destinations(&self, all: &[String]) -> Vec<String> {
+        let is_its = |name: &&String| self.sinks.as_ref().is_none_or(|own| own.contains(*name));
+        all.iter().filter(is_its).cloned().collect()
+    }
+
+    /// An application of which the other plugin has a table too, if there is one.
+    pub(crate) fn shares_a_table_with(&self, other: &Self) -> Option<&str> {
+        let theirs: BTreeSet<String> = other.streams.iter().flat_map(|one| tables_of(&one.application)).collect();
+        let shared =
+            self.streams.iter().find(|one| tables_of(&one.application).iter().any(|table| theirs.contains(table)));
+        shared.map(|one| one.application.as_str())
+    }
+
+    /// Refuses a version that was built for another contract than the settings want.
+    pub(crate) fn refuse_other_contract(&self, exported: Option<&str>) -> Result<(), String> {
+        match (&self.world, exported) {
+            (Some(wanted), Some(exported)) if !wanted.is_met_by(exported) => Err(format!(
+                "world is {wanted:?}, and the component is built for {exported:?} of the contract: build it for that \
+                 version, or change world",
+                wanted = wanted.to_string(),
+            )),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What a sink is made of.
+
+use std::path::PathBuf;
+
+use shardmill_aws::PutTarget;
+
+use super::http::HttpSinkOptions;
+use super::kinesis::KinesisSinkOptions;
+use super::line::LineFormat;
+
+/// The sink that exists without being configured.
+pub const STDOUT: &str = "stdout";
+
+/// One sink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SinkOptions {
+    /// Standard output.
+    Stdout {
+        /// How lines look.
+        format: LineFormat,
+    },
+    /// A file.
+    File {
+        /// Where.
+        path: PathBuf,
+        /// When it is rotated.
+        rotate_bytes: u64,
+        /// How lines look.
+        format: LineFormat,
+    },
+    /// A Kinesis stream.
+    Kinesis {
+        /// Which.
+        target: PutTarget,
+        /// Its region, if not the host's or the ARN's.
+        region: Option<String>,
+        /// Its address, if not the host's.
+        endpoint: Option<String>,
+        /// How it is written to.
+        options: KinesisSinkOptions,
+    },
+    /// An HTTP endpoint.
+    Http(HttpSinkOptions),
+}
