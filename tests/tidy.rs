@@ -14,21 +14,33 @@ const FILE_LINES_MAX: usize = 400;
 const BANNED_WORDS: [&str; 9] =
     ["manager", "helper", "utils", "proxy", "assigned_to", "depleted", "consumer_group", "uppificator", "handler2"];
 /// What each package of the host may use of the others. A wrong import does not compile; this keeps the manifests right.
-const MAY_USE: [(&str, &[&str]); 6] = [
+const MAY_USE: [(&str, &[&str]); 7] = [
     ("core", &[]),
     ("worker", &["shardmill-core"]),
     ("aws", &["shardmill-core"]),
     ("wasm", &["shardmill-core"]),
     ("local", &[]),
-    ("app", &["shardmill-core", "shardmill-worker", "shardmill-aws", "shardmill-wasm", "shardmill-local"]),
+    ("sinks", &["shardmill-core", "shardmill-aws"]),
+    (
+        "app",
+        &[
+            "shardmill-core",
+            "shardmill-worker",
+            "shardmill-aws",
+            "shardmill-wasm",
+            "shardmill-local",
+            "shardmill-sinks",
+        ],
+    ),
 ];
 /// What a package must never see, by the start of the name.
-const NEVER: [(&str, &[&str]); 5] = [
+const NEVER: [(&str, &[&str]); 6] = [
     ("core", &["tokio", "aws-", "wasmtime", "tracing", "rand", "fastrand", "serde", "futures"]),
     ("worker", &["aws-", "wasmtime", "notify", "axum", "clap"]),
     ("aws", &["wasmtime", "notify", "axum", "clap"]),
     ("wasm", &["aws-", "axum", "clap"]),
     ("local", &["wasmtime", "clap"]),
+    ("sinks", &["wasmtime", "notify", "axum", "clap"]),
 ];
 
 fn root() -> PathBuf {

@@ -10,11 +10,11 @@ use harness::guests::guest;
 use harness::process::{eventually, shardmill};
 use harness::setting::{STREAM, Setting};
 use serde_json::Value;
-use shardmill::letters::encode;
 use shardmill_aws::{KinesisReader, StreamAdmin};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::{DeadLetter, StreamReader};
 use shardmill_core::stream::{Position, ReadFrom, Record, SequenceNumber, ShardId, StreamName};
+use shardmill_sinks::letters::encode;
 
 const READS: &str = "[reads]\ncalls-per-second = 50.0\nbytes-per-second = \"1GiB\"\nidle-every = \"50ms\"\n";
 

@@ -24,9 +24,9 @@ use crate::kept::Kept;
 use crate::measurements::Measurements;
 use crate::metrics::BUFFER_LIMIT;
 use crate::parts::{Outputs, Parts, Sinks};
-use crate::sinks::open_sinks;
 pub use crate::supervisor::NothingLeft;
 use crate::supervisor::{FallBack, Pins, Supervisor};
+use shardmill_sinks::open_sinks;
 
 /// What a trial puts in the place of what a host has.
 pub(crate) struct Substitutes {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use shardmill_core::stream::{Position, Record, SequenceNumber, ShardId, StreamName};
 
-use crate::letters::{Item, LetterInput, input_name, open_input};
+use shardmill_sinks::letters::{Item, LetterInput, input_name, open_input};
 
 pub use take::{Take, take};
 
@@ -148,7 +148,7 @@ pub fn read(path: &Path) -> Result<Vec<Captured>, CaptureError> {
         }
         let record = match Captured::decode(&line) {
             Ok(record) => record,
-            Err(_) if captured.is_empty() && crate::letters::Fragment::decode(&line).is_ok() => {
+            Err(_) if captured.is_empty() && shardmill_sinks::letters::Fragment::decode(&line).is_ok() => {
                 return read_letters(path);
             }
             Err(problem) => {
@@ -194,7 +194,7 @@ mod tests {
     use shardmill_core::ports::DeadLetter;
 
     use super::*;
-    use crate::letters::encode;
+    use shardmill_sinks::letters::encode;
 
     fn letter() -> DeadLetter {
         let Captured { stream, shard, record } = captured("49590338271490256608559692538361571095", b"x");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::letters::{input_name, open_input};
+use shardmill_sinks::letters::{input_name, open_input};
 
 /// Largest record Kinesis takes, in bytes of data and key (AWS limit).
 const RECORD_BYTES_MAX: usize = 10 << 20;

@@ -18,7 +18,6 @@ mod files;
 pub mod hardening;
 mod host_status;
 mod kept;
-pub mod letters;
 mod machine;
 pub mod measurements;
 mod metrics;
@@ -31,7 +30,6 @@ pub mod readiness;
 pub mod replay;
 pub mod scaffold;
 pub mod shutdown;
-pub mod sinks;
 #[cfg(feature = "local")]
 pub mod summary;
 mod supervisor;

@@ -40,7 +40,7 @@ impl Measurements {
         shardmill_worker::metrics::describe();
         shardmill_wasm::metrics::describe();
         shardmill_aws::metrics::describe();
-        crate::sinks::metrics::describe();
+        shardmill_sinks::metrics::describe();
         crate::telemetry::metrics::describe();
         crate::metrics::describe();
         shardmill_wasm::describe_metrics();

@@ -13,7 +13,7 @@ use shardmill_worker::{ByteBudget, ByteShare, Freezer, Ports, RingBudget, Shared
 use tokio::sync::watch;
 
 use crate::config::{Config, Manifest, OnRemove, PluginConfig, StreamConfig};
-use crate::sinks::{OwnSinks, Router};
+use shardmill_sinks::{OwnSinks, Router};
 
 /// What all workers of a host share, and what makes one of them.
 pub(crate) struct Parts {

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::feed::{Feed, FeedError, FeedLine, KeySource};
-use crate::letters::input_name;
+use shardmill_sinks::letters::input_name;
 
 /// Lines read ahead: some requests' worth, so that reading and putting overlap. What is there goes, however little.
 const CHUNK_LINES: usize = 2_000;

@@ -22,7 +22,7 @@ pub use remainder::Remainder;
 use session::{Run, Session};
 pub use summary::ReplaySummary;
 
-use crate::letters::{InputError, Item, LetterInput};
+use shardmill_sinks::letters::{InputError, Item, LetterInput};
 
 /// Letters read ahead. Few, because each may hold 10 MiB.
 const READ_AHEAD: usize = 4;

@@ -21,7 +21,7 @@ use crate::engine::runtime_options;
 use crate::feed::KeySource;
 use crate::output::{print, print_json};
 use crate::shutdown::Signals;
-use crate::sinks::STDOUT;
+use shardmill_sinks::STDOUT;
 
 /// What an instance is told that it reads, unless the settings name a stream.
 const STREAM: &str = "bench";

@@ -27,8 +27,8 @@ use crate::measurements::Measurements;
 use crate::output::{Interrupted, print, print_json};
 use crate::pump::{PumpSummary, pump};
 use crate::shutdown::Signals;
-use crate::sinks::SinkOptions;
 use crate::summary::{Summary, is_fed_checkpointed};
+use shardmill_sinks::SinkOptions;
 
 /// Failures in a row after which nobody waits for a mend that somebody must make: some seconds.
 const MISCONFIGURED_MAX: u32 = 4;

@@ -23,11 +23,11 @@ use crate::clock::BootClock;
 use crate::component;
 use crate::config::Config;
 use crate::engine::runtime_options;
-use crate::letters::LetterInput;
 use crate::output::{Interrupted, print, print_json};
 use crate::replay::{Remainder, Replay, ReplayOptions, ReplayPorts, ReplaySummary, Versions};
 use crate::shutdown::Signals;
-use crate::sinks::{SinkOptions, open_sinks};
+use shardmill_sinks::letters::LetterInput;
+use shardmill_sinks::{SinkOptions, open_sinks};
 
 /// What the file of what is left is called, behind the input's name.
 const LEFT: &str = ".left";

@@ -14,9 +14,9 @@ use crate::config::Config;
 use crate::feed::KeySource;
 use crate::output::print_json;
 use crate::shutdown::Signals;
-use crate::sinks::LineFormat;
 use crate::trial::{CapturedStream, Failure, Reload, Trial, TrialInput, TrialReport, Trying};
 use crate::trial::{compare, lines, lines_by_shard, rank_sequence_numbers};
+use shardmill_sinks::LineFormat;
 
 /// Output that a test may expect; it is held, as what comes out is.
 const EXPECTED_BYTES_MAX: u64 = 1 << 30;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order, PolicyProblem};
 
 use super::problem::Problem;
-use crate::sinks::{STDOUT, SinkOptions};
+use shardmill_sinks::{STDOUT, SinkOptions};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]

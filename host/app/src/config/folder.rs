@@ -11,7 +11,7 @@ use shardmill_core::stream::{InitialPosition, Utc};
 use super::manifest::Manifest;
 use super::settings::{Config, PluginConfig, StreamConfig, shared_applications};
 use crate::files;
-use crate::sinks::SinkOptions;
+use shardmill_sinks::SinkOptions;
 
 /// What `run --check` tells beyond the file itself.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::names::NameCeilingsFile;
 use super::problem::Problem;
 use super::secrets::is_of_aws;
 use super::settings::{Config, GrantCeilings};
-use crate::sinks::SinkOptions;
+use shardmill_sinks::SinkOptions;
 
 /// Most hosts that a plugin is granted one by one; more is a pattern.
 const HOSTS_MAX: usize = 256;

@@ -7,7 +7,7 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::StreamRef;
 
 use super::problem::Problem;
-use crate::sinks::{STDOUT, SinkOptions};
+use shardmill_sinks::{STDOUT, SinkOptions};
 
 /// What a manifest may name.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use super::retrieval::OwnRetrieval;
 use super::rollout::RolloutFile;
 use super::settings::{Config, PluginConfig, RetrievalMode};
 use super::streams::{OwnStreams, StreamFile, check_own_application};
-use crate::sinks::STDOUT;
+use shardmill_sinks::STDOUT;
 
 /// As written, in either place. Keys are laid over each other before this is read, so what is absent is absent in both.
 #[derive(Debug, Default, Deserialize)]

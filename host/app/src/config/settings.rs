@@ -22,7 +22,7 @@ use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 pub(crate) use self::applications::{Applications, shared_applications};
 pub use self::plugin::{PluginConfig, StreamConfig};
 use super::names::NameCeilings;
-use crate::sinks::SinkOptions;
+use shardmill_sinks::SinkOptions;
 
 /// A checked configuration.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use anyhow::Context;
 use shardmill_core::ports::DeadLetter;
 
 use super::summary::ReplaySummary;
-use crate::letters::{LetterInput, encode};
+use shardmill_sinks::letters::{LetterInput, encode};
 
 /// Dead letters that are left, to be replayed another day.
 pub struct Remainder {

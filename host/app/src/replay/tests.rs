@@ -13,7 +13,7 @@ use shardmill_core::stream::{Batch, Emitted, Position, Record, SequenceNumber};
 use shardmill_worker::BatchLimits;
 
 use super::*;
-use crate::letters::{Fragment, encode};
+use shardmill_sinks::letters::{Fragment, encode};
 
 /// A plugin by what each record's data says; notes what it gets.
 #[derive(Default)]

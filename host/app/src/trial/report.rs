@@ -10,7 +10,7 @@ use shardmill_core::stream::ShardId;
 use similar::{ChangeTag, TextDiff};
 
 use super::Kept;
-use crate::sinks::LineFormat;
+use shardmill_sinks::LineFormat;
 
 /// Differences and failures that are printed: what is wrong shows in the first few.
 const SHOWN_MAX: usize = 20;

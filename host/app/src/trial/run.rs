@@ -25,8 +25,8 @@ use crate::component::Found;
 use crate::config::{Config, ConfigError, Manifest, PluginConfig};
 use crate::host_status::{HostStatus, PluginSnapshot};
 use crate::parts::{Outputs, Sinks};
-use crate::sinks::{LineFormat, STDOUT, SinkOptions};
 use crate::summary::is_checkpointed;
+use shardmill_sinks::{LineFormat, STDOUT, SinkOptions};
 
 const STREAM: &str = "test";
 /// How often a trial looks whether it is done.

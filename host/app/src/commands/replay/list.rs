@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::reading::age;
 use crate::clock::BootClock;
-use crate::letters::{Item, LetterInput};
 use crate::output::print;
+use shardmill_sinks::letters::{Item, LetterInput};
 
 /// Letters, shards and problems shown one by one; of more, the counts are shown.
 const ROWS_MAX: usize = 1_000;

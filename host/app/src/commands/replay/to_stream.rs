@@ -6,8 +6,8 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::DeadLetter;
 use tokio_util::sync::CancellationToken;
 
-use crate::letters::{Item, LetterInput};
 use crate::replay::{Remainder, ReplaySummary};
+use shardmill_sinks::letters::{Item, LetterInput};
 
 /// Letters of one call of the writer, which cuts them into requests. What it could not put is tried no further, so this
 /// is also what may be stored and still be in the file of what is left.

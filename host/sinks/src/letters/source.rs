@@ -7,12 +7,12 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 
 /// What an input is called in messages.
-pub(crate) fn input_name(path: &Path) -> String {
+pub fn input_name(path: &Path) -> String {
     if path.as_os_str() == "-" { "standard input".to_owned() } else { path.display().to_string() }
 }
 
 /// Opens a file, or standard input for `-`. Gzip is recognised by its first bytes, not by its name.
-pub(crate) fn open_input(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
+pub fn open_input(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
     let input: Box<dyn Read + Send> =
         if path.as_os_str() == "-" { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
     let mut input = BufReader::with_capacity(1 << 16, input);

@@ -57,7 +57,7 @@ mod tests {
     use shardmill_core::stream::ShardId;
 
     use super::*;
-    use crate::sinks::Outlet;
+    use crate::Outlet;
 
     /// Takes everything and stores nothing.
     struct Broken;

@@ -67,7 +67,7 @@ fn stdout(format: LineFormat) -> Outlet {
 }
 
 /// The clients that a sink's stream is reached by; `None` for other sinks.
-pub(crate) async fn clients_of(
+pub async fn clients_of(
     name: &str,
     sink: &SinkOptions,
     aws: &AwsOptions,

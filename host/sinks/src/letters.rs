@@ -9,4 +9,4 @@ mod source;
 pub use envelope::{Fragment, LetterError, Piece, encode};
 pub use input::{InputError, Item, LetterInput};
 pub use join::{Incomplete, JoinError, Joiner};
-pub(crate) use source::{input_name, open_input};
+pub use source::{input_name, open_input};

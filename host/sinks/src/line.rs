@@ -51,7 +51,7 @@ impl Serialize for Base64<'_> {
 
 impl LineFormat {
     /// Appends `emitted` as one line to `lines`.
-    pub(crate) fn append(self, lines: &mut Vec<u8>, origin: &Origin, emitted: &Emitted) {
+    pub fn append(self, lines: &mut Vec<u8>, origin: &Origin, emitted: &Emitted) {
         // Writing to a vector cannot fail.
         let _ = self.write(lines, origin, emitted);
     }

@@ -1,9 +1,10 @@
-//! Where emitted data goes: named sinks behind one router.
+//! Where emitted data goes: named sinks behind one router; and dead letters, whose format is their own.
 
 mod body;
 mod file;
 mod http;
 mod kinesis;
+pub mod letters;
 mod line;
 pub mod metrics;
 mod network;
@@ -21,8 +22,7 @@ pub use file::{FileSink, FileSinkError, FileSinkOptions};
 pub use http::HttpSinkOptions;
 pub use kinesis::{KeyOrder, KinesisSinkOptions};
 pub use line::LineFormat;
-pub(crate) use open::clients_of;
-pub use open::open_sinks;
+pub use open::{clients_of, open_sinks};
 pub use open_error::OpenError;
 pub use options::{STDOUT, SinkOptions};
 pub use own::OwnSinks;
