@@ -11,7 +11,7 @@ mod kpl_check;
 use std::path::Path;
 
 // The check names it so, since the fuzz target takes the module in by path.
-use shardmill::config;
+use shardmill_config as config;
 
 /// Runs `check` on every file of a corpus.
 fn replay(corpus: &str, check: fn(&[u8])) {

@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::door::{Door, TokenError};
 use self::server::Pace;
-use crate::config::{HostConfig, refuse_open};
 use crate::host_status::HostStatus;
 use crate::measurements::Measurements;
 use crate::readiness;
+use shardmill_config::{HostConfig, refuse_open};
 
 #[derive(Clone)]
 struct Page {

@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::Admin;
 use crate::clock::BootClock;
-use crate::config::Config;
 use crate::engine::runtime_options;
 use crate::host_status::HostStatus;
 use crate::kept::Kept;
@@ -26,6 +25,7 @@ use crate::metrics::BUFFER_LIMIT;
 use crate::parts::{Outputs, Parts, Sinks};
 pub use crate::supervisor::NothingLeft;
 use crate::supervisor::{FallBack, Pins, Supervisor};
+use shardmill_config::Config;
 use shardmill_sinks::open_sinks;
 
 /// What a trial puts in the place of what a host has.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use shardmill_aws::AwsClients;
 
 use crate::cli::{AwsArgs, PlaceArgs};
-use crate::config::{AwsConfig, Config};
+use shardmill_config::{AwsConfig, Config};
 
 /// The region that the embedded stack says it is in.
 const LOCAL_REGION: &str = "us-east-1";

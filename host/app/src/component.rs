@@ -9,8 +9,8 @@ use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_wasm::{Integrity, IntegrityError, Plugin, Runtime, digest_of};
 
-use crate::config::{Config, ConfigError};
-use crate::files;
+use shardmill_config::files;
+use shardmill_config::{Config, ConfigError};
 
 /// Far more than a signature takes in any form.
 const SIGNATURE_BYTES_MAX: u64 = 1_024;

@@ -9,8 +9,8 @@ use shardmill_core::plugin::{PluginName, is_label_of};
 use shardmill_wasm::Marks;
 use shardmill_worker::{StatusBoard, WorkerStatus};
 
-use crate::config::StreamConfig;
 use crate::hardening;
+use shardmill_config::StreamConfig;
 
 /// The shared view of a host. Cheap to clone.
 #[derive(Clone, Default)]

@@ -13,7 +13,7 @@ use shardmill_wasm::{beside_cache, digest_of};
 
 use crate::clock::wall_now;
 use crate::component::{read_signature, signature_of};
-use crate::files;
+use shardmill_config::files;
 
 /// Of the folder's name, behind that of compiled plugins.
 const ENDING: &str = ".kept";

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use shardmill::assembly::NothingLeft;
 use shardmill::cli::{Cli, Command};
-use shardmill::config::ConfigError;
 use shardmill::summary::RecordsGivenUp;
 use shardmill::{commands, hardening, output, telemetry};
+use shardmill_config::ConfigError;
 
 /// Threads for calls that block: of plugins, whatever they do, and as many again for what the host does itself (it looks up
 /// names, writes files, reads plugins). They are started when they are needed.

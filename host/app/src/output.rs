@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_cause_is_told_once_whoever_tells_it() {
-        let read = |text: &str| crate::config::ConfigError::Read {
+        let read = |text: &str| shardmill_config::ConfigError::Read {
             path: "shardmill.toml".into(),
             source: std::io::Error::other(text.to_owned()),
         };

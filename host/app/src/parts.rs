@@ -12,7 +12,7 @@ use shardmill_core::stream::StreamRef;
 use shardmill_worker::{ByteBudget, ByteShare, Freezer, Ports, RingBudget, SharedRollout, SharedStream, WorkerOptions};
 use tokio::sync::watch;
 
-use crate::config::{Config, Manifest, OnRemove, PluginConfig, StreamConfig};
+use shardmill_config::{Config, Manifest, OnRemove, PluginConfig, StreamConfig};
 use shardmill_sinks::{OwnSinks, Router};
 
 /// What all workers of a host share, and what makes one of them.

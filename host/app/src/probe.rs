@@ -11,7 +11,7 @@ use shardmill_core::lease::Lease;
 use shardmill_core::ports::{Coordinator, LeaseStore, StreamReader};
 use shardmill_core::stream::{LeaseKey, ReadFrom, StreamRef};
 
-use crate::config::{AwsConfig, Config};
+use shardmill_config::{AwsConfig, Config};
 use shardmill_sinks::{HttpSinkOptions, SinkOptions, clients_of};
 
 /// For all that is asked of one stream, one table or one sink: healthy ones take some hundred milliseconds.

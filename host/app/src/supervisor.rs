@@ -13,9 +13,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::OnRemove;
 use crate::host_status::HostStatus;
 use crate::parts::{Parts, Settings};
+use shardmill_config::OnRemove;
 
 mod deadly;
 mod fall_back;

@@ -126,7 +126,7 @@ fn read(source: &SecretSource) -> Result<String, TokenError> {
 }
 
 fn read_file(path: &Path) -> Result<String, TokenError> {
-    crate::files::read_text(path, TOKEN_BYTES_MAX as u64 + 2)
+    shardmill_config::files::read_text(path, TOKEN_BYTES_MAX as u64 + 2)
         .map_err(|source| TokenError::NoFile { path: path.display().to_string(), source })
 }
 

@@ -16,11 +16,11 @@ use shardmill_wasm::{EMPTY_COMPONENT, Metering, Plugin, Runtime};
 use crate::bench::{Bench, BenchInput, BenchReport, batches};
 use crate::cli::BenchArgs;
 use crate::component;
-use crate::config::{Config, ConfigError, Manifest, PluginConfig};
 use crate::engine::runtime_options;
 use crate::feed::KeySource;
 use crate::output::{print, print_json};
 use crate::shutdown::Signals;
+use shardmill_config::{Config, ConfigError, Manifest, PluginConfig};
 use shardmill_sinks::STDOUT;
 
 /// What an instance is told that it reads, unless the settings name a stream.

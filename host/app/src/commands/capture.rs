@@ -12,9 +12,9 @@ use shardmill_core::stream::{ReadFrom, ShardId, StreamRef};
 
 use crate::capture::{Captured, Take, take};
 use crate::cli::CaptureArgs;
-use crate::config::{AwsConfig, Config};
 use crate::output::{Interrupted, PipeClosed, no_stream};
 use crate::shutdown::Signals;
+use shardmill_config::{AwsConfig, Config};
 
 pub(super) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;

@@ -17,9 +17,9 @@ use self::running::Running;
 use self::settings::{STREAM, Settings};
 use crate::cli::CheckArgs;
 use crate::component::Found;
-use crate::config::Config;
 use crate::engine::runtime_options;
 use crate::output::{print, print_json};
+use shardmill_config::Config;
 
 /// Twice the default of what a host takes.
 const INSPECTED_BYTES_MAX: u64 = 64 << 20;

@@ -19,15 +19,15 @@ use tokio_util::sync::CancellationToken;
 use self::stuck::stuck;
 use crate::assembly::Host;
 use crate::cli::{DevArgs, PLUGINS};
-use crate::config::{Config, Manifest};
 use crate::feed::KeySource;
-use crate::files;
 use crate::host_status::{HostSnapshot, HostStatus, PluginSnapshot};
 use crate::measurements::Measurements;
 use crate::output::{Interrupted, print, print_json};
 use crate::pump::{PumpSummary, pump};
 use crate::shutdown::Signals;
 use crate::summary::{Summary, is_fed_checkpointed};
+use shardmill_config::files;
+use shardmill_config::{Config, Manifest};
 use shardmill_sinks::SinkOptions;
 
 /// Failures in a row after which nobody waits for a mend that somebody must make: some seconds.

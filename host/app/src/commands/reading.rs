@@ -17,7 +17,7 @@ use shardmill_worker::{LeaseOptions, WorkerError, confirm_gone};
 
 use crate::cli::ReadingArgs;
 use crate::clock::BootClock;
-use crate::config::{AwsConfig, Config};
+use shardmill_config::{AwsConfig, Config};
 
 /// The longest look without `--watch-for`: a row says how long its host's leases last, and anybody may have written it.
 const WATCH_MAX: Duration = Duration::from_mins(1);

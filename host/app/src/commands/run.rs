@@ -9,11 +9,11 @@ use tokio::task::JoinSet;
 use crate::assembly::Host;
 use crate::cli::RunArgs;
 use crate::clock::BootClock;
-use crate::config::{Checked, Config, ConfigError};
 use crate::measurements::Measurements;
 use crate::output::print;
 use crate::probe::probe;
 use crate::shutdown::Signals;
+use shardmill_config::{Checked, Config, ConfigError};
 
 pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     let mut config = Config::load(&args.config)?;
@@ -24,7 +24,7 @@ pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
         tracing::warn!(warning, "the configuration may not be what is meant");
     }
     crate::hardening::tell_wall();
-    if let Some(advice) = crate::machine::too_few_maps(config.host.instances_memory_bytes) {
+    if let Some(advice) = shardmill_config::machine::too_few_maps(config.host.instances_memory_bytes) {
         tracing::info!(advice, "many shards may need more memory maps than the system gives");
     }
     let signals = Signals::listen()?;

@@ -10,12 +10,12 @@ use shardmill_wasm::Metering;
 
 use crate::capture;
 use crate::cli::TestArgs;
-use crate::config::Config;
 use crate::feed::KeySource;
 use crate::output::print_json;
 use crate::shutdown::Signals;
 use crate::trial::{CapturedStream, Failure, Reload, Trial, TrialInput, TrialReport, Trying};
 use crate::trial::{compare, lines, lines_by_shard, rank_sequence_numbers};
+use shardmill_config::Config;
 use shardmill_sinks::LineFormat;
 
 /// Output that a test may expect; it is held, as what comes out is.

@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 
 use super::{Supervisor, Version};
 use crate::component;
-use crate::config::Config;
 use crate::host_status::{HostSnapshot, PluginSnapshot};
 use crate::kept::Kept;
+use shardmill_config::Config;
 
 /// What a supervisor needs for it.
 pub(crate) struct FallBack {

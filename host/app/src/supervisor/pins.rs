@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use super::refused::wall_ms;
 use super::{Running, Supervisor, Version};
 use crate::component;
-use crate::config::Config;
 use crate::kept::{Kept, KeptVersion};
+use shardmill_config::Config;
 
 /// What is pinned, and what waits for the end of that.
 pub(crate) struct Pins {

@@ -22,10 +22,10 @@ use super::captured::CapturedStream;
 use super::collector::{Collector, Kept};
 use crate::assembly::{Host, Substitutes};
 use crate::component::Found;
-use crate::config::{Config, ConfigError, Manifest, PluginConfig};
 use crate::host_status::{HostStatus, PluginSnapshot};
 use crate::parts::{Outputs, Sinks};
 use crate::summary::is_checkpointed;
+use shardmill_config::{Config, ConfigError, Manifest, PluginConfig};
 use shardmill_sinks::{LineFormat, STDOUT, SinkOptions};
 
 const STREAM: &str = "test";

@@ -6,7 +6,7 @@ use shardmill_wasm::folder::Refusal;
 
 use super::settings::Settings;
 use crate::component::Found;
-use crate::config::Config;
+use shardmill_config::Config;
 
 /// Each with its mend, in the order in which the host looks; none if the component would run.
 pub(super) fn refusals(

@@ -14,8 +14,8 @@ use shardmill_wasm::{Inspection, Runtime};
 
 use super::settings::Settings;
 use crate::cli::CheckArgs;
-use crate::config::{AwsConfig, Config};
-use crate::files;
+use shardmill_config::files;
+use shardmill_config::{AwsConfig, Config};
 
 /// A host answers at once, or not at all.
 const ANSWER_MAX: Duration = Duration::from_secs(5);

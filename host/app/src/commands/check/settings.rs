@@ -10,7 +10,7 @@ use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::rollout::RolloutPolicy;
 
-use crate::config::{Config, Manifest, PluginConfig, limits_told};
+use shardmill_config::{Config, Manifest, PluginConfig, limits_told};
 
 /// What an instance is told that it reads where nobody says.
 pub(super) const STREAM: &str = "the-stream-of-the-host";

@@ -11,9 +11,9 @@ use super::prefix::{PREFIX_MIN, is_prefix};
 use crate::cli::PluginsArgs;
 use crate::commands::reading::age;
 use crate::component::Found;
-use crate::config::Config;
 use crate::kept::{Kept, KeptVersion};
 use crate::output::print;
+use shardmill_config::Config;
 
 /// What `--pin` takes in the place of a digest.
 const LAST_GOOD: &str = "last-good";

@@ -37,14 +37,14 @@ impl Config {
     }
 
     /// What to do where the folder of plugins is not there.
-    pub(crate) fn no_plugins_folder(&self) -> String {
+    pub fn no_plugins_folder(&self) -> String {
         let meant =
             files::folder_beside(&self.plugins).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
         format!("there is no plugins folder {}: make it, or set `plugins`{meant}", self.plugins.display())
     }
 
     /// The streams of the plugins whose components lie in the folder. What cannot be read is left to others to tell.
-    pub(crate) fn streams_to_serve(&self) -> Vec<StreamConfig> {
+    pub fn streams_to_serve(&self) -> Vec<StreamConfig> {
         let components = self.names_in_folder("wasm");
         let settings = components.iter().filter_map(|name| {
             let name = PluginName::new(name).ok()?;

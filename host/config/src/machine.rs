@@ -19,7 +19,7 @@ const INSTANCE_BYTES: u64 = 1 << 20;
 
 /// What to set where the system lets the process have fewer instances than their memory has room for. Linux's default is some
 /// 8,000 instances, and what is beyond is denied as if there were no memory.
-pub(crate) fn too_few_maps(instances_memory_bytes: usize) -> Option<String> {
+pub fn too_few_maps(instances_memory_bytes: usize) -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?;
     told_of_maps(text.trim().parse().ok()?, instances_memory_bytes as u64)
 }

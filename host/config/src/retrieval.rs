@@ -77,7 +77,7 @@ mod tests {
     use shardmill_core::plugin::PluginName;
 
     use super::*;
-    use crate::config::Manifest;
+    use crate::Manifest;
 
     fn parse(text: &str) -> Result<Config, String> {
         Config::parse(&format!("stream = \"orders\"\n{text}"), Path::new("."))

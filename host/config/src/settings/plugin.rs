@@ -53,13 +53,13 @@ pub struct StreamConfig {
 
 impl PluginConfig {
     /// The sinks of `all` that the plugin may emit to.
-    pub(crate) fn destinations(&self, all: &[String]) -> Vec<String> {
+    pub fn destinations(&self, all: &[String]) -> Vec<String> {
         let is_its = |name: &&String| self.sinks.as_ref().is_none_or(|own| own.contains(*name));
         all.iter().filter(is_its).cloned().collect()
     }
 
     /// An application of which the other plugin has a table too, if there is one.
-    pub(crate) fn shares_a_table_with(&self, other: &Self) -> Option<&str> {
+    pub fn shares_a_table_with(&self, other: &Self) -> Option<&str> {
         let theirs: BTreeSet<String> = other.streams.iter().flat_map(|one| tables_of(&one.application)).collect();
         let shared =
             self.streams.iter().find(|one| tables_of(&one.application).iter().any(|table| theirs.contains(table)));
@@ -67,7 +67,7 @@ impl PluginConfig {
     }
 
     /// Refuses a version that was built for another contract than the settings want.
-    pub(crate) fn refuse_other_contract(&self, exported: Option<&str>) -> Result<(), String> {
+    pub fn refuse_other_contract(&self, exported: Option<&str>) -> Result<(), String> {
         match (&self.world, exported) {
             (Some(wanted), Some(exported)) if !wanted.is_met_by(exported) => Err(format!(
                 "world is {wanted:?}, and the component is built for {exported:?} of the contract: build it for that \

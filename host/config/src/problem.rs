@@ -173,11 +173,11 @@ mod tests {
             ("[sinks.out]\npath = \"out.ndjson\"", "such as type = \"file\""),
             ("[plugin.orders.batch]\nrecord = 5", "did you mean `records`?"),
         ] {
-            let told = crate::config::Config::parse(text, std::path::Path::new(".")).unwrap_err();
+            let told = crate::Config::parse(text, std::path::Path::new(".")).unwrap_err();
             assert!(told.contains(expected), "{text}: {told}");
             assert!(told.contains("line "), "{text}: {told}");
         }
-        let told = crate::config::Config::parse("xyzzy = 1", std::path::Path::new(".")).unwrap_err();
+        let told = crate::Config::parse("xyzzy = 1", std::path::Path::new(".")).unwrap_err();
         assert!(!told.contains("did you mean"), "{told}");
     }
 

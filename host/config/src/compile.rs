@@ -57,7 +57,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     fn limits(section: &str) -> Result<CompileLimits, String> {
         Ok(Config::parse(&format!("[compile]\n{section}"), Path::new("."))?.compile)

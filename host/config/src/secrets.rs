@@ -73,7 +73,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     fn secrets(text: &str) -> Result<BTreeMap<String, SecretConfig>, String> {
         Config::parse(&format!("stream = \"s\"\n{text}"), Path::new("/etc/mill")).map(|config| config.secrets)

@@ -177,7 +177,7 @@ impl Row {
 }
 
 /// Each limit by its key, for people.
-pub(crate) fn told(limits: &GuestLimits) -> Vec<(&'static str, String)> {
+pub fn told(limits: &GuestLimits) -> Vec<(&'static str, String)> {
     ROWS.iter().map(|row| (row.key, row.told(limits))).collect()
 }
 
@@ -266,7 +266,7 @@ mod tests {
     use shardmill_core::plugin::PluginName;
 
     use super::*;
-    use crate::config::{Config, Manifest};
+    use crate::{Config, Manifest};
 
     fn limits(config: &str, manifest: &str) -> Result<GuestLimits, String> {
         let folder = tempfile::tempdir().unwrap();

@@ -6,6 +6,7 @@ mod delivery;
 mod error;
 mod failure;
 mod file;
+pub mod files;
 mod folder;
 mod grants;
 mod host;
@@ -14,6 +15,7 @@ mod integrity;
 mod leases;
 mod limits;
 mod load;
+pub mod machine;
 mod manifest;
 mod names;
 mod plugin;
@@ -32,8 +34,8 @@ mod tests;
 
 pub use error::ConfigError;
 pub use folder::Checked;
-pub(crate) use host::refuse_open;
-pub(crate) use limits::told as limits_told;
+pub use host::refuse_open;
+pub use limits::told as limits_told;
 pub use manifest::Manifest;
 pub use names::NameCeilings;
 pub use settings::{

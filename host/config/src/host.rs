@@ -104,7 +104,7 @@ fn default_instances_memory(limits: &GuestLimits) -> usize {
 }
 
 /// Refuses an address that others reach, without a token that they must know.
-pub(crate) fn refuse_open(address: SocketAddr, has_token: bool) -> Result<(), String> {
+pub fn refuse_open(address: SocketAddr, has_token: bool) -> Result<(), String> {
     if address.ip().to_canonical().is_loopback() || has_token {
         return Ok(());
     }

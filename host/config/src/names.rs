@@ -201,7 +201,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{Config, Manifest, PluginConfig};
+    use crate::{Config, Manifest, PluginConfig};
 
     fn settings(config: &str, manifest: &str) -> Result<PluginConfig, String> {
         let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use shardmill_core::rollout::RolloutPolicy;
 use shardmill_worker::BatchLimits;
 
 use super::*;
-use crate::config::{Manifest, PluginConfig};
+use crate::{Manifest, PluginConfig};
 
 fn plugin(config: &str, manifest: &str) -> Result<PluginConfig, String> {
     let folder = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ fn a_manifest_names_the_sinks_and_the_contract_that_it_needs() {
 /// Set with every key that a manifest may have, so that none is left out of it.
 #[test]
 fn the_manifest_in_the_documentation_has_every_key_and_works() {
-    let docs = include_str!("../../../../../docs/configuration.md");
+    let docs = include_str!("../../../../docs/configuration.md");
     let sample = docs.split("Every key of a manifest").nth(1).and_then(|rest| rest.split("```toml\n").nth(1));
     let sample = sample.and_then(|rest| rest.split("```").next()).unwrap();
     let config = "[secrets.api]\nenv = \"API\"\nplugins = [\"alerts\"]\n\

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use shardmill_core::plugin::{PluginName, tables_of};
 
 use super::plugin::PluginConfig;
-use crate::config::problem::Problem;
+use crate::problem::Problem;
 
 /// The tables that sections of the configuration name for their plugins, whether those lie in the folder or not: a host elsewhere
 /// may serve them.
@@ -16,7 +16,7 @@ pub(crate) struct Applications {
 
 impl Applications {
     /// Takes in the plugin of a section: `base` is its application, `plugin` what follows from the section alone.
-    pub(in crate::config) fn add(&mut self, name: &PluginName, base: &str, plugin: &PluginConfig) {
+    pub(crate) fn add(&mut self, name: &PluginName, base: &str, plugin: &PluginConfig) {
         let of_streams = plugin.streams.iter().map(|stream| stream.application.as_str());
         for table in of_streams.chain([base]).flat_map(tables_of) {
             self.by_table.entry(table).or_insert_with(|| name.clone());
@@ -24,7 +24,7 @@ impl Applications {
     }
 
     /// Refuses applications of `name` of which a section of another plugin names a table.
-    pub(in crate::config) fn refuse_anothers<'a>(
+    pub(crate) fn refuse_anothers<'a>(
         &self,
         name: &PluginName,
         mut applications: impl Iterator<Item = &'a str>,
@@ -66,7 +66,7 @@ pub(crate) fn shared_applications(plugins: &BTreeMap<String, PluginConfig>) -> V
 mod tests {
     use std::path::Path;
 
-    use crate::config::Config;
+    use crate::Config;
 
     use super::*;
 

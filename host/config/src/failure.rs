@@ -99,7 +99,7 @@ mod tests {
     use shardmill_core::plugin::PluginName;
 
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     fn parsed(text: &str) -> Result<Config, String> {
         Config::parse(&format!("stream = \"s\"\n{text}"), Path::new("."))

@@ -101,7 +101,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     fn http(text: &str) -> Result<HttpConfig, String> {
         Config::parse(&format!("stream = \"s\"\n[http]\n{text}"), Path::new(".")).map(|config| config.http)

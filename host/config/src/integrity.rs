@@ -51,7 +51,7 @@ impl IntegrityFile {
 
 impl Config {
     /// Which components a host with this configuration loads.
-    pub(crate) fn integrity(&self) -> Integrity {
+    pub fn integrity(&self) -> Integrity {
         Integrity { general: self.integrity.clone(), of_plugins: self.integrity_of_plugins(), ..Integrity::default() }
     }
 

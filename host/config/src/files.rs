@@ -22,7 +22,7 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 
 /// The whole file, which has `bytes_max` at most. Its size is looked at before anything is read, and kept to if the file
 /// grows.
-pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let size = file.metadata()?.len();
     let too_large = |size: u64| io::Error::other(format!("it has {size} bytes, and may have {bytes_max} at most"));
@@ -38,13 +38,13 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 }
 
 /// The same, as text.
-pub(crate) fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     let bytes = read(path, bytes_max)?;
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
 }
 
 /// The folder beside `path`, which is not there, that is called most like it, if one nearly is.
-pub(crate) fn folder_beside(path: &Path) -> Option<String> {
+pub fn folder_beside(path: &Path) -> Option<String> {
     const NEAR: f64 = 0.8;
     let name = path.file_name()?.to_str()?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -58,7 +58,7 @@ mod tests {
     use shardmill_core::plugin::PluginName;
 
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     #[test]
     fn a_plugins_rollout_stands_over_the_hosts_key_by_key() {
