@@ -14,7 +14,7 @@ const FILE_LINES_MAX: usize = 400;
 const BANNED_WORDS: [&str; 9] =
     ["manager", "helper", "utils", "proxy", "assigned_to", "depleted", "consumer_group", "uppificator", "handler2"];
 /// What each package of the host may use of the others. A wrong import does not compile; this keeps the manifests right.
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 9] = [
     ("core", &[]),
     ("worker", &["shardmill-core"]),
     ("aws", &["shardmill-core"]),
@@ -22,6 +22,17 @@ const MAY_USE: [(&str, &[&str]); 8] = [
     ("local", &[]),
     ("sinks", &["shardmill-core", "shardmill-aws"]),
     ("config", &["shardmill-core", "shardmill-worker", "shardmill-aws", "shardmill-wasm", "shardmill-sinks"]),
+    (
+        "serve",
+        &[
+            "shardmill-core",
+            "shardmill-worker",
+            "shardmill-aws",
+            "shardmill-wasm",
+            "shardmill-sinks",
+            "shardmill-config",
+        ],
+    ),
     (
         "app",
         &[
@@ -32,11 +43,12 @@ const MAY_USE: [(&str, &[&str]); 8] = [
             "shardmill-local",
             "shardmill-sinks",
             "shardmill-config",
+            "shardmill-serve",
         ],
     ),
 ];
 /// What a package must never see, by the start of the name.
-const NEVER: [(&str, &[&str]); 7] = [
+const NEVER: [(&str, &[&str]); 8] = [
     ("core", &["tokio", "aws-", "wasmtime", "tracing", "rand", "fastrand", "serde", "futures"]),
     ("worker", &["aws-", "wasmtime", "notify", "axum", "clap"]),
     ("aws", &["wasmtime", "notify", "axum", "clap"]),
@@ -44,6 +56,7 @@ const NEVER: [(&str, &[&str]); 7] = [
     ("local", &["wasmtime", "clap"]),
     ("sinks", &["wasmtime", "notify", "axum", "clap"]),
     ("config", &["aws-", "wasmtime", "notify", "axum", "clap"]),
+    ("serve", &["aws-", "wasmtime", "notify", "clap"]),
 ];
 
 fn root() -> PathBuf {

@@ -9,8 +9,8 @@ use harness::guests::{guest, versioned};
 use harness::process::{binary, eventually, filters_of, shardmill};
 use harness::setting::Setting;
 use serde_json::json;
-use shardmill::engine::COMPILE_COMMAND;
 use shardmill_core::plugin::PluginName;
+use shardmill_serve::engine::COMPILE_COMMAND;
 use shardmill_wasm::{CompileLimits, Compiler, CompilerProgram, LoadError, Runtime, RuntimeOptions};
 
 /// Compiling this takes some seconds of processor time, and hundreds of mebibytes.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::telemetry::LogFormat;
+use shardmill_serve::telemetry;
 
 mod bench;
 mod capture;
@@ -91,6 +91,25 @@ pub enum Command {
     /// What the host starts to compile a plugin: reads it from standard input, within limits.
     #[command(hide = true)]
     CompileComponent(CompileArgs),
+}
+
+/// How logs look.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl From<LogFormat> for telemetry::LogFormat {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
 }
 
 impl Command {

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use shardmill::assembly::NothingLeft;
 use shardmill::cli::{Cli, Command};
 use shardmill::summary::RecordsGivenUp;
-use shardmill::{commands, hardening, output, telemetry};
+use shardmill::{commands, output};
 use shardmill_config::ConfigError;
+use shardmill_serve::{NothingLeft, hardening, telemetry};
 
 /// Threads for calls that block: of plugins, whatever they do, and as many again for what the host does itself (it looks up
 /// names, writes files, reads plugins). They are started when they are needed.
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         return commands::compile::execute(args);
     }
     hardening::raise_wall();
-    if let Err(error) = telemetry::start_logging(cli.log_format, cli.command.is_quiet()) {
+    if let Err(error) = telemetry::start_logging(cli.log_format.into(), cli.command.is_quiet()) {
         telemetry::tell(&format!("error: {error}"));
         return ExitCode::from(EXIT_USAGE);
     }

@@ -9,8 +9,8 @@ use serde::Serialize;
 use shardmill_core::lease::{Checkpoint, Lease};
 use shardmill_core::stream::{SequenceNumber, ShardId};
 
-use crate::host_status::HostSnapshot;
 use crate::pump::PumpSummary;
+use shardmill_serve::HostSnapshot;
 
 /// One run.
 #[derive(Debug, Clone, Serialize)]

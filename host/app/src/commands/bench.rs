@@ -15,12 +15,12 @@ use shardmill_wasm::{EMPTY_COMPONENT, Metering, Plugin, Runtime};
 
 use crate::bench::{Bench, BenchInput, BenchReport, batches};
 use crate::cli::BenchArgs;
-use crate::component;
-use crate::engine::runtime_options;
 use crate::feed::KeySource;
 use crate::output::{print, print_json};
-use crate::shutdown::Signals;
 use shardmill_config::{Config, ConfigError, Manifest, PluginConfig};
+use shardmill_serve::Signals;
+use shardmill_serve::component;
+use shardmill_serve::engine::runtime_options;
 use shardmill_sinks::STDOUT;
 
 /// What an instance is told that it reads, unless the settings name a stream.

@@ -13,8 +13,8 @@ use shardmill_core::stream::{ReadFrom, ShardId, StreamRef};
 use crate::capture::{Captured, Take, take};
 use crate::cli::CaptureArgs;
 use crate::output::{Interrupted, PipeClosed, no_stream};
-use crate::shutdown::Signals;
 use shardmill_config::{AwsConfig, Config};
+use shardmill_serve::Signals;
 
 pub(super) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
@@ -79,5 +79,5 @@ async fn shards(reader: &KinesisReader, args: &CaptureArgs) -> anyhow::Result<Ve
 
 /// Standard output is the records.
 fn tell(records: u64, shards: usize) {
-    crate::telemetry::tell(&format!("{} records of {shards} shards captured", HumanCount(records)));
+    shardmill_serve::telemetry::tell(&format!("{} records of {shards} shards captured", HumanCount(records)));
 }

@@ -16,10 +16,10 @@ use self::refusals::refusals;
 use self::running::Running;
 use self::settings::{STREAM, Settings};
 use crate::cli::CheckArgs;
-use crate::component::Found;
-use crate::engine::runtime_options;
 use crate::output::{print, print_json};
 use shardmill_config::Config;
+use shardmill_serve::component::Found;
+use shardmill_serve::engine::runtime_options;
 
 /// Twice the default of what a host takes.
 const INSPECTED_BYTES_MAX: u64 = 64 << 20;

@@ -12,8 +12,8 @@ use shardmill_core::stream::{ConsumerName, StreamRef};
 
 use super::reading::age;
 use crate::cli::ConsumersArgs;
-use crate::clock::BootClock;
 use crate::output::{no_stream, print, print_json};
+use shardmill_serve::BootClock;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -17,17 +17,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::stuck::stuck;
-use crate::assembly::Host;
 use crate::cli::{DevArgs, PLUGINS};
 use crate::feed::KeySource;
-use crate::host_status::{HostSnapshot, HostStatus, PluginSnapshot};
-use crate::measurements::Measurements;
 use crate::output::{Interrupted, print, print_json};
 use crate::pump::{PumpSummary, pump};
-use crate::shutdown::Signals;
 use crate::summary::{Summary, is_fed_checkpointed};
 use shardmill_config::files;
 use shardmill_config::{Config, Manifest};
+use shardmill_serve::Host;
+use shardmill_serve::Measurements;
+use shardmill_serve::Signals;
+use shardmill_serve::{HostSnapshot, HostStatus, PluginSnapshot};
 use shardmill_sinks::SinkOptions;
 
 /// Failures in a row after which nobody waits for a mend that somebody must make: some seconds.
@@ -38,7 +38,7 @@ const FAILURES_MAX: u32 = 12;
 const IDLE_LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) async fn execute(args: DevArgs) -> anyhow::Result<()> {
-    crate::hardening::tell_wall();
+    shardmill_serve::hardening::tell_wall();
     let signals = Signals::listen()?;
     let stream = StreamName::new(&args.stream)?;
     let mut config = configure(&args, stream.clone())?;

@@ -14,9 +14,9 @@ use shardmill_core::time::Moment;
 
 use super::reading::age;
 use crate::cli::LeasesArgs;
-use crate::clock::BootClock;
 use crate::output::{print, print_json};
-use crate::shutdown::Signals;
+use shardmill_serve::BootClock;
+use shardmill_serve::Signals;
 
 /// Signs of a trouble's reason that a table shows; `explain` has all of it.
 const STUCK_SHOWN: usize = 160;

@@ -21,8 +21,8 @@ use shardmill_core::time::Moment;
 use self::prefix::{PREFIX_MIN, is_prefix};
 use super::reading::age;
 use crate::cli::PluginsArgs;
-use crate::clock::BootClock;
 use crate::output::{print, print_json};
+use shardmill_serve::BootClock;
 
 /// Signs of a reason that the table shows; `--json` has all of it.
 const REASON_SHOWN: usize = 100;

@@ -8,7 +8,7 @@ use crate::cli::PutArgs;
 use crate::feed::KeySource;
 use crate::output::{Interrupted, no_stream, print, print_json};
 use crate::pump::{PumpSummary, pump};
-use crate::shutdown::Signals;
+use shardmill_serve::Signals;
 
 pub(super) async fn execute(args: PutArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;

@@ -16,8 +16,8 @@ use shardmill_core::time::Moment;
 use shardmill_worker::{LeaseOptions, WorkerError, confirm_gone};
 
 use crate::cli::ReadingArgs;
-use crate::clock::BootClock;
 use shardmill_config::{AwsConfig, Config};
+use shardmill_serve::BootClock;
 
 /// The longest look without `--watch-for`: a row says how long its host's leases last, and anybody may have written it.
 const WATCH_MAX: Duration = Duration::from_mins(1);

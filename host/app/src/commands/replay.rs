@@ -19,13 +19,13 @@ use shardmill_wasm::{Metering, Plugin, Runtime};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::ReplayArgs;
-use crate::clock::BootClock;
-use crate::component;
-use crate::engine::runtime_options;
 use crate::output::{Interrupted, print, print_json};
 use crate::replay::{Remainder, Replay, ReplayOptions, ReplayPorts, ReplaySummary, Versions};
-use crate::shutdown::Signals;
 use shardmill_config::Config;
+use shardmill_serve::BootClock;
+use shardmill_serve::Signals;
+use shardmill_serve::component;
+use shardmill_serve::engine::runtime_options;
 use shardmill_sinks::letters::LetterInput;
 use shardmill_sinks::{SinkOptions, open_sinks};
 

@@ -6,14 +6,14 @@ use shardmill_core::ports::Clock;
 use shardmill_core::stream::Utc;
 use tokio::task::JoinSet;
 
-use crate::assembly::Host;
 use crate::cli::RunArgs;
-use crate::clock::BootClock;
-use crate::measurements::Measurements;
 use crate::output::print;
 use crate::probe::probe;
-use crate::shutdown::Signals;
 use shardmill_config::{Checked, Config, ConfigError};
+use shardmill_serve::BootClock;
+use shardmill_serve::Host;
+use shardmill_serve::Measurements;
+use shardmill_serve::Signals;
 
 pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     let mut config = Config::load(&args.config)?;
@@ -23,7 +23,7 @@ pub(super) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     for warning in config.check_around(Utc(BootClock.wall_ms())).warnings {
         tracing::warn!(warning, "the configuration may not be what is meant");
     }
-    crate::hardening::tell_wall();
+    shardmill_serve::hardening::tell_wall();
     if let Some(advice) = shardmill_config::machine::too_few_maps(config.host.instances_memory_bytes) {
         tracing::info!(advice, "many shards may need more memory maps than the system gives");
     }

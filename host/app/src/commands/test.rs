@@ -12,10 +12,10 @@ use crate::capture;
 use crate::cli::TestArgs;
 use crate::feed::KeySource;
 use crate::output::print_json;
-use crate::shutdown::Signals;
 use crate::trial::{CapturedStream, Failure, Reload, Trial, TrialInput, TrialReport, Trying};
 use crate::trial::{compare, lines, lines_by_shard, rank_sequence_numbers};
 use shardmill_config::Config;
+use shardmill_serve::Signals;
 use shardmill_sinks::LineFormat;
 
 /// Output that a test may expect; it is held, as what comes out is.
@@ -107,5 +107,5 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 
 /// Standard output is the plugin's.
 fn tell(report: &TrialReport) {
-    crate::telemetry::tell(&report.to_string());
+    shardmill_serve::telemetry::tell(&report.to_string());
 }

@@ -20,12 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::captured::CapturedStream;
 use super::collector::{Collector, Kept};
-use crate::assembly::{Host, Substitutes};
-use crate::component::Found;
-use crate::host_status::{HostStatus, PluginSnapshot};
-use crate::parts::{Outputs, Sinks};
 use crate::summary::is_checkpointed;
 use shardmill_config::{Config, ConfigError, Manifest, PluginConfig};
+use shardmill_serve::component::Found;
+use shardmill_serve::{Host, Substitutes};
+use shardmill_serve::{HostStatus, PluginSnapshot};
+use shardmill_serve::{Outputs, Sinks};
 use shardmill_sinks::{LineFormat, STDOUT, SinkOptions};
 
 const STREAM: &str = "test";

@@ -5,8 +5,8 @@ use shardmill_wasm::Inspection;
 use shardmill_wasm::folder::Refusal;
 
 use super::settings::Settings;
-use crate::component::Found;
 use shardmill_config::Config;
+use shardmill_serve::component::Found;
 
 /// Each with its mend, in the order in which the host looks; none if the component would run.
 pub(super) fn refusals(

@@ -2,7 +2,7 @@
 
 use shardmill_worker::{ShardState, Why};
 
-use crate::host_status::HostSnapshot;
+use shardmill_serve::HostSnapshot;
 
 /// Deliveries that fail in a row before nobody waits for the plugin any more: some twenty seconds.
 const FAILURES_MAX: u32 = 8;
@@ -40,7 +40,7 @@ mod tests {
     use shardmill_worker::{BlockedStatus, ShardStatus};
 
     use super::*;
-    use crate::host_status::{HostStatus, PluginSnapshot};
+    use shardmill_serve::{HostStatus, PluginSnapshot};
 
     fn shard(blocked: Option<(Why, u32)>) -> ShardStatus {
         let blocked = blocked.map(|(why, attempts)| BlockedStatus { why, attempts, reason: "trapped".to_owned() });

@@ -10,10 +10,10 @@ use shardmill_wasm::folder::FolderOptions;
 use super::prefix::{PREFIX_MIN, is_prefix};
 use crate::cli::PluginsArgs;
 use crate::commands::reading::age;
-use crate::component::Found;
-use crate::kept::{Kept, KeptVersion};
 use crate::output::print;
 use shardmill_config::Config;
+use shardmill_serve::component::Found;
+use shardmill_serve::kept::{Kept, KeptVersion};
 
 /// What `--pin` takes in the place of a digest.
 const LAST_GOOD: &str = "last-good";

@@ -14,8 +14,8 @@ use shardmill_core::ports::{Clock, DeadLetter};
 use tokio_util::sync::CancellationToken;
 
 use super::super::reading::age;
-use crate::clock::BootClock;
 use crate::output::print;
+use shardmill_serve::BootClock;
 use shardmill_sinks::letters::{Item, LetterInput};
 
 /// Letters, shards and problems shown one by one; of more, the counts are shown.

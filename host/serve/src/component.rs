@@ -16,15 +16,17 @@ use shardmill_config::{Config, ConfigError};
 const SIGNATURE_BYTES_MAX: u64 = 1_024;
 
 /// The bytes of a component, and what lies beside it as its signature.
-pub(crate) struct Found {
-    pub(crate) bytes: Bytes,
-    pub(crate) digest: PluginDigest,
+pub struct Found {
+    /// As they were read.
+    pub bytes: Bytes,
+    /// Of the bytes.
+    pub digest: PluginDigest,
     signature: Option<Vec<u8>>,
 }
 
 impl Found {
     /// Reads both; a component may have `bytes_max` bytes.
-    pub(crate) fn read(path: &Path, bytes_max: u64) -> anyhow::Result<Self> {
+    pub fn read(path: &Path, bytes_max: u64) -> anyhow::Result<Self> {
         let bytes = files::read(path, bytes_max).with_context(|| format!("cannot read {}", path.display()))?;
         // What cannot be read as a signature is told as one that is none.
         let signature = read_signature(path).unwrap_or_else(|_| Some(Vec::new()));
@@ -33,12 +35,7 @@ impl Found {
     }
 
     /// The same, if the host's rules let it run under this name.
-    pub(crate) fn read_trusted(
-        path: &Path,
-        bytes_max: u64,
-        integrity: &Integrity,
-        name: &PluginName,
-    ) -> anyhow::Result<Self> {
+    pub fn read_trusted(path: &Path, bytes_max: u64, integrity: &Integrity, name: &PluginName) -> anyhow::Result<Self> {
         let found = Self::read(path, bytes_max)?;
         found.check(integrity, name).map_err(|error| {
             let message = format!("{} is not run: {error}", path.display());
@@ -48,20 +45,20 @@ impl Found {
     }
 
     /// Whether the host's rules let it run under this name.
-    pub(crate) fn check(&self, integrity: &Integrity, name: &PluginName) -> Result<(), IntegrityError> {
+    pub fn check(&self, integrity: &Integrity, name: &PluginName) -> Result<(), IntegrityError> {
         integrity.check(name, (&self.bytes, &self.digest), self.signature.as_deref())
     }
 }
 
 /// Where the signature of a component lies.
-pub(crate) fn signature_of(component: &Path) -> PathBuf {
+pub fn signature_of(component: &Path) -> PathBuf {
     let mut path = component.as_os_str().to_owned();
     path.push(".sig");
     path.into()
 }
 
 /// What lies beside a component as its signature; `None` if nothing does.
-pub(crate) fn read_signature(component: &Path) -> io::Result<Option<Vec<u8>>> {
+pub fn read_signature(component: &Path) -> io::Result<Option<Vec<u8>>> {
     match files::read(&signature_of(component), SIGNATURE_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         read => read.map(Some),
@@ -69,7 +66,7 @@ pub(crate) fn read_signature(component: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// Loads the component of that file as a host with this configuration would.
-pub(crate) async fn load(runtime: &Runtime, config: &Config, name: &PluginName, path: &Path) -> anyhow::Result<Plugin> {
+pub async fn load(runtime: &Runtime, config: &Config, name: &PluginName, path: &Path) -> anyhow::Result<Plugin> {
     let found = Found::read_trusted(path, config.host.plugin_bytes_max, &config.integrity(), name)?;
     let plugin = runtime.load(name.clone(), found.bytes).await;
     plugin.with_context(|| format!("{} cannot be run", path.display()))

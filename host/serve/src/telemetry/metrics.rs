@@ -3,9 +3,9 @@
 use metrics::{Unit, describe_counter};
 
 /// Lines that were dropped since nobody read standard error.
-pub const DROPPED: &str = "shardmill_log_lines_dropped_total";
+pub(crate) const DROPPED: &str = "shardmill_log_lines_dropped_total";
 
 /// Gives each metric its unit and help text.
-pub fn describe() {
+pub(crate) fn describe() {
     describe_counter!(DROPPED, Unit::Count, "log lines dropped since nobody read standard error");
 }

@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 mod log_queue;
-pub mod metrics;
+pub(crate) mod metrics;
 
 use log_queue::LogQueue;
 
@@ -20,19 +20,19 @@ const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
 static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
 /// How logs look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
-    #[default]
     Text,
     /// One JSON object a line.
     Json,
 }
 
 /// What is logged unless `SHARDMILL_LOG` or `RUST_LOG` says otherwise: our own state changes, others' warnings. Not those
-/// of wasmtime-wasi-http: it warns of whatever nonsense a guest passes to it, as often as that does.
-const DEFAULT_FILTER: &str = "warn,aws_config=error,dynoxide=error,wasmtime_wasi_http=off,ferrokinesis=error,shardmill=info,shardmill_worker=info,shardmill_aws=info,shardmill_wasm=info,\
-                              shardmill_local=info";
+/// of wasmtime-wasi-http: it warns of whatever nonsense a guest passes to it, as often as that does. A name stands for all
+/// that begin so: `shardmill` for each crate of ours.
+const DEFAULT_FILTER: &str =
+    "warn,aws_config=error,dynoxide=error,wasmtime_wasi_http=off,ferrokinesis=error,shardmill=info";
 
 /// The same for commands in which the host is a means: only what a plugin logs, and errors.
 const QUIET_FILTER: &str = "error,wasmtime_wasi_http=off,shardmill::guest=info";
@@ -153,6 +153,27 @@ mod tests {
             let told = filter_of(bad).unwrap_err().to_string();
             assert!(told.starts_with(&format!("SHARDMILL_LOG={bad:?} says nothing")), "{told}");
             assert!(told.contains("such as SHARDMILL_LOG=debug"), "{told}");
+        }
+    }
+    #[test]
+    fn what_each_crate_of_the_host_logs_is_shown_by_default_and_by_the_programs_name() {
+        use tracing::{Level, enabled};
+        use tracing_subscriber::layer::SubscriberExt;
+
+        for filter in [DEFAULT_FILTER, "warn,shardmill=info"] {
+            let shown = tracing_subscriber::registry().with(EnvFilter::new(filter));
+            tracing::subscriber::with_default(shown, || {
+                assert!(enabled!(target: "shardmill::operate::run", Level::INFO), "{filter}");
+                assert!(enabled!(target: "shardmill_serve::supervisor", Level::INFO), "{filter}");
+                assert!(enabled!(target: "shardmill_config::load", Level::INFO), "{filter}");
+                assert!(enabled!(target: "shardmill_sinks::network", Level::INFO), "{filter}");
+                assert!(enabled!(target: "shardmill_worker::worker", Level::INFO), "{filter}");
+                assert!(enabled!(target: "shardmill_aws::kinesis", Level::INFO), "{filter}");
+                assert!(enabled!(target: "shardmill_wasm::plugin", Level::INFO), "{filter}");
+                assert!(enabled!(target: "shardmill_local::stack", Level::INFO), "{filter}");
+                assert!(enabled!(target: "shardmill::guest", Level::INFO), "{filter}");
+                assert!(!enabled!(target: "aws_sdk_kinesis", Level::INFO), "{filter}");
+            });
         }
     }
 }

@@ -26,7 +26,7 @@ struct Page {
 }
 
 /// A bound server, not yet serving.
-pub struct Admin {
+pub(crate) struct Admin {
     listener: TcpListener,
     page: Page,
     door: Door,
@@ -34,7 +34,7 @@ pub struct Admin {
 
 /// Why the admin pages cannot be served.
 #[derive(Debug, thiserror::Error)]
-pub enum AdminError {
+pub(crate) enum AdminError {
     /// Others would read them.
     #[error("{0}")]
     Open(String),
@@ -48,7 +48,7 @@ pub enum AdminError {
 
 impl Admin {
     /// Binds `address`, if nobody reaches it, or if there is a token to be shown.
-    pub fn bind(
+    pub(crate) fn bind(
         address: SocketAddr,
         host: &HostConfig,
         status: HostStatus,
@@ -63,12 +63,12 @@ impl Admin {
     }
 
     /// The address in use; the port is the real one if 0 was asked for.
-    pub fn address(&self) -> std::io::Result<SocketAddr> {
+    pub(crate) fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// Serves until `stop`, on a thread of its own.
-    pub async fn serve(self, stop: CancellationToken) {
+    pub(crate) async fn serve(self, stop: CancellationToken) {
         let costly = Router::new()
             .route("/status", get(|State(page): State<Page>| async move { Json(page.status.snapshot()) }))
             .route("/metrics", get(metrics))

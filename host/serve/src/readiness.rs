@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_secs(15);
 /// Ready is a host that has read its folder, and whose every plugin is served by a worker that writes its heartbeat, sees its
 /// leases, can take them, and gets on with a shard if it holds any. A version that was refused beside one that runs is no
 /// reason, nor is one shard that stands while others move.
-pub fn missing(host: &HostSnapshot, plugin: Option<&str>) -> Vec<String> {
+pub(crate) fn missing(host: &HostSnapshot, plugin: Option<&str>) -> Vec<String> {
     let mut reasons = Vec::new();
     if !host.is_folder_read {
         reasons.push("the plugins folder is not read yet".to_owned());
@@ -34,7 +34,7 @@ pub fn missing(host: &HostSnapshot, plugin: Option<&str>) -> Vec<String> {
 }
 
 /// The same as series, for whoever alerts by metrics. Made of what is there at this moment, so none is left of a plugin that is gone.
-pub fn as_metrics(host: &HostSnapshot) -> String {
+pub(crate) fn as_metrics(host: &HostSnapshot) -> String {
     let mut text = format!("# HELP {READY} 1 while the plugin is served as it should be; /ready says why not\n");
     let _ = writeln!(text, "# TYPE {READY} gauge");
     for (label, plugin) in &host.plugins {

@@ -23,17 +23,18 @@ use crate::kept::Kept;
 use crate::measurements::Measurements;
 use crate::metrics::BUFFER_LIMIT;
 use crate::parts::{Outputs, Parts, Sinks};
-pub use crate::supervisor::NothingLeft;
-use crate::supervisor::{FallBack, Pins, Supervisor};
+use crate::supervisor::{FallBack, NothingLeft, Pins, Supervisor};
 use shardmill_config::Config;
 use shardmill_sinks::open_sinks;
 
 /// What a trial puts in the place of what a host has.
-pub(crate) struct Substitutes {
-    pub(crate) outputs: Outputs,
+pub struct Substitutes {
+    /// Where output goes.
+    pub outputs: Outputs,
     /// Instead of Kinesis, if there is one.
-    pub(crate) reader: Option<Arc<dyn StreamReader>>,
-    pub(crate) metering: Metering,
+    pub reader: Option<Arc<dyn StreamReader>>,
+    /// How long a call may take, and how that is measured.
+    pub metering: Metering,
 }
 
 /// A host, built and not yet running.
@@ -56,8 +57,7 @@ impl Host {
     }
 
     /// The same, with output going elsewhere than to the configured sinks, and what else a trial replaces.
-    #[cfg(feature = "local")]
-    pub(crate) fn on_trial(config: Config, clients: &AwsClients, substitutes: Substitutes) -> anyhow::Result<Self> {
+    pub fn on_trial(config: Config, clients: &AwsClients, substitutes: Substitutes) -> anyhow::Result<Self> {
         Self::with(config, clients, None, substitutes)
     }
 
@@ -126,8 +126,7 @@ impl Host {
     }
 
     /// The engine that plugins run on.
-    #[cfg(feature = "local")]
-    pub(crate) fn runtime(&self) -> Runtime {
+    pub fn runtime(&self) -> Runtime {
         self.runtime.clone()
     }
 

@@ -35,6 +35,6 @@ impl Clock for BootClock {
 
 /// What time people say that it is.
 #[expect(clippy::disallowed_methods, reason = "this is the edge where wall time enters")]
-pub fn wall_now() -> SystemTime {
+pub(crate) fn wall_now() -> SystemTime {
     SystemTime::now()
 }

@@ -28,28 +28,30 @@ const PINNED_BYTES_MAX: u64 = 100;
 
 /// A folder with a folder a plugin, which holds components, named by their digests, and their signatures.
 #[derive(Debug, Clone)]
-pub(crate) struct Kept {
+pub struct Kept {
     folder: PathBuf,
     bytes_max: u64,
 }
 
 /// A version that is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeptVersion {
-    pub(crate) digest: PluginDigest,
-    pub(crate) path: PathBuf,
+pub struct KeptVersion {
+    /// Of its component.
+    pub digest: PluginDigest,
+    /// Its component.
+    pub path: PathBuf,
     /// When it was last found to do well.
-    pub(crate) at: SystemTime,
+    pub at: SystemTime,
 }
 
 impl Kept {
     /// Beside the folder of compiled plugins.
-    pub(crate) fn beside(cache: &Path, bytes_max: u64) -> Self {
+    pub fn beside(cache: &Path, bytes_max: u64) -> Self {
         Self { folder: beside_cache(cache, ENDING), bytes_max }
     }
 
     /// Keeps what lies at `file`, if that is the version still, as the newest; false if it is another by now, or is kept already.
-    pub(crate) fn keep(&self, name: &PluginName, digest: &PluginDigest, file: &Path) -> io::Result<bool> {
+    pub fn keep(&self, name: &PluginName, digest: &PluginDigest, file: &Path) -> io::Result<bool> {
         let own = self.of(name);
         let path = own.join(file_name(digest));
         if path.exists() {
@@ -88,7 +90,7 @@ impl Kept {
     }
 
     /// What is kept of a plugin, the last that did well first; whether the bytes are whole is not looked at.
-    pub(crate) fn versions(&self, name: &PluginName) -> Vec<KeptVersion> {
+    pub fn versions(&self, name: &PluginName) -> Vec<KeptVersion> {
         let entries = std::fs::read_dir(self.of(name)).into_iter().flatten().flatten();
         let version = |entry: std::fs::DirEntry| {
             let path = entry.path();
@@ -102,18 +104,18 @@ impl Kept {
     }
 
     /// The last version that did well, if its bytes are whole.
-    pub(crate) fn find(&self, name: &PluginName) -> Option<(PluginDigest, PathBuf)> {
+    pub fn find(&self, name: &PluginName) -> Option<(PluginDigest, PathBuf)> {
         let newest = self.versions(name).into_iter().find(|version| self.is_whole(version))?;
         Some((newest.digest, newest.path))
     }
 
     /// Whether what lies there is that version.
-    pub(crate) fn is_whole(&self, version: &KeptVersion) -> bool {
+    pub fn is_whole(&self, version: &KeptVersion) -> bool {
         files::read(&version.path, self.bytes_max).is_ok_and(|bytes| digest_of(&bytes) == version.digest)
     }
 
     /// The version that an operator pinned here, if any.
-    pub(crate) fn pinned(&self, name: &PluginName) -> io::Result<Option<PluginDigest>> {
+    pub fn pinned(&self, name: &PluginName) -> io::Result<Option<PluginDigest>> {
         let path = self.of(name).join(PINNED);
         match files::read_text(&path, PINNED_BYTES_MAX) {
             Ok(text) => PluginDigest::from_hex(text.trim())
@@ -125,18 +127,18 @@ impl Kept {
     }
 
     /// Every plugin of which something is kept, or pinned.
-    pub(crate) fn plugins(&self) -> Vec<PluginName> {
+    pub fn plugins(&self) -> Vec<PluginName> {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         entries.filter_map(|entry| PluginName::new(entry.file_name().to_str()?).ok()).collect()
     }
 
     /// Has hosts with this cache run a version, which must be kept.
-    pub(crate) fn pin(&self, name: &PluginName, digest: &PluginDigest) -> io::Result<()> {
+    pub fn pin(&self, name: &PluginName, digest: &PluginDigest) -> io::Result<()> {
         write_whole(&self.of(name).join(PINNED), format!("{}\n", digest.as_str()).as_bytes())
     }
 
     /// Whether a version was pinned.
-    pub(crate) fn unpin(&self, name: &PluginName) -> io::Result<bool> {
+    pub fn unpin(&self, name: &PluginName) -> io::Result<bool> {
         match std::fs::remove_file(self.of(name).join(PINNED)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             removed => removed.map(|()| true),

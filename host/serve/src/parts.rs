@@ -46,15 +46,17 @@ impl Settings {
 }
 
 /// Where output goes.
-pub(crate) struct Outputs {
-    pub(crate) sinks: Sinks,
-    pub(crate) dead_letters: Arc<dyn DeadLetters>,
+pub struct Outputs {
+    /// The sinks of plugins.
+    pub sinks: Sinks,
+    /// Where records go that were given up.
+    pub dead_letters: Arc<dyn DeadLetters>,
     /// What plugins may emit to.
-    pub(crate) names: Vec<String>,
+    pub names: Vec<String>,
 }
 
 /// The sinks of plugins.
-pub(crate) enum Sinks {
+pub enum Sinks {
     /// Those that are configured.
     Configured(Arc<Router>),
     /// One for all, on trial.

@@ -11,7 +11,7 @@ use shardmill_config::Config;
 pub const COMPILE_COMMAND: &str = "compile-component";
 
 /// What the engine is started with.
-pub(crate) fn runtime_options(config: &Config, metering: Metering) -> std::io::Result<RuntimeOptions> {
+pub fn runtime_options(config: &Config, metering: Metering) -> std::io::Result<RuntimeOptions> {
     // The compiler in another process makes code that is metered by deadlines.
     let compiler = if metering == Metering::Deadline { compiler()? } else { Compiler::InProcess };
     Ok(RuntimeOptions {

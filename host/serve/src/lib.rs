@@ -1,0 +1,26 @@
+//! A running host: its parts put together, plugins started, swapped and stopped, and what it shows of itself.
+
+mod admin;
+mod assembly;
+mod clock;
+pub mod component;
+pub mod engine;
+pub mod hardening;
+mod host_status;
+pub mod kept;
+mod measurements;
+mod metrics;
+mod parts;
+mod process;
+mod readiness;
+mod shutdown;
+mod supervisor;
+pub mod telemetry;
+
+pub use assembly::{Host, Substitutes};
+pub use clock::BootClock;
+pub use host_status::{HostSnapshot, HostStatus, PluginSnapshot};
+pub use measurements::Measurements;
+pub use parts::{Outputs, Sinks};
+pub use shutdown::Signals;
+pub use supervisor::NothingLeft;
