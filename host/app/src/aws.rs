@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use shardmill_aws::AwsClients;
+use shardmill_config::{AwsConfig, Config};
 
 use crate::cli::{AwsArgs, PlaceArgs};
-use shardmill_config::{AwsConfig, Config};
 
 /// The region that the embedded stack says it is in.
 const LOCAL_REGION: &str = "us-east-1";
@@ -20,7 +20,7 @@ struct Endpoints {
 }
 
 /// Flags win over the file.
-pub fn merge(file: &AwsConfig, args: &AwsArgs) -> anyhow::Result<AwsConfig> {
+pub(crate) fn merge(file: &AwsConfig, args: &AwsArgs) -> anyhow::Result<AwsConfig> {
     if let Some(data) = &args.local {
         return local_stack(data);
     }
@@ -36,7 +36,7 @@ pub fn merge(file: &AwsConfig, args: &AwsArgs) -> anyhow::Result<AwsConfig> {
 }
 
 /// The same for a command that wants nothing else of the file.
-pub fn of_place(args: &PlaceArgs) -> anyhow::Result<AwsConfig> {
+pub(crate) fn of_place(args: &PlaceArgs) -> anyhow::Result<AwsConfig> {
     let file = args.config.as_deref().map(Config::load).transpose()?;
     merge(&file.map_or_else(AwsConfig::default, |config| config.aws), &args.aws)
 }
@@ -57,7 +57,7 @@ fn local_stack(data: &Path) -> anyhow::Result<AwsConfig> {
 }
 
 /// An embedded stack at these addresses.
-pub fn at_endpoints(kinesis: String, dynamodb: String) -> AwsConfig {
+pub(crate) fn at_endpoints(kinesis: String, dynamodb: String) -> AwsConfig {
     AwsConfig {
         region: Some(LOCAL_REGION.to_owned()),
         kinesis_endpoint: Some(kinesis),
@@ -67,6 +67,6 @@ pub fn at_endpoints(kinesis: String, dynamodb: String) -> AwsConfig {
 }
 
 /// Makes the clients.
-pub async fn connect(config: &AwsConfig) -> anyhow::Result<AwsClients> {
+pub(crate) async fn connect(config: &AwsConfig) -> anyhow::Result<AwsClients> {
     Ok(shardmill_aws::connect(&config.options()).await?)
 }

@@ -21,17 +21,17 @@ mod state;
 mod test;
 mod values;
 
-pub use bench::BenchArgs;
-pub use capture::CaptureArgs;
-pub use check::CheckArgs;
-pub use compile::CompileArgs;
-pub use consumers::ConsumersArgs;
-pub use new::NewArgs;
-pub use questions::{ExplainArgs, PlanArgs, PluginsArgs, ReadingArgs};
-pub use replay::ReplayArgs;
-pub use state::StateArgs;
+pub(crate) use bench::BenchArgs;
+pub(crate) use capture::CaptureArgs;
+pub(crate) use check::CheckArgs;
+pub(crate) use compile::CompileArgs;
+pub(crate) use consumers::ConsumersArgs;
+pub(crate) use new::NewArgs;
+pub(crate) use questions::{ExplainArgs, PlanArgs, PluginsArgs, ReadingArgs};
+pub(crate) use replay::ReplayArgs;
+pub(crate) use state::StateArgs;
 #[cfg(feature = "local")]
-pub use test::TestArgs;
+pub(crate) use test::TestArgs;
 
 /// The folder of plugins where none is named.
 pub(crate) const PLUGINS: &str = "plugins";
@@ -42,18 +42,18 @@ pub(crate) const PLUGINS: &str = "plugins";
 /// code in place when the file changes. Start with `shardmill dev`, which needs no AWS account.
 #[derive(Debug, Parser)]
 #[command(name = "shardmill", version, max_term_width = 110)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// How logs look on standard error; SHARDMILL_LOG sets what is logged, as in `SHARDMILL_LOG=debug`.
     #[arg(long, global = true, value_enum, default_value_t)]
-    pub log_format: LogFormat,
+    pub(crate) log_format: LogFormat,
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run plugins on an embedded Kinesis and DynamoDB: no account, no network, kept in a data directory.
     #[cfg(feature = "local")]
     Dev(DevArgs),
@@ -95,7 +95,7 @@ pub enum Command {
 
 /// How logs look.
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// For people.
     #[default]
     Text,
@@ -114,7 +114,7 @@ impl From<LogFormat> for telemetry::LogFormat {
 
 impl Command {
     /// Whether its own output is what people want to see, and not what the host logs on the way.
-    pub fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         match self {
             #[cfg(feature = "local")]
             Self::Test(_) => true,
@@ -129,60 +129,60 @@ impl Command {
 #[command(after_help = "Examples:\n  \
     shardmill dev\n  \
     shardmill dev --feed flights.ndjson.gz --key-field carrier --until-idle")]
-pub struct DevArgs {
+pub(crate) struct DevArgs {
     /// The folder that plugins are dropped in; `plugins` is made if it is missing, another has to be there.
     #[arg(long, default_value = PLUGINS)]
-    pub plugins: PathBuf,
+    pub(crate) plugins: PathBuf,
     /// Where the embedded stack keeps streams, leases and checkpoints.
     #[arg(long, default_value = "data")]
-    pub data: PathBuf,
+    pub(crate) data: PathBuf,
     /// The stream; made if missing.
     #[arg(long, default_value = "dev")]
-    pub stream: String,
+    pub(crate) stream: String,
     /// Shards of a stream that is made.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub shards: u32,
+    pub(crate) shards: u32,
     /// A file of lines to put into the stream at start, plain or gzip; `-` is standard input.
     #[arg(long, value_name = "FILE")]
-    pub feed: Option<PathBuf>,
+    pub(crate) feed: Option<PathBuf>,
     /// The field of each line that becomes the partition key, such as `carrier` or `properties.net`.
     #[arg(long, value_name = "FIELD", requires = "feed")]
-    pub key_field: Option<String>,
+    pub(crate) key_field: Option<String>,
     /// End, with a summary, when all that was fed is processed and checkpointed; with exit code 65 if records were given up.
     #[arg(long)]
-    pub until_idle: bool,
+    pub(crate) until_idle: bool,
     /// Print the summary as JSON.
     #[arg(long, requires = "until_idle")]
-    pub json: bool,
+    pub(crate) json: bool,
     /// Settings beyond these, as for `run`; stream, plugins folder and endpoints in it are not used.
     #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// Loopback port of the embedded Kinesis; 0 takes a free one.
     #[arg(long, default_value_t = 0)]
-    pub kinesis_port: u16,
+    pub(crate) kinesis_port: u16,
     /// Loopback port of the embedded DynamoDB; 0 takes a free one.
     #[arg(long, default_value_t = 0)]
-    pub dynamodb_port: u16,
+    pub(crate) dynamodb_port: u16,
     /// Where to serve /status and /metrics.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = values::address)]
-    pub admin: SocketAddr,
+    pub(crate) admin: SocketAddr,
 }
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// The configuration file; docs/configuration.md lists its keys.
     #[arg(long, value_name = "FILE", default_value = "shardmill.toml")]
-    pub config: PathBuf,
+    pub(crate) config: PathBuf,
     /// Only check the configuration: exit 0 if it is good, 64 if not.
     #[arg(long)]
-    pub check: bool,
+    pub(crate) check: bool,
     /// With --check: also ask for credentials, streams, tables and sinks, and tell all that is missing. Writes nothing.
     #[arg(long, requires = "check")]
-    pub connect: bool,
+    pub(crate) connect: bool,
     /// How to reach AWS.
     #[command(flatten)]
-    pub aws: AwsArgs,
+    pub(crate) aws: AwsArgs,
 }
 
 /// Arguments of `put`.
@@ -190,38 +190,38 @@ pub struct RunArgs {
 #[command(after_help = "Examples:\n  \
     shardmill put --local --stream dev --key-field carrier flights.ndjson.gz\n  \
     tail -f events.ndjson | shardmill put --stream events -")]
-pub struct PutArgs {
+pub(crate) struct PutArgs {
     /// Lines to put, plain or gzip; `-` is standard input.
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
     /// The stream.
     #[arg(long, default_value = "dev")]
-    pub stream: String,
+    pub(crate) stream: String,
     /// The field of each line that becomes the partition key; without it, keys spread evenly and no order is kept.
     #[arg(long, value_name = "FIELD")]
-    pub key_field: Option<String>,
+    pub(crate) key_field: Option<String>,
     /// Print the summary as JSON.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
     /// How to reach AWS.
     #[command(flatten)]
-    pub aws: PlaceArgs,
+    pub(crate) aws: PlaceArgs,
 }
 
 /// Arguments of `leases`.
 #[derive(Debug, Args)]
-pub struct LeasesArgs {
+pub(crate) struct LeasesArgs {
     /// The application: the plugin's name, unless the configuration says otherwise.
     #[arg(value_parser = values::application)]
-    pub application: String,
+    pub(crate) application: String,
     /// Print rows as JSON.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
     /// Print again at this interval until ctrl-c.
     #[arg(long, value_name = "INTERVAL", value_parser = values::duration)]
-    pub watch: Option<Duration>,
+    pub(crate) watch: Option<Duration>,
     /// How to reach AWS.
     #[command(flatten)]
-    pub aws: PlaceArgs,
+    pub(crate) aws: PlaceArgs,
 }
 
 /// Arguments of `doctor`.
@@ -231,58 +231,58 @@ pub struct LeasesArgs {
     shardmill doctor orders --stream orders\n  \
     shardmill doctor orders --watch-for 0s --json"
 )]
-pub struct DoctorArgs {
+pub(crate) struct DoctorArgs {
     /// The application: its lease table's name, as for a KCL application.
     #[arg(value_parser = values::application)]
-    pub application: String,
+    pub(crate) application: String,
     /// The stream it reads; leases are then held against its shards.
     #[arg(long, value_name = "STREAM")]
-    pub stream: Option<String>,
+    pub(crate) stream: Option<String>,
     /// The failover time of the KCL fleet that uses the table (failoverTimeMillis; the KCL's default is 10s). No row tells
     /// it, so without it no worker of a KCL counts as dead.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
-    pub failover_time: Option<Duration>,
+    pub(crate) failover_time: Option<Duration>,
     /// How long to watch whether owners live; an owner is dead that wrote nothing for longer than its failover time. 0s does
     /// not wait. Default: 12s, or 1.2 times the failover time.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
-    pub watch_for: Option<Duration>,
+    pub(crate) watch_for: Option<Duration>,
     /// Print the report as JSON.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
     /// How to reach AWS.
     #[command(flatten)]
-    pub aws: PlaceArgs,
+    pub(crate) aws: PlaceArgs,
 }
 
 /// How to reach AWS, for commands that want nothing else of a configuration.
 #[derive(Debug, Clone, Default, Args)]
-pub struct PlaceArgs {
+pub(crate) struct PlaceArgs {
     /// The configuration of the hosts, for its `[aws]`.
     #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// What stands over it.
     #[command(flatten)]
-    pub aws: AwsArgs,
+    pub(crate) aws: AwsArgs,
 }
 
 /// How to reach AWS; what is not given comes from the configuration file or the ordinary AWS chain.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "AWS")]
-pub struct AwsArgs {
+pub(crate) struct AwsArgs {
     /// The region.
     #[arg(long)]
-    pub region: Option<String>,
+    pub(crate) region: Option<String>,
     /// Another address for both services, such as an emulator's.
     #[arg(long, value_name = "URL")]
-    pub endpoint: Option<String>,
+    pub(crate) endpoint: Option<String>,
     /// Another address for Kinesis.
     #[arg(long, value_name = "URL")]
-    pub kinesis_endpoint: Option<String>,
+    pub(crate) kinesis_endpoint: Option<String>,
     /// Another address for DynamoDB.
     #[arg(long, value_name = "URL")]
-    pub dynamodb_endpoint: Option<String>,
+    pub(crate) dynamodb_endpoint: Option<String>,
     /// Use the embedded stack of a running `shardmill dev`, by its data directory: `--local` is `--local=data`.
     #[arg(long, value_name = "DATA", num_args = 0..=1, require_equals = true, default_missing_value = "data",
           conflicts_with_all = ["endpoint", "kinesis_endpoint", "dynamodb_endpoint"])]
-    pub local: Option<PathBuf>,
+    pub(crate) local: Option<PathBuf>,
 }

@@ -1,31 +1,13 @@
-//! One file for each subcommand.
+//! Which command does what was asked for.
 
-pub mod bench;
-pub mod capture;
-pub mod check;
-pub mod compile;
-pub mod consumers;
+use crate::author::{bench, capture, check, new, put};
 #[cfg(feature = "local")]
-pub mod dev;
-pub mod doctor;
-pub mod explain;
-pub mod leases;
-pub mod new;
-pub mod plan;
-pub mod plugins;
-pub mod put;
-mod reading;
-pub mod replay;
-pub mod run;
-pub mod state;
-#[cfg(feature = "local")]
-pub mod test;
-
-use crate::cli::Cli;
-use crate::cli::Command;
+use crate::author::{dev, test};
+use crate::cli::{Cli, Command};
+use crate::operate::{consumers, doctor, explain, leases, plan, plugins, replay, run, state};
 
 /// Runs the command. The runtime is there; the exit code is the caller's.
-pub async fn execute(cli: Cli) -> anyhow::Result<()> {
+pub(crate) async fn execute(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         #[cfg(feature = "local")]
         Command::Dev(args) => Box::pin(dev::execute(args)).await,

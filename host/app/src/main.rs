@@ -1,13 +1,20 @@
 //! The binary: parse, run, exit.
 
+mod author;
+mod aws;
+mod cli;
+mod commands;
+mod compile;
+mod operate;
+mod output;
+
 use std::process::ExitCode;
 
 use clap::Parser;
-use shardmill::cli::{Cli, Command};
-use shardmill::summary::RecordsGivenUp;
-use shardmill::{commands, output};
 use shardmill_config::ConfigError;
 use shardmill_serve::{NothingLeft, hardening, telemetry};
+
+use crate::cli::{Cli, Command};
 
 /// Threads for calls that block: of plugins, whatever they do, and as many again for what the host does itself (it looks up
 /// names, writes files, reads plugins). They are started when they are needed.
@@ -26,7 +33,7 @@ const EXIT_PIPE_CLOSED: u8 = 141;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if let Command::CompileComponent(args) = &cli.command {
-        return commands::compile::execute(args);
+        return compile::execute(args);
     }
     hardening::raise_wall();
     if let Err(error) = telemetry::start_logging(cli.log_format.into(), cli.command.is_quiet()) {
@@ -69,11 +76,19 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
         ExitCode::from(EXIT_INTERRUPTED)
     } else if error.is::<output::PipeClosed>() {
         ExitCode::from(EXIT_PIPE_CLOSED)
-    } else if error.is::<RecordsGivenUp>() {
+    } else if is_given_up(error) {
         ExitCode::from(EXIT_GIVEN_UP)
     } else if error.is::<NothingLeft>() {
         ExitCode::from(EXIT_NOTHING_LEFT)
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Only the embedded stack is run until all is settled.
+fn is_given_up(error: &anyhow::Error) -> bool {
+    #[cfg(feature = "local")]
+    return error.is::<author::summary::RecordsGivenUp>();
+    #[cfg(not(feature = "local"))]
+    return false;
 }

@@ -7,12 +7,12 @@ use shardmill_core::text::printable;
 /// A command that a signal ended before it was done: what it did stands, and it is no success.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted{0}")]
-pub struct Interrupted(pub(crate) String);
+pub(crate) struct Interrupted(pub(crate) String);
 
 /// Whoever read standard output closed it before all was written, as `head` does: nothing to tell anybody.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody reads standard output any more")]
-pub struct PipeClosed;
+pub(crate) struct PipeClosed;
 
 /// That a stream is not there, in place of what the service says of it.
 pub(crate) fn no_stream(stream: &str) -> anyhow::Error {
@@ -31,7 +31,7 @@ pub(crate) fn print(text: &str) {
 }
 
 /// An error with its causes, each once: many a text says its cause itself.
-pub fn in_one_line(error: &anyhow::Error) -> String {
+pub(crate) fn in_one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if line.is_empty() {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order, PolicyProblem};
+use shardmill_sinks::{STDOUT, SinkOptions};
 
 use super::problem::Problem;
-use shardmill_sinks::{STDOUT, SinkOptions};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]

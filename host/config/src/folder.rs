@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use shardmill_core::plugin::{PluginName, SecretSource};
 use shardmill_core::stream::{InitialPosition, Utc};
+use shardmill_sinks::SinkOptions;
 
 use super::manifest::Manifest;
 use super::settings::{Config, PluginConfig, StreamConfig, shared_applications};
 use crate::files;
-use shardmill_sinks::SinkOptions;
 
 /// What `run --check` tells beyond the file itself.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Deserializer, de};
 use shardmill_core::pipeline::Order;
 use shardmill_core::plugin::{HttpHost, PluginGrants, PluginName, SecretSource};
+use shardmill_sinks::SinkOptions;
 
 use super::limits::LimitsFile;
 use super::names::NameCeilingsFile;
 use super::problem::Problem;
 use super::secrets::is_of_aws;
 use super::settings::{Config, GrantCeilings};
-use shardmill_sinks::SinkOptions;
 
 /// Most hosts that a plugin is granted one by one; more is a pattern.
 const HOSTS_MAX: usize = 256;

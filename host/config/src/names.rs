@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::StreamRef;
+use shardmill_sinks::{STDOUT, SinkOptions};
 
 use super::problem::Problem;
-use shardmill_sinks::{STDOUT, SinkOptions};
 
 /// What a manifest may name.
 #[derive(Debug, Clone, PartialEq, Eq)]

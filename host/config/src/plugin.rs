@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use shardmill_core::plugin::{HOST_PREFIX, PluginName, SECRET_PREFIX, WantedContract};
+use shardmill_sinks::STDOUT;
 
 use super::delivery::{BatchFile, CheckpointFile, RetryFile};
 use super::failure::FailureFile;
@@ -18,7 +19,6 @@ use super::retrieval::OwnRetrieval;
 use super::rollout::RolloutFile;
 use super::settings::{Config, PluginConfig, RetrievalMode};
 use super::streams::{OwnStreams, StreamFile, check_own_application};
-use shardmill_sinks::STDOUT;
 
 /// As written, in either place. Keys are laid over each other before this is read, so what is absent is absent in both.
 #[derive(Debug, Default, Deserialize)]

@@ -16,13 +16,13 @@ use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::{AddressPolicy, GuestLimits, HttpHost, HttpLimits, SecretSource};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{InitialPosition, StreamRef};
+use shardmill_sinks::SinkOptions;
 use shardmill_wasm::{CompileLimits, IntegrityRules};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
 pub(crate) use self::applications::{Applications, shared_applications};
 pub use self::plugin::{PluginConfig, StreamConfig};
 use super::names::NameCeilings;
-use shardmill_sinks::SinkOptions;
 
 /// A checked configuration.
 #[derive(Debug, Clone)]

@@ -9,12 +9,12 @@ use reqwest::Url;
 use reqwest::header::HeaderName;
 use serde::Deserialize;
 use shardmill_aws::PutTarget;
-
-use super::problem::Problem;
-use super::units::to_usize;
 use shardmill_sinks::{
     BodyFormat, HeaderSource, HttpSinkOptions, KeyOrder, KinesisSinkOptions, LineFormat, SinkOptions,
 };
+
+use super::problem::Problem;
+use super::units::to_usize;
 
 /// Smallest request or record that a sink may be limited to: a dead letter's part needs half of it for all but the data.
 const LIMIT_MIN: ByteSize = ByteSize::kib(64);

@@ -10,6 +10,7 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use axum::{Json, Router};
+use shardmill_config::{HostConfig, refuse_open};
 use tokio_util::sync::CancellationToken;
 
 use self::door::{Door, TokenError};
@@ -17,7 +18,6 @@ use self::server::Pace;
 use crate::host_status::HostStatus;
 use crate::measurements::Measurements;
 use crate::readiness;
-use shardmill_config::{HostConfig, refuse_open};
 
 #[derive(Clone)]
 struct Page {

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use shardmill_aws::AwsClients;
+use shardmill_config::Config;
 use shardmill_core::ports::StreamReader;
+use shardmill_sinks::open_sinks;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
 use shardmill_wasm::{Marks, Metering, Runtime};
 use shardmill_worker::{ByteBudget, RingBudget};
@@ -24,8 +26,6 @@ use crate::measurements::Measurements;
 use crate::metrics::BUFFER_LIMIT;
 use crate::parts::{Outputs, Parts, Sinks};
 use crate::supervisor::{FallBack, NothingLeft, Pins, Supervisor};
-use shardmill_config::Config;
-use shardmill_sinks::open_sinks;
 
 /// What a trial puts in the place of what a host has.
 pub struct Substitutes {

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use shardmill_config::Config;
 use shardmill_wasm::{Compiler, CompilerProgram, Endpoint, HttpOptions, Metering, RuntimeOptions};
 
 use crate::hardening;
-use shardmill_config::Config;
 
 /// The subcommand that compiles, as the command line has it.
 pub const COMPILE_COMMAND: &str = "compile-component";

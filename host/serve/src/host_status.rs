@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
+use shardmill_config::StreamConfig;
 use shardmill_core::plugin::{PluginName, is_label_of};
 use shardmill_wasm::Marks;
 use shardmill_worker::{StatusBoard, WorkerStatus};
 
 use crate::hardening;
-use shardmill_config::StreamConfig;
 
 /// The shared view of a host. Cheap to clone.
 #[derive(Clone, Default)]

@@ -8,12 +8,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use shardmill_config::files;
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_wasm::{beside_cache, digest_of};
 
 use crate::clock::wall_now;
 use crate::component::{read_signature, signature_of};
-use shardmill_config::files;
 
 /// Of the folder's name, behind that of compiled plugins.
 const ENDING: &str = ".kept";

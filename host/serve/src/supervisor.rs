@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_config::OnRemove;
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::ProcessorFactory;
 use shardmill_wasm::folder::FolderEvent;
@@ -15,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::host_status::HostStatus;
 use crate::parts::{Parts, Settings};
-use shardmill_config::OnRemove;
 
 mod deadly;
 mod fall_back;

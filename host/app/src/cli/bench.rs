@@ -18,32 +18,32 @@ use clap::Args;
     shardmill bench alerts.wasm --input sample.ndjson --key-field user --batch-records 100\n  \
     shardmill bench alerts.wasm --json --records 100000"
 )]
-pub struct BenchArgs {
+pub(crate) struct BenchArgs {
     /// The component.
     #[arg(value_name = "FILE.wasm")]
-    pub plugin: PathBuf,
+    pub(crate) plugin: PathBuf,
     /// Lines to deliver, a record each, plain or gzip, over and over; `-` is standard input.
     #[arg(long, value_name = "FILE")]
-    pub input: Option<PathBuf>,
+    pub(crate) input: Option<PathBuf>,
     /// The field of each line that becomes the partition key, such as `carrier` or `properties.net`.
     #[arg(long, value_name = "FIELD", requires = "input")]
-    pub key_field: Option<String>,
+    pub(crate) key_field: Option<String>,
     /// Records in a round, made up to whole batches; unless given, as many as take half a second.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    pub records: Option<u32>,
+    pub(crate) records: Option<u32>,
     /// Rounds.
     #[arg(long, value_name = "COUNT", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub rounds: u32,
+    pub(crate) rounds: u32,
     /// Most records in a batch.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub batch_records: Option<u32>,
+    pub(crate) batch_records: Option<u32>,
     /// Settings as for `run`: limits, batches, the plugin's section, a cache for compiled code. Its sinks are only names here.
     #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// A further destination that the plugin may emit to; may be given several times.
     #[arg(long = "sink", value_name = "NAME")]
-    pub sinks: Vec<String>,
+    pub(crate) sinks: Vec<String>,
     /// Print the report as JSON.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 }

@@ -15,23 +15,23 @@ use super::AwsArgs;
     shardmill capture --stream orders --from 2026-01-31T00:00:00Z --count 1000 > captured.ndjson\n  \
     shardmill test alerts.wasm --captured captured.ndjson"
 )]
-pub struct CaptureArgs {
+pub(crate) struct CaptureArgs {
     /// The stream.
     #[arg(long, default_value = "dev")]
-    pub stream: String,
+    pub(crate) stream: String,
     /// Only this shard, such as shardId-000000000003; may be given several times. All shards unless given.
     #[arg(long = "shard", value_name = "SHARD")]
-    pub shards: Vec<String>,
+    pub(crate) shards: Vec<String>,
     /// Where to start in each shard: its oldest record unless given, or a time such as 2026-01-31T00:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
-    pub from: Option<std::time::SystemTime>,
+    pub(crate) from: Option<std::time::SystemTime>,
     /// Most records of each shard. Unless given, all up to the latest.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
-    pub count: Option<u64>,
+    pub(crate) count: Option<u64>,
     /// The configuration, for how to reach AWS.
     #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// How to reach AWS.
     #[command(flatten)]
-    pub aws: AwsArgs,
+    pub(crate) aws: AwsArgs,
 }

@@ -8,30 +8,30 @@ use shardmill_wasm::{CompileJob, CompileLimits};
 
 /// Arguments of `compile-component`.
 #[derive(Debug, Args)]
-pub struct CompileArgs {
+pub(crate) struct CompileArgs {
     /// Where compiled code goes.
     #[arg(long)]
-    pub cache: PathBuf,
+    pub(crate) cache: PathBuf,
     /// How many bytes the component has, which comes on standard input.
     #[arg(long)]
-    pub component_bytes: u64,
+    pub(crate) component_bytes: u64,
     /// Processor time it may take.
     #[arg(long)]
-    pub cpu_seconds: u64,
+    pub(crate) cpu_seconds: u64,
     /// Address space it may take.
     #[arg(long)]
-    pub memory_bytes: u64,
+    pub(crate) memory_bytes: u64,
     /// Code that it may compile to.
     #[arg(long)]
-    pub code_bytes: usize,
+    pub(crate) code_bytes: usize,
     /// Do without the wall that denies it files, addresses and most system calls.
     #[arg(long)]
-    pub no_wall: bool,
+    pub(crate) no_wall: bool,
 }
 
 impl CompileArgs {
     /// What to do.
-    pub fn job(&self) -> CompileJob {
+    pub(crate) fn job(&self) -> CompileJob {
         let limits = CompileLimits {
             cpu: Duration::from_secs(self.cpu_seconds),
             memory_bytes: self.memory_bytes,

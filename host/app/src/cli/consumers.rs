@@ -9,19 +9,19 @@ use super::PlaceArgs;
 #[command(after_help = "Examples:\n  \
     shardmill consumers orders\n  \
     shardmill consumers orders --delete billing")]
-pub struct ConsumersArgs {
+pub(crate) struct ConsumersArgs {
     /// The stream, by name or by ARN.
-    pub stream: String,
+    pub(crate) stream: String,
     /// Deregister this consumer. Refused while hosts of an application of its name are registered.
     #[arg(long, value_name = "NAME", conflicts_with = "json")]
-    pub delete: Option<String>,
+    pub(crate) delete: Option<String>,
     /// Deregister it though hosts are registered.
     #[arg(long, requires = "delete")]
-    pub force: bool,
+    pub(crate) force: bool,
     /// Print rows as JSON.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
     /// How to reach AWS.
     #[command(flatten)]
-    pub aws: PlaceArgs,
+    pub(crate) aws: PlaceArgs,
 }

@@ -4,20 +4,20 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::scaffold::Language;
+use crate::author::scaffold::Language;
 
 /// Arguments of `new`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     shardmill new alerts\n  \
     shardmill new alerts --lang python --at services/alerts")]
-pub struct NewArgs {
+pub(crate) struct NewArgs {
     /// The plugin's name: 3 to 64 lower-case letters, digits, '-' and '_', with a letter first.
-    pub name: String,
+    pub(crate) name: String,
     /// The language it is written in.
     #[arg(long, value_enum, default_value_t)]
-    pub lang: Language,
+    pub(crate) lang: Language,
     /// The folder to make; NAME unless given. It must not exist, or be empty.
     #[arg(long, value_name = "FOLDER")]
-    pub at: Option<PathBuf>,
+    pub(crate) at: Option<PathBuf>,
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use shardmill_config::Config;
 use shardmill_core::plugin::{PluginDigest, PluginName, is_label_of};
 use shardmill_core::rollout::RolloutState;
 use shardmill_wasm::{Plugin, Runtime};
@@ -14,7 +15,6 @@ use super::{Supervisor, Version};
 use crate::component;
 use crate::host_status::{HostSnapshot, PluginSnapshot};
 use crate::kept::Kept;
-use shardmill_config::Config;
 
 /// What a supervisor needs for it.
 pub(crate) struct FallBack {

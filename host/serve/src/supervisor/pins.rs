@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use shardmill_config::Config;
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_wasm::{Plugin, Runtime};
@@ -11,7 +12,6 @@ use super::refused::wall_ms;
 use super::{Running, Supervisor, Version};
 use crate::component;
 use crate::kept::{Kept, KeptVersion};
-use shardmill_config::Config;
 
 /// What is pinned, and what waits for the end of that.
 pub(crate) struct Pins {

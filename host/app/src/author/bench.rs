@@ -1,0 +1,129 @@
+//! `shardmill bench`: what a plugin costs. Batches go through one instance of the production engine, beside others that do
+//! nothing.
+//!
+//! Nothing is leased, fetched, stored or checkpointed here; docs/benchmarks.md has the cost of a whole host.
+
+mod batches;
+mod measure;
+mod native;
+mod report;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use indicatif::HumanBytes;
+use serde::Serialize;
+use shardmill_config::{Config, ConfigError, Manifest, PluginConfig};
+use shardmill_core::lease::{LeaseCounter, WorkerId};
+use shardmill_core::plugin::PluginName;
+use shardmill_core::ports::{InstanceContext, ProcessorFactory};
+use shardmill_core::stream::{ShardId, StreamName};
+use shardmill_serve::Signals;
+use shardmill_serve::component;
+use shardmill_serve::engine::runtime_options;
+use shardmill_sinks::STDOUT;
+use shardmill_wasm::{EMPTY_COMPONENT, Metering, Plugin, Runtime};
+
+use self::batches::{BenchInput, batches};
+use self::measure::Bench;
+use self::report::BenchReport;
+use crate::author::feed::KeySource;
+use crate::cli::BenchArgs;
+use crate::output::{print, print_json};
+
+/// What an instance is told that it reads, unless the settings name a stream.
+const STREAM: &str = "bench";
+
+/// What is printed.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Report<'a> {
+    plugin_name: &'a str,
+    digest: &'a str,
+    size: usize,
+    compile_ms: f64,
+    #[serde(flatten)]
+    measured: &'a BenchReport,
+}
+
+pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
+    let signals = Signals::listen()?;
+    let stem = args.plugin.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let name = PluginName::new(stem).with_context(|| format!("{} names no plugin", args.plugin.display()))?;
+    let mut config = match &args.config {
+        Some(path) => Config::load(path)?,
+        None => Config::for_stream(&StreamName::new(STREAM)?).map_err(anyhow::Error::msg)?,
+    };
+    config.plugin.entry(name.to_string()).or_default().entry("stream").or_insert_with(|| STREAM.into());
+    let manifest = Manifest::read(&args.plugin.with_extension("toml"))?;
+    let settings = config.of_plugin(&name, manifest.as_ref());
+    let mut settings = settings.map_err(|message| ConfigError::Plugin { message })?;
+    if let Some(records) = args.batch_records {
+        settings.batches.records = records as usize;
+    }
+    let input = read_input(args).await?;
+    let options = runtime_options(&config, Metering::Deadline).context("cannot find the compiler")?;
+    let runtime = Runtime::new(options).context("cannot start the Wasm engine")?;
+    let plugin = component::load(&runtime, &config, &name, &args.plugin).await?;
+    let empty = runtime.load(PluginName::new("empty")?, Bytes::from_static(EMPTY_COMPONENT)).await?;
+    let bench = Bench {
+        batches: batches(input, &settings.batches),
+        records: args.records,
+        rounds: args.rounds,
+        context: Arc::new(context(args, &config, &name, &settings)?),
+    };
+    let measured = bench.run(&plugin, &empty, signals.stop()).await?;
+    tell(args, &plugin, &measured)?;
+    match measured.failed {
+        Some(failed) => bail!("{} records failed, the first one: {}", failed.records, failed.first),
+        None => Ok(()),
+    }
+}
+
+async fn read_input(args: &BenchArgs) -> anyhow::Result<BenchInput> {
+    let Some(path) = args.input.clone() else { return Ok(BenchInput::made_up()) };
+    let key = args.key_field.clone().map_or(KeySource::LineNumber, KeySource::Field);
+    let read = tokio::task::spawn_blocking(move || BenchInput::read(&path, key));
+    Ok(read.await.context("the reader of the input panicked")??)
+}
+
+fn context(
+    args: &BenchArgs,
+    config: &Config,
+    name: &PluginName,
+    settings: &PluginConfig,
+) -> anyhow::Result<InstanceContext> {
+    let destinations: BTreeSet<String> =
+        config.sinks.keys().chain(&args.sinks).cloned().chain([STDOUT.to_owned()]).collect();
+    Ok(InstanceContext {
+        plugin: name.clone(),
+        application: name.to_string(),
+        stream: StreamName::new(STREAM)?,
+        shard: ShardId::new("shardId-000000000000")?,
+        worker: WorkerId::new("bench").context("a name of a worker")?,
+        epoch: LeaseCounter(1),
+        destinations: destinations.into_iter().collect(),
+        limits: Some(settings.limits),
+        config: settings.config.clone().into_iter().collect(),
+        grants: Arc::new(settings.grants.clone()),
+    })
+}
+
+fn tell(args: &BenchArgs, plugin: &Plugin, measured: &BenchReport) -> anyhow::Result<()> {
+    let (digest, size, compile) = (plugin.digest(), plugin.size(), plugin.compile_time());
+    let compile_ms = compile.as_secs_f64() * 1e3;
+    if args.json {
+        return print_json(&Report {
+            plugin_name: plugin.name().as_str(),
+            digest: digest.as_str(),
+            size,
+            compile_ms,
+            measured,
+        });
+    }
+    let size = HumanBytes(size as u64);
+    print(&format!("{} {digest}, {size}, compiled in {compile_ms:.1} ms\n{measured}", plugin.name()));
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! Rounds of batches through an instance, timed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use shardmill_core::plugin::ProcessorError;
+use shardmill_core::ports::{CloseReason, InstanceContext, ProcessorFactory, RecordProcessor};
+use shardmill_core::stream::Batch;
+use tokio_util::sync::CancellationToken;
+
+use super::native::NativeNoOp;
+use super::report::{BenchReport, Failed, Spread, Timing};
+
+/// How long a round is to take where nobody said how many records it has: long beside what a scheduler takes away.
+const ROUND: Duration = Duration::from_millis(500);
+/// How long an instance is warmed up: pages touched, tables filled, branches learned.
+const WARM_UP: Duration = Duration::from_millis(300);
+/// Instances that are made to tell how long that takes; fewer if [`INSTANTIATE_MAX`] is over before.
+const INSTANCES_MAX: usize = 101;
+const INSTANTIATE_MAX: Duration = Duration::from_secs(2);
+
+/// What is measured, and how.
+pub(crate) struct Bench {
+    /// Batches that are delivered over and over; one at least, none empty.
+    pub(crate) batches: Vec<Batch>,
+    /// Records in a round, made up to whole batches; `None` takes as many as fill half a second.
+    pub(crate) records: Option<u32>,
+    /// Rounds, at least 1.
+    pub(crate) rounds: u32,
+    /// Who the instances are told that they are.
+    pub(crate) context: Arc<InstanceContext>,
+}
+
+/// Why there is nothing to report.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BenchError {
+    /// No instance could be made.
+    #[error("the plugin does not start: {0}")]
+    Start(#[source] ProcessorError),
+    /// A call failed as a whole.
+    #[error("the plugin failed in batch {batch}: {error}")]
+    Process {
+        /// Counted from 1, over warm-up and rounds.
+        batch: u64,
+        /// How.
+        #[source]
+        error: ProcessorError,
+    },
+    /// It was stopped.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// One that gets the batches.
+struct Subject {
+    processor: Box<dyn RecordProcessor>,
+    next: usize,
+    delivered: u64,
+    tally: Tally,
+    nanos_per_record: Vec<f64>,
+    cpu_nanos_per_record: Vec<f64>,
+}
+
+/// What came of batches.
+#[derive(Debug, Clone, Default)]
+struct Tally {
+    batches: u64,
+    records: u64,
+    bytes: u64,
+    emitted: u64,
+    emitted_bytes: u64,
+    failed: u64,
+    first_failure: Option<String>,
+}
+
+impl Bench {
+    /// Measures `plugin` beside `empty`, a component that does nothing, and beside native code.
+    pub(crate) async fn run(
+        &self,
+        plugin: &dyn ProcessorFactory,
+        empty: &dyn ProcessorFactory,
+        stop: &CancellationToken,
+    ) -> Result<BenchReport, BenchError> {
+        let instantiate = self.instantiate(plugin, stop).await?;
+        let mut subjects = [
+            Subject::new(plugin.instantiate(Arc::clone(&self.context), None).await.map_err(BenchError::Start)?),
+            Subject::new(empty.instantiate(Arc::clone(&self.context), None).await.map_err(BenchError::Start)?),
+            Subject::new(Box::new(NativeNoOp)),
+        ];
+        let mut rounds = Vec::new();
+        for subject in &mut subjects {
+            let records = subject.warm_up(&self.batches, stop).await?;
+            rounds.push(self.records.map_or(records, u64::from));
+        }
+        // In turn, so that what slows the machine down slows all of them down.
+        for _ in 0..self.rounds {
+            for (subject, records) in subjects.iter_mut().zip(&rounds) {
+                subject.round(&self.batches, *records, stop).await?;
+            }
+        }
+        let memory_bytes = subjects[0].processor.memory_bytes();
+        let [plugin, empty, native] = subjects;
+        let tally = plugin.tally.clone();
+        let failed = tally.first_failure.map(|first| Failed { records: tally.failed, first });
+        let report = BenchReport {
+            rounds: self.rounds,
+            records_per_round: rounds[0].max(tally.records / u64::from(self.rounds)),
+            records_per_batch: ratio(tally.records, tally.batches),
+            bytes_per_record: ratio(tally.bytes, tally.records),
+            emitted_per_record: ratio(tally.emitted, tally.records),
+            emitted_bytes_per_record: ratio(tally.emitted_bytes, tally.records),
+            instantiate,
+            memory_bytes,
+            plugin: plugin.close().await,
+            empty_component: empty.close().await,
+            native_no_op: native.close().await,
+            failed,
+        };
+        Ok(report)
+    }
+
+    /// Microseconds to a new instance whose `init` is done.
+    async fn instantiate(&self, plugin: &dyn ProcessorFactory, stop: &CancellationToken) -> Result<Spread, BenchError> {
+        let (started, mut micros) = (Instant::now(), Vec::new());
+        while micros.is_empty() || (micros.len() < INSTANCES_MAX && started.elapsed() < INSTANTIATE_MAX) {
+            if stop.is_cancelled() {
+                return Err(BenchError::Interrupted);
+            }
+            let from = Instant::now();
+            let instance = plugin.instantiate(Arc::clone(&self.context), None).await.map_err(BenchError::Start)?;
+            micros.push(from.elapsed().as_secs_f64() * 1e6);
+            drop(instance);
+        }
+        Ok(Spread::of(micros))
+    }
+}
+
+impl Subject {
+    fn new(processor: Box<dyn RecordProcessor>) -> Self {
+        Self {
+            processor,
+            next: 0,
+            delivered: 0,
+            tally: Tally::default(),
+            nanos_per_record: Vec::new(),
+            cpu_nanos_per_record: Vec::new(),
+        }
+    }
+
+    /// Delivers for a while, and gives the records that a round takes. What came of it does not count.
+    async fn warm_up(&mut self, batches: &[Batch], stop: &CancellationToken) -> Result<u64, BenchError> {
+        let started = Instant::now();
+        while self.tally.batches == 0 || started.elapsed() < WARM_UP {
+            self.deliver(batches, stop).await?;
+        }
+        let per_round = self.tally.records as f64 * ROUND.as_secs_f64() / started.elapsed().as_secs_f64();
+        self.tally = Tally::default();
+        // One record at least; far below what a float holds exactly.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive, and a few billions at most"
+        )]
+        Ok(per_round.max(1.0) as u64)
+    }
+
+    async fn round(&mut self, batches: &[Batch], records: u64, stop: &CancellationToken) -> Result<(), BenchError> {
+        let before = self.tally.records;
+        let (started, cpu) = (Instant::now(), cpu_time());
+        while self.tally.records - before < records {
+            self.deliver(batches, stop).await?;
+        }
+        let records = (self.tally.records - before) as f64;
+        self.nanos_per_record.push(started.elapsed().as_secs_f64() * 1e9 / records);
+        self.cpu_nanos_per_record.push(cpu_time().saturating_sub(cpu).as_secs_f64() * 1e9 / records);
+        Ok(())
+    }
+
+    async fn deliver(&mut self, batches: &[Batch], stop: &CancellationToken) -> Result<(), BenchError> {
+        if stop.is_cancelled() {
+            return Err(BenchError::Interrupted);
+        }
+        let batch = &batches[self.next % batches.len()];
+        (self.next, self.delivered) = (self.next + 1, self.delivered + 1);
+        let processed = self.processor.process(batch.clone()).await;
+        let processed = processed.map_err(|error| BenchError::Process { batch: self.delivered, error })?;
+        let tally = &mut self.tally;
+        tally.batches += 1;
+        tally.records += batch.records.len() as u64;
+        tally.bytes += batch.records.iter().map(|record| record.data.len() as u64).sum::<u64>();
+        tally.emitted += processed.emitted.len() as u64;
+        tally.emitted_bytes += processed.emitted.iter().map(|piece| piece.data.len() as u64).sum::<u64>();
+        if let Some(first) = processed.outcome.failures.first() {
+            tally.failed += processed.outcome.failures.len() as u64;
+            tally.first_failure.get_or_insert_with(|| first.message.clone());
+        }
+        Ok(())
+    }
+
+    async fn close(self) -> Timing {
+        // What it says to that does not change what was measured.
+        let _ = self.processor.close(CloseReason::Shutdown).await;
+        let nanos_per_record = Spread::of(self.nanos_per_record);
+        let bytes_per_record = ratio(self.tally.bytes, self.tally.records);
+        let mib_per_second = bytes_per_record / nanos_per_record.median * 1e9 / f64::from(1 << 20);
+        let cpu_nanos_per_record = Spread::of(self.cpu_nanos_per_record);
+        Timing { nanos_per_record, cpu_nanos_per_record, mib_per_second }
+    }
+}
+
+/// Of all threads of this process: a call runs on a thread of its own. What other processes take is not in it.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests;

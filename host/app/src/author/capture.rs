@@ -1,0 +1,86 @@
+//! `shardmill capture`.
+
+mod take;
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context, bail};
+use indicatif::HumanCount;
+use shardmill_aws::KinesisReader;
+use shardmill_config::{AwsConfig, Config};
+use shardmill_core::ports::{ReadError, StreamReader};
+use shardmill_core::stream::{ReadFrom, ShardId, StreamRef};
+use shardmill_serve::Signals;
+
+use self::take::{Take, take};
+use crate::author::captured::Captured;
+use crate::cli::CaptureArgs;
+use crate::output::{Interrupted, PipeClosed, no_stream};
+
+pub(crate) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
+    let signals = Signals::listen()?;
+    let file = args.config.as_deref().map(Config::load).transpose()?;
+    let file_aws = file.map_or_else(AwsConfig::default, |config| config.aws);
+    let clients = crate::aws::connect(&crate::aws::merge(&file_aws, &args.aws)?).await?;
+    let named = StreamRef::parse(&args.stream)?;
+    let stream = named.name().clone();
+    let reader = KinesisReader::new(clients.kinesis, &named);
+    let shards = shards(&reader, args).await?;
+    let from = match args.from {
+        None => ReadFrom::TrimHorizon,
+        Some(time) => {
+            let since_epoch = time.duration_since(UNIX_EPOCH).context("--from lies before 1970")?;
+            ReadFrom::AtTimestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+        }
+    };
+    let mut total = 0;
+    for shard in &shards {
+        let part = Take { from: from.clone(), count: args.count.unwrap_or(u64::MAX) };
+        let write = |record| {
+            let mut line = Captured { stream: stream.clone(), shard: shard.clone(), record }.encode();
+            line.push(b'\n');
+            std::io::stdout().lock().write_all(&line)
+        };
+        let taken = take(&reader, shard, part, signals.stop(), write).await;
+        total += match taken {
+            Err(error) if is_closed_pipe(&error) => return Err(PipeClosed.into()),
+            taken => taken.with_context(|| format!("cannot read {shard} of {stream}"))?,
+        };
+    }
+    std::io::stdout().lock().flush()?;
+    tell(total, shards.len());
+    if signals.stop().is_cancelled() {
+        return Err(Interrupted(": not all was captured".to_owned()).into());
+    }
+    Ok(())
+}
+
+/// Of the errors of a capture, only those of standard output are the system's.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Those asked for, which must be there; or all, parents before their children.
+async fn shards(reader: &KinesisReader, args: &CaptureArgs) -> anyhow::Result<Vec<ShardId>> {
+    let listed = match reader.list_shards().await {
+        Err(ReadError::NotFound { .. }) => return Err(no_stream(&args.stream)),
+        listed => listed.with_context(|| format!("cannot list the shards of {}", args.stream))?,
+    };
+    let listed: BTreeSet<ShardId> = listed.into_iter().map(|shard| shard.id).collect();
+    if args.shards.is_empty() {
+        // Their numbers rise.
+        return Ok(listed.into_iter().collect());
+    }
+    let asked = args.shards.iter().map(|id| {
+        let id = ShardId::new(id)?;
+        if listed.contains(&id) { Ok(id) } else { bail!("{} has no shard {id}", args.stream) }
+    });
+    asked.collect()
+}
+
+/// Standard output is the records.
+fn tell(records: u64, shards: usize) {
+    shardmill_serve::telemetry::tell(&format!("{} records of {shards} shards captured", HumanCount(records)));
+}

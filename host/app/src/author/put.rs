@@ -1,0 +1,48 @@
+//! `shardmill put`.
+
+use indicatif::{HumanBytes, HumanCount};
+use shardmill_aws::{PutError, PutTarget, StreamWriter};
+use shardmill_core::ports::ReadError;
+use shardmill_serve::Signals;
+
+use crate::author::feed::KeySource;
+use crate::author::pump::{PumpSummary, pump};
+use crate::cli::PutArgs;
+use crate::output::{Interrupted, no_stream, print, print_json};
+
+pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
+    let signals = Signals::listen()?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
+    let target = PutTarget::parse(&args.stream)?;
+    let writer = StreamWriter::to(clients.kinesis, target);
+    let key = args.key_field.map_or(KeySource::LineNumber, KeySource::Field);
+    let summary = match pump(&writer, &args.file, key, signals.stop()).await {
+        Err(error) if is_without_stream(&error) => return Err(no_stream(&args.stream)),
+        summary => summary?,
+    };
+    if args.json {
+        print_json(&summary)?;
+    } else {
+        print(&told(&summary, &args.stream));
+    }
+    if summary.was_stopped {
+        let line = format!(": {} records were put, and no more of the input", HumanCount(summary.records));
+        return Err(Interrupted(line).into());
+    }
+    Ok(())
+}
+
+/// Whether the stream was not there from the start.
+fn is_without_stream(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<PutError>()
+        .is_some_and(|error| matches!(error.cause, ReadError::NotFound { .. }) && error.stored.records == 0)
+}
+
+fn told(summary: &PumpSummary, stream: &str) -> String {
+    let (records, bytes) = (HumanCount(summary.records), HumanBytes(summary.bytes));
+    let again =
+        if summary.retries > 0 { format!(", {} sent again", HumanCount(summary.retries)) } else { String::new() };
+    let PumpSummary { seconds, records_per_second: rate, .. } = summary;
+    format!("{records} records ({bytes}) put into {stream} in {seconds:.1} s, {rate:.0}/s{again}")
+}

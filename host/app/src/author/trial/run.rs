@@ -1,0 +1,378 @@
+//! The run: a stack in memory, a folder with the plugin, the host, and a wait for each portion of the input.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use shardmill_aws::{AwsClients, LeaseTable, PutEntry, StreamAdmin, StreamWriter};
+use shardmill_config::{Config, ConfigError, Manifest, PluginConfig};
+use shardmill_core::lease::WorkerId;
+use shardmill_core::pipeline::Order;
+use shardmill_core::plugin::PluginName;
+use shardmill_core::ports::{LeaseStore, StreamReader};
+use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
+use shardmill_local::{LocalOptions, LocalStack};
+use shardmill_serve::component::Found;
+use shardmill_serve::{Host, Substitutes};
+use shardmill_serve::{HostStatus, PluginSnapshot};
+use shardmill_serve::{Outputs, Sinks};
+use shardmill_sinks::{LineFormat, STDOUT, SinkOptions};
+use shardmill_wasm::{Integrity, IntegrityRules, Metering};
+use shardmill_worker::{ReadLimits, ShardState, ShardStatus, Why};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::captured::CapturedStream;
+use super::collector::{Collector, Kept};
+use crate::author::summary::is_checkpointed;
+
+const STREAM: &str = "test";
+/// How often a trial looks whether it is done.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// A component of 20 MB, which holds an interpreter, takes seconds to compile, on a busy machine a minute.
+const START_MAX: Duration = Duration::from_mins(5);
+/// Long enough for a batch to fill from a stream that holds everything already, so that batches are cut in the same
+/// places in every run.
+const FILL: Duration = Duration::from_millis(100);
+/// The longest that a batch is waited for, whatever the plugin's window: what the stream holds is there by then, and nothing
+/// more comes.
+const WINDOW_MAX: Duration = Duration::from_secs(1);
+
+/// What is tried, and how.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    /// The component.
+    pub(crate) plugin: PathBuf,
+    /// Settings; streams, endpoints and sinks in them are not used.
+    pub(crate) config: Config,
+    /// Destinations besides those of the configuration.
+    pub(crate) sinks: Vec<String>,
+    /// Shards of the stream.
+    pub(crate) shards: u32,
+    /// Most records of a batch, whatever the settings say.
+    pub(crate) batch_records: Option<u32>,
+    /// Deliveries of a record that fails, where the policy would try for ever.
+    pub(crate) attempts: u32,
+    /// A swap in the middle.
+    pub(crate) reload: Option<Reload>,
+    /// Nothing settled for this long is a failure of the trial.
+    pub(crate) timeout: Duration,
+    /// What bounds a call.
+    pub(crate) metering: Metering,
+}
+
+/// What is delivered.
+#[derive(Debug)]
+pub(crate) enum Trying {
+    /// Records that are put into the embedded stream.
+    Put(Vec<PutEntry>),
+    /// Records that lie where they were captured.
+    Captured(Arc<CapturedStream>),
+}
+
+/// A swap in the middle.
+#[derive(Debug)]
+pub(crate) struct Reload {
+    /// Records that are settled before it.
+    pub(crate) after: usize,
+    /// The version to swap to; the same code under another digest if `None`.
+    pub(crate) to: Option<PathBuf>,
+}
+
+/// A trial that ran to its end.
+#[derive(Debug)]
+pub(crate) struct Tried {
+    /// What came out.
+    pub(crate) kept: Kept,
+    /// Batches that were settled.
+    pub(crate) batches: u64,
+    /// From the host's start to the last checkpoint.
+    pub(crate) took: Duration,
+    /// Digests of the versions that ran, in order.
+    pub(crate) digests: Vec<String>,
+    /// Fuel that calls of `process` took; 0 unless it was counted.
+    pub(crate) fuel: u64,
+}
+
+/// Which components are run.
+struct Trust {
+    integrity: Integrity,
+    bytes_max: u64,
+}
+
+/// The stack, the folder and the plugin in it.
+struct Scene {
+    trust: Trust,
+    folder: tempfile::TempDir,
+    name: PluginName,
+    application: String,
+    clients: AwsClients,
+    input: Trying,
+    timeout: Duration,
+}
+
+impl Trial {
+    /// Runs until everything is settled.
+    pub(crate) async fn run(mut self, input: Trying, stop: &CancellationToken) -> anyhow::Result<Tried> {
+        let stack = LocalStack::start(LocalOptions::in_memory()).await.context("cannot start the embedded stack")?;
+        self.config.aws =
+            crate::aws::at_endpoints(stack.kinesis_endpoint().to_owned(), stack.dynamodb_endpoint().to_owned());
+        let captured = match &input {
+            Trying::Put(_) => None,
+            Trying::Captured(stream) => Some(Arc::clone(stream) as Arc<dyn StreamReader>),
+        };
+        let mut scene = self.scene(input).await?;
+        let after = self.reload.as_ref().map_or(usize::MAX, |reload| reload.after);
+        let mut last = scene.offer(after).await?;
+        let collector = Arc::new(Collector::default());
+        let mut names: BTreeSet<String> = self.config.sinks.keys().cloned().chain(self.sinks.clone()).collect();
+        names.insert(STDOUT.to_owned());
+        let outputs = Outputs {
+            sinks: Sinks::One(collector.clone()),
+            dead_letters: collector.clone(),
+            names: names.into_iter().collect(),
+        };
+        let substitutes = Substitutes { outputs, reader: captured, metering: self.metering };
+        let host = Host::on_trial(self.config.clone(), &scene.clients, substitutes)?;
+        let (status, runtime) = (host.status(), host.runtime());
+        let (host_stop, started) = (CancellationToken::new(), Instant::now());
+        let work = async {
+            let settled = async {
+                let mut digests = vec![scene.until_settled(&status, &last).await?];
+                if let Some(reload) = &self.reload {
+                    digests.push(scene.swap(&status, &self.plugin, reload).await?);
+                    last.extend(scene.offer(usize::MAX).await?);
+                    scene.until_settled(&status, &last).await?;
+                }
+                Ok::<_, anyhow::Error>(digests)
+            };
+            let settled = stop.run_until_cancelled(settled).await;
+            let took = started.elapsed();
+            host_stop.cancel();
+            (settled, took)
+        };
+        let (served, (settled, took)) = tokio::join!(host.run(host_stop.clone()), work);
+        served?;
+        let digests = settled.ok_or_else(|| anyhow!("interrupted"))??;
+        let snapshot = status.snapshot();
+        let shards = snapshot.plugins.values().flat_map(|plugin| plugin.worker.shards.values());
+        let batches = shards.map(|shard| shard.batches).sum();
+        let tried = Tried { kept: collector.take(), batches, took, digests, fuel: runtime.fuel_used() };
+        stack.stop().await;
+        Ok(tried)
+    }
+
+    /// Puts the plugin and its manifest into a folder of their own, and settles what it runs with.
+    async fn scene(&mut self, input: Trying) -> anyhow::Result<Scene> {
+        let stem = self.plugin.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let name = PluginName::new(stem).with_context(|| format!("{} names no plugin", self.plugin.display()))?;
+        let folder = tempfile::tempdir().context("cannot make a folder for the test")?;
+        let manifest_path = self.plugin.with_extension("toml");
+        let manifest = Manifest::read(&manifest_path)?;
+        let trust = Trust { integrity: self.config.integrity(), bytes_max: self.config.host.plugin_bytes_max };
+        let component = folder.path().join(format!("{name}.wasm"));
+        std::fs::write(component, trust.read(&name, &self.plugin)?).context("cannot copy the component")?;
+        if manifest.is_some() {
+            copy(&manifest_path, &folder.path().join(format!("{name}.toml")))?;
+        }
+        let stream = match &input {
+            Trying::Put(_) => StreamName::new(STREAM)?,
+            Trying::Captured(captured) => captured.name().clone(),
+        };
+        let config = &mut self.config;
+        // What is in the folder was judged when it was read, by the bytes that it had then.
+        config.integrity = IntegrityRules::default();
+        config.stream = Some(stream.clone().into());
+        config.plugins = folder.path().to_owned();
+        config.host.admin = None;
+        if let Some(worker) = WorkerId::new("test") {
+            config.worker_id = worker;
+        }
+        config.reads = ReadLimits {
+            calls_per_second: 1e4,
+            bytes_per_second: 1e12,
+            idle_every: LOOK_EVERY,
+            idle_max: LOOK_EVERY,
+            ..ReadLimits::default()
+        };
+        let section = config.plugin.entry(name.to_string()).or_default();
+        section.remove("streams");
+        section.remove("integrity");
+        section.insert("stream".to_owned(), stream.as_str().into());
+        section.insert("retrieval".to_owned(), "polling".into());
+        // Nothing is sent there, but the manifest may name it.
+        for sink in &self.sinks {
+            config.sinks.entry(sink.clone()).or_insert(SinkOptions::Stdout { format: LineFormat::Data });
+        }
+        let own = checked(config, &name, manifest.as_ref())?;
+        let section = config.plugin.entry(name.to_string()).or_default();
+        // In the plugin's section, since what its manifest says stands over the general settings.
+        let window = own.batches.window.clamp(FILL, WINDOW_MAX);
+        set(section, "batch", "window", humantime::format_duration(window).to_string());
+        set(section, "checkpoint", "age", humantime::format_duration(FILL).to_string());
+        if let Some(records) = self.batch_records {
+            set(section, "batch", "records", i64::from(records));
+        }
+        if own.failure.then.is_none() {
+            // A test that tries for ever would never tell what is wrong, also where nobody will put right what is missing.
+            let attempts = toml::Value::from(i64::from(self.attempts));
+            let failure = toml::Table::from_iter([
+                ("attempts".to_owned(), attempts.clone()),
+                ("unavailable-attempts".to_owned(), attempts.clone()),
+                ("misconfigured-attempts".to_owned(), attempts),
+                ("on-exhausted".to_owned(), "dead-letter".into()),
+                ("dead-letter".to_owned(), STDOUT.into()),
+                ("order".to_owned(), if own.failure.order == Order::Key { "key" } else { "shard" }.into()),
+            ]);
+            section.insert("failure".to_owned(), failure.into());
+        }
+        let settings = checked(config, &name, manifest.as_ref())?;
+        let application = settings.streams.first().map_or_else(String::new, |one| one.application.clone());
+        let clients = crate::aws::connect(&config.aws).await?;
+        if matches!(input, Trying::Put(_)) {
+            StreamAdmin::new(clients.kinesis.clone()).ensure_stream(&stream, self.shards).await?;
+        }
+        Ok(Scene { trust, folder, name, application, clients, input, timeout: self.timeout })
+    }
+}
+
+impl Trust {
+    fn read(&self, name: &PluginName, path: &Path) -> anyhow::Result<Vec<u8>> {
+        Ok(Found::read_trusted(path, self.bytes_max, &self.integrity, name)?.bytes.into())
+    }
+}
+
+impl Scene {
+    /// Lets the next `count` records arrive; gives the last sequence number of each shard that got some.
+    async fn offer(&mut self, count: usize) -> anyhow::Result<BTreeMap<ShardId, SequenceNumber>> {
+        let entries = match &mut self.input {
+            Trying::Put(entries) => entries.drain(..count.min(entries.len())).collect::<Vec<_>>(),
+            Trying::Captured(stream) => return Ok(stream.release(count)),
+        };
+        let writer = StreamWriter::new(self.clients.kinesis.clone(), StreamName::new(STREAM)?);
+        Ok(writer.put_all(entries, |_, _| {}).await.context("cannot put the input")?.last_sequence)
+    }
+
+    /// Waits until everything up to `last` is checkpointed; gives the digest of the version at work.
+    async fn until_settled(
+        &self,
+        status: &HostStatus,
+        last: &BTreeMap<ShardId, SequenceNumber>,
+    ) -> anyhow::Result<String> {
+        let table = LeaseTable::new(self.clients.dynamodb.clone(), self.application.as_str());
+        let asked_at = Instant::now();
+        let (mut settled, mut moved_at) = (0, asked_at);
+        loop {
+            let plugin = self.plugin(status)?;
+            let is_started = plugin.as_ref().is_some_and(|plugin| plugin.worker.plugin_digest.is_some());
+            if let Some(plugin) = plugin.filter(|_| is_started) {
+                if plugin.worker.lease_rows > 0 && is_checkpointed(&table.list().await?.leases, last) {
+                    return Ok(plugin.worker.plugin_digest.unwrap_or_default());
+                }
+                let records = plugin.worker.shards.values().map(|shard| shard.records).sum::<u64>();
+                if records != settled {
+                    (settled, moved_at) = (records, Instant::now());
+                }
+                if let Some(halted) = plugin.worker.shards.values().find(|shard| shard.state == ShardState::Halted) {
+                    bail!(
+                        "the plugin's failure policy stopped it: {}",
+                        why_blocked(&plugin, halted.given_up.last.as_deref())
+                    );
+                }
+                if plugin.worker.shards.values().any(is_without_state) {
+                    bail!("nothing can be settled: {}", why_blocked(&plugin, None));
+                }
+                if moved_at.elapsed() > self.timeout {
+                    bail!("nothing was settled for {:?}: {}", self.timeout, why_blocked(&plugin, None));
+                }
+            } else if asked_at.elapsed() > START_MAX {
+                bail!("the plugin was not compiled within {START_MAX:?}");
+            } else {
+                moved_at = Instant::now();
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Replaces the file, and waits until the host has the new version.
+    async fn swap(&self, status: &HostStatus, plugin: &Path, reload: &Reload) -> anyhow::Result<String> {
+        let before = self.plugin(status)?.and_then(|plugin| plugin.worker.plugin_digest);
+        let path = reload.to.as_deref().unwrap_or(plugin);
+        let mut bytes = self.trust.read(&self.name, path)?;
+        if reload.to.is_none() {
+            bytes.extend(custom_section());
+        }
+        let fresh = self.folder.path().join(".fresh");
+        std::fs::write(&fresh, bytes).context("cannot write the new version")?;
+        std::fs::rename(fresh, self.folder.path().join(format!("{}.wasm", self.name)))?;
+        let asked_at = Instant::now();
+        loop {
+            let now = self.plugin(status)?;
+            if let Some(refused) = now.as_ref().and_then(|plugin| plugin.worker.refused.as_ref()) {
+                bail!("the new version was refused: {}", refused.reason);
+            }
+            let shards = now.iter().flat_map(|plugin| plugin.worker.shards.values());
+            let digests: BTreeSet<_> = shards.filter_map(|shard| shard.plugin_digest.clone()).collect();
+            if let Some(digest) = digests.first().filter(|new| digests.len() == 1 && Some(*new) != before.as_ref()) {
+                return Ok(digest.clone());
+            }
+            if asked_at.elapsed() > START_MAX {
+                bail!("the new version was not taken up within {START_MAX:?}; is it the same file?");
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// The plugin's status, if there is any yet; a refusal is an error.
+    fn plugin(&self, status: &HostStatus) -> anyhow::Result<Option<PluginSnapshot>> {
+        let plugin = status.snapshot().plugins.remove(self.name.as_str());
+        match plugin.as_ref().and_then(refusal) {
+            Some(reason) => Err(anyhow!("the host refuses {}: {reason}", self.name)),
+            None => Ok(plugin),
+        }
+    }
+}
+
+/// Whether what it keeps as its state cannot be had, and will not be: the stack is in this process.
+fn is_without_state(shard: &ShardStatus) -> bool {
+    /// In case a version is being swapped.
+    const ATTEMPTS: u32 = 3;
+    shard.blocked.as_ref().is_some_and(|blocked| blocked.why == Why::State && blocked.attempts >= ATTEMPTS)
+}
+
+/// Why the host does not run it, if it does not.
+fn refusal(plugin: &PluginSnapshot) -> Option<&String> {
+    plugin.refused_file.as_ref().or(plugin.refused_settings.as_ref()).or(plugin.not_served.as_ref())
+}
+
+fn checked(config: &Config, name: &PluginName, manifest: Option<&Manifest>) -> Result<PluginConfig, ConfigError> {
+    config.of_plugin(name, manifest).map_err(|message| ConfigError::Plugin { message })
+}
+
+/// Sets one key of a plugin's section, and leaves the others of its table.
+fn set(section: &mut toml::Table, table: &str, key: &str, value: impl Into<toml::Value>) {
+    let table = section.entry(table).or_insert_with(|| toml::Table::new().into());
+    if let Some(table) = table.as_table_mut() {
+        table.insert(key.to_owned(), value.into());
+    }
+}
+
+/// A section that engines ignore: the same code under another digest.
+fn custom_section() -> [u8; 6] {
+    const CUSTOM: u8 = 0;
+    [CUSTOM, 4, 3, b's', b'm', b't']
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::copy(from, to).with_context(|| format!("cannot read {}", from.display()))?;
+    Ok(())
+}
+
+fn why_blocked(plugin: &PluginSnapshot, otherwise: Option<&str>) -> String {
+    let reasons: BTreeSet<&str> =
+        plugin.worker.shards.values().filter_map(|shard| Some(shard.blocked.as_ref()?.reason.as_str())).collect();
+    let told = reasons.into_iter().collect::<Vec<_>>().join("; ");
+    if told.is_empty() { otherwise.unwrap_or("no reason is known").to_owned() } else { told }
+}

@@ -1,0 +1,13 @@
+//! What an operator asks for: a host, and what the hosts of an application do and why.
+
+pub(crate) mod consumers;
+pub(crate) mod doctor;
+pub(crate) mod explain;
+pub(crate) mod leases;
+pub(crate) mod plan;
+pub(crate) mod plugins;
+mod reading;
+mod redelivery;
+pub(crate) mod replay;
+pub(crate) mod run;
+pub(crate) mod state;

@@ -1,0 +1,203 @@
+//! `shardmill explain`: why a shard moves, or does not.
+
+mod report;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use indicatif::HumanBytes;
+use shardmill_core::explain::{Cause, Evidence, Explanation, Listed, Place, explain, shard_named};
+use shardmill_core::lease::{Checkpoint, Lease, WorkerId};
+use shardmill_core::rollout::untaken;
+use shardmill_core::stream::{ReadFrom, ShardId, Utc};
+
+use self::report::{Report, relation};
+use super::reading::{NOBODY, Reading, age};
+use crate::cli::ExplainArgs;
+use crate::output::{print, print_json};
+
+pub(crate) async fn execute(args: &ExplainArgs) -> anyhow::Result<()> {
+    let shard = shard_named(&args.shard)?;
+    let reading = Reading::take(&args.application, &args.reading).await?;
+    let nobody = WorkerId::new(NOBODY).context("an id")?;
+    let evidence = Evidence {
+        asker: &nobody,
+        observer: &reading.observer,
+        now: reading.now,
+        wall_ms: reading.wall_ms,
+        watched_for: reading.watched_for,
+        earlier: &reading.earlier,
+        leases: &reading.listing.leases,
+        bad_rows: &reading.listing.bad_rows,
+        leader: reading.fleet.leader.as_ref(),
+        shards: reading.shards(),
+        is_bootstrapped: reading.is_bootstrapped(),
+        limits: reading.limits,
+        lease_duration: reading.lease_duration,
+    };
+    let Some(explanation) = explain(&shard, &evidence) else {
+        bail!("{}", unknown(&shard, &args.application, &reading));
+    };
+    if args.reading.json {
+        return print_json(&Report::of(&explanation, &args.application, &reading));
+    }
+    print(as_text(&explanation, &args.application, &reading).trim_end());
+    Ok(())
+}
+
+/// Where it was looked for, and what there is instead.
+fn unknown(shard: &ShardId, application: &str, reading: &Reading) -> String {
+    let rows = reading.listing.leases.len();
+    let mut text = format!("no shard {shard}: the lease table {application} has {rows} rows and none is for it");
+    match (reading.shards(), &reading.stream) {
+        (Some(list), Some(stream)) => {
+            let mut ids: Vec<_> = list.shards.iter().map(|shard| &shard.id).collect();
+            ids.sort();
+            let _ = write!(text, ", and stream {stream} has {} shards and it is none of them", ids.len());
+            if let (Some(first), Some(last)) = (ids.first(), ids.last()) {
+                let _ = write!(text, " ({first} to {last})");
+            }
+        }
+        _ => text.push_str("; the stream was not looked at: name it with --stream"),
+    }
+    for note in &reading.notes {
+        let _ = write!(text, "; {note}");
+    }
+    text
+}
+
+fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
+    let mut text = String::new();
+    let mut line = |label: &str, value: &str| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{label:11} {value}");
+    };
+    line("shard", &format!("{} of application {application}{}", told.shard, listed(told.listed)));
+    for cause in &told.causes {
+        line("why", &cause.to_string());
+    }
+    if told.causes.is_empty() {
+        line("why", &healthy(told.place.as_ref()));
+    }
+    if let Some(place) = &told.place {
+        for (label, value) in &facts(place, reading) {
+            line(label, value);
+        }
+    }
+    for version in untaken(&reading.fleet) {
+        line("not run", &format!("{version}; {}", version.mend(application)));
+    }
+    for up in &told.lineage {
+        let label = if up.depth == 1 { "waits for" } else { "that for" };
+        line(label, &format!("{}: {}", up.place.lease.key.shard_id(), in_short(&up.place)));
+    }
+    let mut opinions: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for opinion in told.opinions.iter().filter(|opinion| opinion.intent.is_telling(&told.causes)) {
+        opinions.entry(opinion.intent.to_string()).or_default().push(opinion.worker.as_str());
+    }
+    for (intent, workers) in &opinions {
+        line("worker", &format!("{} {intent}", workers.join(", ")));
+    }
+    for relative in &told.relatives {
+        let where_it_is = relative.place.as_ref().map_or_else(|| "no row".to_owned(), in_short);
+        line(relation(relative.relation), &format!("{}: {where_it_is}", relative.shard));
+    }
+    if let Some(start) = &reading.fleet.start {
+        line("starts", &format!("the application starts at {start}"));
+    }
+    for note in &reading.notes {
+        line("note", note);
+    }
+    if reading.watched_for.is_zero() {
+        line("watched", "one look only: nothing is told of what moves");
+    }
+    text
+}
+
+fn listed(listed: Option<Listed>) -> &'static str {
+    match listed {
+        Some(Listed::Open) => ", open",
+        Some(Listed::Closed) => ", closed (split or merged)",
+        Some(Listed::No) => ", not in the stream's shard list",
+        None => "",
+    }
+}
+
+fn healthy(place: Option<&Place>) -> String {
+    let owner = place.and_then(|place| place.holder.as_ref()).map_or("its owner", |holder| holder.worker.as_str());
+    match place.and_then(|place| place.has_advanced) {
+        Some(true) => "it moves: its checkpoint rose while it was watched".to_owned(),
+        Some(false) => format!(
+            "nothing is in its way as far as the tables tell; if records wait all the same, /status of {owner} tells \
+             what its reader and its plugin do"
+        ),
+        None => "nothing is in its way as far as one look tells; watch for longer to see whether it moves".to_owned(),
+    }
+}
+
+/// What the row says, label by label.
+fn facts(place: &Place, reading: &Reading) -> Vec<(&'static str, String)> {
+    let lease = &place.lease;
+    let owner = match &place.holder {
+        None => "nobody".to_owned(),
+        Some(holder) => {
+            let since = place.held_for.map(|since| format!(" for {}", age(since))).unwrap_or_default();
+            format!("{}{since} ({holder})", holder.worker)
+        }
+    };
+    let moved = match place.has_advanced {
+        _ if lease.is_finished() => String::new(),
+        Some(true) => format!(", rose in the {} that it was watched", age(reading.watched_for)),
+        Some(false) => format!(", stood in the {} that it was watched", age(reading.watched_for)),
+        None => String::new(),
+    };
+    let mut facts = vec![("owner", owner), ("checkpoint", format!("{}{moved}", checkpoint(lease, reading)))];
+    if let Some(ms) = lease.millis_behind_latest.filter(|_| !lease.is_finished()) {
+        let behind = age(Duration::from_millis(ms));
+        facts.push(("behind", format!("{behind}, when the row was last written")));
+    }
+    if let Some(ms) = lease.settled_arrival_ms.filter(|_| !lease.is_finished()) {
+        let old = age(Duration::from_millis(reading.wall_ms.saturating_sub(ms)));
+        facts.push(("settled", format!("records up to one that arrived {old} ago")));
+    }
+    if let Some(bytes) = lease.bytes_per_second.filter(|_| !lease.is_finished()) {
+        facts.push(("throughput", format!("{}/s", HumanBytes(bytes))));
+    }
+    if let Some(digest) = &lease.plugin_digest {
+        facts.push(("plugin", digest.as_str().get(..12).unwrap_or(digest.as_str()).to_owned()));
+    }
+    if let Some(given_up) = &lease.given_up {
+        facts.push(("gave up", format!("last: {given_up}")));
+    }
+    if let Some(claim) = &place.claim {
+        facts.push(("claimed by", format!("{claim}, seen for {}", age(claim.waited))));
+    }
+    facts
+}
+
+/// With the time that a start stands for, which is not in the row.
+fn checkpoint(lease: &Lease, reading: &Reading) -> String {
+    let from = reading.fleet.start.as_ref().and_then(|start| lease.checkpoint.read_from(start));
+    match (&lease.checkpoint, from) {
+        (Checkpoint::Latest | Checkpoint::AtTimestamp, Some(ReadFrom::AtTimestamp(ms))) => {
+            format!("{}, which is {}", lease.checkpoint, Utc(ms))
+        }
+        (at, _) => at.to_string(),
+    }
+}
+
+/// A place in one line.
+fn in_short(place: &Place) -> String {
+    let at = match &place.holder {
+        Some(holder) if !place.lease.is_finished() => {
+            format!("held by {}, at {}", holder.worker, place.lease.checkpoint)
+        }
+        _ => format!("at {}", place.lease.checkpoint),
+    };
+    match place.causes.first() {
+        Some(Cause::Finished) | None => at,
+        Some(cause) => format!("{at}; {cause}"),
+    }
+}

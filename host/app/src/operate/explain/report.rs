@@ -1,0 +1,202 @@
+//! What `explain` says, for programs.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use shardmill_core::explain::{Ancestor, Cause, Explanation, Holder, Listed, Opinion, Place, Relation, Relative};
+use shardmill_core::fleet::Incarnation;
+use shardmill_core::lease::Standing;
+use shardmill_core::plugin::PluginDigest;
+use shardmill_core::rollout::{Untaken, untaken};
+
+use crate::operate::reading::Reading;
+
+/// All of it.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Report<'a> {
+    application: &'a str,
+    shard: &'a str,
+    listed: Option<&'static str>,
+    why: Vec<Why>,
+    place: Option<PlaceReport<'a>>,
+    waits_for: Vec<AncestorReport<'a>>,
+    workers: Vec<OpinionReport<'a>>,
+    relatives: Vec<RelativeReport<'a>>,
+    versions_not_run: Vec<VersionReport>,
+    starts_at: Option<String>,
+    notes: &'a [String],
+    watched_for_ms: u64,
+}
+
+/// A version that was given to the application's hosts.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct VersionReport {
+    digest: String,
+    text: String,
+    mend: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Why {
+    kind: &'static str,
+    text: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct AncestorReport<'a> {
+    shard: String,
+    depth: usize,
+    place: PlaceReport<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct OpinionReport<'a> {
+    worker: &'a str,
+    intent: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct RelativeReport<'a> {
+    relation: &'static str,
+    shard: &'a str,
+    place: Option<PlaceReport<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct PlaceReport<'a> {
+    standing: &'static str,
+    owner: Option<OwnerReport<'a>>,
+    held_for_ms: Option<u64>,
+    checkpoint: String,
+    has_advanced: Option<bool>,
+    millis_behind_latest: Option<u64>,
+    settled_arrival_ms: Option<u64>,
+    bytes_per_second: Option<u64>,
+    last_given_up: Option<&'a str>,
+    plugin_digest: Option<&'a str>,
+    claimed_by: Option<ClaimReport<'a>>,
+    why: Vec<Why>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct OwnerReport<'a> {
+    worker: &'a str,
+    run: Option<&'a str>,
+    life: &'static str,
+    state: String,
+    silent_ms: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ClaimReport<'a> {
+    worker: &'a str,
+    is_fresh: bool,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn of(told: &'a Explanation, application: &'a str, reading: &'a Reading) -> Self {
+        let ancestor = |up: &'a Ancestor| AncestorReport {
+            shard: up.place.lease.key.shard_id().to_string(),
+            depth: up.depth,
+            place: PlaceReport::of(&up.place),
+        };
+        let opinion = |opinion: &'a Opinion| OpinionReport {
+            worker: opinion.worker.as_str(),
+            intent: opinion.intent.to_string(),
+        };
+        let version = |version: &Untaken| VersionReport {
+            digest: version.digest.as_str().to_owned(),
+            text: version.to_string(),
+            mend: version.mend(application),
+        };
+        let relative = |relative: &'a Relative| RelativeReport {
+            relation: relation(relative.relation),
+            shard: relative.shard.as_str(),
+            place: relative.place.as_ref().map(PlaceReport::of),
+        };
+        Self {
+            application,
+            shard: told.shard.as_str(),
+            listed: told.listed.map(|listed| match listed {
+                Listed::Open => "open",
+                Listed::Closed => "closed",
+                Listed::No => "not-listed",
+            }),
+            why: told.causes.iter().map(Why::of).collect(),
+            place: told.place.as_ref().map(PlaceReport::of),
+            waits_for: told.lineage.iter().map(ancestor).collect(),
+            workers: told.opinions.iter().map(opinion).collect(),
+            relatives: told.relatives.iter().map(relative).collect(),
+            versions_not_run: untaken(&reading.fleet).iter().map(version).collect(),
+            starts_at: reading.fleet.start.as_ref().map(ToString::to_string),
+            notes: &reading.notes,
+            watched_for_ms: millis(reading.watched_for),
+        }
+    }
+}
+
+impl Why {
+    fn of(cause: &Cause) -> Self {
+        Self { kind: cause.word(), text: cause.to_string() }
+    }
+}
+
+impl<'a> PlaceReport<'a> {
+    fn of(place: &'a Place) -> Self {
+        let lease = &place.lease;
+        Self {
+            standing: match place.standing {
+                Standing::Free => "free",
+                Standing::Held => "held",
+                Standing::Expired => "expired",
+            },
+            owner: place.holder.as_ref().map(OwnerReport::of),
+            held_for_ms: place.held_for.map(millis),
+            checkpoint: lease.checkpoint.to_string(),
+            has_advanced: place.has_advanced,
+            millis_behind_latest: lease.millis_behind_latest,
+            settled_arrival_ms: lease.settled_arrival_ms,
+            bytes_per_second: lease.bytes_per_second,
+            last_given_up: lease.given_up.as_deref(),
+            plugin_digest: lease.plugin_digest.as_ref().map(PluginDigest::as_str),
+            claimed_by: place
+                .claim
+                .as_ref()
+                .map(|claim| ClaimReport { worker: claim.by.as_str(), is_fresh: claim.is_fresh }),
+            why: place.causes.iter().map(Why::of).collect(),
+        }
+    }
+}
+
+impl<'a> OwnerReport<'a> {
+    fn of(holder: &'a Holder) -> Self {
+        Self {
+            worker: holder.worker.as_str(),
+            run: holder.run.as_ref().map(Incarnation::as_str),
+            life: holder.pulse.word(),
+            state: holder.to_string(),
+            silent_ms: millis(holder.silent),
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn relation(relation: Relation) -> &'static str {
+    match relation {
+        Relation::Parent => "parent",
+        Relation::Child => "child",
+        Relation::SameHashKeys => "beside",
+    }
+}

@@ -1,0 +1,215 @@
+//! `shardmill leases`.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use comfy_table::presets::NOTHING;
+use comfy_table::{ContentArrangement, Table};
+use serde::Serialize;
+use shardmill_aws::{AwsClients, CoordinatorTable, LeaseTable, applications_of_streams};
+use shardmill_core::fleet::FleetRows;
+use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Pulse};
+use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, StoreError};
+use shardmill_core::time::Moment;
+use shardmill_serve::BootClock;
+use shardmill_serve::Signals;
+
+use super::reading::age;
+use crate::cli::LeasesArgs;
+use crate::output::{print, print_json};
+
+/// Signs of a trouble's reason that a table shows; `explain` has all of it.
+const STUCK_SHOWN: usize = 160;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Row {
+    shard: String,
+    owner: Option<String>,
+    held_since_ms: Option<u64>,
+    counter: u64,
+    checkpoint: String,
+    millis_behind_latest: Option<u64>,
+    settled_arrival_ms: Option<u64>,
+    bytes_per_second: Option<u64>,
+    plugin_digest: Option<String>,
+    claimed_by: Option<String>,
+    stuck: Option<String>,
+    parents: Vec<String>,
+    children: Vec<String>,
+}
+
+pub(crate) async fn execute(args: &LeasesArgs) -> anyhow::Result<()> {
+    let signals = Signals::listen()?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
+    let table = LeaseTable::new(clients.dynamodb.clone(), args.application.as_str());
+    let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), &args.application);
+    // With --watch, who lives is seen from look to look.
+    let mut observer = LeaseObserver::default();
+    loop {
+        show_leases(&list(&table, &clients, args).await?, args)?;
+        if !args.json {
+            show_workers(coordinator.fleet().await, &mut observer);
+            show_other_streams(&applications_of_streams(&clients.dynamodb, &args.application).await);
+        }
+        let Some(interval) = args.watch else { return Ok(()) };
+        if signals.stop().run_until_cancelled(tokio::time::sleep(interval)).await.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Names the applications of its streams where one has no leases of its own.
+async fn list(table: &LeaseTable, clients: &AwsClients, args: &LeasesArgs) -> anyhow::Result<LeaseListing> {
+    let error = match table.list().await {
+        Ok(listing) => return Ok(listing),
+        Err(error) => error,
+    };
+    let application = &args.application;
+    if !matches!(error, StoreError::Refused { .. }) || table.exists().await? {
+        return Err(error.into());
+    }
+    let others = applications_of_streams(&clients.dynamodb, application).await;
+    if others.is_empty() {
+        bail!(
+            "there is no lease table {application}: no host has served this application here; `shardmill plugins` lists those \
+             that were"
+        );
+    }
+    bail!("there is no lease table {application}, but its streams have leases of their own: {}", others.join(", "))
+}
+
+fn show_leases(listing: &LeaseListing, args: &LeasesArgs) -> anyhow::Result<()> {
+    let mut rows: Vec<Row> = listing.leases.iter().map(row).collect();
+    rows.sort_by(|a, b| a.shard.cmp(&b.shard));
+    if args.json {
+        return print_json(&rows);
+    }
+    print(&lease_table(&rows, BootClock.wall_ms()).to_string());
+    for bad in &listing.bad_rows {
+        print(&format!("row {} cannot be read: {}", bad.key, bad.problem));
+    }
+    Ok(())
+}
+
+/// A KCL's application has no coordinator table, and whoever may read the one table need not be allowed the other.
+fn show_workers(fleet: Result<FleetRows, StoreError>, observer: &mut LeaseObserver) {
+    match fleet {
+        Ok(fleet) => {
+            if let Some(start) = &fleet.start {
+                print(&format!("\nthe application starts at {start}"));
+            }
+            if fleet.workers.is_empty() {
+                print("\nno worker is registered");
+            } else {
+                let now = BootClock.now();
+                observer.observe_workers(&fleet.workers, now);
+                print(&format!("\n{}", worker_table(&fleet, observer, now)));
+            }
+        }
+        Err(error) => tracing::debug!(%error, "the coordinator table cannot be read, workers are not shown"),
+    }
+}
+
+fn show_other_streams(applications: &[String]) {
+    if !applications.is_empty() {
+        print(&format!("\nfurther streams have leases of their own: {}", applications.join(", ")));
+    }
+}
+
+fn row(lease: &Lease) -> Row {
+    Row {
+        shard: lease.key.to_string(),
+        owner: lease.owner.as_ref().map(ToString::to_string),
+        held_since_ms: lease.held_since_ms,
+        counter: lease.counter.0,
+        checkpoint: lease.checkpoint.to_string(),
+        millis_behind_latest: lease.millis_behind_latest,
+        settled_arrival_ms: lease.settled_arrival_ms,
+        bytes_per_second: lease.bytes_per_second,
+        plugin_digest: lease.plugin_digest.as_ref().map(|digest| digest.as_str().to_owned()),
+        claimed_by: lease.claimant.as_ref().map(ToString::to_string),
+        stuck: lease.stuck.clone(),
+        parents: lease.parents.iter().map(ToString::to_string).collect(),
+        children: lease.children.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// Claims and troubles are rare: their columns are there only if there are any, so that a row fits in a line.
+fn lease_table(rows: &[Row], wall_ms: u64) -> Table {
+    let has_claim = rows.iter().any(|row| row.claimed_by.is_some());
+    let has_stuck = rows.iter().any(|row| row.stuck.is_some());
+    let mut header = vec!["shard", "owner", "since", "counter", "checkpoint", "lag", "settled", "plugin"];
+    header.extend(has_claim.then_some("claimed by"));
+    header.extend(has_stuck.then_some("stuck"));
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header);
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    for row in rows {
+        let is_ended = row.checkpoint == Checkpoint::ShardEnd.text();
+        let lag = match row.millis_behind_latest {
+            Some(_) if is_ended => "-".to_owned(),
+            Some(ms) => humantime::format_duration(Duration::from_millis(ms)).to_string(),
+            None => "?".to_owned(),
+        };
+        let arrived = row.settled_arrival_ms.filter(|_| !is_ended);
+        let settled = arrived.map(|ms| format!("{} old", age(Duration::from_millis(wall_ms.saturating_sub(ms)))));
+        // The row remembers the last take after it was given up, too.
+        let held_since = row.held_since_ms.filter(|_| row.owner.is_some());
+        let since = held_since.map(|ms| age(Duration::from_millis(wall_ms.saturating_sub(ms))));
+        let digest = row.plugin_digest.as_deref().map_or("-", |digest| digest.get(..12).unwrap_or(digest));
+        let mut cells = vec![
+            row.shard.clone(),
+            or_dash(&row.owner),
+            or_dash(&since),
+            row.counter.to_string(),
+            row.checkpoint.clone(),
+            lag,
+            or_dash(&settled),
+            digest.to_owned(),
+        ];
+        cells.extend(has_claim.then(|| or_dash(&row.claimed_by)));
+        cells.extend(has_stuck.then(|| row.stuck.as_deref().map_or_else(|| "-".to_owned(), shortened)));
+        table.add_row(cells);
+    }
+    table
+}
+
+/// In one line, and not too long a one.
+fn shortened(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= STUCK_SHOWN {
+        return line.to_owned();
+    }
+    line.chars().take(STUCK_SHOWN).chain(['…']).collect()
+}
+
+/// One look cannot tell who is alive; a beat that rises from look to look can.
+fn worker_table(fleet: &FleetRows, observer: &LeaseObserver, now: Moment) -> Table {
+    let leader = fleet.leader.as_ref().and_then(|row| row.holder.as_ref());
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["worker", "run", "beat", "lease", "most", "state"]);
+    for row in &fleet.workers {
+        let leads = leader.is_some_and(|(worker, run)| *worker == row.worker && *run == row.incarnation);
+        let office = match (leads, row.is_draining) {
+            (_, true) => Some("shutting down".to_owned()),
+            (true, false) => Some("leader".to_owned()),
+            (false, false) => None,
+        };
+        let pulse = observer.worker_pulse(&row.worker, now);
+        let life = pulse.filter(|pulse| !matches!(pulse, Pulse::Unwatched { .. })).map(|pulse| pulse.to_string());
+        let trouble = row.cannot_write.as_deref();
+        let trouble = trouble.map(|text| format!("cannot write lease rows: {}", shortened(text)));
+        let blind = row.cannot_look.as_deref();
+        let blind = blind.map(|text| format!("cannot look after leases: {}", shortened(text)));
+        let state: Vec<String> = office.into_iter().chain(life).chain(trouble).chain(blind).collect();
+        let state = if state.is_empty() { "-".to_owned() } else { state.join(", ") };
+        let most = if row.max_leases == usize::MAX { "-".to_owned() } else { row.max_leases.to_string() };
+        let lease = humantime::format_duration(row.lease_duration).to_string();
+        let (worker, run) = (row.worker.to_string(), row.incarnation.to_string());
+        table.add_row([&worker, &run, &row.beat.to_string(), &lease, &most, &state]);
+    }
+    table
+}

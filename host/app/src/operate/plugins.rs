@@ -1,0 +1,306 @@
+//! `shardmill plugins`: what each host of a fleet runs, what it tries, and what is quarantined.
+
+mod pin;
+mod prefix;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::bail;
+use comfy_table::presets::NOTHING;
+use comfy_table::{ContentArrangement, Table};
+use serde::Serialize;
+use shardmill_aws::{AwsClients, CoordinatorTable, applications_of_streams, served_applications};
+use shardmill_core::fleet::{FleetRows, WorkerRow};
+use shardmill_core::lease::{LeaseObserver, Pulse, WorkerId};
+use shardmill_core::plugin::PluginDigest;
+use shardmill_core::ports::{Clock, Coordinator};
+use shardmill_core::rollout::{Quarantined, VersionRow, live_versions};
+use shardmill_core::time::Moment;
+use shardmill_serve::BootClock;
+
+use self::prefix::{PREFIX_MIN, is_prefix};
+use super::reading::age;
+use crate::cli::PluginsArgs;
+use crate::output::{print, print_json};
+
+/// Signs of a reason that the table shows; `--json` has all of it.
+const REASON_SHOWN: usize = 100;
+
+/// One application.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Report {
+    application: String,
+    /// Whether its live hosts run more than one version.
+    is_mixed: bool,
+    hosts: Vec<HostLine>,
+    quarantined: Vec<QuarantineLine>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct HostLine {
+    host: String,
+    /// Whether it may live: always, if it was not watched for longer than its lease duration.
+    is_alive: bool,
+    /// What watching it showed.
+    life: &'static str,
+    /// What runs, first.
+    versions: Vec<VersionLine>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct VersionLine {
+    digest: String,
+    state: String,
+    since_ms: u64,
+    reason: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct QuarantineLine {
+    digest: String,
+    host: String,
+    at_ms: u64,
+    reason: String,
+}
+
+pub(crate) async fn execute(args: &PluginsArgs) -> anyhow::Result<()> {
+    if pin::execute(args)? {
+        return Ok(());
+    }
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
+    if let (Some(application), Some(digest)) = (&args.application, &args.release) {
+        return release(application, digest, &clients).await;
+    }
+    let applications = match &args.application {
+        Some(application) => {
+            let table = CoordinatorTable::new(clients.dynamodb.clone(), application);
+            if !table.exists().await? {
+                bail!(
+                    "there is no table {}: no shardmill host has served application {application}; without a name, this \
+                     command lists those that were",
+                    table.name()
+                );
+            }
+            let mut all = vec![application.clone()];
+            all.extend(applications_of_streams(&clients.dynamodb, application).await);
+            all
+        }
+        None => served_applications(&clients.dynamodb).await?,
+    };
+    let mut watch = Watch::default();
+    let mut rows = look(&applications, &clients).await?;
+    watch.observe(&rows, BootClock.now());
+    if !args.watch_for.is_zero() {
+        tokio::time::sleep(args.watch_for).await;
+        rows = look(&applications, &clients).await?;
+        watch.observe(&rows, BootClock.now());
+    }
+    let reports: Vec<Report> = rows.iter().map(|(name, fleet)| watch.report(name, fleet)).collect();
+    if args.json {
+        print_json(&reports)?;
+    } else {
+        print(&as_text(&reports, BootClock.wall_ms()));
+    }
+    let mixed: Vec<&str> =
+        reports.iter().filter(|report| report.is_mixed).map(|report| report.application.as_str()).collect();
+    if mixed.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "hosts run different versions of {}: wait for a rollout to end, or copy the same file to all",
+        mixed.join(", ")
+    )
+}
+
+async fn look(applications: &[String], clients: &AwsClients) -> anyhow::Result<BTreeMap<String, FleetRows>> {
+    let mut rows = BTreeMap::new();
+    for name in applications {
+        rows.insert(name.clone(), CoordinatorTable::new(clients.dynamodb.clone(), name).fleet().await?);
+    }
+    Ok(rows)
+}
+
+/// What was seen of the hosts of each application.
+#[derive(Default)]
+struct Watch {
+    observers: BTreeMap<String, LeaseObserver>,
+    now: Moment,
+}
+
+impl Watch {
+    fn observe(&mut self, rows: &BTreeMap<String, FleetRows>, now: Moment) {
+        self.now = now;
+        for (application, fleet) in rows {
+            let observer = self.observers.entry(application.clone()).or_default();
+            observer.observe_workers(&fleet.workers, now);
+        }
+    }
+
+    fn report(&self, application: &str, fleet: &FleetRows) -> Report {
+        let pulse_of = |worker: &WorkerId| {
+            let observer = self.observers.get(application);
+            observer.and_then(|observer| observer.worker_pulse(worker, self.now))
+        };
+        let is_alive = |worker: &WorkerId| pulse_of(worker).is_none_or(Pulse::may_live);
+        let host = |row: &WorkerRow| HostLine {
+            host: row.worker.to_string(),
+            is_alive: is_alive(&row.worker),
+            life: pulse_of(&row.worker).map_or("unwatched", Pulse::word),
+            versions: row.versions.iter().map(VersionLine::of).collect(),
+        };
+        let mut hosts: Vec<HostLine> = fleet.workers.iter().map(host).collect();
+        hosts.sort_by(|a, b| a.host.cmp(&b.host));
+        Report {
+            application: application.to_owned(),
+            is_mixed: live_versions(&fleet.workers, is_alive).len() > 1,
+            hosts,
+            quarantined: fleet.quarantined.iter().map(QuarantineLine::of).collect(),
+        }
+    }
+}
+
+impl QuarantineLine {
+    fn of(entry: &Quarantined) -> Self {
+        Self {
+            digest: entry.digest.as_str().to_owned(),
+            host: entry.host.to_string(),
+            at_ms: entry.at_ms,
+            reason: entry.reason.clone(),
+        }
+    }
+}
+
+impl VersionLine {
+    fn of(row: &VersionRow) -> Self {
+        let VersionRow { digest, state, since_ms, reason } = row.clone();
+        Self { digest: digest.as_str().to_owned(), state, since_ms, reason }
+    }
+}
+
+fn as_text(reports: &[Report], wall_ms: u64) -> String {
+    if reports.is_empty() {
+        return "no shardmill host has served any application here".to_owned();
+    }
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["application", "host", "version", "state", "since", "why"]);
+    let ago = |ms: u64| age(Duration::from_millis(wall_ms.saturating_sub(ms)));
+    for Report { application, hosts, quarantined, .. } in reports {
+        for HostLine { host, life, versions, .. } in hosts {
+            let host = match *life {
+                "silent" | "dead" => format!("{host} ({life})"),
+                _ => host.clone(),
+            };
+            if versions.is_empty() {
+                table.add_row([application.as_str(), &host, "-", "does not tell", "-", "-"]);
+            }
+            for VersionLine { digest, state, since_ms, reason } in versions {
+                let why = reason.as_deref().map_or_else(|| "-".to_owned(), shortened);
+                table.add_row([application, &host, &digest[..12], state, &ago(*since_ms), &why]);
+            }
+        }
+        for QuarantineLine { digest, host, at_ms, reason } in quarantined {
+            let found = format!("(found by {host})");
+            table.add_row([application, &found, &digest[..12], "quarantined", &ago(*at_ms), &shortened(reason)]);
+        }
+    }
+    let mut text = table.to_string();
+    for report in reports.iter().filter(|report| report.is_mixed) {
+        let running = report.hosts.iter().filter(|host| host.is_alive).filter_map(|host| host.versions.first());
+        let digests: BTreeSet<&str> = running.map(|version| &version.digest[..12]).collect();
+        let digests: Vec<&str> = digests.into_iter().collect();
+        let (application, digests) = (&report.application, digests.join(", "));
+        text.extend(["\n\nhosts of ", application, " run different versions: ", &digests]);
+    }
+    text
+}
+
+/// In one line, and not too long a one.
+fn shortened(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= REASON_SHOWN {
+        return line.to_owned();
+    }
+    line.chars().take(REASON_SHOWN).chain(['…']).collect()
+}
+
+async fn release(application: &str, digest: &str, clients: &AwsClients) -> anyhow::Result<()> {
+    let wanted = digest.to_ascii_lowercase();
+    if !is_prefix(&wanted) {
+        bail!("{digest:?} names no version: give its digest, or the first {PREFIX_MIN} digits or more");
+    }
+    let mut applications = vec![application.to_owned()];
+    applications.extend(applications_of_streams(&clients.dynamodb, application).await);
+    let rows = look(&applications, clients).await?;
+    let entries = rows.values().flat_map(|fleet| &fleet.quarantined);
+    let found: BTreeSet<&str> =
+        entries.map(|entry| entry.digest.as_str()).filter(|digest| digest.starts_with(&wanted)).collect();
+    let Some(found) = found.first().filter(|_| found.len() == 1).and_then(|digest| PluginDigest::from_hex(digest))
+    else {
+        let how_many = if found.is_empty() { "no" } else { "more than one" };
+        bail!(
+            "{how_many} quarantined version of {application} begins with {wanted}; `shardmill plugins {application}` lists them"
+        );
+    };
+    for (name, fleet) in &rows {
+        if fleet.quarantined.iter().any(|entry| entry.digest == found) {
+            CoordinatorTable::new(clients.dynamodb.clone(), name).release_version(&found).await?;
+            print(&format!(
+                "released {} of {name}; hosts that have its file try it again within seconds",
+                found.as_str()
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_core::fleet::Incarnation;
+
+    use super::*;
+
+    fn host(name: &str, digit: &str, beat: u64) -> WorkerRow {
+        let digest = PluginDigest::from_hex(&digit.repeat(64)).unwrap();
+        let running = VersionRow { digest, state: "active".into(), since_ms: 1_000, reason: None };
+        WorkerRow {
+            worker: WorkerId::new(name).unwrap(),
+            incarnation: Incarnation::new("run").unwrap(),
+            beat,
+            lease_duration: Duration::from_secs(10),
+            is_draining: false,
+            max_leases: usize::MAX,
+            versions: vec![running],
+            cannot_write: None,
+            cannot_look: None,
+        }
+    }
+
+    #[test]
+    fn a_mixed_fleet_is_said_and_dead_hosts_do_not_count() {
+        let rows = |beat| FleetRows { workers: vec![host("a", "1", beat), host("b", "2", 7)], ..FleetRows::default() };
+        let report = |looks: &[(u64, u64)]| {
+            let mut watch = Watch::default();
+            for (at, beat) in looks {
+                let seen = BTreeMap::from([("orders".to_owned(), rows(*beat))]);
+                watch.observe(&seen, Moment::from_origin(Duration::from_secs(*at)));
+            }
+            watch.report("orders", &rows(looks.last().unwrap().1))
+        };
+        let once = report(&[(0, 2)]);
+        assert!(once.is_mixed);
+        let text = as_text(&[once], 61_000);
+        assert!(text.contains("hosts of orders run different versions: 111111111111, 222222222222"), "{text}");
+        assert!(text.contains("1m"), "{text}");
+        let short = report(&[(0, 2), (3, 3)]);
+        assert!(short.is_mixed, "a host that was not due to beat is not silent");
+        let watched = report(&[(0, 2), (11, 3)]);
+        assert!(!watched.is_mixed, "b did not beat for longer than its lease duration");
+        assert!(as_text(&[watched], 61_000).contains("b (dead)"));
+    }
+}

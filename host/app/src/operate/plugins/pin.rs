@@ -1,0 +1,147 @@
+//! `shardmill plugins PLUGIN --pin`, `--rollback`, `--unpin`: which version a host runs whatever lies in its folder. Files beside
+//! the host's cache say it, so it holds for the hosts with that cache, and no table is asked.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use shardmill_config::Config;
+use shardmill_core::plugin::{PluginDigest, PluginName};
+use shardmill_serve::component::Found;
+use shardmill_serve::kept::{Kept, KeptVersion};
+use shardmill_wasm::folder::FolderOptions;
+
+use super::prefix::{PREFIX_MIN, is_prefix};
+use crate::cli::PluginsArgs;
+use crate::operate::reading::age;
+use crate::output::print;
+
+/// What `--pin` takes in the place of a digest.
+const LAST_GOOD: &str = "last-good";
+
+/// What is to be done.
+enum Wish<'a> {
+    Pin(&'a str),
+    RollBack,
+    Unpin,
+}
+
+/// What is known of the plugin on this host.
+struct Here {
+    kept: Kept,
+    name: PluginName,
+    versions: Vec<KeptVersion>,
+    /// What its file in the folder is, if there is one.
+    in_folder: Option<PluginDigest>,
+}
+
+/// Does what the arguments wish of a host's files; false if they wish nothing of the kind.
+pub(crate) fn execute(args: &PluginsArgs) -> anyhow::Result<bool> {
+    let wish = match &args.pin {
+        Some(digest) => Wish::Pin(digest),
+        None if args.rollback => Wish::RollBack,
+        None if args.unpin => Wish::Unpin,
+        None => return Ok(false),
+    };
+    let here = Here::find(args)?;
+    match wish {
+        Wish::Pin(wanted) => here.pin(here.wanted(wanted)?)?,
+        Wish::RollBack => here.pin(here.before()?)?,
+        Wish::Unpin => here.unpin()?,
+    }
+    Ok(true)
+}
+
+impl Here {
+    fn find(args: &PluginsArgs) -> anyhow::Result<Self> {
+        let name = PluginName::new(args.application.as_deref().unwrap_or_default())?;
+        let (cache, folder, bytes_max) = places(args)?;
+        let kept = Kept::beside(&cache, bytes_max);
+        let file = folder.join(format!("{name}.wasm"));
+        let in_folder = Found::read(&file, bytes_max).ok().map(|found| found.digest);
+        Ok(Self { versions: kept.versions(&name), kept, name, in_folder })
+    }
+
+    /// The version that the operator names.
+    fn wanted(&self, wanted: &str) -> anyhow::Result<&KeptVersion> {
+        if wanted == LAST_GOOD {
+            let newest = self.versions.iter().find(|version| self.kept.is_whole(version));
+            return newest.with_context(|| self.nothing_like("that did well"));
+        }
+        let wanted = wanted.to_ascii_lowercase();
+        if !is_prefix(&wanted) {
+            bail!(
+                "{wanted:?} names no version: give its digest, or the first {PREFIX_MIN} digits or more, or {LAST_GOOD}"
+            );
+        }
+        let mut found = self.versions.iter().filter(|version| version.digest.as_str().starts_with(&wanted));
+        match (found.next(), found.next()) {
+            (Some(version), None) => Ok(version),
+            (Some(_), Some(_)) => bail!("more than one version begins with {wanted}: give more digits"),
+            (None, _) => bail!("{}", self.nothing_like(&format!("that begins with {wanted}"))),
+        }
+    }
+
+    /// The last one that did well before the one that is to run now.
+    fn before(&self) -> anyhow::Result<&KeptVersion> {
+        let now = self.kept.pinned(&self.name)?.or_else(|| self.in_folder.clone());
+        let before = self.versions.iter().find(|version| Some(&version.digest) != now.as_ref());
+        before.with_context(|| self.nothing_like("besides the one that is to run now"))
+    }
+
+    fn pin(&self, version: &KeptVersion) -> anyhow::Result<()> {
+        let (name, digest) = (&self.name, &version.digest);
+        if !self.kept.is_whole(version) {
+            bail!("{} is damaged: it cannot be run; {}", version.path.display(), self.kept_here());
+        }
+        self.kept.pin(name, digest).context("it cannot be pinned")?;
+        print(&format!(
+            "pinned {name} to {digest} for hosts with this cache, also after a restart: one that runs takes it up within seconds; \
+             `--unpin` ends it"
+        ));
+        Ok(())
+    }
+
+    fn unpin(&self) -> anyhow::Result<()> {
+        let name = &self.name;
+        if !self.kept.unpin(name).context("it cannot be unpinned")? {
+            bail!("no version of {name} is pinned here");
+        }
+        print(&format!("unpinned {name}: what lies in the folder is tried within seconds"));
+        Ok(())
+    }
+
+    fn nothing_like(&self, what: &str) -> String {
+        let name = &self.name;
+        format!(
+            "no version of {name} is kept here {what}; {}. `shardmill plugins {name}` shows what other hosts run: copy its file \
+             into the folder to run it here",
+            self.kept_here()
+        )
+    }
+
+    fn kept_here(&self) -> String {
+        let told = |version: &KeptVersion| {
+            let ago = version.at.elapsed().map_or_else(|_| "just now".to_owned(), |time| format!("{} ago", age(time)));
+            format!("{} (did well {ago})", version.digest)
+        };
+        let versions: Vec<String> = self.versions.iter().map(told).collect();
+        if versions.is_empty() { "nothing is kept".to_owned() } else { format!("kept: {}", versions.join(", ")) }
+    }
+}
+
+/// The cache of the host, its folder of plugins, and how large a plugin may be.
+fn places(args: &PluginsArgs) -> anyhow::Result<(PathBuf, PathBuf, u64)> {
+    if let Some(path) = &args.aws.config {
+        let config = Config::load(path)?;
+        let Some(cache) = config.host.cache else {
+            bail!("host.cache is not set in {}: nothing is kept", path.display());
+        };
+        return Ok((cache, config.plugins, config.host.plugin_bytes_max));
+    }
+    let Some(data) = &args.aws.aws.local else {
+        bail!("versions are kept beside the host's cache: name its configuration with --config");
+    };
+    // As `shardmill dev` has it.
+    let defaults = FolderOptions::new("plugins");
+    Ok((data.join("compiled"), defaults.path, defaults.file_bytes_max))
+}

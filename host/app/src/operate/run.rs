@@ -1,0 +1,78 @@
+//! `shardmill run`.
+
+mod probe;
+
+use anyhow::{Context, bail};
+use shardmill_aws::AwsClients;
+use shardmill_config::{Checked, Config, ConfigError};
+use shardmill_core::ports::Clock;
+use shardmill_core::stream::Utc;
+use shardmill_serve::BootClock;
+use shardmill_serve::Host;
+use shardmill_serve::Measurements;
+use shardmill_serve::Signals;
+use tokio::task::JoinSet;
+
+use self::probe::probe;
+use crate::cli::RunArgs;
+use crate::output::print;
+
+pub(crate) async fn execute(args: RunArgs) -> anyhow::Result<()> {
+    let mut config = Config::load(&args.config)?;
+    if args.check {
+        return Box::pin(check(&args, config)).await;
+    }
+    for warning in config.check_around(Utc(BootClock.wall_ms())).warnings {
+        tracing::warn!(warning, "the configuration may not be what is meant");
+    }
+    shardmill_serve::hardening::tell_wall();
+    if let Some(advice) = shardmill_config::machine::too_few_maps(config.host.instances_memory_bytes) {
+        tracing::info!(advice, "many shards may need more memory maps than the system gives");
+    }
+    let signals = Signals::listen()?;
+    config.aws = crate::aws::merge(&config.aws, &args.aws)?;
+    let clients = crate::aws::connect(&config.aws).await?;
+    let mut probing = JoinSet::new();
+    probing.spawn(tell_what_is_missing(config.clone(), clients.clone()));
+    let worker_id = config.worker_id.clone();
+    let stream = config.stream.as_ref().map(ToString::to_string);
+    let plugins = config.plugins.clone();
+    let host = Host::build(config, clients, Measurements::start()).await.context("cannot start")?;
+    let admin = host.admin_address().map(|address| format!("http://{address}/status"));
+    tracing::info!(stream, worker = %worker_id, plugins = %plugins.display(), admin, "host started");
+    Box::pin(host.run(signals.stop().clone())).await?;
+    tracing::info!("host stopped");
+    Ok(())
+}
+
+/// Once, beside the start: what is missing may come, and the host waits for it.
+async fn tell_what_is_missing(config: Config, clients: AwsClients) {
+    for problem in Box::pin(probe(&config, &clients)).await {
+        tracing::warn!(problem, "something is missing, the host waits for it");
+    }
+}
+
+/// Tells everything that a host would stumble over.
+async fn check(args: &RunArgs, mut config: Config) -> anyhow::Result<()> {
+    let Checked { problems, warnings } = config.check_around(Utc(BootClock.wall_ms()));
+    for warning in &warnings {
+        print(&format!("warning: {warning}"));
+    }
+    let mut missing = Vec::new();
+    if args.connect {
+        config.aws = crate::aws::merge(&config.aws, &args.aws)?;
+        let clients = crate::aws::connect(&config.aws).await?;
+        missing = Box::pin(probe(&config, &clients)).await;
+    }
+    let all: Vec<&str> = problems.iter().chain(&missing).map(String::as_str).collect();
+    let told = all.join("\n       ");
+    if !problems.is_empty() {
+        return Err(ConfigError::Plugin { message: told }.into());
+    }
+    if !missing.is_empty() {
+        bail!("{told}");
+    }
+    let reached = if args.connect { ", and all that it names can be reached" } else { "" };
+    print(&format!("{} is good{reached}", args.config.display()));
+    Ok(())
+}
