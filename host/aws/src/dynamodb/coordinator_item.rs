@@ -1,25 +1,16 @@
 //! The coordinator table's small rows as DynamoDB items. All lie in one partition, so that one query reads them.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use shardmill_core::fleet::{
-    ApplicationStart, FleetRows, Incarnation, LeaderRow, Service, StreamIdentity, StreamRow, WorkerRow,
-};
+use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Service, StreamIdentity, StreamRow, WorkerRow};
 use shardmill_core::lease::{Checkpoint, LEASE_DURATION_MAX, WorkerId};
 use shardmill_core::stream::{InitialPosition, StreamName};
-use shardmill_core::text::one_line;
 
 use super::lease_item::{Item, number, text};
+use super::row::{FLEET, ID, INCARNATION, WORKER, incarnation, key, string, told, unsigned, worker};
 use super::version_item;
 
-/// The partition key.
-pub(super) const KIND: &str = "kind";
-/// The sort key.
-pub(super) const ID: &str = "id";
-/// The partition of the small rows.
-pub(super) const FLEET: &str = "fleet";
 pub(super) const LEADER: &str = "leader";
 pub(super) const BULLETIN: &str = "bulletin";
 pub(super) const STREAM: &str = "stream";
@@ -27,8 +18,6 @@ pub(super) const START: &str = "start";
 /// Before a worker's id, so that no worker can be named like another row.
 pub(super) const WORKER_PREFIX: &str = "worker#";
 
-pub(super) const WORKER: &str = "worker";
-pub(super) const INCARNATION: &str = "incarnation";
 pub(super) const BEAT: &str = "beat";
 pub(super) const VERSION: &str = "version";
 pub(super) const NAME: &str = "name";
@@ -53,11 +42,6 @@ const DEPUTIES: &str = "deputies";
 const HOSTS: &str = "hosts";
 const LEASES: &str = "leases";
 const BESIDE_KCL: &str = "besideKcl";
-
-/// The key of a row.
-pub(super) fn key(kind: &str, id: &str) -> Item {
-    HashMap::from([(KIND.to_owned(), text(kind)), (ID.to_owned(), text(id))])
-}
 
 /// The sort key of a worker's row.
 pub(super) fn worker_id(worker: &WorkerId) -> String {
@@ -209,36 +193,13 @@ fn decode_start(item: &Item) -> Result<ApplicationStart, String> {
     })
 }
 
-pub(super) fn worker(item: &Item) -> Result<WorkerId, String> {
-    WorkerId::new(string(item, WORKER)?).ok_or_else(|| format!("{WORKER} is empty"))
-}
-
-pub(super) fn incarnation(item: &Item) -> Result<Incarnation, String> {
-    Incarnation::new(string(item, INCARNATION)?).ok_or_else(|| format!("{INCARNATION} is empty"))
-}
-
 fn boolean(item: &Item, name: &str) -> bool {
     item.get(name).and_then(|value| value.as_bool().ok()).copied().unwrap_or(false)
 }
 
-pub(super) fn string<'a>(item: &'a Item, name: &str) -> Result<&'a str, String> {
-    let value = item.get(name).ok_or_else(|| format!("{name} is missing"))?;
-    value.as_s().map(String::as_str).map_err(|_| format!("{name} is not a string"))
-}
-
-/// Text for people, on one line.
-pub(super) fn told(item: &Item, name: &str) -> Result<String, String> {
-    string(item, name).map(|text| one_line(text).into_owned())
-}
-
-pub(super) fn unsigned(item: &Item, name: &str) -> Result<u64, String> {
-    let value = item.get(name).ok_or_else(|| format!("{name} is missing"))?;
-    let text = value.as_n().map_err(|_| format!("{name} is not a number"))?;
-    text.parse().map_err(|_| format!("{name} {text} is not a whole number from 0 to 2^64-1"))
-}
-
 #[cfg(test)]
 mod tests {
+    use shardmill_core::fleet::Incarnation;
     use shardmill_core::plugin::PluginDigest;
     use shardmill_core::rollout::{Quarantined, VersionRow};
 

@@ -11,10 +11,11 @@ use shardmill_core::plugin::{PluginDigest, coordinator_table};
 use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
 use shardmill_core::rollout::Quarantined;
 
-use super::coordinator_item::{self, BULLETIN, FLEET, ID, KIND, NAME, WORKER_PREFIX, collect, key};
+use super::coordinator_item::{self, BULLETIN, NAME, WORKER_PREFIX, collect};
 use super::errors::store_error;
 use super::lease_item::{Item, number, text};
 use super::mail_item;
+use super::row::{self, FLEET, ID, KIND, key};
 use super::shard_cache::{self, SHARDS};
 use super::table::{self, Key};
 use super::version_item;
@@ -83,7 +84,7 @@ impl CoordinatorTable {
         let mut rows = FleetRows::default();
         for item in self.query(FLEET, before).await? {
             if let Err(problem) = collect(&item, &mut rows) {
-                let id = coordinator_item::string(&item, ID).unwrap_or("?");
+                let id = row::string(&item, ID).unwrap_or("?");
                 tracing::warn!(table = self.table, id, problem, "a coordinator row cannot be read, leaving it alone");
             }
         }

@@ -19,7 +19,7 @@ use super::errors::store_error;
 use super::lease_item::{self, Item, LEASE_KEY, Row, text};
 use super::row_size;
 use super::scan;
-use super::state_table::StateChange;
+use super::state_change::StateChange;
 use super::table::{self, Key};
 
 /// The adapter.

@@ -5,8 +5,8 @@ use shardmill_core::fleet::{Errand, Incarnation, Mail, OwnerSeen, Task, Why};
 use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::stream::LeaseKey;
 
-use super::coordinator_item::{INCARNATION, key, string, unsigned};
 use super::lease_item::{Item, number, text};
+use super::row::{INCARNATION, key, string, unsigned};
 
 /// Before a worker's id, as the partition key of its mail: a partition for each, so that none is hot.
 const MAIL_PREFIX: &str = "mail#";

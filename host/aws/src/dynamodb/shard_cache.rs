@@ -5,8 +5,9 @@ use shardmill_core::fleet::{Incarnation, StreamIdentity};
 use shardmill_core::ports::CachedShards;
 use shardmill_core::stream::{HashKeyRange, SequenceNumber, Shard, ShardId};
 
-use super::coordinator_item::{self, CREATED_AT, INCARNATION, VERSION};
+use super::coordinator_item::{CREATED_AT, VERSION};
 use super::lease_item::{Item, number, text};
+use super::row::{self, INCARNATION};
 
 /// The partition of the shard list.
 pub(super) const SHARDS: &str = "shards";
@@ -33,12 +34,12 @@ pub(super) fn encode(shards: &CachedShards, version: &str) -> Result<(Item, Vec<
     let mut chunks = Vec::new();
     for (number, chunk) in shards.shards.chunks(CHUNK_SHARDS).enumerate() {
         let kept: Vec<KeptShard> = chunk.iter().map(keep).collect();
-        let mut item = coordinator_item::key(SHARDS, &chunk_id(number));
+        let mut item = row::key(SHARDS, &chunk_id(number));
         item.insert(VERSION.to_owned(), text(version));
         item.insert(DATA.to_owned(), text(&serde_json::to_string(&kept).map_err(|error| error.to_string())?));
         chunks.push(item);
     }
-    let mut index = coordinator_item::key(SHARDS, INDEX);
+    let mut index = row::key(SHARDS, INDEX);
     index.extend([
         (VERSION.to_owned(), text(version)),
         (CHUNKS.to_owned(), number(chunks.len() as u64)),
@@ -50,24 +51,24 @@ pub(super) fn encode(shards: &CachedShards, version: &str) -> Result<(Item, Vec<
 
 /// The list, if `items` hold a whole one.
 pub(super) fn decode(items: &[Item]) -> Option<CachedShards> {
-    let by_id = |id: &str| items.iter().find(|item| coordinator_item::string(item, coordinator_item::ID) == Ok(id));
+    let by_id = |id: &str| items.iter().find(|item| row::string(item, row::ID) == Ok(id));
     let index = by_id(INDEX)?;
-    let version = coordinator_item::string(index, VERSION).ok()?;
+    let version = row::string(index, VERSION).ok()?;
     let mut shards = Vec::new();
-    for chunk in 0..usize::try_from(coordinator_item::unsigned(index, CHUNKS).ok()?).ok()? {
+    for chunk in 0..usize::try_from(row::unsigned(index, CHUNKS).ok()?).ok()? {
         let chunk = by_id(&chunk_id(chunk))?;
-        if coordinator_item::string(chunk, VERSION).ok()? != version {
+        if row::string(chunk, VERSION).ok()? != version {
             return None;
         }
-        let kept: Vec<KeptShard> = serde_json::from_str(coordinator_item::string(chunk, DATA).ok()?).ok()?;
+        let kept: Vec<KeptShard> = serde_json::from_str(row::string(chunk, DATA).ok()?).ok()?;
         for shard in kept {
             shards.push(restore(shard)?);
         }
     }
     Some(CachedShards {
-        identity: StreamIdentity { created_at_ms: coordinator_item::unsigned(index, CREATED_AT).ok()? },
+        identity: StreamIdentity { created_at_ms: row::unsigned(index, CREATED_AT).ok()? },
         shards,
-        listed_by: Incarnation::new(coordinator_item::string(index, INCARNATION).ok()?)?,
+        listed_by: Incarnation::new(row::string(index, INCARNATION).ok()?)?,
     })
 }
 

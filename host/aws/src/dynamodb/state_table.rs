@@ -2,50 +2,20 @@
 //! checkpoint never disagree, and the row keeps its size.
 
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
-use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{
     AttributeValue, CancellationReason, Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 use bytes::Bytes;
 use shardmill_core::lease::{Checkpoint, LeaseToken};
 use shardmill_core::plugin::{PluginDigest, state_table};
-use shardmill_core::ports::{CheckpointWrite, SavedState, StoreError, WriteResult, Written};
+use shardmill_core::ports::{SavedState, StoreError, WriteResult, Written};
 use shardmill_core::stream::LeaseKey;
 
 use super::conditions::ConditionalUpdate;
 use super::errors::store_error;
-use super::lease_item::{Item, LEASE_KEY, number, text};
+use super::lease_item::{Item, LEASE_KEY, text};
 use super::lease_table::LeaseTable;
-
-const STATE: &str = "state";
-const CHECKPOINT: &str = "checkpoint";
-const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
-const PLUGIN_DIGEST: &str = "pluginDigest";
-
-/// What becomes of a shard's state.
-pub(super) enum StateChange {
-    /// It is this.
-    Put(Box<Item>),
-    /// There is none any more.
-    Remove,
-}
-
-impl StateChange {
-    /// The state that goes with a checkpoint.
-    pub(super) fn saved(key: &LeaseKey, write: &CheckpointWrite, state: &Bytes) -> Self {
-        let checkpoint = write.checkpoint();
-        let mut item = Item::from([
-            (LEASE_KEY.to_owned(), text(key.as_str())),
-            (STATE.to_owned(), AttributeValue::B(Blob::new(state.to_vec()))),
-            (CHECKPOINT.to_owned(), text(checkpoint.text())),
-            (SUB_SEQUENCE.to_owned(), number(checkpoint.sub_sequence())),
-        ]);
-        if let Some(digest) = &write.progress.plugin_digest {
-            item.insert(PLUGIN_DIGEST.to_owned(), text(digest.as_str()));
-        }
-        Self::Put(Box::new(item))
-    }
-}
+use super::state_change::{CHECKPOINT, PLUGIN_DIGEST, STATE, SUB_SEQUENCE, StateChange};
 
 impl LeaseTable {
     /// The table's name: the lease table's, and `-state`.

@@ -4,8 +4,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::rollout::{Quarantined, VersionRow};
 
-use super::coordinator_item::{FLEET, WORKER, key, string, told, unsigned, worker};
 use super::lease_item::{Item, number, text};
+use super::row::{FLEET, WORKER, key, string, told, unsigned, worker};
 
 /// Before a digest, as the sort key of a quarantined version.
 pub(super) const QUARANTINE_PREFIX: &str = "quarantine#";
