@@ -4,16 +4,6 @@
 
 #[path = "../checks/config.rs"]
 mod check;
-/// As much of the application as the configuration knows, at the places that it knows.
-#[path = "../../../host/app/src"]
-mod app {
-    pub mod config;
-    pub mod sinks {
-        pub mod line;
-        pub use line::LineFormat;
-    }
-}
-
-use app::{config, sinks};
+use shardmill_config as config;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| check::check(data));

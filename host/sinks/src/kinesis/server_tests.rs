@@ -169,7 +169,6 @@ async fn a_piece_without_a_key_gets_one_of_its_own() {
     assert!(keys[0] != keys[1] && keys.iter().all(|key| key.len() == 16), "{keys:?}");
 }
 
-#[cfg(feature = "local")]
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_records_reach_the_embedded_kinesis_each_key_in_order() {
     use shardmill_aws::{KinesisReader, StreamAdmin};
