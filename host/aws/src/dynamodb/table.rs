@@ -118,7 +118,8 @@ fn wrong_key(key: &[String], expected: &[String]) -> String {
     match library {
         Some(library) => format!(
             "it holds checkpoints of {library} (its key is [{found}], a lease table's is [{expected}]): keep it, and name \
-             another application; docs/operations.md says how that one goes on where {library} stopped"
+             another application; docs/how-to/migrate-from-another-library.md says how that one continues where {library} \
+             stopped"
         ),
         None => format!("its key is [{found}], and should be [{expected}]: name another application"),
     }

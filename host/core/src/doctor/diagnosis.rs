@@ -43,7 +43,7 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
                     Topic::OtherLibrary,
                     "kinsumer keeps checkpoints for this name, in a table with _checkpoints behind it: a host knows nothing of \
                      them, and would begin where initial-position says",
-                    "to go on where kinsumer stopped, copy its checkpoints first: see docs/operations.md",
+                    "to continue where kinsumer stopped, copy its checkpoints first: see docs/how-to/migrate-from-another-library.md",
                 );
             }
             (Mode::NoTable, Census::default())
