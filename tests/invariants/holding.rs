@@ -199,14 +199,14 @@ impl Holding {
         let What::Written(write) = &event.what else { return None };
         let is_given_back = matches!(write.kind, WriteKind::Release | WriteKind::GiveUp);
         let by = write.by.as_ref().filter(|_| is_given_back)?;
-        let is_held = self.surely_held_until(by, &write.key, limits).is_some_and(|until| write.sent_at <= until);
-        (!is_held).then_some(write.key.as_str())
+        (!self.surely_holds(by, &write.key, write.sent_at, limits)).then_some(write.key.as_str())
     }
 
-    /// Until when `host` holds `shard` for certain, by the true clock: its own may be fast by half the margin.
-    fn surely_held_until(&self, host: &str, shard: &str, limits: &Limits) -> Option<Micros> {
-        let certain = self.holds.get(&(host.to_owned(), shard.to_owned()))?.certain?;
-        Some(certain.sent.saturating_add(limits.hold_for().saturating_sub(limits.margin / 2)))
+    /// Whether `host` holds `shard` for certain at `at`, by the true clock: its own may be fast by half the margin.
+    pub(crate) fn surely_holds(&self, host: &str, shard: &str, at: Micros, limits: &Limits) -> bool {
+        let hold = self.holds.get(&(host.to_owned(), shard.to_owned()));
+        let hold_for = limits.hold_for().saturating_sub(limits.margin / 2);
+        hold.and_then(|hold| hold.certain).is_some_and(|certain| at <= certain.sent.saturating_add(hold_for))
     }
 
     fn host_changed(&mut self, world: &World, host: &str, change: HostChange, report: &mut Report) {

@@ -13,6 +13,7 @@ pub mod policy;
 pub mod rules;
 pub mod violation;
 
+mod by_name;
 mod delivering;
 mod gaps;
 mod giving_up;
@@ -39,6 +40,7 @@ pub use violation::{Invariant, Violation};
 
 use std::collections::BTreeMap;
 
+use by_name::ByName;
 use delivering::Delivering;
 use gaps::Gaps;
 use history::{Event, PluginEvent};
@@ -74,6 +76,7 @@ fn judge<'a>(history: impl Iterator<Item = &'a Event>, limits: &Limits) -> Vec<V
     let (mut holding, mut versions, mut delivering) = (Holding::default(), Versions::default(), Delivering::default());
     let (mut starting, mut outputs, mut gaps) = (Starting::default(), Outputs::default(), Gaps::default());
     let (mut liveness, mut progress, mut pace) = (Liveness::new(limits), Progress::default(), Pace::default());
+    let mut by_name = ByName::default();
     for event in history {
         report.now = event.at;
         world.meet(event);
@@ -98,6 +101,7 @@ fn judge<'a>(history: impl Iterator<Item = &'a Event>, limits: &Limits) -> Vec<V
         }
         liveness.see(&world, event, &mut report);
         progress.see(&world, &holding, event, limits, &mut report);
+        by_name.see(&world, &holding, event, limits, &mut report);
     }
     report.now = limits.end;
     liveness.finish(&world, &mut report);

@@ -71,6 +71,8 @@ pub struct Bounds {
     pub shown_within: Option<Micros>,
     /// S15: while it is calm, each record is settled, counted from when it was produced or from when calm came.
     pub paced_within: Option<Micros>,
+    /// L8: in calm, a host reads what is its own by name, or gives it back.
+    pub taken_up_within: Option<Micros>,
     /// L7: calls on lease rows once the run is healed.
     pub calls: Option<Rate>,
     /// `NoLoss`: records produced this close to the end of the run may still be on their way.

@@ -271,7 +271,7 @@ fn is_orphan(world: &World, key: &str) -> bool {
 }
 
 /// Whether an ancestor is still to be read, or to be found gone.
-fn waits(world: &World, shard: &Shard) -> bool {
+pub(crate) fn waits(world: &World, shard: &Shard) -> bool {
     shard.parents.iter().any(|parent| match world.table.row(parent) {
         Some(row) => is_unfinished(&row.checkpoint),
         None => world.stream.shard(parent).is_some_and(|parent| waits(world, parent)),

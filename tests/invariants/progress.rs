@@ -178,6 +178,9 @@ fn undelivered(world: &World, grant: &Grant) -> Option<Done> {
 }
 
 fn unwritten(grant: &Grant) -> Option<Done> {
+    if grant.waits_to_save() {
+        return None;
+    }
     let settled = Checkpoint::At(grant.settled_through.clone()?);
     (settled > grant.written).then(|| Done::Written(grant.written.clone()))
 }

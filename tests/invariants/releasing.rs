@@ -10,8 +10,10 @@ pub(crate) fn judge(world: &World, holding: &Holding, event: &Event, limits: &Li
     let What::Written(write) = &event.what else { return };
     let (WriteKind::GiveUp, Some(bound)) = (write.kind, limits.given_up_after) else { return };
     let Some(facts) = world.table.rows.get(&write.key) else { return };
-    // A row keeps what it says of a trouble.
-    if world.is_by_name(write) || holding.given_back_by_name(event, limits).is_some() {
+    // A row keeps what it says of a trouble, also if it is given back for another reason: a host that lost the lease, or never
+    // heard that it has it, has it by name.
+    let is_sure = |host: &String| holding.surely_holds(host, &write.key, write.sent_at, limits);
+    if world.is_by_name(write) || !write.by.as_ref().is_some_and(is_sure) {
         return;
     }
     let waited = |since: Micros| write.sent_at.saturating_sub(since);

@@ -36,7 +36,7 @@ pub enum Invariant {
     S13,
     /// One digest: a delivery to a version that was refused, or that was replaced before.
     S14,
-    /// Isolation of plugins: a record that waited although nothing but another plugin had faults.
+    /// Isolation: a record that waited although nothing had faults but another plugin or, in order by key, another key.
     S15,
     /// Identity: a stream resumed from the checkpoint of its namesake.
     S16,
@@ -64,6 +64,8 @@ pub enum Invariant {
     L6,
     /// No storm of calls after an outage.
     L7,
+    /// By name is held: in calm, a lease whose row names a running host that neither reads it nor gives it back.
+    L8,
     /// No loss: a record of a healed run that nobody ever settled.
     NoLoss,
 }

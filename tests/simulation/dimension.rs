@@ -3,10 +3,17 @@
 
 use std::time::Duration;
 
+use shardmill_core::pipeline::{FailurePolicy, Order};
+use shardmill_core::rollout::RolloutPolicy;
+use shardmill_core::stream::InitialPosition;
+use shardmill_worker::{LeaseOptions, Retrieval};
+
 use crate::past::{self, Past};
+use crate::producer::Producer;
 use crate::refusal;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Storms};
 use crate::sink::EMITS;
+use crate::weather::{Fault, Weather};
 
 /// The least that a host may be given for what it has fetched.
 const BUDGET_MIN: usize = 20 << 20;
@@ -40,6 +47,16 @@ pub enum Dimension {
     Edits,
     /// Large records, and a budget that holds few of them.
     Large,
+    /// Takes are answered seconds later.
+    LateTakes,
+    /// Calls to tables hang, and only the host gives them up.
+    Hangs,
+    /// One host may not write lease rows when all else is healed.
+    LostRights,
+    /// Somebody removes lease rows by hand.
+    DeletedRows,
+    /// Nothing is wrong but that all records of some keys fail, slowly.
+    FailingKeys,
 }
 
 /// Some of them.
@@ -71,7 +88,7 @@ impl Dimensions {
 
 impl Dimension {
     /// Every one, in the order in which they are drawn.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 18] = [
         Self::Outputs,
         Self::Refusals,
         Self::LongCuts,
@@ -85,6 +102,11 @@ impl Dimension {
         Self::Suspensions,
         Self::Edits,
         Self::Large,
+        Self::LateTakes,
+        Self::Hangs,
+        Self::LostRights,
+        Self::DeletedRows,
+        Self::FailingKeys,
     ];
 
     /// Those that are drawn unless somebody says otherwise; the others find what is not mended yet.
@@ -101,6 +123,10 @@ impl Dimension {
         Self::Suspensions,
         Self::Edits,
         Self::Large,
+        Self::LateTakes,
+        Self::Hangs,
+        Self::LostRights,
+        Self::FailingKeys,
     ];
 
     fn bit(self) -> u32 {
@@ -124,14 +150,18 @@ impl Dimension {
             }
             Self::LongCuts if dice.u32(0..5) == 0 => {
                 schedule.storms.long_cuts = Some(Duration::from_secs(dice.u64(10..60)));
-                schedule.faults_for = schedule.faults_for.max(leases.duration * 20);
+                schedule.faults_for = schedule.faults_for.max(leases.duration * 24);
             }
             Self::Deadlines if dice.u32(0..10) < 3 => {
                 let mut few_leases = || leases.duration.mul_f64(1.0 + 2.0 * dice.f64());
                 (leases.read_deadline, leases.checkpoint_deadline) = (few_leases(), few_leases());
                 leases.plugin_deadline = few_leases().max(Duration::from_secs(15));
             }
-            Self::MaxLeases if dice.u32(0..4) == 0 => schedule.max_leases = Some(dice.usize(1..=4)),
+            Self::MaxLeases if dice.u32(0..4) == 0 => {
+                schedule.max_leases = Some(dice.usize(1..=4));
+                // A crash keeps what a host may no longer hold in its name.
+                schedule.storms.crashes.get_or_insert(Duration::from_secs(dice.u64(4..30)));
+            }
             Self::RemovedWorkers if dice.u32(0..5) == 0 => {
                 schedule.storms.removals = Some(Duration::from_secs(dice.u64(8..40)));
             }
@@ -157,6 +187,21 @@ impl Dimension {
                 schedule.budget_bytes = BUDGET_MIN + dice.usize(..BUDGET_MIN);
                 schedule.options.batches.bytes = dice.usize(20_000..1 << 20);
             }
+            Self::LateTakes if dice.u32(0..6) == 0 => {
+                schedule.weather.chances.insert(Fault::LateTake, 0.3 + 0.7 * dice.f64());
+                schedule.storms.suspensions.get_or_insert(Duration::from_secs(dice.u64(2..10)));
+            }
+            Self::Hangs if dice.u32(0..6) == 0 => {
+                schedule.weather.chances.insert(Fault::Hang, 0.05 * 10_f64.powf(-1.5 * dice.f64()));
+            }
+            Self::LostRights if dice.u32(0..8) == 0 => {
+                (schedule.loses_right, schedule.has_drill) = (true, false);
+                schedule.hosts = schedule.hosts.max(2);
+            }
+            Self::DeletedRows if dice.u32(0..5) == 0 => {
+                schedule.storms.deletions = Some(Duration::from_secs(dice.u64(4..40)));
+            }
+            Self::FailingKeys if dice.u32(0..16) == 0 => schedule.has_failing_keys(dice),
             Self::Starts if dice.bool() => schedule.positions = past::draw_positions(dice, schedule.past),
             _ => {}
         }
@@ -164,6 +209,25 @@ impl Dimension {
 }
 
 impl Schedule {
+    /// All else is calm: what waits then waits for a key that fails.
+    fn has_failing_keys(&mut self, dice: &mut fastrand::Rng) {
+        self.options.failure = FailurePolicy { order: Order::Key, ..FailurePolicy::default() };
+        self.options.keeps_state = false;
+        // Between two tries others get what has been read ahead: enough of it, or they fall behind (see docs/simulation.md).
+        self.options.reads.records_per_call = 1_000;
+        self.options.retrieval = Retrieval::Polling;
+        self.options.rollout = RolloutPolicy::off();
+        self.producer = Producer { has_few_keys: true, failing_keys: dice.u32(3..=5), ..Producer::default() };
+        (self.weather, self.storms, self.past) = (Weather::default(), Storms::default(), None);
+        self.positions = vec![InitialPosition::TrimHorizon];
+        (self.hosts, self.shards) = (dice.usize(1..=2), dice.u32(1..=2));
+        (self.max_leases, self.loses_right) = (None, false);
+        self.options.leases.read_deadline = LeaseOptions::default().read_deadline;
+        self.options.leases.plugin_deadline = LeaseOptions::default().plugin_deadline;
+        self.options.leases.checkpoint_deadline = LeaseOptions::default().checkpoint_deadline;
+        self.faults_for = Duration::from_secs(dice.u64(320..380));
+    }
+
     fn is_of(&mut self, (hosts, shards): (usize, u32)) {
         (self.hosts, self.shards) = (hosts, shards);
         self.hosts_max = hosts + 4;

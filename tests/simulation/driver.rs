@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::pipeline::GiveUp;
 use shardmill_invariants::history::{Checkpoint, Micros};
 use shardmill_worker::WorkerOptions;
 use tokio::task::JoinSet;
@@ -25,7 +24,6 @@ use crate::stream::{Stream, StreamService};
 use crate::tables::Tables;
 use crate::trace_file::TraceFile;
 use crate::verdict;
-use crate::weather::Weather;
 use crate::world::{Run, World};
 
 /// From the healing until everything must be settled and checkpointed, without any record being settled meanwhile. The
@@ -45,7 +43,7 @@ pub struct Driver {
     /// For versions that only runs have which try versions.
     pub(crate) versions: fastrand::Rng,
     /// For what differs from start to start of a host.
-    settings: fastrand::Rng,
+    pub(crate) settings: fastrand::Rng,
     pub(crate) slots: Vec<Slot>,
     pub(crate) agenda: BinaryHeap<Reverse<(Instant, u64, Event)>>,
     pub(crate) stopping: JoinSet<()>,
@@ -147,31 +145,6 @@ impl Driver {
         tokio::time::sleep_until(end).await;
     }
 
-    async fn heal(&mut self) {
-        *self.world.weather() = Weather::default();
-        if self.schedule.options.failure.then == Some(GiveUp::Halt) {
-            self.world.cure();
-        }
-        self.agenda.clear();
-        while let Some(stopped) = self.stopping.join_next().await {
-            stopped.expect("a host stops without a panic");
-        }
-        for slot in 0..self.slots.len() {
-            self.restart(slot);
-            self.resume(slot);
-        }
-        // Somebody must be able to hold what the others may not.
-        self.schedule.had_limits = self.schedule.max_leases.take().is_some();
-        if self.schedule.had_limits || self.slots.iter().all(|slot| slot.host.is_none()) {
-            self.add_host();
-        }
-        // As an operator would: a shard taken while a version was on offer that does not start is blocked until then.
-        self.offer_good();
-        for _ in 0..3 {
-            self.put().await;
-        }
-    }
-
     /// How long it took, or what is missing.
     async fn converge(&mut self) -> Result<Duration, Vec<String>> {
         let began = Instant::now();
@@ -271,6 +244,7 @@ pub async fn run(seed: u64, scope: Scope, bug: Option<PortBug>, file: Option<Tra
     driver.heal().await;
     let healed_at = driver.world.now();
     let converged = driver.converge().await;
+    driver.calm_ends().await;
     let mut violations = Vec::new();
     let (mut converged_ms, mut rests_at) = (None, None);
     match converged {

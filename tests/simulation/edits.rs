@@ -1,5 +1,4 @@
-//! Lease rows that somebody edits by hand, while hosts run. Rows that are removed are not: their epochs begin anew, which no
-//! history can tell apart, and a shard that ends before its row is made again holds no child back.
+//! Lease rows that somebody edits or removes by hand, while hosts run.
 
 use shardmill_core::lease::{Checkpoint, LeaseCounter, WorkerId};
 use shardmill_core::stream::{LeaseKey, Position, SequenceNumber};
@@ -17,13 +16,19 @@ pub enum Edit {
     GiveToNobody,
     /// It is free, and its checkpoint is an earlier one; the oldest record if `None`.
     SetBack(Option<Position>),
+    /// It is removed.
+    Remove,
 }
 
 impl Edit {
     /// Does it.
     pub fn apply(&self, rows: &mut LeaseRows, key: &LeaseKey) {
+        if matches!(self, Self::Remove) {
+            return drop(rows.remove(key));
+        }
         let Some(mut row) = rows.get(key).cloned() else { return };
         match self {
+            Self::Remove => {}
             Self::Free => row.owner = None,
             Self::GiveToNobody => row.owner = WorkerId::new("nobody-knows-me"),
             Self::SetBack(to) => {
@@ -66,7 +71,18 @@ impl Driver {
             Edit::Free => "fault: row freed by hand",
             Edit::GiveToNobody => "fault: row given to nobody by hand",
             Edit::SetBack(_) => "fault: row set back by hand",
+            Edit::Remove => "fault: row removed by hand",
         });
         self.world.tables.edit(&self.world, shard, &edit);
+    }
+
+    /// Somebody removes a row: of an open shard, of one that is read to its end, or of one that is not.
+    pub(crate) fn delete_row(&mut self) {
+        let rows: Vec<String> = self.world.tables.leases().into_keys().collect();
+        if rows.is_empty() {
+            return;
+        }
+        self.world.count("fault: row removed by hand");
+        self.world.tables.edit(&self.world, &rows[self.dice.usize(..rows.len())], &Edit::Remove);
     }
 }

@@ -20,6 +20,7 @@ pub mod driver;
 pub mod dynamodb;
 pub mod edits;
 mod events;
+mod healing;
 pub mod hearing;
 pub mod host;
 pub mod kinesis;

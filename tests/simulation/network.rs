@@ -32,6 +32,8 @@ pub enum RequestKind {
     Fetch,
     /// A further page of the shard list.
     NextPage,
+    /// A lease, taken.
+    Take,
     /// Anything else.
     Other,
 }
@@ -63,7 +65,7 @@ pub struct Fate {
 }
 
 /// Classes that may befall a request; `can_meet` says which request.
-const ON_THE_WAY: [Fault; 13] = [
+const ON_THE_WAY: [Fault; 14] = [
     Fault::LostRequest,
     Fault::LostReply,
     Fault::CutReply,
@@ -77,6 +79,7 @@ const ON_THE_WAY: [Fault; 13] = [
     Fault::ExpiredNextToken,
     Fault::Slow,
     Fault::LateHeartbeat,
+    Fault::LateTake,
 ];
 
 fn can_meet(fault: Fault, request: &Request) -> bool {
@@ -86,6 +89,7 @@ fn can_meet(fault: Fault, request: &Request) -> bool {
         Fault::ExpiredNextToken => request.kind == RequestKind::NextPage,
         Fault::Duplicate => request.service != Service::Kinesis,
         Fault::LateHeartbeat => request.kind == RequestKind::Heartbeat,
+        Fault::LateTake => request.kind == RequestKind::Take,
         _ => true,
     }
 }
@@ -109,8 +113,11 @@ impl Fate {
             if fault == Some(Fault::Slow) && dice.bool() { usual * 100 } else { usual }
         };
         let (there, mut back) = (leg(), leg());
-        if fault == Some(Fault::LateHeartbeat) {
-            back = Duration::from_millis(dice.u64(2_000..14_000));
+        match fault {
+            Some(Fault::LateHeartbeat) => back = Duration::from_millis(dice.u64(2_000..14_000)),
+            // A host waits for a third of a lease's time.
+            Some(Fault::LateTake) => back = Duration::from_millis(dice.u64(500..4_000)),
+            _ => {}
         }
         Self { there, back, fault }
     }

@@ -175,6 +175,10 @@ impl Instance {
         if self.version >= HOPELESS_FROM {
             return self.hopeless(batch);
         }
+        if !self.place.world.is_cured() && batch.records.iter().any(|it| Poison::of(&it.data) == Some(Poison::Slow)) {
+            let more = self.place.world.dice().u64(8_000..20_000);
+            tokio::time::sleep(Duration::from_millis(more)).await;
+        }
         let mut failures = self.poisoned(batch)?;
         if self.draws(Fault::PartialFailure) {
             let count = u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
@@ -245,7 +249,7 @@ impl Instance {
                 Poison::Error | Poison::ErrorTwice => {
                     whole = Some(ProcessorError::Reported { message: "poison".to_owned() });
                 }
-                Poison::Retry | Poison::RetryTwice => failures.push(failure(index, FailureKind::Retry)),
+                Poison::Retry | Poison::RetryTwice | Poison::Slow => failures.push(failure(index, FailureKind::Retry)),
                 Poison::Reject => failures.push(failure(index, FailureKind::Reject)),
             }
         }

@@ -23,6 +23,8 @@ pub enum Poison {
     ErrorTwice,
     /// The plugin reports it twice, and then it works.
     RetryTwice,
+    /// The plugin takes seconds over it, reports it, and asks for another try.
+    Slow,
 }
 
 /// How many of the records that are put are poison, and of which kinds.
@@ -35,13 +37,14 @@ pub struct Poisons {
 }
 
 impl Poison {
-    const ALL: [(Self, &'static [u8]); 6] = [
+    const ALL: [(Self, &'static [u8]); 7] = [
         (Self::Trap, b"traps"),
         (Self::Error, b"fails"),
         (Self::Retry, b"reported"),
         (Self::Reject, b"rejected"),
         (Self::ErrorTwice, b"fails twice"),
         (Self::RetryTwice, b"reported twice"),
+        (Self::Slow, b"slow"),
     ];
 
     /// The data of a record of this kind.
@@ -89,6 +92,8 @@ impl Poisons {
             Poison::Trap | Poison::Error | Poison::Retry => ends,
             Poison::Reject => gives_up,
             Poison::ErrorTwice | Poison::RetryTwice => true,
+            // Only where all records of some keys are so.
+            Poison::Slow => false,
         };
         let mut kinds: Vec<_> = Poison::ALL.iter().map(|(kind, _)| *kind).filter(can_be).collect();
         // All at once hide bugs.

@@ -9,6 +9,9 @@ use crate::poison::{Poison, Poisons};
 /// User records of an aggregate at most: some batches hold several aggregates, some end inside one.
 const INSIDE_MAX: usize = 12;
 
+/// Keys of a run that has few.
+const FEW_KEYS: u32 = 8;
+
 /// Bytes of a large record: as many as one reply may have records still fit into one.
 const LARGE_MAX: usize = 50_000;
 
@@ -23,6 +26,8 @@ pub struct Producer {
     pub large: f64,
     /// Whether there are so few keys that records of one follow each other closely.
     pub has_few_keys: bool,
+    /// How many of the few keys have nothing but records that fail slowly.
+    pub failing_keys: u32,
 }
 
 /// A Kinesis record.
@@ -70,6 +75,9 @@ impl Producer {
         let key = if self.has_few_keys { any_key(dice) } else { key };
         if self.aggregated == 0.0 || dice.f64() >= self.aggregated {
             let mut data = self.poisons.next_data(dice).to_vec();
+            if (0..self.failing_keys).any(|failing| key == few_key(failing)) {
+                data = Poison::Slow.data().to_vec();
+            }
             if self.large > 0.0 && Poison::of(&data).is_none() && dice.f64() < self.large {
                 data.resize(dice.usize(1_000..LARGE_MAX), b' ');
             }
@@ -108,7 +116,11 @@ impl Producer {
 }
 
 fn any_key(dice: &mut fastrand::Rng) -> String {
-    format!("key-{}", dice.u32(0..8))
+    few_key(dice.u32(0..FEW_KEYS))
+}
+
+fn few_key(number: u32) -> String {
+    format!("key-{number}")
 }
 
 fn sealed(body: &[u8]) -> Vec<u8> {

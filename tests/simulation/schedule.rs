@@ -83,6 +83,8 @@ pub struct Schedule {
     pub budget_bytes: usize,
     /// How long a refusal lasts at most.
     pub refusal_lasts_max: Duration,
+    /// Whether one host of several may not write lease rows when all else is healed.
+    pub loses_right: bool,
     /// Whether the healed fleet, once settled, loses a host in order and one by a crash, and then has a quiet time.
     pub has_drill: bool,
 }
@@ -122,6 +124,8 @@ pub struct Storms {
     pub suspensions: Option<Duration>,
     /// Somebody edits a lease row.
     pub edits: Option<Duration>,
+    /// Somebody removes a lease row.
+    pub deletions: Option<Duration>,
     /// How long an outage lasts.
     pub outage_lasts: Duration,
 }
@@ -173,6 +177,7 @@ impl Schedule {
             past: None,
             budget_bytes: 64 << 20,
             refusal_lasts_max: Duration::ZERO,
+            loses_right: false,
             subscription_lasts: Duration::ZERO,
             producer: Producer::default(),
         };

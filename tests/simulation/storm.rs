@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_invariants::history::What;
+
 use crate::driver::{Driver, Slot};
 use crate::plugin::{HOPELESS_FROM, HOPELESS_VERSIONS};
 use crate::refusal::Refusal;
 use crate::stream::neighbours;
+use crate::verdict;
 use crate::weather::{Direction, Partition, Service};
 
 /// Something on the agenda.
@@ -34,6 +37,9 @@ pub(crate) enum Event {
     Trim,
     Suspend,
     EditRow,
+    DeleteRow,
+    Join,
+    Calm,
 }
 
 impl Driver {
@@ -56,7 +62,13 @@ impl Driver {
         for event in events {
             self.plan_next(event);
         }
-        for event in [Event::Refuse, Event::LongCut, Event::RemoveWorker, Event::Trim, Event::Suspend, Event::EditRow] {
+        if self.schedule.producer.failing_keys > 0 {
+            // Until then each of these keys has failed once, in a batch with others.
+            let each_once = Duration::from_secs(20) * self.schedule.producer.failing_keys;
+            self.plan(verdict::SLOW_START + each_once, Event::Calm);
+        }
+        let later = [Event::Refuse, Event::LongCut, Event::RemoveWorker, Event::Trim, Event::Suspend, Event::EditRow];
+        for event in later.into_iter().chain([Event::DeleteRow]) {
             self.plan_next(event);
         }
     }
@@ -80,9 +92,9 @@ impl Driver {
             Event::Trim => storms.trims,
             Event::Suspend => storms.suspensions,
             Event::EditRow => storms.edits,
-            Event::Put | Event::Restart(_) | Event::Mend(_) | Event::WallClock | Event::Resume(_) | Event::Allow(_) => {
-                None
-            }
+            Event::DeleteRow => storms.deletions,
+            Event::Put | Event::Restart(_) | Event::Mend(_) | Event::WallClock | Event::Resume(_) => None,
+            Event::Allow(_) | Event::Join | Event::Calm => None,
         };
         let Some(mean) = mean else { return };
         let after = mean.mul_f64(0.2 + 1.6 * self.dice.f64());
@@ -119,6 +131,9 @@ impl Driver {
             Event::Trim => self.trim(),
             Event::Suspend => self.suspend(),
             Event::EditRow => self.edit_row(),
+            Event::DeleteRow => self.delete_row(),
+            Event::Join => self.join(),
+            Event::Calm => self.world.note(What::Calm(true)),
         }
         self.plan_next(event);
     }
@@ -182,6 +197,13 @@ impl Driver {
         }
     }
 
+    fn join(&mut self) {
+        if self.slots.len() < self.schedule.hosts_max {
+            self.world.count("fault: host joins");
+            self.add_host();
+        }
+    }
+
     fn cut(&mut self) {
         let Some(slot) = self.any_host() else { return };
         let host = Some(self.slots[slot].name.clone());
@@ -241,7 +263,9 @@ impl Driver {
         self.world.count("fault: long cut of a coordinator path");
         let host = Some(self.slots[slot].name.clone());
         let direction = if self.dice.bool() { Direction::Requests } else { Direction::Replies };
-        let lasts = self.schedule.options.leases.duration.mul_f64(6.0 + 4.0 * self.dice.f64());
+        let lasts = self.schedule.options.leases.duration.mul_f64(6.0 + 8.0 * self.dice.f64());
+        // Who comes when the registration is gone knows nothing of the host that is cut off.
+        self.plan(lasts.mul_f64(0.9), Event::Join);
         self.break_path(Partition { host, service: Service::Coordinator, direction }, lasts);
     }
 

@@ -23,6 +23,9 @@ pub const SLOW_START: Duration = Duration::from_secs(40);
 /// The longest that a shard does not get on and shows nothing: a call that is stuck (30 s), one after the other, and a
 /// subscription that is silent before it is seen to be (20 s).
 const SHOWN_WITHIN: Duration = Duration::from_secs(90);
+/// The longest that a record waits for those of other keys: while it is not read yet, for those that have been read
+/// before it, and when it has been, for a try (20 s) of a key that fails each time, and twice as much to be sure.
+const PACED_WITHIN: Duration = Duration::from_secs(120);
 /// The longest that a call which got no answer before the healing takes.
 const CALL_MAX: Duration = Duration::from_secs(5);
 
@@ -35,6 +38,11 @@ const LISTING_MAX: Duration = Duration::from_secs(65);
 /// for three lease durations and a claim waits for two.
 pub fn balanced_within(schedule: &Schedule) -> Duration {
     SLOW_START + schedule.options.leases.duration * 6
+}
+
+/// How long after the last disturbance each lease has an owner that reads it, if somebody may hold it.
+pub fn retaken_within(schedule: &Schedule) -> Duration {
+    SLOW_START + schedule.options.leases.duration * 4
 }
 
 /// What keeps the fleet from being settled: a line for each shard that is not.
@@ -134,12 +142,14 @@ pub fn behind(world: &World) -> usize {
 /// What the invariants say of the whole run, whose fleet was at rest at `rests_at`, if ever.
 pub fn broken(world: &World, schedule: &Schedule, healed_at: Micros, rests_at: Option<Micros>) -> Vec<String> {
     let options = &schedule.options;
-    let lease = options.leases.duration;
-    let is_counted = options.leases.balance == Balance::Count && !schedule.had_limits;
+    // A host that may not write is a member of the fleet that holds nothing.
+    let is_counted = options.leases.balance == Balance::Count && !schedule.had_limits && !schedule.loses_right;
     let bounds = Bounds {
-        retaken_within: Some(micros(SLOW_START + lease * 4)),
+        retaken_within: Some(micros(retaken_within(schedule))),
+        taken_up_within: Some(micros(retaken_within(schedule))),
+        paced_within: (schedule.producer.failing_keys > 0).then(|| micros(PACED_WITHIN)),
         balanced_within: is_counted.then(|| micros(balanced_within(schedule))),
-        children_within: Some(micros(SLOW_START + CALL_MAX * 2)),
+        children_within: (!schedule.loses_right).then(|| micros(SLOW_START + CALL_MAX * 2)),
         released_within: Some(micros(DRAIN_LIMIT + CALL_MAX)),
         shown_within: Some(micros(SHOWN_WITHIN)),
         handed_on_within: Some(micros(options.leases.scan_every * 3 + CALL_MAX)),

@@ -65,6 +65,10 @@ pub enum Fault {
     CutSubscription,
     /// A subscription's connection stays, but nothing comes any more.
     SilentSubscription,
+    /// The answer to a take comes seconds later.
+    LateTake,
+    /// A call to a table is never answered, and the client does not give it up.
+    Hang,
 }
 
 impl Fault {

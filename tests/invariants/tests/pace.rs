@@ -1,9 +1,9 @@
 //! S15 and L6: pace beside others, and what does not get on is shown.
 
-use super::story::{LEASE, SECOND, Story};
-use crate::Invariant::{L6, S15};
+use super::story::{LEASE, SECOND, Story, place};
+use crate::Invariant::{L6, L8, S9, S15};
 use crate::check_plugins;
-use crate::history::{HostChange, Outcome, PluginEvent, What};
+use crate::history::{CallResult, HostChange, Outcome, PluginEvent, What, WriteKind};
 
 const BOUND: u64 = 2 * SECOND;
 
@@ -20,6 +20,11 @@ fn shown(mut story: Story) -> Story {
 impl Story {
     fn calm(self, is_calm: bool) -> Self {
         self.push(What::Calm(is_calm))
+    }
+
+    fn of_key(self, shard: &str, number: u64, key: &str) -> Self {
+        let (arrived_at, shard) = (self.now, shard.to_owned());
+        self.push(What::Produced { shard, at: place(number), key: key.to_owned(), arrived_at })
     }
 
     fn shows(self, why: Option<&str>) -> Self {
@@ -118,4 +123,53 @@ fn plugins_of_one_fleet_are_judged_each_by_what_concerns_it() {
     };
     assert_eq!(verdicts([SECOND, SECOND]), []);
     assert_eq!(verdicts([SECOND, 3 * SECOND]), [("other".to_owned(), S15)]);
+}
+
+#[test]
+fn s15_by_key_what_fails_holds_up_nothing_but_its_key() {
+    let by_key = |mut story: Story| {
+        story.limits.policy.by_key = true;
+        paced(story)
+    };
+    let failing = || Story::with_records(1).take("a", "p").calm(true).start("a", "p", &[1], 1, "v1");
+    let failed = || by_key(failing().ended(Outcome::Ok, &[1])).of_key("p", 2, "other");
+    failed().deliver("a", "p", &[2]).wait(3 * SECOND).calm(false).passes();
+    failed().wait(3 * SECOND).deliver("a", "p", &[2]).calm(false).breaks(&[S15]);
+    // In order by shard all the shard waits.
+    paced(failing().ended(Outcome::Ok, &[1]).wait(3 * SECOND)).calm(false).breaks(&[S15]);
+}
+
+#[test]
+fn s9_who_is_in_doubt_of_a_lease_gives_it_back_by_name() {
+    let settled = || Story::with_records(2).take("a", "p").deliver("a", "p", &[1]);
+    let given_back = |story: Story| story.release("a", "p").take("b", "p").deliver("b", "p", &[1, 2]);
+    given_back(settled()).breaks(&[S9]);
+    given_back(settled().wait(LEASE * 95 / 100)).passes();
+    // The write was applied, but its host never heard of it, and its deadline passed.
+    let story = settled();
+    let (sent_at, mut row) = (story.now, story.row("p"));
+    row.counter += 1;
+    let unanswered = story.applied(Some("a"), "p", WriteKind::Renew, Some(row)).wait(SECOND);
+    let unanswered = unanswered.called("a", "p", Some(WriteKind::Renew), CallResult::Unknown, sent_at);
+    given_back(unanswered).passes();
+}
+
+#[test]
+fn l8_what_is_a_hosts_by_name_is_read_or_given_back() {
+    let bounded = |mut story: Story| {
+        story.limits.bounds.taken_up_within = Some(2 * LEASE);
+        story
+    };
+    let seconds =
+        |story: Story, count: u64| (0..count).fold(story, |story, _| story.wait(SECOND).heartbeat("a", CallResult::Ok));
+    let restarted = || {
+        let crashed = Story::with_records(0).take("a", "p").host("a", HostChange::Crashed);
+        bounded(crashed.host("a", HostChange::Started).calm(true))
+    };
+    seconds(restarted(), 30).breaks(&[L8]);
+    seconds(seconds(restarted(), 15).take("a", "p"), 30).passes();
+    seconds(seconds(restarted(), 15).release("a", "p"), 30).passes();
+    // What a host holds it need not take again, and nothing is due in a storm.
+    seconds(bounded(Story::with_records(0).take("a", "p").calm(true)), 30).passes();
+    seconds(seconds(restarted().calm(false), 15).calm(true), 15).passes();
 }

@@ -148,6 +148,11 @@ impl Grant {
         }
     }
 
+    /// Whether its plugin keeps state, which holds all that was handled and so waits for all that is held back.
+    pub(crate) fn waits_to_save(&self) -> bool {
+        self.saved.is_some() && self.holds_back()
+    }
+
     fn holds_back(&self) -> bool {
         !self.held_back.is_empty()
     }

@@ -63,11 +63,22 @@ pub enum Failed {
     ExpiredNextToken,
 }
 
+/// How long a call hangs that its client does not give up: longer than a run has to settle.
+const HANGS_FOR: Duration = Duration::from_mins(15);
+
 /// How long the SDK's client of a service goes on, as `shardmill_aws` sets it.
 struct Patience {
     attempts: u32,
     attempt: Duration,
     operation: Duration,
+}
+
+impl Ask<'_> {
+    /// Whether it is up to the host to give the call up: it waits for as long as a table takes to be made, and asks Kinesis
+    /// as long as the client does.
+    fn may_hang(&self) -> bool {
+        self.service != Service::Kinesis && self.action != "DescribeTable"
+    }
 }
 
 impl<T> Answer<T> {
@@ -142,6 +153,10 @@ impl Net {
         ask: Ask<'_>,
         serve: impl Fn() -> Answer<T> + Send + Sync + 'static,
     ) -> Result<T, Failed> {
+        if ask.may_hang() && self.world.strikes(Fault::Hang) {
+            tokio::time::sleep(HANGS_FOR).await;
+            return Err(Failed::NoAnswer);
+        }
         let patience = Patience::with(ask.service);
         let serve = Arc::new(serve);
         let tries = async {

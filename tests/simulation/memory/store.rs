@@ -59,7 +59,8 @@ impl NetStore {
     ) -> Result<T, StoreError> {
         let world = Arc::clone(&self.0.world);
         let action = action_of(operation);
-        let ask = Ask { service: Service::Dynamodb, kind: RequestKind::Other, operation, action, about };
+        let kind = if operation == "take" { RequestKind::Take } else { RequestKind::Other };
+        let ask = Ask { service: Service::Dynamodb, kind, operation, action, about };
         Ok(self.0.call(ask, move || Answer::of(Ok(read(&world)))).await?)
     }
 

@@ -83,7 +83,7 @@ fn what_failed_once_stays_mended() {
 
 /// Bugs that are found soon over the ports, the invariant that finds them, and seeds enough to show it
 /// after a mend that changes every run. All of them: `simulate --bugs`.
-const FOUND_SOON: [(&str, &str, &str); 58] = [
+const FOUND_SOON: [(&str, &str, &str); 62] = [
     ("TakesLiveLeases", "S10", "0..12"),
     ("ChildBeforeParent", "S6", "0..12"),
     ("StealsWithoutAsking", "S10", "0..24"),
@@ -102,7 +102,7 @@ const FOUND_SOON: [(&str, &str, &str); 58] = [
     ("HandsOverWithoutCheckpoint", "S9", "0..12"),
     ("ExpiredIteratorGoesToTrimHorizon", "S9", "0..12"),
     ("RetrySkipsFailedRecord", "S7", "0..24"),
-    ("FairShareRoundedDown", "L5", "0..12"),
+    ("FairShareRoundedDown", "L5", "24..36"),
     ("SkipsFirstRecord", "S8", "0..12"),
     ("GivesUpUnstored", "S17", "0..24"),
     ("ChargesWholeBatch", "S17", "0..24"),
@@ -142,6 +142,10 @@ const FOUND_SOON: [(&str, &str, &str); 58] = [
     ("FlushStoresNothing", "S20", "0..12"),
     ("DropsOutput", "S20", "0..12"),
     ("LastLetterIsLost", "S17", "0..24"),
+    ("FailingKeysFirst", "S15", "12..16"),
+    ("CallsHaveNoDeadline", "L2", "24..36"),
+    ("KeepsOwnAboveMax", "L8", "36..48"),
+    ("HeartGenerationAtAnswer", "S10", "36..40"),
 ];
 
 /// The same over the wire.
