@@ -7,7 +7,7 @@ use crate::holding::Holding;
 use crate::limits::Limits;
 use crate::liveness::waits;
 use crate::violation::{Invariant, Report};
-use crate::world::{World, is_unfinished};
+use crate::world::{HostFacts, World, is_unfinished};
 
 /// How often all rows are looked at.
 const EVERY: Micros = 1_000_000;
@@ -71,7 +71,7 @@ impl ByName {
 fn unread_by<'a>(world: &'a World, holding: &Holding, key: &str, limits: &Limits, now: Micros) -> Option<&'a str> {
     let row = world.table.row(key).filter(|row| is_unfinished(&row.checkpoint))?;
     let shard = world.stream.shard(key).filter(|shard| !shard.is_gone)?;
-    let owner = row.owner.as_deref().filter(|owner| world.hosts.get(*owner).is_some_and(|host| host.is_live()))?;
+    let owner = row.owner.as_deref().filter(|owner| world.hosts.get(*owner).is_some_and(HostFacts::is_live))?;
     let is_held = holding.believed_until(owner, key, limits).is_some_and(|until| now <= until);
     (!is_held && !waits(world, shard)).then_some(owner)
 }

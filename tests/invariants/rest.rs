@@ -57,8 +57,9 @@ fn still_needed(world: &World, write: &Write, before: &Row) -> Option<String> {
     if before.checkpoint != Checkpoint::End {
         return Some(format!("{key} was deleted at {:?} while its shard is listed", before.checkpoint));
     }
-    let has_begun = |child: &String| match world.table.row(child) {
-        Some(row) => row.checkpoint != Checkpoint::Initial,
+    // An operator may have set it back to its beginning since its parent's row was looked at.
+    let has_begun = |child: &String| match world.table.rows.get(child) {
+        Some(facts) => facts.has_begun,
         None => world.table.ended.contains(&(world.stream.generation, child.clone())),
     };
     let waiting: Vec<_> = shard.children.iter().filter(|child| !has_begun(child)).collect();

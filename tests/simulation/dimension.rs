@@ -6,7 +6,7 @@ use std::time::Duration;
 use shardmill_core::pipeline::{FailurePolicy, Order};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::InitialPosition;
-use shardmill_worker::{LeaseOptions, Retrieval};
+use shardmill_worker::LeaseOptions;
 
 use crate::past::{self, Past};
 use crate::producer::Producer;
@@ -116,6 +116,7 @@ impl Dimension {
         Self::LongCuts,
         Self::Deadlines,
         Self::MaxLeases,
+        Self::RemovedWorkers,
         Self::Many,
         Self::Past,
         Self::Retention,
@@ -213,9 +214,7 @@ impl Schedule {
     fn has_failing_keys(&mut self, dice: &mut fastrand::Rng) {
         self.options.failure = FailurePolicy { order: Order::Key, ..FailurePolicy::default() };
         self.options.keeps_state = false;
-        // Between two tries others get what has been read ahead: enough of it, or they fall behind (see docs/simulation.md).
-        self.options.reads.records_per_call = 1_000;
-        self.options.retrieval = Retrieval::Polling;
+        self.options.reads.records_per_call = if dice.bool() { 1_000 } else { dice.u32(8..=32) };
         self.options.rollout = RolloutPolicy::off();
         self.producer = Producer { has_few_keys: true, failing_keys: dice.u32(3..=5), ..Producer::default() };
         (self.weather, self.storms, self.past) = (Weather::default(), Storms::default(), None);

@@ -28,6 +28,8 @@ pub(crate) struct RowFacts {
     pub(crate) counter_at: Micros,
     /// The stream that the checkpoint speaks of.
     pub(crate) checkpoint_generation: usize,
+    /// Whether its checkpoint ever was beyond its beginning.
+    pub(crate) has_begun: bool,
 }
 
 impl Table {
@@ -62,6 +64,7 @@ impl RowFacts {
             raised_at: at,
             counter_at: at,
             checkpoint_generation: generation,
+            has_begun: row.checkpoint != Checkpoint::Initial,
         }
     }
 
@@ -86,6 +89,7 @@ impl RowFacts {
         if after.checkpoint != self.row.checkpoint {
             self.checkpoint_generation = generation;
         }
+        self.has_begun |= after.checkpoint != Checkpoint::Initial;
         self.row = after.clone();
     }
 }
