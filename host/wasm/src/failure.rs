@@ -6,7 +6,7 @@ use wasmtime::{FrameInfo, Trap, WasmBacktrace};
 use crate::Metering;
 use crate::bindings::shardmill::processor::types::Error as GuestError;
 use crate::engine::STACK_BYTES;
-use crate::instance::Entry;
+use crate::entry::Entry;
 use crate::instance_state::{InstanceState, RANDOM_BYTES_MAX};
 use crate::limiter::{INSTANCES_MAX, MEMORIES_MAX, TABLES_MAX};
 use crate::redactor::Redactor;

@@ -3,6 +3,8 @@
 mod config;
 mod context;
 mod emit;
+mod emit_buffer;
+mod guest_log;
 mod line_stream;
 mod log_budget;
 mod logging;
@@ -12,9 +14,9 @@ mod plugin_output;
 
 use wasmtime::component::{HasSelf, Linker};
 
-pub(crate) use emit::{EmitBuffer, PIECE_BYTES, UnknownDestination};
+pub(crate) use emit_buffer::{EmitBuffer, PIECE_BYTES, UnknownDestination};
+pub(crate) use guest_log::GuestLog;
 pub(crate) use line_stream::LineStream;
-pub(crate) use logging::GuestLog;
 pub(crate) use measurement_names::MeasurementNames;
 pub(crate) use plugin_output::PluginOutput;
 

@@ -10,18 +10,21 @@
 
 mod clients;
 mod exchange;
+mod meaning;
 pub(crate) mod metrics;
 mod outgoing;
 mod queue;
 mod request_line;
 mod resolver;
 mod response_body;
+mod sizes;
 mod tally;
 
 pub(crate) use clients::HttpClients;
 pub(crate) use outgoing::{BODY_CHUNK_BYTES, Outgoing, field_bytes_max};
-pub(crate) use request_line::{URL_BYTES_MAX, add_to_linker};
+pub(crate) use request_line::add_to_linker;
 pub(crate) use response_body::PIECE_BYTES_MAX as RESPONSE_PIECE_BYTES;
+pub(crate) use sizes::URL_BYTES_MAX;
 
 use shardmill_core::plugin::{AddressPolicy, HttpLimits};
 

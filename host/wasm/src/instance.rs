@@ -14,18 +14,18 @@ use tokio::runtime::Handle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use wasmtime::Store;
 
-use crate::Metering;
 use crate::bindings::Plugin as Exports;
 use crate::bindings::shardmill::processor::types as wit;
 use crate::delivery::{wit_batch, wit_context, wit_reason, wit_records};
 use crate::engine::EPOCH_TICK;
+use crate::entry::Entry;
 use crate::failure::{explain, reported};
 use crate::host_functions::UnknownDestination;
 use crate::instance_state::{InstanceState, Surroundings};
 use crate::metrics;
 use crate::outcome::checked;
-use crate::plugin::Version;
 use crate::state_exports::{StateExports, StateFunctions};
+use crate::version::Version;
 
 /// How much later than the epoch the outer timeout comes. It is for guests that wait inside a host function, where
 /// epochs do not count; guest code itself must always be stopped by the epoch, so that no running future is dropped.
@@ -52,15 +52,6 @@ struct Running {
     store: Store<InstanceState>,
     exports: Exports,
     state: Option<StateFunctions>,
-}
-
-/// What `entered` calls a call, and how much it may take.
-#[derive(Clone, Copy)]
-pub(crate) struct Entry {
-    pub(crate) call: &'static str,
-    pub(crate) deadline: Duration,
-    pub(crate) hostcall_bytes: usize,
-    pub(crate) metering: Metering,
 }
 
 impl Instance {
@@ -300,12 +291,6 @@ fn load(
         ProcessorError::Reported { message } => refused(message),
         error => error,
     })
-}
-
-impl Entry {
-    fn new(call: &'static str, deadline: Duration, limits: &GuestLimits, metering: Metering) -> Self {
-        Self { call, deadline, hostcall_bytes: limits.hostcall_bytes, metering }
-    }
 }
 
 /// The one door into guest code: sets the deadline, runs the call to its end, and names what went wrong.

@@ -14,6 +14,7 @@ mod code_cache;
 mod compiler;
 mod delivery;
 mod engine;
+mod entry;
 mod failure;
 pub mod folder;
 mod footprint;
@@ -40,6 +41,7 @@ mod secrets;
 mod signatures;
 mod state_exports;
 mod text;
+mod version;
 pub mod wall;
 mod world;
 

@@ -11,10 +11,10 @@
 
 mod build;
 mod files;
+mod mark;
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -24,6 +24,7 @@ use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
 use shardmill_core::time::Moment;
 
 use self::files::Folder;
+use self::mark::Mark;
 use crate::LoadError;
 
 /// The versions on trial in this process, and the deaths of others. Cheap to clone.
@@ -51,14 +52,6 @@ struct State {
     suspects: HashSet<PluginDigest>,
     /// The host ends on purpose.
     is_over: bool,
-}
-
-/// A mark that this process holds.
-struct Mark {
-    path: PathBuf,
-    /// Locked for as long as it is open.
-    file: File,
-    stage: Stage,
 }
 
 /// A version as far as it is on trial.
@@ -275,13 +268,6 @@ impl State {
             );
         }
         self.trouble = trouble;
-    }
-}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        // In this order: unlocked, it would count as a death.
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 

@@ -8,40 +8,16 @@ use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
 use shardmill_core::ports::{InstanceContext, PortFuture, ProcessorFactory, RecordProcessor};
 
 use crate::Runtime;
-use crate::bindings::PluginPre;
-use crate::host_functions::PluginOutput;
 use crate::instance::Instance;
-use crate::instance_state::InstanceState;
 use crate::marks::Newcomer;
 use crate::needs::Needs;
-use crate::plugin_shares::PluginShares;
 use crate::runtime::Compiled;
-use crate::state_exports::StateExports;
+use crate::version::Version;
 
 /// One version of a plugin. Cheap to clone; instances keep what they need of it.
 #[derive(Clone)]
 pub struct Plugin {
     version: Arc<Version>,
-}
-
-/// What every instance of a version shares.
-pub(crate) struct Version {
-    pub(crate) pre: PluginPre<InstanceState>,
-    pub(crate) state: Option<StateExports>,
-    /// Bytes of one instance outside of its memories and tables.
-    pub(crate) instance_bytes: usize,
-    pub(crate) output: Arc<PluginOutput>,
-    pub(crate) needs: Needs,
-    pub(crate) shares: Arc<PluginShares>,
-    /// Marks its calls for as long as nothing is known of it.
-    pub(crate) newcomer: Arc<Newcomer>,
-    /// Keeps the epoch moving for as long as an instance may run.
-    pub(crate) runtime: Runtime,
-    name: PluginName,
-    digest: PluginDigest,
-    contract: String,
-    size: usize,
-    compile_time: Duration,
 }
 
 impl Plugin {
@@ -88,12 +64,6 @@ impl Plugin {
     /// How long compiling took; next to nothing when it came from the cache.
     pub fn compile_time(&self) -> Duration {
         self.version.compile_time
-    }
-}
-
-impl Version {
-    pub(crate) fn name(&self) -> &PluginName {
-        &self.name
     }
 }
 

@@ -1,6 +1,5 @@
 //! One request and its response: sent by the host, within all limits.
 
-use std::error::Error as _;
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -18,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody};
 
 use super::clients::PluginShare;
+use super::meaning::{cause, causes, meaning, outcome_of};
 use super::queue::Queued;
 use super::resolver::{Addresses, LOOKUPS, Unreachable};
 use super::response_body::{Bounds, CallBodies, ResponseBody};
@@ -200,55 +200,4 @@ fn copy_values(headers: &mut HeaderMap) {
 
 fn size(bytes: usize) -> Option<u32> {
     u32::try_from(bytes).ok()
-}
-
-/// What a failure of the client means in the terms of `wasi:http`.
-pub(super) fn meaning(error: &reqwest::Error) -> Error {
-    // The innermost: what is wrapped tells more than what wraps it.
-    let kind = causes(error).filter_map(|cause| Some(cause.downcast_ref::<std::io::Error>()?.kind())).last();
-    match kind {
-        _ if error.is_timeout() && error.is_connect() => Error::ConnectionTimeout,
-        _ if error.is_timeout() => Error::ConnectionReadTimeout,
-        Some(std::io::ErrorKind::ConnectionRefused) => Error::ConnectionRefused,
-        Some(std::io::ErrorKind::NetworkUnreachable | std::io::ErrorKind::HostUnreachable) => {
-            Error::DestinationUnavailable
-        }
-        // What rustls says of a certificate or a handshake comes as invalid data.
-        Some(std::io::ErrorKind::InvalidData) if error.is_connect() => Error::TlsProtocolError,
-        Some(_) => Error::ConnectionTerminated,
-        None if error.is_connect() => Error::DestinationUnavailable,
-        None => Error::HttpProtocolError,
-    }
-}
-
-/// The first cause of this type.
-fn cause<T: std::error::Error + 'static>(error: &reqwest::Error) -> Option<&T> {
-    causes(error).find_map(|cause| cause.downcast_ref::<T>())
-}
-
-/// All causes, the outermost first.
-fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
-    std::iter::successors(error.source(), |cause| next_cause(*cause))
-}
-
-/// Of an I/O error that wraps another, [`source`](std::error::Error::source) would leave that one out.
-fn next_cause<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a (dyn std::error::Error + 'static)> {
-    match cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
-        Some(wrapped) => Some(wrapped),
-        None => cause.source(),
-    }
-}
-
-/// What an error counts as.
-pub(super) fn outcome_of(error: &Error) -> Outcome {
-    match error {
-        Error::DestinationIpProhibited => Outcome::AddressRefused,
-        Error::ConnectionTimeout | Error::ConnectionReadTimeout | Error::HttpResponseTimeout => Outcome::TimedOut,
-        Error::HttpRequestBodySize(_)
-        | Error::HttpRequestHeaderSectionSize(_)
-        | Error::HttpResponseBodySize(_)
-        | Error::HttpResponseHeaderSectionSize(_) => Outcome::TooLarge,
-        Error::ConnectionLimitReached => Outcome::TooMany,
-        _ => Outcome::Failed,
-    }
 }

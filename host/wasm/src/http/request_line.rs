@@ -6,19 +6,11 @@ use wasmtime_wasi_http::WasiHttpView;
 use wasmtime_wasi_http::p2::bindings::http::types::{HostOutgoingRequest as _, Method, Scheme};
 use wasmtime_wasi_http::p2::types::HostOutgoingRequest;
 
+use super::sizes::{AUTHORITY_BYTES_MAX, METHOD_BYTES_MAX, PATH_BYTES_MAX};
 use crate::instance_state::InstanceState;
 
 /// The interface as wasmtime-wasi-http names it.
 const TYPES: &str = "wasi:http/types@0.2.12";
-
-/// Bytes of a method. The longest that is registered has 17; of a scheme, `http` takes 64.
-const METHOD_BYTES_MAX: usize = 64;
-/// Bytes of a host and its port. Names have 253 at most.
-const AUTHORITY_BYTES_MAX: usize = 1 << 10;
-/// Bytes of a path with its query. Servers commonly take 8 KiB of a line.
-const PATH_BYTES_MAX: usize = 16 << 10;
-/// Bytes of a URL and its method.
-pub(crate) const URL_BYTES_MAX: usize = METHOD_BYTES_MAX * 2 + AUTHORITY_BYTES_MAX + PATH_BYTES_MAX;
 
 type Request = Resource<HostOutgoingRequest>;
 

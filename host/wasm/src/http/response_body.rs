@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use wasmtime_wasi_http::Error;
 
-use super::exchange::{meaning, outcome_of};
+use super::meaning::{meaning, outcome_of};
 use super::tally::Tally;
 
 /// Bytes that are given at once, copied from what was read of the connection: a guest may read one of them and keep the rest.

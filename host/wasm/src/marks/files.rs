@@ -10,7 +10,8 @@ use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, openat};
 use shardmill_core::deaths::{Death, Proven, Stage};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 
-use super::{Mark, build};
+use super::build;
+use super::mark::Mark;
 use crate::beside_cache;
 
 /// Of the folder's name, behind that of compiled plugins.

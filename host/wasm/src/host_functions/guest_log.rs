@@ -1,0 +1,79 @@
+//! The one way by which any text of a guest becomes a log line.
+
+use std::sync::Arc;
+
+use shardmill_core::plugin::GuestLimits;
+use shardmill_core::ports::InstanceContext;
+
+use super::log_budget::Admission;
+use super::plugin_output::PluginOutput;
+use crate::bindings::wasi::logging::logging::Level;
+use crate::redactor::Redactor;
+
+/// Bytes of wasi:logging's context string that are kept: it is a group's name, not text.
+const CONTEXT_BYTES_MAX: usize = 100;
+
+/// Writes an instance's lines, within the plugin's budget.
+#[derive(Clone)]
+pub(crate) struct GuestLog {
+    plugin: String,
+    shard: String,
+    pub(crate) line_bytes_max: usize,
+    output: Arc<PluginOutput>,
+    redactor: Arc<Redactor>,
+}
+
+impl GuestLog {
+    pub(crate) fn new(
+        identity: &InstanceContext,
+        limits: &GuestLimits,
+        output: Arc<PluginOutput>,
+        redactor: Redactor,
+    ) -> Self {
+        Self {
+            plugin: identity.plugin.to_string(),
+            shard: identity.shard.to_string(),
+            line_bytes_max: limits.log_line_bytes,
+            output,
+            redactor: Arc::new(redactor),
+        }
+    }
+
+    pub(crate) fn write(&self, level: Level, source: &str, message: &str) {
+        if self.output.admit_line() == Admission::Drop {
+            return self.report_dropped();
+        }
+        let message = self.redactor.shown(message, self.line_bytes_max);
+        let source = self.redactor.shown(source, CONTEXT_BYTES_MAX);
+        let (plugin, shard) = (&self.plugin, &self.shard);
+        macro_rules! line {
+            ($level:ident) => {
+                // The name in front: no line of the host's begins so, whatever the guest goes on to say.
+                tracing::event!(target: "shardmill::guest", tracing::Level::$level, %plugin, %shard, %source, "[{plugin}] {message}")
+            };
+        }
+        match level {
+            Level::Trace => line!(TRACE),
+            Level::Debug => line!(DEBUG),
+            Level::Info => line!(INFO),
+            Level::Warn => line!(WARN),
+            Level::Error | Level::Critical => line!(ERROR),
+        }
+    }
+
+    /// Knows what must not be in any text of this instance.
+    pub(crate) fn redactor(&self) -> &Redactor {
+        &self.redactor
+    }
+
+    /// Says how many lines were dropped, at most once a second.
+    pub(crate) fn report_dropped(&self) {
+        let dropped = self.output.take_dropped_lines();
+        if dropped > 0 {
+            let plugin = &self.plugin;
+            metrics::counter!("shardmill_plugin_log_lines_dropped_total", "plugin" => plugin.clone())
+                .increment(dropped);
+            tracing::warn!(target: "shardmill::guest", %plugin, dropped, "the plugin logs too much; lines were dropped");
+        }
+    }
+}
