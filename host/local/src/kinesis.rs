@@ -22,7 +22,6 @@ mod replies;
 mod requests;
 mod restore;
 mod shard_filter;
-mod subscribe;
 
 use axum::Router;
 use tokio_util::sync::CancellationToken;

@@ -7,8 +7,10 @@ mod data_dir;
 mod dynamodb;
 mod error;
 pub mod kinesis;
+mod place;
 mod stack;
 mod web;
 
 pub use error::StartError;
-pub use stack::{DYNAMODB_PORT_DEFAULT, KINESIS_PORT_DEFAULT, LOCAL_ACCOUNT, LOCAL_REGION, LocalOptions, LocalStack};
+pub use place::{LOCAL_ACCOUNT, LOCAL_REGION};
+pub use stack::{DYNAMODB_PORT_DEFAULT, KINESIS_PORT_DEFAULT, LocalOptions, LocalStack};

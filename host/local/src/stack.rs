@@ -19,10 +19,6 @@ use crate::{dynamodb, kinesis};
 pub const KINESIS_PORT_DEFAULT: u16 = 4567;
 /// Where DynamoDB Local is usually found.
 pub const DYNAMODB_PORT_DEFAULT: u16 = 8000;
-/// The region that the stack says it is in.
-pub const LOCAL_REGION: &str = "us-east-1";
-/// The account that the stack's names are in.
-pub const LOCAL_ACCOUNT: &str = "000000000000";
 
 /// Requests in flight get this long at a stop; none takes more than milliseconds, so that more means a stuck client.
 const DRAIN_MAX: Duration = Duration::from_secs(3);

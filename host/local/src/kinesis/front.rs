@@ -1,5 +1,7 @@
 //! Stands in front of the emulator: orders requests, journals what they changed, mends what the emulator gets wrong.
 
+mod subscribe;
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,13 +19,13 @@ use tokio::net::TcpListener;
 use tokio::sync::{RwLock, RwLockReadGuard};
 use tokio_util::sync::CancellationToken;
 
+use self::subscribe::Running;
 use super::keeper::Keeper;
 use super::replies::{self, JSON_1_1};
 use super::requests::{self, Target};
-use super::subscribe::Running;
-use super::{get_records, large_puts, restore, subscribe};
+use super::{get_records, large_puts, restore};
 use crate::error::StartError;
-use crate::stack::{LOCAL_ACCOUNT, LOCAL_REGION};
+use crate::place::{LOCAL_ACCOUNT, LOCAL_REGION};
 use crate::web::refuse_web_pages;
 
 /// 10 MiB of data (AWS limit) in base64, and room for keys.
@@ -165,14 +167,14 @@ impl Front {
         if !is_json || !judged.status().is_success() {
             return judged;
         }
-        subscribe::answer(self, &body).await.unwrap_or(judged)
+        self.subscribed(&body).await.unwrap_or(judged)
     }
 
     pub(super) fn store(&self) -> &Store {
         &self.store
     }
 
-    pub(super) fn running(&self) -> &Running {
+    fn running(&self) -> &Running {
         &self.subscriptions
     }
 

@@ -23,9 +23,9 @@ use tokio::time::Instant;
 use tokio_util::io::ReaderStream;
 use tokio_util::sync::CancellationToken;
 
-use super::front::Front;
-use super::get_records::{self, ChildShard};
-use super::{replies, requests};
+use super::Front;
+use crate::kinesis::get_records::{self, ChildShard};
+use crate::kinesis::{replies, requests};
 
 /// A subscription's life (AWS limit).
 const LIFETIME: Duration = Duration::from_mins(5);
@@ -86,30 +86,32 @@ enum Found {
     Last(Vec<u8>),
 }
 
-/// Answers a request that the emulator has found to be good; `None` if it should answer itself.
-pub(super) async fn answer(front: &Arc<Front>, body: &[u8]) -> Option<Response> {
-    let request: Map<String, Value> = serde_json::from_slice(body).ok()?;
-    let consumer = request.get("ConsumerARN")?.as_str()?.to_owned();
-    let (stream_arn, _) = consumer.split_once("/consumer/")?;
-    let stream = front.store().stream_name_from_arn(stream_arn)?;
-    let (shard_id, index) = resolve_shard_id(request.get("ShardId")?.as_str()?).ok()?;
-    let from = start(front.store(), &stream, &shard_id, request.get("StartingPosition")?).await?;
-    let subscription = Subscription {
-        stream,
-        shard_index: usize::try_from(index).ok()?,
-        continuation: from.clone(),
-        from,
-        shard_id: shard_id.clone(),
-        consumer: consumer.clone(),
-    };
-    let Some(taken_over) = front.running().take_over((consumer, shard_id)) else {
-        let message = "another subscription with this consumer was made less than five seconds ago";
-        return Some(replies::refusal("ResourceInUseException", message));
-    };
-    let (ours, theirs) = duplex(PIPE_BYTES);
-    front.running().spawn(run(Arc::clone(front), subscription, ours, taken_over));
-    let stream = [(header::CONTENT_TYPE, "application/vnd.amazon.eventstream")];
-    Some((StatusCode::OK, stream, Body::from_stream(ReaderStream::new(theirs))).into_response())
+impl Front {
+    /// Answers a request that the emulator has found to be good; `None` if it should answer itself.
+    pub(super) async fn subscribed(self: &Arc<Self>, body: &[u8]) -> Option<Response> {
+        let request: Map<String, Value> = serde_json::from_slice(body).ok()?;
+        let consumer = request.get("ConsumerARN")?.as_str()?.to_owned();
+        let (stream_arn, _) = consumer.split_once("/consumer/")?;
+        let stream = self.store().stream_name_from_arn(stream_arn)?;
+        let (shard_id, index) = resolve_shard_id(request.get("ShardId")?.as_str()?).ok()?;
+        let from = start(self.store(), &stream, &shard_id, request.get("StartingPosition")?).await?;
+        let subscription = Subscription {
+            stream,
+            shard_index: usize::try_from(index).ok()?,
+            continuation: from.clone(),
+            from,
+            shard_id: shard_id.clone(),
+            consumer: consumer.clone(),
+        };
+        let Some(taken_over) = self.running().take_over((consumer, shard_id)) else {
+            let message = "another subscription with this consumer was made less than five seconds ago";
+            return Some(replies::refusal("ResourceInUseException", message));
+        };
+        let (ours, theirs) = duplex(PIPE_BYTES);
+        self.running().spawn(run(Arc::clone(self), subscription, ours, taken_over));
+        let stream = [(header::CONTENT_TYPE, "application/vnd.amazon.eventstream")];
+        Some((StatusCode::OK, stream, Body::from_stream(ReaderStream::new(theirs))).into_response())
+    }
 }
 
 /// The sequence number that reading starts at: as with iterators, mended where the emulator is wrong.
