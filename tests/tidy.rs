@@ -2,6 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "tidy/modules.rs"]
+mod modules;
+#[path = "tidy/source.rs"]
+mod source;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
