@@ -2,7 +2,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
-use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::CheckpointPolicy;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::{InitialPosition, StreamRef};

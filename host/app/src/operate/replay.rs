@@ -47,7 +47,7 @@ pub(crate) async fn execute(args: ReplayArgs) -> anyhow::Result<()> {
             let target = PutTarget::parse(stream)?;
             to_stream::put(input, only.as_ref(), &clients, target, remainder, signals.stop()).await?
         }
-        None => run(&args, config, only, input, remainder, signals.stop()).await?,
+        None => Box::pin(run(&args, config, only, input, remainder, signals.stop())).await?,
     };
     tell(&args, &summary)?;
     match (&summary.stopped, &summary.remainder) {
