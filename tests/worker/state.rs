@@ -98,6 +98,31 @@ async fn the_next_host_goes_on_from_the_state_of_the_checkpoint_after_a_crash_an
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_that_stops_while_a_sink_refuses_finishes_the_batch_in_hand() {
+    for keeps_state in [true, false] {
+        let mut fleet = stateful(1);
+        fleet.options.keeps_state = keeps_state;
+        let plugin = || if keeps_state { NativePlugin::echo(1).keeping_state() } else { NativePlugin::echo(1) };
+        let host = fleet.start("a", plugin());
+        fleet.put(0..20);
+        until("checkpointed", || fleet.is_all_checkpointed()).await;
+        fleet.sink.is_broken.store(true, Ordering::Relaxed);
+        fleet.put(20..21);
+        until("refused", || !blocked_because(&host, &only_shard(&fleet)).is_empty()).await;
+        let mend = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            fleet.sink.is_broken.store(false, Ordering::Relaxed);
+        };
+        tokio::join!(host.stop(), mend);
+        fleet.put(21..30);
+        let next = fleet.start("b", plugin());
+        next.stop_when(|| fleet.is_all_checkpointed()).await;
+        assert!(fleet.has_exactly(0..30), "keeps state: {keeps_state}, {:?}", fleet.sink.lines());
+        assert!(!keeps_state || counts_each_once(&fleet, &[]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn fifty_swaps_take_the_state_along() {
     let fleet = stateful(2);
     let host = fleet.start("a", trapping(1));

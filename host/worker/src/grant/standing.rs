@@ -88,6 +88,16 @@ impl Gate {
         lost(&mut self.state).await
     }
 
+    /// Returns when the lease is lost or to be given up. A wish to drain is not heard: what is in hand is finished first.
+    pub(crate) async fn over(&mut self) -> Stopped {
+        let Self { state, give_up, .. } = self;
+        tokio::select! {
+            biased;
+            lost = lost(state) => lost,
+            given_up = given_up(give_up) => given_up,
+        }
+    }
+
     /// Returns when the pipeline is asked to drain, or its lease is lost or to be given up.
     pub(crate) async fn stopped(&mut self) -> Stopped {
         let Self { state, drain, give_up, .. } = self;

@@ -159,7 +159,12 @@ impl Consumer {
         if matches!(blame, None | Some(Blame::Records)) {
             let through = records.last().map(|record| record.position.clone());
             let Self { output, gate, reading, buffer, .. } = self;
-            reading.unless_long(output.write(emitted, through, gate), buffer).await?;
+            if let Err(over) = reading.unless_long(output.write(emitted, through, gate), buffer).await {
+                // Not even a plugin that handled them may save a state that has them.
+                let all: Vec<usize> = (0..records.len()).collect();
+                self.headway.ledger.report(records, &all, None);
+                return Err(over);
+            }
         }
         let failed: Vec<usize> = verdict.rulings.iter().map(|ruling| ruling.index).collect();
         self.headway.ledger.report(records, &failed, verdict.commit);

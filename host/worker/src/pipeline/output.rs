@@ -138,7 +138,9 @@ impl Output {
         let wait = self.backoff.delay(*failures, fastrand::f64());
         tokio::select! {
             () = tokio::time::sleep(wait) => Ok(()),
-            stopped = gate.stopped() => Err(stopped),
+            // The plugin has handled these records: if their output were dropped, they would repeat after a hand-over in
+            // order, and a state saved then would count them twice.
+            over = gate.over() => Err(over),
         }
     }
 }
