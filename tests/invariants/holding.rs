@@ -17,6 +17,8 @@ pub(crate) struct Holding {
     beats: BTreeMap<String, Vec<Beat>>,
     /// When each host got the answer to the first heartbeat after its last missed deadline, by its own clock.
     hearts_back_at: BTreeMap<String, Micros>,
+    /// When each paused host woke. What it sent at that moment, it may have counted from long before.
+    woke_at: BTreeMap<String, Micros>,
     /// Hosts that left in order, and did not come back.
     away: BTreeSet<String>,
     /// Host, row and sending time of each applied write.
@@ -79,7 +81,12 @@ impl Holding {
             }
             What::Called(call) => self.called(call, event.at, limits),
             What::Heartbeat(beat) => self.beat(beat, limits),
-            What::Host { host, change } => self.host_changed(world, host, *change, report),
+            What::Host { host, change } => {
+                if *change == HostChange::Resumed {
+                    self.woke_at.insert(host.clone(), event.at);
+                }
+                self.host_changed(world, host, *change, report);
+            }
             What::DeliveryStarted(delivery) => self.delivered(world, delivery, event.at, limits, report),
             _ => {}
         }
@@ -146,9 +153,10 @@ impl Holding {
                     hold.held_by(&this, limits);
                     let local_sent = call.local_sent_at;
                     let certain = Certain { sent: call.sent_at, local_sent, local_written: local_sent };
+                    let was_asleep = self.woke_at.get(&call.host) == Some(&call.sent_at);
                     if is_take {
-                        hold.certain = Some(certain);
-                    } else {
+                        hold.certain = (!was_asleep).then_some(certain);
+                    } else if !was_asleep {
                         hold.surely_held_by(certain, call.local_at, limits);
                     }
                     if is_take {
@@ -179,10 +187,11 @@ impl Holding {
             self.hearts_back_at.insert(beat.host.clone(), beat.local_at);
         }
         beats.push(beat_of);
+        let was_asleep = self.woke_at.get(&beat.host) == Some(&beat.sent_at);
         let heart_back_at = self.hearts_back_at.get(&beat.host).copied().unwrap_or_default();
         for (_, hold) in self.holds.iter_mut().filter(|((host, _), _)| *host == beat.host) {
             hold.held_by_beat(beat_of, limits);
-            if limits.heartbeats_hold {
+            if limits.heartbeats_hold && !was_asleep {
                 hold.surely_held_by_beat(beat_of, heart_back_at, limits);
             }
         }
