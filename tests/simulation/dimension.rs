@@ -163,7 +163,9 @@ impl Dimension {
                 // A crash keeps what a host may no longer hold in its name.
                 schedule.storms.crashes.get_or_insert(Duration::from_secs(dice.u64(4..30)));
             }
-            Self::RemovedWorkers if dice.u32(0..5) == 0 => {
+            // Who cannot register again for long is taken for a KCL's worker (see docs/simulation.md).
+            Self::RemovedWorkers if dice.u32(0..5) == 0 && schedule.storms.long_cuts.is_none() => {
+                schedule.storms.refusals = None;
                 schedule.storms.removals = Some(Duration::from_secs(dice.u64(8..40)));
             }
             Self::Many => match dice.u32(0..512) {
@@ -192,7 +194,7 @@ impl Dimension {
                 schedule.weather.chances.insert(Fault::LateTake, 0.3 + 0.7 * dice.f64());
                 schedule.storms.suspensions.get_or_insert(Duration::from_secs(dice.u64(2..10)));
             }
-            Self::Hangs if dice.u32(0..6) == 0 => {
+            Self::Hangs if dice.u32(0..6) == 0 && schedule.storms.removals.is_none() => {
                 schedule.weather.chances.insert(Fault::Hang, 0.05 * 10_f64.powf(-1.5 * dice.f64()));
             }
             Self::LostRights if dice.u32(0..8) == 0 => {
