@@ -86,9 +86,12 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
 }
 
 /// Only the embedded stack is run until all is settled.
+#[cfg(feature = "local")]
 fn is_given_up(error: &anyhow::Error) -> bool {
-    #[cfg(feature = "local")]
-    return error.is::<author::summary::RecordsGivenUp>();
-    #[cfg(not(feature = "local"))]
-    return false;
+    error.is::<author::summary::RecordsGivenUp>()
+}
+
+#[cfg(not(feature = "local"))]
+fn is_given_up(_error: &anyhow::Error) -> bool {
+    false
 }
