@@ -93,8 +93,14 @@ impl Driver {
             Event::Suspend => storms.suspensions,
             Event::EditRow => storms.edits,
             Event::DeleteRow => storms.deletions,
-            Event::Put | Event::Restart(_) | Event::Mend(_) | Event::WallClock | Event::Resume(_) => None,
-            Event::Allow(_) | Event::Join | Event::Calm => None,
+            Event::Put
+            | Event::Restart(_)
+            | Event::Mend(_)
+            | Event::WallClock
+            | Event::Resume(_)
+            | Event::Allow(_)
+            | Event::Join
+            | Event::Calm => None,
         };
         let Some(mean) = mean else { return };
         let after = mean.mul_f64(0.2 + 1.6 * self.dice.f64());

@@ -25,7 +25,7 @@ pub const SLOW_START: Duration = Duration::from_secs(40);
 const SHOWN_WITHIN: Duration = Duration::from_secs(90);
 /// The longest that a record waits for those of other keys: while it is not read yet, for those that have been read
 /// before it, and when it has been, for a try (20 s) of a key that fails each time, and twice as much to be sure.
-const PACED_WITHIN: Duration = Duration::from_secs(120);
+const PACED_WITHIN: Duration = Duration::from_mins(2);
 /// The longest that a call which got no answer before the healing takes.
 const CALL_MAX: Duration = Duration::from_secs(5);
 

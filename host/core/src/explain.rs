@@ -2,6 +2,7 @@
 
 mod cause;
 mod evidence;
+mod holder;
 mod opinion;
 mod place;
 
@@ -9,8 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use cause::Cause;
 pub use evidence::Evidence;
+pub use holder::{Claim, Holder};
 pub use opinion::{Intent, Opinion};
-pub use place::{Claim, Holder, Place};
+pub use place::Place;
 
 use crate::lease::{Lease, Standing};
 use crate::plan::{FleetView, ObservedLease, ReadingOrder, Reason, missing_rows};

@@ -1,0 +1,55 @@
+//! Who holds a lease, and who asked for it.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::fleet::Incarnation;
+use crate::lease::{Pulse, WorkerId};
+
+/// The owner of a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Who.
+    pub worker: WorkerId,
+    /// Which run of it; `None` if it is not registered: a KCL's worker, or one that is long dead.
+    pub run: Option<Incarnation>,
+    /// For how long neither its heart nor the row was seen to move.
+    pub silent: Duration,
+    /// What follows from that.
+    pub pulse: Pulse,
+    /// Whether it is on its way out.
+    pub is_leaving: bool,
+    /// Why it cannot write the rows of leases, if it says so.
+    pub cannot_write: Option<String>,
+}
+
+/// A claim on a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Who asked.
+    pub by: WorkerId,
+    /// For how long, as far as was watched.
+    pub waited: Duration,
+    /// Whether it is to be respected: the claimant lives, and has not waited too long.
+    pub is_fresh: bool,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.run {
+            Some(run) => write!(f, "run {run}, ")?,
+            None => f.write_str("not registered, ")?,
+        }
+        match self.pulse {
+            Pulse::Beats if self.is_leaving => f.write_str("alive, shutting down"),
+            pulse => pulse.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let validity = if self.is_fresh { "waiting for it" } else { "void" };
+        write!(f, "{}, {validity}", self.by)
+    }
+}
