@@ -28,8 +28,14 @@ pub struct LeaseObserver {
     workers: BTreeMap<WorkerId, WorkerSighting>,
     /// Registered workers whose rows are gone, and until when that is remembered: for their lease duration.
     left: BTreeMap<WorkerId, Moment>,
-    /// When the registered workers were first read.
-    watching_since: Option<Moment>,
+    watching: Option<Watching>,
+}
+
+/// Since when this host reads the registered workers at least once a lease duration, and when it read them last.
+#[derive(Debug, Clone, Copy)]
+struct Watching {
+    since: Moment,
+    read_at: Moment,
 }
 
 #[derive(Debug)]
@@ -114,7 +120,9 @@ impl LeaseObserver {
     /// by that one. Only one that had been silent for long while its row was there was dead before. A worker on its way out
     /// removes its row itself, when nothing of it runs any more.
     pub fn observe_workers(&mut self, workers: &[WorkerRow], read_at: Moment) {
-        self.watching_since.get_or_insert(read_at);
+        let longest = self.workers.values().map(|seen| seen.row.lease_duration).max().unwrap_or_default();
+        let watching = self.watching.filter(|watching| read_at.since(watching.read_at) <= longest);
+        self.watching = Some(Watching { since: watching.map_or(read_at, |watching| watching.since), read_at });
         let mut seen = BTreeMap::new();
         for row in workers {
             let earlier = self.workers.remove(&row.worker);
@@ -145,9 +153,11 @@ impl LeaseObserver {
         }
     }
 
-    /// Whether the registered workers were first read at least `duration` ago.
+    /// Whether the registered workers have been read for at least `duration`, without a pause of a lease duration, and are not
+    /// known from a look that is older: a host that was suspended in the middle of a look goes by what it read before.
     pub fn has_watched_for(&self, duration: Duration, now: Moment) -> bool {
-        self.watching_since.is_some_and(|since| now.since(since) >= duration)
+        let is_recent = |watching: &Watching| now.since(watching.read_at) <= duration;
+        self.watching.filter(is_recent).is_some_and(|watching| now.since(watching.since) >= duration)
     }
 
     /// Whether `worker` was registered at the last look.

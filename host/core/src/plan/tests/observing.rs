@@ -82,21 +82,25 @@ fn a_moving_counter_of_a_worker_that_never_registered_is_a_kcls() {
 
 #[test]
 fn a_host_that_began_to_look_a_moment_ago_takes_no_owner_for_a_kcls() {
-    let row = owned(0, "other", Standing::Held).lease;
-    let is_new = |registered: &[WorkerRow], second| {
+    // Looks at the workers at each of `looks`, and judges at `second`.
+    let is_new = |owner: &str, looks: &[u64], second| {
+        let registered = [beating("a", false)];
+        let row = owned(0, owner, Standing::Held).lease;
         let mut observer = LeaseObserver::default();
-        observer.observe_workers(registered, at(100));
-        observer.observe(std::slice::from_ref(&row), at(100));
-        observer.observe_workers(registered, at(second));
-        observer.observe(std::slice::from_ref(&row), at(second));
+        for look in looks {
+            observer.observe_workers(&registered, at(*look));
+            observer.observe(std::slice::from_ref(&row), at(*look));
+        }
         let (me, alive) = (worker("me"), BTreeSet::new());
         let outlook =
             Outlook { me: &me, observer: &observer, alive: &alive, lease_duration: DURATION, now: at(second) };
         outlook.lease(&row, false, false).is_owner_new
     };
-    assert!(is_new(&[], 100) && is_new(&[], 119), "its row may have been removed, and comes back with its next beat");
-    assert!(!is_new(&[], 120), "in a lease duration it would have registered again");
-    assert!(!is_new(&[beating("other", false)], 100));
+    assert!(is_new("b", &[100], 100) && is_new("b", &[100, 119], 119), "its row may have been removed, and comes back");
+    assert!(!is_new("b", &[100, 120], 120), "in a lease duration it would have registered again");
+    assert!(!is_new("a", &[100], 100), "it is registered");
+    assert!(is_new("b", &[100, 119, 140], 141), "it may have come and gone while this host was suspended");
+    assert!(is_new("b", &[100, 119, 120], 141), "what was read before the host was suspended says nothing of now");
 }
 
 #[test]
