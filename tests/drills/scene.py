@@ -220,7 +220,7 @@ class Signs:
     def explain(self):
         scene = self.scene
         while not self.is_over.is_set():
-            asked = ("explain", scene.asked_shard, "--application", scene.name)
+            asked = ("explain", scene.name, scene.asked_shard)
             text = scene.command(*asked, "--stream", scene.name)
             told = [line.split(maxsplit=1) for line in text.splitlines()]
             whys = [words[1] for words in told if words[:1] in (["why"], ["note"]) and len(words) == 2]

@@ -174,6 +174,12 @@ async fn leases_shows_a_row_for_each_shard() {
     let table = text(&shown.stdout);
     assert_eq!(table.lines().filter(|line| line.contains("shardId-")).count(), 3, "{table}");
     assert!(table.contains("TRIM_HORIZON"), "{table}");
+    for (watch_for, life) in [("0s", "unwatched"), ("1500ms", "live")] {
+        let shown =
+            shardmill(&["leases", "flights", "--local", "--watch-for", watch_for, "--json"], setting.path()).await;
+        let rows: Vec<serde_json::Value> = serde_json::from_slice(&shown.stdout).unwrap();
+        assert!(rows.iter().all(|row| row["owner-life"] == life), "watched for {watch_for}: {rows:?}");
+    }
     assert!(host.terminate().await.success());
     setting.stop().await;
 }
@@ -291,4 +297,14 @@ async fn check_tells_what_would_change_against_the_version_that_runs() {
     assert!(added.iter().any(|name| name.as_str().unwrap().starts_with("shardmill:processor/emit@")), "{running}");
     assert!(host.terminate().await.success());
     setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_asks_for_the_application_first_and_says_so_to_who_asks_the_old_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = shardmill(&["explain", "3", "--application", "orders"], folder.path()).await;
+    assert_eq!(old.status.code(), Some(2));
+    assert!(text(&old.stderr).contains("shardmill explain <APPLICATION> <SHARD>"), "{}", text(&old.stderr));
+    let swapped = shardmill(&["explain", "3", "orders"], folder.path()).await;
+    assert!(text(&swapped.stderr).contains("shardmill explain orders 3"), "{}", text(&swapped.stderr));
 }

@@ -30,7 +30,7 @@ async fn told(setting: &Setting, args: &[&str]) -> String {
 
 /// Asks with two looks half a second apart.
 async fn explained(setting: &Setting, application: &str, shard: &str) -> Value {
-    let args = ["explain", shard, "--application", application, "--local", "--watch-for", "500ms", "--json"];
+    let args = ["explain", application, shard, "--local", "--watch-for", "500ms", "--json"];
     serde_json::from_str(&told(setting, &args).await).unwrap()
 }
 
@@ -111,7 +111,7 @@ async fn plan_and_explain_of_a_fleet_that_is_gone_change_nothing_and_judge_by_mo
     assert_eq!(plan["leads"], true, "{plan}");
     let own = told(&setting, &["plan", "flights", "--as", "a", "--local"]).await;
     assert!(own.contains("the row says that it is this worker's already"), "{own}");
-    let text = told(&setting, &["explain", "1", "--application", "flights", "--local"]).await;
+    let text = told(&setting, &["explain", "flights", "1", "--local"]).await;
     assert!(text.contains("longer than its lease duration") && text.contains("no live worker"), "{text}");
     let quick = explained(&setting, "flights", &shard(1)).await;
     assert!(whys(&quick).is_empty(), "a look shorter than a heartbeat's interval says nothing of its owner: {quick}");
@@ -135,7 +135,7 @@ async fn a_row_whose_shard_kinesis_does_not_know_is_not_said_to_be_removed_after
     let left: Vec<_> =
         plan["held-back"].as_array().unwrap().iter().map(|line| (&line["shard"], &line["kind"])).collect();
     assert_eq!(left, [(&Value::from(shard(77)), &Value::from("gone-after-next-listing"))], "{plan}");
-    let args = ["explain", "77", "--application", "orders", "--stream", STREAM, "--local", "--watch-for", "0s"];
+    let args = ["explain", "orders", "77", "--stream", STREAM, "--local", "--watch-for", "0s"];
     let text = told(&setting, &args).await;
     assert!(text.contains("if the leader's next listing does not show it either"), "{text}");
     setting.stop().await;
@@ -161,7 +161,7 @@ async fn a_shard_whose_plugin_fails_and_the_children_that_wait_for_it_are_explai
     assert_eq!(whys(&child), ["waits-for-parents"], "{child}");
     assert_eq!(child["waits-for"][0]["shard"], shard(0), "{child}");
     assert_eq!(whys(&child["waits-for"][0]["place"])[0], "stuck", "{child}");
-    let args = ["explain", "2", "--application", "evil", "--local", "--watch-for", "0s"];
+    let args = ["explain", "evil", "2", "--local", "--watch-for", "0s"];
     let text = told(&setting, &args).await;
     assert!(text.contains(&format!("why         waits for parent {} to end", shard(0))), "{text}");
     assert!(text.contains("process fails as asked"), "{text}");
@@ -184,7 +184,7 @@ async fn an_unknown_shard_or_application_is_an_error_that_says_where_it_was_look
         ("no shard", "flights", "shard id \"no shard\" is not valid".to_owned()),
         ("0", "nothing", "there is no lease table nothing".to_owned()),
     ] {
-        let args = ["explain", shard, "--application", application, "--local", "--watch-for", "0s"];
+        let args = ["explain", application, shard, "--local", "--watch-for", "0s"];
         let ended = shardmill(&args, setting.path()).await;
         let log = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert!(!ended.status.success() && log.contains(&expected), "{log}");
@@ -220,7 +220,7 @@ async fn a_worker_at_its_most_leases_says_why_a_free_shard_rests() {
     coordinator.register(None, &dead).await.unwrap();
     let leases = setting.leases("flights").await;
     let free = leases.iter().find(|lease| lease.owner.is_none()).unwrap().key.shard_id().to_string();
-    let args = ["explain", &free, "--application", "flights", "--local", "--watch-for", "2s"];
+    let args = ["explain", "flights", &free, "--local", "--watch-for", "2s"];
     let text = told(&setting, &args).await;
     assert!(text.contains("nobody owns it"), "{text}");
     assert!(text.contains("a would leave it: this host holds as many leases as it may (leases.max)"), "{text}");

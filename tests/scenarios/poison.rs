@@ -140,7 +140,7 @@ async fn poison_becomes_dead_letters_and_every_other_record_comes_out_once_and_i
 async fn explained(setting: &Setting) {
     let mut last = Vec::new();
     for lease in setting.leases("poison").await {
-        let args = ["explain", lease.key.as_str(), "--application", "poison", "--local", "--watch-for", "0s", "--json"];
+        let args = ["explain", "poison", lease.key.as_str(), "--local", "--watch-for", "0s", "--json"];
         let told: Value = serde_json::from_slice(&shardmill(&args, setting.path()).await.stdout).unwrap();
         last.extend(told["place"]["last-given-up"].as_str().map(str::to_owned));
     }

@@ -139,6 +139,10 @@ async fn dead_letters_go_back_through_a_plugin_and_what_fails_again_is_left() {
     let listed = shardmill(&["replay", "--list", "dead.ndjson"], folder.path()).await;
     let table = text(&listed.stdout);
     assert!(listed.status.success() && table.contains("it did not work") && table.contains("3 letters"), "{table}");
+    let listed = shardmill(&["replay", "--list", "--json", "--of", "echo", "dead.ndjson"], folder.path()).await;
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!((&listed["letters"], &listed["problems"]), (&2.into(), &0.into()), "{listed}");
+    assert_eq!(listed["first-letters"][1]["shard"], "shardId-000000000007", "{listed}");
 
     let args = ["replay", "--config", "shardmill.toml", "--attempts", "2", "--json", "dead.ndjson"];
     let replayed = shardmill(&args, folder.path()).await;

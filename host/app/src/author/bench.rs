@@ -52,7 +52,7 @@ pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let stem = args.plugin.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let name = PluginName::new(stem).with_context(|| format!("{} names no plugin", args.plugin.display()))?;
-    let mut config = match &args.config {
+    let mut config = match &args.settings.config {
         Some(path) => Config::load(path)?,
         None => Config::for_stream(&StreamName::new(STREAM)?).map_err(anyhow::Error::msg)?,
     };
@@ -60,7 +60,7 @@ pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
     let manifest = Manifest::read(&args.plugin.with_extension("toml"))?;
     let settings = config.of_plugin(&name, manifest.as_ref());
     let mut settings = settings.map_err(|message| ConfigError::Plugin { message })?;
-    if let Some(records) = args.batch_records {
+    if let Some(records) = args.settings.batch_records {
         settings.batches.records = records as usize;
     }
     let input = read_input(args).await?;
@@ -96,7 +96,7 @@ fn context(
     settings: &PluginConfig,
 ) -> anyhow::Result<InstanceContext> {
     let destinations: BTreeSet<String> =
-        config.sinks.keys().chain(&args.sinks).cloned().chain([STDOUT.to_owned()]).collect();
+        config.sinks.keys().chain(&args.settings.sinks).cloned().chain([STDOUT.to_owned()]).collect();
     Ok(InstanceContext {
         plugin: name.clone(),
         application: name.to_string(),
@@ -114,7 +114,7 @@ fn context(
 fn tell(args: &BenchArgs, plugin: &Plugin, measured: &BenchReport) -> anyhow::Result<()> {
     let (digest, size, compile) = (plugin.digest(), plugin.size(), plugin.compile_time());
     let compile_ms = compile.as_secs_f64() * 1e3;
-    if args.json {
+    if args.output.json {
         return print_json(&Report {
             plugin_name: plugin.name().as_str(),
             digest: digest.as_str(),

@@ -9,7 +9,6 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, bail};
 use indicatif::HumanCount;
 use shardmill_aws::KinesisReader;
-use shardmill_config::{AwsConfig, Config};
 use shardmill_core::ports::{ReadError, StreamReader};
 use shardmill_core::stream::{ReadFrom, ShardId, StreamRef};
 use shardmill_serve::Signals;
@@ -21,9 +20,7 @@ use crate::output::{Interrupted, PipeClosed, no_stream};
 
 pub(crate) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
-    let file = args.config.as_deref().map(Config::load).transpose()?;
-    let file_aws = file.map_or_else(AwsConfig::default, |config| config.aws);
-    let clients = crate::aws::connect(&crate::aws::merge(&file_aws, &args.aws)?).await?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
     let named = StreamRef::parse(&args.stream)?;
     let stream = named.name().clone();
     let reader = KinesisReader::new(clients.kinesis, &named);

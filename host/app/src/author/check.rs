@@ -25,7 +25,7 @@ use crate::output::{print, print_json};
 const INSPECTED_BYTES_MAX: u64 = 64 << 20;
 
 pub(crate) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
-    let named = args.config.as_deref().map(Config::load).transpose()?;
+    let named = args.place.config.as_deref().map(Config::load).transpose()?;
     let host = match &named {
         Some(config) => config.clone(),
         None => Config::for_stream(&StreamName::new(STREAM)?).map_err(anyhow::Error::msg)?,
@@ -44,7 +44,7 @@ pub(crate) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
         None
     };
     let problems = refusals(&component, &host, &settings, &inspection);
-    if args.json {
+    if args.output.json {
         let mut report = as_json(&inspection);
         report["settings"] = settings.as_json();
         report["problems"] = problems.as_slice().into();

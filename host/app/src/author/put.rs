@@ -12,7 +12,7 @@ use crate::output::{Interrupted, no_stream, print, print_json};
 
 pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
     let target = PutTarget::parse(&args.stream)?;
     let writer = StreamWriter::to(clients.kinesis, target);
     let key = args.key_field.map_or(KeySource::LineNumber, KeySource::Field);
@@ -20,7 +20,7 @@ pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
         Err(error) if is_without_stream(&error) => return Err(no_stream(&args.stream)),
         summary => summary?,
     };
-    if args.json {
+    if args.output.json {
         print_json(&summary)?;
     } else {
         print(&told(&summary, &args.stream));

@@ -24,7 +24,7 @@ const EXPECTED_BYTES_MAX: u64 = 1 << 30;
 pub(crate) async fn execute(args: TestArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let expected = args.expect.as_deref().map(read).transpose()?;
-    let config = match &args.config {
+    let config = match &args.settings.config {
         Some(path) => Config::load(path)?,
         None => Config::for_stream(&StreamName::new("test")?).map_err(anyhow::Error::msg)?,
     };
@@ -36,9 +36,9 @@ pub(crate) async fn execute(args: TestArgs) -> anyhow::Result<()> {
     let trial = Trial {
         plugin: args.plugin.clone(),
         config,
-        sinks: args.sinks,
+        sinks: args.settings.sinks,
         shards: args.shards,
-        batch_records: args.batch_records,
+        batch_records: args.settings.batch_records,
         attempts: args.attempts,
         reload: args
             .reload_after
@@ -66,7 +66,7 @@ pub(crate) async fn execute(args: TestArgs) -> anyhow::Result<()> {
         fuel_per_record: args.deterministic.then(|| tried.fuel / (records as u64).max(1)),
         comparison: expected.map(|expected| compare(&expected, &output, args.unordered)),
     };
-    if args.json {
+    if args.output.json {
         print_json(&report)?;
     } else {
         if report.comparison.is_none() {

@@ -1,37 +1,32 @@
 //! `shardmill capture`.
 
-use std::path::PathBuf;
-
 use clap::Args;
 
-use super::AwsArgs;
+use super::PlaceArgs;
 
 /// Arguments of `capture`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A line is a JSON object with stream, shard, sequence number, keys, arrival and data of a record; what a \
-    producer packed into an aggregate is written as the records in it. Only reads, without a lease, so that no host notices; but \
-    a shard answers five readers a second in all.\n\nExamples:\n  \
+    after_help = "Each line is a JSON object with a record's stream, shard, sequence number, keys, arrival time and data; \
+    records that a producer packed into an aggregate are written one by one. No lease is taken, so hosts do not notice, but \
+    all readers of a shard share five reads a second.\n\nExamples:\n  \
     shardmill capture --stream orders --from 2026-01-31T00:00:00Z --count 1000 > captured.ndjson\n  \
     shardmill test alerts.wasm --captured captured.ndjson"
 )]
 pub(crate) struct CaptureArgs {
-    /// The stream.
-    #[arg(long, default_value = "dev")]
+    /// The stream, by name or ARN.
+    #[arg(long, value_name = "STREAM", default_value = "dev")]
     pub(crate) stream: String,
-    /// Only this shard, such as shardId-000000000003; may be given several times. All shards unless given.
+    /// Only this shard, such as shardId-000000000003; repeat it for more. Default: all shards.
     #[arg(long = "shard", value_name = "SHARD")]
     pub(crate) shards: Vec<String>,
-    /// Where to start in each shard: its oldest record unless given, or a time such as 2026-01-31T00:00:00Z.
+    /// The time to start from in each shard, such as 2026-01-31T00:00:00Z. Default: the oldest record.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
     pub(crate) from: Option<std::time::SystemTime>,
-    /// Most records of each shard. Unless given, all up to the latest.
+    /// Most records of each shard. Default: all, up to the latest.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// The configuration, for how to reach AWS.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// How to reach AWS.
+    /// Where the streams and tables are.
     #[command(flatten)]
-    pub(crate) aws: AwsArgs,
+    pub(crate) place: PlaceArgs,
 }

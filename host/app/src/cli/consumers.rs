@@ -1,8 +1,8 @@
-//! Arguments of `consumers`.
+//! `shardmill consumers`.
 
 use clap::Args;
 
-use super::PlaceArgs;
+use super::{OutputArgs, PlaceArgs};
 
 /// Arguments of `consumers`.
 #[derive(Debug, Args)]
@@ -10,18 +10,18 @@ use super::PlaceArgs;
     shardmill consumers orders\n  \
     shardmill consumers orders --delete billing")]
 pub(crate) struct ConsumersArgs {
-    /// The stream, by name or by ARN.
+    /// The stream, by name or ARN.
     pub(crate) stream: String,
-    /// Deregister this consumer. Refused while hosts of an application of its name are registered.
+    /// Deregister this consumer; refused while hosts of the application of that name are registered.
     #[arg(long, value_name = "NAME", conflicts_with = "json")]
     pub(crate) delete: Option<String>,
-    /// Deregister it though hosts are registered.
+    /// Deregister it even if hosts are registered.
     #[arg(long, requires = "delete")]
     pub(crate) force: bool,
-    /// Print rows as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// How to reach AWS.
+    /// How to print.
     #[command(flatten)]
-    pub(crate) aws: PlaceArgs,
+    pub(crate) output: OutputArgs,
+    /// Where the streams and tables are.
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
 }

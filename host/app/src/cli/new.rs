@@ -17,7 +17,7 @@ pub(crate) struct NewArgs {
     /// The language it is written in.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) lang: Language,
-    /// The folder to make; NAME unless given. It must not exist, or be empty.
+    /// The folder to create, which must be new or empty. Default: NAME.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) at: Option<PathBuf>,
 }

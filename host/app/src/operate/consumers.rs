@@ -27,7 +27,7 @@ struct Row {
 }
 
 pub(crate) async fn execute(args: &ConsumersArgs) -> anyhow::Result<()> {
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
     let fan_out = KinesisFanOut::new(clients.kinesis.clone(), StreamRef::parse(&args.stream)?);
     let mut rows = Vec::new();
     let consumers = match fan_out.consumers().await {
@@ -41,7 +41,7 @@ pub(crate) async fn execute(args: &ConsumersArgs) -> anyhow::Result<()> {
     }
     match &args.delete {
         Some(name) => delete(&fan_out, &rows, name, args).await,
-        None if args.json => print_json(&rows),
+        None if args.output.json => print_json(&rows),
         None => {
             print(&table(&rows, BootClock.wall_ms()));
             Ok(())

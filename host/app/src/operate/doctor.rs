@@ -10,23 +10,19 @@ use shardmill_aws::{AwsClients, KinesisReader, StreamAdmin, TableInspector, appl
 use shardmill_core::doctor::{Diagnosis, Facts, StreamFacts, TableFacts, diagnose};
 use shardmill_core::ports::StreamReader;
 use shardmill_core::stream::StreamRef;
+use shardmill_worker::LeaseOptions;
 
 use self::report::{Report, lease_table, open_shards};
-use super::reading::age;
+use super::reading::{age, watch_past};
 use crate::cli::DoctorArgs;
 use crate::output::{print, print_json};
 
-/// How long owners are watched unless it is said: longer than the lease duration of hosts of shardmill as they come.
-const WATCH_FOR: Duration = Duration::from_secs(12);
-/// If a failover time is known, they are watched for that long and this part of it.
-const MARGIN_PARTS: u32 = 5;
-
 pub(crate) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
     let stream = args.stream.as_deref().map(StreamRef::parse).transpose()?;
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
     let facts = read(args, &clients, stream).await?;
     let diagnosis = diagnose(&facts);
-    if args.json {
+    if args.output.json {
         print_json(&Report::of(args, &facts, &diagnosis))?;
     } else {
         print(as_text(args, &facts, &diagnosis).trim_end());
@@ -52,10 +48,10 @@ async fn read(args: &DoctorArgs, clients: &AwsClients, stream: Option<StreamRef>
     Ok(Facts { application: args.application.clone(), table, companions, stream, failover_time: args.failover_time })
 }
 
-/// Longer than the failover time, if that is known: whoever writes nothing for that long is dead.
+/// The failover time of a KCL is what the lease duration is to hosts of shardmill.
 fn watch_for(args: &DoctorArgs) -> Duration {
-    let enough = args.failover_time.map(|failover_time| failover_time.saturating_add(failover_time / MARGIN_PARTS));
-    args.watch_for.unwrap_or(enough.unwrap_or(WATCH_FOR))
+    let lease_duration = args.failover_time.unwrap_or_else(|| LeaseOptions::default().duration);
+    args.watch.watch_for.unwrap_or_else(|| watch_past(lease_duration))
 }
 
 async fn read_stream(clients: &AwsClients, stream: &StreamRef) -> anyhow::Result<StreamFacts> {

@@ -19,7 +19,11 @@ use crate::cli::ExplainArgs;
 use crate::output::{print, print_json};
 
 pub(crate) async fn execute(args: &ExplainArgs) -> anyhow::Result<()> {
-    let shard = shard_named(&args.shard)?;
+    let (application, shard) = (args.application.as_str(), args.shard.as_str());
+    if looks_like_a_shard(application) && !looks_like_a_shard(shard) {
+        bail!("the application comes first: shardmill explain {shard} {application}");
+    }
+    let shard = shard_named(shard)?;
     let reading = Reading::take(&args.application, &args.reading).await?;
     let nobody = WorkerId::new(NOBODY).context("an id")?;
     let evidence = Evidence {
@@ -40,11 +44,15 @@ pub(crate) async fn execute(args: &ExplainArgs) -> anyhow::Result<()> {
     let Some(explanation) = explain(&shard, &evidence) else {
         bail!("{}", unknown(&shard, &args.application, &reading));
     };
-    if args.reading.json {
+    if args.reading.output.json {
         return print_json(&Report::of(&explanation, &args.application, &reading));
     }
     print(as_text(&explanation, &args.application, &reading).trim_end());
     Ok(())
+}
+
+fn looks_like_a_shard(text: &str) -> bool {
+    text.starts_with("shardId-") || text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Where it was looked for, and what there is instead.

@@ -16,7 +16,7 @@ use shardmill_serve::Signals;
 
 use super::reading::age;
 use crate::cli::LeasesArgs;
-use crate::output::{print, print_json};
+use crate::output::{Interrupted, print, print_json};
 
 /// Signs of a trouble's reason that a table shows; `explain` has all of it.
 const STUCK_SHOWN: usize = 160;
@@ -26,6 +26,8 @@ const STUCK_SHOWN: usize = 160;
 struct Row {
     shard: String,
     owner: Option<String>,
+    /// What watching the owner's heartbeat showed; `None` if it is not registered.
+    owner_life: Option<&'static str>,
     held_since_ms: Option<u64>,
     counter: u64,
     checkpoint: String,
@@ -41,15 +43,26 @@ struct Row {
 
 pub(crate) async fn execute(args: &LeasesArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
     let table = LeaseTable::new(clients.dynamodb.clone(), args.application.as_str());
     let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), &args.application);
-    // With --watch, who lives is seen from look to look.
+    // Who is alive shows from look to look.
     let mut observer = LeaseObserver::default();
+    let watch_for = args.watching.watch_for.unwrap_or_default();
+    if !watch_for.is_zero() {
+        look(&coordinator, &mut observer).await;
+        if signals.stop().run_until_cancelled(tokio::time::sleep(watch_for)).await.is_none() {
+            return Err(Interrupted(": the leases were not shown".to_owned()).into());
+        }
+    }
     loop {
-        show_leases(&list(&table, &clients, args).await?, args)?;
-        if !args.json {
-            show_workers(coordinator.fleet().await, &mut observer);
+        let listing = list(&table, &clients, args).await?;
+        let fleet = look(&coordinator, &mut observer).await;
+        show_leases(&listing, &observer, args)?;
+        if !args.output.json {
+            if let Some(fleet) = fleet {
+                show_workers(&fleet, &observer);
+            }
             show_other_streams(&applications_of_streams(&clients.dynamodb, &args.application).await);
         }
         let Some(interval) = args.watch else { return Ok(()) };
@@ -79,10 +92,25 @@ async fn list(table: &LeaseTable, clients: &AwsClients, args: &LeasesArgs) -> an
     bail!("there is no lease table {application}, but its streams have leases of their own: {}", others.join(", "))
 }
 
-fn show_leases(listing: &LeaseListing, args: &LeasesArgs) -> anyhow::Result<()> {
-    let mut rows: Vec<Row> = listing.leases.iter().map(row).collect();
+/// A KCL's application has no coordinator table, and whoever may read the one table need not be allowed the other.
+async fn look(coordinator: &CoordinatorTable, observer: &mut LeaseObserver) -> Option<FleetRows> {
+    match coordinator.fleet().await {
+        Ok(fleet) => {
+            observer.observe_workers(&fleet.workers, BootClock.now());
+            Some(fleet)
+        }
+        Err(error) => {
+            tracing::debug!(%error, "the coordinator table cannot be read, workers are not shown");
+            None
+        }
+    }
+}
+
+fn show_leases(listing: &LeaseListing, observer: &LeaseObserver, args: &LeasesArgs) -> anyhow::Result<()> {
+    let now = BootClock.now();
+    let mut rows: Vec<Row> = listing.leases.iter().map(|lease| row(lease, observer, now)).collect();
     rows.sort_by(|a, b| a.shard.cmp(&b.shard));
-    if args.json {
+    if args.output.json {
         return print_json(&rows);
     }
     print(&lease_table(&rows, BootClock.wall_ms()).to_string());
@@ -92,22 +120,14 @@ fn show_leases(listing: &LeaseListing, args: &LeasesArgs) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// A KCL's application has no coordinator table, and whoever may read the one table need not be allowed the other.
-fn show_workers(fleet: Result<FleetRows, StoreError>, observer: &mut LeaseObserver) {
-    match fleet {
-        Ok(fleet) => {
-            if let Some(start) = &fleet.start {
-                print(&format!("\nthe application starts at {start}"));
-            }
-            if fleet.workers.is_empty() {
-                print("\nno worker is registered");
-            } else {
-                let now = BootClock.now();
-                observer.observe_workers(&fleet.workers, now);
-                print(&format!("\n{}", worker_table(&fleet, observer, now)));
-            }
-        }
-        Err(error) => tracing::debug!(%error, "the coordinator table cannot be read, workers are not shown"),
+fn show_workers(fleet: &FleetRows, observer: &LeaseObserver) {
+    if let Some(start) = &fleet.start {
+        print(&format!("\nthe application starts at {start}"));
+    }
+    if fleet.workers.is_empty() {
+        print("\nno worker is registered");
+    } else {
+        print(&format!("\n{}", worker_table(fleet, observer, BootClock.now())));
     }
 }
 
@@ -117,10 +137,12 @@ fn show_other_streams(applications: &[String]) {
     }
 }
 
-fn row(lease: &Lease) -> Row {
+fn row(lease: &Lease, observer: &LeaseObserver, now: Moment) -> Row {
+    let owner_pulse = lease.owner.as_ref().and_then(|owner| observer.worker_pulse(owner, now));
     Row {
         shard: lease.key.to_string(),
         owner: lease.owner.as_ref().map(ToString::to_string),
+        owner_life: owner_pulse.map(Pulse::word),
         held_since_ms: lease.held_since_ms,
         counter: lease.counter.0,
         checkpoint: lease.checkpoint.to_string(),

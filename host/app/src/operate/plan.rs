@@ -61,7 +61,7 @@ pub(crate) async fn execute(args: &PlanArgs) -> anyhow::Result<()> {
     let worker = WorkerId::new(&args.worker).context("--as needs the id of a worker, such as host-3")?;
     let reading = Reading::take(&args.application, &args.reading).await?;
     let report = report(&args.application, &worker, &reading);
-    if args.reading.json {
+    if args.reading.output.json {
         return print_json(&report);
     }
     print(as_text(&report).trim_end());

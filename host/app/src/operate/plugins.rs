@@ -72,7 +72,7 @@ pub(crate) async fn execute(args: &PluginsArgs) -> anyhow::Result<()> {
     if pin::execute(args)? {
         return Ok(());
     }
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
     if let (Some(application), Some(digest)) = (&args.application, &args.release) {
         return release(application, digest, &clients).await;
     }
@@ -95,13 +95,14 @@ pub(crate) async fn execute(args: &PluginsArgs) -> anyhow::Result<()> {
     let mut watch = Watch::default();
     let mut rows = look(&applications, &clients).await?;
     watch.observe(&rows, BootClock.now());
-    if !args.watch_for.is_zero() {
-        tokio::time::sleep(args.watch_for).await;
+    let watch_for = args.watch.watch_for.unwrap_or_default();
+    if !watch_for.is_zero() {
+        tokio::time::sleep(watch_for).await;
         rows = look(&applications, &clients).await?;
         watch.observe(&rows, BootClock.now());
     }
     let reports: Vec<Report> = rows.iter().map(|(name, fleet)| watch.report(name, fleet)).collect();
-    if args.json {
+    if args.output.json {
         print_json(&reports)?;
     } else {
         print(&as_text(&reports, BootClock.wall_ms()));

@@ -22,6 +22,15 @@ use crate::cli::ReadingArgs;
 /// The longest look without `--watch-for`: a row says how long its host's leases last, and anybody may have written it.
 const WATCH_MAX: Duration = Duration::from_mins(1);
 
+/// The part of a lease duration by which watching is longer, unless it is said: beats come a little late, and whoever writes
+/// nothing for longer than the duration is dead.
+const MARGIN_PARTS: u32 = 5;
+
+/// How long to watch, unless it is said, to know who is alive of those whose leases last this long.
+pub(super) fn watch_past(lease_duration: Duration) -> Duration {
+    lease_duration.saturating_add(lease_duration / MARGIN_PARTS)
+}
+
 /// What was read.
 pub(super) struct Reading {
     pub(super) observer: LeaseObserver,
@@ -68,9 +77,9 @@ fn who_cannot_look(fleet: &FleetRows) -> impl Iterator<Item = String> {
 
 impl Reading {
     pub(super) async fn take(application: &str, args: &ReadingArgs) -> anyhow::Result<Self> {
-        let config = args.config.as_deref().map(Config::load).transpose()?;
+        let config = args.place.config.as_deref().map(Config::load).transpose()?;
         let file_aws = config.as_ref().map_or_else(AwsConfig::default, |config| config.aws.clone());
-        let clients = crate::aws::connect(&crate::aws::merge(&file_aws, &args.aws)?).await?;
+        let clients = crate::aws::connect(&crate::aws::merge(&file_aws, &args.place.aws)?).await?;
         let tables = Tables {
             leases: LeaseTable::new(clients.dynamodb.clone(), application),
             coordinator: CoordinatorTable::new(clients.dynamodb.clone(), application),
@@ -80,7 +89,7 @@ impl Reading {
         reading.observe(&first);
         reading.settle_duration(config.as_ref(), &first.fleet);
         reading.earlier.clone_from(&first.listing.leases);
-        let watch_for = args.watch_for.unwrap_or(reading.lease_duration.min(WATCH_MAX));
+        let watch_for = args.watch.watch_for.unwrap_or(watch_past(reading.lease_duration).min(WATCH_MAX));
         let last = if watch_for.is_zero() || !first.has_leases {
             first
         } else {

@@ -36,7 +36,7 @@ pub(crate) async fn execute(args: ReplayArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let only = args.of.as_deref().map(PluginName::new).transpose()?;
     if args.list {
-        return list::list(&args.files, only.as_ref(), signals.stop()).await;
+        return list::list(&args, only.as_ref(), signals.stop()).await;
     }
     let config = configure(&args)?;
     let remainder = Remainder::at(&left_path(&args)?)?;
@@ -62,11 +62,11 @@ pub(crate) async fn execute(args: ReplayArgs) -> anyhow::Result<()> {
 
 /// No file is needed to replay to standard output.
 fn configure(args: &ReplayArgs) -> anyhow::Result<Config> {
-    let mut config = match &args.config {
+    let mut config = match &args.place.config {
         Some(path) => Config::load(path)?,
         None => Config::parse("stream = \"replay\"", Path::new(".")).map_err(anyhow::Error::msg)?,
     };
-    config.aws = crate::aws::merge(&config.aws, &args.aws)?;
+    config.aws = crate::aws::merge(&config.aws, &args.place.aws)?;
     Ok(config)
 }
 
@@ -131,7 +131,7 @@ async fn clients(config: &Config) -> anyhow::Result<Option<AwsClients>> {
 }
 
 fn tell(args: &ReplayArgs, summary: &ReplaySummary) -> anyhow::Result<()> {
-    if args.json {
+    if args.output.json {
         return print_json(summary);
     }
     let mut text = format!("{} letters processed", HumanCount(summary.processed));

@@ -27,7 +27,7 @@ struct Row {
 }
 
 pub(crate) async fn execute(args: &StateArgs) -> anyhow::Result<()> {
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.aws)?).await?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
     let table = LeaseTable::new(clients.dynamodb.clone(), args.application.as_str());
     if !table.exists().await? {
         let application = &args.application;
@@ -54,10 +54,10 @@ pub(crate) async fn execute(args: &StateArgs) -> anyhow::Result<()> {
             }
             Err(error) => return Err(error.into()),
         };
-        rows.push(row(&lease, saved, args.json));
+        rows.push(row(&lease, saved, args.output.json));
     }
     rows.sort_by(|a, b| a.shard.cmp(&b.shard));
-    if args.json {
+    if args.output.json {
         return print_json(&rows);
     }
     print(&shown(&rows).to_string());

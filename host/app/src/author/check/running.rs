@@ -56,7 +56,7 @@ impl Running {
             (format!("the host at {address}"), digests_of_host(&address.to_string(), name).await?)
         } else {
             let file = config.map_or_else(AwsConfig::default, |config| config.aws.clone());
-            let clients = crate::aws::connect(&crate::aws::merge(&file, &args.aws)?).await?;
+            let clients = crate::aws::connect(&crate::aws::merge(&file, &args.place.aws)?).await?;
             let own = settings.checked.as_ref().ok().and_then(|checked| checked.streams.first());
             let application = own.map_or_else(|| name.to_string(), |stream| stream.application.clone());
             let listing = LeaseTable::new(clients.dynamodb, application.as_str()).list().await;

@@ -131,14 +131,14 @@ impl Here {
 
 /// The cache of the host, its folder of plugins, and how large a plugin may be.
 fn places(args: &PluginsArgs) -> anyhow::Result<(PathBuf, PathBuf, u64)> {
-    if let Some(path) = &args.aws.config {
+    if let Some(path) = &args.place.config {
         let config = Config::load(path)?;
         let Some(cache) = config.host.cache else {
             bail!("host.cache is not set in {}: nothing is kept", path.display());
         };
         return Ok((cache, config.plugins, config.host.plugin_bytes_max));
     }
-    let Some(data) = &args.aws.aws.local else {
+    let Some(data) = &args.place.aws.local else {
         bail!("versions are kept beside the host's cache: name its configuration with --config");
     };
     // As `shardmill dev` has it.

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use indicatif::{HumanBytes, HumanCount};
+use serde::Serialize;
+use serde_json::json;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, DeadLetter};
 use shardmill_serve::BootClock;
@@ -16,7 +17,8 @@ use shardmill_sinks::letters::{Item, LetterInput};
 use tokio_util::sync::CancellationToken;
 
 use super::super::reading::age;
-use crate::output::print;
+use crate::cli::ReplayArgs;
+use crate::output::{print, print_json};
 
 /// Letters, shards and problems shown one by one; of more, the counts are shown.
 const ROWS_MAX: usize = 1_000;
@@ -25,10 +27,27 @@ const REASON_SHOWN: usize = 70;
 /// Signs of a key that are shown.
 const KEY_SHOWN: usize = 24;
 
+/// A letter that is shown.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Row {
+    plugin: String,
+    stream: String,
+    shard: String,
+    position: String,
+    key: String,
+    bytes: usize,
+    attempts: u32,
+    failed_at_ms: u64,
+    reason: String,
+}
+
 /// What was found.
+#[derive(Debug, Default)]
 struct Listing {
-    table: Table,
-    rows: usize,
+    /// The first letters.
+    rows: Vec<Row>,
+    letters: u64,
     /// Letters by plugin, stream and shard, of the first shards.
     counts: BTreeMap<(String, String, String), u64>,
     /// Letters of other shards.
@@ -39,11 +58,11 @@ struct Listing {
     problems_in_all: u64,
 }
 
-pub(super) async fn list(files: &[PathBuf], only: Option<&PluginName>, stop: &CancellationToken) -> anyhow::Result<()> {
-    let mut input = LetterInput::open(files.to_vec())?;
+pub(super) async fn list(args: &ReplayArgs, only: Option<&PluginName>, stop: &CancellationToken) -> anyhow::Result<()> {
+    let mut input = LetterInput::open(args.files.clone())?;
     let (only, stop) = (only.cloned(), stop.clone());
     let read = tokio::task::spawn_blocking(move || -> anyhow::Result<(Listing, LetterInput)> {
-        let mut listing = Listing::new();
+        let mut listing = Listing::default();
         while let Some(item) = input.next_item()? {
             if stop.is_cancelled() {
                 bail!("stopped by a signal");
@@ -62,25 +81,18 @@ pub(super) async fn list(files: &[PathBuf], only: Option<&PluginName>, stop: &Ca
         let place = format!("{} {} {}", letter.stream, letter.shard, letter.record.position);
         listing.add_problem(format!("{place}: parts {:?} of {} are missing", incomplete.missing, incomplete.parts));
     }
-    listing.show(&input)
+    if args.output.json {
+        print_json(&listing.as_json(&input))?;
+    } else {
+        listing.show(&input);
+    }
+    match listing.problems_in_all {
+        0 => Ok(()),
+        damaged => bail!("{damaged} letters cannot be read"),
+    }
 }
 
 impl Listing {
-    fn new() -> Self {
-        let mut table = Table::new();
-        table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_header(["plugin", "stream", "shard", "position", "key", "bytes", "tries", "given up", "reason"]);
-        Self {
-            table,
-            rows: 0,
-            counts: BTreeMap::new(),
-            elsewhere: 0,
-            bytes: 0,
-            problems: Vec::new(),
-            problems_in_all: 0,
-        }
-    }
-
     fn add_problem(&mut self, problem: String) {
         self.problems_in_all += 1;
         if self.problems.len() < ROWS_MAX {
@@ -101,30 +113,41 @@ impl Listing {
         let DeadLetter { plugin, stream, shard, record, .. } = letter;
         self.count((plugin.to_string(), stream.to_string(), shard.to_string()));
         self.bytes += record.data.len() as u64;
-        self.rows += 1;
-        if self.rows > ROWS_MAX {
-            return;
+        self.letters += 1;
+        if self.rows.len() < ROWS_MAX {
+            self.rows.push(Row {
+                plugin: plugin.to_string(),
+                stream: stream.to_string(),
+                shard: shard.to_string(),
+                position: record.position.to_string(),
+                key: record.partition_key.clone(),
+                bytes: record.data.len(),
+                attempts: letter.attempts,
+                failed_at_ms: letter.failed_at_ms,
+                reason: letter.reason.clone(),
+            });
         }
-        let ago = Duration::from_millis(BootClock.wall_ms().saturating_sub(letter.failed_at_ms));
-        self.table.add_row([
-            plugin.to_string(),
-            stream.to_string(),
-            shard.to_string(),
-            record.position.to_string(),
-            shown(&record.partition_key, KEY_SHOWN),
-            record.data.len().to_string(),
-            letter.attempts.to_string(),
-            format!("{} ago", age(ago)),
-            shown(&letter.reason, REASON_SHOWN),
-        ]);
     }
 
-    fn show(&self, input: &LetterInput) -> anyhow::Result<()> {
-        if self.rows > 0 {
-            print(&self.table.to_string());
+    fn as_json(&self, input: &LetterInput) -> serde_json::Value {
+        json!({
+            "first-letters": self.rows,
+            "letters": self.letters,
+            "bytes": self.bytes,
+            "repeats": input.repeats(),
+            "other-lines": input.other_lines(),
+            "first-problems": self.problems,
+            "problems": self.problems_in_all,
+        })
+    }
+
+    fn show(&self, input: &LetterInput) {
+        if !self.rows.is_empty() {
+            print(&letter_table(&self.rows).to_string());
         }
-        if self.rows > ROWS_MAX {
-            print(&format!("... and {} more", HumanCount((self.rows - ROWS_MAX) as u64)));
+        let more = self.letters - self.rows.len() as u64;
+        if more > 0 {
+            print(&format!("... and {} more", HumanCount(more)));
         }
         for ((plugin, stream, shard), count) in &self.counts {
             print(&format!("{plugin} {stream} {shard}: {}", HumanCount(*count)));
@@ -133,14 +156,31 @@ impl Listing {
             print(&format!("other shards: {}", HumanCount(self.elsewhere)));
         }
         let (repeats, other) = (HumanCount(input.repeats()), HumanCount(input.other_lines()));
-        let (letters, bytes) = (HumanCount(self.rows as u64), HumanBytes(self.bytes));
+        let (letters, bytes) = (HumanCount(self.letters), HumanBytes(self.bytes));
         print(&format!("{letters} letters, {bytes}; {repeats} repeats, {other} other lines"));
         self.problems.iter().for_each(|problem| print(problem));
-        match self.problems_in_all {
-            0 => Ok(()),
-            damaged => bail!("{damaged} letters cannot be read"),
-        }
     }
+}
+
+fn letter_table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["plugin", "stream", "shard", "position", "key", "bytes", "tries", "given up", "reason"]);
+    for row in rows {
+        let ago = Duration::from_millis(BootClock.wall_ms().saturating_sub(row.failed_at_ms));
+        table.add_row([
+            row.plugin.clone(),
+            row.stream.clone(),
+            row.shard.clone(),
+            row.position.clone(),
+            shown(&row.key, KEY_SHOWN),
+            row.bytes.to_string(),
+            row.attempts.to_string(),
+            format!("{} ago", age(ago)),
+            shown(&row.reason, REASON_SHOWN),
+        ]);
+    }
+    table
 }
 
 /// One line, cut.
