@@ -308,3 +308,24 @@ async fn explain_asks_for_the_application_first_and_says_so_to_who_asks_the_old_
     let swapped = shardmill(&["explain", "3", "orders"], folder.path()).await;
     assert!(text(&swapped.stderr).contains("shardmill explain orders 3"), "{}", text(&swapped.stderr));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_program_describes_itself_to_people_shells_and_man() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = async |args: &[&str]| {
+        let ended = shardmill(args, folder.path()).await;
+        assert!(ended.status.success(), "{args:?}: {}", text(&ended.stderr));
+        text(&ended.stdout)
+    };
+    let help = said(&["--help"]).await;
+    assert!(help.contains("\nWrite a plugin:\n  dev ") && help.contains("\nOperate hosts:\n  run "), "{help}");
+    let short = said(&["version"]).await;
+    assert_eq!(short, said(&["-V"]).await);
+    let long: serde_json::Value = serde_json::from_str(&said(&["version", "--verbose", "--json"]).await).unwrap();
+    assert_eq!(format!("shardmill {}\n", long["version"].as_str().unwrap()), short);
+    assert!(long["rustc"].as_str().unwrap().starts_with("rustc "), "{long}");
+    assert!(said(&["completions", "bash"]).await.contains("complete -F _shardmill"));
+    said(&["man", "--out", "pages"]).await;
+    let page = std::fs::read_to_string(folder.path().join("pages/shardmill-explain.1")).unwrap();
+    assert!(page.contains("APPLICATION") && page.contains("watch"), "{page}");
+}

@@ -2,7 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod capture;
-mod captured;
+pub(crate) mod captured;
 pub(crate) mod check;
 #[cfg(feature = "local")]
 pub(crate) mod dev;

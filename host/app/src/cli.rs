@@ -1,6 +1,6 @@
 //! The command line: clap types and nothing else.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use shardmill_serve::telemetry;
 
@@ -13,6 +13,7 @@ mod consumers;
 mod dev;
 mod doctor;
 mod explain;
+mod groups;
 mod leases;
 mod new;
 mod plan;
@@ -24,6 +25,7 @@ mod shared;
 mod state;
 #[cfg(feature = "local")]
 mod test;
+mod tools;
 mod values;
 
 pub(crate) use bench::BenchArgs;
@@ -46,6 +48,7 @@ pub(crate) use shared::{AwsArgs, OutputArgs, PlaceArgs, ReadingArgs, SettingsArg
 pub(crate) use state::StateArgs;
 #[cfg(feature = "local")]
 pub(crate) use test::TestArgs;
+pub(crate) use tools::{CompletionsArgs, ManArgs, VersionArgs};
 
 /// Runs WebAssembly record processors on Amazon Kinesis Data Streams.
 ///
@@ -126,9 +129,26 @@ pub(crate) enum Command {
     ///
     /// The records are printed as they are stored, for `shardmill test --captured`. Writes nothing to the stream.
     Capture(CaptureArgs),
+    /// Print a script that completes commands and options in a shell.
+    Completions(CompletionsArgs),
+    /// Write manual pages, one for each command.
+    Man(ManArgs),
+    /// Show the version; with --verbose, what a bug report needs.
+    Version(VersionArgs),
     /// Compile a plugin that comes on standard input, within limits; a host starts this by itself.
     #[command(hide = true)]
     CompileComponent(CompileArgs),
+}
+
+/// The command line as clap sees it, with the commands in groups.
+pub(crate) fn command() -> clap::Command {
+    groups::grouped(Cli::command())
+}
+
+/// Reads the command line; ends the process if it is wrong, or if it asks for help.
+pub(crate) fn parse() -> Cli {
+    let matches = command().get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 /// How logs look.

@@ -5,6 +5,7 @@ use crate::author::{bench, capture, check, new, put};
 use crate::author::{dev, test};
 use crate::cli::{Cli, Command};
 use crate::operate::{consumers, doctor, explain, leases, plan, plugins, replay, run, state};
+use crate::tools::{completions, man, version};
 
 /// Runs the command. The runtime is there; the exit code is the caller's.
 pub(crate) async fn execute(cli: Cli) -> anyhow::Result<()> {
@@ -27,6 +28,12 @@ pub(crate) async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Explain(args) => Box::pin(explain::execute(&args)).await,
         Command::Replay(args) => Box::pin(replay::execute(args)).await,
         Command::State(args) => Box::pin(state::execute(&args)).await,
+        Command::Completions(args) => {
+            completions::execute(args.shell);
+            Ok(())
+        }
+        Command::Man(args) => man::execute(&args),
+        Command::Version(args) => version::execute(&args),
         Command::CompileComponent(args) => Ok(args.job().run(std::io::stdin().lock()).map(drop)?),
     }
 }

@@ -7,14 +7,14 @@ mod commands;
 mod compile;
 mod operate;
 mod output;
+mod tools;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use shardmill_config::ConfigError;
 use shardmill_serve::{NothingLeft, hardening, telemetry};
 
-use crate::cli::{Cli, Command};
+use crate::cli::Command;
 
 /// Threads for calls that block: of plugins, whatever they do, and as many again for what the host does itself (it looks up
 /// names, writes files, reads plugins). They are started when they are needed.
@@ -31,7 +31,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 const EXIT_PIPE_CLOSED: u8 = 141;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = cli::parse();
     if let Command::CompileComponent(args) = &cli.command {
         return compile::execute(args);
     }

@@ -21,6 +21,7 @@ pub use assembly::{Host, Substitutes};
 pub use clock::BootClock;
 pub use host_status::{HostSnapshot, HostStatus, PluginSnapshot};
 pub use measurements::Measurements;
+pub use metrics::COMMIT;
 pub use parts::{Outputs, Sinks};
 pub use shutdown::Signals;
 pub use supervisor::NothingLeft;

@@ -11,7 +11,7 @@ pub(crate) const BUFFER_LIMIT: &str = "shardmill_buffer_limit_bytes";
 pub(crate) const READY: &str = "shardmill_ready";
 
 /// The commit that was built, where whoever built it said so.
-const COMMIT: &str = match option_env!("SHARDMILL_COMMIT") {
+pub const COMMIT: &str = match option_env!("SHARDMILL_COMMIT") {
     Some(commit) => commit,
     None => "unknown",
 };

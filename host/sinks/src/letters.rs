@@ -6,7 +6,7 @@ mod join;
 mod seen;
 mod source;
 
-pub use envelope::{Fragment, LetterError, Piece, encode};
+pub use envelope::{Fragment, LETTER_VERSION, LetterError, Piece, encode};
 pub use input::{InputError, Item, LetterInput};
 pub use join::{Incomplete, JoinError, Joiner};
 pub use source::{input_name, open_input};

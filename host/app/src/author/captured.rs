@@ -13,7 +13,7 @@ use shardmill_core::stream::{Position, Record, SequenceNumber, ShardId, StreamNa
 use shardmill_sinks::letters::{Item, LetterInput, input_name, open_input};
 
 /// The version that is written, and the only one that is read.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// Longest line: 10 MiB of data (AWS limit) in base64, and room for the rest.
 const LINE_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of records that are held, all told: a test takes a sample.

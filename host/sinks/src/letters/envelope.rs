@@ -12,7 +12,7 @@ use shardmill_core::ports::DeadLetter;
 use shardmill_core::stream::{Position, Record, SequenceNumber, ShardId, StreamName};
 
 /// The version that is written, and the only one that is read.
-const VERSION: u32 = 1;
+pub const LETTER_VERSION: u32 = 1;
 /// The key that tells a dead letter from other lines.
 pub(super) const MARK: &str = "shardmill-dead-letter";
 /// Characters of a reason that are kept. With everything else but the data, a line stays below 32 KiB even if every
@@ -49,7 +49,7 @@ pub enum LetterError {
     #[error("a damaged dead letter: {0}")]
     Damaged(String),
     /// It was written by a later version of shardmill.
-    #[error("a dead letter of version {0}, and this shardmill reads version {VERSION}: use a newer one")]
+    #[error("a dead letter of version {0}, and this shardmill reads version {LETTER_VERSION}: use a newer one")]
     Version(u32),
     /// It is something else.
     #[error("not a dead letter")]
@@ -126,7 +126,7 @@ impl Fragment {
             let is_marked = line.windows(MARK.len() + 2).any(|at| at == concat_mark().as_bytes());
             if is_marked { LetterError::Damaged(error.to_string()) } else { LetterError::Other }
         })?;
-        if line.version != VERSION {
+        if line.version != LETTER_VERSION {
             return Err(LetterError::Version(line.version));
         }
         if line.application.len() > APPLICATION_BYTES_MAX {
@@ -172,7 +172,7 @@ impl Fragment {
 impl Line {
     fn head(letter: &DeadLetter) -> Self {
         Self {
-            version: VERSION,
+            version: LETTER_VERSION,
             part: None,
             parts: None,
             data_bytes: None,

@@ -1,0 +1,88 @@
+//! The commands of `shardmill --help`, by purpose. clap has no groups of subcommands, so the page is built here, out of the
+//! commands' own descriptions.
+
+use clap::Command;
+
+/// Every command that is shown, but `help`.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Write a plugin", &["dev", "new", "test", "bench", "check"]),
+    ("Operate hosts", &["run", "doctor", "leases", "explain", "plan", "plugins", "consumers", "state", "replay"]),
+    ("Move records", &["put", "capture"]),
+    ("About shardmill", &["completions", "man", "version"]),
+];
+
+/// Columns of the longest name.
+const NAME_COLUMNS: usize = 11;
+
+/// Shows the commands in groups.
+pub(super) fn grouped(command: Command) -> Command {
+    let page = page(&command);
+    command.help_template(page)
+}
+
+fn page(command: &Command) -> String {
+    let styles = command.get_styles();
+    let (heading, literal) = (styles.get_header(), styles.get_literal());
+    let mut page = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (title, names) in GROUPS {
+        page += &format!("\n{heading}{title}:{heading:#}\n");
+        for name in names {
+            // A build without the embedded stack has no `dev` and no `test`.
+            if let Some(about) = command.find_subcommand(name).and_then(Command::get_about) {
+                page += &format!("  {literal}{name:NAME_COLUMNS$}{literal:#}  {about}\n");
+            }
+        }
+    }
+    page + &format!("\n{heading}Options:{heading:#}\n{{options}}{{after-help}}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory;
+
+    use super::super::Cli;
+    use super::*;
+
+    /// Columns of a usual terminal.
+    const LINE_COLUMNS: usize = 80;
+
+    fn shown(command: &Command) -> impl Iterator<Item = &Command> {
+        command.get_subcommands().filter(|command| !command.is_hide_set())
+    }
+
+    #[test]
+    fn every_command_is_in_one_group_and_no_other_name_is() {
+        let command = Cli::command();
+        let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let names: BTreeSet<&str> = shown(&command).map(Command::get_name).collect();
+        let mut expected: BTreeSet<&str> = grouped.iter().copied().collect();
+        assert_eq!(grouped.len(), expected.len(), "a command is in two groups");
+        if cfg!(not(feature = "local")) {
+            expected.remove("dev");
+            expected.remove("test");
+        }
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn the_page_shows_each_command_with_its_description_in_one_line() {
+        let command = Cli::command();
+        let page = super::super::command().render_help().to_string();
+        for shown in shown(&command) {
+            let (name, about) = (shown.get_name(), shown.get_about().unwrap().to_string());
+            let line = format!("  {name:NAME_COLUMNS$}  {about}");
+            assert!(line.len() <= LINE_COLUMNS, "too long for a line: {line}");
+            assert!(page.lines().any(|found| found == line), "{line:?} is not in {page}");
+            assert!(!about.contains(['{', '}']), "clap reads braces on this page: {about}");
+        }
+        assert!(page.contains("--log-format") && page.contains("Operate hosts:"), "{page}");
+        assert!(!page.contains("compile-component"), "{page}");
+    }
+
+    #[test]
+    fn definitions_are_sound() {
+        super::super::command().debug_assert();
+    }
+}
