@@ -1,0 +1,47 @@
+# The daily commands. `just` lists them (https://just.systems); without just, each is one line to copy.
+
+# Lists the commands.
+default:
+    @just --list --unsorted
+
+# Builds the binary: target/debug/shardmill.
+build:
+    cargo build
+
+# Runs the tests, or those whose names contain NAME.
+test NAME="":
+    cargo test --workspace {{NAME}}
+
+# Runs the decisions' own tests: seconds.
+test-core:
+    cargo test -p shardmill-core
+
+# Runs scenarios on the real binary, such as `just scenarios swaps`.
+scenarios NAME="":
+    cargo test --workspace --test scenarios -- {{NAME}}
+
+# Runs seeds of the simulator, such as `just simulate 0..1000`, or `just simulate 43`.
+simulate SEEDS="0..200":
+    cargo run --bin simulate -- --seeds {{SEEDS}}
+
+# Checks format, lints and house rules.
+lint:
+    cargo fmt --all --check
+    cargo clippy --all-targets -- -D warnings
+    cargo test --workspace --test tidy
+
+# Builds the documentation of the code: target/doc.
+docs:
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+
+# Changes core in small ways, to see whether its tests notice. Needs cargo-mutants.
+mutants MINUTES="10":
+    tests/mutants/run --minutes {{MINUTES}}
+
+# Takes away what the real binary needs, and watches it recover. All drills, or those named.
+drills *NAMES:
+    tests/drills/run {{NAMES}}
+
+# Runs everything that must hold before a change lands.
+ci:
+    .ci/run
