@@ -91,7 +91,7 @@ fn rows_to_take() -> Vec<Case> {
             .reads(|lease| lease.parents.iter().map(ShardId::as_str).eq(["p", "q"])),
         taken("hash keys come in pairs", row([("startingHashKey", text("5")), ("endingHashKey", text("99"))]))
             .reads(|lease| lease.hash_range == HashKeyRange::new(5, 99)),
-        taken("without leaseOwner nobody owns it, and an owner is no switch", row([]))
+        taken("without leaseOwner it has no owner, and an owner is no switch", row([]))
             .reads(|lease| lease.owner.is_none()),
         taken("a leaseOwner of type NULL is no owner", row([("leaseOwner", AttributeValue::Null(true))]))
             .reads(|lease| lease.owner.is_none()),

@@ -91,7 +91,7 @@ async fn a_check_that_connects_tells_all_that_is_missing_at_once_and_makes_nothi
     assert_eq!(checked.status.code(), Some(1), "{told}");
     for expected in [
         "stream absent",
-        "there is no such stream: make it",
+        "there is no such stream: create it",
         "sinks.hook: cannot connect to 127.0.0.1:1",
         "sinks.out: there is no stream nowhere: make it",
     ] {

@@ -136,10 +136,10 @@ async fn a_kcl_3_5_table_is_a_takeover_once_its_fleet_is_stopped_and_nothing_in_
     let page = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert_eq!(ended.status.code(), Some(1), "{page}");
     for expected in [
-        "mend-first: bad-rows: 1 row (shardId-000000000001: leaseCounter is missing)",
-        "mend: ",
+        "fix-first: bad-rows: 1 row (shardId-000000000001: leaseCounter is missing)",
+        "fix: ",
         "kcl3-takeover",
-        "verdict   mend first",
+        "verdict   fix first",
     ] {
         assert!(page.contains(expected), "{expected}:\n{page}");
     }

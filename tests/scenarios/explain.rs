@@ -110,7 +110,7 @@ async fn plan_and_explain_of_a_fleet_that_is_gone_change_nothing_and_judge_by_mo
     assert!(steps[0]["reason"].as_str().unwrap().contains("a stopped renewing it"), "{plan}");
     assert_eq!(plan["leads"], true, "{plan}");
     let own = told(&setting, &["plan", "flights", "--as", "a", "--local"]).await;
-    assert!(own.contains("the row says that it is this worker's already"), "{own}");
+    assert!(own.contains("the row already names this worker"), "{own}");
     let text = told(&setting, &["explain", "flights", "1", "--local"]).await;
     assert!(text.contains("longer than its lease duration") && text.contains("no live worker"), "{text}");
     let quick = explained(&setting, "flights", &shard(1)).await;
@@ -180,7 +180,7 @@ async fn an_unknown_shard_or_application_is_an_error_that_says_where_it_was_look
     until("all are held", &setting, "flights", is_held).await;
     for (shard, application, expected) in [
         ("77", "flights", format!("no shard {}", shard(77))),
-        ("77", "flights", format!("2 shards and it is none of them ({} to {})", shard(0), shard(1))),
+        ("77", "flights", format!("it is none of the 2 shards of stream {STREAM} ({} to {})", shard(0), shard(1))),
         ("no shard", "flights", "shard id \"no shard\" is not valid".to_owned()),
         ("0", "nothing", "there is no lease table nothing".to_owned()),
     ] {
@@ -222,7 +222,7 @@ async fn a_worker_at_its_most_leases_says_why_a_free_shard_rests() {
     let free = leases.iter().find(|lease| lease.owner.is_none()).unwrap().key.shard_id().to_string();
     let args = ["explain", "flights", &free, "--local", "--watch-for", "2s"];
     let text = told(&setting, &args).await;
-    assert!(text.contains("nobody owns it"), "{text}");
+    assert!(text.contains("it has no owner"), "{text}");
     assert!(text.contains("a would leave it: this host holds as many leases as it may (leases.max)"), "{text}");
     assert!(!text.contains("dead would"), "{text}");
     assert!(host.terminate().await.success());

@@ -50,7 +50,7 @@ async fn a_sink_that_is_slow_and_well_shows_as_slow() {
     until("told", || blocked().is_some()).await;
     let slow = blocked().unwrap();
     assert_eq!((slow.why, slow.attempts), (Why::Sink, 0));
-    assert!(slow.reason.contains("storing output in out takes more than 5s"), "{}", slow.reason);
+    assert!(slow.reason.contains("storing output in out has taken more than 5s"), "{}", slow.reason);
     assert!(host.shard(&shard).unwrap().stage.since.elapsed() >= Duration::from_secs(5));
     until("the row says so", || fleet.row(&shard).unwrap().stuck.is_some_and(|stuck| stuck == slow.reason)).await;
     until("stored", || fleet.is_all_checkpointed()).await;

@@ -11,14 +11,14 @@ pub(crate) struct Interrupted(pub(crate) String);
 
 /// Whoever read standard output closed it before all was written, as `head` does: nothing to tell anybody.
 #[derive(Debug, thiserror::Error)]
-#[error("nobody reads standard output any more")]
+#[error("the reader of standard output is gone")]
 pub(crate) struct PipeClosed;
 
 /// That a stream is not there, in place of what the service says of it.
 pub(crate) fn no_stream(stream: &str) -> anyhow::Error {
     anyhow::anyhow!(
-        "there is no stream {stream}: make it, or mend its name, the region or the endpoint; `aws kinesis list-streams` lists \
-         those there are"
+        "there is no stream {stream}: create it, or fix its name, the region or the endpoint; `aws kinesis \
+         list-streams` lists the existing ones"
     )
 }
 

@@ -40,7 +40,7 @@ impl Config {
     pub fn no_plugins_folder(&self) -> String {
         let meant =
             files::folder_beside(&self.plugins).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
-        format!("there is no plugins folder {}: make it, or set `plugins`{meant}", self.plugins.display())
+        format!("there is no plugins folder {}: create it, or set `plugins`{meant}", self.plugins.display())
     }
 
     /// The streams of the plugins whose components lie in the folder. What cannot be read is left to others to tell.

@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(15);
 pub(crate) fn missing(host: &HostSnapshot, plugin: Option<&str>) -> Vec<String> {
     let mut reasons = Vec::new();
     if !host.is_folder_read {
-        reasons.push("the plugins folder is not read yet".to_owned());
+        reasons.push("the plugins folder has not been read yet".to_owned());
     }
     let wanted: Vec<_> =
         host.plugins.iter().filter(|(label, _)| plugin.is_none_or(|plugin| is_label_of(label, plugin))).collect();
@@ -69,7 +69,7 @@ fn not_served(plugin: &PluginSnapshot) -> Option<String> {
         return Some(format!("has not looked at its leases yet{told}"));
     }
     if let Some((what, waited)) = waits_on.filter(|(_, waited)| *waited >= LONG) {
-        return Some(format!("{what} takes more than {:?}", Duration::from_secs(waited.as_secs())));
+        return Some(format!("{what} has taken more than {:?}", Duration::from_secs(waited.as_secs())));
     }
     silent(worker).or_else(|| standing(worker))
 }
@@ -86,13 +86,13 @@ fn standing(worker: &WorkerStatus) -> Option<String> {
     let held: Vec<_> = worker.shards.iter().filter(|(_, shard)| is_held(shard)).collect();
     let standing = || held.iter().filter_map(|(id, shard)| Some((id, in_the_way(shard)?)));
     if let Some((id, (_, reason))) = standing().find(|(_, (why, _))| *why == Why::Children) {
-        return Some(format!("shard {id} stands: {reason}"));
+        return Some(format!("shard {id} has stopped: {reason}"));
     }
     if standing().count() < held.len() {
         return None;
     }
     let (_, (why, reason)) = standing().next()?;
-    Some(format!("none of its {} shard(s) gets on, because of {}: {reason}", held.len(), why.as_str()))
+    Some(format!("none of its {} shard(s) makes progress ({}): {reason}", held.len(), why.as_str()))
 }
 
 fn is_held(shard: &ShardStatus) -> bool {
@@ -158,7 +158,7 @@ mod tests {
         assert!(missing(&host(&[]), None).is_empty(), "nothing is to be done");
         assert_eq!(why(served()), "");
         let unread = HostSnapshot { is_folder_read: false, ..host(&[]) };
-        assert_eq!(missing(&unread, None), ["the plugins folder is not read yet"]);
+        assert_eq!(missing(&unread, None), ["the plugins folder has not been read yet"]);
         let with = |change: Change| {
             let mut plugin = served();
             change(&mut plugin);
@@ -208,9 +208,9 @@ mod tests {
         assert_eq!(why(serving(&[Some(blocked(Why::Reading, 3)), None])), "", "one moves");
         assert_eq!(why(serving(&[Some(blocked(Why::Sink, 1)), Some(blocked(Why::Sink, 2))])), "", "a hiccup");
         let stands = why(serving(&[Some(blocked(Why::Sink, 3)), Some(blocked(Why::Sink, 4))]));
-        assert_eq!(stands, "orders: none of its 2 shard(s) gets on, because of sink: denied");
+        assert_eq!(stands, "orders: none of its 2 shard(s) makes progress (sink): denied");
         let children = why(serving(&[Some(blocked(Why::Children, 3)), None]));
-        assert_eq!(children, "orders: shard 0 stands: denied", "nobody reads what comes after it");
+        assert_eq!(children, "orders: shard 0 has stopped: denied", "nobody reads what comes after it");
         let slow = serving(&[Some(blocked(Why::Sink, 0))]);
         tokio::time::advance(Duration::from_secs(9)).await;
         assert_eq!(why(slow.clone()), "", "slow, and well");
@@ -218,7 +218,7 @@ mod tests {
         let worker = WorkerStatus { heartbeat_at: Some(Instant::now()), ..slow.worker };
         tokio::time::advance(Duration::from_secs(5)).await;
         let stands = why(PluginSnapshot { worker, ..slow });
-        assert_eq!(stands, "orders: none of its 1 shard(s) gets on, because of sink: denied");
+        assert_eq!(stands, "orders: none of its 1 shard(s) makes progress (sink): denied");
         let mut given_away = serving(&[Some(blocked(Why::Reading, 9))]);
         given_away.worker.shards.values_mut().for_each(|shard| shard.state = ShardState::Released);
         assert_eq!(why(given_away), "", "it is another host's now");
@@ -236,7 +236,7 @@ mod tests {
         assert!(as_metrics(&host(&[("orders", plugin.clone())])).ends_with("shardmill_ready{plugin=\"orders\"} 1\n"));
         plugin.worker.heartbeat_error = Some("denied".to_owned());
         tokio::time::advance(Duration::from_secs(16)).await;
-        assert_eq!(why(plugin.clone()), "orders: asking kinesis takes more than 16s");
+        assert_eq!(why(plugin.clone()), "orders: asking kinesis has taken more than 16s");
         plugin.worker.waits_on = None;
         assert_eq!(why(plugin), "orders: no heartbeat was written for 16s: denied");
     }

@@ -191,7 +191,7 @@ impl Signs {
         let mut told = self.lock();
         let is_long = told.since.elapsed() >= LONG;
         if let Some(why) = told.stage.why().filter(|why| is_long && !told.troubles.contains_key(why)) {
-            let reason = format!("{} takes more than {LONG:?}", told.stage);
+            let reason = format!("{} has taken more than {LONG:?}", told.stage);
             told.is_stage_long = true;
             self.tell_standing(&mut told, why, 0, &reason);
         }

@@ -82,7 +82,7 @@ fn find_plugins(folder: &Path) -> anyhow::Result<()> {
     }
     if !folder.is_dir() {
         let meant = files::folder_beside(folder).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
-        bail!("there is no plugins folder {}: make it, or name another with --plugins{meant}", folder.display());
+        bail!("there is no plugins folder {}: create it, or name another with --plugins{meant}", folder.display());
     }
     Ok(())
 }
@@ -173,7 +173,7 @@ async fn serve(
         print(&summary.to_string());
     }
     if summary.was_interrupted {
-        return Err(Interrupted(": not all that was fed is processed".to_owned()).into());
+        return Err(Interrupted(": not everything that was fed has been processed".to_owned()).into());
     }
     Ok(summary.all_handled()?)
 }

@@ -28,13 +28,13 @@ pub(crate) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
         print(as_text(args, &facts, &diagnosis).trim_end());
         let others = applications_of_streams(&clients.dynamodb, &args.application).await;
         if !others.is_empty() {
-            print(&format!("\nfurther streams have tables of their own, to be asked about by: {}", others.join(", ")));
+            print(&format!("\nfurther streams have their own tables; ask about them by: {}", others.join(", ")));
         }
     }
     if diagnosis.is_usable() {
         return Ok(());
     }
-    bail!("table {} must be mended before a host uses it", args.application)
+    bail!("table {} must be fixed before a host uses it", args.application)
 }
 
 async fn read(args: &DoctorArgs, clients: &AwsClients, stream: Option<StreamRef>) -> anyhow::Result<Facts> {
@@ -84,12 +84,12 @@ fn as_text(args: &DoctorArgs, facts: &Facts, diagnosis: &Diagnosis) -> String {
     }
     for finding in &diagnosis.findings {
         let _ = writeln!(text, "\n{}: {}: {}", finding.severity, finding.topic.code(), finding.what);
-        if !finding.mend.is_empty() {
-            let _ = writeln!(text, "  mend: {}", finding.mend);
+        if !finding.fix.is_empty() {
+            let _ = writeln!(text, "  fix: {}", finding.fix);
         }
     }
     let _ = writeln!(text, "\nmode      {}", diagnosis.mode);
-    let verdict = if diagnosis.is_usable() { "usable" } else { "mend first" };
+    let verdict = if diagnosis.is_usable() { "usable" } else { "fix first" };
     let _ = writeln!(text, "verdict   {verdict}");
     text
 }

@@ -58,17 +58,17 @@ fn looks_like_a_shard(text: &str) -> bool {
 /// Where it was looked for, and what there is instead.
 fn unknown(shard: &ShardId, application: &str, reading: &Reading) -> String {
     let rows = reading.listing.leases.len();
-    let mut text = format!("no shard {shard}: the lease table {application} has {rows} rows and none is for it");
+    let mut text = format!("no shard {shard}: none of the {rows} rows of lease table {application} is for it");
     match (reading.shards(), &reading.stream) {
         (Some(list), Some(stream)) => {
             let mut ids: Vec<_> = list.shards.iter().map(|shard| &shard.id).collect();
             ids.sort();
-            let _ = write!(text, ", and stream {stream} has {} shards and it is none of them", ids.len());
+            let _ = write!(text, ", and it is none of the {} shards of stream {stream}", ids.len());
             if let (Some(first), Some(last)) = (ids.first(), ids.last()) {
                 let _ = write!(text, " ({first} to {last})");
             }
         }
-        _ => text.push_str("; the stream was not looked at: name it with --stream"),
+        _ => text.push_str("; the stream was not read: name it with --stream"),
     }
     for note in &reading.notes {
         let _ = write!(text, "; {note}");
@@ -119,7 +119,7 @@ fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
         line("note", note);
     }
     if reading.watched_for.is_zero() {
-        line("watched", "one look only: nothing is told of what moves");
+        line("watched", "one look only: it cannot show what moves");
     }
     text
 }
@@ -138,10 +138,10 @@ fn healthy(place: Option<&Place>) -> String {
     match place.and_then(|place| place.has_advanced) {
         Some(true) => "it moves: its checkpoint rose while it was watched".to_owned(),
         Some(false) => format!(
-            "nothing is in its way as far as the tables tell; if records wait all the same, /status of {owner} tells \
-             what its reader and its plugin do"
+            "the tables show nothing in its way; if records still wait, /status of {owner} shows what its reader \
+             and its plugin do"
         ),
-        None => "nothing is in its way as far as one look tells; watch for longer to see whether it moves".to_owned(),
+        None => "one look shows nothing in its way; watch for longer to see whether it moves".to_owned(),
     }
 }
 
@@ -157,8 +157,8 @@ fn facts(place: &Place, reading: &Reading) -> Vec<(&'static str, String)> {
     };
     let moved = match place.has_advanced {
         _ if lease.is_finished() => String::new(),
-        Some(true) => format!(", rose in the {} that it was watched", age(reading.watched_for)),
-        Some(false) => format!(", stood in the {} that it was watched", age(reading.watched_for)),
+        Some(true) => format!(", rose in the {} it was watched", age(reading.watched_for)),
+        Some(false) => format!(", did not move in the {} it was watched", age(reading.watched_for)),
         None => String::new(),
     };
     let mut facts = vec![("owner", owner), ("checkpoint", format!("{}{moved}", checkpoint(lease, reading)))];

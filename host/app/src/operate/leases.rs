@@ -86,10 +86,10 @@ async fn list(table: &LeaseTable, clients: &AwsClients, args: &LeasesArgs) -> an
     if others.is_empty() {
         bail!(
             "there is no lease table {application}: no host has served this application here; `shardmill plugins` lists those \
-             that were"
+             that have been served"
         );
     }
-    bail!("there is no lease table {application}, but its streams have leases of their own: {}", others.join(", "))
+    bail!("there is no lease table {application}, but its streams have their own leases: {}", others.join(", "))
 }
 
 /// A KCL's application has no coordinator table, and whoever may read the one table need not be allowed the other.
@@ -133,7 +133,7 @@ fn show_workers(fleet: &FleetRows, observer: &LeaseObserver) {
 
 fn show_other_streams(applications: &[String]) {
     if !applications.is_empty() {
-        print(&format!("\nfurther streams have leases of their own: {}", applications.join(", ")));
+        print(&format!("\nfurther streams have their own leases: {}", applications.join(", ")));
     }
 }
 
@@ -225,7 +225,7 @@ fn worker_table(fleet: &FleetRows, observer: &LeaseObserver, now: Moment) -> Tab
         let trouble = row.cannot_write.as_deref();
         let trouble = trouble.map(|text| format!("cannot write lease rows: {}", shortened(text)));
         let blind = row.cannot_look.as_deref();
-        let blind = blind.map(|text| format!("cannot look after leases: {}", shortened(text)));
+        let blind = blind.map(|text| format!("cannot read its leases: {}", shortened(text)));
         let state: Vec<String> = office.into_iter().chain(life).chain(trouble).chain(blind).collect();
         let state = if state.is_empty() { "-".to_owned() } else { state.join(", ") };
         let most = if row.max_leases == usize::MAX { "-".to_owned() } else { row.max_leases.to_string() };

@@ -106,7 +106,7 @@ fn report(application: &str, me: &WorkerId, reading: &Reading) -> Report {
 fn starts_at(reading: &Reading) -> String {
     match &reading.fleet.start {
         Some(start) => start.to_string(),
-        None => format!("{}, as configured: no host has begun yet", reading.limits.initial_position),
+        None => format!("{}, as configured: no host has started yet", reading.limits.initial_position),
     }
 }
 
@@ -151,7 +151,7 @@ fn standing(me: &WorkerId, reading: &Reading) -> &'static str {
     let row = reading.fleet.workers.iter().find(|row| row.worker == *me);
     match (row, reading.observer.worker_pulse(me, reading.now)) {
         (Some(_), Some(Pulse::Expired { .. })) => "registered but dead: as after its next start",
-        (Some(row), _) if row.is_draining => "shutting down: it would take nothing more",
+        (Some(row), _) if row.is_draining => "shutting down: it would take no more leases",
         (Some(_), _) => "running",
         (None, _) => "a worker that would join",
     }
@@ -178,7 +178,7 @@ fn as_text(report: &Report) -> String {
     let leader = match (&report.leader, report.leads) {
         (Some(leader), true) if *leader == report.worker => "this worker".to_owned(),
         (Some(leader), true) => format!("this worker would: {leader}, which did, is silent"),
-        (None, true) => "this worker would: nobody does".to_owned(),
+        (None, true) => "none; this worker would become leader".to_owned(),
         (Some(leader), false) => leader.clone(),
         (None, false) => "nobody".to_owned(),
     };
@@ -186,7 +186,7 @@ fn as_text(report: &Report) -> String {
     let _ = writeln!(text, "stream   {}", report.stream.as_deref().unwrap_or("not known"));
     let _ = writeln!(text, "starts   {}", report.starts_at);
     let watched = match report.watched_for_ms {
-        0 => "one look: nobody counts as dead".to_owned(),
+        0 => "watched once: every registered worker counts as alive".to_owned(),
         ms => format!("for {}", age(std::time::Duration::from_millis(ms))),
     };
     let _ = writeln!(text, "watched  {watched}");

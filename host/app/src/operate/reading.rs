@@ -71,7 +71,7 @@ struct Look {
 fn who_cannot_look(fleet: &FleetRows) -> impl Iterator<Item = String> {
     fleet.workers.iter().filter_map(|row| {
         let reason = row.cannot_look.as_ref()?;
-        Some(format!("{} cannot look after leases: {reason}", row.worker))
+        Some(format!("{} cannot read its leases: {reason}", row.worker))
     })
 }
 
@@ -115,10 +115,10 @@ impl Reading {
         if !others.is_empty() {
             reading
                 .notes
-                .push(format!("further streams have leases of their own, to be asked about by: {}", others.join(", ")));
+                .push(format!("further streams have their own leases; ask about them by: {}", others.join(", ")));
         }
         if !last.has_leases {
-            reading.notes.push(format!("there is no lease table {application} yet; the first host makes it"));
+            reading.notes.push(format!("there is no lease table {application} yet; the first host creates it"));
         } else if !last.has_coordinator {
             let table = tables.coordinator.name();
             reading.notes.push(format!("there is no table {table}: no shardmill host has served this application yet"));
@@ -138,7 +138,7 @@ impl Reading {
                  first host would do",
                 tables.coordinator.name()
             ),
-            None => reading.notes.push("no stream is known, so shards without rows are not told; use --stream".into()),
+            None => reading.notes.push("no stream is known, so shards without rows are not shown; use --stream".into()),
         }
         reading.limits.shared_with_kcl |= has_leases && reading.has_foreign();
         Ok(reading)
@@ -177,7 +177,7 @@ impl Reading {
         let configured = self.limits.initial_position;
         if let Some(kept) = start.kept_instead_of(configured).filter(|_| has_config) {
             self.notes.push(format!(
-                "initial-position is {configured}, but the application began with {kept}, which is kept"
+                "initial-position is {configured}, but the application started with {kept}, which stays in force"
             ));
         }
         self.limits.initial_position = start.position;
@@ -213,7 +213,7 @@ impl Reading {
                 return Ok(());
             }
             Err(error) => {
-                self.notes.push(format!("stream {stream} cannot be read, so its shards are not told: {error}"));
+                self.notes.push(format!("stream {stream} cannot be read, so its shards are not shown: {error}"));
                 return Ok(());
             }
         };

@@ -23,11 +23,11 @@ pub(crate) async fn execute(args: RunArgs) -> anyhow::Result<()> {
         return Box::pin(check(&args, config)).await;
     }
     for warning in config.check_around(Utc(BootClock.wall_ms())).warnings {
-        tracing::warn!(warning, "the configuration may not be what is meant");
+        tracing::warn!(warning, "the configuration may not mean what you intend");
     }
     shardmill_serve::hardening::tell_wall();
     if let Some(advice) = shardmill_config::machine::too_few_maps(config.host.instances_memory_bytes) {
-        tracing::info!(advice, "many shards may need more memory maps than the system gives");
+        tracing::info!(advice, "many shards may need more memory maps than the system allows");
     }
     let signals = Signals::listen()?;
     config.aws = crate::aws::merge(&config.aws, &args.aws)?;
@@ -72,7 +72,7 @@ async fn check(args: &RunArgs, mut config: Config) -> anyhow::Result<()> {
     if !missing.is_empty() {
         bail!("{told}");
     }
-    let reached = if args.connect { ", and all that it names can be reached" } else { "" };
+    let reached = if args.connect { ", and everything that it names can be reached" } else { "" };
     print(&format!("{} is good{reached}", args.config.display()));
     Ok(())
 }

@@ -16,7 +16,7 @@ const HAND_OFF_MAX: Duration = Duration::from_secs(40);
 /// What to make of the facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// How a host may use the table, once what must be mended first is mended.
+    /// How a host may use the table, once what must be fixed first is fixed.
     pub mode: Mode,
     /// The leases in numbers; all zero without a lease table.
     pub census: Census,
@@ -25,9 +25,9 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// Whether nothing must be mended first.
+    /// Whether nothing must be fixed first.
     pub fn is_usable(&self) -> bool {
-        self.findings.iter().all(|finding| finding.severity != Severity::MendFirst)
+        self.findings.iter().all(|finding| finding.severity != Severity::FixFirst)
     }
 }
 
@@ -49,7 +49,7 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
             (Mode::NoTable, Census::default())
         }
         TableFacts::OtherKey { problem } => {
-            findings.add(Severity::MendFirst, Topic::OtherKey, problem, "");
+            findings.add(Severity::FixFirst, Topic::OtherKey, problem, "");
             (Mode::NotALeaseTable, Census::default())
         }
         TableFacts::Leases(table) => {
@@ -77,7 +77,7 @@ fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
             findings.add(Severity::Warning, Topic::TableNotActive, "the table is being made", "wait for it");
         }
         status => findings.add(
-            Severity::MendFirst,
+            Severity::FixFirst,
             Topic::TableNotActive,
             format!("the table is {status}"),
             "wait until it is ACTIVE or gone",
@@ -86,7 +86,7 @@ fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
     if !table.bad_rows.is_empty() {
         let rows = table.bad_rows.iter().map(|row| format!("{}: {}", row.key, row.problem));
         findings.add(
-            Severity::MendFirst,
+            Severity::FixFirst,
             Topic::BadRows,
             format!("{} cannot be read; no host touches such a row, so nobody reads its shard", some_of("row", rows)),
             "correct the attribute; if the row is deleted instead, the shard starts over at initial-position",
@@ -228,7 +228,7 @@ fn judge_workers(census: &Census, mode: Mode, findings: &mut Findings) {
 fn judge_live_workers(names: &str, mode: Mode, findings: &mut Findings) {
     match mode {
         Mode::Kcl3Takeover => findings.add(
-            Severity::MendFirst,
+            Severity::FixFirst,
             Topic::OtherWorkers,
             format!(
                 "{names} of a KCL 3.x fleet live; its leader gives shardmill no lease and the balance is lost"

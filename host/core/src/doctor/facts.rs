@@ -31,7 +31,7 @@ pub enum TableFacts {
     Missing,
     /// A table that cannot hold leases.
     OtherKey {
-        /// Why, and how to mend it.
+        /// Why, and how to fix it.
         problem: String,
     },
     /// A table with a lease table's key.

@@ -1,4 +1,4 @@
-//! What is worth telling, how bad it is, and how to mend it.
+//! What is worth reporting, how bad it is, and how to fix it.
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ pub struct Finding {
     /// What was found, and where.
     pub what: String,
     /// What to do; empty if nothing.
-    pub mend: String,
+    pub fix: String,
 }
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Records would be lost or repeated, or nothing would work: mend it before a host uses the table.
-    MendFirst,
+    /// Records would be lost or repeated, or nothing would work: fix it before a host uses the table.
+    FixFirst,
     /// A host may use the table; somebody should know this.
     Warning,
     /// As it should be.
@@ -99,7 +99,7 @@ topics! {
 impl fmt::Display for Severity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::MendFirst => "mend-first",
+            Self::FixFirst => "fix-first",
             Self::Warning => "warning",
             Self::Note => "note",
         })
@@ -111,8 +111,8 @@ impl fmt::Display for Severity {
 pub(super) struct Findings(pub(super) Vec<Finding>);
 
 impl Findings {
-    pub(super) fn add(&mut self, severity: Severity, topic: Topic, what: impl Into<String>, mend: &str) {
-        self.0.push(Finding { severity, topic, what: what.into(), mend: mend.to_owned() });
+    pub(super) fn add(&mut self, severity: Severity, topic: Topic, what: impl Into<String>, fix: &str) {
+        self.0.push(Finding { severity, topic, what: what.into(), fix: fix.to_owned() });
     }
 }
 

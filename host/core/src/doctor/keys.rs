@@ -13,7 +13,7 @@ pub(super) fn judge(table: &LeaseTableFacts, findings: &mut Findings) {
     let streams: BTreeSet<&str> = keys().filter_map(LeaseKey::stream_prefix).collect();
     if !streams.is_empty() {
         findings.add(
-            Severity::MendFirst,
+            Severity::FixFirst,
             Topic::MultiStreamKeys,
             format!(
                 "the keys are those of the KCL's multi-stream mode, of {}, and shards of two streams have the same ids",
@@ -29,7 +29,7 @@ pub(super) fn judge(table: &LeaseTableFacts, findings: &mut Findings) {
     let twice: Vec<&ShardId> = by_shard.iter().filter(|(_, rows)| **rows > 1).map(|(shard, _)| shard).collect();
     if !twice.is_empty() {
         findings.add(
-            Severity::MendFirst,
+            Severity::FixFirst,
             Topic::SameShardTwice,
             format!(
                 "{} with two rows, one under the bare id and one under a multi-stream key",

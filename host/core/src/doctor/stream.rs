@@ -11,7 +11,7 @@ use crate::plan::{Balance, FleetView, GoneShards, Outlook, PlanLimits, ShardList
 use crate::stream::{HashKeyRange, InitialPosition, Shard, ShardId, holes};
 use crate::time::Moment;
 
-/// The mend of [`Topic::OtherStream`].
+/// The fix of [`Topic::OtherStream`].
 const OTHER_STREAM: &str = "name the stream that the application reads; if the stream was deleted and made again, delete \
                             the application's tables, and hosts start at initial-position";
 
@@ -45,17 +45,17 @@ pub(super) fn judge(table: &TableFacts, stream: Option<&StreamFacts>, findings: 
 /// Whether the stream can be read.
 fn judge_status(stream: &StreamFacts, findings: &mut Findings) -> bool {
     let name = &stream.name;
-    let (severity, what, mend) = match stream.status.as_deref() {
+    let (severity, what, fix) = match stream.status.as_deref() {
         Some("ACTIVE" | "UPDATING") => return true,
         Some("CREATING") => (Severity::Warning, format!("stream {name} is being made"), "wait for it"),
-        Some(status) => (Severity::MendFirst, format!("stream {name} is {status}"), "name a stream that stays"),
+        Some(status) => (Severity::FixFirst, format!("stream {name} is {status}"), "name a stream that stays"),
         None => (
-            Severity::MendFirst,
+            Severity::FixFirst,
             format!("there is no stream {name} in this account and region"),
             "name another with --stream, or another --region",
         ),
     };
-    findings.add(severity, Topic::StreamNotActive, what, mend);
+    findings.add(severity, Topic::StreamNotActive, what, fix);
     false
 }
 
@@ -67,7 +67,7 @@ fn is_as_written_down(table: &LeaseTableFacts, stream: &StreamFacts, findings: &
         StreamVerdict::OtherName => format!("the checkpoints are those of stream {}", row.name),
         StreamVerdict::Recreated => format!("stream {} was deleted and made again since", row.name),
     };
-    findings.add(Severity::MendFirst, Topic::OtherStream, what, OTHER_STREAM);
+    findings.add(Severity::FixFirst, Topic::OtherStream, what, OTHER_STREAM);
     false
 }
 
@@ -92,7 +92,7 @@ fn is_of_stream(
     } else {
         return true;
     };
-    findings.add(Severity::MendFirst, Topic::OtherStream, what, OTHER_STREAM);
+    findings.add(Severity::FixFirst, Topic::OtherStream, what, OTHER_STREAM);
     false
 }
 

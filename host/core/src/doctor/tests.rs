@@ -6,7 +6,7 @@ mod shards;
 
 use std::time::Duration;
 
-use super::Severity::{MendFirst, Note, Warning};
+use super::Severity::{FixFirst, Note, Warning};
 use super::*;
 use crate::fleet::{ApplicationStart, StreamIdentity, StreamRow, WorkerRow};
 use crate::lease::{Checkpoint, Lease, LeaseCounter, WorkerId};
@@ -128,11 +128,11 @@ fn check(cases: Vec<Expected>) {
     for (name, facts, mode, findings) in cases {
         let diagnosis = diagnose(&facts);
         assert_eq!((diagnosis.mode, found(&diagnosis)), (mode, findings.clone()), "{name}: {:#?}", diagnosis.findings);
-        assert_eq!(diagnosis.is_usable(), findings.iter().all(|(severity, _)| *severity != MendFirst), "{name}");
+        assert_eq!(diagnosis.is_usable(), findings.iter().all(|(severity, _)| *severity != FixFirst), "{name}");
         for finding in &diagnosis.findings {
             assert!(!finding.what.is_empty(), "{name}: {finding:?}");
             let must_tell = finding.severity != Note && finding.topic != Topic::OtherKey;
-            assert!(!must_tell || !finding.mend.is_empty(), "{name}: {finding:?}");
+            assert!(!must_tell || !finding.fix.is_empty(), "{name}: {finding:?}");
         }
     }
 }

@@ -146,12 +146,12 @@ impl fmt::Display for Cause {
             Self::Planned(reason) => reason.fmt(f),
             Self::NotListed => f.write_str("it has a row but is not in kinesis' shard list"),
             Self::Finished => f.write_str("it was read to its end; there is nothing left to do"),
-            Self::Stuck { text } => write!(f, "its holder does not get on: {text}"),
+            Self::Stuck { text } => write!(f, "its holder makes no progress: {text}"),
             Self::OwnerLeaves { owner } => {
-                write!(f, "{owner} is shutting down and gives it up after the batch in hand")
+                write!(f, "{owner} is shutting down and releases it after the batch in hand")
             }
             Self::OwnerCannotWrite { owner, text } => {
-                write!(f, "{owner} cannot write lease rows, and gives its leases up if another host can: {text}")
+                write!(f, "{owner} cannot write lease rows, and releases its leases if another host can: {text}")
             }
             Self::OwnerSilent { owner, silent, expires_in } => write!(
                 f,
@@ -167,17 +167,20 @@ impl fmt::Display for Cause {
             Self::ClaimVoid { by } => {
                 write!(f, "{by} asked for it, but is gone or has waited too long: the claim is void")
             }
-            Self::Free => f.write_str("nobody owns it"),
+            Self::Free => f.write_str("it has no owner"),
             Self::GivenUp { text } => write!(f, "its last holder gave it up: {text}"),
-            Self::NobodyAlive => f.write_str("no live worker is registered: start a host, or look at why they stopped"),
+            Self::NobodyAlive => f.write_str(
+                "no live worker is registered: start a host, or find out why they \
+                                              stopped",
+            ),
             Self::Unreadable { problem } => {
-                write!(f, "its row cannot be read, and is left alone: {problem}; mend the row by hand, or delete it")
+                write!(f, "its row cannot be read, and is left alone: {problem}; fix the row by hand, or delete it")
             }
             Self::RowToCome { checkpoint, reason, leader } => {
                 write!(f, "it has no row: {reason}; ")?;
                 match leader {
-                    Some(leader) => write!(f, "the leader, {leader}, makes one at its next listing")?,
-                    None => f.write_str("whoever leads next makes one")?,
+                    Some(leader) => write!(f, "the leader, {leader}, creates one at its next listing")?,
+                    None => f.write_str("the next leader creates one")?,
                 }
                 write!(f, ", which starts at {checkpoint}")
             }

@@ -86,7 +86,7 @@ impl fmt::Display for Intent {
             Self::Do { verb: "delete", reason } => write!(f, "would remove its row: {reason}"),
             Self::Do { verb, reason } => write!(f, "would {verb} it: {reason}"),
             Self::HoldBack { reason } => write!(f, "would leave it: {reason}"),
-            Self::Keep => f.write_str("goes on with it"),
+            Self::Keep => f.write_str("keeps it"),
             Self::Nothing => f.write_str("leaves it alone"),
         }
     }

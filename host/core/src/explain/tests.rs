@@ -152,14 +152,14 @@ fn nothing_is_in_the_way_of_a_shard_whose_owner_lives() {
     assert_eq!(place.held_for, Some(Duration::from_secs(40)));
     assert_eq!(place.has_advanced, Some(true));
     assert_eq!(place.holder.unwrap().to_string(), "run run, alive");
-    assert_eq!(scene.opinions(0), ["a goes on with it", "b leaves it alone"]);
+    assert_eq!(scene.opinions(0), ["a keeps it", "b leaves it alone"]);
 }
 
 #[test]
 fn the_holders_own_words_come_first() {
     let stuck = Lease { stuck: Some("attempt 8 failed: no route".to_owned()), ..held(0, "a") };
     let scene = Scene::of(vec![stuck]);
-    assert_eq!(scene.says(0), "its holder does not get on: attempt 8 failed: no route");
+    assert_eq!(scene.says(0), "its holder makes no progress: attempt 8 failed: no route");
     assert_eq!(scene.explain(0).unwrap().place.unwrap().has_advanced, Some(false));
 }
 
@@ -168,7 +168,7 @@ fn an_owner_that_cannot_write_rows_is_named_with_its_reason() {
     let troubled = WorkerRow { cannot_write: Some("AccessDenied".to_owned()), ..registered("a") };
     let scene = Scene { workers: vec![(troubled.clone(), true)], ..Scene::of(vec![held(0, "a")]) };
     assert_eq!(scene.words(0), ["owner-cannot-write"]);
-    let says = "a cannot write lease rows, and gives its leases up if another host can: AccessDenied";
+    let says = "a cannot write lease rows, and releases its leases if another host can: AccessDenied";
     assert_eq!(scene.says(0), says);
     // One that is silent says nothing any more.
     let scene = Scene { workers: vec![(troubled, false)], ..Scene::of(vec![held(0, "a")]) };
@@ -241,7 +241,7 @@ fn a_free_shard_tells_what_each_live_worker_thinks() {
     let full = WorkerRow { max_leases: 1, ..registered("c") };
     let workers = vec![(registered("a"), true), (full, true), (draining, true), (registered("e"), false)];
     let scene = Scene { workers, ..Scene::of(vec![held(0, "a"), held(1, "c"), held(2, "a"), row(3, &[])]) };
-    assert_eq!(scene.says(3), "nobody owns it");
+    assert_eq!(scene.says(3), "it has no owner");
     assert_eq!(
         scene.opinions(3),
         [
@@ -345,12 +345,12 @@ fn a_shard_without_a_row_says_whether_and_why_it_gets_one() {
     let list = || Some(vec![shard(0, &[]), shard(1, &[0]), shard(2, &[])]);
     let scene = lead(Scene { shards: list(), ..Scene::of(vec![held(0, "a")]) });
     let says = scene.says(1);
-    assert!(says.contains(&format!("needs none now: its row is made when {} ends", id(0))), "{says}");
+    assert!(says.contains(&format!("needs none now: its row is created when {} ends", id(0))), "{says}");
     assert_eq!(scene.explain(1).unwrap().lineage.len(), 1);
     let says = scene.says(2);
     assert!(says.contains("perhaps deleted by hand") && says.contains("the leader, a, makes one"), "{says}");
     let leaderless = Scene { leader: None, ..scene };
-    assert!(leaderless.says(2).contains("whoever leads next makes one"));
+    assert!(leaderless.says(2).contains("the next leader creates one"));
 }
 
 #[test]

@@ -184,7 +184,7 @@ impl LeaseObserver {
         }
     }
 
-    /// Whether the owner of `lease` lives, as far as this lease and its heart show it; `None` if nobody owns it.
+    /// Whether the owner of `lease` lives, as far as this lease and its heart show it; `None` if it has no owner.
     ///
     /// `lease_duration` is for owners that have not registered, as in [`LeaseObserver::standing`].
     pub fn pulse(&self, lease: &Lease, now: Moment, lease_duration: Duration) -> Option<Pulse> {

@@ -52,7 +52,7 @@ impl fmt::Display for NoRow {
             Self::WasFinished { descendant } => {
                 write!(f, "it was read to its end and its row removed: its descendant {descendant} has started")
             }
-            Self::AncestorUnfinished { ancestor } => write!(f, "its row is made when {ancestor} ends"),
+            Self::AncestorUnfinished { ancestor } => write!(f, "its row is created when {ancestor} ends"),
             Self::ClosedBeforeStart => {
                 f.write_str("it was closed before this application started, which reads only what comes after that")
             }

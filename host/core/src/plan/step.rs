@@ -243,18 +243,17 @@ impl fmt::Display for Reason {
             Self::LineageTrimmed => f.write_str("its ancestors are gone before they were read"),
             Self::ChildrenStarted => f.write_str("finished, and all its children have started"),
             Self::ShardGone { checkpoint } => {
-                write!(f, "kinesis does not know the shard any more; it was settled through {checkpoint}")
+                write!(f, "the shard is no longer in kinesis; it was settled through {checkpoint}")
             }
             Self::GoneAfterNextListing => f.write_str(
-                "kinesis does not know the shard any more; its row is removed if the leader's next listing does not show \
-                 it either",
+                "the shard is no longer in kinesis; its row is removed if the leader's next listing does not show it either",
             ),
             Self::Free { fair_share } => write!(f, "free, and below the fair share of {fair_share}"),
             Self::Expired { owner, fair_share } => {
                 write!(f, "{owner} stopped renewing it, and below the fair share of {fair_share}")
             }
-            Self::Overdue => f.write_str("nobody took it for three lease durations"),
-            Self::OwnByName => f.write_str("the row says that it is this worker's already"),
+            Self::Overdue => f.write_str("no host took it for three lease durations"),
+            Self::OwnByName => f.write_str("the row already names this worker"),
             Self::HandedOver => f.write_str("this worker asked for it and got it"),
             Self::AskedFor { by } => write!(f, "{by} asked for it"),
             Self::Uneven { from, lead } => write!(f, "{from} holds {lead} more than this host"),
@@ -268,12 +267,13 @@ impl fmt::Display for Reason {
                 "waits for {older} to end, an older shard over some of the same hash keys: parents that have no rows yet \
                  may descend from it"
             ),
-            Self::FirstSync => f.write_str("a parent has no row, and not all shards of the stream have got one yet"),
+            Self::FirstSync => f.write_str("a parent has no row, and not all shards of the stream have one yet"),
             Self::KeptFor { claimant } => write!(f, "kept for {claimant}, which asked for it"),
             Self::HasFairShare { fair_share } => write!(f, "this host has its fair share of {fair_share}"),
             Self::NextPortion => f.write_str("to be taken in the next pass: hosts that start together share"),
             Self::AtMaxLeases => f.write_str("this host holds as many leases as it may (leases.max)"),
-            Self::GaveUpLately => f.write_str("this host could not get on with it and leaves it to others for a while"),
+            Self::GaveUpLately => f.write_str("this host made no progress on it and leaves it to other hosts for a \
+                                               while"),
         }
     }
 }

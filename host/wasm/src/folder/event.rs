@@ -37,7 +37,7 @@ pub enum FolderEvent {
     Refused {
         /// The file's name, made printable.
         file: String,
-        /// Why, and how to mend it.
+        /// Why, and how to fix it.
         reason: Refusal,
         /// The version that stays in use, if there is one.
         keeps: Option<PluginDigest>,
@@ -93,7 +93,7 @@ pub enum Refusal {
     Untrusted {
         /// Their digest.
         digest: PluginDigest,
-        /// Why, and how to mend it.
+        /// Why, and how to fix it.
         error: IntegrityError,
     },
     /// Its bytes are no plugin.

@@ -102,7 +102,7 @@ async fn a_stage_that_takes_long_is_told_until_it_is_left_and_waiting_never_is()
     assert_eq!(signs.noted(), None);
     tokio::time::advance(LONG).await;
     signs.look();
-    assert_eq!(signs.noted().as_deref(), Some("storing output in out takes more than 5s"));
+    assert_eq!(signs.noted().as_deref(), Some("storing output in out has taken more than 5s"));
     signs.enter(Stage::Reading);
     assert_eq!(signs.noted(), None);
     tokio::time::advance(LONG * 9).await;

@@ -116,8 +116,8 @@ async fn digests_of_host(address: &str, name: &PluginName) -> anyhow::Result<BTr
     let reply = client.get(format!("http://{address}/status")).send().await;
     let reply = reply.with_context(|| format!("no host answers at {address}"))?;
     let status: Value = serde_json::from_slice(&reply.bytes().await?)
-        .with_context(|| format!("{address} does not answer as a shardmill does"))?;
-    let Some(plugins) = status["plugins"].as_object() else { bail!("{address} does not answer as a shardmill does") };
+        .with_context(|| format!("{address} does not answer like a shardmill host"))?;
+    let Some(plugins) = status["plugins"].as_object() else { bail!("{address} does not answer like a shardmill host") };
     let own = plugins.iter().filter(|(label, _)| is_label_of(label, name.as_str()));
     Ok(own.filter_map(|(_, plugin)| plugin["plugin-digest"].as_str()).map(str::to_owned).collect())
 }

@@ -82,7 +82,7 @@ impl Settings {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "manifest  {manifest}");
         let verdict = match (self.is_decided, &self.checked) {
-            (false, _) => "asked: --config tells whether it is given",
+            (false, _) => "asked: --config shows whether it is allowed",
             (true, Ok(_)) => "given",
             (true, Err(_)) => "asked, refused",
         };
@@ -129,7 +129,7 @@ fn applied(config: &PluginConfig) -> Vec<(&'static str, String)> {
 
 fn failure(policy: &FailurePolicy) -> String {
     let then = match &policy.then {
-        None => "tried for ever".to_owned(),
+        None => "tried forever".to_owned(),
         Some(then) => {
             let attempts = policy.attempts.map(|attempts| format!("after {attempts} attempts"));
             let age = policy.max_age.map(|age| format!("older than {}", format_duration(age)));
@@ -151,7 +151,7 @@ fn failure(policy: &FailurePolicy) -> String {
 
 fn rollout(policy: &RolloutPolicy) -> String {
     if !policy.enabled {
-        return "off: a version is taken up at once".to_owned();
+        return "off: a new version is used at once".to_owned();
     }
     let RolloutPolicy { canary_records, canary_batches, share, .. } = policy;
     let (canary_for, probation) = (format_duration(policy.canary_for), format_duration(policy.probation));

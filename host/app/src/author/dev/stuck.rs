@@ -25,8 +25,8 @@ pub(super) fn stuck(host: &HostSnapshot, tries_for_ever: impl Fn(&str) -> bool) 
             let (attempts, reason) = (blocked.attempts, &blocked.reason);
             told.get_or_insert_with(|| {
                 format!(
-                    "plugin {plugin} failed {attempts} times in a row on shard {id}, and nothing else gets on: {reason}; mend it, \
-                     or say under [failure] when a record is given up"
+                    "plugin {plugin} failed {attempts} times in a row on shard {id}, and no other shard makes \
+                     progress: {reason}; fix the plugin, or set under [failure] when a record is given up"
                 )
             });
         }
@@ -61,7 +61,7 @@ mod tests {
         let (failing, idle) = (shard(Some((Why::Plugin, 8))), ShardStatus { is_at_tip: true, ..shard(None) });
         let told = stuck(&host(vec![idle.clone(), failing.clone()]), |_| true).unwrap();
         assert!(told.starts_with("plugin poison failed 8 times in a row on shard shard-1, and"), "{told}");
-        assert!(told.contains("trapped; mend it, or say under [failure]"), "{told}");
+        assert!(told.contains("trapped; fix the plugin, or set under [failure]"), "{told}");
         assert_eq!(stuck(&host(vec![failing.clone()]), |_| false), None, "its policy gives the record up some time");
         for other in [shard(None), shard(Some((Why::Plugin, 7))), shard(Some((Why::Sink, 9)))] {
             assert_eq!(stuck(&host(vec![failing.clone(), other]), |_| true), None);

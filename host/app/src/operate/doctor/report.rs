@@ -81,7 +81,7 @@ struct FindingReport<'a> {
     severity: String,
     topic: &'static str,
     what: &'a str,
-    mend: &'a str,
+    fix: &'a str,
 }
 
 impl<'a> Report<'a> {
@@ -158,7 +158,7 @@ impl<'a> FindingReport<'a> {
             severity: finding.severity.to_string(),
             topic: finding.topic.code(),
             what: &finding.what,
-            mend: &finding.mend,
+            fix: &finding.fix,
         }
     }
 }

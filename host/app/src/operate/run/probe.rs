@@ -73,7 +73,7 @@ fn endpoint(aws: &AwsConfig, clients: &AwsClients) -> String {
 async fn stream_problem(stream: &StreamRef, clients: &AwsClients) -> Result<(), String> {
     let reader = KinesisReader::new(clients.kinesis.clone(), stream.clone());
     if reader.identity().await.map_err(|error| error.to_string())?.is_none() {
-        return Err("there is no such stream: make it, or mend `stream` or the region".to_owned());
+        return Err("there is no such stream: create it, or fix `stream` or the region".to_owned());
     }
     let shards = reader.list_shards().await.map_err(|error| error.to_string())?;
     let Some(shard) = shards.first() else { return Ok(()) };
@@ -117,7 +117,7 @@ async fn target_problem(target: &PutTarget, admin: StreamAdmin) -> Result<(), St
     };
     match admin.describe(stream.clone()).await {
         Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(format!("there is no stream {stream}: make it, or mend `stream` or the region")),
+        Ok(None) => Err(format!("there is no stream {stream}: create it, or fix `stream` or the region")),
         Err(error) if error.to_string().contains("not allowed") => Ok(()),
         Err(error) => Err(error.to_string()),
     }
@@ -130,9 +130,9 @@ fn file_problem(path: &Path) -> Result<(), String> {
     };
     let folder = if there.as_os_str().is_empty() { Path::new(".") } else { there };
     let cannot =
-        |why: String| format!("cannot write {}: {why}; name another `path`, or mend the folder", path.display());
+        |why: String| format!("cannot write {}: {why}; name another `path`, or fix the folder", path.display());
     if !folder.is_dir() {
-        return Err(cannot(format!("{} is no folder", folder.display())));
+        return Err(cannot(format!("{} is not a folder", folder.display())));
     }
     let target = if path.exists() { path } else { folder };
     access(target, Access::WRITE_OK).map_err(|error| cannot(format!("{}: {error}", target.display())))
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!((at("out.ndjson"), at("a/b/out.ndjson")), (Ok(()), Ok(())));
         std::fs::write(folder.path().join("file"), "").unwrap();
         let told = at("file/out.ndjson").unwrap_err();
-        assert!(told.contains("is no folder") && told.contains("name another `path`"), "{told}");
+        assert!(told.contains("is not a folder") && told.contains("name another `path`"), "{told}");
         assert!(std::fs::read_dir(folder.path()).unwrap().count() == 1, "nothing is made");
     }
 

@@ -14,7 +14,7 @@ fn without_traces_of_kcl_3_owners_that_may_live_decide_the_mode() {
             Mode::NoTable,
             vec![(Warning, Topic::OtherLibrary), (Note, Topic::NoTable)],
         ),
-        ("another key", Facts { table: other, ..missing }, Mode::NotALeaseTable, vec![(MendFirst, Topic::OtherKey)]),
+        ("another key", Facts { table: other, ..missing }, Mode::NotALeaseTable, vec![(FixFirst, Topic::OtherKey)]),
         ("an empty table", facts(table(vec![])), Mode::Own, vec![]),
         (
             "an empty table of KCL 3",
@@ -103,7 +103,7 @@ fn traces_of_kcl_3_are_believed_unless_we_took_over() {
         table.other_rows = [("LEADER".to_owned(), 1), ("WORKER_METRIC_STATS".to_owned(), 2)].into();
         table
     };
-    let kcl3_live = vec![(MendFirst, Topic::OtherWorkers), (Note, Topic::Kcl3Traces)];
+    let kcl3_live = vec![(FixFirst, Topic::OtherWorkers), (Note, Topic::Kcl3Traces)];
     let kcl3_silent = vec![(Note, Topic::SilentOwners), (Note, Topic::Kcl3Traces)];
     check(vec![
         (
@@ -149,7 +149,7 @@ fn traces_of_kcl_3_are_believed_unless_we_took_over() {
 
 #[test]
 fn a_client_version_says_whose_rules_a_fleet_goes_by() {
-    let kcl3_live = vec![(MendFirst, Topic::OtherWorkers), (Note, Topic::Kcl3Traces)];
+    let kcl3_live = vec![(FixFirst, Topic::OtherWorkers), (Note, Topic::Kcl3Traces)];
     let kcl3_silent = vec![(Note, Topic::SilentOwners), (Note, Topic::Kcl3Traces)];
     let and_version = |findings: &[_]| [findings, &[(Note, Topic::ClientVersion)]].concat();
     let upgrade = "CLIENT_VERSION_UPGRADE_FROM_2X";

@@ -19,26 +19,26 @@ fn rows_that_need_a_word_get_one() {
             "a bad row",
             facts(LeaseTableFacts { bad_rows: vec![bad], ..table(vec![]) }),
             Mode::Own,
-            vec![(MendFirst, Topic::BadRows)],
+            vec![(FixFirst, Topic::BadRows)],
         ),
         ("a prepared checkpoint", own(vec![pending]), Mode::Own, vec![(Warning, Topic::PendingCheckpoints)]),
         (
             "one stream of a multi-stream KCL",
             own(vec![keyed("1:s:2:s-0", &low()), keyed("1:s:2:s-1", &high())]),
             Mode::Own,
-            vec![(MendFirst, Topic::MultiStreamKeys)],
+            vec![(FixFirst, Topic::MultiStreamKeys)],
         ),
         (
             "two streams in one table",
             own(vec![keyed("1:s:2:s-0", &low()), keyed("1:t:3:s-1", &high())]),
             Mode::Own,
-            vec![(MendFirst, Topic::MultiStreamKeys)],
+            vec![(FixFirst, Topic::MultiStreamKeys)],
         ),
         (
             "single-stream, then multi-stream",
             own(vec![keyed("1:s:2:s-0", &low()), lease(&low(), None), lease(&high(), None)]),
             Mode::Own,
-            vec![(MendFirst, Topic::MultiStreamKeys), (MendFirst, Topic::SameShardTwice)],
+            vec![(FixFirst, Topic::MultiStreamKeys), (FixFirst, Topic::SameShardTwice)],
         ),
         (
             "a stuck hand-off",
@@ -50,7 +50,7 @@ fn rows_that_need_a_word_get_one() {
             "a hand-off that ended while we watched",
             facts(settled),
             Mode::Kcl3Takeover,
-            vec![(MendFirst, Topic::OtherWorkers), (Note, Topic::Kcl3Traces)],
+            vec![(FixFirst, Topic::OtherWorkers), (Note, Topic::Kcl3Traces)],
         ),
     ]);
 }
@@ -71,7 +71,7 @@ fn tables_that_cannot_be_used_now_and_holes_are_told() {
         ("tables moved into one", migrating("COMPLETE"), Mode::Own, vec![(Note, Topic::TableMigration)]),
         ("tables being moved", migrating("PENDING"), Mode::Own, vec![(Warning, Topic::TableMigration)]),
         ("a table being made", with_status("CREATING"), Mode::Own, vec![(Warning, Topic::TableNotActive)]),
-        ("a table being deleted", with_status("DELETING"), Mode::Own, vec![(MendFirst, Topic::TableNotActive)]),
+        ("a table being deleted", with_status("DELETING"), Mode::Own, vec![(FixFirst, Topic::TableNotActive)]),
         ("a table being changed", with_status("UPDATING"), Mode::Own, vec![]),
         ("a hole", own(vec![lease(&low(), None)]), Mode::Own, vec![(Warning, Topic::Holes)]),
         (
@@ -116,6 +116,6 @@ fn a_version_that_is_quarantined_is_named_with_the_command_that_releases_it() {
     let found = diagnose(&facts(table));
     let told = found.findings.iter().find(|finding| finding.topic == Topic::Quarantined).unwrap();
     assert!(told.what.contains("555555555555 is quarantined") && told.what.contains("found by a"), "{}", told.what);
-    assert!(told.mend.ends_with("shardmill plugins orders --release 555555555555"), "{}", told.mend);
+    assert!(told.fix.ends_with("shardmill plugins orders --release 555555555555"), "{}", told.fix);
     assert!(found.is_usable());
 }

@@ -82,13 +82,13 @@ fn a_table_of_another_stream_is_refused() {
                 vec![low(), high()],
             ),
             Mode::Own,
-            vec![(MendFirst, Topic::OtherStream)],
+            vec![(FixFirst, Topic::OtherStream)],
         ),
         (
             "a checkpoint behind the end of its shard",
             with_stream(table([both(), vec![at(lease(&parent(), None), "101")]].concat()), children()),
             Mode::Own,
-            vec![(MendFirst, Topic::OtherStream)],
+            vec![(FixFirst, Topic::OtherStream)],
         ),
         (
             "a checkpoint at the end of its shard",
@@ -100,10 +100,10 @@ fn a_table_of_another_stream_is_refused() {
             "no shard in common",
             with_stream(table(vec![lease(&shard("t-0", &[], 0, u128::MAX), None)]), children()),
             Mode::Own,
-            vec![(MendFirst, Topic::OtherStream)],
+            vec![(FixFirst, Topic::OtherStream)],
         ),
-        ("no stream", status(None), Mode::Own, vec![(MendFirst, Topic::StreamNotActive)]),
-        ("a stream being deleted", status(Some("DELETING")), Mode::Own, vec![(MendFirst, Topic::StreamNotActive)]),
+        ("no stream", status(None), Mode::Own, vec![(FixFirst, Topic::StreamNotActive)]),
+        ("a stream being deleted", status(Some("DELETING")), Mode::Own, vec![(FixFirst, Topic::StreamNotActive)]),
         ("a stream being made", status(Some("CREATING")), Mode::Own, vec![(Warning, Topic::StreamNotActive)]),
         ("a stream being resharded", status(Some("UPDATING")), Mode::Own, vec![]),
     ]);
@@ -117,7 +117,7 @@ fn the_stream_that_hosts_wrote_down_is_believed() {
         table.fleet.stream = Some(StreamRow { name, identity, is_bootstrapped: true });
         with_stream(table, vec![low(), high()])
     };
-    let other = || vec![(MendFirst, Topic::OtherStream)];
+    let other = || vec![(FixFirst, Topic::OtherStream)];
     check(vec![
         ("the same", written_down("s", 5_000), Mode::Own, vec![]),
         ("another", written_down("t", 5_000), Mode::Own, other()),
