@@ -76,7 +76,7 @@ async fn a_stream_full_of_consumers_is_polled_and_subscribed_to_once_there_is_ro
     fleet.put(0..50);
     until("all out by polling", || fleet.has_exactly(0..50)).await;
     let reason = why_unusable(&host).unwrap();
-    assert!(reason.contains("20 a stream") && reason.contains("shardmill consumers"), "{reason}");
+    assert!(reason.contains("20 for each stream") && reason.contains("shardmill consumers"), "{reason}");
     fleet.fan_out.deregister("other-7");
     let shard = fleet.stream.shards()[0].id.clone();
     until("subscribed", || retrieval(&host, &shard) == Some(ShardRetrieval::FanOut)).await;

@@ -255,7 +255,7 @@ async fn the_moment_is_written_down_before_any_row_and_never_looked_up_again() {
     assert_eq!(fleet.coordinator.rows().start, Some(begun));
     assert_eq!(fleet.stream.calls(ReadOp::Now), 1);
     let shown = host.status.snapshot().starts_at.unwrap();
-    assert_eq!(shown, "1970-01-01T00:01:00.001Z (latest when the application began)");
+    assert_eq!(shown, "1970-01-01T00:01:00.001Z (latest when the application started)");
 }
 
 #[tokio::test(start_paused = true)]

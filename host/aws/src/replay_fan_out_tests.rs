@@ -62,7 +62,7 @@ async fn a_stream_with_all_the_consumers_it_may_have_says_what_to_do() {
     let replay = Replay::new([STREAM, NOT_FOUND, LIMIT]);
     let error = fan_out(&replay).ensure_consumer(&named()).await.unwrap_err();
     assert!(matches!(error, SubscribeError::ConsumerLimit { .. }));
-    assert!(error.to_string().contains("no more") && error.to_string().contains("20 a stream"), "{error}");
+    assert!(error.to_string().contains("no more") && error.to_string().contains("20 for each stream"), "{error}");
 }
 
 #[tokio::test]

@@ -137,7 +137,12 @@ mod tests {
         let earlier = "[failure]\nattempts = 3\non-exhausted = \"skip\"\n";
         for (section, line, mend) in [
             ("attempts = 0\non-exhausted = \"skip\"", 6, "plugin.abc.failure.attempts: must be at least 1"),
-            ("attempts = 3", 6, "plugin.abc.failure.attempts: says when a record is given up, but not what then"),
+            (
+                "attempts = 3",
+                6,
+                "plugin.abc.failure.attempts: says when a record is given up, but not what happens \
+                                 then",
+            ),
             ("bisect = true\nmax-age = \"1m\"", 7, "plugin.abc.failure.max-age: says when"),
             ("max-age = \"0s\"\non-exhausted = \"skip\"", 6, "max-age: must be above zero"),
             ("on-exhausted = \"dead-letter\"", 6, "set dead-letter as well"),
@@ -146,7 +151,7 @@ mod tests {
             ("on-exhausted = \"dead-letter\"\ndead-letter = \"lost\"", 7, "add [sinks.lost]"),
             ("on-exhausted = \"later\"", 6, "unknown variant `later`"),
             ("unavailable-attempts = 0\non-exhausted = \"skip\"", 6, "unavailable-attempts: must be at least 1"),
-            ("misconfigured-attempts = 3", 6, "but not what then"),
+            ("misconfigured-attempts = 3", 6, "but not what happens then"),
             ("atempts = 1", 6, "unknown field `atempts`"),
         ] {
             let error = parsed(&format!("{earlier}[plugin.abc.failure]\n{section}\n")).unwrap_err();

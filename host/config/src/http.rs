@@ -139,7 +139,7 @@ mod tests {
             ("request-bytes = \"1GiB\"", "line 3: http.request-bytes: must be above zero and at most 64"),
             ("headers = 101", "line 3: http.headers: must be from 1 to 100"),
             ("requests-in-flight = 0", "line 3: http.requests-in-flight: must be from 1"),
-            ("allow-private = [\"home\"]", "line 3: http.allow-private: \"home\" is no network"),
+            ("allow-private = [\"home\"]", "line 3: http.allow-private: \"home\" is not a network"),
             ("redirects = 3", "unknown field `redirects`"),
         ] {
             let error = http(text).unwrap_err();

@@ -64,13 +64,13 @@ pub enum Damage {
     #[error("its checksum is wrong")]
     Checksum,
     /// The protobuf breaks off, or is another message.
-    #[error("its checksum is right, but it is no aggregated record")]
+    #[error("its checksum is right, but it is not an aggregated record")]
     Encoding,
     /// A user record without a key, with one that no table holds, or without data.
     #[error("a user record in it has no key or no data")]
     KeyIndex,
     /// Opened it would be too large.
-    #[error("opened it would be larger than {EXPANDED_BYTES_MAX} bytes, or have more than {ENTRIES_MAX} entries")]
+    #[error("unpacked, it would be larger than {EXPANDED_BYTES_MAX} bytes, or have more than {ENTRIES_MAX} entries")]
     TooLarge,
 }
 

@@ -79,7 +79,7 @@ fn lies() -> Vec<Entry> {
     vec![
         evil!("bad-index", "D15", invalid("beyond the batch")),
         evil!("unsorted", "D15", invalid("failure index")),
-        evil!("duplicate", "D15", invalid("does not rise")),
+        evil!("duplicate", "D15", invalid("is not above the one before")),
         evil!("commit-beyond", "D16", invalid("commit index 1000000 is beyond the batch")),
         evil!("probe-world", "D22", fails(Call::Process, "reported", PROBED)),
         evil!("probe-more", "D22", fails(Call::Process, "reported", PROBED_MORE)),

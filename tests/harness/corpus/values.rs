@@ -73,7 +73,7 @@ fn lists() -> Vec<Entry> {
             "list-is-the-result",
             "D13",
             || list("1024", "2"),
-            fails(Call::Process, "invalid_outcome", "does not rise"),
+            fails(Call::Process, "invalid_outcome", "is not above the one before"),
         ),
         Entry::new(
             "list-amplifies",

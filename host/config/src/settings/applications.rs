@@ -100,8 +100,8 @@ mod tests {
             ),
             (
                 "[plugin.flights]\napplication = \"totals-coordinator\"\n",
-                "plugin.flights.application: \"totals-coordinator\": it ends in \"-coordinator\", as does a table of the \
-                 application \"totals\"; give it another ending",
+                "plugin.flights.application: \"totals-coordinator\": it ends in \"-coordinator\", like a table of \
+                 the application \"totals\"; choose another ending",
             ),
             (
                 "[plugin.flights]\nstreams = [\"device-state\", \"device\"]\n",

@@ -41,8 +41,8 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
                 findings.add(
                     Severity::Warning,
                     Topic::OtherLibrary,
-                    "kinsumer keeps checkpoints for this name, in a table with _checkpoints behind it: a host knows nothing of \
-                     them, and would begin where initial-position says",
+                    "kinsumer keeps checkpoints under this name, in a table that ends in _checkpoints: a host \
+                     ignores them, and would start at initial-position",
                     "to continue where kinsumer stopped, copy its checkpoints first: see docs/how-to/migrate-from-another-library.md",
                 );
             }
@@ -74,13 +74,13 @@ fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
     match table.status.as_str() {
         "ACTIVE" | "UPDATING" => {}
         "CREATING" => {
-            findings.add(Severity::Warning, Topic::TableNotActive, "the table is being made", "wait for it");
+            findings.add(Severity::Warning, Topic::TableNotActive, "the table is being created", "wait for it");
         }
         status => findings.add(
             Severity::FixFirst,
             Topic::TableNotActive,
             format!("the table is {status}"),
-            "wait until it is ACTIVE or gone",
+            "wait until it is ACTIVE or deleted",
         ),
     }
     if !table.bad_rows.is_empty() {
@@ -88,7 +88,7 @@ fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
         findings.add(
             Severity::FixFirst,
             Topic::BadRows,
-            format!("{} cannot be read; no host touches such a row, so nobody reads its shard", some_of("row", rows)),
+            format!("{} cannot be read; no host touches such a row, so its shard is not read", some_of("row", rows)),
             "correct the attribute; if the row is deleted instead, the shard starts over at initial-position",
         );
     }
@@ -99,8 +99,8 @@ fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
             Severity::Warning,
             Topic::PendingCheckpoints,
             format!(
-                "{} with a prepared two-phase checkpoint, which shardmill does not use: it goes on from `checkpoint`, \
-                 and its first checkpoint removes the prepared one with its state",
+                "{} with a prepared two-phase checkpoint, which shardmill does not use: it continues from \
+                 `checkpoint`, and its first checkpoint removes the prepared one and its state",
                 some_of("lease", pending)
             ),
             "if the application needs the prepared state, let the KCL complete those checkpoints first",
@@ -111,14 +111,16 @@ fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
 fn judge_kcl3(table: &LeaseTableFacts, companions: Companions, mode: Mode, findings: &mut Findings) {
     let traces = traces_of_kcl3(table, companions);
     if !traces.is_empty() {
-        let what = format!("KCL 3.x was here: {}; shardmill leaves all of it alone", traces.join(", "));
+        let what = format!("KCL 3.x left traces: {}; shardmill does not touch them", traces.join(", "));
         findings.add(Severity::Note, Topic::Kcl3Traces, what, "");
     }
     match (table.client_version.as_deref(), mode) {
         (Some(version @ "CLIENT_VERSION_UPGRADE_FROM_2X"), Mode::Kcl2Shared) => findings.add(
             Severity::Warning,
             Topic::ClientVersion,
-            format!("the fleet is on its way to KCL 3.x ({version}) and never arrives while shardmill holds leases"),
+            format!(
+                "the fleet is upgrading to KCL 3.x ({version}), which never completes while shardmill holds leases"
+            ),
             "stop shardmill before the upgrade, or stop the KCL and take over",
         ),
         (Some(version), _) => {
@@ -134,8 +136,8 @@ fn judge_kcl3(table: &LeaseTableFacts, companions: Companions, mode: Mode, findi
         Some(state) => findings.add(
             Severity::Warning,
             Topic::TableMigration,
-            format!("KCL 3.5 is half-way in moving its tables into this one ({state})"),
-            "let it finish if the KCL is to come back; shardmill does not need it",
+            format!("KCL 3.5 has not finished moving its tables into this one ({state})"),
+            "let it finish if you may return to the KCL; shardmill does not need it",
         ),
     }
     judge_hand_offs(table, findings);
@@ -159,12 +161,12 @@ fn judge_hand_offs(table: &LeaseTableFacts, findings: &mut Findings) {
         Severity::Warning,
         Topic::HandOffs,
         format!(
-            "{} between two owners (checkpointOwner); after more than {} s such a hand-off is stuck and nobody reads \
-             the shard",
+            "{} between two owners (checkpointOwner); after more than {} s such a hand-off is stuck and the shard \
+             is not read",
             some_of("lease", open),
             HAND_OFF_MAX.as_secs()
         ),
-        "look again in a minute; if it is still so, stop the KCL's owner: the next take clears it",
+        "check again in a minute; if it has not changed, stop the KCL's owner: the next take clears it",
     );
 }
 
@@ -181,8 +183,9 @@ fn judge_start(table: &LeaseTableFacts, findings: &mut Findings) {
         findings.add(
             Severity::Note,
             Topic::Start,
-            format!("{} at LATEST, with nothing checkpointed", some_of("lease", at_latest)),
-            "the first host of shardmill notes the time and reads them from there: what arrives before it starts is skipped",
+            format!("{} at LATEST, with no checkpoint yet", some_of("lease", at_latest)),
+            "the first host of shardmill records the time and reads them from there: records that arrive before it \
+             starts are skipped",
         );
     }
 }
@@ -211,8 +214,8 @@ fn judge_workers(census: &Census, mode: Mode, findings: &mut Findings) {
         findings.add(
             Severity::Warning,
             Topic::NotWatched,
-            format!("{names} may live: nobody watched for longer than a failover time that is known"),
-            "if they are stopped, say the KCL's failoverTimeMillis with --failover-time, such as 10s, and watch for longer",
+            format!("{names} may be alive: they were not watched for longer than a known failover time"),
+            "if they are stopped, give the KCL's failoverTimeMillis with --failover-time, such as 10s, and watch for longer",
         );
     }
     if let Some(names) = names_of(|pulse| !pulse.may_live()) {
@@ -231,15 +234,16 @@ fn judge_live_workers(names: &str, mode: Mode, findings: &mut Findings) {
             Severity::FixFirst,
             Topic::OtherWorkers,
             format!(
-                "{names} of a KCL 3.x fleet live; its leader gives shardmill no lease and the balance is lost"
+                "{names} of a KCL 3.x fleet are alive; its leader assigns shardmill no lease, and leases are not \
+                 balanced"
             ),
             "stop the KCL fleet, then start shardmill",
         ),
         _ => findings.add(
             Severity::Note,
             Topic::OtherWorkers,
-            format!("{names} live that no host of shardmill registered: a KCL fleet's"),
-            "set leases.shared-with-kcl, leases.duration to its failoverTimeMillis, and renew at a third of it or faster",
+            format!("{names} are alive that no host of shardmill registered: a KCL fleet's"),
+            "set leases.shared-with-kcl, set leases.duration to its failoverTimeMillis, and renew every third of that or faster",
         ),
     }
 }

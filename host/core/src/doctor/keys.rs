@@ -16,10 +16,11 @@ pub(super) fn judge(table: &LeaseTableFacts, findings: &mut Findings) {
             Severity::FixFirst,
             Topic::MultiStreamKeys,
             format!(
-                "the keys are those of the KCL's multi-stream mode, of {}, and shards of two streams have the same ids",
+                "the keys are from the KCL's multi-stream mode, for {}, and shards of two streams have the same ids",
                 some_of("stream", streams)
             ),
-            "use one application a stream: copy a stream's rows into a table of its own, with the shard id as leaseKey",
+            "use one application for each stream: copy a stream's rows into a separate table, with the shard id as \
+             leaseKey",
         );
     }
     let mut by_shard: BTreeMap<ShardId, usize> = BTreeMap::new();
@@ -35,7 +36,7 @@ pub(super) fn judge(table: &LeaseTableFacts, findings: &mut Findings) {
                 "{} with two rows, one under the bare id and one under a multi-stream key",
                 some_of("shard", twice)
             ),
-            "keep the row with the checkpoint that counts and delete the other: each would be read from its own place",
+            "keep the row whose checkpoint is right and delete the other: each would be read from its own position",
         );
     }
 }

@@ -12,8 +12,8 @@ use crate::stream::{HashKeyRange, InitialPosition, Shard, ShardId, holes};
 use crate::time::Moment;
 
 /// The fix of [`Topic::OtherStream`].
-const OTHER_STREAM: &str = "name the stream that the application reads; if the stream was deleted and made again, delete \
-                            the application's tables, and hosts start at initial-position";
+const OTHER_STREAM: &str = "name the stream that the application reads; if the stream was deleted and created \
+                            again, delete the application's tables, and hosts start at initial-position";
 
 /// Where rows would start, and how leases would be shared out, is not asked here.
 const ANY_LIMITS: PlanLimits = PlanLimits {
@@ -47,8 +47,10 @@ fn judge_status(stream: &StreamFacts, findings: &mut Findings) -> bool {
     let name = &stream.name;
     let (severity, what, fix) = match stream.status.as_deref() {
         Some("ACTIVE" | "UPDATING") => return true,
-        Some("CREATING") => (Severity::Warning, format!("stream {name} is being made"), "wait for it"),
-        Some(status) => (Severity::FixFirst, format!("stream {name} is {status}"), "name a stream that stays"),
+        Some("CREATING") => (Severity::Warning, format!("stream {name} is being created"), "wait for it"),
+        Some(status) => {
+            (Severity::FixFirst, format!("stream {name} is {status}"), "name a stream that is not being deleted")
+        }
         None => (
             Severity::FixFirst,
             format!("there is no stream {name} in this account and region"),
@@ -64,8 +66,8 @@ fn is_as_written_down(table: &LeaseTableFacts, stream: &StreamFacts, findings: &
     let (Some(row), Some(identity)) = (&table.fleet.stream, stream.identity) else { return true };
     let what = match StreamRow::judge(Some(row), &stream.name, identity) {
         StreamVerdict::Same | StreamVerdict::Unknown => return true,
-        StreamVerdict::OtherName => format!("the checkpoints are those of stream {}", row.name),
-        StreamVerdict::Recreated => format!("stream {} was deleted and made again since", row.name),
+        StreamVerdict::OtherName => format!("the checkpoints belong to stream {}", row.name),
+        StreamVerdict::Recreated => format!("stream {} has been deleted and created again", row.name),
     };
     findings.add(Severity::FixFirst, Topic::OtherStream, what, OTHER_STREAM);
     false
@@ -86,9 +88,9 @@ fn is_of_stream(
     let name = &stream.name;
     let what = if !strange.is_empty() {
         let keys = some_of("lease", strange.iter().map(|lease| &lease.key));
-        format!("{keys} with hash keys or a checkpoint that the shard of that id in stream {name} cannot have")
+        format!("{keys} with hash keys or a checkpoint that the shard with that id in stream {name} cannot have")
     } else if !has_one {
-        format!("none of the {} leases is of a shard of stream {name}", table.leases.len())
+        format!("none of the {} leases is for a shard of stream {name}", table.leases.len())
     } else {
         return true;
     };
@@ -120,10 +122,10 @@ fn judge_unlisted(table: &LeaseTableFacts, shards: &BTreeMap<&ShardId, &Shard>, 
             Severity::Warning,
             Topic::ShardsGone,
             format!(
-                "{} unfinished, and not in the stream's shard list: most likely gone with their records",
+                "{} unfinished, and not in the stream's shard list: most likely they expired with their records",
                 some_of("lease", unfinished)
             ),
-            "a leading host removes such rows once it is certain, so that shards after them are not held up",
+            "the leader removes such rows once it is certain, so that they do not block the shards after them",
         );
     }
     let finished = unlisted(true);
@@ -151,8 +153,8 @@ fn judge_without_lease(table: &LeaseTableFacts, stream: &StreamFacts, findings: 
         findings.add(
             Severity::Warning,
             Topic::ShardsWithoutLease,
-            format!("{} open without a lease: nobody reads it now", some_of("shard", without)),
-            "the next host that lists the shards makes the rows",
+            format!("{} open without a lease, not read now", some_of("shard", without)),
+            "the next host that lists the shards creates the rows",
         );
     }
 }
@@ -168,8 +170,8 @@ fn judge_holes(table: &LeaseTableFacts, shards: Option<&BTreeMap<&ShardId, &Shar
         findings.add(
             Severity::Note,
             Topic::UnknownHashKeys,
-            format!("{} without hash keys, so holes cannot be told", some_of("lease", unknown)),
-            "name the stream with --stream: it knows them",
+            format!("{} without hash keys, so holes cannot be detected", some_of("lease", unknown)),
+            "name the stream with --stream: it has them",
         );
         return;
     }
@@ -179,10 +181,10 @@ fn judge_holes(table: &LeaseTableFacts, shards: Option<&BTreeMap<&ShardId, &Shar
             Severity::Warning,
             Topic::Holes,
             format!(
-                "no unfinished lease covers {} of hash keys: records put there are read by nobody now",
+                "no unfinished lease covers {} of hash keys: no host reads the records put there now",
                 some_of("range", holes)
             ),
-            "the next host that lists the shards makes the missing rows; --stream tells which shards they are",
+            "the next host that lists the shards creates the missing rows; --stream shows which shards they are",
         );
     }
 }

@@ -51,7 +51,7 @@ impl fmt::Display for ApplicationStart {
         match (self.position, self.found_leases) {
             (InitialPosition::TrimHorizon, _) => f.write_str("the oldest record"),
             (InitialPosition::Latest, false) => {
-                write!(f, "{} (latest when the application began)", Utc(self.looked_at_ms))
+                write!(f, "{} (latest when the application started)", Utc(self.looked_at_ms))
             }
             (InitialPosition::Latest, true) => {
                 write!(f, "{} (latest when shardmill took the application over)", Utc(self.looked_at_ms))
@@ -86,6 +86,6 @@ mod tests {
         let start = ApplicationStart { position: InitialPosition::Latest, looked_at_ms: 7, found_leases: false };
         assert_eq!(start.kept_instead_of(InitialPosition::Latest), None);
         assert_eq!(start.kept_instead_of(InitialPosition::TrimHorizon), Some(InitialPosition::Latest));
-        assert_eq!(start.to_string(), "1970-01-01T00:00:00.007Z (latest when the application began)");
+        assert_eq!(start.to_string(), "1970-01-01T00:00:00.007Z (latest when the application started)");
     }
 }

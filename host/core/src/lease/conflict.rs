@@ -25,8 +25,8 @@ impl fmt::Display for LossReason {
             Self::TakenBy(owner) => write!(f, "taken by {owner}"),
             Self::Unowned => f.write_str("the row shows no owner"),
             Self::RowDeleted => f.write_str("the row was deleted"),
-            Self::CounterMoved => f.write_str("another process writes with this worker id"),
-            Self::DeadlinePassed => f.write_str("no renewal went through in time"),
+            Self::CounterMoved => f.write_str("another process uses this worker id"),
+            Self::DeadlinePassed => f.write_str("no renewal succeeded in time"),
         }
     }
 }

@@ -95,7 +95,7 @@ impl fmt::Display for Pulse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Beats => f.write_str("alive"),
-            Self::Unwatched { .. } => f.write_str("not watched for long enough to tell whether it lives"),
+            Self::Unwatched { .. } => f.write_str("not watched for long enough to know whether it is alive"),
             Self::Silent { silent, .. } => write!(f, "silent for {}", Seconds(*silent)),
             Self::Expired { silent } => write!(f, "dead: silent for {} or more", Seconds(*silent)),
         }

@@ -81,9 +81,9 @@ impl FailurePolicy {
         } else if self.max_age.is_some_and(|age| age.is_zero()) {
             ("max-age", "must be above zero; leave it out for no limit")
         } else if let Some((key, _)) = idle {
-            (*key, "says when a record is given up, but not what then: set on-exhausted as well")
+            (*key, "says when a record is given up, but not what happens then: set on-exhausted as well")
         } else if self.max_age.is_some() && self.then.is_none() {
-            ("max-age", "says when a record is given up, but not what then: set on-exhausted as well")
+            ("max-age", "says when a record is given up, but not what happens then: set on-exhausted as well")
         } else if matches!(&self.then, Some(GiveUp::DeadLetter(sink)) if sink.is_empty()) {
             ("dead-letter", "must name a sink")
         } else {

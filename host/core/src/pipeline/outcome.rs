@@ -26,7 +26,7 @@ pub fn check_outcome(
             return invalid(format!("failure index {index} is beyond the batch of {records}"));
         }
         if last.is_some_and(|last| index <= last) {
-            return invalid(format!("failure index {index} does not rise"));
+            return invalid(format!("failure index {index} is not above the one before"));
         }
         last = Some(index);
     }
@@ -58,8 +58,8 @@ mod tests {
             (vec![0, 2], Some(Commit::Through(2)), None),
             (vec![3], None, Some("failure index 3 is beyond the batch of 3")),
             (vec![u32::MAX], None, Some("failure index 4294967295 is beyond the batch of 3")),
-            (vec![1, 0], None, Some("failure index 0 does not rise")),
-            (vec![1, 1], None, Some("failure index 1 does not rise")),
+            (vec![1, 0], None, Some("failure index 0 is not above the one before")),
+            (vec![1, 1], None, Some("failure index 1 is not above the one before")),
             (vec![], Some(Commit::Through(3)), Some("commit index 3 is beyond the batch of 3")),
             (vec![], Some(Commit::Nothing), None),
         ] {

@@ -38,7 +38,7 @@ pub struct Network {
 
 /// Text that is no range of addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no network; write one such as \"10.1.0.0/16\", \"127.0.0.1\" or \"fd00::/8\"")]
+#[error("{0:?} is not a network; write one such as \"10.1.0.0/16\", \"127.0.0.1\" or \"fd00::/8\"")]
 pub struct InvalidNetwork(String);
 
 /// Why an address is not connected to.

@@ -81,7 +81,7 @@ impl HttpHost {
             Some((_, port)) => {
                 let name = &rest[..rest.len() - port.len() - 1];
                 let port = port.parse().ok().filter(|port| *port != 0);
-                (name, port.ok_or_else(|| invalid("has a port that is no number from 1 to 65535"))?)
+                (name, port.ok_or_else(|| invalid("has a port that is not a number from 1 to 65535"))?)
             }
         };
         Ok(Self { scheme, name: HostName::parse(name).map_err(invalid)?, port })
@@ -127,18 +127,21 @@ impl HostName {
             return Ok(Self::Any);
         }
         if let Some(address) = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            let address: Ipv6Addr = address.parse().map_err(|_| "has brackets around what is no IPv6 address")?;
+            let address: Ipv6Addr =
+                address.parse().map_err(|_| "has brackets around something that is not an IPv6 address")?;
             return Ok(Self::Exactly(format!("[{address}]")));
         }
         let (parent, is_exact) = name.strip_prefix("*.").map_or((name, true), |parent| (parent, false));
         if !is_dns_name(parent) {
-            return Err("is no host name (letters, digits, '-', '_' and '.'; others in punycode; '*' only in front)");
+            return Err(
+                "is not a host name (letters, digits, '-', '_' and '.'; others in punycode; '*' only in front)",
+            );
         }
         // URL parsers read such names as addresses in short or odd forms: `127.1`, `0x7f.1`.
         let last = parent.rsplit('.').next().unwrap_or_default();
         let is_numeric = last.bytes().all(|b| b.is_ascii_digit()) || last.starts_with("0x");
         match (is_exact, is_numeric) {
-            (true, true) if parent.parse::<Ipv4Addr>().is_err() => Err("looks like an IPv4 address and is none"),
+            (true, true) if parent.parse::<Ipv4Addr>().is_err() => Err("looks like an IPv4 address but is not one"),
             (false, true) => Err("has '*' in front of an address"),
             (true, _) => Ok(Self::Exactly(parent.to_owned())),
             (false, false) => Ok(Self::Below(parent.to_owned())),

@@ -7,7 +7,7 @@ const STATE: &str = "-state";
 
 /// A name whose lease table would be a table of another application.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("it ends in {ending:?}, as does a table of the application {owner:?}; give it another ending")]
+#[error("it ends in {ending:?}, like a table of the application {owner:?}; choose another ending")]
 pub struct TakenName {
     ending: &'static str,
     owner: String,

@@ -161,7 +161,7 @@ impl fmt::Display for Passed {
                 write!(f, "the canary handled {records} records in {batches} batches")
             }
             Self::NoTrouble { tried_for, records } => {
-                write!(f, "no trouble in {tried_for:.1?}, with {records} records")
+                write!(f, "no failure in {tried_for:.1?}, with {records} records")
             }
             Self::NoShard => f.write_str("this host held no shard to try it on"),
         }
@@ -186,17 +186,17 @@ impl fmt::Display for Regression {
         match self {
             Self::DoesNotStart { reason } => write!(f, "it does not start: {reason}"),
             Self::Fails { reason, times: 1, .. } => {
-                write!(f, "it failed on records that the version before it handled: {reason}")
+                write!(f, "it failed on records that the previous version handled: {reason}")
             }
             Self::Fails { reason, times, .. } => {
-                write!(f, "it failed {times} times on records that the version before it handled, last: {reason}")
+                write!(f, "it failed {times} times on records that the previous version handled, last: {reason}")
             }
             Self::DoesNotSave { reason } => write!(f, "it cannot save its state: {reason}"),
             Self::Slower { took, before } => {
-                write!(f, "it takes {took:.1?} a record (median), the version before it {before:.1?}")
+                write!(f, "it takes {took:.1?} a record (median), the previous version {before:.1?}")
             }
             Self::Larger { bytes, before } => {
-                write!(f, "an instance holds {} of memory, of the version before it {}", mib(*bytes), mib(*before))
+                write!(f, "an instance uses {} of memory, one of the previous version {}", mib(*bytes), mib(*before))
             }
             Self::Grows { from, to, batches } => {
                 write!(f, "its memory grew from {} to {} in {batches} batches", mib(*from), mib(*to))
@@ -257,7 +257,7 @@ mod tests {
     fn a_version_three_times_slower_on_batches_of_a_like_size_is_rolled_back_with_the_figures() {
         let old = steady(60, 100, 10_000);
         let Judgement::RollBack(regression) = judged(&old, &steady(5, 100, 31_000), 1) else { panic!("not slow") };
-        assert_eq!(regression.to_string(), "it takes 310.0µs a record (median), the version before it 100.0µs");
+        assert_eq!(regression.to_string(), "it takes 310.0µs a record (median), the previous version 100.0µs");
         assert_eq!(regression.kind(), "time");
         assert_eq!(judged(&old, &steady(5, 100, 30_000), 1), Judgement::Continue, "three times is allowed");
         assert_eq!(judged(&old, &steady(4, 100, 90_000), 1), Judgement::Continue, "four batches tell nothing");
@@ -285,7 +285,7 @@ mod tests {
         let of = |mib: u64| track(3, 10, Duration::from_millis(1), move |_| mib * MIB);
         assert_eq!(judged(&old, &of(56), 1), Judgement::Continue);
         let Judgement::RollBack(regression) = judged(&old, &of(57), 1) else { panic!("not larger") };
-        assert_eq!(regression.to_string(), "an instance holds 57.0 MiB of memory, of the version before it 20.0 MiB");
+        assert_eq!(regression.to_string(), "an instance uses 57.0 MiB of memory, one of the previous version 20.0 MiB");
     }
 
     #[test]
@@ -328,7 +328,7 @@ mod tests {
         ];
         let told = [
             "the canary handled 1250 records in 5 batches",
-            "no trouble in 10.0s, with 3 records",
+            "no failure in 10.0s, with 3 records",
             "this host held no shard to try it on",
         ];
         assert_eq!(passed.map(|passed| passed.to_string()), told);

@@ -73,19 +73,19 @@ impl RolloutPolicy {
         // A number that is none compares as false.
         let is_factor = |factor: f64| factor >= 1.0 && factor.is_finite();
         let (key, problem) = if self.canary_records == 0 {
-            ("canary-records", "must be at least 1; to try nothing, set enabled = false")
+            ("canary-records", "must be at least 1; to skip trials, set enabled = false")
         } else if self.canary_batches == 0 {
-            ("canary-batches", "must be at least 1; to try nothing, set enabled = false")
+            ("canary-batches", "must be at least 1; to skip trials, set enabled = false")
         } else if self.canary_for.is_zero() {
-            ("canary-for", "must be above zero; to try nothing, set enabled = false")
+            ("canary-for", "must be above zero; to skip trials, set enabled = false")
         } else if !is_factor(self.time_factor) {
-            ("time-factor", "must be at least 1: a version as fast as the one before is no regression")
+            ("time-factor", "must be at least 1: a version as fast as the one before is not a regression")
         } else if !is_factor(self.memory_factor) {
-            ("memory-factor", "must be at least 1: a version as large as the one before is no regression")
+            ("memory-factor", "must be at least 1: a version as large as the one before is not a regression")
         } else if !(self.share > 0.0 && self.share <= 1.0) {
             ("share", "must be above 0 and at most 1: a part of the fleet's hosts")
         } else if self.quarantine_for.is_zero() {
-            ("quarantine-for", "must be above zero; to quarantine nothing, set enabled = false")
+            ("quarantine-for", "must be above zero; to never quarantine, set enabled = false")
         } else {
             return None;
         };

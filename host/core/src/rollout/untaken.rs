@@ -86,10 +86,10 @@ impl Untaken {
     pub fn mend(&self, application: &str) -> String {
         match self.why {
             WhyNot::Quarantined { .. } => format!(
-                "put a mended file in place, or let this one run again: shardmill plugins {application} --release {}",
+                "put a fixed file in place, or let this one run again: shardmill plugins {application} --release {}",
                 self.digest
             ),
-            WhyNot::Refused => "mend what it says, or put another file in place".to_owned(),
+            WhyNot::Refused => "fix what it reports, or put another file in place".to_owned(),
         }
     }
 }
@@ -99,9 +99,9 @@ impl fmt::Display for Untaken {
         let Self { digest, since_ms, reason, .. } = self;
         match &self.why {
             WhyNot::Quarantined { by } => {
-                write!(f, "version {digest} is quarantined since {} (found by {by}): {reason}", Utc(*since_ms))?;
+                write!(f, "version {digest} has been quarantined since {} (found by {by}): {reason}", Utc(*since_ms))?;
             }
-            WhyNot::Refused => write!(f, "version {digest} is refused since {}: {reason}", Utc(*since_ms))?,
+            WhyNot::Refused => write!(f, "version {digest} has been refused since {}: {reason}", Utc(*since_ms))?,
         }
         if !self.hosts.is_empty() {
             let hosts: Vec<&str> = self.hosts.iter().map(WorkerId::as_str).collect();
@@ -151,9 +151,11 @@ mod tests {
         assert_eq!(
             told,
             [
-                "version 000000000002 is quarantined since 1970-01-01T00:00:01Z (found by a): it traps; a with its file run \
+                "version 000000000002 has been quarantined since 1970-01-01T00:00:01Z (found by a): it traps; a \
+                 with its file run \
                  000000000001 instead",
-                "version 000000000003 is refused since 1970-01-01T00:00:02Z: it is cut off; b, c with its file run 000000000001 \
+                "version 000000000003 has been refused since 1970-01-01T00:00:02Z: it is cut off; b, c with its \
+                 file run 000000000001 \
                  instead",
             ]
         );

@@ -8,7 +8,7 @@ use super::{Shard, ShardId};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidListing {
     /// A stream has one shard at least: this is the reply of something else than Kinesis.
-    #[error("it lists no shards at all")]
+    #[error("it lists no shards")]
     Empty,
     /// One id twice.
     #[error("shard {0} is listed twice")]

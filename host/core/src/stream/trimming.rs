@@ -66,9 +66,9 @@ pub fn look_for(anchor: &SequenceNumber, reply: &[Record]) -> Anchor {
 impl fmt::Display for Gap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { after, next, next_arrival_ms } = self;
-        write!(f, "{after} is trimmed, and maybe what followed it; ")?;
+        write!(f, "{after} was trimmed, and perhaps records after it; ")?;
         match next {
-            Some(next) => write!(f, "goes on at {next}")?,
+            Some(next) => write!(f, "continues at {next}")?,
             None => f.write_str("the shard has ended")?,
         }
         if *next_arrival_ms > 0 {

@@ -183,8 +183,8 @@ mod tests {
         };
         for (file, ending) in [("totals-state.wasm", "-state"), ("totals-coordinator.wasm", "-coordinator")] {
             let expected = format!(
-                "its name cannot name a plugin: it ends in \"{ending}\", as does a table of the application \"totals\"; \
-                 give it another ending"
+                "its name cannot name a plugin: it ends in \"{ending}\", like a table of the application \
+                 \"totals\"; choose another ending"
             );
             assert_eq!(told(file), expected);
         }

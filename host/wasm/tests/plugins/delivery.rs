@@ -61,7 +61,7 @@ async fn a_destination_that_does_not_exist_is_named_and_never_a_records_fault_wh
         let mut evil = instance(&plugin, &[("misbehave", misbehave)]).await.unwrap();
         let error = evil.process(batch(2)).await.unwrap_err();
         assert_eq!((error.lack(), error.fate()), (Some(Lack::Configuration), fate), "{error}");
-        let told = format!("emitted to \"{name}\", which is none of its destinations (stdout)");
+        let told = format!("emitted to \"{name}\", which is not one of its destinations (stdout)");
         assert!(error.to_string().contains(&told), "{error}");
     }
     for (misbehave, kind) in

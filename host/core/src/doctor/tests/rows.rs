@@ -103,8 +103,8 @@ fn where_the_application_starts_is_told_and_what_latest_means_before_it_has_begu
     let told = |table| diagnose(&facts(table)).findings.pop().unwrap();
     let (before, after) = (told(table(vec![at_latest()])), told(begun));
     assert_eq!((before.severity, before.topic), (Note, Topic::Start));
-    assert_eq!(before.what, "1 lease (s-0) at LATEST, with nothing checkpointed");
-    assert_eq!(after.what, "the application starts at 1970-01-01T00:00:01Z (latest when the application began)");
+    assert_eq!(before.what, "1 lease (s-0) at LATEST, with no checkpoint yet");
+    assert_eq!(after.what, "the application starts at 1970-01-01T00:00:01Z (latest when the application started)");
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn what_the_canary_fails_on_goes_to_the_version_before_and_is_a_regression_if_th
     host.rollout.verified(&site(0), true, host.at);
     assert_eq!(host.runs(), [1, 1, 1]);
     let entry = host.rollout.quarantined().next().unwrap();
-    assert_eq!(entry.reason, "it failed on records that the version before it handled: unreachable");
+    assert_eq!(entry.reason, "it failed on records that the previous version handled: unreachable");
     assert_eq!(host.states(), ["active", "quarantined"]);
 }
 
@@ -234,7 +234,7 @@ fn in_probation_three_verified_failures_roll_back_and_records_own_faults_do_not(
     host.rollout.verified(&site(2), true, host.at);
     assert_eq!(host.runs(), [1, 1, 1]);
     let reason = &host.rollout.quarantined().next().unwrap().reason;
-    assert_eq!(reason, "it failed 3 times on records that the version before it handled, last: now and then");
+    assert_eq!(reason, "it failed 3 times on records that the previous version handled, last: now and then");
 }
 
 #[test]
