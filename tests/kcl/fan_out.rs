@@ -25,7 +25,7 @@ async fn a_kcl_and_we_subscribe_to_each_others_shards_and_their_children_through
     let by_us = scene.setting.output_of("ours-1");
     scene.while_putting_until("we handle some", || ledger::read(&by_us).len() >= 100).await;
     scene.merge_and_split(&owners).await;
-    assert!(ours.log().contains("subscribing by enhanced fan-out"), "{}", ours.log());
+    assert!(ours.log().contains("subscribing with enhanced fan-out"), "{}", ours.log());
 
     let _hangs_on_finished_leases = stop(kcl).await;
     scene.until_owned("we own all", |owners| owns_all(owners, "ours-1")).await;

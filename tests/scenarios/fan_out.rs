@@ -18,7 +18,7 @@ async fn consumers(setting: &Setting) -> Vec<Value> {
 }
 
 async fn until_subscribing(host: &Host) {
-    eventually("the host subscribes", || host.log().contains("subscribing by enhanced fan-out")).await;
+    eventually("the host subscribes", || host.log().contains("subscribing with enhanced fan-out")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -97,7 +97,7 @@ async fn a_version_for_another_contract_than_the_manifest_wants_is_not_started()
     let last = put(&setting, &["anything"]).await;
     setting.until_checkpointed("noop", &last).await;
     setting.drop_manifest("noop", "world = \"0.1.7\"\n");
-    told(&host, "manifest refused, the settings before it stay in use").await;
+    told(&host, "manifest refused, the previous settings stay in use").await;
     assert!(host.terminate().await.success());
     setting.stop().await;
 }

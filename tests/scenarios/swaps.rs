@@ -51,7 +51,7 @@ async fn swapped_again_and_again_under_load_nothing_is_lost_or_repeated_and_no_l
     };
     let ((rounds, last), mut took) = tokio::join!(put, swap);
     setting_.until_checkpointed("versioned", &last).await;
-    assert!(host.log().contains("plugin file refused, the version before it runs on"));
+    assert!(host.log().contains("plugin file refused, the previous version keeps running"));
     assert!(host.terminate().await.success());
     took.sort();
     let (median, longest) = (took[took.len() / 2], took[took.len() - 1]);

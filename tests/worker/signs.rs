@@ -103,7 +103,7 @@ async fn records_that_a_plugin_holds_back_are_counted_and_named_as_what_the_chec
     assert!(host.shard(&shard).unwrap().blocked.is_none(), "windows are ordinary");
     fleet.wall_ms.store(1 + 40_000, Ordering::Relaxed);
     let stuck = || fleet.row(&shard).unwrap().stuck;
-    until("the row says so", || stuck().is_some_and(|stuck| stuck.contains("holds back 4 record(s) or more"))).await;
+    until("the row says so", || stuck().is_some_and(|stuck| stuck.contains("holds back at least 4 record(s)"))).await;
     is_open.store(true, Ordering::Relaxed);
     fleet.put(7..8);
     until("settled", || fleet.is_all_checkpointed()).await;
@@ -155,7 +155,7 @@ async fn what_a_pass_can_do_without_is_shown_when_it_is_refused() {
     until("over", || error().is_none()).await;
     tables.coordinator.faults.draw_from(|op| (op == CoordinatorOp::Announce).then_some(Fault::Refuse));
     fleet.stream.split(&shard, 1 << 100);
-    until("told", || error().is_some_and(|why| why.contains("others cannot be told of changes"))).await;
+    until("told", || error().is_some_and(|why| why.contains("cannot announce changes to other hosts"))).await;
     tables.coordinator.faults.clear();
     until("over", || error().is_none()).await;
 }

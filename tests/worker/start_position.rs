@@ -369,7 +369,7 @@ async fn no_host_starts_on_a_table_of_a_kcl_in_multi_stream_mode() {
     let shard = fleet.stream.shards()[0].clone();
     let key = LeaseKey::new(format!("111122223333:other:1700000000:{}", shard.id)).unwrap();
     fleet.store.put_row(Lease { key, ..Lease::fresh(&shard, Checkpoint::TrimHorizon) });
-    let told = "of a KCL in multi-stream mode";
+    let told = "a KCL in multi-stream mode";
     fleet.start("a", NativePlugin::echo(1)).ended_with(told).await;
     assert_eq!(fleet.store.rows().len(), 1, "nothing is made or taken");
     assert_eq!(fleet.coordinator.rows().start, None);

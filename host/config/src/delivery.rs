@@ -54,7 +54,7 @@ impl BatchFile {
             return Err(Problem::new("batch.bytes", "must be above zero"));
         }
         if limits.window > WINDOW_MAX {
-            return Err(Problem::new("batch.window", "must be at most 5m, as long as a shard iterator lives"));
+            return Err(Problem::new("batch.window", "must be at most 5m, when a shard iterator expires"));
         }
         Ok(limits)
     }

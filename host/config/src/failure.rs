@@ -140,8 +140,7 @@ mod tests {
             (
                 "attempts = 3",
                 6,
-                "plugin.abc.failure.attempts: says when a record is given up, but not what happens \
-                                 then",
+                "plugin.abc.failure.attempts: says when a record is given up, but not what happens then",
             ),
             ("bisect = true\nmax-age = \"1m\"", 7, "plugin.abc.failure.max-age: says when"),
             ("max-age = \"0s\"\non-exhausted = \"skip\"", 6, "max-age: must be above zero"),

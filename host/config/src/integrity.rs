@@ -97,7 +97,7 @@ mod tests {
     fn rules_that_cannot_work_are_refused_with_their_line_and_mend() {
         for (text, expected) in [
             ("[integrity]\nrequire-signature = true", "line 3: integrity.require-signature: needs keys"),
-            ("[integrity]\nkeys = [\"abc\"]", "line 3: integrity.keys: \"abc\" is no ed25519 public key"),
+            ("[integrity]\nkeys = [\"abc\"]", "line 3: integrity.keys: \"abc\" is not an ed25519 public key"),
             ("[integrity]\nallowed-digests = [\"abc\"]", "line 3: integrity.allowed-digests: \"abc\" is not the 64"),
             ("[integrity]\nversion-min = 3", "line 3: integrity.version-min: is checked only with a signature"),
             ("[plugin.abc.integrity]\nkeys = [\"abc\"]", "line 3: plugin.abc.integrity.keys"),

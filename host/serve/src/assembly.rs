@@ -73,7 +73,7 @@ impl Host {
         }
         let marks = Marks::beside(config.host.cache.as_deref());
         if let Some(why) = marks.why_not() {
-            tracing::info!(why, "should this host die of a plugin, its next run will know nothing of that");
+            tracing::info!(why, "if a plugin kills this host, its next run will not know about it");
         }
         let status = HostStatus::new(config.worker_id.as_str()).remembering(marks.clone());
         let admin = config.host.admin.map(|address| {

@@ -92,7 +92,7 @@ mod tests {
         let signed = with(format!("[integrity]\nrequire-signature = true\nkeys = [\"{key}\"]\n"));
         assert!(told(signed.clone()).await.unwrap().contains("it is not signed"));
         std::fs::write(folder.path().join("orders.wasm.sig"), "version 1\nsignature 00\n").unwrap();
-        assert!(told(signed).await.unwrap().contains("is not one"));
+        assert!(told(signed).await.unwrap().contains("is malformed"));
         let other = with(format!("[plugin.orders.integrity]\nallowed-digests = [\"{key}\"]\n"));
         assert!(told(other).await.unwrap().contains("allowed-digests"));
         assert!(told(with("[host]\nplugin-bytes-max = \"10B\"\n".to_owned())).await.unwrap().contains("10 at most"));

@@ -24,7 +24,7 @@ pub fn raise_wall() {
 /// Logs what the wall lacks, if anything: the operator decides whether that will do.
 pub fn tell_wall() {
     for lack in wall_lacks() {
-        tracing::warn!(lack, "the wall around this process is not whole; it goes on without");
+        tracing::warn!(lack, "the wall around this process is incomplete; continuing without the missing part");
     }
 }
 

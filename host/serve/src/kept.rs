@@ -69,7 +69,8 @@ impl Kept {
             Err(error) => {
                 let signature = signature_of(file);
                 let signature = signature.display();
-                tracing::warn!(plugin = %name, %signature, %error, "no signature is kept with the version: put one there, or remove it");
+                tracing::warn!(plugin = %name, %signature, %error, "the kept version has no signature: put one \
+                     beside it, or remove the version");
             }
         }
         write_whole(&path, &bytes)?;
@@ -118,9 +119,9 @@ impl Kept {
     pub fn pinned(&self, name: &PluginName) -> io::Result<Option<PluginDigest>> {
         let path = self.of(name).join(PINNED);
         match files::read_text(&path, PINNED_BYTES_MAX) {
-            Ok(text) => PluginDigest::from_hex(text.trim())
-                .map(Some)
-                .ok_or_else(|| io::Error::other(format!("{} holds no digest; unpin the plugin", path.display()))),
+            Ok(text) => PluginDigest::from_hex(text.trim()).map(Some).ok_or_else(|| {
+                io::Error::other(format!("{} does not hold a digest; unpin the plugin", path.display()))
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(io::Error::other(format!("{}: {error}; unpin the plugin", path.display()))),
         }

@@ -66,7 +66,7 @@ fn not_served(plugin: &PluginSnapshot) -> Option<String> {
     if worker.passes == 0 {
         let seconds = |waited: Duration| Duration::from_secs(waited.as_secs());
         let told = waits_on.map(|(what, waited)| format!(": {what}, for {:?}", seconds(waited))).unwrap_or_default();
-        return Some(format!("has not looked at its leases yet{told}"));
+        return Some(format!("has not read its leases yet{told}"));
     }
     if let Some((what, waited)) = waits_on.filter(|(_, waited)| *waited >= LONG) {
         return Some(format!("{what} has taken more than {:?}", Duration::from_secs(waited.as_secs())));
@@ -175,7 +175,7 @@ mod tests {
             ),
             (|plugin| plugin.stream = None, "orders: not started yet"),
             (|plugin| plugin.not_served = Some("another process".to_owned()), "orders: not served: another process"),
-            (|plugin| plugin.worker.passes = 0, "orders: has not looked at its leases yet"),
+            (|plugin| plugin.worker.passes = 0, "orders: has not read its leases yet"),
             (|plugin| plugin.worker.pass_error = Some("throttled".to_owned()), "orders: throttled"),
             (|plugin| plugin.worker.cannot_write = Some("denied".to_owned()), "orders: denied"),
         ] {
@@ -229,7 +229,7 @@ mod tests {
         let waits_on = Some(StageStatus { what: "asking kinesis".to_owned(), since: Instant::now() });
         let mut plugin = served();
         (plugin.worker.waits_on, plugin.worker.passes) = (waits_on, 0);
-        assert_eq!(why(plugin.clone()), "orders: has not looked at its leases yet: asking kinesis, for 0ns");
+        assert_eq!(why(plugin.clone()), "orders: has not read its leases yet: asking kinesis, for 0ns");
         assert!(as_metrics(&host(&[("orders", plugin.clone())])).ends_with("shardmill_ready{plugin=\"orders\"} 0\n"));
         plugin.worker.passes = 1;
         assert_eq!(why(plugin.clone()), "");

@@ -53,7 +53,7 @@ pub(crate) struct Supervisor {
 
 /// No plugin is served any more, and none may be started again by this process.
 #[derive(Debug, thiserror::Error)]
-#[error("nothing is left to serve: {last} was the last, and the log says why it is served no more")]
+#[error("no plugin is left to serve: {last} was the last, and the log says why it is no longer served")]
 pub struct NothingLeft {
     last: String,
 }
@@ -168,7 +168,7 @@ impl Supervisor {
             }
             FolderEvent::Refused { file, reason, keeps } => {
                 if let Some(kept) = keeps {
-                    tracing::warn!(file, %reason, %kept, "plugin file refused, the version before it runs on");
+                    tracing::warn!(file, %reason, %kept, "plugin file refused, the previous version keeps running");
                 } else {
                     tracing::warn!(file, %reason, "plugin file refused");
                 }
@@ -184,7 +184,7 @@ impl Supervisor {
         if let Some(running) = self.running.get(name).filter(|running| !running.stop.is_cancelled())
             && let Err(reason) = running.settings.refuse_other_contract(version.as_ref())
         {
-            tracing::warn!(plugin = %name, reason, "plugin file refused, the version before it runs on");
+            tracing::warn!(plugin = %name, reason, "plugin file refused, the previous version keeps running");
             return self.status.file_refused(name.as_str(), &reason);
         }
         self.status.file_accepted(name.as_str());
@@ -262,7 +262,7 @@ impl Supervisor {
 
     /// Harms no other plugin, and is told on the status page.
     fn refuse(&self, name: &PluginName, problem: &str) {
-        tracing::error!(plugin = %name, problem, "the plugin's settings cannot work, it is not started");
+        tracing::error!(plugin = %name, problem, "the plugin's settings are invalid, not starting it");
         self.status.settings_refused(name.as_str(), problem);
     }
 
@@ -290,13 +290,13 @@ impl Supervisor {
                 self.status.settings_refused(name.as_str(), problem);
             }
             Ok(_) => {
-                tracing::info!(plugin = %name, "manifest changed, draining to start anew with the new settings");
+                tracing::info!(plugin = %name, "manifest changed, draining to restart with the new settings");
                 let version = Arc::clone(&running.versions.borrow());
                 running.next = Some(version);
                 running.stop.cancel();
             }
             Err(problem) => {
-                tracing::warn!(plugin = %name, problem, "manifest refused, the settings before it stay in use");
+                tracing::warn!(plugin = %name, problem, "manifest refused, the previous settings stay in use");
                 self.status.settings_refused(name.as_str(), &problem);
             }
         }
@@ -312,7 +312,8 @@ impl Supervisor {
         running.next = None;
         match on_remove {
             OnRemove::Keep => {
-                tracing::warn!(plugin = %name, "plugin file removed; the loaded version runs on until the host stops");
+                tracing::warn!(plugin = %name, "plugin file removed; the loaded version keeps running until the host \
+                                                stops");
                 self.status.file_removed(name.as_str());
             }
             OnRemove::Stop => {
@@ -326,7 +327,7 @@ impl Supervisor {
     fn worker_ended(&mut self, ended: Result<Ended, tokio::task::JoinError>) -> Result<(), NothingLeft> {
         let Ok(Ended { name, label, end }) = ended else {
             // Each worker has a task of its own below the one that ended.
-            tracing::error!("a task that keeps a plugin served panicked; start the host again");
+            tracing::error!("a task that serves a plugin panicked; restart the host");
             return Ok(());
         };
         match end {

@@ -40,7 +40,7 @@ const QUIET_FILTER: &str = "error,wasmtime_wasi_http=off,shardmill::guest=info";
 /// What is to be logged, by the operator's word, which cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{VARIABLE}={said:?} says nothing that can be logged: {problem}; it is written such as {VARIABLE}=debug or \
+    "{VARIABLE}={said:?} is not a log filter: {problem}; write it like {VARIABLE}=debug or \
      {VARIABLE}=warn,shardmill=info,shardmill_aws=debug"
 )]
 pub struct BadLogFilter {
@@ -87,7 +87,7 @@ fn filter_of(text: &str) -> Result<EnvFilter, BadLogFilter> {
     // A word without a level is taken as the name of a module, so that a level that is mistyped would silence all others.
     let mut words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
     if let Some(word) = words.find(|word| !word.contains(['=', '[', ':', '_']) && !is_known(word)) {
-        return Err(bad(format!("{word:?} is no level, which are off, error, warn, info, debug and trace")));
+        return Err(bad(format!("{word:?} is not a level; the levels are off, error, warn, info, debug and trace")));
     }
     EnvFilter::try_new(text).map_err(|error| bad(error.to_string()))
 }
@@ -112,7 +112,7 @@ fn writer() -> BoxMakeWriter {
 }
 
 fn tell_dropped(lines: u64) {
-    tracing::warn!(lines, "log lines were dropped, since nobody read standard error");
+    tracing::warn!(lines, "log lines were dropped because standard error was not read");
 }
 
 /// Says something to people on standard error, beside the log and in its order, with nothing in it that steers a terminal.
@@ -151,8 +151,8 @@ mod tests {
         }
         for bad in ["inof", "nonsense=====", "warn,verbose", "shardmill=loud", "debug;info"] {
             let told = filter_of(bad).unwrap_err().to_string();
-            assert!(told.starts_with(&format!("SHARDMILL_LOG={bad:?} says nothing")), "{told}");
-            assert!(told.contains("such as SHARDMILL_LOG=debug"), "{told}");
+            assert!(told.starts_with(&format!("SHARDMILL_LOG={bad:?} is not a log filter")), "{told}");
+            assert!(told.contains("like SHARDMILL_LOG=debug"), "{told}");
         }
     }
     #[test]

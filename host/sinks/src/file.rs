@@ -36,7 +36,7 @@ pub enum FileSinkError {
         source: io::Error,
     },
     /// Another process writes to it.
-    #[error("{path} is written to by another process; give each host a file of its own")]
+    #[error("another process writes to {path}; give each host its own file")]
     InUse {
         /// The file.
         path: PathBuf,
@@ -190,7 +190,7 @@ fn cut_torn_line(file: &mut File) -> io::Result<u64> {
         end = start;
     }
     if end < length {
-        tracing::warn!(bytes = length - end, "cut off a torn last line, its records will be delivered again");
+        tracing::warn!(bytes = length - end, "removed an incomplete last line, its records will be delivered again");
         file.set_len(end)?;
     }
     Ok(end)

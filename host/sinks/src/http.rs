@@ -115,7 +115,7 @@ impl Carrier for HttpCarrier {
                 Err(_) if !indexes.is_empty() => break,
                 Err(size) => {
                     return Err(format!(
-                        "piece {index} of the batch has {size} bytes as it is sent, and a request holds {}: emit less, or \
+                        "piece {index} of the batch is {size} bytes when sent, and a request holds {}: emit less, or \
                          raise request-bytes if the endpoint takes more",
                         self.request_bytes
                     ));
@@ -149,9 +149,7 @@ async fn judge(mut response: Response) -> Attempt {
         }
         status if status.is_server_error() => Attempt::Failed { problem, wait },
         _ => Attempt::Failed {
-            problem: format!(
-                "{problem} (the endpoint refuses this request: mend the endpoint, the url or the headers)"
-            ),
+            problem: format!("{problem} (the endpoint refuses this request: fix the endpoint, the url or the headers)"),
             wait,
         },
     }

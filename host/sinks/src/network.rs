@@ -208,7 +208,7 @@ impl Target {
             *hold = None;
             return Ok(());
         }
-        Err(format!("{problem}; it asked to be left alone for {} s more", left.as_secs_f64().ceil()))
+        Err(format!("{problem}; it asked for no requests for {} s more", left.as_secs_f64().ceil()))
     }
 }
 

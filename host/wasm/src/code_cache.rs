@@ -83,7 +83,7 @@ fn open_cache(directory: &Path) -> Result<Cache, EngineError> {
     let metadata = directory.metadata().map_err(|error| refuse(error.to_string()))?;
     // What lies in the cache is run as native code: whoever can write there owns this process.
     if metadata.uid() != rustix::process::geteuid().as_raw() {
-        return Err(refuse("it belongs to another user; give one that this user owns".to_owned()));
+        return Err(refuse("it belongs to another user; name one that this user owns".to_owned()));
     }
     if metadata.mode() & 0o022 != 0 {
         return Err(refuse("others may write to it; run chmod 700 on it".to_owned()));

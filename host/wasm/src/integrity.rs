@@ -82,7 +82,8 @@ pub struct PublicKey([u8; KEY_BYTES]);
 /// A text that is no key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no ed25519 public key: give its 32 bytes in base64 or hex, or the base64 line that `openssl pkey -pubout` prints"
+    "{text:?} is not an ed25519 public key: give its 32 bytes in base64 or hex, or the base64 line that `openssl \
+     pkey -pubout` prints"
 )]
 pub struct InvalidKey {
     /// As found, cut to a sane length.
@@ -111,8 +112,8 @@ pub enum IntegrityError {
     },
     /// The signature is none of the component by a known key.
     #[error(
-        "its signature {file}.sig is not of these bytes, under this name and version, by any of integrity.keys: sign this very \
-         file for this plugin with a key that is listed, or list the key"
+        "its signature {file}.sig does not match these bytes, this name and this version under any of \
+         integrity.keys: sign this very file for this plugin with a key that is listed, or list the key"
     )]
     WrongSignature {
         /// The component's file.
@@ -120,8 +121,8 @@ pub enum IntegrityError {
     },
     /// The signature says neither for which plugin nor which version it is.
     #[error(
-        "its signature {file}.sig is of the bytes alone, so that it would do for any plugin, and for a version long replaced: \
-         sign the name and a version with them (docs/configuration.md, [integrity]), or set \
+        "its signature {file}.sig covers the bytes alone, so it would be valid for any plugin, and for an outdated \
+         version: sign the name and a version with them (docs/configuration.md, [integrity]), or set \
          integrity.accept-bare-signatures = true"
     )]
     BareSignature {
@@ -141,8 +142,8 @@ pub enum IntegrityError {
     },
     /// The signature's file is none.
     #[error(
-        "its signature {file}.sig is not one: it must hold a line `version NUMBER` and a line `signature BASE64`, as \
-         docs/configuration.md, [integrity], says"
+        "its signature {file}.sig is malformed: it must hold a line `version NUMBER` and a line `signature BASE64`, \
+         as docs/configuration.md, [integrity], says"
     )]
     NotASignature {
         /// The component's file.
@@ -291,7 +292,7 @@ mod tests {
             assert_eq!(checked(&rules, OPENSSL_BYTES, Some(signature)), Ok(()));
         }
         let error = checked(&rules, b"the bytes of A component", Some(&raw)).unwrap_err();
-        assert!(error.to_string().contains("orders.wasm.sig is not of these bytes"), "{error}");
+        assert!(error.to_string().contains("orders.wasm.sig does not match these bytes"), "{error}");
     }
 
     #[test]

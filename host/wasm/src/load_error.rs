@@ -38,7 +38,7 @@ pub enum LoadError {
     },
     /// A component that is no record processor.
     #[error(
-        "it does not export {expected}, so it is no record processor; build it against the world \
+        "it does not export {expected}, so it is not a record processor; build it against the world \
          shardmill:processor/plugin. it exports: {}",
         listed(exports)
     )]
@@ -59,7 +59,7 @@ pub enum LoadError {
         expected: &'static str,
     },
     /// It wants what the host does not give.
-    #[error("it imports what plugins are not given: {}; build it without them", listed(imports))]
+    #[error("it imports interfaces that plugins do not get: {}; build it without them", listed(imports))]
     UnknownImports {
         /// The imports, by name.
         imports: Vec<String>,
@@ -104,7 +104,7 @@ pub enum LoadError {
         key: &'static str,
     },
     /// The host died with it on trial, again and again.
-    #[error("{why}: it is quarantined until somebody says `shardmill plugins {plugin} --release {digest}`")]
+    #[error("{why}: it is quarantined until you run `shardmill plugins {plugin} --release {digest}`")]
     Deadly {
         /// Whose version it is.
         plugin: PluginName,
@@ -114,7 +114,9 @@ pub enum LoadError {
         why: String,
     },
     /// It is not its turn: after a death of the host, suspects are tried alone.
-    #[error("it waits for the trial of {others}: the host died, and each version that may have been it is tried alone")]
+    #[error(
+        "it waits for the trial of {others}: the host died, and each version that may have caused it is tried alone"
+    )]
     OutOfTurn {
         /// Whose versions are on trial.
         others: String,

@@ -151,7 +151,7 @@ impl Marks {
                     is_suspect = true;
                     if shared.lock().suspects.insert(digest.clone()) {
                         let why = told(&deaths);
-                        tracing::warn!(%plugin, %digest, why, "the version is suspected, and tried alone");
+                        tracing::warn!(%plugin, %digest, why, "the version may have killed the host, trying it alone");
                     }
                 }
                 Ruling::Quarantined => {
@@ -264,7 +264,7 @@ impl State {
         if let Some(error) = trouble.as_ref().filter(|error| self.trouble.as_ref() != Some(error)) {
             tracing::warn!(
                 error,
-                "a version on trial cannot be marked: should this host die of it, nothing will be known of that"
+                "a version on trial cannot be marked: if it kills this host, the next run will not know"
             );
         }
         self.trouble = trouble;

@@ -23,7 +23,7 @@ impl Secrets {
         let read_one = |(name, source): (&String, &SecretSource)| match read(source) {
             Ok(value) => Ok((name.clone(), value)),
             Err(problem) => {
-                Err(ProcessorError::Host { message: format!("the secret {name} cannot be had: {source} {problem}") })
+                Err(ProcessorError::Host { message: format!("cannot read the secret {name}: {source} {problem}") })
             }
         };
         sources.iter().map(read_one).collect::<Result<_, _>>().map(Self)
@@ -123,7 +123,7 @@ mod tests {
     fn the_error_names_the_secret_and_where_it_should_be() {
         let file = SecretSource::File("/nowhere/token".into());
         let error = Secrets::read(&BTreeMap::from([("api".to_owned(), file)])).unwrap_err().to_string();
-        assert!(error.contains("the secret api cannot be had: the file /nowhere/token cannot be read"), "{error}");
+        assert!(error.contains("cannot read the secret api: the file /nowhere/token cannot be read"), "{error}");
         let variable = SecretSource::Variable("SHARDMILL_NOT_SET_ANYWHERE".to_owned());
         let error = Secrets::read(&BTreeMap::from([("api".to_owned(), variable)])).unwrap_err().to_string();
         assert!(error.contains("the environment variable SHARDMILL_NOT_SET_ANYWHERE is not set"), "{error}");

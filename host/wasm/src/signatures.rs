@@ -21,7 +21,7 @@ pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), LoadEr
         })
     };
     let Some(processor) = find(is_processor) else {
-        return Err(LoadError::Mismatch { message: "the export processor is no interface".to_owned() });
+        return Err(LoadError::Mismatch { message: "the export processor is not an interface".to_owned() });
     };
     let exports = Exports { engine, outside: &outside, interface: &processor };
     exports.check::<(wit::ContextParam<'_>,), (Result<(), wit::Error>,)>("init")?;
@@ -50,7 +50,7 @@ impl Exports<'_> {
             Some(ComponentItem::ComponentFunc(found)) => found
                 .typecheck::<Params, Return>(&self.outside.instance_type())
                 .or_else(|error| mismatch(format!("function {function}: {}", shown(error, SAID_BYTES_MAX)))),
-            Some(_) => mismatch(format!("the export {function} is no function")),
+            Some(_) => mismatch(format!("the export {function} is not a function")),
             None => mismatch(format!("the function {function} is missing")),
         }
     }

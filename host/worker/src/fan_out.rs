@@ -103,7 +103,7 @@ impl ConsumerKeeper {
                     self.usable(arn).await;
                     asked = 0;
                     failures = if usable_at.elapsed() < GOOD_FOR { failures + 1 } else { 1 };
-                    self.unusable("not_found", "the consumer is gone".to_owned(), failures);
+                    self.unusable("not_found", "the consumer no longer exists".to_owned(), failures);
                     // Once at once, since most likely somebody deregistered it; then ever less.
                     if failures == 1 { Duration::ZERO } else { ASK_AGAIN.delay(failures, fastrand::f64()) }
                 }
@@ -124,7 +124,7 @@ impl ConsumerKeeper {
 
     /// Offers the consumer to the readers, until one of them cannot subscribe with it.
     async fn usable(&self, arn: ConsumerArn) {
-        tracing::info!(consumer = %arn, "subscribing by enhanced fan-out");
+        tracing::info!(consumer = %arn, "subscribing with enhanced fan-out");
         let shown = FanOutStatus { consumer: arn.to_string(), unusable: None };
         self.status.update(|status| status.fan_out = Some(shown));
         let mut standing = self.view.standing.subscribe();
@@ -149,9 +149,9 @@ impl ConsumerKeeper {
         if is_news {
             let plugin = self.plugin.to_string();
             ::metrics::counter!(metrics::FAN_OUT_FALLBACKS, "plugin" => plugin, "reason" => kind).increment(1);
-            tracing::warn!(consumer = %self.consumer, reason, "no enhanced fan-out for now, polling");
+            tracing::warn!(consumer = %self.consumer, reason, "enhanced fan-out is unavailable, polling for now");
         } else {
-            tracing::debug!(consumer = %self.consumer, reason, failures, "still no enhanced fan-out");
+            tracing::debug!(consumer = %self.consumer, reason, failures, "enhanced fan-out is still unavailable");
         }
         self.show(reason);
     }

@@ -153,7 +153,7 @@ impl LeaseOptions {
         }
         if self.duration > LEASE_DURATION_MAX {
             let problem =
-                format!("{:?} is too long: shards of a host that died wait for it; use at most 1h", self.duration);
+                format!("{:?} is too long: the shards of a dead host wait that long; use at most 1h", self.duration);
             return refuse("leases.duration", problem);
         }
         if self.renew_every.is_zero() || self.renew_every > self.duration.mul_f64(0.4) {
@@ -209,7 +209,7 @@ impl ReadLimits {
         }
         for (setting, wait) in [("reads.idle-every", self.idle_every), ("reads.idle-max", self.idle_max)] {
             if wait > slowest {
-                return refuse(setting, format!("must be at most {slowest:?}: a shard iterator lives no longer"));
+                return refuse(setting, format!("must be at most {slowest:?}, when a shard iterator expires"));
             }
         }
         if self.idle_max < self.idle_every {
@@ -255,7 +255,7 @@ impl WorkerOptions {
         if self.batches.window > Duration::from_mins(5) {
             return refuse(
                 "batch.window",
-                "must be at most 300s, since a shard iterator lives for five minutes".to_owned(),
+                "must be at most 300s, because a shard iterator expires after five minutes".to_owned(),
             );
         }
         if let Some(PolicyProblem { key, problem }) = self.failure.problem() {

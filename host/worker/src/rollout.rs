@@ -127,15 +127,17 @@ impl SharedRollout {
                 "offered"
             }
             Change::Canary(digest, site) => {
-                tracing::info!(%plugin, %digest, %site, "one shard tries the new version");
+                tracing::info!(%plugin, %digest, %site, "trying the new version on one shard");
                 "canary"
             }
             Change::Suspected(digest, site, reason) => {
-                tracing::warn!(%plugin, %digest, %site, reason, "the version failed, the one before it gets the same records");
+                tracing::warn!(%plugin, %digest, %site, reason, "the version failed, trying the previous one on the \
+                     same records");
                 "suspected"
             }
             Change::Cleared(digest, site) => {
-                tracing::info!(%plugin, %digest, %site, "the version before failed on them too, so it is the records' own fault");
+                tracing::info!(%plugin, %digest, %site, "the previous version failed on them too, so the records are \
+                                                         at fault");
                 "cleared"
             }
             Change::Promoted(digest, why) => {
@@ -143,7 +145,7 @@ impl SharedRollout {
                 "promoted"
             }
             Change::Proven(digest) => {
-                tracing::info!(%plugin, %digest, "probation is over, the version before is not kept any more");
+                tracing::info!(%plugin, %digest, "probation is over, the previous version is no longer kept");
                 "proven"
             }
             Change::RolledBack(digest, why) => {
@@ -153,7 +155,7 @@ impl SharedRollout {
                 "rolled-back"
             }
             Change::Withdrawn(digest) => {
-                tracing::info!(%plugin, %digest, "version not tried any more");
+                tracing::info!(%plugin, %digest, "version no longer tried");
                 "withdrawn"
             }
             Change::Released(digest) => {

@@ -219,7 +219,7 @@ impl Inner {
             }
         }
         Err(ReadError::Unavailable {
-            message: "what was read for others was gone before it could be served".to_owned(),
+            message: "records of a shared read were dropped before they could be served".to_owned(),
         })
     }
 

@@ -95,7 +95,7 @@ impl Stage {
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Starting => f.write_str("making an instance of the plugin"),
+            Self::Starting => f.write_str("creating an instance of the plugin"),
             Self::Reading => f.write_str("waiting for records"),
             Self::InPlugin => f.write_str("in the plugin"),
             Self::Storing(what) => write!(f, "storing {what}"),
@@ -208,7 +208,7 @@ impl Signs {
         let is_held_back = told.held_back > 0 && age.is_some_and(|age| age >= HELD_BACK_LONG);
         // In powers of two: the row must not be written for each record.
         let at_least = 1_u64 << told.held_back.checked_ilog2().unwrap_or_default();
-        is_held_back.then(|| format!("the plugin holds back {at_least} record(s) or more, so the checkpoint waits"))
+        is_held_back.then(|| format!("the plugin holds back at least {at_least} record(s), so the checkpoint waits"))
     }
 
     /// Sets a gauge of the shard.

@@ -259,7 +259,7 @@ impl Worker {
                 () = stop.cancelled() => return Ok(()),
                 Some(ended) = self.heart_task.join_next() => return Err(self.heart_ended(ended)),
                 Some(Err(error)) = self.keeper_task.join_next() => {
-                    let what = "looks after the fan-out consumer";
+                    let what = "maintains the fan-out consumer";
                     return Err(WorkerError::TaskEnded { what, reason: error.to_string() });
                 }
                 Some(ended) = self.grants.join_next() => {

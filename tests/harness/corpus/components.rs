@@ -44,7 +44,7 @@ fn misfits() -> Vec<Entry> {
             "world-no-interface",
             "D7",
             || with(&[("(instance $p))", "(func $close))")]),
-            mismatch("no interface"),
+            mismatch("not an interface"),
         ),
         Entry::new(
             "world-other-result",

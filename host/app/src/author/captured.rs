@@ -106,12 +106,12 @@ impl Captured {
     pub(crate) fn decode(line: &[u8]) -> Result<Self, String> {
         let line: Line = serde_json::from_slice(line).map_err(|error| format!("not a captured record: {error}"))?;
         if line.version != VERSION {
-            return Err(format!("a record of version {}, and this shardmill reads version {VERSION}", line.version));
+            return Err(format!("a record of version {}, but this shardmill reads version {VERSION}", line.version));
         }
         let data = match (line.data, line.data_base64) {
             (Some(text), None) => Bytes::from(text),
             (None, Some(base64)) => STANDARD.decode(base64).map_err(|error| error.to_string())?.into(),
-            _ => return Err("it has not exactly one of data and data-base64".to_owned()),
+            _ => return Err("it must have exactly one of data and data-base64".to_owned()),
         };
         let sequence = SequenceNumber::parse(&line.sequence_number).map_err(|error| error.to_string())?;
         let record = Record {

@@ -161,8 +161,8 @@ fn judge_hand_offs(table: &LeaseTableFacts, findings: &mut Findings) {
         Severity::Warning,
         Topic::HandOffs,
         format!(
-            "{} between two owners (checkpointOwner); after more than {} s such a hand-off is stuck and the shard \
-             is not read",
+            "{} between two owners (checkpointOwner); after more than {} s such a hand-off is stuck and the shard is \
+             not read",
             some_of("lease", open),
             HAND_OFF_MAX.as_secs()
         ),

@@ -12,8 +12,8 @@ use crate::stream::{HashKeyRange, InitialPosition, Shard, ShardId, holes};
 use crate::time::Moment;
 
 /// The fix of [`Topic::OtherStream`].
-const OTHER_STREAM: &str = "name the stream that the application reads; if the stream was deleted and created \
-                            again, delete the application's tables, and hosts start at initial-position";
+const OTHER_STREAM: &str = "name the stream that the application reads; if the stream was deleted and created again, \
+                            delete the application's tables, and hosts start at initial-position";
 
 /// Where rows would start, and how leases would be shared out, is not asked here.
 const ANY_LIMITS: PlanLimits = PlanLimits {

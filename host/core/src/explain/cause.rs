@@ -169,10 +169,9 @@ impl fmt::Display for Cause {
             }
             Self::Free => f.write_str("it has no owner"),
             Self::GivenUp { text } => write!(f, "its last holder gave it up: {text}"),
-            Self::NobodyAlive => f.write_str(
-                "no live worker is registered: start a host, or find out why they \
-                                              stopped",
-            ),
+            Self::NobodyAlive => {
+                f.write_str("no live worker is registered: start a host, or find out why they stopped")
+            }
             Self::Unreadable { problem } => {
                 write!(f, "its row cannot be read, and is left alone: {problem}; fix the row by hand, or delete it")
             }

@@ -151,12 +151,10 @@ mod tests {
         assert_eq!(
             told,
             [
-                "version 000000000002 has been quarantined since 1970-01-01T00:00:01Z (found by a): it traps; a \
-                 with its file run \
-                 000000000001 instead",
-                "version 000000000003 has been refused since 1970-01-01T00:00:02Z: it is cut off; b, c with its \
-                 file run 000000000001 \
-                 instead",
+                "version 000000000002 has been quarantined since 1970-01-01T00:00:01Z (found by a): it traps; a with \
+                 its file run 000000000001 instead",
+                "version 000000000003 has been refused since 1970-01-01T00:00:02Z: it is cut off; b, c with its file \
+                 run 000000000001 instead",
             ]
         );
         let mends: Vec<String> = untaken(&fleet).iter().map(|entry| entry.mend("orders")).collect();

@@ -96,13 +96,14 @@ impl Telling {
                 Ok(false) => missing += 1,
                 Err(error) => {
                     let digest = &self.digest;
-                    tracing::debug!(%digest, %error, "the fleet cannot be told of a version that this host died of, trying again");
+                    tracing::debug!(%digest, %error, "cannot tell the fleet about a version that killed this host, \
+                                                      trying again");
                 }
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
         self.marks.release(&self.digest);
-        tracing::info!(digest = %self.digest, "version released from quarantine, it is tried again");
+        tracing::info!(digest = %self.digest, "version released from quarantine, trying it again");
     }
 
     /// Whether the fleets know of it. Tells them, once.

@@ -64,7 +64,7 @@ impl FallBack {
         }
         let (kept, name, file) = (self.kept.clone(), name.clone(), self.file_of(name));
         self.keeping.spawn_blocking(move || match kept.keep(&name, &digest, &file) {
-            Ok(true) => tracing::info!(plugin = %name, %digest, "version kept, to be run if a later one cannot be"),
+            Ok(true) => tracing::info!(plugin = %name, %digest, "version kept, to run if a later one cannot"),
             Ok(false) => {}
             Err(error) => tracing::warn!(plugin = %name, %digest, %error, "the version cannot be kept"),
         });
@@ -107,19 +107,19 @@ impl Supervisor {
         let plugin = match loaded {
             Ok(plugin) => plugin,
             Err(error) => {
-                return tracing::error!(plugin = %name, reason = format!("{error:#}"), "the version that is kept cannot be run either");
+                return tracing::error!(plugin = %name, reason = format!("{error:#}"), "the kept version cannot run either");
             }
         };
         let version: Version = Arc::new(plugin);
         let digest = version.digest().clone();
-        tracing::warn!(plugin = %name, %digest, "the version in the folder cannot be run; the last one that did well is run instead");
+        tracing::warn!(plugin = %name, %digest, "the version in the folder cannot run; running the last good one \
+                                                 instead");
         match self.running.get(name) {
             Some(running) => drop(running.versions.send_replace(version)),
             None => self.start(name, version, None),
         }
         let why = self.refused.reason(name).unwrap_or("the version in the folder is quarantined");
-        let reason =
-            format!("{why}; {digest}, the last one that did well here, is run instead: put a good version there");
+        let reason = format!("{why}; running {digest}, the last good version here, instead: put a good version there");
         self.status.file_refused(name.as_str(), &reason);
     }
 }

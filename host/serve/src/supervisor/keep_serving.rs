@@ -46,7 +46,7 @@ where
         let Err(fall) = run(start()).await else { return End::Stopped };
         told.not_served(&fall.reason);
         if fall.is_final {
-            tracing::error!(plugin = label, reason = fall.reason, "the plugin is served no more");
+            tracing::error!(plugin = label, reason = fall.reason, "the plugin is no longer served");
             return End::Fallen;
         }
         if started_at.elapsed() >= SERVED_WELL {
@@ -54,7 +54,7 @@ where
         }
         falls += 1;
         let wait = Backoff::new(FIRST_WAIT, LONGEST_WAIT).unwrap_or(Backoff::standard()).delay(falls, fastrand::f64());
-        tracing::error!(plugin = label, reason = fall.reason, falls, ?wait, "the plugin is not served, trying again");
+        tracing::error!(plugin = label, reason = fall.reason, falls, ?wait, "cannot serve the plugin, trying again");
         ::metrics::counter!(metrics::RESTARTS, "plugin" => label.to_owned()).increment(1);
         if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
             return End::Stopped;

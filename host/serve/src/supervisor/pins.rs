@@ -56,14 +56,14 @@ impl Supervisor {
                 Ok(None) if was.is_some() => self.unpin(&name),
                 Ok(_) => {}
                 // What cannot be read says nothing: what runs runs on.
-                Err(error) => tracing::debug!(plugin = %name, %error, "what is pinned cannot be read"),
+                Err(error) => tracing::debug!(plugin = %name, %error, "the pin cannot be read"),
             }
         }
     }
 
     fn pin(&mut self, name: &PluginName, digest: &PluginDigest) {
         let Some(pins) = &mut self.pins else { return };
-        tracing::warn!(plugin = %name, %digest, "version pinned: it runs whatever lies in the folder");
+        tracing::warn!(plugin = %name, %digest, "version pinned: it runs whatever file is in the folder");
         let running = self.running.get(name).map(|running| running.versions.borrow().clone());
         let before = pins.pinned.remove(name).and_then(|pin| pin.held_back).or_else(|| running.clone());
         let held_back = before.filter(|version| *version.digest() != *digest);
@@ -84,7 +84,7 @@ impl Supervisor {
 
     fn unpin(&mut self, name: &PluginName) {
         let Some(pin) = self.pins.as_mut().and_then(|pins| pins.pinned.remove(name)) else { return };
-        tracing::warn!(plugin = %name, digest = %pin.digest, "version unpinned: what lies in the folder is tried");
+        tracing::warn!(plugin = %name, digest = %pin.digest, "version unpinned: trying the file in the folder");
         self.status.pinned(name.as_str(), None);
         if let Some(running) = self.running.get(name) {
             running.rollout.set_policy(running.settings.plugin.rollout);
@@ -107,7 +107,8 @@ impl Supervisor {
             pin.held_back = None;
             return false;
         }
-        tracing::warn!(plugin = %name, digest = %version.digest(), pinned = %pin.digest, "version held back, another is pinned");
+        tracing::warn!(plugin = %name, digest = %version.digest(), pinned = %pin.digest, "version held back because \
+             another is pinned");
         pin.held_back = Some(version.clone());
         self.tell_held_back(name);
         true
@@ -129,8 +130,8 @@ impl Supervisor {
     /// What runs, runs on: it was good enough until now. A plugin that does not run is not started with what the operator did
     /// not mean.
     fn cannot_run_pinned(&self, name: &PluginName, digest: &PluginDigest, why: &str) {
-        tracing::error!(plugin = %name, %digest, why, "the pinned version cannot be run");
-        let reason = format!("{digest} is pinned and cannot be run ({why}): `shardmill plugins {name} --unpin`");
+        tracing::error!(plugin = %name, %digest, why, "the pinned version cannot run");
+        let reason = format!("{digest} is pinned and cannot run ({why}): `shardmill plugins {name} --unpin`");
         self.status.file_refused(name.as_str(), &reason);
     }
 
@@ -142,7 +143,7 @@ impl Supervisor {
             return;
         };
         let reason =
-            format!("it is held back, since {digest} is pinned here: `shardmill plugins {name} --unpin` ends that");
+            format!("it is held back because {digest} is pinned here: `shardmill plugins {name} --unpin` ends that");
         if let Some(running) = self.running.get(name) {
             running.rollout.file_refused(held_back.digest(), &reason, wall_ms());
             self.status.file_refused(name.as_str(), &format!("{}: {reason}", held_back.digest()));

@@ -151,14 +151,14 @@ async fn a_429_with_a_short_retry_after_is_waited_for_and_with_a_long_one_left_a
     let sink = server.sink();
     assert_eq!(failure(&sink, &batch(&["1"])).await, "503 Service Unavailable: maintenance");
     let error = failure(&sink, &batch(&["1"])).await;
-    assert!(error.contains("maintenance; it asked to be left alone for"), "{error}");
+    assert!(error.contains("maintenance; it asked for no requests for"), "{error}");
     assert_eq!(server.bodies().len(), 3, "no request while it is to be left alone");
 }
 
 #[tokio::test]
 async fn what_the_endpoint_refuses_blocks_with_the_mend_and_loses_nothing() {
     for (status, mend) in
-        [(400, "mend the endpoint"), (401, "the headers"), (413, "lower request-bytes"), (302, "the url")]
+        [(400, "fix the endpoint"), (401, "the headers"), (413, "lower request-bytes"), (302, "the url")]
     {
         let server = Server::start([Turn::Answer(status, None, "no")]).await;
         let (sink, batch) = (server.sink(), batch(&["1"]));

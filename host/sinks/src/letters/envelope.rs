@@ -49,7 +49,7 @@ pub enum LetterError {
     #[error("a damaged dead letter: {0}")]
     Damaged(String),
     /// It was written by a later version of shardmill.
-    #[error("a dead letter of version {0}, and this shardmill reads version {LETTER_VERSION}: use a newer one")]
+    #[error("a dead letter of version {0}, but this shardmill reads version {LETTER_VERSION}: use a newer shardmill")]
     Version(u32),
     /// It is something else.
     #[error("not a dead letter")]
@@ -139,12 +139,12 @@ impl Fragment {
             (Some(part), Some(parts), Some(data_bytes)) if (1..=parts).contains(&part) => {
                 Some(Piece { part, parts, data_bytes })
             }
-            _ => return Err(damaged(&"part, parts and data-bytes do not fit together")),
+            _ => return Err(damaged(&"part, parts and data-bytes contradict each other")),
         };
         let data = match (line.data, line.data_base64) {
             (Some(text), None) => Bytes::from(text),
             (None, Some(base64)) => STANDARD.decode(base64).map_err(|error| damaged(&error))?.into(),
-            _ => return Err(damaged(&"it has not exactly one of data and data-base64")),
+            _ => return Err(damaged(&"it must have exactly one of data and data-base64")),
         };
         let sequence = SequenceNumber::parse(&line.sequence_number).map_err(|error| damaged(&error))?;
         let record = Record {

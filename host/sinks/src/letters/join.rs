@@ -67,7 +67,7 @@ pub enum JoinError {
         letters: usize,
     },
     /// All parts are there, and are not what was written.
-    #[error("the parts of {place} have {found} bytes together, and {expected} were written")]
+    #[error("the parts of {place} have {found} bytes in total, but {expected} were written")]
     Length {
         /// Which letter.
         place: String,

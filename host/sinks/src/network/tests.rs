@@ -137,7 +137,7 @@ async fn a_target_that_asks_to_be_left_alone_gets_no_request_until_then() {
     let other = sink.with_carrier(Scripted::default());
     for sink in [&sink, &other] {
         let error = sink.write(origin("b"), Arc::clone(&batch)).await.unwrap_err();
-        assert_eq!(error.message, "slow down; it asked to be left alone for 30 s more");
+        assert_eq!(error.message, "slow down; it asked for no requests for 30 s more");
         assert_eq!(sent(sink).len(), 0);
     }
     tokio::time::advance(Duration::from_secs(30)).await;

@@ -108,7 +108,7 @@ fn judge(status: ExitStatus, said: &str, limits: &CompileLimits) -> Result<(), L
     } else if is_exit(CompileFailure::Refused(String::new())) {
         Err(LoadError::from_compiler(said))
     } else if is_signal(Signal::KILL) {
-        let message = format!("its compiler was killed, by the system for want of memory or by a person. {said}");
+        let message = format!("its compiler was killed, by the system for lack of memory or by hand. {said}");
         Err(LoadError::Host { message })
     } else if let Some(signal) = status.signal() {
         Err(LoadError::Compile { message: format!("the compiler crashed with signal {signal}: {said}") })

@@ -108,7 +108,8 @@ pub(crate) fn scan(folder: &Path, size_max: u64) -> std::io::Result<Listing> {
 /// Which names are listed first is chance: with some left out, a plugin would seem to have gone that is there.
 fn too_many(folder: &Path) -> std::io::Error {
     std::io::Error::other(format!(
-        "there are more than {NAMES_MAX} names in {}: nothing in it is loaded, changed or taken for gone; leave only plugins there",
+        "there are more than {NAMES_MAX} names in {}: loading, changing and removing plugins is suspended; leave \
+         only plugins there",
         folder.display()
     ))
 }
@@ -183,8 +184,8 @@ mod tests {
         };
         for (file, ending) in [("totals-state.wasm", "-state"), ("totals-coordinator.wasm", "-coordinator")] {
             let expected = format!(
-                "its name cannot name a plugin: it ends in \"{ending}\", like a table of the application \
-                 \"totals\"; choose another ending"
+                "its name cannot name a plugin: it ends in \"{ending}\", like a table of the application \"totals\"; \
+                 choose another ending"
             );
             assert_eq!(told(file), expected);
         }

@@ -167,7 +167,7 @@ impl PluginFolder {
         let watched = Watched::start(&self.options.path, self.options.debounce, Arc::clone(&self.changed));
         match (watched, directory) {
             (Ok(watched), Ok(directory)) => self.watched = Some((watched, directory)),
-            (Err(error), _) => self.report_trouble(&format!("no file events, looking regularly instead: {error}")),
+            (Err(error), _) => self.report_trouble(&format!("no file events, polling the folder instead: {error}")),
             (_, Err(error)) => self.report_trouble(&error.to_string()),
         }
     }
@@ -220,7 +220,7 @@ impl PluginFolder {
 
     fn report_trouble(&mut self, message: &str) {
         if self.trouble.as_deref() != Some(message) {
-            tracing::warn!(folder = %self.options.path.display(), reason = message, "trouble with the plugin folder");
+            tracing::warn!(folder = %self.options.path.display(), reason = message, "the plugin folder cannot be read");
             self.trouble = Some(message.to_owned());
         }
     }

@@ -18,7 +18,7 @@ impl Host for InstanceState {
         }
         let bytes = checked?;
         if !self.limiter.hold_output(piece.key.len() + piece.data.len() + PIECE_BYTES) {
-            return Err(EmitError::Other("the host's memory is spent; this call will be repeated".to_owned()));
+            return Err(EmitError::Other("the host's memory is used up; this call will be repeated".to_owned()));
         }
         self.emit.push(piece, bytes);
         Ok(())

@@ -125,7 +125,7 @@ impl OutputStream for LineStream {
             // By WASI, who writes more than `check_write` allowed is in error.
             let (written, allowed) = (bytes.len(), WRITE_BYTES_MAX);
             return Err(StreamError::trap(&format!(
-                "{written} bytes written to {} at once; {allowed} are allowed",
+                "{written} bytes written to {} at once; at most {allowed} are allowed",
                 self.source
             )));
         }

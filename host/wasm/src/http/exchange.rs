@@ -99,7 +99,7 @@ impl Exchange {
         let limit = self.addresses.options().limits.in_flight_total;
         let message = format!(
             "a request is refused: {limit} at once are allowed on this host, half of them to one plugin \
-             (http.requests-in-flight-total), and none of them ended in time"
+             (http.requests-in-flight-total), and none ended in time"
         );
         self.log.write(Level::Warn, "http", &message);
         Err(Error::ConnectionLimitReached)
@@ -160,7 +160,7 @@ impl Exchange {
             }
             Unreachable::Refused(_) => (
                 Error::DestinationIpProhibited,
-                "; if it is meant to be reached, add its network to http.allow-private in the host's configuration",
+                "; to allow it, add its network to http.allow-private in the host's configuration",
             ),
             Unreachable::HostsOwn(_) => (Error::DestinationIpProhibited, ""),
             Unreachable::Unknown(_) => (Error::DnsError { rcode: None, info_code: None }, ""),

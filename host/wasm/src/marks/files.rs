@@ -53,7 +53,9 @@ impl Folder {
         let metadata = path.symlink_metadata().map_err(|error| refuse(error.to_string()))?;
         let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
         if !metadata.is_dir() || !is_own || metadata.mode() & 0o022 != 0 {
-            return Err(refuse("it is not a folder of this user that no other may write to; remove it".to_owned()));
+            return Err(refuse(
+                "it must be a folder that this user owns and no other may write to; remove it".to_owned(),
+            ));
         }
         let nanos = since_epoch().as_nanos();
         let folder = Self { run: format!("{:x}-{nanos:x}", std::process::id()), path, build: build::of_this_process() };
@@ -197,7 +199,7 @@ fn open_regular(path: &Path) -> std::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(rustix::fs::CWD, path, flags, Mode::empty())?);
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
-        return Err(std::io::Error::other("it is no regular file"));
+        return Err(std::io::Error::other("it is not a regular file"));
     }
     Ok(file)
 }

@@ -14,7 +14,7 @@ const NEWEST: ABI = ABI::V6;
 /// and every other process.
 pub(super) fn allow_only(folder: &Path) -> Result<(), String> {
     match restrict(folder) {
-        Ok(RulesetStatus::NotEnforced) => Err("this kernel has no Landlock, or it is switched off".to_owned()),
+        Ok(RulesetStatus::NotEnforced) => Err("this kernel has no Landlock, or it is disabled".to_owned()),
         Ok(_) => Ok(()),
         Err(error) => Err(error.to_string()),
     }

@@ -84,10 +84,7 @@ async fn a_secret_that_cannot_be_had_is_the_hosts_trouble_and_names_its_place() 
     let vault = Vault::new();
     std::fs::remove_file(vault.folder.path().join("api")).unwrap();
     let Err(ProcessorError::Host { message }) = vault.open(&[]).await else { panic!("not the host's error") };
-    assert!(
-        message.contains("the secret api cannot be had: the file ") && message.contains("No such file"),
-        "{message}"
-    );
+    assert!(message.contains("cannot read the secret api: the file ") && message.contains("No such file"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -41,7 +41,7 @@ impl Grant {
             Some(Ok(end)) => end,
             // A panic in the pipeline: the row still says that it is ours, so the next pass takes it and starts afresh.
             Some(Err(error)) => {
-                tracing::error!(%shard, %error, "a pipeline panicked; its lease is taken again");
+                tracing::error!(%shard, %error, "a pipeline panicked; taking its lease again");
                 PipelineEnd::Lost(LossReason::DeadlinePassed)
             }
             None => PipelineEnd::Lost(LossReason::DeadlinePassed),

@@ -147,7 +147,7 @@ impl Consumer {
         self.instance.kill();
         self.hangs += 1;
         // A component has a deadline of its own, far below: this is the host's trouble, and no record's.
-        let message = format!("the plugin did not come back within {deadline:?}");
+        let message = format!("the plugin did not return within {deadline:?}");
         if self.hangs > 1 {
             return Err(Stopped::Stuck(format!("{message}, nor did a new instance of it")));
         }

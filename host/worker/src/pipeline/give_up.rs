@@ -36,7 +36,8 @@ impl Consumer {
                 let letters = given_up.iter().map(|(record, ruling, cause)| self.letter(record, ruling, *cause));
                 let letters = Arc::new(letters.collect());
                 // Should it take long, the row says what is waited for.
-                let waits = format!("{} record(s) wait to be stored as dead letters in sink {sink}", given_up.len());
+                let waits =
+                    format!("{} record(s) are waiting to be stored as dead letters in sink {sink}", given_up.len());
                 let earlier = self.stuck.replace(waits);
                 self.keeper.note(self.progress());
                 if !SeededBug::GivesUpUnstored.is_on() {
@@ -139,7 +140,7 @@ impl Consumer {
             }
             self.take_up_version().await?;
         }
-        tracing::info!(shard = %self.shard, digest = %self.instance.digest(), "the halted shard goes on");
+        tracing::info!(shard = %self.shard, digest = %self.instance.digest(), "the halted shard continues");
         self.signs.gauge(metrics::HALTED, 0.0);
         self.status.update_shard(&self.shard, |status| status.state = ShardState::Processing);
         Ok(())

@@ -84,7 +84,7 @@ impl Instance {
         let deadline = self.close_deadline;
         let processor = self.alive()?;
         let result = tokio::time::timeout(deadline, processor.save()).await.unwrap_or_else(|_| {
-            Err(ProcessorError::Host { message: format!("save did not come back within {deadline:?}") })
+            Err(ProcessorError::Host { message: format!("save did not return within {deadline:?}") })
         });
         self.bury(result)
     }
@@ -129,7 +129,7 @@ impl Instance {
         let Some(processor) = self.processor.take() else { return Ok(Vec::new()) };
         let deadline = self.close_deadline;
         tokio::time::timeout(deadline, processor.close(reason)).await.unwrap_or_else(|_| {
-            Err(ProcessorError::Host { message: format!("close did not come back within {deadline:?}") })
+            Err(ProcessorError::Host { message: format!("close did not return within {deadline:?}") })
         })
     }
 

@@ -52,7 +52,7 @@ impl Consumer {
     pub(super) async fn give_up(mut self, reason: String) -> PipelineEnd {
         /// A sink that fails at once or answers at once is quick; one that hangs is why we are here.
         const LAST_CHECKPOINT_MAX: Duration = Duration::from_secs(2);
-        tracing::warn!(shard = %self.shard, reason, "the shard does not get on here, giving its lease up");
+        tracing::warn!(shard = %self.shard, reason, "the shard makes no progress here, giving up its lease");
         self.reading.abort();
         self.instance.kill();
         let _ = tokio::time::timeout(LAST_CHECKPOINT_MAX, self.write_checkpoint()).await;

@@ -22,7 +22,7 @@ const STORES_LONG_FROM: Duration = Duration::from_secs(30);
 /// What is being read, and whether the reader gets anywhere.
 pub(super) struct Reading {
     pub(super) chunks: mpsc::Receiver<Chunk>,
-    // Aborts the reader when the consumer is gone.
+    // Aborts the reader when the consumer no longer exists.
     task: JoinSet<()>,
     /// What was read ahead was let go of, and nothing is read.
     is_shut: bool,
@@ -175,7 +175,7 @@ impl Consumer {
     /// Holds no more than what was handed out and is to be delivered again.
     pub(super) fn let_go(&mut self) {
         if !self.reading.is_shut {
-            tracing::debug!(shard = %self.shard, "the shard does not get on, letting go of what was read ahead");
+            tracing::debug!(shard = %self.shard, "the shard makes no progress, dropping what was read ahead");
             self.reading.shut(&mut self.buffer);
         }
     }
@@ -196,7 +196,7 @@ impl Consumer {
         if self.reading.restarted_at.is_some_and(|at| at >= heard_at) {
             return Err(Stopped::Stuck(format!("nothing could be read for {:?}", deadline * 2)));
         }
-        tracing::warn!(shard = %self.shard, ?deadline, "nothing could be read, making the reader anew");
+        tracing::warn!(shard = %self.shard, ?deadline, "nothing could be read, recreating the reader");
         self.reading.restarted_at = Some(now);
         self.reading.free_since = now;
         self.read_anew();

@@ -36,7 +36,7 @@ impl Consumer {
                 Err(error) => error,
             };
             failures += 1;
-            self.failed(failures, error.kind(), format!("cannot make an instance: {error}"));
+            self.failed(failures, error.kind(), format!("cannot create an instance: {error}"));
             self.wait_to_retry(failures).await?;
             self.take_up_version().await?;
         }
@@ -93,7 +93,7 @@ impl Consumer {
         if let Err(error) = candidate.ensure(state).await {
             if matches!(error, ProcessorError::HostMemory { .. }) {
                 // There is no memory for both at once.
-                tracing::info!(shard = %self.shard, %error, "the old version makes room for the new one");
+                tracing::info!(shard = %self.shard, %error, "closing the old version to make room for the new one");
                 drop(candidate);
                 return self.swap_in_turn(version, is_active).await;
             }
@@ -165,7 +165,7 @@ impl Consumer {
                 Err(error) => error,
             };
             failures += 1;
-            self.failed(failures, error.kind(), format!("a new version waits: {error}"));
+            self.failed(failures, error.kind(), format!("a new version is waiting: {error}"));
             self.wait_to_retry(failures).await?;
         }
     }
@@ -208,7 +208,7 @@ impl Consumer {
 
     fn swapped(&mut self, old: &PluginDigest, version: &Arc<dyn ProcessorFactory>, is_active: bool) {
         let digest = version.digest();
-        tracing::info!(shard = %self.shard, from = %old, to = %digest, "plugin version taken up");
+        tracing::info!(shard = %self.shard, from = %old, to = %digest, "plugin version swapped in");
         self.count_swap("swapped");
         self.trial.forget_refusal();
         // A trial gives no attempts, nor does going back from it: the records that failed are the same version's still.
@@ -223,7 +223,8 @@ impl Consumer {
 
     pub(super) fn tell_refused(&self, version: &Arc<dyn ProcessorFactory>, error: &ProcessorError) {
         let digest = version.digest();
-        tracing::warn!(shard = %self.shard, %digest, %error, "new plugin version does not start, keeping the old one");
+        tracing::warn!(shard = %self.shard, %digest, %error, "the new plugin version does not start, keeping the old \
+             one");
         self.count_swap("refused");
         let refusal = SwapRefusal { digest: Some(digest.as_str().to_owned()), reason: error.to_string() };
         self.status.set_refused(Some(refusal));

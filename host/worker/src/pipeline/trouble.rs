@@ -56,7 +56,7 @@ impl Consumer {
         let is_mended = self.retries.is_clear() && self.retries.is_blocked;
         if is_mended {
             self.retries.is_blocked = false;
-            tracing::info!(shard = %self.shard, "what failed is settled");
+            tracing::info!(shard = %self.shard, "the records that failed are settled");
             self.mended_but(None);
         }
         if self.retries.is_clear() {

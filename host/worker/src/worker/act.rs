@@ -209,7 +209,7 @@ impl Worker {
         ::metrics::counter!(metrics::TAKE_FAILURES, "plugin" => self.options.plugin.to_string()).increment(1);
         let failures = self.writes.failed_takes();
         if failures.is_power_of_two() {
-            tracing::warn!(lease = %seen.key, %error, failures, "leases cannot be taken, trying again");
+            tracing::warn!(lease = %seen.key, %error, failures, "cannot take leases, trying again");
         }
     }
 
@@ -256,7 +256,7 @@ impl Worker {
             while let Some(answer) = writes.join_next().await {
                 match answer {
                     Ok((seen, reason, Ok(Written::Applied(_)))) => {
-                        tracing::info!(lease = %seen.key, %reason, "released a lease that was this worker's by name");
+                        tracing::info!(lease = %seen.key, %reason, "released a lease whose row named this worker");
                         self.has_news = true;
                     }
                     Ok((seen, _, Err(error))) => tracing::warn!(lease = %seen.key, %error, "release failed"),

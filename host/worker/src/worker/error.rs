@@ -30,9 +30,9 @@ pub enum WorkerError {
     },
     /// The stream was deleted and created again.
     #[error(
-        "stream {stream} was deleted and created again: the checkpoints of application {application} belong to the old \
-         one and mean nothing now; name another application, or delete the tables {application} and \
-         {application}-coordinator to start anew"
+        "stream {stream} was deleted and created again: the checkpoints of application {application} belong to the \
+         old one and mean nothing now; name another application, or delete the tables {application} and \
+         {application}-coordinator to start over"
     )]
     StreamRecreated {
         /// The application.
@@ -42,8 +42,8 @@ pub enum WorkerError {
     },
     /// The table is that of a KCL in multi-stream mode.
     #[error(
-        "table {application} has the lease {key}, of a KCL in multi-stream mode: shards of two streams have the same ids, \
-         and would be taken for each other; copy the rows of this stream into a table of another name, with the shard id \
+        "table {application} has the lease {key}, of a KCL in multi-stream mode: shards of two streams have the same \
+         ids, and would be confused; copy the rows of this stream into a table of another name, with the shard id \
          alone as leaseKey, and name that application"
     )]
     MultiStream {
@@ -61,7 +61,7 @@ pub enum WorkerError {
         reason: String,
     },
     /// A task that a worker cannot do without ended by itself, as only a bug makes it: another run begins.
-    #[error("the task that {what} ended by itself: {reason}")]
+    #[error("the task that {what} ended unexpectedly: {reason}")]
     TaskEnded {
         /// What it does.
         what: &'static str,
@@ -83,13 +83,13 @@ pub(crate) enum PassError {
     Store(#[from] StoreError),
     #[error("cannot list shards: {0}")]
     Listing(#[from] ReadError),
-    #[error("lease {0} is of a KCL in multi-stream mode")]
+    #[error("lease {0} is from a KCL in multi-stream mode")]
     MultiStream(LeaseKey),
-    #[error("there is no stream {0}; its leases are kept, and work goes on when it is back")]
+    #[error("there is no stream {0}; its leases are kept, and work continues when it is back")]
     NoStream(StreamName),
     #[error(
-        "version {} is quarantined, found bad by {}: {}; drop a good version, or release it with `shardmill plugins \
-         APPLICATION --release DIGEST`",
+        "version {} is quarantined, found bad by {}: {}; provide a good version, or release it with `shardmill \
+         plugins APPLICATION --release DIGEST`",
         .0.digest, .0.host, .0.reason
     )]
     Quarantined(Box<Quarantined>),

@@ -180,7 +180,8 @@ impl Worker {
         if !has_aged || self.write_leader().await? {
             return Ok(true);
         }
-        tracing::info!(worker = %self.options.worker, "another worker leads since shards were listed, looking again");
+        tracing::info!(worker = %self.options.worker, "another worker has become leader since shards were listed, \
+                                                       looking again");
         Ok(false)
     }
 
@@ -218,7 +219,7 @@ impl Worker {
         let wait = read_again_after(error, failures, self.options.backoff, fastrand::f64());
         self.duties.list_again_at = Some(self.ports.clock.now() + wait);
         if failures.is_power_of_two() {
-            tracing::warn!(%error, failures, "cannot list shards, going on with those that have leases");
+            tracing::warn!(%error, failures, "cannot list shards, continuing with those that have leases");
         }
         if matches!(error, ReadError::Refused { .. }) {
             self.duties.cannot_list = Some(format!("new shards are not found: {error}"));
@@ -272,7 +273,7 @@ impl Worker {
                 Ok(Raced::Applied) => {
                     // What is left there costs a few bytes, and nothing else.
                     let _ = self.ports.coordinator.leave_mail(&row.worker, None).await;
-                    tracing::info!(worker = %row.worker, ?silent, "removed a worker whose heart stands still");
+                    tracing::info!(worker = %row.worker, ?silent, "removed a worker whose heartbeat has stopped");
                 }
                 Ok(Raced::Lost) => {}
                 Err(error) => tracing::warn!(worker = %row.worker, %error, "a silent worker could not be removed"),
@@ -296,7 +297,7 @@ impl Worker {
         ::metrics::gauge!(metrics::HOLES, "plugin" => plugin).set(lasting.len() as f64);
         if !lasting.is_empty() {
             let first = lasting[0];
-            tracing::warn!(holes = lasting.len(), %first, "no lease covers a part of the hash keys, audit after audit");
+            tracing::warn!(holes = lasting.len(), %first, "audits keep finding hash keys that no lease covers");
         }
         let text = lasting.iter().map(ToString::to_string).collect();
         self.status.update(|status| status.coverage_holes = text);
@@ -330,7 +331,7 @@ impl Worker {
         }
         let next = self.observed.leadership.next(None, self.observed.leadership.service().cloned());
         if let Err(error) = self.ports.coordinator.write_leader(self.observed.leadership.seen(), &next).await {
-            tracing::debug!(%error, "the leader's record could not be released, others will find it silent");
+            tracing::debug!(%error, "the leader's record could not be released, others will see it as silent");
         }
     }
 }

@@ -75,7 +75,7 @@ impl Worker {
             if self.ports.store.release(&row.token(me.clone()), &progress).await.is_err() {
                 return false;
             }
-            tracing::info!(lease = %row.key, "released a lease that was this worker's by name");
+            tracing::info!(lease = %row.key, "released a lease whose row named this worker");
             self.has_news = true;
         }
         let now = self.ports.clock.now();
@@ -96,7 +96,7 @@ impl Worker {
             && row.incarnation == self.run
             && let Err(error) = self.ports.coordinator.remove_worker(&row).await
         {
-            tracing::debug!(%error, "could not sign off, others will find this host silent");
+            tracing::debug!(%error, "could not remove this host's registration, others will see it as silent");
         }
         self.has_news = true;
         self.announce_news().await;
@@ -119,7 +119,8 @@ impl Worker {
         }
         match subscriptions.remove_consumer(name).await {
             Ok(()) => tracing::info!(consumer = %name, "last host of the application, fan-out consumer deregistered"),
-            Err(error) => tracing::warn!(consumer = %name, %error, "the fan-out consumer is left behind, and billed"),
+            Err(error) => tracing::warn!(consumer = %name, %error, "the fan-out consumer was left behind, and is \
+                 billed"),
         }
     }
 }

@@ -224,7 +224,8 @@ impl Worker {
                  leases.shared-with-kcl to do so from the start"
             ),
             (true, false) => tracing::info!(
-                "no worker but shardmill's has moved a lease for long: the host's heartbeat holds its leases again"
+                "no other worker than shardmill's has moved a lease for a long time: the host's heartbeat holds its \
+                 leases again"
             ),
             (true, true) | (false, false) => {}
         }

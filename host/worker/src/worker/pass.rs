@@ -198,10 +198,10 @@ impl Worker {
             Ok(()) => (self.has_news, self.cannot_announce) = (false, None),
             Err(error) => {
                 if matches!(error, StoreError::Refused { .. }) && self.cannot_announce.is_none() {
-                    tracing::warn!(%error, "others cannot be told of changes, and will find them later");
-                    self.cannot_announce = Some(format!("others cannot be told of changes: {error}"));
+                    tracing::warn!(%error, "cannot announce changes to other hosts, which will find them later");
+                    self.cannot_announce = Some(format!("cannot announce changes to other hosts: {error}"));
                 }
-                tracing::debug!(%error, "the bulletin could not be raised, others will look later");
+                tracing::debug!(%error, "could not raise the bulletin, other hosts will look later");
             }
         }
     }

@@ -131,7 +131,7 @@ impl Worker {
             // An old mail says nothing to a host that has heeded it: it is in nobody's way, and is tried again the next time.
             match self.ports.coordinator.leave_mail(&host, None).await {
                 Ok(()) => drop(self.serving.long.remove(&host)),
-                Err(error) => tracing::debug!(%host, %error, "a long mail that was heeded could not be removed"),
+                Err(error) => tracing::debug!(%host, %error, "could not remove a long mail that was heeded"),
             }
         }
         let runs = self.runs();

@@ -53,7 +53,7 @@ impl Worker {
     }
 
     async fn prepare(&mut self) -> Result<(), StartError> {
-        self.wait_on("making sure that its tables are there");
+        self.wait_on("checking that its tables exist");
         self.ports.store.ensure_table().await?;
         self.ports.coordinator.ensure_table().await?;
         if self.options.keeps_state {
@@ -117,7 +117,7 @@ impl Worker {
             let found_leases = !listing.leases.is_empty();
             let start = ApplicationStart { position: self.options.initial_position, looked_at_ms, found_leases };
             wrote_first(self.ports.coordinator.write_start(&start).await?)?;
-            tracing::info!(application = self.options.application, %start, "the application begins");
+            tracing::info!(application = self.options.application, %start, "the application starts");
             self.keep_start(start);
             return Ok(());
         };
@@ -127,8 +127,8 @@ impl Worker {
                 application = self.options.application,
                 %configured,
                 %kept,
-                "initial-position is not what the application began with, which is kept; to begin elsewhere, name another \
-                 application"
+                "initial-position differs from where the application started, which stays in force; to start \
+                 elsewhere, name another application"
             );
         }
         self.keep_start(start);
@@ -148,7 +148,7 @@ impl Worker {
         let stream_ms = self.ports.reader.now_ms().await.map_err(|error| StartError::NotYet(error.into()))?;
         if stream_ms.is_none() {
             tracing::warn!(
-                "kinesis' replies bear no date: the application begins by this host's clock, some seconds early"
+                "kinesis' replies have no date: the application starts by this host's clock, some seconds early"
             );
         }
         let moment = ApplicationStart::moment(stream_ms, self.ports.clock.wall_ms());
@@ -199,7 +199,7 @@ impl Worker {
             // A retry inside the SDK finds what the first try wrote.
             let there = self.ports.coordinator.worker(&row.worker).await?;
             if there.is_none_or(|there| there.incarnation != row.incarnation) {
-                let message = format!("another run of worker {} registers at the same time", row.worker);
+                let message = format!("another run of worker {} is registering at the same time", row.worker);
                 return Err(StoreError::Unknown { message });
             }
         }
@@ -246,7 +246,7 @@ fn wrote_first(raced: Raced) -> Result<(), StartError> {
     match raced {
         Raced::Applied => Ok(()),
         Raced::Lost => Err(StartError::NotYet(PassError::Store(StoreError::Unknown {
-            message: "another host starts at the same time".to_owned(),
+            message: "another host is starting at the same time".to_owned(),
         }))),
     }
 }

@@ -12,7 +12,7 @@ const TOLD_FROM: u32 = 3;
 impl Worker {
     pub(super) fn pass_failed(&self, error: &PassError, failures: u32) {
         if failures.is_power_of_two() {
-            tracing::warn!(application = self.options.application, %error, failures, "cannot look at leases");
+            tracing::warn!(application = self.options.application, %error, failures, "cannot read leases");
         }
         let reason = error.to_string();
         if failures >= TOLD_FROM {

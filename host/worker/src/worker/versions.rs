@@ -56,7 +56,7 @@ impl Worker {
         let at = self.at();
         self.learn_quarantine(at);
         if let Err(error) = self.write_quarantine(at).await {
-            tracing::debug!(%error, "a bad version could not be written down, trying again at the next look");
+            tracing::debug!(%error, "could not record a bad version, trying again at the next look");
         }
         self.ports.rollout.tell(|rollout| rollout.tick(at));
     }
@@ -218,7 +218,7 @@ impl Worker {
         if let Some(row) = fleet.workers.iter().find(runs_it)
             && fleet.quarantined.iter().any(|entry| entry.digest == offered && !entry.is_deadly())
         {
-            tracing::warn!(digest = %offered, host = %row.worker, "a quarantined version is run all the same, as this host does");
+            tracing::warn!(digest = %offered, host = %row.worker, "running a quarantined version, because another host runs it");
             return None;
         }
         self.ports.rollout.tell(|rollout| {

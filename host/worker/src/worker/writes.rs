@@ -57,7 +57,7 @@ impl Writes {
                 Some(trouble) => (trouble.since, trouble.attempts + 1),
                 None => (sent_at, 1),
             };
-            WriteTrouble { since, attempts, reason: format!("leases cannot be taken: {error}") }
+            WriteTrouble { since, attempts, reason: format!("cannot take leases: {error}") }
         });
     }
 

@@ -108,7 +108,7 @@ impl ShardReader {
             } else if quiet.is_over() && self.read_beside(place, poller).await? == Beside::Records {
                 tracing::warn!(
                     shard = %self.shard,
-                    "the subscription did not bring records that are there, polling for now"
+                    "the subscription missed records that exist, polling for now"
                 );
                 return Ok(Ok(SubscriptionEnd::Incomplete));
             }
