@@ -234,7 +234,7 @@ EXPIRED = ("ExpiredTokenException", "The security token included in the request 
 
 def sinks():
     yield Drill("http-down", "HTTP sink: nothing listens", down("sink"), up("sink"), "cannot connect|refused", prepare=http_sink)
-    yield Drill("http-slow", "HTTP sink: answers after 8 s", http_answers(wait(8)), heal_all, "storing|takes", prepare=http_sink, stays_ready=True)
+    yield Drill("http-slow", "HTTP sink: answers after 8 s", http_answers(wait(8)), heal_all, "storing|take[ns]", prepare=http_sink, stays_ready=True)
     yield Drill("http-hangs", "HTTP sink: no answer", http_answers(lambda scene: scene.sink.hang()), heal_all, "storing|no answer", prepare=http_sink)
     for status in (401, 404, 429, 500):
         yield Drill(f"http-{status}", f"HTTP sink: {status}", http_answers(lambda _, status=status: status), heal_all, str(status), prepare=http_sink)
@@ -290,7 +290,7 @@ def streams():
     yield Drill("stream-gone", "the stream is not found", gone, heal_all, "not found|no stream|ResourceNotFound|is gone", gauges=READING)
     yield Drill("stream-gone-start", "the stream is not found, from the start", gone, heal_all, "not found|no stream|ResourceNotFound", is_at_start=True, gauges=NOT_READY, from_afar=UNSEEN)
     yield Drill("stream-deleted", "the stream is deleted", delete_stream, nothing, "not found|no stream|ResourceNotFound|is gone", is_healed=False, gauges=READING)
-    yield Drill("kinesis-hangs", "Kinesis does not answer", hang("kinesis"), heal_all, "no answer|takes", gauges=READING)
+    yield Drill("kinesis-hangs", "Kinesis does not answer", hang("kinesis"), heal_all, "no answer|take[ns]", gauges=READING)
     yield Drill("kinesis-hangs-start", "Kinesis does not answer, from the start", hang("kinesis"), heal_all, "asking kinesis", is_at_start=True, gauges=NOT_READY, from_afar=UNSEEN)
     yield Drill("kinesis-down", "Kinesis: nothing listens", down("kinesis"), up("kinesis"), "cannot be reached|refused", gauges=READING)
     yield Drill("kinesis-throttled", "Kinesis throttled for ever", answer("kinesis", "ProvisionedThroughputExceededException", "Rate exceeded for shard"), heal_all, "throttle|Rate exceeded|ProvisionedThroughput", gauges=READING)
@@ -302,7 +302,7 @@ def all_of_aws():
     yield Drill("token-expired-start", "the session token has expired, from the start", lambda scene: [answer(name, *EXPIRED)(scene) for name in ("kinesis", "dynamodb")], heal_all, "ExpiredToken|expired", is_at_start=True, gauges=NOT_READY, from_afar=UNSEEN)
     yield Drill("role-gone", "the role stops giving credentials", set_role(True), set_role(False), "credential", prepare=by_role, lasts_seconds=20, gauges=NOT_READY, from_afar=UNSEEN)
     yield Drill("role-gone-start", "the role gives no credentials, from the start", set_role(True), set_role(False), "credential", prepare=by_role, is_at_start=True, gauges=NOT_READY, from_afar=UNSEEN)
-    yield Drill("network-gone", "AWS does not answer", hang("kinesis", "dynamodb"), heal_all, "no answer|takes", gauges=NOT_READY, from_afar=UNSEEN)
+    yield Drill("network-gone", "AWS does not answer", hang("kinesis", "dynamodb"), heal_all, "no answer|take[ns]", gauges=NOT_READY, from_afar=UNSEEN)
     if os.geteuid() == 0:
         yield Drill("dns", "names do not resolve", forget_names, know_names, "resolve|dns|lookup", prepare=by_name, gauges=NOT_READY, from_afar=UNSEEN)
         yield Drill("dns-start", "names do not resolve, from the start", forget_names, know_names, "resolve|dns|lookup", prepare=by_name, is_at_start=True, gauges=NOT_READY, from_afar=UNSEEN)

@@ -110,7 +110,7 @@ async fn check_tells_what_is_asked_for_and_whether_the_host_gives_it() {
     let text = |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
     let checked = shardmill(&["check", "asking.wasm"], folder.path()).await;
     assert!(
-        checked.status.success() && text(&checked).contains("not asked: its requests are denied"),
+        checked.status.success() && text(&checked).contains("not requested: its requests are denied"),
         "{}",
         text(&checked)
     );

@@ -166,7 +166,10 @@ async fn a_version_that_an_operator_goes_back_to_runs_whatever_lies_in_the_folde
     setting.put(&flights::input()).await;
     eventually("the first version is kept", || host.log().contains("version kept")).await;
     let (is_done, told) = plugins(&["--rollback"]).await;
-    assert!(!is_done && told.contains("besides the one that is to run now") && told.contains("did well"), "{told}");
+    assert!(
+        !is_done && told.contains("other than the one that should run now") && told.contains("worked well"),
+        "{told}"
+    );
     let (is_done, told) = plugins(&["--pin", "00000000"]).await;
     assert!(!is_done && told.contains("begins with 00000000"), "{told}");
     setting.drop_plugin("versioned", &second);

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         return ExitCode::from(EXIT_USAGE);
     }
     if let Err(error) = hardening::forbid_core_dumps() {
-        tracing::warn!(%error, "core dumps cannot be switched off; one would hold credentials and secrets");
+        tracing::warn!(%error, "core dumps cannot be disabled; one would contain credentials and secrets");
     }
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = match builder.enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build() {

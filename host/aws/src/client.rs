@@ -91,7 +91,7 @@ impl AwsClients {
         match asked {
             Ok(Ok(_)) => None,
             Ok(Err(error)) => Some(sdk_error::told_of_credentials(&error)),
-            Err(_) => Some(format!("none came within {CREDENTIALS_WITHIN:?}; {}", sdk_error::GIVE_CREDENTIALS)),
+            Err(_) => Some(format!("none arrived within {CREDENTIALS_WITHIN:?}; {}", sdk_error::GIVE_CREDENTIALS)),
         }
     }
 

@@ -26,10 +26,10 @@ pub(crate) const GIVE_CREDENTIALS: &str =
 
 /// What to do about errors that services answer with.
 const MENDS_BY_CODE: [(&[&str], &str); 2] = [
-    (&["ExpiredTokenException", "ExpiredToken"], "the credentials are no longer good: renew them"),
+    (&["ExpiredTokenException", "ExpiredToken"], "the credentials have expired: renew them"),
     (
         &["UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException", "SignatureDoesNotMatch"],
-        "the credentials are not of this account or region, or are mistyped",
+        "the credentials are for another account or region, or mistyped",
     ),
 ];
 
@@ -41,12 +41,12 @@ where
 {
     tracing::debug!(?error, "a call to AWS failed");
     let what = match error {
-        SdkError::ConstructionFailure(_) => "the request cannot be made",
+        SdkError::ConstructionFailure(_) => "the request cannot be built",
         SdkError::TimeoutError(_) => "no answer in time",
         SdkError::DispatchFailure(failure) if failure.is_timeout() => "no connection in time",
         SdkError::DispatchFailure(failure) if failure.is_io() => "cannot be reached",
         SdkError::DispatchFailure(_) => "the request cannot be sent",
-        SdkError::ResponseError(_) => "the answer cannot be read",
+        SdkError::ResponseError(_) => "the response cannot be read",
         // The rest has an answer of the service, whose own words are for others to tell.
         _ => "the service refused",
     };

@@ -39,10 +39,7 @@ impl CompileFile {
             return Err(Problem::new("cpu", "must be whole seconds, at least one: the system counts no finer"));
         }
         if limits.memory_bytes < 256 << 20 {
-            return Err(Problem::new(
-                "memory",
-                "must be at least 256MiB: with less the compiler itself does not start",
-            ));
+            return Err(Problem::new("memory", "must be at least 256MiB: the compiler does not start with less"));
         }
         if limits.code_bytes == 0 || limits.threads == 0 {
             let key = if limits.threads == 0 { "threads" } else { "code" };

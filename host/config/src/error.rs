@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// There is no such file.
-    #[error("there is no {path}: name another with --config, or make it; one line in it is enough, stream = \"NAME\"")]
+    #[error("there is no {path}: name another with --config, or create it; one line is enough, stream = \"NAME\"")]
     Missing {
         /// Which file.
         path: PathBuf,

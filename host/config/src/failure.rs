@@ -84,7 +84,7 @@ impl FailureFile {
         }
         match &policy.then {
             Some(GiveUp::DeadLetter(sink)) if sink != STDOUT && !sinks.contains_key(sink) => {
-                let message = format!("no sink is named {sink:?}: add [sinks.{sink}], or name one that there is");
+                let message = format!("no sink is named {sink:?}: add [sinks.{sink}], or name an existing one");
                 problem("dead-letter", &message)
             }
             _ => Ok(policy),

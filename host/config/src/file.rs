@@ -142,7 +142,7 @@ const WORKER_ID_BYTES_MAX: usize = 128;
 
 /// The id, if it can stand in a row, a log line and a table.
 fn usable_worker_id(id: &str) -> Result<WorkerId, String> {
-    let example = "such as \"host-1\", or leave it out to have one made up";
+    let example = "such as \"host-1\", or leave it out to have one generated";
     if id.len() > WORKER_ID_BYTES_MAX {
         return Err(format!(
             "is {} bytes long, at most are {WORKER_ID_BYTES_MAX}: write a shorter one, {example}",
@@ -150,7 +150,7 @@ fn usable_worker_id(id: &str) -> Result<WorkerId, String> {
         ));
     }
     if id.chars().any(|character| character.is_control() || character.is_whitespace()) {
-        return Err(format!("holds white space or a control character: write one word, {example}"));
+        return Err(format!("contains white space or a control character: write one word, {example}"));
     }
     WorkerId::new(id).ok_or_else(|| format!("must not be empty: write one, {example}"))
 }

@@ -59,7 +59,7 @@ impl Config {
         checked.warnings.extend(self.unheeded_files());
         let components = self.names_in_folder("wasm");
         for name in self.plugin.keys().filter(|name| !components.contains(*name)) {
-            let warning = format!("[plugin.{name}] is set, and there is no {name}.wasm in the folder of plugins");
+            let warning = format!("[plugin.{name}] is set, but there is no {name}.wasm in the plugins folder");
             checked.warnings.push(warning);
         }
         let mut settings = BTreeMap::new();
@@ -93,8 +93,8 @@ impl Config {
         let mut all = std::iter::once(self.plugins.clone()).chain(entries.filter(is_code));
         let path = all.find(|path| is_for_everybody(path))?;
         Some(format!(
-            "everybody may write to {}, and so decide what code sees the records: chmod o-w it, or require signatures under \
-             [integrity]",
+            "every user may write to {}, and so choose the code that sees the records: chmod o-w it, or require \
+             signatures under [integrity]",
             path.display()
         ))
     }
@@ -153,7 +153,8 @@ fn check_positions(name: &PluginName, plugin: &PluginConfig, now: Utc, checked: 
     for stream in &plugin.streams {
         match stream.initial_position {
             InitialPosition::AtTimestamp(ms) if ms > now.0 => checked.warnings.push(format!(
-                "plugin {name}: initial-position of {} is in the future, {}: nothing that arrives before is read",
+                "plugin {name}: initial-position of {} is in the future, {}: records that arrive before it are not \
+                 read",
                 stream.stream,
                 Utc(ms)
             )),
@@ -222,7 +223,7 @@ mod tests {
         };
         assert!(told(&file, 0o666)[0].contains("aaa.wasm"));
         assert!(told(&file, 0o664).is_empty());
-        assert!(told(&plugins, 0o777)[0].contains("everybody may write to"));
+        assert!(told(&plugins, 0o777)[0].contains("every user may write to"));
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl GrantsFile {
         let env = variables(&self.env)?;
         if let Some((variable, whose)) = env.iter().find_map(|one| Some((one, holder_of(one, general)?))) {
             let message = format!(
-                "{variable:?} is the variable of {whose}, which the environment would show: grant it as a secret"
+                "{variable:?} is the variable of {whose}, which the environment would expose: grant it as a secret"
             );
             return Err(Problem::new("env", message));
         }
@@ -110,7 +110,7 @@ impl GrantsFile {
         let ceilings = &general.grant_ceilings;
         let beyond = |key: &str, what: &str, mend: &str| {
             let message = format!(
-                "{what} is more than this host lets a manifest have: {mend}, or set it in the host's section of the plugin"
+                "{what} is more than this host allows a manifest: {mend}, or set it in the host's section of the plugin"
             );
             Err(Problem::new(key, message))
         };
@@ -154,10 +154,10 @@ fn hosts(entries: &[String]) -> Result<Vec<HttpHost>, Problem> {
 fn variables(names: &[String]) -> Result<BTreeSet<String>, Problem> {
     for name in names {
         if name.is_empty() || name.contains(['=', '\0']) {
-            return Err(Problem::new("env", format!("{name:?} cannot name a variable of the environment")));
+            return Err(Problem::new("env", format!("{name:?} is not a valid name of an environment variable")));
         }
         if is_of_aws(name) {
-            let message = format!("{name:?} is of the host's own AWS credentials, which are for no plugin; remove it");
+            let message = format!("{name:?} holds the host's own AWS credentials, which no plugin may use; remove it");
             return Err(Problem::new("env", message));
         }
     }

@@ -59,7 +59,7 @@ impl HostFile {
         if instances_memory_bytes < limits.memory_bytes {
             return Err(Problem::new(
                 "host.instances-memory",
-                "must be at least limits.memory, or no instance could have that",
+                "must be at least limits.memory, or no instance could have that much",
             ));
         }
         Ok(HostConfig {
@@ -109,8 +109,8 @@ pub fn refuse_open(address: SocketAddr, has_token: bool) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{address} can be reached by others, who would read of streams, shards and tables: set host.admin-token = {{ env = \
-         \"NAME\" }} or {{ file = \"PATH\" }}, or use 127.0.0.1"
+        "others can reach {address} and read about streams, shards and tables: set host.admin-token = {{ env = \"NAME\" }} \
+         or {{ file = \"PATH\" }}, or use 127.0.0.1"
     ))
 }
 

@@ -42,7 +42,7 @@ impl IntegrityFile {
             return Err(Problem::new("require-signature", "needs keys to check signatures with: set keys as well"));
         }
         if self.version_min.is_some() && !rules.require_signature {
-            let problem = "is checked only with a signature, which tells the version: set require-signature as well";
+            let problem = "is checked only with a signature, which names the version: set require-signature as well";
             return Err(Problem::new("version-min", problem));
         }
         Ok(rules)

@@ -47,7 +47,7 @@ impl NamePattern {
     fn parse(text: &str) -> Result<Self, String> {
         let (name, is_beginning) = text.strip_suffix('*').map_or((text, false), |beginning| (beginning, true));
         if name.contains('*') || text.is_empty() {
-            return Err(format!("{text:?} is no pattern: give a name, or its beginning with a * at the end"));
+            return Err(format!("{text:?} is not a pattern: give a name, or the start of one followed by *"));
         }
         Ok(if is_beginning { Self::Beginning(name.to_owned()) } else { Self::Whole(name.to_owned()) })
     }
@@ -68,7 +68,7 @@ impl NameCeilingsFile {
         let own = self.sinks.as_ref().map(|names| names.iter().cloned().collect::<BTreeSet<_>>());
         let is_missing = |name: &&String| *name != STDOUT && !sinks.contains_key(*name);
         if let Some(name) = own.iter().flatten().find(is_missing) {
-            let message = format!("no sink is named {name:?}: add [sinks.{name}], or name one that there is");
+            let message = format!("no sink is named {name:?}: add [sinks.{name}], or name an existing one");
             return Err(Problem::new("sinks", message));
         }
         Ok(NameCeilings {
@@ -190,8 +190,8 @@ impl NameCeilings {
 /// Says what is too much, and both places where the operator may allow it.
 fn beyond(key: &str, what: &str, mend: &str, plugin: &PluginName) -> Problem {
     let message = format!(
-        "{what} is more than this host lets a manifest say: {mend} under [ceilings] in the host's shardmill.toml, or set \
-         {key} there under [plugin.{plugin}]"
+        "{what} is more than this host allows a manifest: {mend} under [ceilings] in the host's shardmill.toml, or \
+         set {key} there under [plugin.{plugin}]"
     );
     Problem::new(key, message)
 }
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn ceilings_that_cannot_work_are_refused_with_their_line() {
         for (text, told) in [
-            ("streams = [\"a*b\"]", "line 3: ceilings.streams: \"a*b\" is no pattern"),
+            ("streams = [\"a*b\"]", "line 3: ceilings.streams: \"a*b\" is not a pattern"),
             ("sinks = [\"nowhere\"]", "line 3: ceilings.sinks: no sink is named \"nowhere\""),
             ("stream = [\"a\"]", "unknown field `stream`"),
         ] {

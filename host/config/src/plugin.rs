@@ -97,11 +97,11 @@ impl PluginFile {
         let failure = self.failure.map(|own| own.check(&general.sinks).map_err(|problem| problem.under("failure")));
         let failure = failure.transpose()?.unwrap_or_else(|| general.failure.clone());
         if let Some(key) = self.config.keys().find(|key| key.starts_with(SECRET_PREFIX)) {
-            let message = "is where a plugin reads a secret: name it otherwise, or grant a secret";
+            let message = "is where a plugin reads a secret: choose another name, or grant a secret";
             return Err(Problem::new(format!("config.{key}"), message));
         }
         if let Some(key) = self.config.keys().find(|key| key.starts_with(HOST_PREFIX)) {
-            let message = "is where a plugin reads what the host tells it: name it otherwise";
+            let message = "is where a plugin reads what the host sets: choose another name";
             return Err(Problem::new(format!("config.{key}"), message));
         }
         let limits = self.limits.over(general.limits).map_err(|problem| problem.under("limits"))?;
@@ -144,8 +144,8 @@ impl PluginFile {
         general: &Config,
     ) -> Result<(), Problem> {
         if manifest.contains_key("integrity") {
-            let message = "is the host's to say: a manifest comes with the component that it would speak for; set it in \
-                           the host's [integrity] or its section of the plugin";
+            let message = "is for the host to set: a manifest comes with the very component it would vouch for; set \
+                           it in the host's [integrity] or its section of the plugin";
             return Err(Problem::new("integrity", message));
         }
         if !section.contains_key("retrieval") {
@@ -208,7 +208,7 @@ fn asked_by_manifest(key: &str, section: &toml::Table, manifest: &toml::Table) -
 fn check_sinks(names: Vec<String>, general: &Config) -> Result<BTreeSet<String>, Problem> {
     match names.iter().find(|name| *name != STDOUT && !general.sinks.contains_key(*name)) {
         Some(name) => {
-            let message = format!("no sink is named {name:?}: add [sinks.{name}], or name one that there is");
+            let message = format!("no sink is named {name:?}: add [sinks.{name}], or name an existing one");
             Err(Problem::new("sinks", message))
         }
         None => Ok(names.into_iter().collect()),

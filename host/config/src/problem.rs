@@ -88,7 +88,7 @@ const EXAMPLES: [(&str, &str); 12] = [
     ("missing field `stream`", "say which stream, such as stream = \"orders\""),
     (
         "socket address",
-        "an address is written as IP:PORT, such as \"127.0.0.1:9090\" or \"[::1]:9090\"; names are not taken",
+        "an address is written as IP:PORT, such as \"127.0.0.1:9090\" or \"[::1]:9090\"; names are not accepted",
     ),
 ];
 
@@ -97,9 +97,7 @@ const OTHER_WORDS: [(&str, &str); 2] = [("sink", "dead-letter"), ("dlq", "dead-l
 
 fn help(message: &str, text: &str) -> Option<String> {
     if message.contains("expected path string") && text.contains("[plugins.") {
-        return Some(
-            "`plugins` is the folder of plugins; what differs by plugin stands under [plugin.NAME]".to_owned(),
-        );
+        return Some("`plugins` is the folder of plugins; what differs by plugin goes under [plugin.NAME]".to_owned());
     }
     if let Some(meant) = meant(message) {
         return Some(format!("did you mean `{meant}`?"));
@@ -166,7 +164,7 @@ mod tests {
             ("[batch]\nrecords = -5", "without quotes, such as 100"),
             ("[host]\nadmin = \"localhost:9090\"", "such as \"127.0.0.1:9090\""),
             ("[host]\nfan-out-allowed = \"yes\"", "true or false is written without quotes"),
-            ("[plugins.orders]\nstream = \"s\"", "stands under [plugin.NAME]"),
+            ("[plugins.orders]\nstream = \"s\"", "goes under [plugin.NAME]"),
             ("stream = 5", "in quotes, such as \"orders\""),
             ("[failure]\nsink = \"dead\"", "did you mean `dead-letter`?"),
             ("[sinks.out]\ntype = \"file\"", "such as path = \"out.ndjson\""),

@@ -24,8 +24,7 @@ pub(super) fn refuse_shared_consumers(plugins: &BTreeMap<String, PluginConfig>) 
             let Some(fan_out) = one.retrieval.fan_out() else { continue };
             let consumer = fan_out.consumer.to_string();
             let message = format!(
-                "two plugins would subscribe to {} with {consumer}: each would take over the other's subscriptions; give \
-                 each a consumer of its own",
+                "two plugins would subscribe to {} with {consumer}: each would take over the other's subscriptions; give each its own consumer",
                 one.stream
             );
             if !seen.insert((&one.stream, consumer)) {
@@ -62,8 +61,8 @@ impl OwnRetrieval<'_> {
         let consumer = FanOutConsumer::parse(self.consumer.unwrap_or(application));
         let consumer = consumer.map_err(|problem| Problem::new("consumer", problem))?;
         if matches!(consumer, FanOutConsumer::Given(_)) && !is_only {
-            let message = "is the ARN of a consumer, which is one stream's, but the plugin reads several: remove it, and \
-                           each stream has a consumer of its own, or use a plugin for each stream";
+            let message = "is the ARN of a consumer, which is one stream's, but the plugin reads several: remove it, \
+                           and each stream gets its own consumer, or use a plugin for each stream";
             return Err(Problem::new("consumer", message));
         }
         Ok(consumer)

@@ -53,7 +53,7 @@ impl SecretFile {
         let source = match (self.file, self.env) {
             (Some(file), None) => SecretSource::File(folder.join(file)),
             (None, Some(variable)) if is_of_aws(&variable) => {
-                let message = "the host's own AWS credentials are for no plugin; make credentials for it";
+                let message = "no plugin may use the host's own AWS credentials; create separate ones for it";
                 return Err(Problem::new("env", message));
             }
             (None, Some(variable)) if !variable.is_empty() => SecretSource::Variable(variable),

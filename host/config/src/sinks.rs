@@ -112,7 +112,7 @@ fn refuse_shared_files(sinks: &BTreeMap<String, SinkOptions>) -> Result<(), Prob
         let path: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
         if let Some(other) = writers.insert(path, name) {
             let message =
-                format!("is the file of sinks.{other} too: give each a file of its own, or use one of them for both");
+                format!("is the file of sinks.{other} too: give each its own file, or use one of them for both");
             return Err(Problem::new(format!("sinks.{name}.path"), message));
         }
     }
@@ -199,7 +199,7 @@ pub(super) fn check_url(text: &str) -> Result<Url, String> {
         return Err("must start with http:// or https:// and name a host".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("must hold no user and password: set the header authorization, from env:NAME".to_owned());
+        return Err("must not contain a user and password: set the header authorization, from env:NAME".to_owned());
     }
     Ok(url)
 }
@@ -266,7 +266,7 @@ mod tests {
             ),
             (format!("{kinesis}endpoint = \"localhost\""), "line 7: sinks.out.endpoint: not a URL"),
             ("type = \"http\"\nurl = \"ftp://x\"".to_owned(), "line 6: sinks.out.url: must start with http"),
-            ("type = \"http\"\nurl = \"http://me:hush@x\"".to_owned(), "must hold no user and password"),
+            ("type = \"http\"\nurl = \"http://me:hush@x\"".to_owned(), "must not contain a user and password"),
             (format!("{http}records = 0"), "line 7: sinks.out.records: must be above zero"),
             (format!("{http}timeout = \"1h\""), "line 7: sinks.out.timeout: must be at most 2m"),
             (format!("{http}headers = {{ \"a b\" = \"x\" }}"), "\"a b\" cannot name a header"),

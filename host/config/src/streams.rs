@@ -101,7 +101,7 @@ pub(super) fn initial_position(text: Option<&str>) -> Result<InitialPosition, Pr
         Some(time) => {
             let time = humantime::parse_rfc3339_weak(time).map_err(|_| {
                 let help = r#"use "trim-horizon", "latest" or a time from 1970 on, such as "2026-01-31T00:00:00Z""#;
-                Problem::new("initial-position", format!("{time:?} is none of these: {help}"))
+                Problem::new("initial-position", format!("{time:?} is not one of these: {help}"))
             })?;
             let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
             Ok(InitialPosition::AtTimestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)))
@@ -124,7 +124,7 @@ fn refuse_twins(streams: &[StreamConfig]) -> Result<(), Problem> {
     match streams.iter().find(is_taken) {
         Some(one) => {
             let message = format!(
-                "the leases of {} would be kept in {}, where those of another stream have a table: give it to another plugin",
+                "the leases of {} would be kept in table {}, which another stream uses: give it to another plugin",
                 one.stream, one.application
             );
             Err(Problem::new("streams", message))

@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_data_directory_that_cannot_be_made_is_told_with_what_to_do() {
         let told = super::DataDir::hold(std::path::Path::new("/proc/nowhere")).unwrap_err().to_string();
-        assert!(told.starts_with("cannot make the data directory /proc/nowhere: "), "{told}");
+        assert!(told.starts_with("cannot create the data directory /proc/nowhere: "), "{told}");
         assert!(told.ends_with("name another with --data, in a folder that this user may write to"), "{told}");
     }
 

@@ -30,7 +30,7 @@ fn refusal(headers: &HeaderMap, authority: Option<&str>) -> Option<&'static str>
     };
     let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
     let is_known = is_address || name.eq_ignore_ascii_case("localhost");
-    (!is_known).then_some("the embedded stack is addressed as 127.0.0.1 or localhost\n")
+    (!is_known).then_some("address the embedded stack as 127.0.0.1 or localhost\n")
 }
 
 #[cfg(test)]

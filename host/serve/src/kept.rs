@@ -1,4 +1,4 @@
-//! The last versions of each plugin that did well, as their files were. What a host runs after a restart when the file in the
+//! The last versions of each plugin that worked well, as their files were. What a host runs after a restart when the file in the
 //! folder is damaged, or is a version that the fleet found bad: until then, a rollback is only in memory. And what an operator
 //! may go back to, by pinning one of them.
 
@@ -90,7 +90,7 @@ impl Kept {
         Ok(())
     }
 
-    /// What is kept of a plugin, the last that did well first; whether the bytes are whole is not looked at.
+    /// What is kept of a plugin, the last that worked well first; whether the bytes are whole is not looked at.
     pub fn versions(&self, name: &PluginName) -> Vec<KeptVersion> {
         let entries = std::fs::read_dir(self.of(name)).into_iter().flatten().flatten();
         let version = |entry: std::fs::DirEntry| {
@@ -104,7 +104,7 @@ impl Kept {
         versions
     }
 
-    /// The last version that did well, if its bytes are whole.
+    /// The last version that worked well, if its bytes are whole.
     pub fn find(&self, name: &PluginName) -> Option<(PluginDigest, PathBuf)> {
         let newest = self.versions(name).into_iter().find(|version| self.is_whole(version))?;
         Some((newest.digest, newest.path))

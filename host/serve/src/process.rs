@@ -13,11 +13,11 @@ pub(crate) fn as_metrics(started_at: SystemTime) -> String {
     let since_epoch = started_at.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs_f64());
     show(&mut page, "process_start_time_seconds", "gauge", "when it started, since the Unix epoch", since_epoch);
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    show(&mut page, "process_resident_memory_bytes", "gauge", "memory that is in RAM", bytes_of(&status, "VmRSS:"));
+    show(&mut page, "process_resident_memory_bytes", "gauge", "resident memory", bytes_of(&status, "VmRSS:"));
     show(&mut page, "process_virtual_memory_bytes", "gauge", "address space", bytes_of(&status, "VmSize:"));
     show(&mut page, "process_open_fds", "gauge", "open file descriptors", open_fds());
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    show(&mut page, "process_max_fds", "gauge", "file descriptors that it may open", max_fds(&limits));
+    show(&mut page, "process_max_fds", "gauge", "maximum number of open file descriptors", max_fds(&limits));
     page
 }
 

@@ -28,7 +28,7 @@ pub(crate) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
     let from = match args.from {
         None => ReadFrom::TrimHorizon,
         Some(time) => {
-            let since_epoch = time.duration_since(UNIX_EPOCH).context("--from lies before 1970")?;
+            let since_epoch = time.duration_since(UNIX_EPOCH).context("--from is before 1970")?;
             ReadFrom::AtTimestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
         }
     };
@@ -49,7 +49,7 @@ pub(crate) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
     std::io::stdout().lock().flush()?;
     tell(total, shards.len());
     if signals.stop().is_cancelled() {
-        return Err(Interrupted(": not all was captured".to_owned()).into());
+        return Err(Interrupted(": the capture is incomplete".to_owned()).into());
     }
     Ok(())
 }

@@ -52,7 +52,8 @@ pub(crate) enum CaptureError {
         problem: String,
     },
     /// More than is held.
-    #[error("a test takes records of {} MiB at most, with some 400 bytes beside each one's data: use a slice", BYTES_MAX >> 20)]
+    #[error("a test takes at most {} MiB of records, counting about 400 bytes for each beside its data: use part of \
+             the input", BYTES_MAX >> 20)]
     TooMuch,
 }
 

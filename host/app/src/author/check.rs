@@ -99,7 +99,7 @@ fn as_text(inspection: &Inspection, settings: &Settings) -> String {
         let _ = writeln!(text, "exports   {export}");
     }
     if inspection.sends_http && !settings.asks_http() {
-        let _ = writeln!(text, "grant     {:48} not asked: its requests are denied", "http");
+        let _ = writeln!(text, "grant     {:48} not requested: its requests are denied", "http");
     }
     text
 }

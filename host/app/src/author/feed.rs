@@ -93,7 +93,7 @@ impl Feed {
             }
             let partition_key = self.key_of(&data).map_err(|problem| self.bad_line(problem))?;
             if data.len() + partition_key.len() > RECORD_BYTES_MAX {
-                return Err(self.bad_line("longer than a record may be, 10 MiB with its key".to_owned()));
+                return Err(self.bad_line("longer than the maximum of a record, 10 MiB with its key".to_owned()));
             }
             return Ok(Some(FeedLine { data, partition_key }));
         }

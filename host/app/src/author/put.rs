@@ -26,7 +26,7 @@ pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
         print(&told(&summary, &args.stream));
     }
     if summary.was_stopped {
-        let line = format!(": {} records were put, and no more of the input", HumanCount(summary.records));
+        let line = format!(": {} records were put, the rest of the input was not", HumanCount(summary.records));
         return Err(Interrupted(line).into());
     }
     Ok(())

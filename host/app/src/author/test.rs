@@ -100,7 +100,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     };
     let bytes = within_bound().with_context(|| format!("cannot read {}", path.display()))?;
     if bytes.len() as u64 > EXPECTED_BYTES_MAX {
-        bail!("{} has more than {} MiB: use a slice", path.display(), EXPECTED_BYTES_MAX >> 20);
+        bail!("{} has more than {} MiB: use part of it", path.display(), EXPECTED_BYTES_MAX >> 20);
     }
     Ok(bytes)
 }

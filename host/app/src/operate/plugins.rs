@@ -81,8 +81,8 @@ pub(crate) async fn execute(args: &PluginsArgs) -> anyhow::Result<()> {
             let table = CoordinatorTable::new(clients.dynamodb.clone(), application);
             if !table.exists().await? {
                 bail!(
-                    "there is no table {}: no shardmill host has served application {application}; without a name, this \
-                     command lists those that were",
+                    "there is no table {}: no shardmill host has served application {application}; without a name, \
+                     this command lists the served applications",
                     table.name()
                 );
             }
@@ -233,7 +233,7 @@ fn shortened(text: &str) -> String {
 async fn release(application: &str, digest: &str, clients: &AwsClients) -> anyhow::Result<()> {
     let wanted = digest.to_ascii_lowercase();
     if !is_prefix(&wanted) {
-        bail!("{digest:?} names no version: give its digest, or the first {PREFIX_MIN} digits or more");
+        bail!("{digest:?} is not a version: give its digest, or the first {PREFIX_MIN} digits or more");
     }
     let mut applications = vec![application.to_owned()];
     applications.extend(applications_of_streams(&clients.dynamodb, application).await);

@@ -133,9 +133,9 @@ impl Reading {
                 reading.read_stream(application, stream.name().clone(), &reader).await?;
             }
             None if !has_any => bail!(
-                "there is no lease table {application} and no table {}: name the application as its hosts do (a \
-                 plugin's name, unless the configuration says otherwise), or the stream with --stream to see what a \
-                 first host would do",
+                "there is no lease table {application} and no table {}: name the application (a plugin's name, \
+                 unless the configuration says otherwise), or the stream with --stream to see what a first host \
+                 would do",
                 tables.coordinator.name()
             ),
             None => reading.notes.push("no stream is known, so shards without rows are not shown; use --stream".into()),

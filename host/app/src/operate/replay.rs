@@ -80,7 +80,9 @@ fn left_path(args: &ReplayArgs) -> anyhow::Result<PathBuf> {
             name.push(LEFT);
             Ok(name.into())
         }
-        None => bail!("name a file for what is left with --failed: standard input has no name to go by"),
+        None => bail!(
+            "name a file for the remaining letters with --failed: standard input has no file name to derive it from"
+        ),
     }
 }
 
@@ -140,9 +142,9 @@ fn tell(args: &ReplayArgs, summary: &ReplaySummary) -> anyhow::Result<()> {
         (summary.held_back, "held back by the plugin"),
         (summary.not_tried, "not tried"),
         (summary.damaged, "damaged"),
-        (summary.left_out, "of other plugins left out"),
+        (summary.left_out, "of other plugins skipped"),
         (summary.repeats, "repeats dropped"),
-        (summary.other_lines, "other lines passed over"),
+        (summary.other_lines, "other lines skipped"),
     ] {
         if count > 0 {
             // Writing to a string cannot fail.
@@ -188,14 +190,16 @@ impl Files {
         if self.given.is_some()
             && let Some(other) = self.loaded.keys().next()
         {
-            bail!("there are letters of {other} and of {name}: say with --of whose --plugin is to run");
+            bail!(
+                "there are letters of {other} and of {name}: say with --of whose letters the --plugin should process"
+            );
         }
         let path = self.given.clone().unwrap_or_else(|| self.config.plugins.join(format!("{name}.wasm")));
         let plugin = Arc::new(component::load(&self.runtime, &self.config, name, &path).await?);
         if plugin.saves_state() {
             bail!(
-                "{name} keeps state, which belongs to its shards: outside of them a record would count in none; replay the \
-                 letters into the stream with --to-stream"
+                "{name} keeps state, which belongs to its shards: outside its shard a record would not be counted; \
+                 replay the letters into the stream with --to-stream"
             );
         }
         tracing::info!(plugin = %name, digest = %plugin.digest(), file = %path.display(), "plugin loaded");

@@ -48,7 +48,7 @@ pub(crate) async fn execute(args: RunArgs) -> anyhow::Result<()> {
 /// Once, beside the start: what is missing may come, and the host waits for it.
 async fn tell_what_is_missing(config: Config, clients: AwsClients) {
     for problem in Box::pin(probe(&config, &clients)).await {
-        tracing::warn!(problem, "something is missing, the host waits for it");
+        tracing::warn!(problem, "something is missing, waiting for it");
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) async fn execute(args: &StateArgs) -> anyhow::Result<()> {
         let saved = match table.state(&lease.key).await {
             Ok(saved) => saved,
             Err(error @ StoreError::Refused { .. }) => {
-                bail!("the state cannot be read; does the plugin keep any? {error}")
+                bail!("cannot read the state; does the plugin keep any? {error}")
             }
             Err(error) => return Err(error.into()),
         };

@@ -105,7 +105,7 @@ fn decode_errand(value: &AttributeValue) -> Result<Errand, String> {
             lead: unsigned(item, LEAD)?,
         },
         EXPECT => Task::Expect { by: worker(item, BY)? },
-        other => return Err(format!("{other} is no errand")),
+        other => return Err(format!("{other} is not an errand")),
     };
     Ok(Errand { key, task })
 }
@@ -148,6 +148,6 @@ mod tests {
         let later = Item::from([(LEASE.to_owned(), text("shardId-1")), (TASK.to_owned(), text("mend"))]);
         let errands = vec![item[ERRANDS].as_l().unwrap()[0].clone(), AttributeValue::M(later)];
         item.insert(ERRANDS.to_owned(), AttributeValue::L(errands));
-        assert_eq!(decode(&item), Err("mend is no errand".to_owned()));
+        assert_eq!(decode(&item), Err("mend is not an errand".to_owned()));
     }
 }

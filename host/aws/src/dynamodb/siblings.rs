@@ -13,7 +13,7 @@ pub async fn applications_of_streams(client: &Client, application: &str) -> Vec<
     match client.list_tables().exclusive_start_table_name(&prefix).send().await {
         Ok(page) => beside(page.table_names(), &prefix),
         Err(error) => {
-            tracing::debug!(%error, "tables cannot be listed, so further streams are not told");
+            tracing::debug!(%error, "cannot list tables, so further streams are not shown");
             Vec::new()
         }
     }

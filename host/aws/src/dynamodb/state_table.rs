@@ -101,10 +101,10 @@ fn decode(item: &Item) -> Result<SavedState, &'static str> {
     };
     let Some(AttributeValue::S(sequence)) = item.get(CHECKPOINT) else { return Err("it has no `checkpoint`") };
     let sub = match item.get(SUB_SEQUENCE) {
-        Some(AttributeValue::N(sub)) => sub.parse().map_err(|_| "`checkpointSubSequenceNumber` is no number")?,
+        Some(AttributeValue::N(sub)) => sub.parse().map_err(|_| "`checkpointSubSequenceNumber` is not a number")?,
         _ => 0,
     };
-    let checkpoint = Checkpoint::parse(sequence, sub).ok_or("`checkpoint` is none")?;
+    let checkpoint = Checkpoint::parse(sequence, sub).ok_or("`checkpoint` is not a checkpoint")?;
     let plugin_digest = match item.get(PLUGIN_DIGEST) {
         Some(AttributeValue::S(digest)) => PluginDigest::from_hex(digest),
         _ => None,

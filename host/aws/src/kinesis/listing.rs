@@ -72,7 +72,7 @@ pub(super) async fn list_shards_since(
     match list(client, stream, page_shards, Listed::Since(since_ms)).await {
         Ok(shards) => Ok(Some(shards)),
         Err(ListingError::Invalid(error)) => {
-            tracing::debug!(%stream, %error, "kinesis does not tell which shards were closed before the start");
+            tracing::debug!(%stream, %error, "kinesis does not show which shards were closed before the start");
             Ok(None)
         }
         Err(ListingError::Other(error)) => Err(error),
@@ -91,7 +91,7 @@ async fn list(
                 let checked = check_listing(&shards).map(|()| shards);
                 return checked.map_err(|problem| ListingError::Other(convert::unreadable(problem)));
             }
-            Err(PageError::ExpiredToken) => tracing::debug!(%stream, "the shard listing expired half-way; restarting"),
+            Err(PageError::ExpiredToken) => tracing::debug!(%stream, "the shard listing expired midway; restarting"),
             Err(PageError::Failed(error)) => return Err(error),
         }
     }

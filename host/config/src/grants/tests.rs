@@ -68,7 +68,7 @@ fn a_manifest_that_asks_for_more_is_refused_with_file_line_and_mend() {
         (
             "",
             "[grants]\nenv = [\"AWS_SECRET_ACCESS_KEY\"]",
-            "line 2: grants.env: \"AWS_SECRET_ACCESS_KEY\" is of the host's",
+            "line 2: grants.env: \"AWS_SECRET_ACCESS_KEY\" holds the host's",
         ),
         ("", "[grants]\nhttp = [\"http://x/y\"]", "names more than a host and a port"),
         ("", "[grants]\nsockets = true", "unknown field `sockets`"),
@@ -98,7 +98,7 @@ fn aws_credentials_are_granted_by_nobody_and_the_region_is_no_credential() {
     for name in ["AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_PROFILE"] {
         for section in ["plugin.alerts.grants", "ceilings.grants"] {
             let error = grants(&format!("[{section}]\nenv = [\"{name}\"]"), "").unwrap_err();
-            assert!(error.contains(&format!("{section}.env")) && error.contains("are for no plugin"), "{error}");
+            assert!(error.contains(&format!("{section}.env")) && error.contains("no plugin may use"), "{error}");
         }
     }
     assert!(grants("[plugin.alerts.grants]\nenv = [\"AWS_REGION\"]", "").is_ok());

@@ -35,8 +35,8 @@ impl Applications {
         };
         let Some((application, owner)) = applications.find_map(|one| Some((one, owner(one)?))) else { return Ok(()) };
         let message = format!(
-            "{application:?} is what the host's configuration names for plugin {owner} under [plugin.{owner}]: its leases \
-             would be taken; call the file otherwise, or set another application under [plugin.{name}]"
+            "{application:?} is what the host's configuration names for plugin {owner} under [plugin.{owner}]: its \
+             leases would be taken; rename the file, or set another application under [plugin.{name}]"
         );
         Err(Problem::new("application", message))
     }

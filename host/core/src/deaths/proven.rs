@@ -6,7 +6,7 @@ use crate::plugin::PluginDigest;
 /// have. One that is forgotten is on trial again, which costs a file for a minute.
 pub const PROVEN_MAX: usize = 512;
 
-/// Versions that did well on this build of the host: another may fail where this one does not.
+/// Versions that worked well on this build of the host: another may fail where this one does not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Proven {
     digests: VecDeque<PluginDigest>,

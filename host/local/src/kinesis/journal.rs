@@ -65,7 +65,7 @@ impl Journal {
                 }
                 Frame::End => break,
                 Frame::Torn => {
-                    tracing::warn!(path = %path.display(), bytes = file_len - len, "cut off a torn write");
+                    tracing::warn!(path = %path.display(), bytes = file_len - len, "removed an incomplete write");
                     break;
                 }
                 Frame::Damaged(problem) => return Err(damaged(len, problem)),

@@ -29,7 +29,7 @@ pub(super) async fn answer(store: &Store, body: &[u8]) -> Option<Response> {
         return None;
     }
     if sizes.iter().sum::<usize>() > REQUEST_BYTES_MAX {
-        return Some(replies::invalid_argument("the records of a request are more than 10 MiB together"));
+        return Some(replies::invalid_argument("the records of a request are more than 10 MiB in total"));
     }
     let Some(records) = records else {
         return Some(reply(put(store, &name, &Value::Object(request)).await));

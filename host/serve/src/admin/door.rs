@@ -50,13 +50,13 @@ impl Door {
     fn refusal(&self, path: &str, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         if !self.knows(host) {
-            let message = "this name is not known here: use the address, or add the name to host.admin-names\n";
+            let message = "unknown host name: use the address, or add the name to host.admin-names\n";
             return Some((StatusCode::MISDIRECTED_REQUEST, message));
         }
         if let Some(origin) = headers.get(header::ORIGIN)
             && !is_of_host(origin.as_bytes(), host)
         {
-            return Some((StatusCode::FORBIDDEN, "pages of other web sites are not served\n"));
+            return Some((StatusCode::FORBIDDEN, "requests from pages of other web sites are refused\n"));
         }
         match &self.token {
             Some(token) if !FOR_EVERYBODY.contains(&path) && !shows(headers, token) => Some((

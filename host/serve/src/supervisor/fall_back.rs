@@ -1,4 +1,4 @@
-//! Keeps the last version of each plugin that did well, and runs it where the one in the folder cannot be run.
+//! Keeps the last version of each plugin that worked well, and runs it where the one in the folder cannot be run.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;

@@ -220,7 +220,7 @@ impl PluginFolder {
 
     fn report_trouble(&mut self, message: &str) {
         if self.trouble.as_deref() != Some(message) {
-            tracing::warn!(folder = %self.options.path.display(), reason = message, "the plugin folder cannot be read");
+            tracing::warn!(folder = %self.options.path.display(), reason = message, "problem with the plugins folder");
             self.trouble = Some(message.to_owned());
         }
     }

@@ -103,7 +103,7 @@ enum Stop {
 struct Over;
 
 impl ShardReader {
-    /// Reads until the shard ends or nobody listens. Every wait ends when the consumer no longer exists, since the task is
+    /// Reads until the shard ends or nobody listens. Every wait ends when the consumer is gone, since the task is
     /// aborted with it.
     pub(super) async fn run(self, start: Start) {
         let opener = Opener::new(self.options.plugin.to_string(), self.shard.clone(), start.settled.clone());

@@ -22,7 +22,7 @@ const STORES_LONG_FROM: Duration = Duration::from_secs(30);
 /// What is being read, and whether the reader gets anywhere.
 pub(super) struct Reading {
     pub(super) chunks: mpsc::Receiver<Chunk>,
-    // Aborts the reader when the consumer no longer exists.
+    // Aborts the reader when the consumer is gone.
     task: JoinSet<()>,
     /// What was read ahead was let go of, and nothing is read.
     is_shut: bool,

@@ -31,10 +31,10 @@ pub(crate) enum BenchInputError {
     #[error(transparent)]
     Feed(#[from] FeedError),
     /// More than is held.
-    #[error("a benchmark holds at most {RECORDS_MAX} records and {} MiB: use a slice", BYTES_MAX >> 20)]
+    #[error("a benchmark takes at most {RECORDS_MAX} records and {} MiB: use part of the input", BYTES_MAX >> 20)]
     TooMuch,
     /// Nothing to deliver.
-    #[error("there are no lines in {0}")]
+    #[error("{0} has no lines")]
     Empty(String),
 }
 

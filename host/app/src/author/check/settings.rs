@@ -78,11 +78,11 @@ impl Settings {
 
     pub(super) fn as_text(&self) -> String {
         let mut text = String::new();
-        let manifest = if self.has_manifest { "read" } else { "none: pure computing on the host's stream" };
+        let manifest = if self.has_manifest { "read" } else { "none: only computes on the host's stream" };
         // Writing to a string cannot fail.
         let _ = writeln!(text, "manifest  {manifest}");
         let verdict = match (self.is_decided, &self.checked) {
-            (false, _) => "asked: --config shows whether it is allowed",
+            (false, _) => "requested: --config shows whether it is allowed",
             (true, Ok(_)) => "given",
             (true, Err(_)) => "asked, refused",
         };

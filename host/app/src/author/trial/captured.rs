@@ -41,7 +41,7 @@ pub(crate) enum CapturedError {
     #[error("there are no captured records in it")]
     Empty,
     /// An instance serves a shard of one stream.
-    #[error("there are records of {0} and of {1}: a test takes those of one stream")]
+    #[error("there are records of {0} and of {1}: a test takes records of one stream")]
     SeveralStreams(StreamName, StreamName),
 }
 

@@ -37,7 +37,7 @@ impl Sink for Collector {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.bytes += emitted.iter().map(|piece| piece.data.len() + piece.key.len()).sum::<usize>();
         if kept.bytes > KEPT_BYTES_MAX {
-            let message = format!("a test keeps {} MiB of output: use less input", KEPT_BYTES_MAX >> 20);
+            let message = format!("a test keeps at most {} MiB of output: use less input", KEPT_BYTES_MAX >> 20);
             return Box::pin(async { Err(SinkError { sink: "test".to_owned(), message }) });
         }
         kept.output.extend(emitted.iter().map(|piece| (Arc::clone(&origin), piece.clone())));

@@ -167,7 +167,8 @@ impl Trial {
     /// Puts the plugin and its manifest into a folder of their own, and settles what it runs with.
     async fn scene(&mut self, input: Trying) -> anyhow::Result<Scene> {
         let stem = self.plugin.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        let name = PluginName::new(stem).with_context(|| format!("{} names no plugin", self.plugin.display()))?;
+        let name =
+            PluginName::new(stem).with_context(|| format!("{} is not a plugin's file name", self.plugin.display()))?;
         let folder = tempfile::tempdir().context("cannot make a folder for the test")?;
         let manifest_path = self.plugin.with_extension("toml");
         let manifest = Manifest::read(&manifest_path)?;
@@ -282,7 +283,7 @@ impl Scene {
                     );
                 }
                 if plugin.worker.shards.values().any(is_without_state) {
-                    bail!("nothing can be settled: {}", why_blocked(&plugin, None));
+                    bail!("no record can be settled: {}", why_blocked(&plugin, None));
                 }
                 if moved_at.elapsed() > self.timeout {
                     bail!("nothing was settled for {:?}: {}", self.timeout, why_blocked(&plugin, None));
@@ -319,7 +320,7 @@ impl Scene {
                 return Ok(digest.clone());
             }
             if asked_at.elapsed() > START_MAX {
-                bail!("the new version was not taken up within {START_MAX:?}; is it the same file?");
+                bail!("the new version did not replace the old one within {START_MAX:?}; is it the same file?");
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

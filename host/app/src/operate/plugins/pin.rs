@@ -65,12 +65,12 @@ impl Here {
     fn wanted(&self, wanted: &str) -> anyhow::Result<&KeptVersion> {
         if wanted == LAST_GOOD {
             let newest = self.versions.iter().find(|version| self.kept.is_whole(version));
-            return newest.with_context(|| self.nothing_like("that did well"));
+            return newest.with_context(|| self.nothing_like("that worked well"));
         }
         let wanted = wanted.to_ascii_lowercase();
         if !is_prefix(&wanted) {
             bail!(
-                "{wanted:?} names no version: give its digest, or the first {PREFIX_MIN} digits or more, or {LAST_GOOD}"
+                "{wanted:?} is not a version: give its digest, or the first {PREFIX_MIN} digits or more, or {LAST_GOOD}"
             );
         }
         let mut found = self.versions.iter().filter(|version| version.digest.as_str().starts_with(&wanted));
@@ -81,11 +81,11 @@ impl Here {
         }
     }
 
-    /// The last one that did well before the one that is to run now.
+    /// The last one that worked well before the one that is to run now.
     fn before(&self) -> anyhow::Result<&KeptVersion> {
         let now = self.kept.pinned(&self.name)?.or_else(|| self.in_folder.clone());
         let before = self.versions.iter().find(|version| Some(&version.digest) != now.as_ref());
-        before.with_context(|| self.nothing_like("besides the one that is to run now"))
+        before.with_context(|| self.nothing_like("other than the one that should run now"))
     }
 
     fn pin(&self, version: &KeptVersion) -> anyhow::Result<()> {
@@ -93,7 +93,7 @@ impl Here {
         if !self.kept.is_whole(version) {
             bail!("{} is damaged: it cannot be run; {}", version.path.display(), self.kept_here());
         }
-        self.kept.pin(name, digest).context("it cannot be pinned")?;
+        self.kept.pin(name, digest).context("cannot pin it")?;
         print(&format!(
             "pinned {name} to {digest} for hosts with this cache, also after a restart: one that runs takes it up within seconds; \
              `--unpin` ends it"
@@ -103,10 +103,10 @@ impl Here {
 
     fn unpin(&self) -> anyhow::Result<()> {
         let name = &self.name;
-        if !self.kept.unpin(name).context("it cannot be unpinned")? {
+        if !self.kept.unpin(name).context("cannot unpin it")? {
             bail!("no version of {name} is pinned here");
         }
-        print(&format!("unpinned {name}: what lies in the folder is tried within seconds"));
+        print(&format!("unpinned {name}: hosts try the file in the folder within seconds"));
         Ok(())
     }
 
@@ -122,10 +122,10 @@ impl Here {
     fn kept_here(&self) -> String {
         let told = |version: &KeptVersion| {
             let ago = version.at.elapsed().map_or_else(|_| "just now".to_owned(), |time| format!("{} ago", age(time)));
-            format!("{} (did well {ago})", version.digest)
+            format!("{} (worked well {ago})", version.digest)
         };
         let versions: Vec<String> = self.versions.iter().map(told).collect();
-        if versions.is_empty() { "nothing is kept".to_owned() } else { format!("kept: {}", versions.join(", ")) }
+        if versions.is_empty() { "no version is kept".to_owned() } else { format!("kept: {}", versions.join(", ")) }
     }
 }
 
@@ -134,7 +134,7 @@ fn places(args: &PluginsArgs) -> anyhow::Result<(PathBuf, PathBuf, u64)> {
     if let Some(path) = &args.place.config {
         let config = Config::load(path)?;
         let Some(cache) = config.host.cache else {
-            bail!("host.cache is not set in {}: nothing is kept", path.display());
+            bail!("host.cache is not set in {}: no version is kept", path.display());
         };
         return Ok((cache, config.plugins, config.host.plugin_bytes_max));
     }

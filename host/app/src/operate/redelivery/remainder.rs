@@ -20,7 +20,7 @@ impl Remainder {
     /// Nothing is made yet; but a file that is there already is refused now, so that no letter of it is overwritten.
     pub(crate) fn at(path: &Path) -> anyhow::Result<Self> {
         if path.try_exists().unwrap_or(true) {
-            anyhow::bail!("{} is there already: name another file with --failed", path.display());
+            anyhow::bail!("{} already exists: name another file with --failed", path.display());
         }
         Ok(Self { path: path.to_owned(), file: None })
     }

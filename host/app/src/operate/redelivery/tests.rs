@@ -387,6 +387,6 @@ async fn more_shards_than_instances_are_served_one_after_the_other() {
 #[test]
 fn a_file_of_what_is_left_is_never_overwritten() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    assert!(Remainder::at(file.path()).err().unwrap().to_string().contains("is there already"));
+    assert!(Remainder::at(file.path()).err().unwrap().to_string().contains("already exists"));
     assert!(Remainder::at(Path::new("/nowhere/left.ndjson")).is_ok(), "made when it is needed");
 }

@@ -141,7 +141,7 @@ async fn run(front: Arc<Front>, mut place: Subscription, mut pipe: DuplexStream,
         pushed = push(&front, &mut place, &mut pipe) => pushed,
         () = taken_over.cancelled() => {
             // In the middle of an event, this is a cut connection to the subscriber; which is as good.
-            let exception = encode_exception("ResourceInUseException", "another subscription has taken over");
+            let exception = encode_exception("ResourceInUseException", "another subscription took over");
             pipe.write_all(&exception).await
         }
         () = front.closing().cancelled() => Ok(()),
