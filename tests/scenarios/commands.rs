@@ -93,7 +93,7 @@ async fn a_check_that_connects_tells_all_that_is_missing_at_once_and_makes_nothi
         "stream absent",
         "there is no such stream: create it",
         "sinks.hook: cannot connect to 127.0.0.1:1",
-        "sinks.out: there is no stream nowhere: make it",
+        "sinks.out: there is no stream nowhere: create it",
     ] {
         assert!(told.contains(expected), "{expected} is not in {told}");
     }

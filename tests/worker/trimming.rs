@@ -79,7 +79,7 @@ async fn a_host_that_comes_back_too_late_goes_on_at_the_oldest_record_and_tells_
         assert_went_on(&fleet, 20..30);
         let (count, last) = gaps(&host, &fleet);
         let last = last.unwrap();
-        assert!(count == 1 && last.starts_with("10 is trimmed") && last.contains("continues at 21"), "{count} {last}");
+        assert!(count == 1 && last.starts_with("10 was trimmed") && last.contains("continues at 21"), "{count} {last}");
         until("and checkpointed", || fleet.is_all_checkpointed()).await;
     }
 }

@@ -105,7 +105,7 @@ impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Load => "while it was loaded",
-            Self::Start => "while an instance was made",
+            Self::Start => "while an instance was created",
             Self::Call => "in its calls or soon after one",
         })
     }

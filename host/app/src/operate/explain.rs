@@ -149,7 +149,7 @@ fn healthy(place: Option<&Place>) -> String {
 fn facts(place: &Place, reading: &Reading) -> Vec<(&'static str, String)> {
     let lease = &place.lease;
     let owner = match &place.holder {
-        None => "nobody".to_owned(),
+        None => "none".to_owned(),
         Some(holder) => {
             let since = place.held_for.map(|since| format!(" for {}", age(since))).unwrap_or_default();
             format!("{}{since} ({holder})", holder.worker)

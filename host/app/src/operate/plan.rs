@@ -180,7 +180,7 @@ fn as_text(report: &Report) -> String {
         (Some(leader), true) => format!("this worker would: {leader}, which did, is silent"),
         (None, true) => "none; this worker would become leader".to_owned(),
         (Some(leader), false) => leader.clone(),
-        (None, false) => "nobody".to_owned(),
+        (None, false) => "none".to_owned(),
     };
     let _ = writeln!(text, "leader   {leader}");
     let _ = writeln!(text, "stream   {}", report.stream.as_deref().unwrap_or("not known"));

@@ -198,7 +198,7 @@ fn as_text(reports: &[Report], wall_ms: u64) -> String {
                 _ => host.clone(),
             };
             if versions.is_empty() {
-                table.add_row([application.as_str(), &host, "-", "does not tell", "-", "-"]);
+                table.add_row([application.as_str(), &host, "-", "does not report", "-", "-"]);
             }
             for VersionLine { digest, state, since_ms, reason } in versions {
                 let why = reason.as_deref().map_or_else(|| "-".to_owned(), shortened);

@@ -112,7 +112,7 @@ mod tests {
             (&gap.after, &gap.next, gap.next_arrival_ms),
             (&number("9"), &Some(Position::plain(number("10"))), 7)
         );
-        assert!(gap.to_string().starts_with("9 is trimmed") && gap.to_string().contains("at 10"), "{gap}");
+        assert!(gap.to_string().starts_with("9 was trimmed") && gap.to_string().contains("at 10"), "{gap}");
         assert!(gap.to_string().ends_with(", which arrived at 7 ms"), "{gap}");
         let undated = Gap { next_arrival_ms: 0, ..gap };
         assert!(!undated.to_string().contains("arrived"), "{undated}");

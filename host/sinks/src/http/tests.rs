@@ -209,7 +209,7 @@ async fn a_piece_that_no_request_holds_blocks_with_the_mend() {
     let server = Server::start([]).await;
     let large = "x".repeat(65 << 10);
     let error = failure(&server.sink(), &batch(&["1", &large])).await;
-    assert!(error.contains("piece 1 of the batch has 66561 bytes") && error.contains("raise request-bytes"), "{error}");
+    assert!(error.contains("piece 1 of the batch is 66561 bytes") && error.contains("raise request-bytes"), "{error}");
     assert_eq!(server.bodies(), ["1\n"]);
 }
 

@@ -196,7 +196,7 @@ impl Consumer {
         if self.reading.restarted_at.is_some_and(|at| at >= heard_at) {
             return Err(Stopped::Stuck(format!("nothing could be read for {:?}", deadline * 2)));
         }
-        tracing::warn!(shard = %self.shard, ?deadline, "nothing could be read, recreating the reader");
+        tracing::warn!(shard = %self.shard, ?deadline, "nothing could be read, replacing the reader");
         self.reading.restarted_at = Some(now);
         self.reading.free_since = now;
         self.read_anew();
