@@ -223,7 +223,7 @@ async fn a_worker_at_its_most_leases_says_why_a_free_shard_rests() {
     let args = ["explain", "flights", &free, "--local", "--watch-for", "2s"];
     let text = told(&setting, &args).await;
     assert!(text.contains("it has no owner"), "{text}");
-    assert!(text.contains("a would leave it: this host holds as many leases as it may (leases.max)"), "{text}");
+    assert!(text.contains("a would leave it: this host holds the most leases it may (leases.max)"), "{text}");
     assert!(!text.contains("dead would"), "{text}");
     assert!(host.terminate().await.success());
     setting.stop().await;

@@ -145,7 +145,7 @@ impl fmt::Display for Cause {
         match self {
             Self::Planned(reason) => reason.fmt(f),
             Self::NotListed => f.write_str("it has a row but is not in kinesis' shard list"),
-            Self::Finished => f.write_str("it was read to its end; there is nothing left to do"),
+            Self::Finished => f.write_str("it was read to its end; nothing is left to do"),
             Self::Stuck { text } => write!(f, "its holder makes no progress: {text}"),
             Self::OwnerLeaves { owner } => {
                 write!(f, "{owner} is shutting down and releases it after the batch in hand")

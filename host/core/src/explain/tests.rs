@@ -246,7 +246,7 @@ fn a_free_shard_tells_what_each_live_worker_thinks() {
         scene.opinions(3),
         [
             "a would take it: free, and below the fair share of 3",
-            "c would leave it: this host holds as many leases as it may (leases.max)"
+            "c would leave it: this host holds the most leases it may (leases.max)"
         ]
     );
     let shares = Scene::of(vec![held(0, "a"), held(1, "a"), held(2, "b"), row(3, &[])]);

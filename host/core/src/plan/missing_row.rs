@@ -54,7 +54,7 @@ impl fmt::Display for NoRow {
             }
             Self::AncestorUnfinished { ancestor } => write!(f, "its row is created when {ancestor} ends"),
             Self::ClosedBeforeStart => {
-                f.write_str("it was closed before this application started, which reads only what comes after that")
+                f.write_str("it was closed before this application started, which reads only later records")
             }
             Self::CoveredBy { covering } => {
                 write!(f, "{covering} covers some of its hash keys and is read to its end first")

@@ -240,7 +240,7 @@ impl fmt::Display for Reason {
             Self::NewShard => f.write_str("the shard has no lease yet"),
             Self::ChildWithoutLease => f.write_str("its parents have ended but it has no lease"),
             Self::RowMissing => f.write_str("its row is missing, perhaps deleted by hand; starting as configured"),
-            Self::LineageTrimmed => f.write_str("its ancestors are gone before they were read"),
+            Self::LineageTrimmed => f.write_str("its ancestors were trimmed before they were read"),
             Self::ChildrenStarted => f.write_str("finished, and all its children have started"),
             Self::ShardGone { checkpoint } => {
                 write!(f, "the shard is no longer in kinesis; it was settled through {checkpoint}")
@@ -271,7 +271,7 @@ impl fmt::Display for Reason {
             Self::KeptFor { claimant } => write!(f, "kept for {claimant}, which asked for it"),
             Self::HasFairShare { fair_share } => write!(f, "this host has its fair share of {fair_share}"),
             Self::NextPortion => f.write_str("to be taken in the next pass: hosts that start together share"),
-            Self::AtMaxLeases => f.write_str("this host holds as many leases as it may (leases.max)"),
+            Self::AtMaxLeases => f.write_str("this host holds the most leases it may (leases.max)"),
             Self::GaveUpLately => f.write_str("this host made no progress on it and leaves it to other hosts for a \
                                                while"),
         }
