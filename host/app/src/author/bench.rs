@@ -51,8 +51,7 @@ struct Report<'a> {
 pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let stem = args.plugin.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-    let name =
-        PluginName::new(stem).with_context(|| format!("{} is not a plugin's file name", args.plugin.display()))?;
+    let name = PluginName::new(stem).with_context(|| format!("{} cannot name a plugin", args.plugin.display()))?;
     let mut config = match &args.settings.config {
         Some(path) => Config::load(path)?,
         None => Config::for_stream(&StreamName::new(STREAM)?).map_err(anyhow::Error::msg)?,

@@ -272,8 +272,7 @@ impl fmt::Display for Reason {
             Self::HasFairShare { fair_share } => write!(f, "this host has its fair share of {fair_share}"),
             Self::NextPortion => f.write_str("to be taken in the next pass: hosts that start together share"),
             Self::AtMaxLeases => f.write_str("this host holds the most leases it may (leases.max)"),
-            Self::GaveUpLately => f.write_str("this host made no progress on it and leaves it to other hosts for a \
-                                               while"),
+            Self::GaveUpLately => f.write_str("this host made no progress on it and leaves it to others for a while"),
         }
     }
 }

@@ -167,8 +167,7 @@ impl Trial {
     /// Puts the plugin and its manifest into a folder of their own, and settles what it runs with.
     async fn scene(&mut self, input: Trying) -> anyhow::Result<Scene> {
         let stem = self.plugin.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        let name =
-            PluginName::new(stem).with_context(|| format!("{} is not a plugin's file name", self.plugin.display()))?;
+        let name = PluginName::new(stem).with_context(|| format!("{} cannot name a plugin", self.plugin.display()))?;
         let folder = tempfile::tempdir().context("cannot make a folder for the test")?;
         let manifest_path = self.plugin.with_extension("toml");
         let manifest = Manifest::read(&manifest_path)?;

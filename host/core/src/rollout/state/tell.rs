@@ -72,13 +72,7 @@ impl Candidate {
         let (state, reason) = match &self.phase {
             Phase::Waiting => (RolloutState::Waiting, Some("for its turn in the fleet")),
             Phase::Probing { trouble, .. } => (RolloutState::Probing, trouble.as_deref()),
-            Phase::Canary { site: None } => (
-                RolloutState::Probing,
-                Some(
-                    "waits for a shard with records to try it \
-                 on",
-                ),
-            ),
+            Phase::Canary { site: None } => (RolloutState::Probing, Some("waits for a shard with records")),
             Phase::Canary { site: Some(site) } => (RolloutState::Canary { shard: site.shard.clone() }, None),
             Phase::Verifying { site, fault } => {
                 (RolloutState::Canary { shard: site.shard.clone() }, Some(fault.reason.as_str()))
