@@ -91,7 +91,7 @@ async fn a_plugin_that_lags_falls_out_of_the_ring_reads_on_its_own_and_holds_nob
     fast.read_to(220).await;
     assert!(started.elapsed() < Duration::from_secs(6), "at the shard's rate, whoever lags: {:?}", started.elapsed());
     let mut fast = fast.read_for(Duration::from_secs(70)).await;
-    assert_eq!(scene.ring.used_bytes(), 0, "no version is kept for whoever does not come");
+    assert_eq!(scene.ring.used_bytes(), 0, "nothing is kept for whoever does not come");
     let before = scene.calls();
     slow.read_to(220).await;
     assert_eq!(slow.seen, scene.all());
