@@ -78,7 +78,7 @@ pub struct Runtime {
 struct Shared {
     engine: Engine,
     linker: Linker<InstanceState>,
-    /// None if no version is kept and this process compiles.
+    /// None if nothing is kept and this process compiles.
     code_cache: Option<CodeCache>,
     shares: Shares,
     options: RuntimeOptions,

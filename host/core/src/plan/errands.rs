@@ -90,7 +90,7 @@ fn expect(observed: &ObservedLease, by: &WorkerId, heeders: &Heeders<'_>, all: &
 }
 
 /// Gives each free or expired lease to the poorest heeding host that has room. The others take what they see by themselves;
-/// no version is kept for them, since a deputy that watches only now knows of nobody's death.
+/// nothing is kept for them, since a deputy that watches only now knows of nobody's death.
 fn share_free(
     view: &FleetView<'_>,
     roster: &Roster<'_>,

@@ -55,7 +55,7 @@ impl Journaled {
     }
 }
 
-/// Fills `store` from the journal in `data_dir`; without one no version is kept.
+/// Fills `store` from the journal in `data_dir`; without one nothing is kept.
 pub(super) async fn restore(store: &Store, data_dir: Option<&Path>) -> Result<Keeper, StartError> {
     let Some(dir) = data_dir else { return Ok(Keeper::new(None, BTreeMap::new())) };
     let mut journaled = Journaled::default();

@@ -188,6 +188,6 @@ mod tests {
         assert!(take([10, 0, 0, 3], 1).is_empty());
         drop(one);
         assert_eq!(take([10, 0, 0, 3], 1).len(), 1, "places are given back");
-        assert_eq!(visitors.0.lock().unwrap().len(), 1, "and no version is kept of who left");
+        assert_eq!(visitors.0.lock().unwrap().len(), 1, "and nothing is kept of who left");
     }
 }

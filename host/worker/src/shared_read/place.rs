@@ -3,7 +3,7 @@
 use shardmill_core::ports::ShardIterator;
 use shardmill_core::stream::{SequenceNumber, ShardId};
 
-/// A place in a shard, told by what it follows and not by a handle, so that no version is kept for whoever never comes back.
+/// A place in a shard, told by what it follows and not by a handle, so that nothing is kept for whoever never comes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     /// Where a chain starts of which no record is known yet.
