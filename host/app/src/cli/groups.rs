@@ -1,6 +1,8 @@
 //! The commands of `shardmill --help`, by purpose. clap has no groups of subcommands, so the page is built here, out of the
 //! commands' own descriptions.
 
+use std::fmt::Write;
+
 use clap::Command;
 
 /// Every command that is shown, but `help`.
@@ -25,15 +27,16 @@ fn page(command: &Command) -> String {
     let (heading, literal) = (styles.get_header(), styles.get_literal());
     let mut page = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
     for (title, names) in GROUPS {
-        page += &format!("\n{heading}{title}:{heading:#}\n");
+        let _ = writeln!(page, "\n{heading}{title}:{heading:#}");
         for name in names {
             // A build without the embedded stack has no `dev` and no `test`.
             if let Some(about) = command.find_subcommand(name).and_then(Command::get_about) {
-                page += &format!("  {literal}{name:NAME_COLUMNS$}{literal:#}  {about}\n");
+                let _ = writeln!(page, "  {literal}{name:NAME_COLUMNS$}{literal:#}  {about}");
             }
         }
     }
-    page + &format!("\n{heading}Options:{heading:#}\n{{options}}{{after-help}}")
+    let _ = write!(page, "\n{heading}Options:{heading:#}\n{{options}}{{after-help}}");
+    page
 }
 
 #[cfg(test)]
