@@ -95,7 +95,10 @@ mod tests {
         for (text, expected) in [
             ("[secrets.api]", "line 2: secrets.api.file: is missing"),
             ("[secrets.api]\nfile = \"a\"\nenv = \"B\"", "line 4: secrets.api.env: contradicts file"),
-            ("[secrets.api]\nenv = \"AWS_SECRET_ACCESS_KEY\"", "line 3: secrets.api.env: the host's own AWS"),
+            (
+                "[secrets.api]\nenv = \"AWS_SECRET_ACCESS_KEY\"",
+                "line 3: secrets.api.env: no plugin may use the host's own AWS",
+            ),
             ("[secrets.api]\nenv = \"\"", "line 3: secrets.api.env: must name"),
             ("[secrets.api]\nenv = \"B\"\nplugins = [\"a b\"]", "line 4: secrets.api.plugins"),
             ("[secrets.\"a b\"]\nenv = \"B\"", "a secret's name has"),

@@ -1,9 +1,9 @@
 //! S15 and L6: pace beside others, and what does not get on is shown.
 
 use super::story::{LEASE, SECOND, Story, place};
-use crate::Invariant::{L6, L8, S9, S15};
+use crate::Invariant::{L6, L8, S15};
 use crate::check_plugins;
-use crate::history::{CallResult, HostChange, Outcome, PluginEvent, What, WriteKind};
+use crate::history::{CallResult, HostChange, Outcome, PluginEvent, What};
 
 const BOUND: u64 = 2 * SECOND;
 
@@ -137,21 +137,6 @@ fn s15_by_key_what_fails_holds_up_nothing_but_its_key() {
     failed().wait(3 * SECOND).deliver("a", "p", &[2]).calm(false).breaks(&[S15]);
     // In order by shard all the shard waits.
     paced(failing().ended(Outcome::Ok, &[1]).wait(3 * SECOND)).calm(false).breaks(&[S15]);
-}
-
-#[test]
-fn s9_who_is_in_doubt_of_a_lease_gives_it_back_by_name() {
-    let settled = || Story::with_records(2).take("a", "p").deliver("a", "p", &[1]);
-    let given_back = |story: Story| story.release("a", "p").take("b", "p").deliver("b", "p", &[1, 2]);
-    given_back(settled()).breaks(&[S9]);
-    given_back(settled().wait(LEASE * 95 / 100)).passes();
-    // The write was applied, but its host never heard of it, and its deadline passed.
-    let story = settled();
-    let (sent_at, mut row) = (story.now, story.row("p"));
-    row.counter += 1;
-    let unanswered = story.applied(Some("a"), "p", WriteKind::Renew, Some(row)).wait(SECOND);
-    let unanswered = unanswered.called("a", "p", Some(WriteKind::Renew), CallResult::Unknown, sent_at);
-    given_back(unanswered).passes();
 }
 
 #[test]

@@ -105,7 +105,7 @@ mod tests {
             ),
             (
                 "[plugin.flights]\nstreams = [\"device-state\", \"device\"]\n",
-                "plugin.flights.streams: the leases of device would be kept in flights.device",
+                "plugin.flights.streams: the leases of device would be kept in table flights.device",
             ),
             (
                 "[plugin.aaa]\napplication = \"shared\"\nstreams = [\"device\"]\n\

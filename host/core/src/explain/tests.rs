@@ -348,7 +348,7 @@ fn a_shard_without_a_row_says_whether_and_why_it_gets_one() {
     assert!(says.contains(&format!("needs none now: its row is created when {} ends", id(0))), "{says}");
     assert_eq!(scene.explain(1).unwrap().lineage.len(), 1);
     let says = scene.says(2);
-    assert!(says.contains("perhaps deleted by hand") && says.contains("the leader, a, makes one"), "{says}");
+    assert!(says.contains("perhaps deleted by hand") && says.contains("the leader, a, creates one"), "{says}");
     let leaderless = Scene { leader: None, ..scene };
     assert!(leaderless.says(2).contains("the next leader creates one"));
 }

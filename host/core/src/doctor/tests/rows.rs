@@ -115,7 +115,11 @@ fn a_version_that_is_quarantined_is_named_with_the_command_that_releases_it() {
     table.fleet.quarantined = vec![crate::rollout::Quarantined { digest, host, reason, at_ms: 1_000 }];
     let found = diagnose(&facts(table));
     let told = found.findings.iter().find(|finding| finding.topic == Topic::Quarantined).unwrap();
-    assert!(told.what.contains("555555555555 is quarantined") && told.what.contains("found by a"), "{}", told.what);
+    assert!(
+        told.what.contains("555555555555 has been quarantined since") && told.what.contains("found by a"),
+        "{}",
+        told.what
+    );
     assert!(told.fix.ends_with("shardmill plugins orders --release 555555555555"), "{}", told.fix);
     assert!(found.is_usable());
 }
