@@ -72,6 +72,10 @@ fn unread_by<'a>(world: &'a World, holding: &Holding, key: &str, limits: &Limits
     let row = world.table.row(key).filter(|row| is_unfinished(&row.checkpoint))?;
     let shard = world.stream.shard(key).filter(|shard| !shard.is_gone)?;
     let owner = row.owner.as_deref().filter(|owner| world.hosts.get(*owner).is_some_and(HostFacts::is_live))?;
+    // A host without a version that it may run does not register, and leaves the lease to others.
+    if !holding.has_beaten(owner) {
+        return None;
+    }
     let is_held = holding.believed_until(owner, key, limits).is_some_and(|until| now <= until);
     (!is_held && !waits(world, shard)).then_some(owner)
 }

@@ -178,6 +178,10 @@ impl Holding {
     }
 
     fn beat(&mut self, beat: &Heartbeat, limits: &Limits) {
+        // Its row is gone: what it held before, its heart holds again only once the lease's row was written.
+        if beat.result == CallResult::Conflict {
+            self.hearts_back_at.insert(beat.host.clone(), beat.local_at);
+        }
         if beat.result != CallResult::Ok {
             return;
         }
@@ -195,6 +199,11 @@ impl Holding {
                 hold.surely_held_by_beat(beat_of, heart_back_at, limits);
             }
         }
+    }
+
+    /// Whether a heartbeat of `host` was answered since it started.
+    pub(crate) fn has_beaten(&self, host: &str) -> bool {
+        self.beats.contains_key(host)
     }
 
     /// Until when `host` may believe at most that it holds `shard`, by the true clock.

@@ -64,7 +64,7 @@ impl<'a> Liveness<'a> {
         let Some(healed_at) = self.limits.healed_at else { return };
         match &event.what {
             What::Written(write) => {
-                self.churn(write, event.at, healed_at, report);
+                self.churn(world, write, event.at, healed_at, report);
                 self.due_at(world, event.at, Some(write), report);
             }
             What::Topology(change) => {
@@ -194,11 +194,15 @@ impl<'a> Liveness<'a> {
     }
 
     /// L2: nothing changes hands in a fleet that had time to settle.
-    fn churn(&mut self, write: &Write, now: Micros, healed_at: Micros, report: &mut Report) {
+    fn churn(&mut self, world: &World, write: &Write, now: Micros, healed_at: Micros, report: &mut Report) {
         match write.kind {
             WriteKind::Admin | WriteKind::End | WriteKind::Create => self.disturbed_at = self.disturbed_at.max(now),
             // What waited for a shard that retention took is free from then on.
             WriteKind::Delete if write.before.as_ref().is_some_and(|row| is_unfinished(&row.checkpoint)) => {
+                self.disturbed_at = self.disturbed_at.max(now);
+            }
+            // Nobody can read a shard that is gone, and each gives it up until the leader has missed it in enough listings.
+            WriteKind::Take { .. } if world.stream.shard(&write.key).is_none_or(|shard| shard.is_gone) => {
                 self.disturbed_at = self.disturbed_at.max(now);
             }
             WriteKind::Take { .. } if now >= healed_at => {

@@ -165,7 +165,8 @@ impl Dimension {
             }
             // Who cannot register again for long is taken for a KCL's worker (see docs/simulation.md).
             Self::RemovedWorkers if dice.u32(0..5) == 0 && schedule.storms.long_cuts.is_none() => {
-                schedule.storms.refusals = None;
+                (schedule.storms.refusals, schedule.storms.partitions) = (None, None);
+                schedule.storms.outages = None;
                 schedule.storms.removals = Some(Duration::from_secs(dice.u64(8..40)));
             }
             Self::Many => match dice.u32(0..512) {

@@ -47,6 +47,9 @@ fn s9_who_may_have_lost_a_lease_owes_nothing_for_the_row_that_it_gives_back() {
     let revived = held().wait(LEASE / 10).heartbeat("a", CallResult::Ok).wait(LEASE).take("a", "p");
     let revived = revived.deliver("a", "p", &[1, 2]).heartbeat("a", CallResult::Ok);
     given_back(revived.wait(LEASE / 2).heartbeat("a", CallResult::Ok).wait(LEASE / 2)).passes();
+    // Nor does one whose registration was removed.
+    let registered_anew = held().wait(LEASE / 10).heartbeat("a", CallResult::Conflict).heartbeat("a", CallResult::Ok);
+    given_back(registered_anew.wait(LEASE / 2).heartbeat("a", CallResult::Ok).wait(LEASE / 2)).passes();
     let mut beside_kcl = beaten();
     beside_kcl.limits.heartbeats_hold = false;
     given_back(beside_kcl).passes();
