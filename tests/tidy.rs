@@ -1,4 +1,5 @@
-//! House rules that a program can check: what may depend on what, how large things are, which words are used.
+//! House rules that a program can check: what may depend on what, how large things are, which words
+//! are used.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,11 +15,23 @@ use std::path::{Path, PathBuf};
 use md5::{Digest, Md5};
 
 /// Lines of a file before its tests: more does not fit in a head.
-const FILE_LINES_MAX: usize = 400;
+const FILE_LINES_MAX: usize = 500;
+/// The same of a file of tests, which nobody reads from end to end.
+const TEST_FILE_LINES_MAX: usize = 700;
 /// Names that say nothing, or that mean something else in this field.
-const BANNED_WORDS: [&str; 9] =
-    ["manager", "helper", "utils", "proxy", "assigned_to", "depleted", "consumer_group", "uppificator", "handler2"];
-/// What each package of the host may use of the others. A wrong import does not compile; this keeps the manifests right.
+const BANNED_WORDS: [&str; 9] = [
+    "manager",
+    "helper",
+    "utils",
+    "proxy",
+    "assigned_to",
+    "depleted",
+    "consumer_group",
+    "uppificator",
+    "handler2",
+];
+/// What each package of the host may use of the others. A wrong import does not compile; this keeps
+/// the manifests right.
 const MAY_USE: [(&str, &[&str]); 9] = [
     ("core", &[]),
     ("worker", &["shardmill-core"]),
@@ -26,7 +39,16 @@ const MAY_USE: [(&str, &[&str]); 9] = [
     ("wasm", &["shardmill-core"]),
     ("local", &[]),
     ("sinks", &["shardmill-core", "shardmill-aws"]),
-    ("config", &["shardmill-core", "shardmill-worker", "shardmill-aws", "shardmill-wasm", "shardmill-sinks"]),
+    (
+        "config",
+        &[
+            "shardmill-core",
+            "shardmill-worker",
+            "shardmill-aws",
+            "shardmill-wasm",
+            "shardmill-sinks",
+        ],
+    ),
     (
         "serve",
         &[
@@ -54,7 +76,12 @@ const MAY_USE: [(&str, &[&str]); 9] = [
 ];
 /// What a package must never see, by the start of the name.
 const NEVER: [(&str, &[&str]); 8] = [
-    ("core", &["tokio", "aws-", "wasmtime", "tracing", "rand", "fastrand", "serde", "futures"]),
+    (
+        "core",
+        &[
+            "tokio", "aws-", "wasmtime", "tracing", "rand", "fastrand", "serde", "futures",
+        ],
+    ),
     ("worker", &["aws-", "wasmtime", "notify", "axum", "clap"]),
     ("aws", &["wasmtime", "notify", "axum", "clap"]),
     ("wasm", &["aws-", "axum", "clap"]),
@@ -65,7 +92,10 @@ const NEVER: [(&str, &[&str]); 8] = [
 ];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
 }
 
 fn files_with(extension: &str) -> Vec<PathBuf> {
@@ -96,21 +126,41 @@ fn own_path(path: &Path) -> String {
 /// Names under `[dependencies]` of a package of the host.
 fn dependencies(package: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("host").join(package).join("Cargo.toml")).unwrap();
-    let section = text.split("\n[").find(|section| section.starts_with("dependencies]")).unwrap();
-    let name = |line: &str| line.split(['.', ' ', '=']).next().unwrap_or_default().to_owned();
-    section.lines().skip(1).map(name).filter(|name| !name.is_empty() && !name.starts_with('#')).collect()
+    let section = text
+        .split("\n[")
+        .find(|section| section.starts_with("dependencies]"))
+        .unwrap();
+    let name = |line: &str| {
+        line.split(['.', ' ', '='])
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    section
+        .lines()
+        .skip(1)
+        .map(name)
+        .filter(|name| !name.is_empty() && !name.starts_with('#'))
+        .collect()
 }
 
 #[test]
 fn packages_know_each_other_in_one_direction_only() {
     for (package, allowed) in MAY_USE {
-        let ours = dependencies(package).into_iter().filter(|name| name.starts_with("shardmill"));
-        let wrong: Vec<_> = ours.filter(|name| !allowed.contains(&name.as_str())).collect();
+        let ours = dependencies(package)
+            .into_iter()
+            .filter(|name| name.starts_with("shardmill"));
+        let wrong: Vec<_> = ours
+            .filter(|name| !allowed.contains(&name.as_str()))
+            .collect();
         assert!(wrong.is_empty(), "host/{package} must not use {wrong:?}");
     }
     for (package, never) in NEVER {
         let found = dependencies(package);
-        let wrong: Vec<_> = found.iter().filter(|name| never.iter().any(|start| name.starts_with(start))).collect();
+        let wrong: Vec<_> = found
+            .iter()
+            .filter(|name| never.iter().any(|start| name.starts_with(start)))
+            .collect();
         assert!(wrong.is_empty(), "host/{package} must never see {wrong:?}");
     }
 }
@@ -120,39 +170,70 @@ fn files_fit_in_a_head() {
     let mut long = Vec::new();
     for path in files_with("rs") {
         let text = fs::read_to_string(&path).unwrap();
-        let lines = text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count();
-        if lines > FILE_LINES_MAX {
+        let lines = text
+            .lines()
+            .take_while(|line| line.trim() != "#[cfg(test)]")
+            .count();
+        let max = if is_of_tests(&path) {
+            TEST_FILE_LINES_MAX
+        } else {
+            FILE_LINES_MAX
+        };
+        if lines > max {
             long.push(format!("{} has {lines} lines", own_path(&path)));
         }
     }
     assert!(long.is_empty(), "cut these: {long:#?}");
 }
 
+/// Whether a file is below a folder `tests`, or is a module of tests.
+fn is_of_tests(path: &Path) -> bool {
+    let own = own_path(path);
+    own.split('/').any(|folder| folder == "tests") || own.ends_with("tests.rs")
+}
+
 #[test]
 fn functions_are_bounded_by_the_lint() {
     let clippy = fs::read_to_string(root().join(".clippy.toml")).unwrap();
-    assert!(clippy.contains("too-many-lines-threshold = 70"));
+    assert!(clippy.contains("too-many-lines-threshold = 100"));
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    for lint in ["too_many_lines = \"warn\"", "unwrap_used = \"warn\"", "missing_docs = \"warn\""] {
-        assert!(manifest.contains(lint), "{lint} is gone from the lint table");
+    for lint in [
+        "too_many_lines = \"warn\"",
+        "unwrap_used = \"warn\"",
+        "missing_docs = \"warn\"",
+    ] {
+        assert!(
+            manifest.contains(lint),
+            "{lint} is gone from the lint table"
+        );
     }
 }
 
 #[test]
 fn names_use_the_fields_words() {
     let mut wrong = Vec::new();
-    for path in files_with("rs").into_iter().filter(|path| !path.ends_with("tests/tidy.rs")) {
+    for path in files_with("rs")
+        .into_iter()
+        .filter(|path| !path.ends_with("tests/tidy.rs"))
+    {
         let text = fs::read_to_string(&path).unwrap();
         let name = path.file_stem().unwrap().to_string_lossy().to_lowercase();
         let declares = |line: &str| {
             let words: Vec<_> = line.split_whitespace().collect();
-            let keyword = words.iter().position(|word| ["struct", "enum", "trait", "mod", "fn", "type"].contains(word));
-            keyword.and_then(|at| words.get(at + 1)).map(|word| word.to_lowercase())
+            let keyword = words
+                .iter()
+                .position(|word| ["struct", "enum", "trait", "mod", "fn", "type"].contains(word));
+            keyword
+                .and_then(|at| words.get(at + 1))
+                .map(|word| word.to_lowercase())
         };
         let declared = text.lines().filter_map(declares).chain([name]);
         for word in declared {
             wrong.extend(
-                BANNED_WORDS.iter().filter(|banned| word.contains(*banned)).map(|banned| (own_path(&path), *banned)),
+                BANNED_WORDS
+                    .iter()
+                    .filter(|banned| word.contains(*banned))
+                    .map(|banned| (own_path(&path), *banned)),
             );
         }
     }
@@ -161,12 +242,21 @@ fn names_use_the_fields_words() {
 
 #[test]
 fn nothing_is_left_unfinished() {
-    let markers =
-        [concat!("to", "do!("), concat!("unimpl", "emented!("), concat!("FIX", "ME"), concat!("#[ign", "ore")];
+    let markers = [
+        concat!("to", "do!("),
+        concat!("unimpl", "emented!("),
+        concat!("FIX", "ME"),
+        concat!("#[ign", "ore"),
+    ];
     let mut found = Vec::new();
     for path in files_with("rs") {
         let text = fs::read_to_string(&path).unwrap();
-        found.extend(markers.iter().filter(|marker| text.contains(*marker)).map(|marker| (own_path(&path), *marker)));
+        found.extend(
+            markers
+                .iter()
+                .filter(|marker| text.contains(*marker))
+                .map(|marker| (own_path(&path), *marker)),
+        );
     }
     assert!(found.is_empty(), "{found:?}");
 }
@@ -175,14 +265,22 @@ fn nothing_is_left_unfinished() {
 fn every_metric_is_in_the_operators_table() {
     let table = fs::read_to_string(root().join("docs/operations.md")).unwrap();
     let mut metrics = Vec::new();
-    for path in files_with("rs").into_iter().filter(|path| path.ends_with("metrics.rs")) {
+    for path in files_with("rs")
+        .into_iter()
+        .filter(|path| path.ends_with("metrics.rs"))
+    {
         let text = fs::read_to_string(path).unwrap();
-        let quoted = text.split('"').filter(|piece| piece.starts_with("shardmill_") && !piece.contains(' '));
+        let quoted = text
+            .split('"')
+            .filter(|piece| piece.starts_with("shardmill_") && !piece.contains(' '));
         // A name that a guest chooses the end of is documented with `*`.
         metrics.extend(quoted.map(|name| name.split('{').next().unwrap_or_default().to_owned()));
     }
     assert!(metrics.len() > 10);
-    let missing: Vec<_> = metrics.iter().filter(|metric| !table.contains(metric.as_str())).collect();
+    let missing: Vec<_> = metrics
+        .iter()
+        .filter(|metric| !table.contains(metric.as_str()))
+        .collect();
     assert!(missing.is_empty(), "not in docs/operations.md: {missing:?}");
 }
 
@@ -190,38 +288,73 @@ fn every_metric_is_in_the_operators_table() {
 fn no_measurement_of_the_hosts_has_a_name_that_a_plugin_may_write() {
     let prefix = concat!("\"shardmill_", "guest_");
     let mut named = Vec::new();
-    for path in files_with("rs").into_iter().filter(|path| path.starts_with(root().join("host"))) {
+    for path in files_with("rs")
+        .into_iter()
+        .filter(|path| path.starts_with(root().join("host")))
+    {
         let text = fs::read_to_string(&path).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         named.extend(code.matches(prefix).map(|_| own_path(&path)));
     }
-    assert_eq!(named, ["host/wasm/src/host_functions/measurement_names.rs"], "where the prefix itself is");
+    assert_eq!(
+        named,
+        ["host/wasm/src/host_functions/measurement_names.rs"],
+        "where the prefix itself is"
+    );
 }
 
 #[test]
 fn every_configuration_key_is_documented() {
     let docs = fs::read_to_string(root().join("docs/configuration.md")).unwrap();
     let config = root().join("host/config/src");
-    let files: Vec<_> = files_with("rs").into_iter().filter(|path| path.starts_with(&config)).collect();
-    let files: Vec<_> = files.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
-    let is_field = |line: &&str| line.starts_with("    ") && line.trim_end().ends_with(',') && line.contains(": ");
+    let files: Vec<_> = files_with("rs")
+        .into_iter()
+        .filter(|path| path.starts_with(&config))
+        .collect();
+    let files: Vec<_> = files
+        .iter()
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    let is_field = |line: &&str| {
+        line.starts_with("    ") && line.trim_end().ends_with(',') && line.contains(": ")
+    };
     // What is read from a file is declared in types that are named so.
     let is_read = |item: &&str| {
         let declares = |line: &str| line.contains("struct ") || line.contains("enum ");
-        item.lines().any(|line| declares(line) && line.trim_end().ends_with("File {"))
+        item.lines()
+            .any(|line| declares(line) && line.trim_end().ends_with("File {"))
     };
-    let declared =
-        files.iter().flat_map(|file| file.split("\n}").filter(is_read)).flat_map(str::lines).filter(is_field);
+    let declared = files
+        .iter()
+        .flat_map(|file| file.split("\n}").filter(is_read))
+        .flat_map(str::lines)
+        .filter(is_field);
     let visible = ["pub(super) ", "pub(crate) ", "pub "];
-    let bare = |line: &str| visible.iter().find_map(|word| line.strip_prefix(word)).unwrap_or(line).to_owned();
-    let key = |line: &str| bare(line.trim()).split(':').next().unwrap().replace('_', "-");
+    let bare = |line: &str| {
+        visible
+            .iter()
+            .find_map(|word| line.strip_prefix(word))
+            .unwrap_or(line)
+            .to_owned()
+    };
+    let key = |line: &str| {
+        bare(line.trim())
+            .split(':')
+            .next()
+            .unwrap()
+            .replace('_', "-")
+    };
     let fields: Vec<_> = declared.map(key).collect();
     assert!(fields.len() > 40, "{fields:?}");
     let fields = fields.into_iter();
     // A key that opens a section is documented by its heading.
-    let is_documented = |key: &String| docs.contains(&format!("`{key}`")) || docs.contains(&format!("`[{key}"));
+    let is_documented =
+        |key: &String| docs.contains(&format!("`{key}`")) || docs.contains(&format!("`[{key}"));
     let missing: Vec<_> = fields.filter(|key| !is_documented(key)).collect();
-    assert!(missing.is_empty(), "not in docs/configuration.md: {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "not in docs/configuration.md: {missing:?}"
+    );
 }
 
 /// All of the contract but comments and white space, the files in order of their paths.
@@ -232,22 +365,42 @@ fn contract() -> String {
     // As text, each from `./` on, as `find` names them.
     files.sort_by_key(|path| path.strip_prefix(&wit).unwrap().display().to_string());
     let code = |line: &str| line.split("//").next().unwrap_or_default().replace(' ', "");
-    files.iter().flat_map(|path| fs::read_to_string(path).unwrap().lines().map(code).collect::<Vec<_>>()).collect()
+    files
+        .iter()
+        .flat_map(|path| {
+            fs::read_to_string(path)
+                .unwrap()
+                .lines()
+                .map(code)
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 #[test]
 fn the_bindings_for_c_were_made_of_this_contract() {
     let digest = hex::encode(Md5::digest(contract()));
     let made_of = fs::read_to_string(root().join("wit/c/contract.md5")).unwrap();
-    assert_eq!(made_of.trim(), digest, "the contract changed: run wit/c/generate.sh");
+    assert_eq!(
+        made_of.trim(),
+        digest,
+        "the contract changed: run wit/c/generate.sh"
+    );
 }
 
 #[test]
 fn every_decision_has_context_decision_and_consequences() {
-    for path in files_with("md").into_iter().filter(|path| own_path(path).starts_with("docs/decisions/")) {
+    for path in files_with("md")
+        .into_iter()
+        .filter(|path| own_path(path).starts_with("docs/decisions/"))
+    {
         let text = fs::read_to_string(&path).unwrap();
         for heading in ["## Context", "## Decision", "## Consequences"] {
-            assert!(text.contains(heading), "{} has no {heading}", own_path(&path));
+            assert!(
+                text.contains(heading),
+                "{} has no {heading}",
+                own_path(&path)
+            );
         }
     }
 }
@@ -257,30 +410,58 @@ const FAULT_TABLES: [(char, u32); 3] = [('A', 27), ('D', 31), ('E', 13)];
 
 /// Whatever is between backticks and looks like the name of a function.
 fn names_in(cell: &str) -> impl Iterator<Item = &str> {
-    let is_name = |text: &&str| text.contains('_') && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let is_name = |text: &&str| {
+        text.contains('_') && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
     cell.split('`').skip(1).step_by(2).filter(is_name)
 }
 
 #[test]
 fn every_fault_has_a_row_with_its_tests_and_every_test_named_there_exists() {
     let text = fs::read_to_string(root().join("docs/faults.md")).unwrap();
-    let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
-    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| ")).map(cells).collect();
+    let cells = |line: &str| {
+        line.trim_matches('|')
+            .split(" | ")
+            .map(|cell| cell.trim().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let rows: Vec<_> = text
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .map(cells)
+        .collect();
     let rows: Vec<_> = rows.into_iter().filter(|cells| cells[0] != "Row").collect();
     let ids: Vec<_> = rows.iter().map(|cells| cells[0].clone()).collect();
-    let expected = FAULT_TABLES.iter().flat_map(|(table, rows)| (1..=*rows).map(move |row| format!("{table}{row}")));
+    let expected = FAULT_TABLES
+        .iter()
+        .flat_map(|(table, rows)| (1..=*rows).map(move |row| format!("{table}{row}")));
     assert_eq!(ids, expected.collect::<Vec<_>>());
-    let code: String = files_with("rs").iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let code: String = files_with("rs")
+        .iter()
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
     let mut wrong = Vec::new();
     for cells in &rows {
-        let [row, fault, outcome, tests] = &cells[..] else { panic!("{cells:?} has not four cells") };
-        assert!(!fault.is_empty() && !outcome.is_empty(), "{row} does not say what it is");
+        let [row, fault, outcome, tests] = &cells[..] else {
+            panic!("{cells:?} has not four cells")
+        };
+        assert!(
+            !fault.is_empty() && !outcome.is_empty(),
+            "{row} does not say what it is"
+        );
         let names: Vec<_> = names_in(tests).collect();
         if names.is_empty() && !tests.starts_with("does not apply: ") {
-            wrong.push(format!("{row} has no test, nor the reason why it does not apply"));
+            wrong.push(format!(
+                "{row} has no test, nor the reason why it does not apply"
+            ));
         }
         let is_missing = |name: &&&str| !code.contains(&format!("fn {name}("));
-        wrong.extend(names.iter().filter(is_missing).map(|name| format!("{row} names {name}, which is not there")));
+        wrong.extend(
+            names
+                .iter()
+                .filter(is_missing)
+                .map(|name| format!("{row} names {name}, which is not there")),
+        );
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -7,10 +7,22 @@ const UNKNOWN: &str = "unknown";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rustc-env=SHARDMILL_BUILD_TARGET={}", variable("TARGET"));
-    println!("cargo:rustc-env=SHARDMILL_BUILD_PROFILE={}", variable("PROFILE"));
-    println!("cargo:rustc-env=SHARDMILL_BUILD_RUSTC={}", compiler().unwrap_or_else(|| UNKNOWN.to_owned()));
-    println!("cargo:rustc-env=SHARDMILL_BUILD_WASMTIME={}", engine().unwrap_or_else(|| UNKNOWN.to_owned()));
+    println!(
+        "cargo:rustc-env=SHARDMILL_BUILD_TARGET={}",
+        variable("TARGET")
+    );
+    println!(
+        "cargo:rustc-env=SHARDMILL_BUILD_PROFILE={}",
+        variable("PROFILE")
+    );
+    println!(
+        "cargo:rustc-env=SHARDMILL_BUILD_RUSTC={}",
+        compiler().unwrap_or_else(|| UNKNOWN.to_owned())
+    );
+    println!(
+        "cargo:rustc-env=SHARDMILL_BUILD_WASMTIME={}",
+        engine().unwrap_or_else(|| UNKNOWN.to_owned())
+    );
 }
 
 fn variable(name: &str) -> String {
@@ -18,7 +30,10 @@ fn variable(name: &str) -> String {
 }
 
 fn compiler() -> Option<String> {
-    let output = Command::new(std::env::var_os("RUSTC")?).arg("--version").output().ok()?;
+    let output = Command::new(std::env::var_os("RUSTC")?)
+        .arg("--version")
+        .output()
+        .ok()?;
     let version = String::from_utf8(output.stdout).ok()?.trim().to_owned();
     (!version.is_empty()).then_some(version)
 }

@@ -21,7 +21,12 @@ const LIMITS: PlanLimits = PlanLimits {
 fn shards(count: usize) -> Vec<Shard> {
     let id = |n| ShardId::new(format!("shardId-{n:012}")).expect("valid");
     (0..count)
-        .map(|n| Shard { id: id(n), parents: Vec::new(), hash_range: HashKeyRange::FULL, ending_sequence: None })
+        .map(|n| Shard {
+            id: id(n),
+            parents: Vec::new(),
+            hash_range: HashKeyRange::FULL,
+            ending_sequence: None,
+        })
         .collect()
 }
 
@@ -30,7 +35,12 @@ fn worker(n: usize) -> WorkerId {
 }
 
 fn workers(count: usize) -> Vec<ObservedWorker> {
-    let registered = |id| ObservedWorker { id, is_alive: true, is_draining: false, max_leases: usize::MAX };
+    let registered = |id| ObservedWorker {
+        id,
+        is_alive: true,
+        is_draining: false,
+        max_leases: usize::MAX,
+    };
     (0..count).map(|n| registered(worker(n))).collect()
 }
 
@@ -40,7 +50,11 @@ fn leases(shards: &[Shard], owner_of: impl Fn(usize) -> Option<usize>) -> Vec<Ob
         let mut lease = Lease::fresh(shard, Checkpoint::TrimHorizon);
         lease.owner = owner_of(n).map(worker);
         ObservedLease {
-            standing: if lease.owner.is_some() { Standing::Held } else { Standing::Free },
+            standing: if lease.owner.is_some() {
+                Standing::Held
+            } else {
+                Standing::Free
+            },
             lease,
             idle_for: Duration::ZERO,
             is_mine: false,
@@ -64,7 +78,11 @@ fn passes(c: &mut Criterion) {
             let gone = GoneShards::default();
             group.bench_function(BenchmarkId::new(name, &size), |b| {
                 b.iter(|| {
-                    let list = ShardList { shards: &shards, gone: &gone, before_start: None };
+                    let list = ShardList {
+                        shards: &shards,
+                        gone: &gone,
+                        before_start: None,
+                    };
                     let view = FleetView {
                         me: &me,
                         leases,
@@ -77,10 +95,22 @@ fn passes(c: &mut Criterion) {
             });
         };
         bench("even", &leases(&shards, |n| Some(n % worker_count)), false);
-        bench("half free", &leases(&shards, |n| (n % 2 == 0).then_some(n % worker_count)), false);
+        bench(
+            "half free",
+            &leases(&shards, |n| (n % 2 == 0).then_some(n % worker_count)),
+            false,
+        );
         // Half of the fleet has just joined and holds nothing.
-        bench("half the hosts are new", &leases(&shards, |n| Some(worker_count / 2 + n % (worker_count / 2))), false);
-        bench("even, and leading", &leases(&shards, |n| Some(n % worker_count)), true);
+        bench(
+            "half the hosts are new",
+            &leases(&shards, |n| Some(worker_count / 2 + n % (worker_count / 2))),
+            false,
+        );
+        bench(
+            "even, and leading",
+            &leases(&shards, |n| Some(n % worker_count)),
+            true,
+        );
     }
     group.finish();
 }

@@ -34,38 +34,72 @@ fn batch(records: usize, bytes: usize) -> Batch {
         partition_key: format!("key-{n}"),
         explicit_hash_key: None,
         position: Position::plain(
-            SequenceNumber::parse(&format!("49640871423056104321897561048329857382957382957{n:09}")).expect("digits"),
+            SequenceNumber::parse(&format!(
+                "49640871423056104321897561048329857382957382957{n:09}"
+            ))
+            .expect("digits"),
         ),
         arrival_ms: 1,
     };
-    Batch { records: Arc::new((0..records).map(record).collect()), attempt: 1, millis_behind_latest: 0 }
+    Batch {
+        records: Arc::new((0..records).map(record).collect()),
+        attempt: 1,
+        millis_behind_latest: 0,
+    }
 }
 
 fn calls(c: &mut Criterion) {
-    let tokio = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let tokio = runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let engine = Runtime::new(RuntimeOptions::default()).expect("an engine");
     let name = PluginName::new("noop").expect("valid");
-    let plugin = tokio.block_on(engine.load(name, Bytes::from(guest("noop")))).expect("loads");
-    let mut wasm: Box<dyn RecordProcessor> = tokio.block_on(plugin.instantiate(context(), None)).expect("an instance");
+    let plugin = tokio
+        .block_on(engine.load(name, Bytes::from(guest("noop"))))
+        .expect("loads");
+    let mut wasm: Box<dyn RecordProcessor> = tokio
+        .block_on(plugin.instantiate(context(), None))
+        .expect("an instance");
     let native = NativePlugin::no_op(1).unwatched();
-    let mut native: Box<dyn RecordProcessor> =
-        tokio.block_on(native.instantiate(context(), None)).expect("an instance");
+    let mut native: Box<dyn RecordProcessor> = tokio
+        .block_on(native.instantiate(context(), None))
+        .expect("an instance");
 
     let mut group = c.benchmark_group("process");
-    for (records, bytes) in [(1, 1024), (100, 1024), (1000, 100), (1000, 1024), (1000, 10 * 1024)] {
+    for (records, bytes) in [
+        (1, 1024),
+        (100, 1024),
+        (1000, 100),
+        (1000, 1024),
+        (1000, 10 * 1024),
+    ] {
         let batch = batch(records, bytes);
         let label = format!("{records}x{bytes}B");
         group.throughput(Throughput::Elements(records as u64));
         group.bench_with_input(BenchmarkId::new("wasm", &label), &batch, |b, batch| {
-            b.iter(|| tokio.block_on(wasm.process(batch.clone())).expect("handled"));
+            b.iter(|| {
+                tokio
+                    .block_on(wasm.process(batch.clone()))
+                    .expect("handled")
+            });
         });
         group.bench_with_input(BenchmarkId::new("native", &label), &batch, |b, batch| {
-            b.iter(|| tokio.block_on(native.process(batch.clone())).expect("handled"));
+            b.iter(|| {
+                tokio
+                    .block_on(native.process(batch.clone()))
+                    .expect("handled")
+            });
         });
     }
     group.finish();
     c.bench_function("instantiate and init", |b| {
-        b.iter(|| tokio.block_on(plugin.instantiate(context(), None)).expect("an instance"));
+        b.iter(|| {
+            tokio
+                .block_on(plugin.instantiate(context(), None))
+                .expect("an instance")
+        });
     });
 }
 

@@ -1,7 +1,8 @@
-//! The whole path, measured: `cargo bench --bench end_to_end`. Prints a report; asserts nothing, since machines differ.
+//! The whole path, measured: `cargo bench --bench end_to_end`. Prints a report; asserts nothing,
+//! since machines differ.
 //!
-//! The embedded stack runs in a process of its own, so that the CPU time counted is the host's. Native and Wasm no-ops
-//! take turns in one run, and their ratio is what counts.
+//! The embedded stack runs in a process of its own, so that the CPU time counted is the host's.
+//! Native and Wasm no-ops take turns in one run, and their ratio is what counts.
 
 #[path = "end_to_end/neighbours.rs"]
 mod neighbours;
@@ -26,13 +27,19 @@ const SHARDS: u32 = 4;
 const ROUNDS: usize = 5;
 
 fn main() {
-    let records: u64 = std::env::var("SHARDMILL_RECORDS").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000);
+    let records: u64 = std::env::var("SHARDMILL_RECORDS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(100_000);
     let tokio = tokio::runtime::Runtime::new().expect("a runtime");
     tokio.block_on(run(records));
     tokio.shutdown_background();
 }
 
-#[expect(clippy::print_stdout, reason = "the report is what this command is for")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the report is what this command is for"
+)]
 async fn run(records: u64) {
     let rig = Rig::start().await;
     if std::env::var_os("SHARDMILL_NEIGHBOURS").is_some() {
@@ -43,7 +50,8 @@ async fn run(records: u64) {
         let stream = rig.stream(&format!("bench-{bytes}"), SHARDS).await;
         let rate = rig.fill(&stream, count, bytes).await;
         println!("\n{count} records of {bytes} B put at {rate:.0} records/s");
-        // As many as there are; and as many as AWS gives out in a fifth of a second: 2 MB/s, five calls.
+        // As many as there are; and as many as AWS gives out in a fifth of a second: 2 MB/s, five
+        // calls.
         for per_call in [10_000, u32::try_from(400_000 / bytes).unwrap_or(1)] {
             throughput(&rig, &stream, (count, bytes, per_call)).await;
         }
@@ -53,27 +61,53 @@ async fn run(records: u64) {
     neighbours::measure(&rig).await;
 }
 
-#[expect(clippy::print_stdout, reason = "the report is what this command is for")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the report is what this command is for"
+)]
 async fn throughput(rig: &Rig, stream: &StreamName, (records, bytes, per_call): (u64, usize, u32)) {
     let engine = Runtime::new(RuntimeOptions::default()).expect("an engine");
     let name = PluginName::new("noop").expect("valid");
-    let wasm: Arc<dyn ProcessorFactory> = Arc::new(engine.load(name, Bytes::from(guest("noop"))).await.expect("loads"));
+    let wasm: Arc<dyn ProcessorFactory> = Arc::new(
+        engine
+            .load(name, Bytes::from(guest("noop")))
+            .await
+            .expect("loads"),
+    );
     let native: Arc<dyn ProcessorFactory> = Arc::new(NativePlugin::no_op(1).unwatched());
     let (mut of_read, mut of_native, mut of_wasm) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let run = |what: &str| {
             let application = format!("{what}-{bytes}-{per_call}-{round}");
-            options(stream, &application, unlimited(per_call), Retrieval::Polling)
+            options(
+                stream,
+                &application,
+                unlimited(per_call),
+                Retrieval::Polling,
+            )
         };
         of_read.push(rig.read_only(stream, records, per_call).await);
         of_native.push(rig.work_off(run("native"), &native, records).await);
         of_wasm.push(rig.work_off(run("wasm"), &wasm, records).await);
     }
-    println!("{records} records of {bytes} B, up to {per_call} a reply, {SHARDS} shards, median of {ROUNDS} runs");
-    report(records, bytes, [("read only", of_read), ("native", of_native), ("wasm", of_wasm)]);
+    println!(
+        "{records} records of {bytes} B, up to {per_call} a reply, {SHARDS} shards, median of {ROUNDS} runs"
+    );
+    report(
+        records,
+        bytes,
+        [
+            ("read only", of_read),
+            ("native", of_native),
+            ("wasm", of_wasm),
+        ],
+    );
 }
 
-#[expect(clippy::print_stdout, reason = "the report is what this command is for")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the report is what this command is for"
+)]
 fn report(records: u64, bytes: usize, runs: [(&str, Vec<Measure>); 3]) {
     let mut cpu = Vec::new();
     for (what, mut runs) in runs {
@@ -96,17 +130,30 @@ fn report(records: u64, bytes: usize, runs: [(&str, Vec<Measure>); 3]) {
     );
 }
 
-/// From the start of the process on an empty table to the first line of output, compilation included.
-#[expect(clippy::print_stdout, reason = "the report is what this command is for")]
+/// From the start of the process on an empty table to the first line of output, compilation
+/// included.
+#[expect(
+    clippy::print_stdout,
+    reason = "the report is what this command is for"
+)]
 async fn first_record(rig: &Rig) {
     let stream = rig.stream("bench-first", 1).await;
     rig.fill(&stream, 1, 5).await;
     let mut took = Vec::new();
     for round in 0..ROUNDS {
-        let host = start_host(rig, &format!("first-{round}"), "bench-first", "echo", &guest("echo"));
+        let host = start_host(
+            rig,
+            &format!("first-{round}"),
+            "bench-first",
+            "echo",
+            &guest("echo"),
+        );
         let output = rig.folder().join(format!("first-{round}/out.ndjson"));
         let started = Instant::now();
-        eventually("the first record", || output.metadata().is_ok_and(|metadata| metadata.len() > 0)).await;
+        eventually("the first record", || {
+            output.metadata().is_ok_and(|metadata| metadata.len() > 0)
+        })
+        .await;
         took.push(started.elapsed());
         drop(host);
     }
@@ -118,8 +165,12 @@ async fn first_record(rig: &Rig) {
     );
 }
 
-/// Resident memory of the real process: without shards, with 256 idle ones, and after they were busy.
-#[expect(clippy::print_stdout, reason = "the report is what this command is for")]
+/// Resident memory of the real process: without shards, with 256 idle ones, and after they were
+/// busy.
+#[expect(
+    clippy::print_stdout,
+    reason = "the report is what this command is for"
+)]
 async fn memory(rig: &Rig) {
     let stream = rig.stream("bench-256", 256).await;
     let none = start_host(rig, "memory-none", "bench-256", "noop", b"");
@@ -162,7 +213,11 @@ fn start_host(rig: &Rig, id: &str, stream: &str, plugin: &str, bytes: &[u8]) -> 
     }
     let config = format!(
         "stream = \"{stream}\"\nworker-id = \"{id}\"\n[plugin.{plugin}]\napplication = \"{}\"\nconfig = {{ destination = \"out\" }}\n[sinks.out]\ntype = \"file\"\npath = \"out.ndjson\"\n",
-        if plugin == "noop" { "noop".to_owned() } else { id.to_owned() },
+        if plugin == "noop" {
+            "noop".to_owned()
+        } else {
+            id.to_owned()
+        },
     );
     std::fs::write(own.join("shardmill.toml"), config).expect("written");
     Host::start("host", &["run", "--local=../data"], &own)

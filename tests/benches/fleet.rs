@@ -1,9 +1,11 @@
-//! What a fleet costs in DynamoDB units and how fast it settles, counted on the paused clock: the real worker on fakes that
-//! count units by the size of the real items, beside what a KCL 2.x of that size costs by its own rules.
+//! What a fleet costs in DynamoDB units and how fast it settles, counted on the paused clock: the
+//! real worker on fakes that count units by the size of the real items, beside what a KCL 2.x of
+//! that size costs by its own rules.
 //!
-//! Prints a table; nothing here but the times of a pass depends on the speed of the machine. `SHARDMILL_MINUTES` is how
-//! long a settled fleet is counted, 5 unless set; `SHARDMILL_HOSTS` runs one size only, `SHARDMILL_SHARDS` another number of shards.
-//! With `SHARDMILL_AT_ONCE=1` all hosts start at once on empty tables, and only that is measured.
+//! Prints a table; nothing here but the times of a pass depends on the speed of the machine.
+//! `SHARDMILL_MINUTES` is how long a settled fleet is counted, 5 unless set; `SHARDMILL_HOSTS` runs
+//! one size only, `SHARDMILL_SHARDS` another number of shards. With `SHARDMILL_AT_ONCE=1` all hosts
+//! start at once on empty tables, and only that is measured.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -62,7 +64,11 @@ impl Bench {
         // Reads of the stream are not what is counted.
         fleet.options.reads.idle_every = Duration::from_mins(1);
         fleet.options.reads.idle_max = Duration::from_mins(1);
-        Self { fleet, running: Vec::new(), shards: shards as usize }
+        Self {
+            fleet,
+            running: Vec::new(),
+            shards: shards as usize,
+        }
     }
 
     fn units(&self) -> Units {
@@ -73,14 +79,20 @@ impl Bench {
     fn spread(&self) -> (usize, usize, usize) {
         let mut counts = vec![0; self.running.len()];
         for row in self.fleet.store.rows() {
-            let owner =
-                row.owner.as_ref().and_then(|owner| owner.as_str().strip_prefix("host-")?.parse::<usize>().ok());
+            let owner = row
+                .owner
+                .as_ref()
+                .and_then(|owner| owner.as_str().strip_prefix("host-")?.parse::<usize>().ok());
             if let Some(owner) = owner {
                 counts[owner] += 1;
             }
         }
         let sum = counts.iter().sum();
-        (counts.iter().copied().max().unwrap_or(0), counts.iter().copied().min().unwrap_or(0), sum)
+        (
+            counts.iter().copied().max().unwrap_or(0),
+            counts.iter().copied().min().unwrap_or(0),
+            sum,
+        )
     }
 
     fn is_even(&self) -> bool {
@@ -91,9 +103,15 @@ impl Bench {
     /// Starts hosts until there are `hosts`, and waits until all hold equal shares.
     async fn join(&mut self, hosts: usize) -> Joined {
         let (units, since) = (self.units(), Instant::now());
-        let _ = (self.fleet.coordinator.meter.take_hottest(), self.fleet.store.meter.take_hottest());
+        let _ = (
+            self.fleet.coordinator.meter.take_hottest(),
+            self.fleet.store.meter.take_hottest(),
+        );
         for n in self.running.len()..hosts {
-            self.running.push(self.fleet.start(&format!("host-{n}"), NativePlugin::no_op(1).unwatched()));
+            self.running.push(
+                self.fleet
+                    .start(&format!("host-{n}"), NativePlugin::no_op(1).unwatched()),
+            );
         }
         let (mut rounds, mut claims) = (0, self.fleet.store.calls(StoreOp::Claim));
         while !self.is_even() && since.elapsed() < Duration::from_mins(20) {
@@ -116,7 +134,8 @@ fn number(variable: &str) -> Option<u32> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// What a KCL 2.x spends in an hour: renewals and scans. Its rows have the attributes that it writes itself.
+/// What a KCL 2.x spends in an hour: renewals and scans. Its rows have the attributes that it
+/// writes itself.
 fn kcl(hosts: usize, leases: usize) -> Units {
     let shard = Shard {
         id: ShardId::new("shardId-000000000001").expect("valid"),
@@ -142,7 +161,11 @@ async fn measure(hosts: usize, shards: u32) {
     let mut bench = Bench::new(shards);
     bench.join(hosts.min(3)).await;
     tokio::time::sleep(Duration::from_secs(15)).await;
-    let joining = if hosts > 2 * JOINING { JOINING } else { hosts.saturating_sub(3) };
+    let joining = if hosts > 2 * JOINING {
+        JOINING
+    } else {
+        hosts.saturating_sub(3)
+    };
     if hosts - joining > 3 {
         bench.join(hosts - joining).await;
         tokio::time::sleep(Duration::from_mins(1)).await;
@@ -150,13 +173,19 @@ async fn measure(hosts: usize, shards: u32) {
     let joined = bench.join(hosts).await;
     tokio::time::sleep(Duration::from_mins(2)).await;
     let taken = bench.fleet.store.calls(StoreOp::Take);
-    let _ = (bench.fleet.coordinator.meter.take_hottest(), bench.fleet.store.meter.take_hottest());
+    let _ = (
+        bench.fleet.coordinator.meter.take_hottest(),
+        bench.fleet.store.meter.take_hottest(),
+    );
     let (before, started) = (bench.units(), std::time::Instant::now());
     let minutes = number("SHARDMILL_MINUTES").unwrap_or(5);
     tokio::time::sleep(Duration::from_mins(u64::from(minutes))).await;
     let spent = bench.units() - before;
     let an_hour = 60.0 / f64::from(minutes);
-    let ours = Units { read: spent.read * an_hour, written: spent.written * an_hour };
+    let ours = Units {
+        read: spent.read * an_hour,
+        written: spent.written * an_hour,
+    };
     let theirs = kcl(hosts, bench.shards);
     let steady = bench.fleet.coordinator.meter.take_hottest();
     println!(
@@ -202,8 +231,14 @@ fn main() {
     );
     let only = number("SHARDMILL_HOSTS").and_then(|hosts| usize::try_from(hosts).ok());
     let is_first_start = number("SHARDMILL_AT_ONCE").is_some();
-    for hosts in [1, 16, 64, 256, 1_000].into_iter().filter(|hosts| only.is_none_or(|only| *hosts == only)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    for hosts in [1, 16, 64, 256, 1_000]
+        .into_iter()
+        .filter(|hosts| only.is_none_or(|only| *hosts == only))
+    {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build();
         let runtime = runtime.expect("a runtime");
         if is_first_start {
             runtime.block_on(measure_first_start(hosts, shards));

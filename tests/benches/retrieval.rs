@@ -1,6 +1,8 @@
-//! Reading, polled and pushed: `cargo bench --bench retrieval`. Prints a report; asserts nothing, since machines differ.
+//! Reading, polled and pushed: `cargo bench --bench retrieval`. Prints a report; asserts nothing,
+//! since machines differ.
 //!
-//! - How fast one shard is worked off, by size of record, and what share of the processor time goes where.
+//! - How fast one shard is worked off, by size of record, and what share of the processor time goes
+//!   where.
 //! - How close polling comes to what AWS gives out.
 //! - The time from `PutRecords` to delivery.
 //! - The memory of the real process while 256 shards are worked off at once.
@@ -26,7 +28,13 @@ use tokio::time::Instant;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 /// Sizes of records, and how many of each are put.
-const SIZES: [(usize, u64); 5] = [(100, 200_000), (KIB, 100_000), (10 * KIB, 20_000), (MIB, 200), (10 * MIB, 20)];
+const SIZES: [(usize, u64); 5] = [
+    (100, 200_000),
+    (KIB, 100_000),
+    (10 * KIB, 20_000),
+    (MIB, 200),
+    (10 * MIB, 20),
+];
 const ROUNDS: usize = 3;
 
 fn main() {
@@ -63,31 +71,65 @@ async fn run() {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the report is what this command is for")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the report is what this command is for"
+)]
 async fn throughput(rig: &Rig, bytes: usize, records: u64) {
     let stream = rig.stream(&format!("bench-{bytes}"), 1).await;
     rig.take_large_records(&stream).await;
     rig.fill(&stream, records, bytes).await;
     let engine = Runtime::new(RuntimeOptions::default()).expect("an engine");
     let name = PluginName::new("noop").expect("valid");
-    let wasm: Arc<dyn ProcessorFactory> = Arc::new(engine.load(name, Bytes::from(guest("noop"))).await.expect("loads"));
+    let wasm: Arc<dyn ProcessorFactory> = Arc::new(
+        engine
+            .load(name, Bytes::from(guest("noop")))
+            .await
+            .expect("loads"),
+    );
     let native: Arc<dyn ProcessorFactory> = Arc::new(NativePlugin::no_op(1).unwatched());
     println!("\n{records} records of {bytes} B in one shard, median of {ROUNDS} runs");
     let mut runs: HashMap<&str, Vec<Measure>> = HashMap::new();
     for round in 0..ROUNDS {
         let run = |what: &str, retrieval: Retrieval| {
-            options(&stream, &format!("{what}-{bytes}-{round}"), unlimited(10_000), retrieval)
+            options(
+                &stream,
+                &format!("{what}-{bytes}-{round}"),
+                unlimited(10_000),
+                retrieval,
+            )
         };
         let consumer = fan_out(&format!("c-{bytes}-{round}"));
         let mut add = |what, measure| runs.entry(what).or_default().push(measure);
         add("read only", rig.read_only(&stream, records, 10_000).await);
-        add("polling, native", rig.work_off(run("pn", Retrieval::Polling), &native, records).await);
-        add("polling, wasm", rig.work_off(run("pw", Retrieval::Polling), &wasm, records).await);
-        add("fan-out, native", rig.work_off(run("fn", consumer.clone()), &native, records).await);
-        add("fan-out, wasm", rig.work_off(run("fw", consumer), &wasm, records).await);
+        add(
+            "polling, native",
+            rig.work_off(run("pn", Retrieval::Polling), &native, records)
+                .await,
+        );
+        add(
+            "polling, wasm",
+            rig.work_off(run("pw", Retrieval::Polling), &wasm, records)
+                .await,
+        );
+        add(
+            "fan-out, native",
+            rig.work_off(run("fn", consumer.clone()), &native, records)
+                .await,
+        );
+        add(
+            "fan-out, wasm",
+            rig.work_off(run("fw", consumer), &wasm, records).await,
+        );
     }
     let mut cpu = HashMap::new();
-    for what in ["read only", "polling, native", "polling, wasm", "fan-out, native", "fan-out, wasm"] {
+    for what in [
+        "read only",
+        "polling, native",
+        "polling, wasm",
+        "fan-out, native",
+        "fan-out, wasm",
+    ] {
         let mut of_kind = runs.remove(what).unwrap_or_default();
         of_kind.sort_by(|a, b| a.cpu_seconds.total_cmp(&b.cpu_seconds));
         let cpu_us = of_kind[ROUNDS / 2].cpu_seconds * 1e6 / records as f64;
@@ -113,7 +155,10 @@ async fn throughput(rig: &Rig, bytes: usize, records: u64) {
 }
 
 /// With the default settings, a backlog of one shard: AWS gives out 2 MB/s.
-#[expect(clippy::print_stdout, reason = "the report is what this command is for")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the report is what this command is for"
+)]
 async fn at_the_limits(rig: &Rig) {
     const RECORDS: u64 = 40_000;
     let stream = rig.stream("bench-limits", 1).await;
@@ -130,7 +175,10 @@ async fn at_the_limits(rig: &Rig) {
 }
 
 /// Single records at uneven times to a shard that is caught up.
-#[expect(clippy::print_stdout, reason = "the report is what this command is for")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the report is what this command is for"
+)]
 async fn latency(rig: &Rig, what: &str, retrieval: Retrieval) {
     const RECORDS: u32 = 400;
     /// The first ones end the shard's silence, which is another matter.
@@ -142,17 +190,29 @@ async fn latency(rig: &Rig, what: &str, retrieval: Retrieval) {
         NativePlugin::new(1, move |_, batch| {
             let now = Instant::now();
             let mut noted = noted.lock().expect("nobody panics while holding it");
-            noted.extend(batch.records.iter().map(|record| (record.data.clone(), now)));
+            noted.extend(
+                batch
+                    .records
+                    .iter()
+                    .map(|record| (record.data.clone(), now)),
+            );
             Ok(shardmill_core::ports::Processed::default())
         })
         .unwatched(),
     );
-    let running = rig.run(options(&stream, what, ReadLimits::default(), retrieval), &plugin);
+    let running = rig.run(
+        options(&stream, what, ReadLimits::default(), retrieval),
+        &plugin,
+    );
     let writer = StreamWriter::new(rig.clients.kinesis.clone(), stream);
     let mut sent = HashMap::new();
     for n in 0..=RECORDS {
         let data = Bytes::from(n.to_string());
-        let entry = PutEntry { partition_key: "k".to_owned(), explicit_hash_key: None, data: data.clone() };
+        let entry = PutEntry {
+            partition_key: "k".to_owned(),
+            explicit_hash_key: None,
+            data: data.clone(),
+        };
         if n > WARM_UP {
             sent.insert(data, Instant::now());
         }
@@ -170,33 +230,54 @@ async fn latency(rig: &Rig, what: &str, retrieval: Retrieval) {
     }
     running.stop().await;
     let delivered = delivered.lock().expect("nobody panics while holding it");
-    let mut took: Vec<Duration> = sent.iter().map(|(data, sent)| delivered[data].duration_since(*sent)).collect();
+    let mut took: Vec<Duration> = sent
+        .iter()
+        .map(|(data, sent)| delivered[data].duration_since(*sent))
+        .collect();
     took.sort();
     let at = |percent: usize| took[(took.len() * percent / 100).min(took.len() - 1)];
-    println!("PutRecords to delivery, {what}: p50 {:.0?}, p99 {:.0?}, longest {:.0?}", at(50), at(99), at(100));
+    println!(
+        "PutRecords to delivery, {what}: p50 {:.0?}, p99 {:.0?}, longest {:.0?}",
+        at(50),
+        at(99),
+        at(100)
+    );
 }
 
-/// The real process, with its default buffer of 256 MiB, while 256 shards with a backlog each are worked off at once.
+/// The real process, with its default buffer of 256 MiB, while 256 shards with a backlog each are
+/// worked off at once.
 async fn memory(rig: &Rig, size: (usize, u64), batch: &str) {
     work_off_all(rig, size, &format!("[batch]\nbytes = \"{batch}\"")).await;
 }
 
 /// The same with the default batches, and with one budget for the memory of all instances.
 async fn budgeted(rig: &Rig, size: (usize, u64), budget: &str) {
-    work_off_all(rig, size, &format!("[host]\ninstances-memory = \"{budget}\"")).await;
+    work_off_all(
+        rig,
+        size,
+        &format!("[host]\ninstances-memory = \"{budget}\""),
+    )
+    .await;
 }
 
-#[expect(clippy::print_stdout, reason = "the report is what this command is for")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the report is what this command is for"
+)]
 async fn work_off_all(rig: &Rig, (bytes, records): (usize, u64), settings: &str) {
     const SHARDS: u32 = 256;
-    let told: String = settings.chars().filter(char::is_ascii_alphanumeric).collect();
+    let told: String = settings
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .collect();
     let name = format!("bench-memory-{bytes}-{told}");
     let stream = rig.stream(&name, SHARDS).await;
     rig.fill(&stream, records, bytes).await;
     let folder = rig.folder().join(&name);
     std::fs::create_dir_all(folder.join("plugins")).expect("a folder");
     std::fs::write(folder.join("plugins/noop.wasm"), guest("noop")).expect("written");
-    let config = format!("stream = \"{name}\"\n{settings}\n[plugin.noop]\napplication = \"{name}\"\n");
+    let config =
+        format!("stream = \"{name}\"\n{settings}\n[plugin.noop]\napplication = \"{name}\"\n");
     std::fs::write(folder.join("shardmill.toml"), config).expect("written");
     let started = Instant::now();
     let host = Host::start("host", &["run", "--local=../data"], &folder);
@@ -214,12 +295,17 @@ async fn work_off_all(rig: &Rig, (bytes, records): (usize, u64), settings: &str)
     );
 }
 
-/// Whether nothing of the stream is left to settle: every lease is checkpointed, and says that it is at the tip.
+/// Whether nothing of the stream is left to settle: every lease is checkpointed, and says that it
+/// is at the tip.
 async fn is_worked_off(rig: &Rig, stream: &StreamName) -> bool {
     let table = LeaseTable::new(rig.clients.dynamodb.clone(), stream.as_str());
-    let leases = table.list().await.map(|listing| listing.leases).unwrap_or_default();
+    let leases = table
+        .list()
+        .await
+        .map(|listing| listing.leases)
+        .unwrap_or_default();
     leases.len() == 256
-        && leases
-            .iter()
-            .all(|lease| matches!(lease.checkpoint, Checkpoint::At(_)) && lease.millis_behind_latest == Some(0))
+        && leases.iter().all(|lease| {
+            matches!(lease.checkpoint, Checkpoint::At(_)) && lease.millis_behind_latest == Some(0)
+        })
 }

@@ -1,4 +1,5 @@
-//! The contract of the ports, against the fakes and against the real adapters over the embedded stack.
+//! The contract of the ports, against the fakes and against the real adapters over the embedded
+//! stack.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -59,7 +60,13 @@ mod fake_fan_out {
     fan_out_contract!(async {
         let stream = Arc::new(FakeStream::new(2));
         let fan_out = FakeFanOut::new(Arc::clone(&stream));
-        (FanOutStream { stream, fan_out: Box::new(fan_out) }, ())
+        (
+            FanOutStream {
+                stream,
+                fan_out: Box::new(fan_out),
+            },
+            (),
+        )
     });
 }
 
@@ -70,7 +77,13 @@ mod kinesis_fan_out {
         let stream = embedded.stream("orders", 2).await;
         let name = StreamName::new("orders").expect("valid");
         let fan_out = KinesisFanOut::new(embedded.clients.kinesis.clone(), name);
-        (FanOutStream { stream: Arc::new(stream), fan_out: Box::new(fan_out) }, embedded)
+        (
+            FanOutStream {
+                stream: Arc::new(stream),
+                fan_out: Box::new(fan_out),
+            },
+            embedded,
+        )
     });
 }
 
@@ -88,7 +101,10 @@ mod kinesis_by_arn {
     stream_contract!(async {
         let embedded = Embedded::start(LocalOptions::in_memory()).await;
         let stream = embedded.stream("orders", 2).await;
-        (stream.by_arn("arn:aws:kinesis:us-east-1:000000000000:stream/orders"), embedded)
+        (
+            stream.by_arn("arn:aws:kinesis:us-east-1:000000000000:stream/orders"),
+            embedded,
+        )
     });
 }
 
@@ -97,7 +113,10 @@ mod shared_kinesis {
     stream_contract!(async {
         let embedded = Embedded::start(LocalOptions::in_memory()).await;
         let stream = embedded.stream("orders", 2).await;
-        let reader = Arc::new(KinesisReader::new(embedded.clients.kinesis.clone(), stream.name().clone()));
+        let reader = Arc::new(KinesisReader::new(
+            embedded.clients.kinesis.clone(),
+            stream.name().clone(),
+        ));
         (SharedControl::new(Arc::new(stream), reader), embedded)
     });
 }

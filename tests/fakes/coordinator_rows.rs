@@ -27,10 +27,14 @@ impl CoordinatorRows {
 
     /// As [`Coordinator::board`](shardmill_core::ports::Coordinator::board).
     pub fn board(&self) -> FleetRows {
-        FleetRows { workers: Vec::new(), ..self.fleet.clone() }
+        FleetRows {
+            workers: Vec::new(),
+            ..self.fleet.clone()
+        }
     }
 
-    /// As [`Coordinator::leave_mail`](shardmill_core::ports::Coordinator::leave_mail). Gives what was there.
+    /// As [`Coordinator::leave_mail`](shardmill_core::ports::Coordinator::leave_mail). Gives what
+    /// was there.
     pub fn leave_mail(&mut self, id: &WorkerId, mail: Option<&Mail>) -> Option<Mail> {
         match mail {
             Some(mail) => self.mail.insert(id.clone(), mail.clone()),
@@ -51,7 +55,12 @@ impl CoordinatorRows {
 
     /// As [`Coordinator::heartbeat`](shardmill_core::ports::Coordinator::heartbeat).
     pub fn heartbeat(&mut self, row: &WorkerRow) -> Raced {
-        match self.fleet.workers.iter_mut().find(|kept| kept.worker == row.worker) {
+        match self
+            .fleet
+            .workers
+            .iter_mut()
+            .find(|kept| kept.worker == row.worker)
+        {
             Some(kept) if kept.incarnation == row.incarnation && kept.beat < row.beat => {
                 *kept = row.clone();
                 Raced::Applied
@@ -63,15 +72,18 @@ impl CoordinatorRows {
     /// As [`Coordinator::remove_worker`](shardmill_core::ports::Coordinator::remove_worker).
     pub fn remove_worker(&mut self, row: &WorkerRow) -> Raced {
         let before = self.fleet.workers.len();
-        self.fleet
-            .workers
-            .retain(|kept| kept.worker != row.worker || kept.incarnation != row.incarnation || kept.beat != row.beat);
+        self.fleet.workers.retain(|kept| {
+            kept.worker != row.worker
+                || kept.incarnation != row.incarnation
+                || kept.beat != row.beat
+        });
         raced(self.fleet.workers.len() < before)
     }
 
     /// As [`Coordinator::write_leader`](shardmill_core::ports::Coordinator::write_leader).
     pub fn write_leader(&mut self, seen: Option<&LeaderRow>, next: &LeaderRow) -> Raced {
-        let is_seen = self.fleet.leader.as_ref().map(|row| row.version) == seen.map(|row| row.version);
+        let is_seen =
+            self.fleet.leader.as_ref().map(|row| row.version) == seen.map(|row| row.version);
         if is_seen {
             self.fleet.leader = Some(next.clone());
         }
@@ -110,5 +122,9 @@ impl CoordinatorRows {
 }
 
 fn raced(is_applied: bool) -> Raced {
-    if is_applied { Raced::Applied } else { Raced::Lost }
+    if is_applied {
+        Raced::Applied
+    } else {
+        Raced::Lost
+    }
 }

@@ -79,7 +79,10 @@ impl FakeCoordinator {
     /// The same table as one host sees it: with faults of its own.
     #[must_use]
     pub fn seen_apart(&self) -> Self {
-        Self { table: Arc::clone(&self.table), ..Self::default() }
+        Self {
+            table: Arc::clone(&self.table),
+            ..Self::default()
+        }
     }
 
     /// All small rows, without a call.
@@ -102,7 +105,8 @@ impl FakeCoordinator {
         change(&mut self.table().rows.fleet);
     }
 
-    /// From now on `fleet` shows no row of `worker`, as an eventually consistent read may not; `worker` shows it.
+    /// From now on `fleet` shows no row of `worker`, as an eventually consistent read may not;
+    /// `worker` shows it.
     pub fn keep_unlisted(&self, worker: WorkerId) {
         self.table().unlisted.push(worker);
     }
@@ -116,7 +120,11 @@ impl FakeCoordinator {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn call<T>(&self, op: CoordinatorOp, act: impl FnOnce(&mut Table) -> T) -> Result<T, StoreError> {
+    async fn call<T>(
+        &self,
+        op: CoordinatorOp,
+        act: impl FnOnce(&mut Table) -> T,
+    ) -> Result<T, StoreError> {
         // As a network call would: other tasks get their turn.
         tokio::task::yield_now().await;
         *self.table().calls.entry(op).or_default() += 1;
@@ -146,16 +154,19 @@ impl Coordinator for FakeCoordinator {
     fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
         Box::pin(self.call(CoordinatorOp::Fleet, |table| {
             let mut rows = table.rows.fleet.clone();
-            rows.workers.retain(|row| !table.unlisted.contains(&row.worker));
+            rows.workers
+                .retain(|row| !table.unlisted.contains(&row.worker));
             let workers: usize = rows.workers.iter().map(row_size::worker_row).sum();
-            self.meter.read(FLEET, workers + board_bytes(&rows), Read::Eventual);
+            self.meter
+                .read(FLEET, workers + board_bytes(&rows), Read::Eventual);
             rows
         }))
     }
 
     fn board(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
         Box::pin(self.call(CoordinatorOp::Board, |table| {
-            self.meter.read(FLEET, board_bytes(&table.rows.fleet), Read::Eventual);
+            self.meter
+                .read(FLEET, board_bytes(&table.rows.fleet), Read::Eventual);
             table.rows.board()
         }))
     }
@@ -169,7 +180,11 @@ impl Coordinator for FakeCoordinator {
         }))
     }
 
-    fn leave_mail<'a>(&'a self, id: &'a WorkerId, mail: Option<&'a Mail>) -> PortFuture<'a, Result<(), StoreError>> {
+    fn leave_mail<'a>(
+        &'a self,
+        id: &'a WorkerId,
+        mail: Option<&'a Mail>,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         Box::pin(self.call(CoordinatorOp::LeaveMail, move |table| {
             let before = table.rows.leave_mail(id, mail);
             let bytes = |mail: &Mail| row_size::mail_row(id, mail);
@@ -178,10 +193,17 @@ impl Coordinator for FakeCoordinator {
         }))
     }
 
-    fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
+    fn worker<'a>(
+        &'a self,
+        id: &'a WorkerId,
+    ) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
         Box::pin(self.call(CoordinatorOp::Worker, |table| {
             let row = table.rows.worker(id).cloned();
-            self.meter.read(FLEET, row.as_ref().map_or(0, row_size::worker_row), Read::Consistent);
+            self.meter.read(
+                FLEET,
+                row.as_ref().map_or(0, row_size::worker_row),
+                Read::Consistent,
+            );
             row
         }))
     }
@@ -204,7 +226,10 @@ impl Coordinator for FakeCoordinator {
         }))
     }
 
-    fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+    fn remove_worker<'a>(
+        &'a self,
+        row: &'a WorkerRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
         Box::pin(self.call(CoordinatorOp::RemoveWorker, |table| {
             self.meter.write(FLEET, row_size::worker_row(row));
             table.rows.remove_worker(row)
@@ -227,19 +252,33 @@ impl Coordinator for FakeCoordinator {
         seen: Option<&'a StreamRow>,
         next: &'a StreamRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::WriteStream, move |table| table.rows.write_stream(seen, next)))
+        Box::pin(self.call(CoordinatorOp::WriteStream, move |table| {
+            table.rows.write_stream(seen, next)
+        }))
     }
 
-    fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::WriteStart, |table| table.rows.write_start(start)))
+    fn write_start<'a>(
+        &'a self,
+        start: &'a ApplicationStart,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::WriteStart, |table| {
+            table.rows.write_start(start)
+        }))
     }
 
     fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.call(CoordinatorOp::Quarantine, |table| table.rows.quarantine(entry)))
+        Box::pin(self.call(CoordinatorOp::Quarantine, |table| {
+            table.rows.quarantine(entry)
+        }))
     }
 
-    fn release_version<'a>(&'a self, digest: &'a PluginDigest) -> PortFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.call(CoordinatorOp::ReleaseVersion, |table| table.rows.release_version(digest)))
+    fn release_version<'a>(
+        &'a self,
+        digest: &'a PluginDigest,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.call(CoordinatorOp::ReleaseVersion, |table| {
+            table.rows.release_version(digest)
+        }))
     }
 
     fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {
@@ -253,7 +292,12 @@ impl Coordinator for FakeCoordinator {
         Box::pin(self.call(CoordinatorOp::Shards, |table| table.rows.shards.clone()))
     }
 
-    fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.call(CoordinatorOp::WriteShards, |table| table.rows.shards = Some(shards.clone())))
+    fn write_shards<'a>(
+        &'a self,
+        shards: &'a CachedShards,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.call(CoordinatorOp::WriteShards, |table| {
+            table.rows.shards = Some(shards.clone())
+        }))
     }
 }

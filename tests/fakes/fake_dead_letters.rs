@@ -25,12 +25,18 @@ pub struct FakeDeadLetters {
 impl FakeDeadLetters {
     /// Everything stored so far, each with its target.
     pub fn stored(&self) -> Vec<(String, DeadLetter)> {
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.stored
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The data of everything stored so far, as text.
     pub fn lines(&self) -> Vec<String> {
-        self.stored().iter().map(|(_, letter)| String::from_utf8_lossy(&letter.record.data).into_owned()).collect()
+        self.stored()
+            .iter()
+            .map(|(_, letter)| String::from_utf8_lossy(&letter.record.data).into_owned())
+            .collect()
     }
 
     /// Calls that failed.
@@ -40,12 +46,19 @@ impl FakeDeadLetters {
 
     fn refuse(&self, target: &str) -> SinkError {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        SinkError { sink: target.to_owned(), message: "broken by the test".to_owned() }
+        SinkError {
+            sink: target.to_owned(),
+            message: "broken by the test".to_owned(),
+        }
     }
 }
 
 impl DeadLetters for FakeDeadLetters {
-    fn store<'a>(&'a self, target: &'a str, letters: Arc<Vec<DeadLetter>>) -> PortFuture<'a, Result<(), SinkError>> {
+    fn store<'a>(
+        &'a self,
+        target: &'a str,
+        letters: Arc<Vec<DeadLetter>>,
+    ) -> PortFuture<'a, Result<(), SinkError>> {
         Box::pin(async move {
             tokio::task::yield_now().await;
             if self.is_broken.load(Ordering::Relaxed) {
@@ -57,9 +70,17 @@ impl DeadLetters for FakeDeadLetters {
             }
             if fault.is_none() || fault == Some(Fault::UnknownApplied) {
                 let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
-                stored.extend(letters.iter().map(|letter| (target.to_owned(), letter.clone())));
+                stored.extend(
+                    letters
+                        .iter()
+                        .map(|letter| (target.to_owned(), letter.clone())),
+                );
             }
-            if fault.is_some() { Err(self.refuse(target)) } else { Ok(()) }
+            if fault.is_some() {
+                Err(self.refuse(target))
+            } else {
+                Ok(())
+            }
         })
     }
 }

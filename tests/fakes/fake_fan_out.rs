@@ -1,5 +1,6 @@
-//! Enhanced fan-out on a fake stream, by the rules of the real one: a subscription a consumer and shard, five minutes long,
-//! taken over by the next one but not within five seconds; an event at least every five seconds. With faults to order.
+//! Enhanced fan-out on a fake stream, by the rules of the real one: a subscription a consumer and
+//! shard, five minutes long, taken over by the next one but not within five seconds; an event at
+//! least every five seconds. With faults to order.
 
 mod subscription;
 
@@ -7,7 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use shardmill_core::ports::{ConsumerState, PortFuture, ReadError, SubscribeError, Subscription, Subscriptions};
+use shardmill_core::ports::{
+    ConsumerState, PortFuture, ReadError, SubscribeError, Subscription, Subscriptions,
+};
 use shardmill_core::stream::{ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, ShardId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -79,7 +82,10 @@ struct Running {
 impl FakeFanOut {
     /// Nobody is registered.
     pub fn new(stream: Arc<FakeStream>) -> Self {
-        Self { stream, state: Arc::default() }
+        Self {
+            stream,
+            state: Arc::default(),
+        }
     }
 
     /// Events hold at most this many records.
@@ -96,7 +102,9 @@ impl FakeFanOut {
         let mut state = self.state();
         let arn = state.register(name);
         if let Some(consumer) = state.consumers.get_mut(name) {
-            consumer.made_at = Instant::now().checked_sub(CREATION).unwrap_or_else(Instant::now);
+            consumer.made_at = Instant::now()
+                .checked_sub(CREATION)
+                .unwrap_or_else(Instant::now);
         }
         arn
     }
@@ -107,7 +115,12 @@ impl FakeFanOut {
     ///
     /// If there is none of that name.
     pub fn arn(&self, name: &str) -> ConsumerArn {
-        self.state().consumers.get(name).expect("a registered consumer").arn.clone()
+        self.state()
+            .consumers
+            .get(name)
+            .expect("a registered consumer")
+            .arn
+            .clone()
     }
 
     /// Deregisters a consumer, as somebody else would: its subscriptions end.
@@ -123,7 +136,10 @@ impl FakeFanOut {
     /// Breaks the running subscription to `shard`. Returns whether there was one.
     pub fn break_off(&self, shard: &ShardId, how: Break) -> bool {
         let mut state = self.state();
-        let mut running = state.subscriptions.iter_mut().filter(|((_, of), _)| of == shard);
+        let mut running = state
+            .subscriptions
+            .iter_mut()
+            .filter(|((_, of), _)| of == shard);
         let found = running.next().map(|(_, running)| {
             running.fault = Some(how);
             running.changed.notify_one();
@@ -138,12 +154,19 @@ impl FakeFanOut {
 
     /// The next calls for a consumer fail so.
     pub fn no_consumer(&self, error: &SubscribeError, times: usize) {
-        self.state().no_consumer.extend(std::iter::repeat_n(error.clone(), times));
+        self.state()
+            .no_consumer
+            .extend(std::iter::repeat_n(error.clone(), times));
     }
 
     /// Where each subscription to `shard` started, in order.
     pub fn starts(&self, shard: &ShardId) -> Vec<ReadFrom> {
-        self.state().starts.iter().filter(|(of, _)| of == shard).map(|(_, from)| from.clone()).collect()
+        self.state()
+            .starts
+            .iter()
+            .filter(|(of, _)| of == shard)
+            .map(|(_, from)| from.clone())
+            .collect()
     }
 
     /// Records pushed so far, repeated ones included.
@@ -173,19 +196,28 @@ impl FakeFanOut {
         }
         let found = match wanted {
             FanOutConsumer::Named(name) => state.consumers.get(name.as_str()),
-            FanOutConsumer::Given(arn) => state.consumers.values().find(|consumer| consumer.arn == *arn),
+            FanOutConsumer::Given(arn) => state
+                .consumers
+                .values()
+                .find(|consumer| consumer.arn == *arn),
         };
         match (found, wanted) {
-            (Some(consumer), _) if consumer.made_at.elapsed() < CREATION => Ok(ConsumerState::Creating),
+            (Some(consumer), _) if consumer.made_at.elapsed() < CREATION => {
+                Ok(ConsumerState::Creating)
+            }
             (Some(consumer), _) => Ok(ConsumerState::Active(consumer.arn.clone())),
             (None, FanOutConsumer::Named(_)) if state.consumers.len() >= CONSUMERS_MAX => {
-                Err(SubscribeError::ConsumerLimit { message: "20 consumers".to_owned() })
+                Err(SubscribeError::ConsumerLimit {
+                    message: "20 consumers".to_owned(),
+                })
             }
             (None, FanOutConsumer::Named(name)) => {
                 state.register(name.as_str());
                 Ok(ConsumerState::Creating)
             }
-            (None, FanOutConsumer::Given(arn)) => Err(SubscribeError::ConsumerNotFound { message: arn.to_string() }),
+            (None, FanOutConsumer::Given(arn)) => Err(SubscribeError::ConsumerNotFound {
+                message: arn.to_string(),
+            }),
         }
     }
 
@@ -201,18 +233,34 @@ impl FakeFanOut {
             return Err(error);
         }
         if !state.consumers.values().any(|known| known.arn == *consumer) {
-            return Err(SubscribeError::ConsumerNotFound { message: consumer.to_string() });
+            return Err(SubscribeError::ConsumerNotFound {
+                message: consumer.to_string(),
+            });
         }
-        let next = self.stream.place(shard, from).map_err(|error| as_subscribe_error(&error))?;
+        let next = self
+            .stream
+            .place(shard, from)
+            .map_err(|error| as_subscribe_error(&error))?;
         let key = (consumer.to_string(), shard.clone());
-        if state.subscriptions.get(&key).is_some_and(|running| running.made_at.elapsed() < TAKES_OVER_AFTER) {
-            return Err(SubscribeError::InUse { message: "subscribed less than 5 s ago".to_owned() });
+        if state
+            .subscriptions
+            .get(&key)
+            .is_some_and(|running| running.made_at.elapsed() < TAKES_OVER_AFTER)
+        {
+            return Err(SubscribeError::InUse {
+                message: "subscribed less than 5 s ago".to_owned(),
+            });
         }
         state.starts.push((shard.clone(), from.clone()));
         state.made += 1;
         state.open += 1;
         let (id, made_at, changed) = (state.made, Instant::now(), Arc::new(Notify::new()));
-        let running = Running { id, made_at, fault: None, changed: Arc::clone(&changed) };
+        let running = Running {
+            id,
+            made_at,
+            fault: None,
+            changed: Arc::clone(&changed),
+        };
         if let Some(before) = state.subscriptions.insert(key.clone(), running) {
             before.changed.notify_one();
         }
@@ -237,15 +285,25 @@ impl FakeFanOut {
 impl State {
     fn register(&mut self, name: &str) -> ConsumerArn {
         self.registrations += 1;
-        let text =
-            format!("arn:aws:kinesis:us-east-1:000000000000:stream/stream/consumer/{name}:{}", self.registrations);
+        let text = format!(
+            "arn:aws:kinesis:us-east-1:000000000000:stream/stream/consumer/{name}:{}",
+            self.registrations
+        );
         let arn = ConsumerArn::new(&text).expect("a valid ARN");
-        self.consumers.insert(name.to_owned(), Consumer { arn: arn.clone(), made_at: Instant::now() });
+        self.consumers.insert(
+            name.to_owned(),
+            Consumer {
+                arn: arn.clone(),
+                made_at: Instant::now(),
+            },
+        );
         arn
     }
 
     fn deregister(&mut self, name: &str) {
-        let Some(consumer) = self.consumers.remove(name) else { return };
+        let Some(consumer) = self.consumers.remove(name) else {
+            return;
+        };
         self.subscriptions.retain(|(arn, _), running| {
             let stays = arn != consumer.arn.as_str();
             if !stays {
@@ -267,7 +325,10 @@ impl Subscriptions for FakeFanOut {
         })
     }
 
-    fn remove_consumer<'a>(&'a self, name: &'a ConsumerName) -> PortFuture<'a, Result<(), SubscribeError>> {
+    fn remove_consumer<'a>(
+        &'a self,
+        name: &'a ConsumerName,
+    ) -> PortFuture<'a, Result<(), SubscribeError>> {
         Box::pin(async move {
             self.deregister(name.as_str());
             Ok(())
@@ -282,7 +343,8 @@ impl Subscriptions for FakeFanOut {
     ) -> PortFuture<'a, Result<Box<dyn Subscription>, SubscribeError>> {
         Box::pin(async move {
             tokio::task::yield_now().await;
-            self.open(consumer, shard, from).map(|subscription| Box::new(subscription) as Box<dyn Subscription>)
+            self.open(consumer, shard, from)
+                .map(|subscription| Box::new(subscription) as Box<dyn Subscription>)
         })
     }
 }
@@ -291,9 +353,13 @@ fn as_subscribe_error(error: &ReadError) -> SubscribeError {
     let message = error.to_string();
     match error {
         ReadError::NotFound { .. } => SubscribeError::NotFound { message },
-        ReadError::Refused { .. } | ReadError::KeyUnusable { .. } => SubscribeError::Refused { message },
+        ReadError::Refused { .. } | ReadError::KeyUnusable { .. } => {
+            SubscribeError::Refused { message }
+        }
         ReadError::Throttled { .. } => SubscribeError::Throttled { message },
-        ReadError::Unavailable { .. } | ReadError::ExpiredIterator => SubscribeError::Unavailable { message },
+        ReadError::Unavailable { .. } | ReadError::ExpiredIterator => {
+            SubscribeError::Unavailable { message }
+        }
     }
 }
 

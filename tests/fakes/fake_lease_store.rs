@@ -1,6 +1,7 @@
 //! A lease table in memory, with real conditional writes and faults to order.
 //!
-//! The same contract suite runs against it and against the real adapter, so that it may stand in for that one.
+//! The same contract suite runs against it and against the real adapter, so that it may stand in
+//! for that one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use shardmill_aws::dynamodb::row_size;
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState,
-    ShardEndWrite, StoreError, WriteResult, Written,
+    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress,
+    SavedState, ShardEndWrite, StoreError, WriteResult, Written,
 };
 use shardmill_core::stream::LeaseKey;
 
@@ -84,7 +85,8 @@ struct Measured {
     left: u32,
 }
 
-/// Listings after which rows are measured again though none came or went: their sizes hardly change.
+/// Listings after which rows are measured again though none came or went: their sizes hardly
+/// change.
 const MEASURED_FOR: u32 = 20;
 
 impl FakeLeaseStore {
@@ -96,7 +98,10 @@ impl FakeLeaseStore {
     /// The same table as one host sees it: with faults of its own.
     #[must_use]
     pub fn seen_apart(&self) -> Self {
-        Self { table: Arc::clone(&self.table), ..Self::default() }
+        Self {
+            table: Arc::clone(&self.table),
+            ..Self::default()
+        }
     }
 
     /// All rows, by key.
@@ -126,7 +131,10 @@ impl FakeLeaseStore {
 
     /// Adds a row that cannot be read.
     pub fn add_bad_row(&self, key: &str, problem: &str) {
-        self.table().rows.add_bad(BadRow { key: key.to_owned(), problem: problem.to_owned() });
+        self.table().rows.add_bad(BadRow {
+            key: key.to_owned(),
+            problem: problem.to_owned(),
+        });
     }
 
     /// Says that there are so many rows that are not leases.
@@ -149,7 +157,11 @@ impl FakeLeaseStore {
     }
 
     /// Runs one call: draws its fault, and applies `act` unless the fault forbids it.
-    async fn call<T>(&self, op: StoreOp, act: impl FnOnce(&mut Table) -> T) -> Result<T, StoreError> {
+    async fn call<T>(
+        &self,
+        op: StoreOp,
+        act: impl FnOnce(&mut Table) -> T,
+    ) -> Result<T, StoreError> {
         // As a network call would: other tasks get their turn.
         tokio::task::yield_now().await;
         *self.table().calls.entry(op).or_default() += 1;
@@ -157,11 +169,19 @@ impl FakeLeaseStore {
     }
 
     /// One conditional write.
-    async fn write(&self, op: StoreOp, key: &LeaseKey, act: impl FnOnce(&mut LeaseRows) -> Written) -> WriteResult {
+    async fn write(
+        &self,
+        op: StoreOp,
+        key: &LeaseKey,
+        act: impl FnOnce(&mut LeaseRows) -> Written,
+    ) -> WriteResult {
         self.written(op, key, |table| {
             let written = act(&mut table.rows);
             if let (Written::Applied(_), Some(row)) = (&written, table.rows.get(key)) {
-                table.history.push(AppliedWrite { op, row: row.clone() });
+                table.history.push(AppliedWrite {
+                    op,
+                    row: row.clone(),
+                });
             }
             written
         })
@@ -178,7 +198,8 @@ impl FakeLeaseStore {
         self.call(op, |table| {
             let before = table.row_bytes(key);
             let done = act(table);
-            self.meter.write(key.as_str(), before.max(table.row_bytes(key)));
+            self.meter
+                .write(key.as_str(), before.max(table.row_bytes(key)));
             done
         })
         .await
@@ -205,7 +226,11 @@ impl Table {
             self.measured.left -= 1;
         } else {
             let bytes = listing.leases.iter().map(row_size::lease_row).sum();
-            self.measured = Measured { rows: listing.leases.len(), bytes, left: MEASURED_FOR };
+            self.measured = Measured {
+                rows: listing.leases.len(),
+                bytes,
+                left: MEASURED_FOR,
+            };
         }
         self.measured.bytes
     }
@@ -226,7 +251,8 @@ impl LeaseStore for FakeLeaseStore {
 
     fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>> {
         Box::pin(self.call(StoreOp::Get, |table| {
-            self.meter.read(key.as_str(), table.row_bytes(key), Read::Consistent);
+            self.meter
+                .read(key.as_str(), table.row_bytes(key), Read::Consistent);
             table.rows.get(key).cloned()
         }))
     }
@@ -235,14 +261,24 @@ impl LeaseStore for FakeLeaseStore {
         Box::pin(self.written(StoreOp::Create, &lease.key, |table| {
             let created = table.rows.create(lease);
             if created == Created::New {
-                table.history.push(AppliedWrite { op: StoreOp::Create, row: lease.clone() });
+                table.history.push(AppliedWrite {
+                    op: StoreOp::Create,
+                    row: lease.clone(),
+                });
             }
             created
         }))
     }
 
-    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.write(StoreOp::Take, &seen.key, move |rows| rows.take(seen, by, wall_ms)))
+    fn take<'a>(
+        &'a self,
+        seen: &'a Lease,
+        by: &'a WorkerId,
+        wall_ms: u64,
+    ) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(StoreOp::Take, &seen.key, move |rows| {
+            rows.take(seen, by, wall_ms)
+        }))
     }
 
     fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
@@ -254,33 +290,61 @@ impl LeaseStore for FakeLeaseStore {
             let before = table.rows.get(&seen.key).cloned();
             let deleted = table.rows.delete(seen);
             if let (Deleted::Gone, Some(row)) = (deleted, before) {
-                table.history.push(AppliedWrite { op: StoreOp::Delete, row });
+                table.history.push(AppliedWrite {
+                    op: StoreOp::Delete,
+                    row,
+                });
             }
             deleted
         }))
     }
 
-    fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.write(StoreOp::Renew, &token.key, |rows| rows.renew(token, progress)))
+    fn renew<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(StoreOp::Renew, &token.key, |rows| {
+            rows.renew(token, progress)
+        }))
     }
 
-    fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.write(StoreOp::Checkpoint, &token.key, |rows| rows.checkpoint(token, write)))
+    fn checkpoint<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a CheckpointWrite,
+    ) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(StoreOp::Checkpoint, &token.key, |rows| {
+            rows.checkpoint(token, write)
+        }))
     }
 
-    fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
+    fn end<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a ShardEndWrite,
+    ) -> PortFuture<'a, WriteResult> {
         Box::pin(self.write(StoreOp::End, &token.key, |rows| rows.end(token, write)))
     }
 
-    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.write(StoreOp::Release, &token.key, |rows| rows.release(token, progress)))
+    fn release<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(StoreOp::Release, &token.key, |rows| {
+            rows.release(token, progress)
+        }))
     }
 
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
         Box::pin(self.call(StoreOp::EnsureStateTable, |_| ()))
     }
 
-    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
+    fn state<'a>(
+        &'a self,
+        key: &'a LeaseKey,
+    ) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
         Box::pin(self.call(StoreOp::State, |table| table.rows.state(key).cloned()))
     }
 }

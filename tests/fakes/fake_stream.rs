@@ -8,7 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, StreamReader};
-use shardmill_core::stream::{HashKeyRange, Position, ReadFrom, Record, SequenceNumber, Shard, ShardId};
+use shardmill_core::stream::{
+    HashKeyRange, Position, ReadFrom, Record, SequenceNumber, Shard, ShardId,
+};
 use tokio::sync::watch;
 
 use crate::faults::{Fault, Faults};
@@ -84,10 +86,18 @@ impl FakeStream {
             changes: VecDeque::new(),
         };
         for index in 0..u128::from(shards) {
-            let end = if index + 1 == u128::from(shards) { u128::MAX } else { (index + 1) * width - 1 };
+            let end = if index + 1 == u128::from(shards) {
+                u128::MAX
+            } else {
+                (index + 1) * width - 1
+            };
             state.add_shard(Vec::new(), index * width, end);
         }
-        Self { faults: Faults::default(), state: Mutex::new(state), news: watch::Sender::new(()) }
+        Self {
+            faults: Faults::default(),
+            state: Mutex::new(state),
+            news: watch::Sender::new(()),
+        }
     }
 
     /// Sets the stream's clock, in milliseconds since the Unix epoch.
@@ -112,13 +122,23 @@ impl FakeStream {
     /// # Panics
     ///
     /// If no open shard covers it.
-    pub fn put_at(&self, hash_key: u128, partition_key: &str, data: impl Into<Bytes>) -> (ShardId, SequenceNumber) {
+    pub fn put_at(
+        &self,
+        hash_key: u128,
+        partition_key: &str,
+        data: impl Into<Bytes>,
+    ) -> (ShardId, SequenceNumber) {
         let mut state = self.state();
         let (sequence, arrival_ms) = (state.next_sequence(), state.now_ms);
         let covers = |s: &FakeShard| {
-            s.shard.is_open() && (s.shard.hash_range.start()..=s.shard.hash_range.end()).contains(&hash_key)
+            s.shard.is_open()
+                && (s.shard.hash_range.start()..=s.shard.hash_range.end()).contains(&hash_key)
         };
-        let shard = state.shards.iter_mut().find(|shard| covers(shard)).expect("no open shard covers the hash key");
+        let shard = state
+            .shards
+            .iter_mut()
+            .find(|shard| covers(shard))
+            .expect("no open shard covers the hash key");
         shard.records.push(Record {
             data: data.into(),
             partition_key: partition_key.to_owned(),
@@ -135,9 +155,12 @@ impl FakeStream {
     /// Puts a record by a hash of its key. Not the hash that Kinesis uses, but as even.
     pub fn put(&self, partition_key: &str, data: impl Into<Bytes>) -> (ShardId, SequenceNumber) {
         // FNV-1a, 128 bits.
-        let hash = partition_key.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
-            (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-        });
+        let hash = partition_key.bytes().fold(
+            0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128,
+            |hash, byte| {
+                (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+            },
+        );
         self.put_at(hash, partition_key, data)
     }
 
@@ -176,7 +199,8 @@ impl FakeStream {
         news
     }
 
-    /// Deletes the stream, or creates it again at this time: shards and records stay, for what a reader must not do.
+    /// Deletes the stream, or creates it again at this time: shards and records stay, for what a
+    /// reader must not do.
     pub fn set_created_at(&self, created_at_ms: Option<u64>) {
         let mut state = self.state();
         state.created_at_ms = created_at_ms;
@@ -200,7 +224,11 @@ impl FakeStream {
 
     /// The last record put to a shard.
     pub fn last(&self, shard: &ShardId) -> Option<Position> {
-        self.state().find_mut(shard).records.last().map(|record| record.position.clone())
+        self.state()
+            .find_mut(shard)
+            .records
+            .last()
+            .map(|record| record.position.clone())
     }
 
     /// An iterator without a call, for [`Self::look_on`].
@@ -220,19 +248,31 @@ impl FakeStream {
 
     /// All shards, without a call.
     pub fn shards(&self) -> Vec<Shard> {
-        self.state().shards.iter().map(|kept| kept.shard.clone()).collect()
+        self.state()
+            .shards
+            .iter()
+            .map(|kept| kept.shard.clone())
+            .collect()
     }
 
     /// How often `op` was called, faults included.
     pub fn calls(&self, op: ReadOp) -> usize {
-        self.state().calls.iter().filter(|called| **called == op).count()
+        self.state()
+            .calls
+            .iter()
+            .filter(|called| **called == op)
+            .count()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn call<T>(&self, op: ReadOp, act: impl FnOnce(&mut State) -> Result<T, ReadError>) -> Result<T, ReadError> {
+    async fn call<T>(
+        &self,
+        op: ReadOp,
+        act: impl FnOnce(&mut State) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
         // As a network call would: other tasks get their turn.
         tokio::task::yield_now().await;
         self.state().calls.push(op);
@@ -267,14 +307,28 @@ impl State {
         let id = ShardId::new(format!("shardId-{:012}", self.shards_made)).expect("a valid id");
         self.shards_made += 1;
         let hash_range = HashKeyRange::new(start, end).expect("a range that is not empty");
-        let shard = Shard { id: id.clone(), parents, hash_range, ending_sequence: None };
-        self.shards.push(FakeShard { shard, records: Vec::new(), horizon: 0, closed_at_ms: None });
+        let shard = Shard {
+            id: id.clone(),
+            parents,
+            hash_range,
+            ending_sequence: None,
+        };
+        self.shards.push(FakeShard {
+            shard,
+            records: Vec::new(),
+            horizon: 0,
+            closed_at_ms: None,
+        });
         id
     }
 
     fn close(&mut self, shard: &ShardId) -> HashKeyRange {
         let (ending, now_ms) = (self.next_sequence(), self.now_ms);
-        let FakeShard { shard, closed_at_ms, .. } = self.find_mut(shard);
+        let FakeShard {
+            shard,
+            closed_at_ms,
+            ..
+        } = self.find_mut(shard);
         *closed_at_ms = Some(now_ms);
         assert!(shard.is_open(), "shard {} is closed already", shard.id);
         shard.ending_sequence = Some(ending);
@@ -282,24 +336,40 @@ impl State {
     }
 
     fn find_mut(&mut self, shard: &ShardId) -> &mut FakeShard {
-        self.shards.iter_mut().find(|kept| kept.shard.id == *shard).expect("a known shard")
+        self.shards
+            .iter_mut()
+            .find(|kept| kept.shard.id == *shard)
+            .expect("a known shard")
     }
 
     fn find(&self, shard: &str) -> Result<&FakeShard, ReadError> {
-        let found = self.shards.iter().find(|kept| kept.shard.id.as_str() == shard);
-        found.ok_or_else(|| ReadError::NotFound { message: format!("no shard {shard}") })
+        let found = self
+            .shards
+            .iter()
+            .find(|kept| kept.shard.id.as_str() == shard);
+        found.ok_or_else(|| ReadError::NotFound {
+            message: format!("no shard {shard}"),
+        })
     }
 
     fn iterator(&self, shard: &ShardId, from: &ReadFrom) -> Result<ShardIterator, ReadError> {
         let kept = self.find(shard.as_str())?;
-        let first =
-            |is_wanted: &dyn Fn(&Record) -> bool| kept.records.iter().position(is_wanted).unwrap_or(kept.records.len());
+        let first = |is_wanted: &dyn Fn(&Record) -> bool| {
+            kept.records
+                .iter()
+                .position(is_wanted)
+                .unwrap_or(kept.records.len())
+        };
         let index = match from {
             ReadFrom::TrimHorizon => 0,
             ReadFrom::Latest => kept.records.len(),
             ReadFrom::AtTimestamp(ms) => first(&|record| record.arrival_ms >= *ms),
-            ReadFrom::AtSequenceNumber(sequence) => first(&|record| record.position.sequence >= *sequence),
-            ReadFrom::AfterSequenceNumber(sequence) => first(&|record| record.position.sequence > *sequence),
+            ReadFrom::AtSequenceNumber(sequence) => {
+                first(&|record| record.position.sequence >= *sequence)
+            }
+            ReadFrom::AfterSequenceNumber(sequence) => {
+                first(&|record| record.position.sequence > *sequence)
+            }
         };
         Ok(self.iterator_at(shard.as_str(), index))
     }
@@ -310,10 +380,14 @@ impl State {
 
     fn fetch(&self, iterator: &ShardIterator, limit: u32) -> Result<Fetched, ReadError> {
         let mut parts = iterator.0.split('/');
-        let (Some(generation), Some(shard), Some(Ok(index))) =
-            (parts.next(), parts.next(), parts.next().map(str::parse::<usize>))
-        else {
-            return Err(ReadError::Refused { message: format!("not an iterator: {}", iterator.0) });
+        let (Some(generation), Some(shard), Some(Ok(index))) = (
+            parts.next(),
+            parts.next(),
+            parts.next().map(str::parse::<usize>),
+        ) else {
+            return Err(ReadError::Refused {
+                message: format!("not an iterator: {}", iterator.0),
+            });
         };
         if generation != self.generation.to_string() {
             return Err(ReadError::ExpiredIterator);
@@ -334,9 +408,15 @@ impl State {
             next: (!is_over).then(|| self.iterator_at(shard, end)),
             millis_behind_latest: Some(lag),
             children: if is_over {
-                let of_parent = children.filter(|child| child.parents.iter().any(|id| id.as_str() == shard));
+                let of_parent =
+                    children.filter(|child| child.parents.iter().any(|id| id.as_str() == shard));
                 // As in the real reply, which does not say whether a child is closed by now.
-                of_parent.map(|child| Shard { ending_sequence: None, ..child.clone() }).collect()
+                of_parent
+                    .map(|child| Shard {
+                        ending_sequence: None,
+                        ..child.clone()
+                    })
+                    .collect()
             } else {
                 Vec::new()
             },
@@ -347,23 +427,36 @@ impl State {
 impl StreamReader for FakeStream {
     fn identity(&self) -> PortFuture<'_, Result<Option<StreamIdentity>, ReadError>> {
         Box::pin(self.call(ReadOp::Identity, |state| {
-            Ok(state.created_at_ms.map(|created_at_ms| StreamIdentity { created_at_ms }))
+            Ok(state
+                .created_at_ms
+                .map(|created_at_ms| StreamIdentity { created_at_ms }))
         }))
     }
 
     fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
-        let all = |state: &mut State| Ok(state.shards.iter().map(|kept| kept.shard.clone()).collect());
+        let all =
+            |state: &mut State| Ok(state.shards.iter().map(|kept| kept.shard.clone()).collect());
         Box::pin(self.call(ReadOp::ListShards, all))
     }
 
-    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
+    fn list_shards_since(
+        &self,
+        since_ms: u64,
+    ) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
         Box::pin(self.call(ReadOp::ListShardsSince, move |state| {
-            Ok(Some(state.since(since_ms).map(|kept| kept.shard.clone()).collect()))
+            Ok(Some(
+                state
+                    .since(since_ms)
+                    .map(|kept| kept.shard.clone())
+                    .collect(),
+            ))
         }))
     }
 
     fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>> {
-        Box::pin(self.call(ReadOp::Now, |state| Ok(state.tells_time.then_some(state.now_ms))))
+        Box::pin(self.call(ReadOp::Now, |state| {
+            Ok(state.tells_time.then_some(state.now_ms))
+        }))
     }
 
     fn iterator<'a>(
@@ -374,7 +467,11 @@ impl StreamReader for FakeStream {
         Box::pin(self.call(ReadOp::Iterator, move |state| state.iterator(shard, from)))
     }
 
-    fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>> {
+    fn fetch<'a>(
+        &'a self,
+        iterator: &'a ShardIterator,
+        limit: u32,
+    ) -> PortFuture<'a, Result<Fetched, ReadError>> {
         Box::pin(self.call(ReadOp::Fetch, move |state| {
             let mut fetched = state.fetch(iterator, limit)?;
             if let Some(change) = state.changes.pop_front() {

@@ -1,4 +1,5 @@
-//! Faults for the fakes: queued for the next calls of an operation, or drawn by a function for every call.
+//! Faults for the fakes: queued for the next calls of an operation, or drawn by a function for
+//! every call.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -44,7 +45,12 @@ struct Inner<Op> {
 
 impl<Op: Copy + PartialEq> Default for Faults<Op> {
     fn default() -> Self {
-        Self { inner: Mutex::new(Inner { queue: VecDeque::new(), source: None }) }
+        Self {
+            inner: Mutex::new(Inner {
+                queue: VecDeque::new(),
+                source: None,
+            }),
+        }
     }
 }
 
@@ -80,8 +86,13 @@ impl<Op: Copy + PartialEq> Faults<Op> {
     }
 }
 
-/// What a table answers to a call of `op` that meets `fault`. `act` is what it does, unless the fault forbids that.
-pub(crate) async fn answer<T>(fault: Option<Fault>, op: impl Debug, act: impl FnOnce() -> T) -> Result<T, StoreError> {
+/// What a table answers to a call of `op` that meets `fault`. `act` is what it does, unless the
+/// fault forbids that.
+pub(crate) async fn answer<T>(
+    fault: Option<Fault>,
+    op: impl Debug,
+    act: impl FnOnce() -> T,
+) -> Result<T, StoreError> {
     let message = || format!("fault on {op:?}");
     match fault {
         None => Ok(act()),
@@ -90,8 +101,12 @@ pub(crate) async fn answer<T>(fault: Option<Fault>, op: impl Debug, act: impl Fn
             act();
             Err(StoreError::Unknown { message: message() })
         }
-        Some(Fault::UnknownNotApplied | Fault::ExpiredIterator) => Err(StoreError::Unknown { message: message() }),
-        Some(Fault::Refuse | Fault::KeyUnusable | Fault::NotFound) => Err(StoreError::Refused { message: message() }),
+        Some(Fault::UnknownNotApplied | Fault::ExpiredIterator) => {
+            Err(StoreError::Unknown { message: message() })
+        }
+        Some(Fault::Refuse | Fault::KeyUnusable | Fault::NotFound) => {
+            Err(StoreError::Refused { message: message() })
+        }
         Some(Fault::Hang) => std::future::pending().await,
         Some(Fault::AnswersAfter(time)) => {
             let answer = act();

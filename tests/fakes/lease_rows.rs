@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, Progress, SavedState, ShardEndWrite, Written,
+    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, Progress, SavedState, ShardEndWrite,
+    Written,
 };
 use shardmill_core::stream::LeaseKey;
 
@@ -83,7 +84,9 @@ impl LeaseRows {
 
     /// As [`LeaseStore::claim`](shardmill_core::ports::LeaseStore::claim).
     pub fn claim(&mut self, seen: &Lease, by: &WorkerId) -> Written {
-        let Some(row) = self.rows.get_mut(&seen.key) else { return Written::Conflict(None) };
+        let Some(row) = self.rows.get_mut(&seen.key) else {
+            return Written::Conflict(None);
+        };
         match &row.owner {
             Some(owner) if row.owner == seen.owner && row.claimant == seen.claimant => {
                 let owner = owner.clone();
@@ -118,8 +121,13 @@ impl LeaseRows {
             note(row, &write.progress);
         });
         if let (Written::Applied(_), Some(bytes)) = (&written, &write.state) {
-            let (checkpoint, plugin_digest) = (write.checkpoint(), write.progress.plugin_digest.clone());
-            let state = SavedState { bytes: bytes.clone(), checkpoint, plugin_digest };
+            let (checkpoint, plugin_digest) =
+                (write.checkpoint(), write.progress.plugin_digest.clone());
+            let state = SavedState {
+                bytes: bytes.clone(),
+                checkpoint,
+                plugin_digest,
+            };
             self.states.insert(token.key.clone(), state);
         }
         written
@@ -149,7 +157,8 @@ impl LeaseRows {
     }
 
     fn write_held(&mut self, token: &LeaseToken, change: impl FnOnce(&mut Lease)) -> Written {
-        let is_held = |row: &Lease| row.counter == token.counter && row.owner.as_ref() == Some(&token.owner);
+        let is_held =
+            |row: &Lease| row.counter == token.counter && row.owner.as_ref() == Some(&token.owner);
         self.write(&token.key, &token.owner, is_held, change)
     }
 
@@ -160,7 +169,9 @@ impl LeaseRows {
         condition: impl FnOnce(&Lease) -> bool,
         change: impl FnOnce(&mut Lease),
     ) -> Written {
-        let Some(row) = self.rows.get_mut(key) else { return Written::Conflict(None) };
+        let Some(row) = self.rows.get_mut(key) else {
+            return Written::Conflict(None);
+        };
         if !condition(row) {
             return Written::Conflict(Some(Box::new(row.clone())));
         }

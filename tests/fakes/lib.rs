@@ -1,5 +1,6 @@
-//! The ports in memory. `tests/contract` holds them to the same promises as the real adapters, so that they may stand in
-//! for those: in the worker's tests with faults to order, in the simulator behind a simulated network.
+//! The ports in memory. `tests/contract` holds them to the same promises as the real adapters, so
+//! that they may stand in for those: in the worker's tests with faults to order, in the simulator
+//! behind a simulated network.
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 

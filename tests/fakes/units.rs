@@ -1,7 +1,8 @@
 //! What calls of a DynamoDB table cost: units, in all and by partition key and second.
 //!
-//! A read unit covers 4 KB read consistently, or 8 KB eventually consistent; a write unit covers 1 KB. An item that is not
-//! there, or a condition that fails, costs as the smallest or as the item that was there.
+//! A read unit covers 4 KB read consistently, or 8 KB eventually consistent; a write unit covers 1
+//! KB. An item that is not there, or a condition that fails, costs as the smallest or as the item
+//! that was there.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -72,7 +73,10 @@ impl std::ops::Sub for Units {
     type Output = Self;
 
     fn sub(self, earlier: Self) -> Self {
-        Self { read: self.read - earlier.read, written: self.written - earlier.written }
+        Self {
+            read: self.read - earlier.read,
+            written: self.written - earlier.written,
+        }
     }
 }
 
@@ -80,7 +84,10 @@ impl std::ops::Add for Units {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self { read: self.read + other.read, written: self.written + other.written }
+        Self {
+            read: self.read + other.read,
+            written: self.written + other.written,
+        }
     }
 }
 
@@ -108,12 +115,24 @@ impl Meter {
 
     pub(crate) fn read(&self, partition: &str, bytes: usize, how: Read) {
         let units = read_units(bytes, how);
-        self.counted().note(partition, Units { read: units, written: 0.0 });
+        self.counted().note(
+            partition,
+            Units {
+                read: units,
+                written: 0.0,
+            },
+        );
     }
 
     pub(crate) fn write(&self, partition: &str, bytes: usize) {
         let units = bytes.div_ceil(1_024).max(1) as f64;
-        self.counted().note(partition, Units { read: 0.0, written: units });
+        self.counted().note(
+            partition,
+            Units {
+                read: 0.0,
+                written: units,
+            },
+        );
     }
 
     /// A scan reads all partition keys, a little of each.
@@ -124,7 +143,14 @@ impl Meter {
         counted.scanned += units;
         let second = counted.second();
         let (latest, so_far) = counted.scan_second;
-        counted.scan_second = (second, if latest == second { so_far + units } else { units });
+        counted.scan_second = (
+            second,
+            if latest == second {
+                so_far + units
+            } else {
+                units
+            },
+        );
         counted.hottest_scan = counted.hottest_scan.max(counted.scan_second.1);
     }
 
@@ -135,17 +161,27 @@ impl Meter {
 
 impl Counted {
     fn second(&mut self) -> u64 {
-        self.origin.get_or_insert_with(Instant::now).elapsed().as_secs()
+        self.origin
+            .get_or_insert_with(Instant::now)
+            .elapsed()
+            .as_secs()
     }
 
     fn note(&mut self, partition: &str, units: Units) {
         self.total = self.total + units;
         let second = self.second();
         if !self.seconds.contains_key(partition) {
-            self.seconds.insert(partition.to_owned(), (second, Units::default()));
+            self.seconds
+                .insert(partition.to_owned(), (second, Units::default()));
         }
-        let Some((latest, so_far)) = self.seconds.get_mut(partition) else { return };
-        let before = if *latest == second { *so_far } else { Units::default() };
+        let Some((latest, so_far)) = self.seconds.get_mut(partition) else {
+            return;
+        };
+        let before = if *latest == second {
+            *so_far
+        } else {
+            Units::default()
+        };
         (*latest, *so_far) = (second, before + units);
         let now = *so_far;
         if now.read > self.hottest_read.0 {

@@ -1,5 +1,6 @@
-//! What fuzzing starts from and what it has found, replayed: `corpus/` and the checks are those of the fuzz targets. The
-//! corpus of lease rows is replayed by the tests of `host/aws`, whose decoder is not public.
+//! What fuzzing starts from and what it has found, replayed: `corpus/` and the checks are those of
+//! the fuzz targets. The corpus of lease rows is replayed by the tests of `host/aws`, whose decoder
+//! is not public.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,8 +16,13 @@ use shardmill_config as config;
 
 /// Runs `check` on every file of a corpus.
 fn replay(corpus: &str, check: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(corpus);
-    let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fuzz/corpus")
+        .join(corpus);
+    let files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     assert!(files.len() > 10, "the corpus is gone");
     for file in files {
         check(&std::fs::read(file).unwrap());

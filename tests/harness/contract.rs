@@ -1,12 +1,13 @@
-//! What every lease store, coordinator, stream and fan-out must do, fake or real. One function a promise; the macros make each a test.
+//! What every lease store, coordinator, stream and fan-out must do, fake or real. One function a
+//! promise; the macros make each a test.
 
 pub mod coordinator;
 pub mod fan_out;
 pub mod lease_store;
 pub mod stream;
 
-/// Makes a test of every promise of a lease store. `$make` is an async block that gives an empty store and whatever must
-/// live as long.
+/// Makes a test of every promise of a lease store. `$make` is an async block that gives an empty
+/// store and whatever must live as long.
 #[macro_export]
 macro_rules! lease_store_contract {
     ($make:expr) => {
@@ -34,8 +35,8 @@ macro_rules! lease_store_contract {
     };
 }
 
-/// Makes a test of every promise of a coordinator. `$make` is an async block that gives an empty one and whatever must
-/// live as long.
+/// Makes a test of every promise of a coordinator. `$make` is an async block that gives an empty
+/// one and whatever must live as long.
 #[macro_export]
 macro_rules! coordinator_contract {
     ($make:expr) => {
@@ -58,8 +59,8 @@ macro_rules! coordinator_contract {
     };
 }
 
-/// Makes a test of every promise of a stream. `$make` is an async block that gives a stream of two shards and whatever
-/// must live as long.
+/// Makes a test of every promise of a stream. `$make` is an async block that gives a stream of two
+/// shards and whatever must live as long.
 #[macro_export]
 macro_rules! stream_contract {
     ($make:expr) => {
@@ -81,8 +82,8 @@ macro_rules! stream_contract {
     };
 }
 
-/// Makes a test of every promise of enhanced fan-out. `$make` is an async block that gives a stream of two shards with it,
-/// and whatever must live as long.
+/// Makes a test of every promise of enhanced fan-out. `$make` is an async block that gives a stream
+/// of two shards with it, and whatever must live as long.
 #[macro_export]
 macro_rules! fan_out_contract {
     ($make:expr) => {

@@ -1,7 +1,9 @@
-//! The hostile corpus: files and components that a plugins folder may meet, each with what it attacks and what must come of
-//! it. The engine's tests run it in one process, a scenario drops it on the real host.
+//! The hostile corpus: files and components that a plugins folder may meet, each with what it
+//! attacks and what must come of it. The engine's tests run it in one process, a scenario drops it
+//! on the real host.
 //!
-//! Rows such as `D5` are those of `docs/faults.md`; `GHSA-…` are classes of past advisories of wasmtime.
+//! Rows such as `D5` are those of `docs/faults.md`; `GHSA-…` are classes of past advisories of
+//! wasmtime.
 
 // The engine's tests include this file by its path, from where a plain `mod` would look elsewhere.
 #[path = "corpus/behaviour.rs"]
@@ -46,7 +48,8 @@ pub struct Entry {
     pub name: &'static str,
     /// The row of `docs/faults.md` or the class of advisories.
     pub attacks: &'static str,
-    /// Makes its bytes. Most make one file; mutations make some hundred, of which each must come to what is expected.
+    /// Makes its bytes. Most make one file; mutations make some hundred, of which each must come to
+    /// what is expected.
     pub files: fn() -> Vec<Vec<u8>>,
     /// Configuration values that it is given.
     pub config: &'static [(&'static str, &'static str)],
@@ -57,8 +60,8 @@ pub struct Entry {
 /// What must come of an entry. Texts are parts of what an operator reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// Refused by what only a whole host has: the folder, which does not read what is too large, or the compiler in a process
-    /// of its own.
+    /// Refused by what only a whole host has: the folder, which does not read what is too large, or
+    /// the compiler in a process of its own.
     RefusedByHost(&'static str),
     /// Refused by what is said, which names what is wrong, and the mend.
     Refused {
@@ -98,8 +101,19 @@ pub enum Call {
 }
 
 impl Entry {
-    fn new(name: &'static str, attacks: &'static str, files: fn() -> Vec<Vec<u8>>, expected: Expected) -> Self {
-        Self { name, attacks, files, config: &[], expected }
+    fn new(
+        name: &'static str,
+        attacks: &'static str,
+        files: fn() -> Vec<Vec<u8>>,
+        expected: Expected,
+    ) -> Self {
+        Self {
+            name,
+            attacks,
+            files,
+            config: &[],
+            expected,
+        }
     }
 }
 

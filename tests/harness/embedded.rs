@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use aws_sdk_kinesis::primitives::Blob;
-use shardmill_aws::{AwsClients, AwsOptions, KinesisReader, LeaseTable, StaticCredentials, StreamAdmin, connect};
+use shardmill_aws::{
+    AwsClients, AwsOptions, KinesisReader, LeaseTable, StaticCredentials, StreamAdmin, connect,
+};
 use shardmill_core::ports::{PortFuture, StreamReader};
 use shardmill_core::stream::{SequenceNumber, ShardId, StreamName, StreamRef};
 use shardmill_local::{LOCAL_REGION, LocalOptions, LocalStack};
@@ -99,34 +101,63 @@ impl StreamControl for EmbeddedStream {
         &self.reader
     }
 
-    fn put<'a>(&'a self, hash_key: u128, key: &'a str, data: &'a str) -> PortFuture<'a, (ShardId, SequenceNumber)> {
+    fn put<'a>(
+        &'a self,
+        hash_key: u128,
+        key: &'a str,
+        data: &'a str,
+    ) -> PortFuture<'a, (ShardId, SequenceNumber)> {
         Box::pin(async move {
-            let request = self.client.put_record().stream_name(self.name().as_str()).partition_key(key);
-            let request = request.explicit_hash_key(hash_key.to_string()).data(Blob::new(data));
+            let request = self
+                .client
+                .put_record()
+                .stream_name(self.name().as_str())
+                .partition_key(key);
+            let request = request
+                .explicit_hash_key(hash_key.to_string())
+                .data(Blob::new(data));
             let reply = request.send().await.expect("the record is stored");
-            let sequence = SequenceNumber::parse(&reply.sequence_number).expect("a sequence number");
+            let sequence =
+                SequenceNumber::parse(&reply.sequence_number).expect("a sequence number");
             (ShardId::new(reply.shard_id).expect("a shard id"), sequence)
         })
     }
 
     fn split<'a>(&'a self, shard: &'a ShardId, at: u128) -> PortFuture<'a, ()> {
         Box::pin(async move {
-            let request = self.client.split_shard().stream_name(self.name().as_str()).shard_to_split(shard.as_str());
-            request.new_starting_hash_key(at.to_string()).send().await.expect("the shard is split");
+            let request = self
+                .client
+                .split_shard()
+                .stream_name(self.name().as_str())
+                .shard_to_split(shard.as_str());
+            request
+                .new_starting_hash_key(at.to_string())
+                .send()
+                .await
+                .expect("the shard is split");
         })
     }
 
     fn merge<'a>(&'a self, left: &'a ShardId, right: &'a ShardId) -> PortFuture<'a, ()> {
         Box::pin(async move {
-            let request = self.client.merge_shards().stream_name(self.name().as_str()).shard_to_merge(left.as_str());
-            request.adjacent_shard_to_merge(right.as_str()).send().await.expect("the shards are merged");
+            let request = self
+                .client
+                .merge_shards()
+                .stream_name(self.name().as_str())
+                .shard_to_merge(left.as_str());
+            request
+                .adjacent_shard_to_merge(right.as_str())
+                .send()
+                .await
+                .expect("the shards are merged");
         })
     }
 
     fn timestamp(&self) -> PortFuture<'_, u64> {
         Box::pin(async move {
-            // The emulator keeps whole seconds: a moment between two records needs a second on either side. The only
-            // wait for real time, because the other process' clock is the machine's.
+            // The emulator keeps whole seconds: a moment between two records needs a second on
+            // either side. The only wait for real time, because the other process' clock is the
+            // machine's.
             tokio::time::sleep(Duration::from_millis(1_100)).await;
             let now = machine_now_ms();
             tokio::time::sleep(Duration::from_millis(1_100)).await;
@@ -141,14 +172,33 @@ impl StreamControl for EmbeddedStream {
 ///
 /// If that is refused.
 pub async fn take_large_records(client: &aws_sdk_kinesis::Client, stream: &StreamName) {
-    let described = client.describe_stream_summary().stream_name(stream.as_str()).send().await.expect("described");
-    let arn = described.stream_description_summary().expect("a summary").stream_arn();
-    client.update_max_record_size().stream_arn(arn).max_record_size_in_kib(10_240).send().await.expect("raised");
+    let described = client
+        .describe_stream_summary()
+        .stream_name(stream.as_str())
+        .send()
+        .await
+        .expect("described");
+    let arn = described
+        .stream_description_summary()
+        .expect("a summary")
+        .stream_arn();
+    client
+        .update_max_record_size()
+        .stream_arn(arn)
+        .max_record_size_in_kib(10_240)
+        .send()
+        .await
+        .expect("raised");
 }
 
 /// The machine's wall clock, which is the emulator's too, in milliseconds since the Unix epoch.
-#[expect(clippy::disallowed_methods, reason = "the emulator's clock is the machine's")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the emulator's clock is the machine's"
+)]
 pub fn machine_now_ms() -> u64 {
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let since_epoch = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }

@@ -38,8 +38,16 @@ impl Endpoint {
         let url = format!("http://{}/in", listener.local_addr().expect("bound"));
         let app = Router::new().fallback(take).with_state(Arc::clone(&taken));
         let mut server = JoinSet::new();
-        server.spawn(async move { axum::serve(listener, app).await.expect("it serves until it is dropped") });
-        Self { url, taken, _server: server }
+        server.spawn(async move {
+            axum::serve(listener, app)
+                .await
+                .expect("it serves until it is dropped")
+        });
+        Self {
+            url,
+            taken,
+            _server: server,
+        }
     }
 
     /// Takes from now on.
@@ -54,7 +62,11 @@ impl Endpoint {
 
     /// Lines it took so far.
     pub fn lines(&self) -> Vec<String> {
-        self.taken.lines.lock().expect("nobody panics while holding it").clone()
+        self.taken
+            .lines
+            .lock()
+            .expect("nobody panics while holding it")
+            .clone()
     }
 }
 
@@ -64,6 +76,10 @@ async fn take(State(taken): State<Arc<Taken>>, body: String) -> StatusCode {
         taken.refused.fetch_add(1, Ordering::SeqCst);
         return StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     }
-    taken.lines.lock().expect("nobody panics while holding it").extend(body.lines().map(str::to_owned));
+    taken
+        .lines
+        .lock()
+        .expect("nobody panics while holding it")
+        .extend(body.lines().map(str::to_owned));
     StatusCode::OK
 }

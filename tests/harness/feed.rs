@@ -73,7 +73,10 @@ impl Feed {
 impl Follower {
     /// From the end of `path` as it is now.
     pub fn at_end(path: &Path) -> Self {
-        Self { path: path.to_owned(), offset: path.metadata().map_or(0, |metadata| metadata.len()) }
+        Self {
+            path: path.to_owned(),
+            offset: path.metadata().map_or(0, |metadata| metadata.len()),
+        }
     }
 
     /// Shards that came out since.
@@ -101,10 +104,15 @@ impl Follower {
     pub async fn until_all(&self, shards: &BTreeSet<String>) -> Duration {
         let (started, mut waits) = (tokio::time::Instant::now(), BTreeMap::new());
         while waits.len() < shards.len() {
-            assert!(started.elapsed() < Duration::from_mins(2), "{shards:?} never came out again: {waits:?}");
+            assert!(
+                started.elapsed() < Duration::from_mins(2),
+                "{shards:?} never came out again: {waits:?}"
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
             for shard in self.shards().intersection(shards) {
-                waits.entry(shard.clone()).or_insert_with(|| started.elapsed());
+                waits
+                    .entry(shard.clone())
+                    .or_insert_with(|| started.elapsed());
             }
         }
         waits.values().max().copied().unwrap_or_default()

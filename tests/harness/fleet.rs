@@ -9,15 +9,15 @@ use shardmill_core::lease::{Checkpoint, Lease, WorkerId};
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{
-    Clock, Coordinator, DeadLetters, LeaseStore, Origin, PortFuture, ProcessorFactory, Sink, SinkError, StreamReader,
-    Subscriptions,
+    Clock, Coordinator, DeadLetters, LeaseStore, Origin, PortFuture, ProcessorFactory, Sink,
+    SinkError, StreamReader, Subscriptions,
 };
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{Emitted, InitialPosition, LeaseKey, ShardId, StreamName, StreamRef};
 use shardmill_core::time::Moment;
 use shardmill_worker::{
-    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, Retrieval, RingBudget, ShardStatus,
-    SharedRollout, SharedStream, StatusBoard, Worker, WorkerError, WorkerOptions,
+    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, Retrieval, RingBudget,
+    ShardStatus, SharedRollout, SharedStream, StatusBoard, Worker, WorkerError, WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -72,7 +72,8 @@ pub struct TestFleet {
     shared: Option<SharedStream>,
 }
 
-/// The tables of a fleet as one of its hosts sees them: what goes wrong with them, goes wrong for this host.
+/// The tables of a fleet as one of its hosts sees them: what goes wrong with them, goes wrong for
+/// this host.
 pub struct OwnTables {
     /// The lease table.
     pub store: Arc<FakeLeaseStore>,
@@ -92,7 +93,10 @@ pub struct TestHost {
 impl Default for TokioClock {
     fn default() -> Self {
         // A minute in the past, so that subtracting from the first moments works as on a real host.
-        Self { origin: Instant::now(), wall_ms: Arc::new(AtomicU64::new(1)) }
+        Self {
+            origin: Instant::now(),
+            wall_ms: Arc::new(AtomicU64::new(1)),
+        }
     }
 }
 
@@ -110,23 +114,38 @@ impl CollectingSink {
     /// The data of everything written so far, in order.
     pub fn lines(&self) -> Vec<String> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().map(|emitted| String::from_utf8_lossy(&emitted.data).into_owned()).collect()
+        kept.iter()
+            .map(|emitted| String::from_utf8_lossy(&emitted.data).into_owned())
+            .collect()
     }
 
     fn check(&self) -> Result<(), SinkError> {
         if self.is_broken.load(Ordering::Relaxed) {
-            return Err(SinkError { sink: "out".to_owned(), message: "broken by the test".to_owned() });
+            return Err(SinkError {
+                sink: "out".to_owned(),
+                message: "broken by the test".to_owned(),
+            });
         }
         Ok(())
     }
 }
 
 impl Sink for CollectingSink {
-    fn write(&self, _: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+    fn write(
+        &self,
+        _: Arc<Origin>,
+        emitted: Arc<Vec<Emitted>>,
+    ) -> PortFuture<'_, Result<(), SinkError>> {
         Box::pin(async move {
-            tokio::time::sleep(Duration::from_secs(self.write_seconds.load(Ordering::Relaxed))).await;
+            tokio::time::sleep(Duration::from_secs(
+                self.write_seconds.load(Ordering::Relaxed),
+            ))
+            .await;
             self.check()?;
-            self.kept.lock().unwrap_or_else(PoisonError::into_inner).extend(emitted.iter().cloned());
+            self.kept
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .extend(emitted.iter().cloned());
             Ok(())
         })
     }
@@ -156,8 +175,15 @@ impl TestFleet {
             leases: LeaseOptions::default(),
             reads: ReadLimits::default(),
             retrieval: Retrieval::Polling,
-            batches: BatchLimits { records: 10, ..BatchLimits::default() },
-            checkpoints: CheckpointPolicy { records: 50, bytes: 1 << 20, age: Duration::from_secs(2) },
+            batches: BatchLimits {
+                records: 10,
+                ..BatchLimits::default()
+            },
+            checkpoints: CheckpointPolicy {
+                records: 50,
+                bytes: 1 << 20,
+                age: Duration::from_secs(2),
+            },
             backoff: Backoff::standard(),
             failure: FailurePolicy::default(),
             destinations: vec!["out".to_owned()],
@@ -182,7 +208,8 @@ impl TestFleet {
         }
     }
 
-    /// The same fleet, whose hosts read as the real ones do: each shard once, for all their plugins.
+    /// The same fleet, whose hosts read as the real ones do: each shard once, for all their
+    /// plugins.
     ///
     /// # Panics
     ///
@@ -190,7 +217,10 @@ impl TestFleet {
     #[must_use]
     pub fn sharing_reads(mut self) -> Self {
         let budget_bytes = 64 << 20;
-        let ring = RingBudget::of(&ByteBudget::new(budget_bytes).expect("large enough"), budget_bytes);
+        let ring = RingBudget::of(
+            &ByteBudget::new(budget_bytes).expect("large enough"),
+            budget_bytes,
+        );
         let stream = StreamRef::parse("stream").expect("valid");
         let reader = Arc::clone(&self.stream) as Arc<dyn StreamReader>;
         self.shared = Some(SharedStream::new(&stream, reader, self.options.reads, ring));
@@ -211,17 +241,27 @@ impl TestFleet {
     /// # Panics
     ///
     /// If the options contradict each other.
-    pub fn start_apart(&self, id: &str, plugin: impl ProcessorFactory + 'static) -> (TestHost, OwnTables) {
+    pub fn start_apart(
+        &self,
+        id: &str,
+        plugin: impl ProcessorFactory + 'static,
+    ) -> (TestHost, OwnTables) {
         let own = OwnTables {
             store: Arc::new(self.store.seen_apart()),
             coordinator: Arc::new(self.coordinator.seen_apart()),
         };
-        let seen = OwnTables { store: Arc::clone(&own.store), coordinator: Arc::clone(&own.coordinator) };
+        let seen = OwnTables {
+            store: Arc::clone(&own.store),
+            coordinator: Arc::clone(&own.coordinator),
+        };
         (self.start_guarded(id, plugin, Freezer::never(), seen), own)
     }
 
     fn tables(&self) -> OwnTables {
-        OwnTables { store: Arc::clone(&self.store), coordinator: Arc::clone(&self.coordinator) }
+        OwnTables {
+            store: Arc::clone(&self.store),
+            coordinator: Arc::clone(&self.coordinator),
+        }
     }
 
     /// Starts a host that runs no code while `is_frozen` holds true.
@@ -246,9 +286,15 @@ impl TestFleet {
         tables: OwnTables,
     ) -> TestHost {
         let version: Arc<dyn ProcessorFactory> = Arc::new(plugin);
-        let options = WorkerOptions { worker: WorkerId::new(id).expect("not empty"), ..self.options.clone() };
+        let options = WorkerOptions {
+            worker: WorkerId::new(id).expect("not empty"),
+            ..self.options.clone()
+        };
         let (versions, offered) = watch::channel(version);
-        let budget = self.budget.clone().unwrap_or_else(|| ByteBudget::new(64 << 20).expect("large enough"));
+        let budget = self
+            .budget
+            .clone()
+            .unwrap_or_else(|| ByteBudget::new(64 << 20).expect("large enough"));
         let ports = Ports {
             reader: match &self.shared {
                 Some(shared) => Arc::new(shared.reader()),
@@ -259,10 +305,17 @@ impl TestFleet {
             coordinator: tables.coordinator as Arc<dyn Coordinator>,
             sink: Arc::clone(&self.sink) as Arc<dyn Sink>,
             dead_letters: Arc::clone(&self.dead_letters) as Arc<dyn DeadLetters>,
-            clock: Arc::new(TokioClock { wall_ms: Arc::clone(&self.wall_ms), ..TokioClock::default() }),
+            clock: Arc::new(TokioClock {
+                wall_ms: Arc::clone(&self.wall_ms),
+                ..TokioClock::default()
+            }),
             budget: budget.share().expect("room for it"),
             versions: offered,
-            rollout: SharedRollout::new(options.plugin.clone(), options.worker.clone(), options.rollout),
+            rollout: SharedRollout::new(
+                options.plugin.clone(),
+                options.worker.clone(),
+                options.rollout,
+            ),
             freezer: freezer.clone(),
         };
         let status = StatusBoard::default();
@@ -270,8 +323,15 @@ impl TestFleet {
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
         let stopped = stop.clone();
-        task.spawn(freezer.guard(async move { worker.run(stopped, Duration::from_secs(20)).await }));
-        TestHost { status, versions, stop, task }
+        task.spawn(
+            freezer.guard(async move { worker.run(stopped, Duration::from_secs(20)).await }),
+        );
+        TestHost {
+            status,
+            versions,
+            stop,
+            task,
+        }
     }
 
     /// Puts `count` records, each saying its number, spread over the shards.
@@ -279,7 +339,8 @@ impl TestFleet {
         for number in numbers {
             // Steps of the golden ratio spread any run of numbers evenly.
             let hash_key = u128::from(number).wrapping_mul(u128::MAX / 1_618_034 * 1_000_000);
-            self.stream.put_at(hash_key, &format!("key-{number}"), number.to_string());
+            self.stream
+                .put_at(hash_key, &format!("key-{number}"), number.to_string());
         }
     }
 
@@ -291,7 +352,9 @@ impl TestFleet {
     /// Whether every record put so far is checkpointed.
     pub fn is_all_checkpointed(&self) -> bool {
         self.stream.shards().iter().all(|shard| {
-            let Some(last) = self.stream.last(&shard.id) else { return true };
+            let Some(last) = self.stream.last(&shard.id) else {
+                return true;
+            };
             self.row(&shard.id).is_some_and(|row| match row.checkpoint {
                 Checkpoint::ShardEnd => true,
                 Checkpoint::At(position) => position >= last,
@@ -302,7 +365,12 @@ impl TestFleet {
 
     /// Whether the output holds exactly the numbers of `numbers`, each once, in any order.
     pub fn has_exactly(&self, numbers: std::ops::Range<u32>) -> bool {
-        let mut found: Vec<u32> = self.sink.lines().iter().filter_map(|line| line.parse().ok()).collect();
+        let mut found: Vec<u32> = self
+            .sink
+            .lines()
+            .iter()
+            .filter_map(|line| line.parse().ok())
+            .collect();
         found.sort_unstable();
         found == numbers.collect::<Vec<_>>()
     }
@@ -344,7 +412,10 @@ impl TestHost {
     /// If it ends otherwise, or not within an hour of simulated time.
     pub async fn ended_with(mut self, message: &str) {
         let ended = tokio::time::timeout(Duration::from_hours(1), self.task.join_next()).await;
-        let ended = ended.expect("never ended").expect("one task").expect("no panic");
+        let ended = ended
+            .expect("never ended")
+            .expect("one task")
+            .expect("no panic");
         let error = ended.expect_err("an error").to_string();
         assert!(error.contains(message), "{error}");
     }

@@ -12,10 +12,13 @@ use crate::process::repository;
 /// Departures by carrier.
 pub type ByCarrier = BTreeMap<String, u64>;
 
-/// The input: a slice kept in the repository, or what `SHARDMILL_FLIGHTS` names, for runs on the whole.
+/// The input: a slice kept in the repository, or what `SHARDMILL_FLIGHTS` names, for runs on the
+/// whole.
 pub fn input() -> PathBuf {
-    std::env::var_os("SHARDMILL_FLIGHTS")
-        .map_or_else(|| repository().join("examples/flights/sample.ndjson.gz"), PathBuf::from)
+    std::env::var_os("SHARDMILL_FLIGHTS").map_or_else(
+        || repository().join("examples/flights/sample.ndjson.gz"),
+        PathBuf::from,
+    )
 }
 
 /// What the input holds.
@@ -28,13 +31,16 @@ pub fn expected() -> ByCarrier {
     let mut counts = ByCarrier::new();
     for line in BufReader::new(GzDecoder::new(file)).lines() {
         let flight: Value = serde_json::from_str(&line.expect("a line")).expect("a flight");
-        *counts.entry(flight["carrier"].as_str().expect("a carrier").to_owned()).or_default() += 1;
+        *counts
+            .entry(flight["carrier"].as_str().expect("a carrier").to_owned())
+            .or_default() += 1;
     }
     counts
 }
 
-/// The same departures in aggregates, a partition key and an aggregate each: a file kept in the repository, made by
-/// `tests/kpl/aggregate.py`, or what `SHARDMILL_AGGREGATES` names, for runs on the whole.
+/// The same departures in aggregates, a partition key and an aggregate each: a file kept in the
+/// repository, made by `tests/kpl/aggregate.py`, or what `SHARDMILL_AGGREGATES` names, for runs on
+/// the whole.
 ///
 /// # Panics
 ///
@@ -42,12 +48,15 @@ pub fn expected() -> ByCarrier {
 pub fn aggregates() -> Vec<(String, Vec<u8>)> {
     let path = std::env::var_os("SHARDMILL_AGGREGATES")
         .map_or_else(|| repository().join("tests/kpl/flights.gz"), PathBuf::from);
-    let mut file = GzDecoder::new(BufReader::new(std::fs::File::open(path).expect("the aggregates")));
+    let mut file = GzDecoder::new(BufReader::new(
+        std::fs::File::open(path).expect("the aggregates"),
+    ));
     let mut aggregates = Vec::new();
     let mut lengths = [0; 8];
     while file.read(&mut lengths[..1]).expect("readable") > 0 {
         file.read_exact(&mut lengths[1..]).expect("two lengths");
-        let [key, data] = [0, 4].map(|at| u32::from_be_bytes(lengths[at..at + 4].try_into().expect("four bytes")));
+        let [key, data] = [0, 4]
+            .map(|at| u32::from_be_bytes(lengths[at..at + 4].try_into().expect("four bytes")));
         let mut read = |length: u32| {
             let mut bytes = vec![0; length as usize];
             file.read_exact(&mut bytes).expect("all of it");
@@ -87,10 +96,13 @@ impl Output {
     pub fn read(paths: &[&Path]) -> Self {
         let mut output = Self::default();
         for path in paths {
-            let Ok(file) = std::fs::File::open(path) else { continue };
+            let Ok(file) = std::fs::File::open(path) else {
+                continue;
+            };
             let mut last = HashMap::new();
             for line in BufReader::new(file).split(b'\n') {
-                let line: Value = serde_json::from_slice(&line.expect("a line")).expect("a line of output");
+                let line: Value =
+                    serde_json::from_slice(&line.expect("a line")).expect("a line of output");
                 output.add(&line, &mut last);
             }
         }
@@ -102,13 +114,17 @@ impl Output {
         let (shard, sequence) = (text("shard"), text("sequence_number"));
         let sub_sequence = line["sub_sequence_number"].as_u64().unwrap_or_default();
         self.lines += 1;
-        let count = self.seen.entry((shard.clone(), sequence.clone(), sub_sequence)).or_default();
+        let count = self
+            .seen
+            .entry((shard.clone(), sequence.clone(), sub_sequence))
+            .or_default();
         *count += 1;
         if *count > 1 {
             self.repeats += 1;
             return;
         }
-        // Sequence numbers of one shard of the embedded stack have equal lengths, so text compares as numbers.
+        // Sequence numbers of one shard of the embedded stack have equal lengths, so text compares
+        // as numbers.
         let place = (sequence, sub_sequence);
         let previous = last.insert(shard, place.clone()).unwrap_or_default();
         self.disorder += u64::from(previous > place);

@@ -1,5 +1,5 @@
-//! Components by chance: a grammar of what a hostile author may write, drawn from a seed. Most of them load; what they do makes no
-//! sense. A whole host must live through any of them.
+//! Components by chance: a grammar of what a hostile author may write, drawn from a seed. Most of
+//! them load; what they do makes no sense. A whole host must live through any of them.
 
 use fastrand::Rng;
 
@@ -34,12 +34,23 @@ const NUMBERS: [&str; 18] = [
 
 /// The component that `seed` stands for; always the same.
 pub fn component(seed: u64) -> Vec<u8> {
-    let mut grammar = Grammar { random: Rng::with_seed(seed) };
+    let mut grammar = Grammar {
+        random: Rng::with_seed(seed),
+    };
     let [init, process, close] = std::array::from_fn(|_| grammar.body(true));
-    let [post, realloc] =
-        std::array::from_fn(|_| if grammar.random.u8(..4) == 0 { grammar.body(false) } else { String::new() });
+    let [post, realloc] = std::array::from_fn(|_| {
+        if grammar.random.u8(..4) == 0 {
+            grammar.body(false)
+        } else {
+            String::new()
+        }
+    });
     // It belongs to the other module, which has neither these functions nor these globals.
-    let realloc = if is_plain(&realloc) { realloc } else { String::new() };
+    let realloc = if is_plain(&realloc) {
+        realloc
+    } else {
+        String::new()
+    };
     let (fields, outside, options) = (grammar.fields(), grammar.outside(), grammar.options());
     contract::with(&[
         (place::OUTSIDE, &outside),
@@ -76,7 +87,9 @@ impl Grammar {
     /// Often nothing, seldom much.
     fn body(&mut self, may_call: bool) -> String {
         let count = self.random.usize(..=STATEMENTS_MAX);
-        (0..count).map(|_| self.statement(may_call, DEPTH_MAX)).collect()
+        (0..count)
+            .map(|_| self.statement(may_call, DEPTH_MAX))
+            .collect()
     }
 
     fn i32(&mut self, depth: usize) -> String {
@@ -90,11 +103,20 @@ impl Grammar {
             2 => format!("(i32.load {})", self.i32(depth - 1)),
             3 => format!("(i32.load8_u offset=65535 {})", self.i32(depth - 1)),
             4 => {
-                let operator = self.pick(&["add", "sub", "mul", "div_s", "rem_u", "shl", "rotl", "and", "xor"]);
-                format!("(i32.{operator} {} {})", self.i32(depth - 1), self.i32(depth - 1))
+                let operator = self.pick(&[
+                    "add", "sub", "mul", "div_s", "rem_u", "shl", "rotl", "and", "xor",
+                ]);
+                format!(
+                    "(i32.{operator} {} {})",
+                    self.i32(depth - 1),
+                    self.i32(depth - 1)
+                )
             }
             5 => format!("(memory.grow {})", self.i32(depth - 1)),
-            6 => format!("(i32.trunc_sat_f64_u (f64.div (f64.const 1) (f64.convert_i32_s {})))", self.i32(depth - 1)),
+            6 => format!(
+                "(i32.trunc_sat_f64_u (f64.div (f64.const 1) (f64.convert_i32_s {})))",
+                self.i32(depth - 1)
+            ),
             _ => constant,
         }
     }
@@ -103,7 +125,10 @@ impl Grammar {
         let (a, b, c) = (self.i32(2), self.i32(1), self.i32(1));
         match self.random.u8(..if may_call { 20 } else { 14 }) {
             0 => format!("(i32.store {a} {b})"),
-            1 => format!("(i32.store8 (i32.const {}) {b})", self.pick(&["1024", "1032", "1040", "1048", "2052"])),
+            1 => format!(
+                "(i32.store8 (i32.const {}) {b})",
+                self.pick(&["1024", "1032", "1040", "1048", "2052"])
+            ),
             2 => format!("(i64.store {a} (i64.const {}))", self.number()),
             3 => format!("(memory.fill {a} {b} {c})"),
             4 => format!("(memory.copy {a} {b} {c})"),
@@ -146,15 +171,25 @@ impl Grammar {
 
     fn host_call(&mut self) -> String {
         let (one, other, number) = (self.text(), self.text(), self.number());
-        let answer = if self.random.u8(..8) == 0 { self.i32(1) } else { "(i32.const 3072)".to_owned() };
+        let answer = if self.random.u8(..8) == 0 {
+            self.i32(1)
+        } else {
+            "(i32.const 3072)".to_owned()
+        };
         match self.random.u8(..11) {
             0 => format!("(call $put {one} {other} {} {answer})", self.text()),
             1 => format!("(call $counter {one} (i64.const {number}))"),
             2 => format!("(call $gauge {one} (f64.reinterpret_i64 (i64.const {number})))"),
-            3 => format!("(call $histogram {one} (f64.convert_i32_s {}))", self.i32(1)),
+            3 => format!(
+                "(call $histogram {one} (f64.convert_i32_s {}))",
+                self.i32(1)
+            ),
             4 => format!("(call $who {answer})"),
             5 => format!("(call $get {one} {answer})"),
-            6 => format!("(call $log (i32.const {}) {one} {other})", self.random.u8(..8)),
+            6 => format!(
+                "(call $log (i32.const {}) {one} {other})",
+                self.random.u8(..8)
+            ),
             7 => format!("(call $random (i64.const {number}) {answer})"),
             8 => "(drop (call $now))".to_owned(),
             9 => format!("(drop (call $subscribe (i64.const {number})))"),
@@ -172,7 +207,11 @@ impl Grammar {
                 "(global f64 (f64.const 0)) {}",
                 "(global i64 (i64.const 0))".repeat(self.random.usize(..5_000))
             ),
-            3 => format!("(@custom \"name\" \"\\{:02x}\\{:02x}\\01\\61\")", self.random.u8(..), self.random.u8(..)),
+            3 => format!(
+                "(@custom \"name\" \"\\{:02x}\\{:02x}\\01\\61\")",
+                self.random.u8(..),
+                self.random.u8(..)
+            ),
             4 => "(start $f0)".to_owned(),
             _ => String::new(),
         };
@@ -193,11 +232,21 @@ impl Grammar {
             3 => "(func $f) (start $f)".to_owned(),
             _ => return String::new(),
         };
-        format!("(core module $heavy {fields}) {}", "(core instance (instantiate $heavy))".repeat(times))
+        format!(
+            "(core module $heavy {fields}) {}",
+            "(core instance (instantiate $heavy))".repeat(times)
+        )
     }
 
     fn options(&mut self) -> &'static str {
-        self.pick(&["", "", "", "string-encoding=utf8", "string-encoding=utf16", "string-encoding=latin1+utf16"])
+        self.pick(&[
+            "",
+            "",
+            "",
+            "string-encoding=utf8",
+            "string-encoding=utf16",
+            "string-encoding=latin1+utf16",
+        ])
     }
 }
 

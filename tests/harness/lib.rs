@@ -1,5 +1,5 @@
-//! What tests share: the fakes of the ports, the contract that fakes and real adapters both keep, the embedded stack,
-//! compiled guests, and the real binary as a child process.
+//! What tests share: the fakes of the ports, the contract that fakes and real adapters both keep,
+//! the embedded stack, compiled guests, and the real binary as a child process.
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 

@@ -1,12 +1,14 @@
-//! A plugin written in plain Rust, behind the same ports as a component: for the worker's tests, and as the yardstick
-//! that the price of Wasm is measured against.
+//! A plugin written in plain Rust, behind the same ports as a component: for the worker's tests,
+//! and as the yardstick that the price of Wasm is measured against.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
-use shardmill_core::ports::{CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor};
+use shardmill_core::ports::{
+    CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor,
+};
 use shardmill_core::stream::{Batch, Emitted, Position, ShardId};
 
 /// What a native plugin does with a batch.
@@ -60,7 +62,8 @@ struct NativeInstance {
     shard: ShardId,
 }
 
-/// How a version that keeps state goes about it. The state is the list of the records that it has handled.
+/// How a version that keeps state goes about it. The state is the list of the records that it has
+/// handled.
 #[derive(Clone)]
 struct StateRules {
     refuses: bool,
@@ -90,9 +93,13 @@ impl NativePlugin {
     /// Never: sixteen hex digits, four times, are a digest.
     pub fn new(
         version: u64,
-        behaviour: impl Fn(&ShardId, &Batch) -> Result<Processed, ProcessorError> + Send + Sync + 'static,
+        behaviour: impl Fn(&ShardId, &Batch) -> Result<Processed, ProcessorError>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
-        let digest = PluginDigest::from_hex(&format!("{version:016x}").repeat(4)).expect("64 hex digits");
+        let digest =
+            PluginDigest::from_hex(&format!("{version:016x}").repeat(4)).expect("64 hex digits");
         Self {
             digest,
             behaviour: Arc::new(behaviour),
@@ -113,8 +120,17 @@ impl NativePlugin {
     /// Keeps the list of the records that it has handled as its state: one line for each position.
     #[must_use]
     pub fn keeping_state(self) -> Self {
-        let error = ProcessorError::Reported { message: "not saved".to_owned() };
-        Self { state: Some(StateRules { refuses: false, failures: Arc::default(), error }), ..self }
+        let error = ProcessorError::Reported {
+            message: "not saved".to_owned(),
+        };
+        Self {
+            state: Some(StateRules {
+                refuses: false,
+                failures: Arc::default(),
+                error,
+            }),
+            ..self
+        }
     }
 
     /// Keeps state, and takes up nobody's.
@@ -130,13 +146,23 @@ impl NativePlugin {
     /// Keeps state, and fails with `error` at the first `times` saves.
     #[must_use]
     pub fn failing_to_save(self, times: u32, error: ProcessorError) -> Self {
-        let state = StateRules { refuses: false, failures: Arc::new(AtomicU32::new(times)), error };
-        Self { state: Some(state), ..self }
+        let state = StateRules {
+            refuses: false,
+            failures: Arc::new(AtomicU32::new(times)),
+            error,
+        };
+        Self {
+            state: Some(state),
+            ..self
+        }
     }
 
     /// Never comes back from a delivery.
     pub fn hanging(version: u64) -> Self {
-        Self { hangs: true, ..Self::no_op(version) }
+        Self {
+            hangs: true,
+            ..Self::no_op(version)
+        }
     }
 
     /// Emits each record's data to `out`.
@@ -147,50 +173,79 @@ impl NativePlugin {
                 key: shard.to_string(),
                 data: record.data.clone(),
             };
-            Ok(Processed { emitted: batch.records.iter().map(emit).collect(), ..Processed::default() })
+            Ok(Processed {
+                emitted: batch.records.iter().map(emit).collect(),
+                ..Processed::default()
+            })
         })
     }
 
     /// Notes nothing that happens, which costs nothing.
     #[must_use]
     pub fn unwatched(self) -> Self {
-        Self { history: None, ..self }
+        Self {
+            history: None,
+            ..self
+        }
     }
 
     /// Makes `init` fail.
     #[must_use]
     pub fn failing_init(self) -> Self {
-        self.failing_init_with(ProcessorError::Reported { message: "init fails".to_owned() })
+        self.failing_init_with(ProcessorError::Reported {
+            message: "init fails".to_owned(),
+        })
     }
 
     /// Makes `init` fail with `error`.
     #[must_use]
     pub fn failing_init_with(self, error: ProcessorError) -> Self {
-        Self { init_error: Some(error), ..self }
+        Self {
+            init_error: Some(error),
+            ..self
+        }
     }
 
     /// Gives its memory to others after every batch.
     #[must_use]
     pub fn making_room(self) -> Self {
-        Self { room: Room { is_given: true, ..self.room }, ..self }
+        Self {
+            room: Room {
+                is_given: true,
+                ..self.room
+            },
+            ..self
+        }
     }
 
     /// Makes an instance only while there is one of these places; otherwise the host lacks memory.
     #[must_use]
     pub fn with_places(self, places: &Arc<AtomicUsize>) -> Self {
-        Self { room: Room { places: Some(Arc::clone(places)), ..self.room }, ..self }
+        Self {
+            room: Room {
+                places: Some(Arc::clone(places)),
+                ..self.room
+            },
+            ..self
+        }
     }
 
     /// Makes `close` never come back.
     #[must_use]
     pub fn hanging_in_close(self) -> Self {
-        Self { hangs_in_close: true, ..self }
+        Self {
+            hangs_in_close: true,
+            ..self
+        }
     }
 
     /// Writes into another version's history.
     #[must_use]
     pub fn sharing(self, history: &History) -> Self {
-        Self { history: Some(Arc::clone(history)), ..self }
+        Self {
+            history: Some(Arc::clone(history)),
+            ..self
+        }
     }
 
     /// What happened.
@@ -199,9 +254,17 @@ impl NativePlugin {
     }
 }
 
-fn note(history: Option<&History>, shard: &ShardId, digest: &PluginDigest, event: impl FnOnce() -> Event) {
+fn note(
+    history: Option<&History>,
+    shard: &ShardId,
+    digest: &PluginDigest,
+    event: impl FnOnce() -> Event,
+) {
     if let Some(history) = history {
-        history.lock().unwrap_or_else(PoisonError::into_inner).push((shard.clone(), digest.clone(), event()));
+        history
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((shard.clone(), digest.clone(), event()));
     }
 }
 
@@ -224,10 +287,14 @@ impl ProcessorFactory for NativePlugin {
                 return Err(error.clone());
             }
             if state.is_some() && self.state.as_ref().is_some_and(|state| state.refuses) {
-                return Err(ProcessorError::State { message: "not mine".to_owned() });
+                return Err(ProcessorError::State {
+                    message: "not mine".to_owned(),
+                });
             }
             let place = self.room.places.as_ref().map(Place::take).transpose()?;
-            note(self.history.as_ref(), &context.shard, &self.digest, || Event::Init);
+            note(self.history.as_ref(), &context.shard, &self.digest, || {
+                Event::Init
+            });
             let text = String::from_utf8(state.unwrap_or_default().to_vec()).unwrap_or_default();
             let instance: Box<dyn RecordProcessor> = Box::new(NativeInstance {
                 digest: self.digest.clone(),
@@ -248,8 +315,12 @@ impl ProcessorFactory for NativePlugin {
 
 impl Place {
     fn take(places: &Arc<AtomicUsize>) -> Result<Self, ProcessorError> {
-        let taken = places.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        taken.map(|_| Self(Arc::clone(places))).map_err(|_| ProcessorError::HostMemory { limit: 1 })
+        let taken = places.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+            left.checked_sub(1)
+        });
+        taken
+            .map(|_| Self(Arc::clone(places)))
+            .map_err(|_| ProcessorError::HostMemory { limit: 1 })
     }
 }
 
@@ -274,15 +345,31 @@ impl RecordProcessor for NativeInstance {
                 // It hangs, and is cut off as a component is.
                 tokio::time::sleep(*limit).await;
             }
-            note(self.history.as_ref(), &self.shard, &self.digest, || Event::Delivered {
-                positions: batch.records.iter().map(|record| record.position.clone()).collect(),
-                attempt: batch.attempt,
-                is_ok: result.is_ok(),
+            note(self.history.as_ref(), &self.shard, &self.digest, || {
+                Event::Delivered {
+                    positions: batch
+                        .records
+                        .iter()
+                        .map(|record| record.position.clone())
+                        .collect(),
+                    attempt: batch.attempt,
+                    is_ok: result.is_ok(),
+                }
             });
             if let (Ok(processed), Some(_)) = (&result, &self.state) {
-                let failed: Vec<usize> = processed.outcome.failures.iter().map(|one| one.index as usize).collect();
-                let handled = batch.records.iter().enumerate().filter(|(index, _)| !failed.contains(index));
-                self.counted.extend(handled.map(|(_, record)| record.position.to_string()));
+                let failed: Vec<usize> = processed
+                    .outcome
+                    .failures
+                    .iter()
+                    .map(|one| one.index as usize)
+                    .collect();
+                let handled = batch
+                    .records
+                    .iter()
+                    .enumerate()
+                    .filter(|(index, _)| !failed.contains(index));
+                self.counted
+                    .extend(handled.map(|(_, record)| record.position.to_string()));
             }
             result
         })
@@ -299,8 +386,13 @@ impl RecordProcessor for NativeInstance {
         Box::pin(std::future::ready(answer))
     }
 
-    fn close(self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
-        note(self.history.as_ref(), &self.shard, &self.digest, || Event::Closed(reason));
+    fn close(
+        self: Box<Self>,
+        reason: CloseReason,
+    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+        note(self.history.as_ref(), &self.shard, &self.digest, || {
+            Event::Closed(reason)
+        });
         Box::pin(async move {
             if self.hangs_in_close {
                 std::future::pending::<()>().await;

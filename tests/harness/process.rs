@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a condition may take before a test gives up. Far more than any takes: machines are shared.
+/// How long a condition may take before a test gives up. Far more than any takes: machines are
+/// shared.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A running `shardmill`. Killed when dropped.
@@ -22,7 +23,9 @@ pub struct Host {
 ///
 /// Never: this package lies in a folder of it.
 pub fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder above")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("a folder above")
 }
 
 /// The binary, built by the same cargo that built this test.
@@ -33,21 +36,32 @@ pub fn repository() -> &'static Path {
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
-        // The packages of the whole workspace, as the test's own build had, so that nothing is built twice.
+        // The packages of the whole workspace, as the test's own build had, so that nothing is
+        // built twice.
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         let test = std::env::current_exe().expect("this test has a path");
-        let profile = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
-        build.current_dir(repository()).args(["build", "--quiet", "--bin", "shardmill"]);
+        let profile = test
+            .parent()
+            .and_then(Path::parent)
+            .expect("target/PROFILE/deps/TEST");
+        build
+            .current_dir(repository())
+            .args(["build", "--quiet", "--bin", "shardmill"]);
         if profile.ends_with("release") {
             build.arg("--release");
         }
-        // What cargo told this test of its own package would look like a change to build scripts that watch it, such as
-        // ring's: TLS and the AWS SDK would be built again here, and once more by the next `cargo test`.
-        let of_this_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        // What cargo told this test of its own package would look like a change to build scripts
+        // that watch it, such as ring's: TLS and the AWS SDK would be built again here, and once
+        // more by the next `cargo test`.
+        let of_this_package =
+            |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
         for (name, _) in std::env::vars().filter(|(name, _)| of_this_package(name)) {
             build.env_remove(name);
         }
-        assert!(build.status().expect("cargo runs").success(), "the binary does not build");
+        assert!(
+            build.status().expect("cargo runs").success(),
+            "the binary does not build"
+        );
         profile.join("shardmill")
     })
 }
@@ -59,7 +73,12 @@ pub fn binary() -> &'static Path {
 /// If it cannot be run.
 pub async fn shardmill(args: &[&str], folder: &Path) -> std::process::Output {
     let mut command = tokio::process::Command::new(binary());
-    command.args(args).current_dir(folder).output().await.expect("shardmill runs")
+    command
+        .args(args)
+        .current_dir(folder)
+        .output()
+        .await
+        .expect("shardmill runs")
 }
 
 impl Host {
@@ -81,20 +100,32 @@ impl Host {
     /// If it cannot be started.
     pub fn run(name: &str, mut command: Command, folder: &Path) -> Self {
         let log = folder.join(format!("{name}.log"));
-        let stderr = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("a log file");
+        let stderr = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .expect("a log file");
         let stdout = stderr.try_clone().expect("a log file");
-        command.current_dir(folder).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        command
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(stderr);
         Self::spawn(name, command, folder)
     }
 
-    /// The same with streams that lead elsewhere; what it logs can be asked for if they lead to `folder/NAME.log`.
+    /// The same with streams that lead elsewhere; what it logs can be asked for if they lead to
+    /// `folder/NAME.log`.
     ///
     /// # Panics
     ///
     /// If it cannot be started.
     pub fn spawn(name: &str, mut command: Command, folder: &Path) -> Self {
         let log = folder.join(format!("{name}.log"));
-        Self { child: command.spawn().expect("the program starts"), log }
+        Self {
+            child: command.spawn().expect("the program starts"),
+            log,
+        }
     }
 
     /// Sends a signal.
@@ -141,9 +172,11 @@ impl Host {
 
     /// Memory of it that is in RAM, in KiB; 0 where the system does not tell.
     pub fn resident_kib(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))
+            .unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok()).unwrap_or_default()
+        line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok())
+            .unwrap_or_default()
     }
 
     /// Filters of system calls around it; 0 where the system does not tell.
@@ -157,24 +190,39 @@ impl Host {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let processes = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
         let is_child = |process: &String| {
-            let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+            let status =
+                std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
             status.lines().any(|line| line == parent)
         };
-        processes.filter(is_child).map(|child| filters_of(&child)).collect()
+        processes
+            .filter(is_child)
+            .map(|child| filters_of(&child))
+            .collect()
     }
 
     /// Whether a crash of it would leave no core file, as far as its limits say.
     pub fn leaves_no_core(&self) -> bool {
-        let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.child.id())).unwrap_or_default();
-        let line = limits.lines().find(|line| line.starts_with("Max core file size"));
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.child.id()))
+            .unwrap_or_default();
+        let line = limits
+            .lines()
+            .find(|line| line.starts_with("Max core file size"));
         line.is_some_and(|line| line.split_whitespace().skip(4).take(2).eq(["0", "0"]))
     }
 
     /// Processor time it has used, in hundredths of a second; 0 where the system does not tell.
     pub fn cpu_ticks(&self) -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        // The command's name, in parentheses, may hold spaces; utime and stime are the 12th and 13th field after it.
-        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+        let stat =
+            std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        // The command's name, in parentheses, may hold spaces; utime and stime are the 12th and
+        // 13th field after it.
+        let fields = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .skip(11)
+            .take(2);
         fields.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
     }
 
@@ -188,7 +236,10 @@ impl Host {
         until_log("the log names the admin pages", &self.log, || {
             let log = self.log();
             // The line may be half written: the address is whole where its path begins.
-            address = log.split("http://").nth(1).and_then(|rest| Some(rest.split_once('/')?.0.to_owned()));
+            address = log
+                .split("http://")
+                .nth(1)
+                .and_then(|rest| Some(rest.split_once('/')?.0.to_owned()));
             address.is_some()
         })
         .await;
@@ -199,7 +250,11 @@ impl Host {
     pub async fn status(&self) -> serde_json::Value {
         let body = self.page("/status").await;
         // The body may come in chunks: the object is what lies between the outermost braces.
-        let object = body.find('{').zip(body.rfind('}')).map(|(from, to)| &body[from..=to]).unwrap_or_default();
+        let object = body
+            .find('{')
+            .zip(body.rfind('}'))
+            .map(|(from, to)| &body[from..=to])
+            .unwrap_or_default();
         serde_json::from_str(object).expect("JSON")
     }
 
@@ -215,27 +270,42 @@ impl Host {
             if is_so(&status) {
                 return;
             }
-            assert!(tokio::time::Instant::now() < deadline, "never happened: {what}\n{status:#}\n{}", self.log());
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "never happened: {what}\n{status:#}\n{}",
+                self.log()
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// The sum of a metric over all its labels, where a line holds `filter`; 0 if there is none. Needs `admin`.
+    /// The sum of a metric over all its labels, where a line holds `filter`; 0 if there is none.
+    /// Needs `admin`.
     pub async fn metric(&self, name: &str, filter: &str) -> f64 {
         let page = self.page("/metrics").await;
-        let lines = page.lines().filter(|line| line.starts_with(name) && line.contains(filter));
-        lines.filter_map(|line| line.rsplit(' ').next()?.trim().parse::<f64>().ok()).sum()
+        let lines = page
+            .lines()
+            .filter(|line| line.starts_with(name) && line.contains(filter));
+        lines
+            .filter_map(|line| line.rsplit(' ').next()?.trim().parse::<f64>().ok())
+            .sum()
     }
 
     async fn page(&self, path: &str) -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let address = self.admin_address().await;
-        let mut stream = tokio::net::TcpStream::connect(&address).await.expect("the admin pages answer");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let mut stream = tokio::net::TcpStream::connect(&address)
+            .await
+            .expect("the admin pages answer");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("written");
         let mut reply = String::new();
         stream.read_to_string(&mut reply).await.expect("read");
-        reply.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
+        reply
+            .split_once("\r\n\r\n")
+            .map(|(_, body)| body.to_owned())
+            .unwrap_or_default()
     }
 
     /// Where its log is.
@@ -256,11 +326,15 @@ impl Drop for Host {
     }
 }
 
-/// Filters of system calls around a process, by its number or `self`; 0 where the system does not tell.
+/// Filters of system calls around a process, by its number or `self`; 0 where the system does not
+/// tell.
 pub fn filters_of(process: &str) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
-    line.and_then(|count| count.trim().parse().ok()).unwrap_or_default()
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    line.and_then(|count| count.trim().parse().ok())
+        .unwrap_or_default()
 }
 
 /// Waits until `is_so`, looking every few milliseconds.
@@ -276,7 +350,11 @@ async fn until_log(what: &str, log: &Path, mut is_so: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while !is_so() {
         let log = || std::fs::read_to_string(log).unwrap_or_default();
-        assert!(tokio::time::Instant::now() < deadline, "never happened: {what}\n{}", log());
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "never happened: {what}\n{}",
+            log()
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

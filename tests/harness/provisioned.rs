@@ -1,5 +1,6 @@
-//! A DynamoDB whose table has provisioned reads: stands in front of the real endpoint, counts what reading the table costs and
-//! refuses what goes beyond, as the real one does. The embedded one knows no limits.
+//! A DynamoDB whose table has provisioned reads: stands in front of the real endpoint, counts what
+//! reading the table costs and refuses what goes beyond, as the real one does. The embedded one
+//! knows no limits.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,9 +18,11 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// A strongly consistent read of this much is one unit, an eventually consistent one half of it (DynamoDB).
+/// A strongly consistent read of this much is one unit, an eventually consistent one half of it
+/// (DynamoDB).
 const UNIT_BYTES: usize = 4 << 10;
-/// DynamoDB keeps unused units for this long (AWS: burst capacity, five minutes); far less here, so that a test sees it.
+/// DynamoDB keeps unused units for this long (AWS: burst capacity, five minutes); far less here, so
+/// that a test sees it.
 const BURST: Duration = Duration::from_secs(10);
 /// No request or reply of a test is larger.
 const BODY_MAX: usize = 16 << 20;
@@ -55,7 +58,8 @@ impl ReadCost {
     }
 }
 
-/// The table's units, shared by all fronts before it: each program gets a front of its own, so that it is known who used what.
+/// The table's units, shared by all fronts before it: each program gets a front of its own, so that
+/// it is known who used what.
 #[derive(Clone)]
 pub struct ReadUnits {
     table: Arc<str>,
@@ -86,11 +90,19 @@ impl ReadUnits {
     /// So many read units a second for this table; the bucket is full.
     pub fn new(table: &str, per_second: f64) -> Self {
         let units = per_second * BURST.as_secs_f64();
-        let bucket = Arc::new(Mutex::new(Bucket { units, filled_at: Instant::now() }));
-        Self { table: table.into(), per_second, bucket }
+        let bucket = Arc::new(Mutex::new(Bucket {
+            units,
+            filled_at: Instant::now(),
+        }));
+        Self {
+            table: table.into(),
+            per_second,
+            bucket,
+        }
     }
 
-    /// Whether a read may go on. The real one lets a read through while anything is left, and charges what it cost after.
+    /// Whether a read may go on. The real one lets a read through while anything is left, and
+    /// charges what it cost after.
     fn is_any_left(&self) -> bool {
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         let filled = bucket.filled_at.elapsed().as_secs_f64() * self.per_second;
@@ -100,7 +112,10 @@ impl ReadUnits {
     }
 
     fn charge(&self, units: f64) {
-        self.bucket.lock().unwrap_or_else(PoisonError::into_inner).units -= units;
+        self.bucket
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .units -= units;
     }
 }
 
@@ -119,15 +134,25 @@ impl Provisioned {
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
-        let router = Router::new().fallback(forward).with_state(Arc::clone(&front));
+        let router = Router::new()
+            .fallback(forward)
+            .with_state(Arc::clone(&front));
         let mut server = JoinSet::new();
         server.spawn(async move { drop(axum::serve(listener, router).await) });
-        Self { endpoint, front, _server: server }
+        Self {
+            endpoint,
+            front,
+            _server: server,
+        }
     }
 
     /// What went through this front so far.
     pub fn cost(&self) -> ReadCost {
-        *self.front.cost.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .front
+            .cost
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,22 +165,39 @@ impl Front {
     }
 
     async fn send(&self, request: Request) -> Result<Response, StatusCode> {
-        let reply = self.client.request(request).await.map_err(|_| StatusCode::BAD_GATEWAY)?;
+        let reply = self
+            .client
+            .request(request)
+            .await
+            .map_err(|_| StatusCode::BAD_GATEWAY)?;
         Ok(reply.map(Body::new))
     }
 
     /// Sends a read of the table and charges it by the size of what it brought.
     async fn read(&self, request: Request, read: Read) -> Result<Response, StatusCode> {
         if !self.units.is_any_left() {
-            self.note(ReadCost { refused: 1, ..ReadCost::default() });
+            self.note(ReadCost {
+                refused: 1,
+                ..ReadCost::default()
+            });
             return Ok(refusal());
         }
         let (head, body) = self.send(request).await?.into_parts();
-        let body = to_bytes(body, BODY_MAX).await.map_err(|_| StatusCode::BAD_GATEWAY)?;
+        let body = to_bytes(body, BODY_MAX)
+            .await
+            .map_err(|_| StatusCode::BAD_GATEWAY)?;
         let whole = body.len().div_ceil(UNIT_BYTES).max(1) as f64;
-        let units = if read.is_consistent { whole } else { whole / 2.0 };
+        let units = if read.is_consistent {
+            whole
+        } else {
+            whole / 2.0
+        };
         self.units.charge(units);
-        self.note(ReadCost { units, refused: 0, scans: read.is_scan.into() });
+        self.note(ReadCost {
+            units,
+            refused: 0,
+            scans: read.is_scan.into(),
+        });
         Ok(Response::from_parts(head, Body::from(body)))
     }
 }
@@ -182,14 +224,22 @@ impl Read {
         let target = headers.get("x-amz-target")?.to_str().ok()?;
         let operation = target.rsplit('.').next()?;
         let request: Value = serde_json::from_slice(body).ok()?;
-        let is_read = ["Scan", "Query", "GetItem"].contains(&operation) && request["TableName"] == table;
+        let is_read =
+            ["Scan", "Query", "GetItem"].contains(&operation) && request["TableName"] == table;
         let is_consistent = request["ConsistentRead"].as_bool().unwrap_or(false);
-        is_read.then_some(Self { is_scan: operation == "Scan", is_consistent })
+        is_read.then_some(Self {
+            is_scan: operation == "Scan",
+            is_consistent,
+        })
     }
 }
 
 fn refusal() -> Response {
-    let body =
-        r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"test"}"#;
-    (StatusCode::BAD_REQUEST, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response()
+    let body = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"test"}"#;
+    (
+        StatusCode::BAD_REQUEST,
+        [(header::CONTENT_TYPE, "application/x-amz-json-1.0")],
+        body,
+    )
+        .into_response()
 }

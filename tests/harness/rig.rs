@@ -1,5 +1,5 @@
-//! A worker in this process, measured while it works off a stream of the embedded stack, which runs in a process of its
-//! own: so the processor time counted is the host's.
+//! A worker in this process, measured while it works off a stream of the embedded stack, which runs
+//! in a process of its own: so the processor time counted is the host's.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use shardmill_aws::{
-    AwsClients, AwsOptions, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable, PutEntry, StaticCredentials,
-    StreamAdmin, StreamWriter, connect,
+    AwsClients, AwsOptions, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable, PutEntry,
+    StaticCredentials, StreamAdmin, StreamWriter, connect,
 };
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
@@ -18,8 +18,8 @@ use shardmill_core::ports::{ProcessorFactory, StreamReader};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{ConsumerName, FanOutConsumer, InitialPosition, ReadFrom, StreamName};
 use shardmill_worker::{
-    BatchLimits, ByteBudget, FanOut, Freezer, LeaseOptions, Ports, ReadLimits, Retrieval, SharedRollout, StatusBoard,
-    Worker, WorkerOptions,
+    BatchLimits, ByteBudget, FanOut, Freezer, LeaseOptions, Ports, ReadLimits, Retrieval,
+    SharedRollout, StatusBoard, Worker, WorkerOptions,
 };
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -53,8 +53,8 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// Seconds from the first records settled to the last: what it takes to own the shards, and for a consumer to be
-    /// made, left out.
+    /// Seconds from the first records settled to the last: what it takes to own the shards, and for
+    /// a consumer to be made, left out.
     pub fn working(&self) -> f64 {
         self.seconds - self.first.as_secs_f64()
     }
@@ -89,7 +89,12 @@ impl Rig {
             credentials: Some(StaticCredentials::dummy()),
         };
         let budget = ByteBudget::new(256 << 20).expect("large enough");
-        Self { clients: connect(&options).await.expect("clients"), budget, folder, _stack: stack }
+        Self {
+            clients: connect(&options).await.expect("clients"),
+            budget,
+            folder,
+            _stack: stack,
+        }
     }
 
     /// A folder for whatever a measurement needs; the stack's data lies in `data` below it.
@@ -104,7 +109,10 @@ impl Rig {
     /// If it cannot be made.
     pub async fn stream(&self, name: &str, shards: u32) -> StreamName {
         let stream = StreamName::new(name).expect("valid");
-        StreamAdmin::new(self.clients.kinesis.clone()).ensure_stream(&stream, shards).await.expect("a stream");
+        StreamAdmin::new(self.clients.kinesis.clone())
+            .ensure_stream(&stream, shards)
+            .await
+            .expect("a stream");
         stream
     }
 
@@ -124,10 +132,17 @@ impl Rig {
     /// If a put fails.
     pub async fn fill(&self, stream: &StreamName, records: u64, bytes: usize) -> f64 {
         let data = Bytes::from(vec![b'x'; bytes]);
-        let entry = |n: u64| PutEntry { partition_key: n.to_string(), explicit_hash_key: None, data: data.clone() };
+        let entry = |n: u64| PutEntry {
+            partition_key: n.to_string(),
+            explicit_hash_key: None,
+            data: data.clone(),
+        };
         let started = Instant::now();
         let writer = StreamWriter::new(self.clients.kinesis.clone(), stream.clone());
-        writer.put_all((0..records).map(entry), |_, _| {}).await.expect("put");
+        writer
+            .put_all((0..records).map(entry), |_, _| {})
+            .await
+            .expect("put");
         records as f64 / started.elapsed().as_secs_f64()
     }
 
@@ -138,12 +153,18 @@ impl Rig {
     /// If a call fails, or not everything is there.
     pub async fn read_only(&self, stream: &StreamName, records: u64, per_call: u32) -> Measure {
         let (cpu, started) = (cpu_seconds(), Instant::now());
-        let reader = Arc::new(KinesisReader::new(self.clients.kinesis.clone(), stream.clone()));
+        let reader = Arc::new(KinesisReader::new(
+            self.clients.kinesis.clone(),
+            stream.clone(),
+        ));
         let mut readers = JoinSet::new();
         for shard in reader.list_shards().await.expect("shards") {
             let reader = Arc::clone(&reader);
             readers.spawn(async move {
-                let mut next = reader.iterator(&shard.id, &ReadFrom::TrimHorizon).await.expect("an iterator");
+                let mut next = reader
+                    .iterator(&shard.id, &ReadFrom::TrimHorizon)
+                    .await
+                    .expect("an iterator");
                 let mut count = 0;
                 loop {
                     let fetched = reader.fetch(&next, per_call).await.expect("a reply");
@@ -157,7 +178,11 @@ impl Rig {
         }
         let counts = readers.join_all().await;
         assert_eq!(counts.iter().sum::<u64>(), records);
-        Measure { seconds: started.elapsed().as_secs_f64(), cpu_seconds: cpu_seconds() - cpu, first: Duration::ZERO }
+        Measure {
+            seconds: started.elapsed().as_secs_f64(),
+            cpu_seconds: cpu_seconds() - cpu,
+            first: Duration::ZERO,
+        }
     }
 
     /// Starts a worker.
@@ -172,13 +197,21 @@ impl Rig {
         let (stop, mut task) = (CancellationToken::new(), JoinSet::new());
         let stopped = stop.clone();
         task.spawn(async move {
-            worker.run(stopped, Duration::from_secs(10)).await.expect("the worker ends well");
+            worker
+                .run(stopped, Duration::from_secs(10))
+                .await
+                .expect("the worker ends well");
         });
         Running { status, stop, task }
     }
 
     /// Runs a worker on a table of its own until it has settled `records`.
-    pub async fn work_off(&self, options: WorkerOptions, plugin: &Arc<dyn ProcessorFactory>, records: u64) -> Measure {
+    pub async fn work_off(
+        &self,
+        options: WorkerOptions,
+        plugin: &Arc<dyn ProcessorFactory>,
+        records: u64,
+    ) -> Measure {
         let (cpu, started) = (cpu_seconds(), Instant::now());
         let running = self.run(options, plugin);
         let mut first = None;
@@ -202,15 +235,28 @@ impl Rig {
         let (_versions, offered) = watch::channel(plugin);
         Ports {
             reader: Arc::new(KinesisReader::new(kinesis.clone(), options.stream.clone())),
-            subscriptions: Some(Arc::new(KinesisFanOut::new(kinesis.clone(), options.stream.clone()))),
-            store: Arc::new(LeaseTable::new(dynamodb.clone(), options.application.as_str())),
-            coordinator: Arc::new(CoordinatorTable::new(dynamodb.clone(), &options.application)),
+            subscriptions: Some(Arc::new(KinesisFanOut::new(
+                kinesis.clone(),
+                options.stream.clone(),
+            ))),
+            store: Arc::new(LeaseTable::new(
+                dynamodb.clone(),
+                options.application.as_str(),
+            )),
+            coordinator: Arc::new(CoordinatorTable::new(
+                dynamodb.clone(),
+                &options.application,
+            )),
             sink: Arc::new(CollectingSink::default()),
             dead_letters: Arc::new(FakeDeadLetters::default()),
             clock: Arc::new(TokioClock::default()),
             budget: self.budget.share().expect("room for it"),
             versions: offered,
-            rollout: SharedRollout::new(options.plugin.clone(), options.worker.clone(), options.rollout),
+            rollout: SharedRollout::new(
+                options.plugin.clone(),
+                options.worker.clone(),
+                options.rollout,
+            ),
             freezer: Freezer::never(),
         }
     }
@@ -219,7 +265,12 @@ impl Rig {
 impl Running {
     /// Records settled so far.
     pub fn settled(&self) -> u64 {
-        self.status.snapshot().shards.values().map(|shard| shard.records).sum()
+        self.status
+            .snapshot()
+            .shards
+            .values()
+            .map(|shard| shard.records)
+            .sum()
     }
 
     /// Stops and waits for the end.
@@ -237,7 +288,12 @@ pub fn cpu_seconds() -> f64 {
 
 /// Reads as fast as the stack answers.
 pub fn unlimited(records_per_call: u32) -> ReadLimits {
-    ReadLimits { calls_per_second: 1e6, bytes_per_second: 1e12, records_per_call, ..ReadLimits::default() }
+    ReadLimits {
+        calls_per_second: 1e6,
+        bytes_per_second: 1e12,
+        records_per_call,
+        ..ReadLimits::default()
+    }
 }
 
 /// Enhanced fan-out with a consumer of its own.
@@ -247,7 +303,10 @@ pub fn unlimited(records_per_call: u32) -> ReadLimits {
 /// If `consumer` is no name.
 pub fn fan_out(consumer: &str) -> Retrieval {
     let consumer = FanOutConsumer::Named(ConsumerName::new(consumer).expect("valid"));
-    Retrieval::FanOut(FanOut { consumer, deregister_on_exit: true })
+    Retrieval::FanOut(FanOut {
+        consumer,
+        deregister_on_exit: true,
+    })
 }
 
 /// Defaults but for what is given.
@@ -255,7 +314,12 @@ pub fn fan_out(consumer: &str) -> Retrieval {
 /// # Panics
 ///
 /// Never: the names are valid.
-pub fn options(stream: &StreamName, application: &str, reads: ReadLimits, retrieval: Retrieval) -> WorkerOptions {
+pub fn options(
+    stream: &StreamName,
+    application: &str,
+    reads: ReadLimits,
+    retrieval: Retrieval,
+) -> WorkerOptions {
     WorkerOptions {
         plugin: PluginName::new("noop").expect("valid"),
         application: application.to_owned(),

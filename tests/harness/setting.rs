@@ -1,4 +1,5 @@
-//! The setting of a scenario: a folder with plugins and configuration, the embedded stack, a stream with flights in it.
+//! The setting of a scenario: a folder with plugins and configuration, the embedded stack, a stream
+//! with flights in it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,11 +34,20 @@ impl Setting {
     pub async fn new(shards: u32) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("plugins")).expect("a plugins folder");
-        let stack = LocalStack::start(LocalOptions::kept_in(folder.path().join("data"))).await.expect("the stack");
+        let stack = LocalStack::start(LocalOptions::kept_in(folder.path().join("data")))
+            .await
+            .expect("the stack");
         let clients = clients(&stack).await;
         let stream = StreamName::new(STREAM).expect("valid");
-        StreamAdmin::new(clients.kinesis.clone()).ensure_stream(&stream, shards).await.expect("the stream");
-        Self { folder, stack, clients }
+        StreamAdmin::new(clients.kinesis.clone())
+            .ensure_stream(&stream, shards)
+            .await
+            .expect("the stream");
+        Self {
+            folder,
+            stack,
+            clients,
+        }
     }
 
     /// The folder.
@@ -58,7 +68,11 @@ impl Setting {
     pub fn drop_plugin(&self, name: &str, bytes: &[u8]) {
         let fresh = self.path().join("plugins").join(format!(".{name}.new"));
         std::fs::write(&fresh, bytes).expect("written");
-        std::fs::rename(fresh, self.path().join("plugins").join(format!("{name}.wasm"))).expect("renamed");
+        std::fs::rename(
+            fresh,
+            self.path().join("plugins").join(format!("{name}.wasm")),
+        )
+        .expect("renamed");
     }
 
     /// Puts a manifest beside a component, in one step.
@@ -67,9 +81,16 @@ impl Setting {
     ///
     /// If it cannot be written.
     pub fn drop_manifest(&self, name: &str, text: &str) {
-        let fresh = self.path().join("plugins").join(format!(".{name}.toml.new"));
+        let fresh = self
+            .path()
+            .join("plugins")
+            .join(format!(".{name}.toml.new"));
         std::fs::write(&fresh, text).expect("written");
-        std::fs::rename(fresh, self.path().join("plugins").join(format!("{name}.toml"))).expect("renamed");
+        std::fs::rename(
+            fresh,
+            self.path().join("plugins").join(format!("{name}.toml")),
+        )
+        .expect("renamed");
     }
 
     /// Starts a host whose output goes to `ID.ndjson`.
@@ -78,7 +99,10 @@ impl Setting {
     ///
     /// If it cannot be started.
     pub fn host(&self, id: &str) -> Host {
-        self.host_with(id, "[reads]\ncalls-per-second = 50.0\nbytes-per-second = \"1GiB\"\nidle-every = \"50ms\"")
+        self.host_with(
+            id,
+            "[reads]\ncalls-per-second = 50.0\nbytes-per-second = \"1GiB\"\nidle-every = \"50ms\"",
+        )
     }
 
     /// The same with settings of its own for reads and batches.
@@ -87,7 +111,11 @@ impl Setting {
     ///
     /// If it cannot be started.
     pub fn host_with(&self, id: &str, reads_and_batches: &str) -> Host {
-        self.host_sharing(id, "duration = \"3s\"\nscan-every = \"200ms\"", reads_and_batches)
+        self.host_sharing(
+            id,
+            "duration = \"3s\"\nscan-every = \"200ms\"",
+            reads_and_batches,
+        )
     }
 
     /// The same with settings of its own for leases too.
@@ -105,10 +133,21 @@ impl Setting {
     /// # Panics
     ///
     /// If it cannot be started.
-    pub fn host_knowing(&self, id: &str, reads_and_batches: &str, variables: &[(&str, &Path)]) -> Host {
-        let file = self.configure(id, "duration = \"3s\"\nscan-every = \"200ms\"", reads_and_batches);
+    pub fn host_knowing(
+        &self,
+        id: &str,
+        reads_and_batches: &str,
+        variables: &[(&str, &Path)],
+    ) -> Host {
+        let file = self.configure(
+            id,
+            "duration = \"3s\"\nscan-every = \"200ms\"",
+            reads_and_batches,
+        );
         let mut command = Command::new(binary());
-        command.args(["run", "--config", &file, "--local"]).envs(variables.iter().copied());
+        command
+            .args(["run", "--config", &file, "--local"])
+            .envs(variables.iter().copied());
         Host::run(id, command, self.path())
     }
 
@@ -118,11 +157,18 @@ impl Setting {
     ///
     /// If it cannot be started.
     pub fn host_within(&self, id: &str, reads_and_batches: &str, cpu_seconds: u32) -> Host {
-        let file = self.configure(id, "duration = \"3s\"\nscan-every = \"200ms\"", reads_and_batches);
+        let file = self.configure(
+            id,
+            "duration = \"3s\"\nscan-every = \"200ms\"",
+            reads_and_batches,
+        );
         let mut command = Command::new("sh");
         // The soft limit alone: the compiler, which is started by the host, sets one of its own.
         let limited = format!("ulimit -S -t {cpu_seconds}; exec \"$0\" \"$@\"");
-        command.args(["-c", &limited]).arg(binary()).args(["run", "--config", &file, "--local"]);
+        command
+            .args(["-c", &limited])
+            .arg(binary())
+            .args(["run", "--config", &file, "--local"]);
         Host::run(id, command, self.path())
     }
 
@@ -132,13 +178,22 @@ impl Setting {
     ///
     /// If it cannot be started.
     pub fn host_in(&self, id: &str, plugins: &str, reads_and_batches: &str) -> Host {
-        let file = self.configure(id, "duration = \"3s\"\nscan-every = \"200ms\"", reads_and_batches);
+        let file = self.configure(
+            id,
+            "duration = \"3s\"\nscan-every = \"200ms\"",
+            reads_and_batches,
+        );
         let config = std::fs::read_to_string(self.path().join(&file)).expect("just written");
-        std::fs::write(self.path().join(&file), format!("plugins = {plugins:?}\n{config}")).expect("written");
+        std::fs::write(
+            self.path().join(&file),
+            format!("plugins = {plugins:?}\n{config}"),
+        )
+        .expect("written");
         Host::start(id, &["run", "--config", &file, "--local"], self.path())
     }
 
-    /// The same, with the lease table behind another endpoint that `leases` names after its own settings.
+    /// The same, with the lease table behind another endpoint that `leases` names after its own
+    /// settings.
     ///
     /// # Panics
     ///
@@ -147,8 +202,18 @@ impl Setting {
         let file = self.configure(id, leases, reads_and_batches);
         let kinesis = self.stack.kinesis_endpoint();
         let mut command = Command::new(binary());
-        command.args(["run", "--config", &file, "--kinesis-endpoint", kinesis, "--region", "us-east-1"]);
-        command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
+        command.args([
+            "run",
+            "--config",
+            &file,
+            "--kinesis-endpoint",
+            kinesis,
+            "--region",
+            "us-east-1",
+        ]);
+        command
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test");
         Host::run(id, command, self.path())
     }
 
@@ -188,7 +253,8 @@ destination = "out"
         self.path().join(format!("{id}.ndjson"))
     }
 
-    /// Puts the lines of `file` into the stream with the real command; gives the last sequence number of each shard.
+    /// Puts the lines of `file` into the stream with the real command; gives the last sequence
+    /// number of each shard.
     ///
     /// # Panics
     ///
@@ -204,18 +270,39 @@ destination = "out"
     /// If the command fails.
     pub async fn put_into(&self, stream: &str, file: &Path) -> Vec<(String, String)> {
         let file = file.to_str().expect("utf-8");
-        let args = ["put", "--local", "--stream", stream, "--key-field", "flight", "--json", file];
+        let args = [
+            "put",
+            "--local",
+            "--stream",
+            stream,
+            "--key-field",
+            "flight",
+            "--json",
+            file,
+        ];
         let output = shardmill(&args, self.path()).await;
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a summary");
-        let last = summary["last-sequence-numbers"].as_object().expect("positions");
-        last.iter().map(|(shard, last)| (shard.clone(), last.as_str().expect("text").to_owned())).collect()
+        let last = summary["last-sequence-numbers"]
+            .as_object()
+            .expect("positions");
+        last.iter()
+            .map(|(shard, last)| (shard.clone(), last.as_str().expect("text").to_owned()))
+            .collect()
     }
 
     /// The rows of an application.
     pub async fn leases(&self, application: &str) -> Vec<Lease> {
         let table = LeaseTable::new(self.clients.dynamodb.clone(), application);
-        table.list().await.map(|listing| listing.leases).unwrap_or_default()
+        table
+            .list()
+            .await
+            .map(|listing| listing.leases)
+            .unwrap_or_default()
     }
 
     /// Waits until every shard's checkpoint has reached its last record.
@@ -232,15 +319,22 @@ destination = "out"
                     lease.key.as_str() == shard
                         && match &lease.checkpoint {
                             Checkpoint::ShardEnd => true,
-                            Checkpoint::At(position) => position.sequence.as_str() >= sequence.as_str(),
-                            Checkpoint::TrimHorizon | Checkpoint::Latest | Checkpoint::AtTimestamp => false,
+                            Checkpoint::At(position) => {
+                                position.sequence.as_str() >= sequence.as_str()
+                            }
+                            Checkpoint::TrimHorizon
+                            | Checkpoint::Latest
+                            | Checkpoint::AtTimestamp => false,
                         }
                 })
             });
             if is_done {
                 return;
             }
-            assert!(tokio::time::Instant::now() < deadline, "not all checkpointed: {leases:#?}");
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "not all checkpointed: {leases:#?}"
+            );
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }

@@ -9,7 +9,8 @@ use shardmill_worker::{ByteBudget, ReadLimits, RingBudget, SharedReader, SharedS
 
 use crate::contract::stream::StreamControl;
 
-/// A stream, and one of two plugins that share its reads; the other one never reads, so that replies are kept for it.
+/// A stream, and one of two plugins that share its reads; the other one never reads, so that
+/// replies are kept for it.
 pub struct SharedControl<C> {
     control: Arc<C>,
     reader: SharedReader,
@@ -27,14 +28,27 @@ impl<C: StreamControl> SharedControl<C> {
         let limits = ReadLimits {
             calls_per_second: 10_000.0,
             bytes_per_second: 1e12,
-            // The suite does not wait for its turn: an answer that is fresh by the rates would be old to it.
+            // The suite does not wait for its turn: an answer that is fresh by the rates would be
+            // old to it.
             idle_every: Duration::ZERO,
             idle_max: Duration::ZERO,
             ..ReadLimits::default()
         };
-        let ring = RingBudget::of(&ByteBudget::new(BUFFER_BYTES).expect("large enough"), BUFFER_BYTES);
-        let shared = SharedStream::new(&StreamRef::parse("stream").expect("valid"), reader, limits, ring);
-        Self { control, reader: shared.reader(), _other: shared.reader() }
+        let ring = RingBudget::of(
+            &ByteBudget::new(BUFFER_BYTES).expect("large enough"),
+            BUFFER_BYTES,
+        );
+        let shared = SharedStream::new(
+            &StreamRef::parse("stream").expect("valid"),
+            reader,
+            limits,
+            ring,
+        );
+        Self {
+            control,
+            reader: shared.reader(),
+            _other: shared.reader(),
+        }
     }
 }
 
@@ -43,7 +57,12 @@ impl<C: StreamControl> StreamControl for SharedControl<C> {
         &self.reader
     }
 
-    fn put<'a>(&'a self, hash_key: u128, key: &'a str, data: &'a str) -> PortFuture<'a, (ShardId, SequenceNumber)> {
+    fn put<'a>(
+        &'a self,
+        hash_key: u128,
+        key: &'a str,
+        data: &'a str,
+    ) -> PortFuture<'a, (ShardId, SequenceNumber)> {
         self.control.put(hash_key, key, data)
     }
 

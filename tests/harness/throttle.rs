@@ -1,4 +1,5 @@
-//! A DynamoDB that throttles: stands in front of the real endpoint and refuses some of the requests.
+//! A DynamoDB that throttles: stands in front of the real endpoint and refuses some of the
+//! requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -44,10 +45,16 @@ impl Throttle {
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
-        let router = Router::new().fallback(forward).with_state(Arc::clone(&front));
+        let router = Router::new()
+            .fallback(forward)
+            .with_state(Arc::clone(&front));
         let mut server = JoinSet::new();
         server.spawn(async move { drop(axum::serve(listener, router).await) });
-        Self { endpoint, front, _server: server }
+        Self {
+            endpoint,
+            front,
+            _server: server,
+        }
     }
 
     /// Refuses this many of a hundred requests from now on.
@@ -64,12 +71,18 @@ impl Throttle {
 async fn forward(State(front): State<Arc<Front>>, mut request: Request) -> Response {
     if fastrand::u32(0..100) < front.refused_percent.load(Ordering::Relaxed) {
         front.refused.fetch_add(1, Ordering::Relaxed);
-        let body =
-            r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"test"}"#;
-        return (StatusCode::BAD_REQUEST, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response();
+        let body = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"test"}"#;
+        return (
+            StatusCode::BAD_REQUEST,
+            [(header::CONTENT_TYPE, "application/x-amz-json-1.0")],
+            body,
+        )
+            .into_response();
     }
     let target: Result<Uri, _> = format!("{}{}", front.behind, request.uri().path()).parse();
-    let Ok(target) = target else { return StatusCode::BAD_GATEWAY.into_response() };
+    let Ok(target) = target else {
+        return StatusCode::BAD_GATEWAY.into_response();
+    };
     *request.uri_mut() = target;
     match front.client.request(request).await {
         Ok(reply) => reply.map(Body::new),

@@ -31,7 +31,9 @@ impl ByName {
         limits: &Limits,
         report: &mut Report,
     ) {
-        let Some(bound) = limits.bounds.taken_up_within else { return };
+        let Some(bound) = limits.bounds.taken_up_within else {
+            return;
+        };
         if let What::Calm(is_calm) = event.what {
             self.look(world, holding, limits, bound, report);
             self.is_calm = is_calm;
@@ -42,7 +44,14 @@ impl ByName {
         }
     }
 
-    fn look(&mut self, world: &World, holding: &Holding, limits: &Limits, bound: Micros, report: &mut Report) {
+    fn look(
+        &mut self,
+        world: &World,
+        holding: &Holding,
+        limits: &Limits,
+        bound: Micros,
+        report: &mut Report,
+    ) {
         let now = report.now;
         self.looked_at = now;
         if !self.is_calm {
@@ -53,7 +62,10 @@ impl ByName {
                 self.unread.remove(key);
                 continue;
             };
-            let (of, since) = self.unread.entry(key.clone()).or_insert_with(|| (host.to_owned(), now));
+            let (of, since) = self
+                .unread
+                .entry(key.clone())
+                .or_insert_with(|| (host.to_owned(), now));
             if of != host {
                 (*of, *since) = (host.to_owned(), now);
             }
@@ -61,21 +73,39 @@ impl ByName {
             if waited > bound {
                 // Once for each stretch of that length.
                 *since = now;
-                report.add(Invariant::L8, format!("{key} is {host}'s by name, which does not read it for {waited} us"));
+                report.add(
+                    Invariant::L8,
+                    format!("{key} is {host}'s by name, which does not read it for {waited} us"),
+                );
             }
         }
     }
 }
 
-/// The host whose lease a row is by name only: it runs, may read the shard, and does not believe to hold it.
-fn unread_by<'a>(world: &'a World, holding: &Holding, key: &str, limits: &Limits, now: Micros) -> Option<&'a str> {
-    let row = world.table.row(key).filter(|row| is_unfinished(&row.checkpoint))?;
+/// The host whose lease a row is by name only: it runs, may read the shard, and does not believe to
+/// hold it.
+fn unread_by<'a>(
+    world: &'a World,
+    holding: &Holding,
+    key: &str,
+    limits: &Limits,
+    now: Micros,
+) -> Option<&'a str> {
+    let row = world
+        .table
+        .row(key)
+        .filter(|row| is_unfinished(&row.checkpoint))?;
     let shard = world.stream.shard(key).filter(|shard| !shard.is_gone)?;
-    let owner = row.owner.as_deref().filter(|owner| world.hosts.get(*owner).is_some_and(HostFacts::is_live))?;
+    let owner = row
+        .owner
+        .as_deref()
+        .filter(|owner| world.hosts.get(*owner).is_some_and(HostFacts::is_live))?;
     // A host without a version that it may run does not register, and leaves the lease to others.
     if !holding.has_beaten(owner) {
         return None;
     }
-    let is_held = holding.believed_until(owner, key, limits).is_some_and(|until| now <= until);
+    let is_held = holding
+        .believed_until(owner, key, limits)
+        .is_some_and(|until| now <= until);
     (!is_held && !waits(world, shard)).then_some(owner)
 }

@@ -15,14 +15,26 @@ pub(crate) struct Delivering {
 }
 
 impl Delivering {
-    pub(crate) fn judge(&mut self, world: &World, event: &Event, limits: &Limits, report: &mut Report) {
+    pub(crate) fn judge(
+        &mut self,
+        world: &World,
+        event: &Event,
+        limits: &Limits,
+        report: &mut Report,
+    ) {
         match &event.what {
             What::DeliveryStarted(delivery) => {
                 // Without a grant the host does not hold the lease, which is said there.
-                let Some(grant) = world.grant_of(delivery) else { return };
+                let Some(grant) = world.grant_of(delivery) else {
+                    return;
+                };
                 started(world, (grant, delivery), limits, report);
             }
-            What::DeliveryEnded { id, outcome: Outcome::Ok, failed } => {
+            What::DeliveryEnded {
+                id,
+                outcome: Outcome::Ok,
+                failed,
+            } => {
                 if let Some(delivery) = world.in_flight.get(id) {
                     self.handled(world, delivery, failed, limits, report);
                 }
@@ -32,13 +44,26 @@ impl Delivering {
     }
 
     /// Counts records that an earlier grant settled too.
-    fn handled(&mut self, world: &World, delivery: &Delivery, failed: &[Place], limits: &Limits, report: &mut Report) {
-        let shard = world.grant_of(delivery).and_then(|grant| world.shard_of(grant));
-        let Some(shard) = shard.filter(|_| world.is_held(delivery)) else { return };
+    fn handled(
+        &mut self,
+        world: &World,
+        delivery: &Delivery,
+        failed: &[Place],
+        limits: &Limits,
+        report: &mut Report,
+    ) {
+        let shard = world
+            .grant_of(delivery)
+            .and_then(|grant| world.shard_of(grant));
+        let Some(shard) = shard.filter(|_| world.is_held(delivery)) else {
+            return;
+        };
         let by_others = |place: &&Place| {
             let settled = shard.settled.get(*place).and_then(|settled| settled.epoch);
             // What was held back must come again, however much it is.
-            let is_other = |epoch| epoch != delivery.epoch && world.was_committed(&delivery.shard, epoch, place);
+            let is_other = |epoch| {
+                epoch != delivery.epoch && world.was_committed(&delivery.shard, epoch, place)
+            };
             settled.is_some_and(is_other) && !failed.contains(place)
         };
         let count = delivery.places.iter().filter(by_others).count() as u64;
@@ -46,19 +71,28 @@ impl Delivering {
         let was_within = *repeats <= limits.repeats_max;
         *repeats += count;
         if was_within && *repeats > limits.repeats_max {
-            let what =
-                format!("{} of {} repeats more than {} records", delivery.host, delivery.shard, limits.repeats_max);
+            let what = format!(
+                "{} of {} repeats more than {} records",
+                delivery.host, delivery.shard, limits.repeats_max
+            );
             report.add(Invariant::S9, what);
         }
     }
 }
 
-fn started(world: &World, (grant, delivery): (&Grant, &Delivery), limits: &Limits, report: &mut Report) {
+fn started(
+    world: &World,
+    (grant, delivery): (&Grant, &Delivery),
+    limits: &Limits,
+    report: &mut Report,
+) {
     if let Some(what) = of_namesake(world, grant, delivery) {
         report.add(Invariant::S16, what);
         return;
     }
-    let Some(shard) = world.shard_of(grant) else { return };
+    let Some(shard) = world.shard_of(grant) else {
+        return;
+    };
     if !grant.has_delivered {
         report.add_all(Invariant::S6, unended_parent(world, grant, shard));
     }
@@ -80,19 +114,30 @@ fn started(world: &World, (grant, delivery): (&Grant, &Delivery), limits: &Limit
             left_out(grant, shard, delivery)
         });
     if let Some((invariant, what)) = broken {
-        report
-            .add(invariant, format!("{} delivers {:?} of {}: {what}", delivery.host, delivery.places, delivery.shard));
+        report.add(
+            invariant,
+            format!(
+                "{} delivers {:?} of {}: {what}",
+                delivery.host, delivery.places, delivery.shard
+            ),
+        );
     }
 }
 
 /// S16: records of today's stream, by a grant whose place is one of yesterday's.
 fn of_namesake(world: &World, grant: &Grant, delivery: &Delivery) -> Option<String> {
     let generation = world.stream.generation;
-    let reads_new = grant.generation == generation || world.stream.is_of_current(delivery, grant.generation);
+    let reads_new =
+        grant.generation == generation || world.stream.is_of_current(delivery, grant.generation);
     let came_from_old = grant.start != Checkpoint::Initial && grant.start_generation != generation;
     let went_on = grant.generation != generation && grant.has_delivered;
     (reads_new && (came_from_old || went_on)).then(|| {
-        format!("{} goes on in {} from {:?} of the stream before", delivery.host, delivery.shard, grant.frontier())
+        format!(
+            "{} goes on in {} from {:?} of the stream before",
+            delivery.host,
+            delivery.shard,
+            grant.frontier()
+        )
     })
 }
 
@@ -101,7 +146,12 @@ fn unended_parent(world: &World, grant: &Grant, shard: &Shard) -> Option<String>
     let table = &world.table;
     // An application that begins at a moment has nothing to read in what was closed before.
     let is_wanted = |parent: &str| {
-        let due = |shard: &Shard| shard.due(&Checkpoint::Initial, &Checkpoint::End).next().is_some();
+        let due = |shard: &Shard| {
+            shard
+                .due(&Checkpoint::Initial, &Checkpoint::End)
+                .next()
+                .is_some()
+        };
         world.stream.start == Some(Start::Oldest) || world.stream.shard(parent).is_some_and(due)
     };
     let blocks = |parent: &&String| {
@@ -111,12 +161,19 @@ fn unended_parent(world: &World, grant: &Grant, shard: &Shard) -> Option<String>
         if let Some(row) = table.row(parent) {
             return is_unfinished(&row.checkpoint);
         }
-        // Removed by an operator, not listed any more, or closed before the application's first start.
-        let is_listed = world.stream.shard(parent).is_some_and(|parent| !parent.is_gone);
+        // Removed by an operator, not listed any more, or closed before the application's first
+        // start.
+        let is_listed = world
+            .stream
+            .shard(parent)
+            .is_some_and(|parent| !parent.is_gone);
         is_listed && !table.created_at.contains_key(*parent) && is_wanted(parent)
     };
     let parent = shard.parents.iter().find(blocks)?;
-    Some(format!("{} is delivered while its parent {parent} has not ended", grant.key.shard))
+    Some(format!(
+        "{} is delivered while its parent {parent} has not ended",
+        grant.key.shard
+    ))
 }
 
 pub(crate) type Broken = Option<(Invariant, String)>;
@@ -127,7 +184,10 @@ fn out_of_order(grant: &Grant, delivery: &Delivery) -> Broken {
         return Some((Invariant::S7, "not in order".to_owned()));
     }
     if grant.open.is_some() {
-        return Some((Invariant::S7, "another delivery of this grant is still running".to_owned()));
+        return Some((
+            Invariant::S7,
+            "another delivery of this grant is still running".to_owned(),
+        ));
     }
     None
 }
@@ -137,38 +197,77 @@ fn passes_pending(grant: &Grant, delivery: &Delivery) -> Broken {
     if grant.pending.is_empty() {
         return None;
     }
-    let newcomer = delivery.places.iter().find(|place| !grant.pending.contains(place))?;
-    (!grant.handled.contains_key(newcomer))
-        .then(|| (Invariant::S7, format!("{newcomer:?} goes out while {:?} must be tried again", grant.pending)))
+    let newcomer = delivery
+        .places
+        .iter()
+        .find(|place| !grant.pending.contains(place))?;
+    (!grant.handled.contains_key(newcomer)).then(|| {
+        (
+            Invariant::S7,
+            format!(
+                "{newcomer:?} goes out while {:?} must be tried again",
+                grant.pending
+            ),
+        )
+    })
 }
 
 fn before_start(grant: &Grant, delivery: &Delivery) -> Broken {
     let first = Checkpoint::At(delivery.places.first()?.clone());
-    (first <= grant.start).then(|| (Invariant::S8, format!("the grant started at {:?}", grant.start)))
+    (first <= grant.start).then(|| {
+        (
+            Invariant::S8,
+            format!("the grant started at {:?}", grant.start),
+        )
+    })
 }
 
 /// S17: what was given up comes no more, and what must be given up is not tried again.
 fn given_up(grant: &Grant, delivery: &Delivery, limits: &Limits) -> Broken {
-    if let Some(place) = delivery.places.iter().find(|place| grant.failures.is_given_up(place)) {
+    if let Some(place) = delivery
+        .places
+        .iter()
+        .find(|place| grant.failures.is_given_up(place))
+    {
         return Some((Invariant::S17, format!("{place:?} was given up before")));
     }
     let place = grant.failures.exhausted(delivery, &limits.policy)?;
-    Some((Invariant::S17, format!("{place:?} has used up its attempts")))
+    Some((
+        Invariant::S17,
+        format!("{place:?} has used up its attempts"),
+    ))
 }
 
-/// S9: within a grant only what failed is repeated, and says so; after a lease was given back nothing is.
+/// S9: within a grant only what failed is repeated, and says so; after a lease was given back
+/// nothing is.
 fn repeat(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
-    let is_handled = |place: &&Place| grant.handled.contains_key(*place) && !grant.may_repeat(place);
+    let is_handled =
+        |place: &&Place| grant.handled.contains_key(*place) && !grant.may_repeat(place);
     if let Some(place) = delivery.places.iter().find(is_handled) {
-        return Some((Invariant::S9, format!("{place:?} was handled in this grant")));
+        return Some((
+            Invariant::S9,
+            format!("{place:?} was handled in this grant"),
+        ));
     }
     let attempt = grant.failures.attempt(&delivery.places);
     if delivery.attempt != attempt {
-        return Some((Invariant::S9, format!("it says to be attempt {} and is attempt {attempt}", delivery.attempt)));
+        return Some((
+            Invariant::S9,
+            format!(
+                "it says to be attempt {} and is attempt {attempt}",
+                delivery.attempt
+            ),
+        ));
     }
-    let (epoch, through) = shard.given_back.as_ref().filter(|(epoch, _)| *epoch < delivery.epoch)?;
+    let (epoch, through) = shard
+        .given_back
+        .as_ref()
+        .filter(|(epoch, _)| *epoch < delivery.epoch)?;
     let place = delivery.places.first().filter(|place| *place <= through)?;
-    Some((Invariant::S9, format!("{place:?} was settled before the lease was given back under epoch {epoch}")))
+    Some((
+        Invariant::S9,
+        format!("{place:?} was settled before the lease was given back under epoch {epoch}"),
+    ))
 }
 
 /// S8, or S7 if it was tried before: a record that this grant passes over.
@@ -177,6 +276,10 @@ fn left_out(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
     let batch: BTreeSet<&Place> = delivery.places.iter().collect();
     let mut due = shard.due(&grant.frontier(), &Checkpoint::At(last.clone()));
     let place = due.find(|place| !batch.contains(place) && !grant.is_done_with(place))?;
-    let invariant = if grant.pending.contains(place) { Invariant::S7 } else { Invariant::S8 };
+    let invariant = if grant.pending.contains(place) {
+        Invariant::S7
+    } else {
+        Invariant::S8
+    };
     Some((invariant, format!("{place:?} was left out")))
 }

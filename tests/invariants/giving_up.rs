@@ -1,4 +1,5 @@
-//! S17: what is given up, is given up as the policy says; and a dead letter is stored before its record counts as settled.
+//! S17: what is given up, is given up as the policy says; and a dead letter is stored before its
+//! record counts as settled.
 
 use crate::history::{Event, What};
 use crate::limits::Limits;
@@ -7,11 +8,23 @@ use crate::violation::{Invariant, Report};
 use crate::world::World;
 
 pub(crate) fn judge(world: &World, event: &Event, limits: &Limits, report: &mut Report) {
-    let What::GivenUp(given_up) = &event.what else { return };
+    let What::GivenUp(given_up) = &event.what else {
+        return;
+    };
     let (shard, at, policy) = (&given_up.shard, &given_up.at, &limits.policy);
-    let mut wrong = |what: String| report.add(Invariant::S17, format!("{at:?} of {shard} was given up, but {what}"));
-    let Some(grant) = world.grant_of_given_up(given_up) else { return wrong("nobody had the lease".to_owned()) };
-    let Some(produced_at) = world.shard_of(grant).and_then(|shard| shard.records.get(at)) else {
+    let mut wrong = |what: String| {
+        report.add(
+            Invariant::S17,
+            format!("{at:?} of {shard} was given up, but {what}"),
+        )
+    };
+    let Some(grant) = world.grant_of_given_up(given_up) else {
+        return wrong("nobody had the lease".to_owned());
+    };
+    let Some(produced_at) = world
+        .shard_of(grant)
+        .and_then(|shard| shard.records.get(at))
+    else {
         return wrong("there is no such record".to_owned());
     };
     if policy.then != Some(given_up.how) {
@@ -21,7 +34,9 @@ pub(crate) fn judge(world: &World, event: &Event, limits: &Limits, report: &mut 
     if let Some(why) = grant.failures.unjustified(at, age, given_up.cause, policy) {
         return wrong(why);
     }
-    if given_up.how == GiveUp::DeadLetter && !world.dead_letters.contains(&(shard.clone(), at.clone())) {
+    if given_up.how == GiveUp::DeadLetter
+        && !world.dead_letters.contains(&(shard.clone(), at.clone()))
+    {
         wrong("nobody has stored it".to_owned());
     }
 }

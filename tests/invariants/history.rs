@@ -23,9 +23,10 @@ pub struct Event {
 /// One thing that happened in a fleet of several plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginEvent {
-    /// Whom it concerns: each plugin has a lease table, grants, outputs, calm and a stream of its own, and signs off for
-    /// itself. What happens to a stream is told once for each plugin that reads it. `None` concerns all: a host that
-    /// starts, is asked to stop, stops, crashes or is paused.
+    /// Whom it concerns: each plugin has a lease table, grants, outputs, calm and a stream of its
+    /// own, and signs off for itself. What happens to a stream is told once for each plugin that
+    /// reads it. `None` concerns all: a host that starts, is asked to stop, stops, crashes or is
+    /// paused.
     pub plugin: Option<String>,
     /// What happened.
     pub event: Event,
@@ -33,7 +34,10 @@ pub struct PluginEvent {
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant, reason = "a history is short-lived, and events are easier to write without boxes")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a history is short-lived, and events are easier to write without boxes"
+)]
 pub enum What {
     /// A record is in the stream (whether or not its producer got the answer).
     Produced {
@@ -43,19 +47,22 @@ pub enum What {
         at: Place,
         /// Its partition key.
         key: String,
-        /// When it arrived, as Kinesis tells its readers: in whole milliseconds, but on the true clock.
+        /// When it arrived, as Kinesis tells its readers: in whole milliseconds, but on the true
+        /// clock.
         arrived_at: Micros,
     },
     /// The stream's shards changed.
     Topology(Topology),
-    /// It was written down where the application begins to read: reported when that write is applied, by whomever, and
-    /// again only if another write names another start. Not needed where hosts know of nothing but `trim-horizon`.
+    /// It was written down where the application begins to read: reported when that write is
+    /// applied, by whomever, and again only if another write names another start. Not needed where
+    /// hosts know of nothing but `trim-horizon`.
     StartChosen(Start),
     /// A write to the lease table was applied; in the order of application.
     Written(Write),
     /// A host got, or gave up waiting for, the answer to a call on one lease row.
     Called(Call),
-    /// A host got, or gave up waiting for, the answer to its heartbeat: one write that holds all its leases.
+    /// A host got, or gave up waiting for, the answer to its heartbeat: one write that holds all
+    /// its leases.
     Heartbeat(Heartbeat),
     /// Kinesis told a host that a shard has no more records: a reply without a next iterator.
     SaidEnd {
@@ -75,17 +82,18 @@ pub enum What {
         /// Which records it reported as failed; they are not settled.
         failed: Vec<Place>,
     },
-    /// The plugin's outcome lets the host commit less than all of a batch: the records after `through` are handled but
-    /// not settled, until a later outcome of the grant commits them. Comes right before the delivery's `DeliveryEnded`;
-    /// without it an outcome commits everything. Also what a host says of an outcome whose outputs it could not store.
+    /// The plugin's outcome lets the host commit less than all of a batch: the records after
+    /// `through` are handled but not settled, until a later outcome of the grant commits them.
+    /// Comes right before the delivery's `DeliveryEnded`; without it an outcome commits everything.
+    /// Also what a host says of an outcome whose outputs it could not store.
     HeldBack {
         /// The `id` of the delivery.
         id: u64,
         /// The furthest place that may be committed; `None` for nothing of the batch.
         through: Option<Place>,
     },
-    /// The plugin said that these records of a delivery will never work. Comes right before the delivery's
-    /// `DeliveryEnded`, whose `failed` names them too.
+    /// The plugin said that these records of a delivery will never work. Comes right before the
+    /// delivery's `DeliveryEnded`, whose `failed` names them too.
     Rejected {
         /// The `id` of the delivery.
         id: u64,
@@ -101,8 +109,9 @@ pub enum What {
     },
     /// A host says that it gave a record up: from here on it counts as settled.
     GivenUp(GivenUp),
-    /// A plugin emitted this in a call that succeeded, and its host took it in; what a failed call emitted is dropped and
-    /// not reported. Comes right before the `DeliveryEnded` of its delivery, or when `close` has returned.
+    /// A plugin emitted this in a call that succeeded, and its host took it in; what a failed call
+    /// emitted is dropped and not reported. Comes right before the `DeliveryEnded` of its delivery,
+    /// or when `close` has returned.
     Emitted {
         /// Where it runs.
         host: String,
@@ -113,12 +122,14 @@ pub enum What {
         /// What; all of the call at once.
         outputs: Vec<Output>,
     },
-    /// The sink has stored an output: from here on it outlives its host. Also if the host never hears of it.
+    /// The sink has stored an output: from here on it outlives its host. Also if the host never
+    /// hears of it.
     Stored {
         /// The `id` of the output.
         output: u64,
     },
-    /// A host tells (in its log, where a person sees it) that records left the stream before they could be read.
+    /// A host tells (in its log, where a person sees it) that records left the stream before they
+    /// could be read.
     GapTold {
         /// Which.
         host: String,
@@ -133,12 +144,14 @@ pub enum What {
         host: String,
         /// The shard.
         shard: String,
-        /// Why it does not get on; `None` if nothing is shown any more. A new grant shows nothing until it says so.
+        /// Why it does not get on; `None` if nothing is shown any more. A new grant shows nothing
+        /// until it says so.
         why: Option<String>,
     },
-    /// From here on nothing is wrong that this plugin could feel but what other plugins on its hosts do: no fault of the
-    /// network, the tables, the stream, the hosts, the sink or the plugin itself, no reshard, and nothing of it that still
-    /// has effects. Or: from here on something may be. A history begins without calm.
+    /// From here on nothing is wrong that this plugin could feel but what other plugins on its
+    /// hosts do: no fault of the network, the tables, the stream, the hosts, the sink or the plugin
+    /// itself, no reshard, and nothing of it that still has effects. Or: from here on something may
+    /// be. A history begins without calm.
     Calm(bool),
     /// An instance has saved its state: what this grant handled so far is in it, and settled by it.
     StateSaved {
@@ -190,7 +203,8 @@ pub enum Start {
 /// A change of the stream's shards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Topology {
-    /// Shards at creation, all without parents; also those of a stream recreated under the same name.
+    /// Shards at creation, all without parents; also those of a stream recreated under the same
+    /// name.
     Created {
         /// The stream's creation time, its identity.
         identity: u64,
@@ -211,8 +225,8 @@ pub enum Topology {
         /// The new one.
         child: ShardInfo,
     },
-    /// Records up to and including `through` are gone from the shard; all of them if `None`, and the shard is not
-    /// listed any more.
+    /// Records up to and including `through` are gone from the shard; all of them if `None`, and
+    /// the shard is not listed any more.
     Trimmed {
         /// Which.
         shard: String,
@@ -308,10 +322,11 @@ pub enum WriteKind {
     End,
     /// Giving the lease back in good order.
     Release,
-    /// Giving the lease up because the shard does not get on at this host, or its row could not be written: what is
-    /// settled may not be checkpointed. The row says why.
+    /// Giving the lease up because the shard does not get on at this host, or its row could not be
+    /// written: what is settled may not be checkpointed. The row says why.
     GiveUp,
-    /// Asking the owner for the lease; does not raise the counter, changes nothing but the claimant.
+    /// Asking the owner for the lease; does not raise the counter, changes nothing but the
+    /// claimant.
     Claim,
     /// Removing the row.
     Delete,
@@ -373,7 +388,8 @@ pub enum HostChange {
     Started,
     /// It was asked to stop.
     Stopping,
-    /// It took its own registration away: it holds nothing any more, whatever rows name it their owner.
+    /// It took its own registration away: it holds nothing any more, whatever rows name it their
+    /// owner.
     SignedOff,
     /// It ended by itself.
     Stopped,

@@ -7,8 +7,9 @@ use crate::history::{Checkpoint, Delivery, Place};
 use crate::violation::Invariant;
 use crate::world::{Grant, Shard};
 
-/// S7: no record goes out while an earlier one of its key waits for its next attempt, unless both go together, or retention
-/// took the earlier one: whoever no longer has it in memory cannot try it again.
+/// S7: no record goes out while an earlier one of its key waits for its next attempt, unless both
+/// go together, or retention took the earlier one: whoever no longer has it in memory cannot try it
+/// again.
 pub(crate) fn passes_pending(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
     if grant.pending.is_empty() {
         return None;
@@ -16,16 +17,28 @@ pub(crate) fn passes_pending(grant: &Grant, shard: &Shard, delivery: &Delivery) 
     let batch: BTreeSet<&Place> = delivery.places.iter().collect();
     let is_trimmed = |place: &Place| shard.trimmed_through.as_ref() >= Some(place);
     let waits = |place: &Place| {
-        earlier_of_its_key(grant, shard, place).find(|earlier| !batch.contains(earlier) && !is_trimmed(earlier))
+        earlier_of_its_key(grant, shard, place)
+            .find(|earlier| !batch.contains(earlier) && !is_trimmed(earlier))
     };
-    let (place, earlier) = delivery.places.iter().find_map(|place| Some((place, waits(place)?)))?;
-    Some((Invariant::S7, format!("{place:?} goes out while {earlier:?} of its key must be tried again")))
+    let (place, earlier) = delivery
+        .places
+        .iter()
+        .find_map(|place| Some((place, waits(place)?)))?;
+    Some((
+        Invariant::S7,
+        format!("{place:?} goes out while {earlier:?} of its key must be tried again"),
+    ))
 }
 
-/// S8: a record that this grant passes over, although nothing of its key must be tried again before.
+/// S8: a record that this grant passes over, although nothing of its key must be tried again
+/// before.
 pub(crate) fn left_out(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
     // What failed goes again when it is due, whatever waits meanwhile.
-    if delivery.places.iter().all(|place| grant.pending.contains(place)) {
+    if delivery
+        .places
+        .iter()
+        .all(|place| grant.pending.contains(place))
+    {
         return None;
     }
     let last = delivery.places.last()?;
@@ -40,7 +53,14 @@ pub(crate) fn left_out(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Bro
     Some((Invariant::S8, format!("{place:?} was left out")))
 }
 
-fn earlier_of_its_key<'a>(grant: &'a Grant, shard: &'a Shard, place: &Place) -> impl Iterator<Item = &'a Place> {
+fn earlier_of_its_key<'a>(
+    grant: &'a Grant,
+    shard: &'a Shard,
+    place: &Place,
+) -> impl Iterator<Item = &'a Place> {
     let key = shard.keys.get(place);
-    grant.pending.range::<Place, _>(..place).filter(move |earlier| shard.keys.get(*earlier) == key)
+    grant
+        .pending
+        .range::<Place, _>(..place)
+        .filter(move |earlier| shard.keys.get(*earlier) == key)
 }

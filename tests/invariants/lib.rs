@@ -1,11 +1,14 @@
-//! What must hold of every history of a fleet, as pure functions over events: no I/O, no clock, no product code.
+//! What must hold of every history of a fleet, as pure functions over events: no I/O, no clock, no
+//! product code.
 //!
-//! Used by the simulator, by the process tests and by the exhaustive model, which all write the same [`history::Event`]s.
-//! Nothing of the product is shared with it on purpose: a wrong comparison of sequence numbers must not judge itself.
+//! Used by the simulator, by the process tests and by the exhaustive model, which all write the
+//! same [`history::Event`]s. Nothing of the product is shared with it on purpose: a wrong
+//! comparison of sequence numbers must not judge itself.
 //!
-//! [`check`] folds a history. At each event the rules look at the `world` as it was before; then the world takes the
-//! event in. So a safety rule holds in every prefix, and a rule never knows more than what had happened. Rules never guess:
-//! where the events leave open whether a host did wrong, the host is believed.
+//! [`check`] folds a history. At each event the rules look at the `world` as it was before; then
+//! the world takes the event in. So a safety rule holds in every prefix, and a rule never knows
+//! more than what had happened. Rules never guess: where the events leave open whether a host did
+//! wrong, the host is believed.
 
 pub mod history;
 pub mod limits;
@@ -59,13 +62,21 @@ pub fn check(history: &[Event], limits: &Limits) -> Vec<Violation> {
     judge(history.iter(), limits)
 }
 
-/// Judges the plugins of a fleet, whose events are in one history: each by its own limits and by what concerns it.
-pub fn check_plugins(history: &[PluginEvent], limits: &BTreeMap<String, Limits>) -> Vec<(String, Violation)> {
+/// Judges the plugins of a fleet, whose events are in one history: each by its own limits and by
+/// what concerns it.
+pub fn check_plugins(
+    history: &[PluginEvent],
+    limits: &BTreeMap<String, Limits>,
+) -> Vec<(String, Violation)> {
     let mut found = Vec::new();
     for (plugin, limits) in limits {
         let concerns = |event: &&PluginEvent| event.plugin.as_ref().is_none_or(|of| of == plugin);
         let events = history.iter().filter(concerns).map(|event| &event.event);
-        found.extend(judge(events, limits).into_iter().map(|violation| (plugin.clone(), violation)));
+        found.extend(
+            judge(events, limits)
+                .into_iter()
+                .map(|violation| (plugin.clone(), violation)),
+        );
     }
     found
 }
@@ -73,9 +84,15 @@ pub fn check_plugins(history: &[PluginEvent], limits: &BTreeMap<String, Limits>)
 fn judge<'a>(history: impl Iterator<Item = &'a Event>, limits: &Limits) -> Vec<Violation> {
     let mut report = Report::default();
     let mut world = World::new(limits);
-    let (mut holding, mut versions, mut delivering) = (Holding::default(), Versions::default(), Delivering::default());
-    let (mut starting, mut outputs, mut gaps) = (Starting::default(), Outputs::default(), Gaps::default());
-    let (mut liveness, mut progress, mut pace) = (Liveness::new(limits), Progress::default(), Pace::default());
+    let (mut holding, mut versions, mut delivering) = (
+        Holding::default(),
+        Versions::default(),
+        Delivering::default(),
+    );
+    let (mut starting, mut outputs, mut gaps) =
+        (Starting::default(), Outputs::default(), Gaps::default());
+    let (mut liveness, mut progress, mut pace) =
+        (Liveness::new(limits), Progress::default(), Pace::default());
     let mut by_name = ByName::default();
     for event in history {
         report.now = event.at;

@@ -10,29 +10,32 @@ pub struct Limits {
     pub lease_duration: Micros,
     /// How much earlier its holder stops. Half of it covers each side's clock error.
     pub margin: Micros,
-    /// Whether an answered heartbeat holds its host's leases; beside a KCL only writes to their rows do.
+    /// Whether an answered heartbeat holds its host's leases; beside a KCL only writes to their
+    /// rows do.
     pub heartbeats_hold: bool,
-    /// How much time may pass between a host's last look at its lease and the start of a delivery, without a pause.
-    /// 0 in a simulator, where code takes no time.
+    /// How much time may pass between a host's last look at its lease and the start of a delivery,
+    /// without a pause. 0 in a simulator, where code takes no time.
     pub check_to_call: Micros,
-    /// The initial positions that hosts of the run were configured with, each once. With any but the oldest record, nothing
-    /// may be delivered before one was chosen ([`crate::history::What::StartChosen`]).
+    /// The initial positions that hosts of the run were configured with, each once. With any but
+    /// the oldest record, nothing may be delivered before one was chosen
+    /// ([`crate::history::What::StartChosen`]).
     pub initial_positions: Vec<InitialPosition>,
-    /// How long before the first host started a start at the latest record may lie: clocks are wrong, and it is better to
-    /// repeat than to skip.
+    /// How long before the first host started a start at the latest record may lie: clocks are
+    /// wrong, and it is better to repeat than to skip.
     pub latest_error: Micros,
-    /// Records that may be settled again after one change of owner: what may be settled without a checkpoint, and the
-    /// batch in flight.
+    /// Records that may be settled again after one change of owner: what may be settled without a
+    /// checkpoint, and the batch in flight.
     pub repeats_max: u64,
-    /// How long a shard must not have got on, its row unwritten or its records unsettled, before its lease may be given up
-    /// instead of handed over. `None` is not checked.
+    /// How long a shard must not have got on, its row unwritten or its records unsettled, before
+    /// its lease may be given up instead of handed over. `None` is not checked.
     pub given_up_after: Option<Micros>,
     /// What the fleet does about records that fail.
     pub policy: Policy,
-    /// When the last fault was gone; `None` if the run does not heal, which turns off all that is due "in the end".
+    /// When the last fault was gone; `None` if the run does not heal, which turns off all that is
+    /// due "in the end".
     pub healed_at: Option<Micros>,
-    /// When the healed fleet had come to rest, before it was taken down: L2 is judged of the fleet as it was then. As it is
-    /// at the end, if `None`.
+    /// When the healed fleet had come to rest, before it was taken down: L2 is judged of the fleet
+    /// as it was then. As it is at the end, if `None`.
     pub rests_at: Option<Micros>,
     /// When the run ended.
     pub end: Micros,
@@ -56,9 +59,11 @@ pub enum InitialPosition {
 pub struct Bounds {
     /// L1: an orphaned lease has an owner again.
     pub retaken_within: Option<Micros>,
-    /// L2: lease counts differ by at most one, and no lease changes hands any more, this long after the last disturbance.
+    /// L2: lease counts differ by at most one, and no lease changes hands any more, this long after
+    /// the last disturbance.
     pub balanced_within: Option<Micros>,
-    /// L3: child rows exist, this long after the parent's end was read and all its records were settled.
+    /// L3: child rows exist, this long after the parent's end was read and all its records were
+    /// settled.
     pub children_within: Option<Micros>,
     /// L4: all that was produced before the run was healed is settled.
     pub caught_up_within: Option<Micros>,
@@ -66,10 +71,11 @@ pub struct Bounds {
     pub released_within: Option<Micros>,
     /// L5: what such a host gave back has a new owner.
     pub handed_on_within: Option<Micros>,
-    /// L6: a held shard with records to read, or settled ones to write down, gets on or is shown as blocked. Also under
-    /// faults: longer than any deadline after which the product says so.
+    /// L6: a held shard with records to read, or settled ones to write down, gets on or is shown as
+    /// blocked. Also under faults: longer than any deadline after which the product says so.
     pub shown_within: Option<Micros>,
-    /// S15: while it is calm, each record is settled, counted from when it was produced or from when calm came.
+    /// S15: while it is calm, each record is settled, counted from when it was produced or from
+    /// when calm came.
     pub paced_within: Option<Micros>,
     /// L8: in calm, a host reads what is its own by name, or gives it back.
     pub taken_up_within: Option<Micros>,
@@ -91,7 +97,8 @@ pub struct Rate {
 }
 
 impl Limits {
-    /// A run that ends at `end` without healing, with the product's margin of a tenth of `lease_duration`.
+    /// A run that ends at `end` without healing, with the product's margin of a tenth of
+    /// `lease_duration`.
     pub fn new(lease_duration: Micros, end: Micros) -> Self {
         Self {
             lease_duration,
@@ -112,7 +119,10 @@ impl Limits {
 
     /// The start that needs no choosing: hosts know of no other than the oldest record.
     pub(crate) fn known_start(&self) -> Option<Start> {
-        let is_only_oldest = self.initial_positions.iter().all(|position| *position == InitialPosition::Oldest);
+        let is_only_oldest = self
+            .initial_positions
+            .iter()
+            .all(|position| *position == InitialPosition::Oldest);
         is_only_oldest.then_some(Start::Oldest)
     }
 
@@ -123,7 +133,8 @@ impl Limits {
 
     /// How long a lease must have been unmoved, by the true clock, before anybody may take it.
     ///
-    /// The taker measures a whole lease duration on its own clock, which may be fast by half the margin.
+    /// The taker measures a whole lease duration on its own clock, which may be fast by half the
+    /// margin.
     pub fn unmoved_for(&self) -> Micros {
         self.lease_duration.saturating_sub(self.margin / 2)
     }

@@ -18,8 +18,17 @@ pub(crate) struct Outputs {
 impl Outputs {
     pub(crate) fn judge(&mut self, world: &World, event: &Event, report: &mut Report) {
         match &event.what {
-            What::Emitted { host, shard, epoch, outputs } => {
-                let key = GrantKey { host: host.clone(), shard: shard.clone(), epoch: *epoch };
+            What::Emitted {
+                host,
+                shard,
+                epoch,
+                outputs,
+            } => {
+                let key = GrantKey {
+                    host: host.clone(),
+                    shard: shard.clone(),
+                    epoch: *epoch,
+                };
                 self.emitted(key, outputs);
             }
             What::Stored { output } => {
@@ -33,21 +42,31 @@ impl Outputs {
         }
     }
 
-    /// A record that is delivered again emits again: what came of it before is not waited for any more.
+    /// A record that is delivered again emits again: what came of it before is not waited for any
+    /// more.
     fn emitted(&mut self, key: GrantKey, outputs: &[Output]) {
         let of_grant = self.emitted.entry(key).or_default();
         for output in outputs {
             of_grant.remove(&output.of);
         }
         for output in outputs {
-            of_grant.entry(output.of.clone()).or_default().insert(output.id);
+            of_grant
+                .entry(output.of.clone())
+                .or_default()
+                .insert(output.id);
         }
     }
 
     /// Where a row was removed and made again, an epoch comes again too.
     fn taken(&mut self, write: &Write) {
-        if let (WriteKind::Take { .. }, Some(host), Some(after)) = (write.kind, &write.by, &write.after) {
-            let key = GrantKey { host: host.clone(), shard: write.key.clone(), epoch: after.counter };
+        if let (WriteKind::Take { .. }, Some(host), Some(after)) =
+            (write.kind, &write.by, &write.after)
+        {
+            let key = GrantKey {
+                host: host.clone(),
+                shard: write.key.clone(),
+                epoch: after.counter,
+            };
             self.emitted.remove(&key);
         }
     }
@@ -59,12 +78,20 @@ impl Outputs {
         let (after, grant) = (write.after.as_ref()?, world.grant_of_write(write)?);
         let of_grant = self.emitted.get_mut(&grant.key)?;
         let is_covered = |place: &Place| after.checkpoint.covers(place);
-        let is_stored = |id: &u64| self.stored.get(id).is_some_and(|stored_at| *stored_at <= write.sent_at);
+        let is_stored = |id: &u64| {
+            self.stored
+                .get(id)
+                .is_some_and(|stored_at| *stored_at <= write.sent_at)
+        };
         let mut covered = of_grant.iter().filter(|(place, _)| is_covered(place));
-        let missing = covered.find(|(_, ids)| !ids.iter().all(is_stored)).map(|(place, _)| place.clone());
+        let missing = covered
+            .find(|(_, ids)| !ids.iter().all(is_stored))
+            .map(|(place, _)| place.clone());
         of_grant.retain(|place, _| !is_covered(place));
         let place = missing?;
         let (key, to) = (&write.key, &after.checkpoint);
-        Some(format!("{key} was checkpointed to {to:?}, but what came of {place:?} was not stored"))
+        Some(format!(
+            "{key} was checkpointed to {to:?}, but what came of {place:?} was not stored"
+        ))
     }
 }

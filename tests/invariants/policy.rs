@@ -1,4 +1,5 @@
-//! The failure policy that a fleet runs under, and the count that says when a record may be given up.
+//! The failure policy that a fleet runs under, and the count that says when a record may be given
+//! up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,22 +10,27 @@ const ARRIVAL_ERROR: Micros = 1_000_000;
 
 /// What was decided about records that fail. The default tries for ever, and later records wait.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a decision of its own")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a decision of its own"
+)]
 pub struct Policy {
     /// Own attempts of a record after which it is given up.
     pub attempts: Option<u32>,
     /// Age after which a record that fails is given up.
     pub max_age: Option<Micros>,
-    /// Whether a batch that failed as a whole is cut, so that only what fails alone, or by name, counts.
+    /// Whether a batch that failed as a whole is cut, so that only what fails alone, or by name,
+    /// counts.
     pub bisect: bool,
     /// What is done with a record that is given up; `None` gives up nothing.
     pub then: Option<GiveUp>,
     /// Whether only records of the same partition key wait for one that is tried again.
     pub by_key: bool,
-    /// Whether versions are tried before all shards run them: a shard then goes back and forth between two, and a failure
-    /// counts only once the version before has failed as well.
+    /// Whether versions are tried before all shards run them: a shard then goes back and forth
+    /// between two, and a failure counts only once the version before has failed as well.
     pub tries_versions: bool,
-    /// Versions that fail on whatever they get: nothing may be given up that no other has failed on.
+    /// Versions that fail on whatever they get: nothing may be given up that no other has failed
+    /// on.
     pub hopeless: BTreeSet<String>,
     /// Whether hosts may be wrong about the age of a record, because their wall clocks are.
     pub is_age_unsure: bool,
@@ -52,7 +58,8 @@ pub enum Cause {
     Age,
 }
 
-/// What failed in one grant, counted from the outcomes alone: by the rules of the policy, not by the host's word.
+/// What failed in one grant, counted from the outcomes alone: by the rules of the policy, not by
+/// the host's word.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     /// Of each record that has failed since it was last handled.
@@ -75,7 +82,10 @@ struct Tried {
 impl Failures {
     /// Which delivery of these records this must be, counted from 1.
     pub(crate) fn attempt(&self, places: &[Place]) -> u32 {
-        let deliveries = places.iter().filter_map(|place| self.tried.get(place)).map(|tried| tried.deliveries);
+        let deliveries = places
+            .iter()
+            .filter_map(|place| self.tried.get(place))
+            .map(|tried| tried.deliveries);
         deliveries.max().unwrap_or_default() + 1
     }
 
@@ -89,22 +99,45 @@ impl Failures {
     }
 
     pub(crate) fn last_given_up_before(&self, place: &Place) -> Option<&Place> {
-        self.given_up.range::<Place, _>(..place).next_back().map(|(place, _)| place)
+        self.given_up
+            .range::<Place, _>(..place)
+            .next_back()
+            .map(|(place, _)| place)
     }
 
     pub(crate) fn was_given_up_by(&self, place: &Place, at: Micros) -> bool {
-        self.given_up.get(place).is_some_and(|given_up| *given_up <= at)
+        self.given_up
+            .get(place)
+            .is_some_and(|given_up| *given_up <= at)
     }
 
-    /// The first record of `delivery` that must not be delivered any more: it has used up its attempts at this version.
-    pub(crate) fn exhausted<'a>(&self, delivery: &'a Delivery, policy: &Policy) -> Option<&'a Place> {
-        let is_same_version = self.digest.as_ref() == Some(&delivery.digest) && !policy.tries_versions;
-        let most = policy.attempts.filter(|_| policy.then.is_some() && is_same_version)?;
-        delivery.places.iter().find(|place| self.tried.get(place).is_some_and(|tried| tried.attempts >= most))
+    /// The first record of `delivery` that must not be delivered any more: it has used up its
+    /// attempts at this version.
+    pub(crate) fn exhausted<'a>(
+        &self,
+        delivery: &'a Delivery,
+        policy: &Policy,
+    ) -> Option<&'a Place> {
+        let is_same_version =
+            self.digest.as_ref() == Some(&delivery.digest) && !policy.tries_versions;
+        let most = policy
+            .attempts
+            .filter(|_| policy.then.is_some() && is_same_version)?;
+        delivery.places.iter().find(|place| {
+            self.tried
+                .get(place)
+                .is_some_and(|tried| tried.attempts >= most)
+        })
     }
 
     /// Why `place`, which was produced `age` ago, may not be given up for `cause`.
-    pub(crate) fn unjustified(&self, place: &Place, age: Micros, cause: Cause, policy: &Policy) -> Option<String> {
+    pub(crate) fn unjustified(
+        &self,
+        place: &Place,
+        age: Micros,
+        cause: Cause,
+        policy: &Policy,
+    ) -> Option<String> {
         let tried = self.tried.get(place).copied().unwrap_or_default();
         if tried.deliveries == 0 {
             return Some("it did not fail".to_owned());
@@ -115,7 +148,9 @@ impl Failures {
         let is_right = match cause {
             Cause::Rejected => tried.is_rejected,
             Cause::Attempts => policy.attempts.is_some_and(|most| tried.attempts >= most),
-            Cause::Age => policy.max_age.is_some_and(|most| policy.is_age_unsure || age + ARRIVAL_ERROR >= most),
+            Cause::Age => policy
+                .max_age
+                .is_some_and(|most| policy.is_age_unsure || age + ARRIVAL_ERROR >= most),
         };
         (!is_right).then(|| format!("{cause:?} after {tried:?} at the age of {age} us"))
     }
@@ -143,8 +178,11 @@ impl Failures {
                     self.tried.remove(place);
                     continue;
                 }
-                // A plugin that keeps the order of a key reports what follows a failed record, though it did not try it.
-                Outcome::Ok => !policy.by_key || keys.insert(key(place)) || rejected.contains(place),
+                // A plugin that keeps the order of a key reports what follows a failed record,
+                // though it did not try it.
+                Outcome::Ok => {
+                    !policy.by_key || keys.insert(key(place)) || rejected.contains(place)
+                }
                 Outcome::Error | Outcome::Trap => !is_cut,
                 Outcome::Cancelled => false,
             };

@@ -12,7 +12,8 @@ use crate::world::{Grant, GrantKey, World, is_unfinished};
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     watched: BTreeMap<GrantKey, Watched>,
-    /// What is shown as blocked. It stays shown while its host is paused, or waits for an answer about the lease.
+    /// What is shown as blocked. It stays shown while its host is paused, or waits for an answer
+    /// about the lease.
     shown: BTreeSet<GrantKey>,
     /// The grant of each delivery that runs.
     deliveries: BTreeMap<u64, GrantKey>,
@@ -68,7 +69,13 @@ impl Progress {
         }
     }
 
-    pub(crate) fn finish(&mut self, world: &World, holding: &Holding, limits: &Limits, report: &mut Report) {
+    pub(crate) fn finish(
+        &mut self,
+        world: &World,
+        holding: &Holding,
+        limits: &Limits,
+        report: &mut Report,
+    ) {
         let keys: Vec<_> = self.watched.keys().cloned().collect();
         for key in keys {
             self.look(world, holding, &key, limits, report);
@@ -77,15 +84,22 @@ impl Progress {
 
     /// The grants that `event` may have moved or ended.
     fn concerned(&mut self, world: &World, event: &Event) -> Vec<GrantKey> {
-        let of_host = |host: &String, shard: &str| holder(world, shard).filter(|key| key.host == *host);
+        let of_host =
+            |host: &String, shard: &str| holder(world, shard).filter(|key| key.host == *host);
         let one = match &event.what {
-            What::Produced { shard, .. } | What::Topology(Topology::Trimmed { shard, .. }) => holder(world, shard),
+            What::Produced { shard, .. } | What::Topology(Topology::Trimmed { shard, .. }) => {
+                holder(world, shard)
+            }
             What::Called(call) => of_host(&call.host, &call.key),
             What::Shown { host, shard, .. } => of_host(host, shard),
-            What::GivenUp(given_up) => world.grant_of_given_up(given_up).map(|grant| grant.key.clone()),
-            What::StateSaved { host, shard, epoch } => {
-                Some(GrantKey { host: host.clone(), shard: shard.clone(), epoch: *epoch })
-            }
+            What::GivenUp(given_up) => world
+                .grant_of_given_up(given_up)
+                .map(|grant| grant.key.clone()),
+            What::StateSaved { host, shard, epoch } => Some(GrantKey {
+                host: host.clone(),
+                shard: shard.clone(),
+                epoch: *epoch,
+            }),
             What::DeliveryStarted(delivery) => {
                 self.deliveries.insert(delivery.id, GrantKey::of(delivery));
                 None
@@ -96,7 +110,12 @@ impl Progress {
                 return of_row.cloned().chain(holder(world, &write.key)).collect();
             }
             What::Host { host, change } if *change != HostChange::Started => {
-                return self.watched.keys().filter(|key| key.host == *host).cloned().collect();
+                return self
+                    .watched
+                    .keys()
+                    .filter(|key| key.host == *host)
+                    .cloned()
+                    .collect();
             }
             _ => None,
         };
@@ -114,18 +133,33 @@ impl Progress {
     }
 
     /// Judges what `key` waited for until now, and notes what it waits for from here on.
-    fn look(&mut self, world: &World, holding: &Holding, key: &GrantKey, limits: &Limits, report: &mut Report) {
-        let (now, bound) = (report.now, limits.bounds.shown_within.unwrap_or(Micros::MAX));
+    fn look(
+        &mut self,
+        world: &World,
+        holding: &Holding,
+        key: &GrantKey,
+        limits: &Limits,
+        report: &mut Report,
+    ) {
+        let (now, bound) = (
+            report.now,
+            limits.bounds.shown_within.unwrap_or(Micros::MAX),
+        );
         let is_shown = self.shown.contains(key);
         let watched = self.watched.entry(key.clone()).or_default();
         // What its host holds under a later grant says nothing of this one.
         if holder(world, &key.shard).as_ref() == Some(key) {
-            watched.held_until = holding.believed_until(&key.host, &key.shard, limits).unwrap_or_default();
+            watched.held_until = holding
+                .believed_until(&key.host, &key.shard, limits)
+                .unwrap_or_default();
         }
         let held_until = watched.held_until;
         // One that ran out meanwhile was not held until now.
         let until = now.min(held_until);
-        for (waiting, what) in [(&mut watched.undelivered, "settled"), (&mut watched.unwritten, "written down")] {
+        for (waiting, what) in [
+            (&mut watched.undelivered, "settled"),
+            (&mut watched.unwritten, "written down"),
+        ] {
             let waited = waiting.since.map_or(0, |since| until.saturating_sub(since));
             if waited > bound && !is_shown {
                 waiting.since = None;
@@ -136,12 +170,17 @@ impl Progress {
                 );
             }
         }
-        let grant = world.grants.get(key).filter(|_| now < held_until && is_held(world, key));
+        let grant = world
+            .grants
+            .get(key)
+            .filter(|_| now < held_until && is_held(world, key));
         let Some(grant) = grant else {
             self.watched.remove(key);
             return;
         };
-        watched.undelivered.note(undelivered(world, grant), is_shown, now);
+        watched
+            .undelivered
+            .note(undelivered(world, grant), is_shown, now);
         watched.unwritten.note(unwritten(grant), is_shown, now);
     }
 }
@@ -154,7 +193,10 @@ impl Waiting {
             return;
         };
         if self.since.is_none() || self.done != done {
-            *self = Self { since: Some(now), done };
+            *self = Self {
+                since: Some(now),
+                done,
+            };
         }
     }
 }
@@ -162,19 +204,32 @@ impl Waiting {
 /// Whoever has the lease now.
 fn holder(world: &World, shard: &str) -> Option<GrantKey> {
     let facts = world.table.rows.get(shard)?;
-    Some(GrantKey { host: facts.row.owner.clone()?, shard: shard.to_owned(), epoch: facts.epoch? })
+    Some(GrantKey {
+        host: facts.row.owner.clone()?,
+        shard: shard.to_owned(),
+        epoch: facts.epoch?,
+    })
 }
 
 fn is_held(world: &World, key: &GrantKey) -> bool {
-    let runs = world.hosts.get(&key.host).is_some_and(|host| host.is_running && !host.is_paused);
-    let is_open = world.table.row(&key.shard).is_some_and(|row| is_unfinished(&row.checkpoint));
+    let runs = world
+        .hosts
+        .get(&key.host)
+        .is_some_and(|host| host.is_running && !host.is_paused);
+    let is_open = world
+        .table
+        .row(&key.shard)
+        .is_some_and(|row| is_unfinished(&row.checkpoint));
     runs && is_open && holder(world, &key.shard).as_ref() == Some(key)
 }
 
 fn undelivered(world: &World, grant: &Grant) -> Option<Done> {
-    let shard = world.shard_of(grant).filter(|_| grant.generation == world.stream.generation)?;
+    let shard = world
+        .shard_of(grant)
+        .filter(|_| grant.generation == world.stream.generation)?;
     let mut due = shard.due(&grant.frontier(), &Checkpoint::End);
-    due.any(|place| !grant.is_done_with(place)).then_some(Done::Settled(shard.settled.len()))
+    due.any(|place| !grant.is_done_with(place))
+        .then_some(Done::Settled(shard.settled.len()))
 }
 
 fn unwritten(grant: &Grant) -> Option<Done> {

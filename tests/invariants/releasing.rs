@@ -6,20 +6,38 @@ use crate::limits::Limits;
 use crate::violation::{Invariant, Report};
 use crate::world::World;
 
-pub(crate) fn judge(world: &World, holding: &Holding, event: &Event, limits: &Limits, report: &mut Report) {
-    let What::Written(write) = &event.what else { return };
-    let (WriteKind::GiveUp, Some(bound)) = (write.kind, limits.given_up_after) else { return };
-    let Some(facts) = world.table.rows.get(&write.key) else { return };
-    // A row keeps what it says of a trouble, also if it is given back for another reason: a host that lost the lease, or never
-    // heard that it has it, has it by name.
+pub(crate) fn judge(
+    world: &World,
+    holding: &Holding,
+    event: &Event,
+    limits: &Limits,
+    report: &mut Report,
+) {
+    let What::Written(write) = &event.what else {
+        return;
+    };
+    let (WriteKind::GiveUp, Some(bound)) = (write.kind, limits.given_up_after) else {
+        return;
+    };
+    let Some(facts) = world.table.rows.get(&write.key) else {
+        return;
+    };
+    // A row keeps what it says of a trouble, also if it is given back for another reason: a host
+    // that lost the lease, or never heard that it has it, has it by name.
     let is_sure = |host: &String| holding.surely_holds(host, &write.key, write.sent_at, limits);
     if world.is_by_name(write) || !write.by.as_ref().is_some_and(is_sure) {
         return;
     }
     let waited = |since: Micros| write.sent_at.saturating_sub(since);
     // Whoever holds a lease gets on by writing its row, and by settling records.
-    let settled_at = world.stream.shard(&write.key).map_or(0, |shard| shard.last_settled_at);
-    let (unwritten, unsettled) = (waited(facts.raised_at), waited(facts.taken_at.max(settled_at)));
+    let settled_at = world
+        .stream
+        .shard(&write.key)
+        .map_or(0, |shard| shard.last_settled_at);
+    let (unwritten, unsettled) = (
+        waited(facts.raised_at),
+        waited(facts.taken_at.max(settled_at)),
+    );
     if unwritten.max(unsettled) < bound {
         let what = format!(
             "{:?} gave {} up {unwritten} us after a write to its row and {unsettled} us after its last record",

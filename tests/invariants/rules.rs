@@ -1,4 +1,5 @@
-//! The rules that need no history beside one write: shared by [`crate::check`] and the exhaustive model.
+//! The rules that need no history beside one write: shared by [`crate::check`] and the exhaustive
+//! model.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +16,16 @@ pub fn counter(write: &Write) -> Option<String> {
         (_, Some(before)) => before.counter + 1,
         (_, None) => return None,
     };
-    (after != expected).then(|| format!("{:?} of {} left counter {after}, not {expected}", write.kind, write.key))
+    (after != expected).then(|| {
+        format!(
+            "{:?} of {} left counter {after}, not {expected}",
+            write.kind, write.key
+        )
+    })
 }
 
-/// S2: what is wrong with `write` as a write of one who knew the row; `row_epoch` is the counter after the row's last
-/// take, `sender_epoch` the one that the sender believes in.
+/// S2: what is wrong with `write` as a write of one who knew the row; `row_epoch` is the counter
+/// after the row's last take, `sender_epoch` the one that the sender believes in.
 pub fn fence(write: &Write, row_epoch: Option<u64>, sender_epoch: Option<u64>) -> Option<String> {
     let (kind, key) = (write.kind, &write.key);
     let wrong = |what: String| Some(format!("{kind:?} of {key} by {:?}: {what}", write.by));
@@ -27,16 +33,17 @@ pub fn fence(write: &Write, row_epoch: Option<u64>, sender_epoch: Option<u64>) -
         (WriteKind::Admin | WriteKind::Delete, _) | (WriteKind::Create, None) => None,
         (WriteKind::Create, Some(_)) => wrong("there was a row already".to_owned()),
         (_, None) => wrong("there was no row".to_owned()),
-        (WriteKind::Take { seen }, Some(before)) if before.counter != seen => {
-            wrong(format!("the counter was {}, the taker had seen {seen}", before.counter))
-        }
+        (WriteKind::Take { seen }, Some(before)) if before.counter != seen => wrong(format!(
+            "the counter was {}, the taker had seen {seen}",
+            before.counter
+        )),
         (WriteKind::Take { .. } | WriteKind::Claim, Some(_)) => None,
         (_, Some(before)) if before.owner.is_none() || before.owner != write.by => {
             wrong(format!("the owner was {:?}", before.owner))
         }
-        (_, Some(_)) if row_epoch != sender_epoch => {
-            wrong(format!("the row was under epoch {row_epoch:?}, the writer under {sender_epoch:?}"))
-        }
+        (_, Some(_)) if row_epoch != sender_epoch => wrong(format!(
+            "the row was under epoch {row_epoch:?}, the writer under {sender_epoch:?}"
+        )),
         _ => None,
     }
 }
@@ -51,34 +58,63 @@ pub fn shape(write: &Write) -> Option<String> {
         (kind, None, _) if kind != WriteKind::Create => true,
         (WriteKind::Create, _, Some(after)) => after.owner.is_none() && after.claimant.is_none(),
         (WriteKind::Take { .. }, Some(before), Some(after)) => {
-            let expected = Row { owner: write.by.clone(), claimant: None, counter: after.counter, ..before.clone() };
+            let expected = Row {
+                owner: write.by.clone(),
+                claimant: None,
+                counter: after.counter,
+                ..before.clone()
+            };
             *after == expected
         }
         (WriteKind::Claim, Some(before), Some(after)) => {
-            let expected = Row { claimant: write.by.clone(), counter: after.counter, ..before.clone() };
+            let expected = Row {
+                claimant: write.by.clone(),
+                counter: after.counter,
+                ..before.clone()
+            };
             *after == expected && before.owner.is_some() && before.owner != write.by
         }
         (WriteKind::Release | WriteKind::GiveUp, Some(before), Some(after)) => {
-            *after == Row { owner: None, counter: after.counter, ..before.clone() }
+            *after
+                == Row {
+                    owner: None,
+                    counter: after.counter,
+                    ..before.clone()
+                }
         }
-        (WriteKind::Renew, Some(before), Some(after)) => *after == Row { counter: after.counter, ..before.clone() },
+        (WriteKind::Renew, Some(before), Some(after)) => {
+            *after
+                == Row {
+                    counter: after.counter,
+                    ..before.clone()
+                }
+        }
         (WriteKind::Checkpoint, Some(before), Some(after)) => {
             let checkpoint = after.checkpoint.clone();
-            *after == Row { counter: after.counter, checkpoint, ..before.clone() }
+            *after
+                == Row {
+                    counter: after.counter,
+                    checkpoint,
+                    ..before.clone()
+                }
                 && after.checkpoint != Checkpoint::End
         }
         (WriteKind::End, Some(before), Some(after)) => {
-            after.checkpoint == Checkpoint::End && (after.owner.is_none() || after.owner == before.owner)
+            after.checkpoint == Checkpoint::End
+                && (after.owner.is_none() || after.owner == before.owner)
         }
         _ => false,
     };
     (!is_right).then(|| format!("{:?} turned {before:?} into {after:?}", write.kind))
 }
 
-/// S2: a condition on the counter cannot have been written down before that counter existed, at `counter_at`.
+/// S2: a condition on the counter cannot have been written down before that counter existed, at
+/// `counter_at`.
 pub fn foreknown(write: &Write, counter_at: Micros) -> Option<String> {
-    let is_conditional =
-        !matches!(write.kind, WriteKind::Create | WriteKind::Claim | WriteKind::Delete | WriteKind::Admin);
+    let is_conditional = !matches!(
+        write.kind,
+        WriteKind::Create | WriteKind::Claim | WriteKind::Delete | WriteKind::Admin
+    );
     (is_conditional && write.sent_at < counter_at).then(|| {
         format!(
             "{:?} of {} was sent at {}, before the counter it met, at {counter_at}",
@@ -91,11 +127,16 @@ pub fn foreknown(write: &Write, counter_at: Micros) -> Option<String> {
 pub fn monotone(write: &Write) -> Option<String> {
     let (before, after) = (write.before.as_ref()?, write.after.as_ref()?);
     let is_free = matches!(write.kind, WriteKind::Admin | WriteKind::Create);
-    (!is_free && after.checkpoint < before.checkpoint)
-        .then(|| format!("{} went back from {:?} to {:?}", write.key, before.checkpoint, after.checkpoint))
+    (!is_free && after.checkpoint < before.checkpoint).then(|| {
+        format!(
+            "{} went back from {:?} to {:?}",
+            write.key, before.checkpoint, after.checkpoint
+        )
+    })
 }
 
-/// S4, S5: the first of `records` in `(start, through]` that is not settled; all after `start` if `through` is the end.
+/// S4, S5: the first of `records` in `(start, through]` that is not settled; all after `start` if
+/// `through` is the end.
 pub fn unsettled<'a>(
     mut records: impl Iterator<Item = &'a Place>,
     start: &Checkpoint,
@@ -108,7 +149,11 @@ pub fn unsettled<'a>(
 
 /// S5: the children that have no row.
 pub fn without_row(children: &BTreeSet<String>, has_row: impl Fn(&str) -> bool) -> Vec<&str> {
-    children.iter().map(String::as_str).filter(|child| !has_row(child)).collect()
+    children
+        .iter()
+        .map(String::as_str)
+        .filter(|child| !has_row(child))
+        .collect()
 }
 
 /// S10: until when a holder may start deliveries, on the clock that `sent_at` was read from.
@@ -116,7 +161,8 @@ pub fn hold_until(sent_at: Micros, limits: &Limits) -> Micros {
     sent_at.saturating_add(limits.hold_for())
 }
 
-/// S10: whether a lease that moved last at `moved_at` may be taken from its owner by a write sent at `sent_at`.
+/// S10: whether a lease that moved last at `moved_at` may be taken from its owner by a write sent
+/// at `sent_at`.
 pub fn may_expire(moved_at: Micros, sent_at: Micros, limits: &Limits) -> bool {
     sent_at >= moved_at.saturating_add(limits.unmoved_for())
 }

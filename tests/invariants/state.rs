@@ -5,22 +5,53 @@ use crate::violation::{Invariant, Report};
 use crate::world::{GrantKey, Shard, World};
 
 pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
-    let What::StateLoaded { host, shard, epoch, counted } = &event.what else { return };
-    let key = GrantKey { host: host.clone(), shard: shard.clone(), epoch: *epoch };
-    // One that lost the lease meanwhile, or reads another stream by now, settles nothing.
-    let Some(facts) = world.table.rows.get(shard) else { return };
-    let holds = facts.row.owner.as_ref() == Some(host) && facts.epoch == Some(*epoch);
-    let Some(grant) = world.grants.get(&key).filter(|grant| holds && grant.generation == world.stream.generation)
+    let What::StateLoaded {
+        host,
+        shard,
+        epoch,
+        counted,
+    } = &event.what
     else {
         return;
     };
-    let Some(truth) = world.shard_of(grant) else { return };
+    let key = GrantKey {
+        host: host.clone(),
+        shard: shard.clone(),
+        epoch: *epoch,
+    };
+    // One that lost the lease meanwhile, or reads another stream by now, settles nothing.
+    let Some(facts) = world.table.rows.get(shard) else {
+        return;
+    };
+    let holds = facts.row.owner.as_ref() == Some(host) && facts.epoch == Some(*epoch);
+    let Some(grant) = world
+        .grants
+        .get(&key)
+        .filter(|grant| holds && grant.generation == world.stream.generation)
+    else {
+        return;
+    };
+    let Some(truth) = world.shard_of(grant) else {
+        return;
+    };
     if let Some(what) = broken(world, shard, truth, &facts.row.checkpoint, counted) {
-        report.add(Invariant::S18, format!("{host} starts {shard} at {:?}: {what}", facts.row.checkpoint));
+        report.add(
+            Invariant::S18,
+            format!(
+                "{host} starts {shard} at {:?}: {what}",
+                facts.row.checkpoint
+            ),
+        );
     }
 }
 
-fn broken(world: &World, shard: &str, truth: &Shard, checkpoint: &Checkpoint, counted: &[Place]) -> Option<String> {
+fn broken(
+    world: &World,
+    shard: &str,
+    truth: &Shard,
+    checkpoint: &Checkpoint,
+    counted: &[Place],
+) -> Option<String> {
     let mut sorted: Vec<&Place> = counted.iter().collect();
     sorted.sort_unstable();
     if let Some([twice, _]) = sorted.array_windows().find(|[place, next]| place == next) {
@@ -31,6 +62,8 @@ fn broken(world: &World, shard: &str, truth: &Shard, checkpoint: &Checkpoint, co
     }
     let counts = |place: &Place| sorted.binary_search(&place).is_ok();
     let is_missing = |place: &&Place| !counts(place) && !world.was_given_up(shard, place);
-    let missing = truth.due(&Checkpoint::Initial, checkpoint).find(is_missing)?;
+    let missing = truth
+        .due(&Checkpoint::Initial, checkpoint)
+        .find(is_missing)?;
     Some(format!("{missing:?} does not count"))
 }

@@ -1,4 +1,5 @@
-//! For each invariant the shortest history that keeps it and one that breaks it, and nothing but it.
+//! For each invariant the shortest history that keeps it and one that breaks it, and nothing but
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! S14: one version of the plugin at a time, never a refused one, never back to an old one but where versions are tried.
+//! S14: one version of the plugin at a time, never a refused one, never back to an old one but
+//! where versions are tried.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,11 +27,18 @@ struct Offers {
 impl Versions {
     pub(crate) fn judge(&mut self, event: &Event, tries_versions: bool, report: &mut Report) {
         match &event.what {
-            What::Host { host, change: HostChange::Started } => {
+            What::Host {
+                host,
+                change: HostChange::Started,
+            } => {
                 let offers = self.hosts.entry(host.clone()).or_default();
                 (offers.first, offers.later) = (None, Vec::new());
             }
-            What::Offered { host, digest, is_good } => {
+            What::Offered {
+                host,
+                digest,
+                is_good,
+            } => {
                 let offers = self.hosts.entry(host.clone()).or_default();
                 if *is_good {
                     offers.refused.remove(digest);
@@ -46,8 +54,10 @@ impl Versions {
                     Ok(_) if tries_versions => {}
                     Ok(found) => *behind = found,
                     Err(why) => {
-                        let what =
-                            format!("{} delivers {} to {}, {why}", delivery.host, delivery.shard, delivery.digest);
+                        let what = format!(
+                            "{} delivers {} to {}, {why}",
+                            delivery.host, delivery.shard, delivery.digest
+                        );
                         report.add(Invariant::S14, what);
                     }
                 }
@@ -58,7 +68,8 @@ impl Versions {
 }
 
 impl Offers {
-    /// The earliest offer from `behind` on that `digest` may stem from; 0 is the version at start, n the n-th offer.
+    /// The earliest offer from `behind` on that `digest` may stem from; 0 is the version at start,
+    /// n the n-th offer.
     fn find(&mut self, digest: &str, behind: usize) -> Result<usize, &'static str> {
         if self.refused.contains(digest) {
             return Err("which cannot start");
@@ -67,8 +78,13 @@ impl Offers {
         if self.first.is_none() && !is_announced {
             self.first = Some(digest.to_owned());
         }
-        let mut known = std::iter::once(self.first.as_deref()).chain(self.later.iter().map(|offer| Some(&**offer)));
-        if let Some(found) = known.by_ref().skip(behind).position(|offer| offer == Some(digest)) {
+        let mut known = std::iter::once(self.first.as_deref())
+            .chain(self.later.iter().map(|offer| Some(&**offer)));
+        if let Some(found) = known
+            .by_ref()
+            .skip(behind)
+            .position(|offer| offer == Some(digest))
+        {
             return Ok(behind + found);
         }
         Err(if is_announced || self.first.as_deref() == Some(digest) {

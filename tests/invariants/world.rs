@@ -7,7 +7,8 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::{
-    Checkpoint, Delivery, Event, GivenUp, HostChange, Micros, Outcome, Place, Row, What, Write, WriteKind,
+    Checkpoint, Delivery, Event, GivenUp, HostChange, Micros, Outcome, Place, Row, What, Write,
+    WriteKind,
 };
 use crate::limits::Limits;
 use crate::policy::Policy;
@@ -34,8 +35,8 @@ pub(crate) struct World {
     policy: Policy,
     /// Limits of outcomes whose `DeliveryEnded` is still to come.
     held_back: BTreeMap<u64, Option<Place>>,
-    /// When Kinesis told a host that a shard of a stream has ended. Its process may remember it for a later grant, and what it
-    /// writes then may arrive when it is gone.
+    /// When Kinesis told a host that a shard of a stream has ended. Its process may remember it for
+    /// a later grant, and what it writes then may arrive when it is gone.
     ends_heard: BTreeMap<(String, usize, String), Micros>,
     /// What such an outcome rejects.
     rejected: BTreeMap<u64, BTreeSet<Place>>,
@@ -75,21 +76,32 @@ impl World {
         }
     }
 
-    /// The grant under which a record was given up: the holder's, if several have the epoch, as where a row was removed and
-    /// made again.
+    /// The grant under which a record was given up: the holder's, if several have the epoch, as
+    /// where a row was removed and made again.
     pub(crate) fn grant_of_given_up(&self, given_up: &GivenUp) -> Option<&Grant> {
-        let owner = self.table.row(&given_up.shard).and_then(|row| row.owner.as_ref());
+        let owner = self
+            .table
+            .row(&given_up.shard)
+            .and_then(|row| row.owner.as_ref());
         let is_owners = |grant: &&Grant| Some(&grant.key.host) == owner;
-        self.grants_of(&given_up.shard, given_up.epoch).max_by_key(is_owners)
+        self.grants_of(&given_up.shard, given_up.epoch)
+            .max_by_key(is_owners)
     }
 
     /// Whether `place` was handled and committed by whoever held `shard` under `epoch`.
     pub(crate) fn was_committed(&self, shard: &str, epoch: u64, place: &Place) -> bool {
-        self.grants_of(shard, epoch).any(|grant| grant.handled.get(place).is_some_and(Option::is_some))
+        self.grants_of(shard, epoch)
+            .any(|grant| grant.handled.get(place).is_some_and(Option::is_some))
     }
 
-    fn grants_of<'a, 'b>(&'a self, shard: &'b str, epoch: u64) -> impl Iterator<Item = &'a Grant> + use<'a, 'b> {
-        self.grants.values().filter(move |grant| grant.key.shard == shard && grant.key.epoch == epoch)
+    fn grants_of<'a, 'b>(
+        &'a self,
+        shard: &'b str,
+        epoch: u64,
+    ) -> impl Iterator<Item = &'a Grant> + use<'a, 'b> {
+        self.grants
+            .values()
+            .filter(move |grant| grant.key.shard == shard && grant.key.epoch == epoch)
     }
 
     /// Whether somebody gave it up once.
@@ -106,15 +118,25 @@ impl World {
     pub(crate) fn grant_of_write(&self, write: &Write) -> Option<&Grant> {
         let by = write.by.as_ref()?;
         let facts = self.table.rows.get(&write.key)?;
-        let key = GrantKey { host: by.clone(), shard: write.key.clone(), epoch: facts.epoch? };
+        let key = GrantKey {
+            host: by.clone(),
+            shard: write.key.clone(),
+            epoch: facts.epoch?,
+        };
         (facts.row.owner.as_ref() == Some(by)).then(|| self.grants.get(&key))?
     }
 
     /// Whether the lease is the writer's by name only: an earlier run of it took it.
     pub(crate) fn is_by_name(&self, write: &Write) -> bool {
-        let started_at = write.by.as_ref().and_then(|by| self.hosts.get(by)).map(|host| host.started_at);
+        let started_at = write
+            .by
+            .as_ref()
+            .and_then(|by| self.hosts.get(by))
+            .map(|host| host.started_at);
         let taken_at = self.table.rows.get(&write.key).map(|facts| facts.taken_at);
-        started_at.zip(taken_at).is_some_and(|(started_at, taken_at)| taken_at < started_at)
+        started_at
+            .zip(taken_at)
+            .is_some_and(|(started_at, taken_at)| taken_at < started_at)
     }
 
     /// Whether the table says that `delivery`'s host holds its lease under its epoch.
@@ -127,12 +149,16 @@ impl World {
     /// When the host of `grant` was told that its shard has ended, under any grant.
     pub(crate) fn heard_end(&self, grant: &Grant) -> Option<Micros> {
         let GrantKey { host, shard, .. } = &grant.key;
-        self.ends_heard.get(&(host.clone(), grant.generation, shard.clone())).copied()
+        self.ends_heard
+            .get(&(host.clone(), grant.generation, shard.clone()))
+            .copied()
     }
 
     /// The records of the stream that a grant is, or was, about.
     pub(crate) fn shard_of(&self, grant: &Grant) -> Option<&Shard> {
-        self.stream.shards.get(&(grant.generation, grant.key.shard.clone()))
+        self.stream
+            .shards
+            .get(&(grant.generation, grant.key.shard.clone()))
     }
 
     /// Before anything is judged: what `event` says of the time before it.
@@ -146,7 +172,12 @@ impl World {
 
     pub(crate) fn apply(&mut self, event: &Event) {
         match &event.what {
-            What::Produced { shard, at, key, arrived_at } => {
+            What::Produced {
+                shard,
+                at,
+                key,
+                arrived_at,
+            } => {
                 self.stream.produced(shard, at, key, *arrived_at, event.at);
             }
             What::StartChosen(start) => self.stream.start_chosen(*start),
@@ -160,31 +191,66 @@ impl World {
             What::HeldBack { id, through } => {
                 self.held_back.insert(*id, through.clone());
             }
-            What::Rejected { id, places } => drop(self.rejected.insert(*id, places.iter().cloned().collect())),
-            What::DeadLettered { shard, at } => drop(self.dead_letters.insert((shard.clone(), at.clone()))),
+            What::Rejected { id, places } => {
+                drop(self.rejected.insert(*id, places.iter().cloned().collect()))
+            }
+            What::DeadLettered { shard, at } => {
+                drop(self.dead_letters.insert((shard.clone(), at.clone())))
+            }
             What::GivenUp(given_up) => self.given_up(given_up, event.at),
-            What::DeliveryEnded { id, outcome, failed } => self.ended(*id, *outcome, failed, event.at),
+            What::DeliveryEnded {
+                id,
+                outcome,
+                failed,
+            } => self.ended(*id, *outcome, failed, event.at),
             What::Host { host, change } => self.host_changed(host, *change, event.at),
             What::StateSaved { host, shard, epoch } => {
-                let key = GrantKey { host: host.clone(), shard: shard.clone(), epoch: *epoch };
+                let key = GrantKey {
+                    host: host.clone(),
+                    shard: shard.clone(),
+                    epoch: *epoch,
+                };
                 self.saved(&key, event.at);
             }
-            What::StateLoaded { host, shard, epoch, .. } => {
-                let key = GrantKey { host: host.clone(), shard: shard.clone(), epoch: *epoch };
+            What::StateLoaded {
+                host, shard, epoch, ..
+            } => {
+                let key = GrantKey {
+                    host: host.clone(),
+                    shard: shard.clone(),
+                    epoch: *epoch,
+                };
                 if let Some(grant) = self.grants.get_mut(&key) {
                     grant.saved.get_or_insert_default();
                 }
             }
-            What::Emitted { host, shard, epoch, outputs } => {
-                let key = GrantKey { host: host.clone(), shard: shard.clone(), epoch: *epoch };
+            What::Emitted {
+                host,
+                shard,
+                epoch,
+                outputs,
+            } => {
+                let key = GrantKey {
+                    host: host.clone(),
+                    shard: shard.clone(),
+                    epoch: *epoch,
+                };
                 if let Some(grant) = self.grants.get_mut(&key) {
                     let delivery = grant.open.and_then(|id| self.in_flight.get(&id));
-                    grant.emitted(outputs, delivery.and_then(|delivery| delivery.places.first()));
-                    self.output_of.extend(outputs.iter().map(|output| (output.id, key.clone())));
+                    grant.emitted(
+                        outputs,
+                        delivery.and_then(|delivery| delivery.places.first()),
+                    );
+                    self.output_of
+                        .extend(outputs.iter().map(|output| (output.id, key.clone())));
                 }
             }
             What::Stored { output } => {
-                if let Some(grant) = self.output_of.remove(output).and_then(|key| self.grants.get_mut(&key)) {
+                if let Some(grant) = self
+                    .output_of
+                    .remove(output)
+                    .and_then(|key| self.grants.get_mut(&key))
+                {
                     grant.stored(*output);
                 }
             }
@@ -198,26 +264,46 @@ impl World {
     }
 
     fn saved(&mut self, key: &GrantKey, at: Micros) {
-        let Some(grant) = self.grants.get_mut(key) else { return };
-        if let Some(shard) = self.stream.shards.get(&(grant.generation, key.shard.clone())) {
+        let Some(grant) = self.grants.get_mut(key) else {
+            return;
+        };
+        if let Some(shard) = self
+            .stream
+            .shards
+            .get(&(grant.generation, key.shard.clone()))
+        {
             grant.saved(shard, at);
         }
     }
 
     fn given_up(&mut self, given_up: &GivenUp, at: Micros) {
-        self.given_up.insert((given_up.shard.clone(), given_up.at.clone()));
-        let key = self.grant_of_given_up(given_up).map(|grant| grant.key.clone());
-        let Some(grant) = key.and_then(|key| self.grants.get_mut(&key)) else { return };
+        self.given_up
+            .insert((given_up.shard.clone(), given_up.at.clone()));
+        let key = self
+            .grant_of_given_up(given_up)
+            .map(|grant| grant.key.clone());
+        let Some(grant) = key.and_then(|key| self.grants.get_mut(&key)) else {
+            return;
+        };
         grant.given_up(&given_up.at, at);
-        let Some(shard) = self.stream.shards.get_mut(&(grant.generation, given_up.shard.clone())) else { return };
+        let Some(shard) = self
+            .stream
+            .shards
+            .get_mut(&(grant.generation, given_up.shard.clone()))
+        else {
+            return;
+        };
         grant.advance(shard);
         shard.settled(std::iter::once(&given_up.at), given_up.epoch, at);
     }
 
-    /// An operator who sends a shard back to its beginning wants what came before it too: rows of ancestors
-    /// that had ended and were removed may be made again.
+    /// An operator who sends a shard back to its beginning wants what came before it too: rows of
+    /// ancestors that had ended and were removed may be made again.
     fn forget_ends_above(&mut self, write: &Write) {
-        let is_begin = |row: &Option<Row>| row.as_ref().is_some_and(|row| row.checkpoint == Checkpoint::Initial);
+        let is_begin = |row: &Option<Row>| {
+            row.as_ref()
+                .is_some_and(|row| row.checkpoint == Checkpoint::Initial)
+        };
         if write.kind != WriteKind::Admin || !is_begin(&write.after) || is_begin(&write.before) {
             return;
         }
@@ -230,9 +316,14 @@ impl World {
         }
     }
 
-    /// Nothing is promised of what was settled under a lease that its host had lost when it gave the row back.
+    /// Nothing is promised of what was settled under a lease that its host had lost when it gave
+    /// the row back.
     pub(crate) fn given_back_by_name(&mut self, key: &str) {
-        if let Some(shard) = self.stream.shards.get_mut(&(self.stream.generation, key.to_owned())) {
+        if let Some(shard) = self
+            .stream
+            .shards
+            .get_mut(&(self.stream.generation, key.to_owned()))
+        {
             shard.given_back = None;
         }
     }
@@ -242,20 +333,40 @@ impl World {
         match write.kind {
             WriteKind::Take { .. } => {
                 if let (Some(by), Some(after)) = (&write.by, &write.after) {
-                    let key = GrantKey { host: by.clone(), shard: write.key.clone(), epoch: after.counter };
-                    let start_generation = self.table.rows.get(&write.key).map(|facts| facts.checkpoint_generation);
+                    let key = GrantKey {
+                        host: by.clone(),
+                        shard: write.key.clone(),
+                        epoch: after.counter,
+                    };
+                    let start_generation = self
+                        .table
+                        .rows
+                        .get(&write.key)
+                        .map(|facts| facts.checkpoint_generation);
                     let start_generation = start_generation.unwrap_or(generation);
-                    let grant = Grant::new(key.clone(), after.checkpoint.clone(), generation, start_generation);
+                    let grant = Grant::new(
+                        key.clone(),
+                        after.checkpoint.clone(),
+                        generation,
+                        start_generation,
+                    );
                     let grant = grant.by_key(self.policy.by_key);
                     self.grants.insert(key, grant);
                 }
             }
             // Of what an earlier run of the host took, this one knows only the name in the row.
             WriteKind::Release if !self.is_by_name(write) => {
-                let owed = self.grant_of_write(write).map(|grant| (grant.generation, grant.owed().cloned()));
+                let owed = self
+                    .grant_of_write(write)
+                    .map(|grant| (grant.generation, grant.owed().cloned()));
                 if let Some((generation, Some(through))) = owed
-                    && let Some(epoch) = self.table.rows.get(&write.key).and_then(|facts| facts.epoch)
-                    && let Some(shard) = self.stream.shards.get_mut(&(generation, write.key.clone()))
+                    && let Some(epoch) = self
+                        .table
+                        .rows
+                        .get(&write.key)
+                        .and_then(|facts| facts.epoch)
+                    && let Some(shard) =
+                        self.stream.shards.get_mut(&(generation, write.key.clone()))
                 {
                     shard.given_back = Some((epoch, through));
                 }
@@ -265,7 +376,11 @@ impl World {
                 self.forget_ends_above(write);
                 let facts = self.table.rows.get(&write.key);
                 let holder = facts.and_then(|facts| Some((facts.row.owner.clone()?, facts.epoch?)));
-                let key = holder.map(|(host, epoch)| GrantKey { host, shard: write.key.clone(), epoch });
+                let key = holder.map(|(host, epoch)| GrantKey {
+                    host,
+                    shard: write.key.clone(),
+                    epoch,
+                });
                 if let Some(grant) = key.and_then(|key| self.grants.get_mut(&key)) {
                     grant.is_interfered = true;
                 }
@@ -278,9 +393,12 @@ impl World {
             | WriteKind::Renew
             | WriteKind::Claim => {}
         }
-        let written_generation = self.grant_of_write(write).map_or(generation, |grant| grant.generation);
+        let written_generation = self
+            .grant_of_write(write)
+            .map_or(generation, |grant| grant.generation);
         let key = self.grant_of_write(write).map(|grant| grant.key.clone());
-        if let (Some(grant), Some(after)) = (key.and_then(|key| self.grants.get_mut(&key)), &write.after)
+        if let (Some(grant), Some(after)) =
+            (key.and_then(|key| self.grants.get_mut(&key)), &write.after)
             && write.kind == WriteKind::Checkpoint
         {
             grant.written = grant.written.clone().max(after.checkpoint.clone());
@@ -290,7 +408,9 @@ impl World {
 
     fn started(&mut self, delivery: &Delivery) {
         self.in_flight.insert(delivery.id, delivery.clone());
-        let Some(grant) = self.grants.get_mut(&GrantKey::of(delivery)) else { return };
+        let Some(grant) = self.grants.get_mut(&GrantKey::of(delivery)) else {
+            return;
+        };
         let generation = self.stream.generation;
         if grant.generation != generation && self.stream.is_of_current(delivery, grant.generation) {
             grant.move_to(generation);
@@ -301,33 +421,61 @@ impl World {
     fn ended(&mut self, id: u64, outcome: Outcome, failed: &[Place], at: Micros) {
         let held_back = self.held_back.remove(&id);
         let rejected = self.rejected.remove(&id).unwrap_or_default();
-        let Some(delivery) = self.in_flight.remove(&id) else { return };
+        let Some(delivery) = self.in_flight.remove(&id) else {
+            return;
+        };
         // What a host handled after it lost its lease is dropped by it: it settles nothing.
         let counts = self.is_held(&delivery);
-        let Some(grant) = self.grants.get_mut(&GrantKey::of(&delivery)) else { return };
+        let Some(grant) = self.grants.get_mut(&GrantKey::of(&delivery)) else {
+            return;
+        };
         let failed: BTreeSet<Place> = failed.iter().cloned().collect();
         let through = held_back.unwrap_or_else(|| delivery.places.last().cloned());
         grant.ended(&delivery, outcome, &failed, through.as_ref(), at);
-        let Some(shard) = self.stream.shards.get_mut(&(grant.generation, delivery.shard.clone())) else { return };
+        let Some(shard) = self
+            .stream
+            .shards
+            .get_mut(&(grant.generation, delivery.shard.clone()))
+        else {
+            return;
+        };
         let key = |place: &Place| shard.keys.get(place).cloned();
-        grant.failures.ended(&delivery, outcome, (&failed, &rejected), &self.policy, key);
+        grant
+            .failures
+            .ended(&delivery, outcome, (&failed, &rejected), &self.policy, key);
         grant.advance(shard);
         if outcome == Outcome::Ok && counts {
-            shard.settled(delivery.places.iter().filter(|place| !failed.contains(*place)), delivery.epoch, at);
+            shard.settled(
+                delivery
+                    .places
+                    .iter()
+                    .filter(|place| !failed.contains(*place)),
+                delivery.epoch,
+                at,
+            );
         }
     }
 
     fn host_changed(&mut self, host: &str, change: HostChange, at: Micros) {
         let facts = self.hosts.entry(host.to_owned()).or_default();
         match change {
-            HostChange::Started => *facts = HostFacts { started_at: at, is_running: true, ..HostFacts::default() },
+            HostChange::Started => {
+                *facts = HostFacts {
+                    started_at: at,
+                    is_running: true,
+                    ..HostFacts::default()
+                }
+            }
             HostChange::Stopping => facts.stopping_since = Some(at),
             HostChange::Stopped | HostChange::Crashed => facts.is_running = false,
             HostChange::SignedOff => {}
             HostChange::Paused => facts.is_paused = true,
             HostChange::Resumed => facts.is_paused = false,
         }
-        if matches!(change, HostChange::Started | HostChange::Stopped | HostChange::Crashed) {
+        if matches!(
+            change,
+            HostChange::Started | HostChange::Stopped | HostChange::Crashed
+        ) {
             // Its calls died with it.
             self.in_flight.retain(|_, delivery| delivery.host != host);
         }

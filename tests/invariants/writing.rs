@@ -6,7 +6,9 @@ use crate::violation::{Invariant, Report};
 use crate::world::{RowFacts, World};
 
 pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
-    let What::Written(write) = &event.what else { return };
+    let What::Written(write) = &event.what else {
+        return;
+    };
     let facts = world.table.rows.get(&write.key);
     report.add_all(Invariant::S1, hole(write, facts));
     report.add_all(Invariant::S1, rules::counter(write));
@@ -24,7 +26,8 @@ pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
 fn hole(write: &Write, facts: Option<&RowFacts>) -> Option<String> {
     let fields = |row: &Row| (row.owner.clone(), row.counter, row.checkpoint.clone());
     let (left, met) = (fields(&facts?.row), write.before.as_ref().map(fields));
-    (met.as_ref() != Some(&left)).then(|| format!("{} was left as {left:?} but met as {met:?}", write.key))
+    (met.as_ref() != Some(&left))
+        .then(|| format!("{} was left as {left:?} but met as {met:?}", write.key))
 }
 
 /// Nothing is known of a row that existed before the history, or that an operator gave to a host.

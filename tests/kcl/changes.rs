@@ -30,11 +30,14 @@ impl Changes {
             let mut last: BTreeMap<String, String> = BTreeMap::new();
             loop {
                 tokio::time::sleep(LOOK_EVERY).await;
-                let Ok(listing) = table.list().await else { continue };
+                let Ok(listing) = table.list().await else {
+                    continue;
+                };
                 for lease in listing.leases.iter().filter(|lease| !lease.is_finished()) {
                     // A release is half a change: what counts is who comes next.
                     let Some(owner) = &lease.owner else { continue };
-                    let before = last.insert(lease.key.as_str().to_owned(), owner.as_str().to_owned());
+                    let before =
+                        last.insert(lease.key.as_str().to_owned(), owner.as_str().to_owned());
                     if let Some(before) = before.filter(|before| before != owner.as_str()) {
                         let mut changes = changes.lock().unwrap_or_else(PoisonError::into_inner);
                         changes.push((before, owner.as_str().to_owned()));
@@ -45,9 +48,12 @@ impl Changes {
         Self { seen, _task: task }
     }
 
-    /// How often a lease went from a worker whose id starts with `from` to one that starts with `to`.
+    /// How often a lease went from a worker whose id starts with `from` to one that starts with
+    /// `to`.
     pub(crate) fn count(&self, from: &str, to: &str) -> usize {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.iter().filter(|(before, after)| before.starts_with(from) && after.starts_with(to)).count()
+        seen.iter()
+            .filter(|(before, after)| before.starts_with(from) && after.starts_with(to))
+            .count()
     }
 }

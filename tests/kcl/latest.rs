@@ -1,5 +1,6 @@
-//! Applications that started at LATEST: their quiet shards have rows without a place. Whoever takes them over, replays nothing
-//! from before; and nothing that arrives once a host of ours has seen the table is skipped.
+//! Applications that started at LATEST: their quiet shards have rows without a place. Whoever takes
+//! them over, replays nothing from before; and nothing that arrives once a host of ours has seen
+//! the table is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,9 @@ const LATEST: &str = "[plugin.flights]\ninitial-position = \"latest\"";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kcl_that_started_at_latest_is_followed_without_replay_or_loss_and_can_take_back() {
-    let Some(kcl) = Kcl::build("2.7.2") else { return };
+    let Some(kcl) = Kcl::build("2.7.2") else {
+        return;
+    };
     let (mut scene, history) = scene_with_history(kcl).await;
     let kcl = kcl_reading_all(&mut scene, "kcl-1").await;
     put_to_the_first_shard(&mut scene).await;
@@ -26,14 +29,19 @@ async fn a_kcl_that_started_at_latest_is_followed_without_replay_or_loss_and_can
 
     // We see the table, take all, and die before anything comes; records come while nobody lives.
     let ours = scene.ours_with("ours-1", LATEST);
-    scene.until_owned_at_rest("we own all", |owners| owns_all(owners, "ours-1")).await;
+    scene
+        .until_owned_at_rest("we own all", |owners| owns_all(owners, "ours-1"))
+        .await;
     ours.kill();
     put_everywhere(&mut scene).await;
     let ours = scene.ours_with("ours-2", LATEST);
     scene.until_all_handled_but(&history).await;
     assert!(ours.terminate().await.success());
     let left_by_us = scene.checkpoints().await;
-    assert!(!left_by_us.contains_key("shardId-000000000000"), "what was closed before is not started");
+    assert!(
+        !left_by_us.contains_key("shardId-000000000000"),
+        "what was closed before is not started"
+    );
 
     put_everywhere(&mut scene).await;
     let kcl = scene.kcl_with("kcl-2", &from_latest());
@@ -45,15 +53,22 @@ async fn a_kcl_that_started_at_latest_is_followed_without_replay_or_loss_and_can
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_we_started_at_latest_a_kcl_goes_on_with_replays_nothing_and_gives_back() {
-    let Some(kcl) = Kcl::build("3.5.1") else { return };
+    let Some(kcl) = Kcl::build("3.5.1") else {
+        return;
+    };
     let (mut scene, history) = scene_with_history(kcl).await;
     let ours = scene.ours_with("ours-1", LATEST);
-    scene.until_owned_at_rest("we own all", |owners| owners.len() == 5 && owns_all(owners, "ours-1")).await;
+    scene
+        .until_owned_at_rest("we own all", |owners| {
+            owners.len() == 5 && owns_all(owners, "ours-1")
+        })
+        .await;
     put_to_the_first_shard(&mut scene).await;
     assert!(ours.terminate().await.success());
     let left_by_us = assert_only_one_is_checkpointed(&scene).await;
 
-    // Shards at LATEST it reads from its own now, as it always does: nothing comes to those before it reads them all.
+    // Shards at LATEST it reads from its own now, as it always does: nothing comes to those before
+    // it reads them all.
     scene.feed.put_under(FIRST_SHARD, 50).await;
     let kcl = kcl_reading_all(&mut scene, "kcl-1").await;
     put_everywhere(&mut scene).await;
@@ -72,21 +87,30 @@ async fn what_we_started_at_latest_a_kcl_goes_on_with_replays_nothing_and_gives_
 
 type Stored = BTreeMap<String, Shard>;
 
-/// A stream with records that nobody wanted, one shard of it split since: open are 1 to 5. And what is in it.
+/// A stream with records that nobody wanted, one shard of it split since: open are 1 to 5. And what
+/// is in it.
 async fn scene_with_history(kcl: Kcl) -> (Scene, Stored) {
     let mut scene = Scene::new(kcl, SHARDS).await;
     scene.feed.put(300).await;
     scene.split_at("shardId-000000000000", 1 << 125).await;
     scene.feed.put(200).await;
     let history = scene.feed.stored.clone();
-    assert_eq!(history.len(), 6, "each shard has some: {:?}", history.keys());
+    assert_eq!(
+        history.len(),
+        6,
+        "each shard has some: {:?}",
+        history.keys()
+    );
     // The beginning of ours is a whole second, rounded down: it gets what came in that second.
     tokio::time::sleep(std::time::Duration::from_millis(2_100)).await;
     (scene, history)
 }
 
 fn from_latest() -> Vec<String> {
-    vec!["initial-position=LATEST".to_owned(), "checkpoint-batches=1".to_owned()]
+    vec![
+        "initial-position=LATEST".to_owned(),
+        "checkpoint-batches=1".to_owned(),
+    ]
 }
 
 /// Starts a KCL and waits until it has a place in each of the five open shards.
@@ -94,7 +118,9 @@ async fn kcl_reading_all(scene: &mut Scene, id: &str) -> Host {
     let kcl = scene.kcl_with(id, &from_latest());
     for shard in 1..=5 {
         // Logged once the first iterator is made.
-        scene.until_log(id, &format!("shardId-00000000000{shard} starts at")).await;
+        scene
+            .until_log(id, &format!("shardId-00000000000{shard} starts at"))
+            .await;
     }
     kcl
 }
@@ -103,22 +129,40 @@ async fn kcl_reading_all(scene: &mut Scene, id: &str) -> Host {
 async fn put_to_the_first_shard(scene: &mut Scene) {
     let before = scene.balance().distinct;
     scene.feed.put_under(FIRST_SHARD, 50).await;
-    scene.until("the first shard's records are handled", async || scene.balance().distinct == before + 50).await;
+    scene
+        .until("the first shard's records are handled", async || {
+            scene.balance().distinct == before + 50
+        })
+        .await;
 }
 
 async fn put_everywhere(scene: &mut Scene) {
-    let before: BTreeMap<_, _> =
-        scene.feed.stored.iter().map(|(shard, records)| (shard.clone(), records.len())).collect();
+    let before: BTreeMap<_, _> = scene
+        .feed
+        .stored
+        .iter()
+        .map(|(shard, records)| (shard.clone(), records.len()))
+        .collect();
     scene.feed.put(600).await;
-    let grown = scene.feed.stored.iter().filter(|(shard, records)| before.get(*shard) != Some(&records.len()));
+    let grown = scene
+        .feed
+        .stored
+        .iter()
+        .filter(|(shard, records)| before.get(*shard) != Some(&records.len()));
     assert_eq!(grown.count(), 5, "each open shard gets some");
 }
 
 /// How far each shard is checkpointed.
 async fn assert_only_one_is_checkpointed(scene: &Scene) -> BTreeMap<String, Checkpoint> {
     let checkpoints = scene.checkpoints().await;
-    let at_latest = checkpoints.values().filter(|checkpoint| **checkpoint == Checkpoint::Latest).count();
-    let has_place = checkpoints.values().filter(|checkpoint| checkpoint.position().is_some()).count();
+    let at_latest = checkpoints
+        .values()
+        .filter(|checkpoint| **checkpoint == Checkpoint::Latest)
+        .count();
+    let has_place = checkpoints
+        .values()
+        .filter(|checkpoint| checkpoint.position().is_some())
+        .count();
     assert_eq!((has_place, at_latest), (1, 4), "{checkpoints:?}");
     checkpoints
 }
@@ -130,10 +174,17 @@ fn only_places(mut checkpoints: BTreeMap<String, Checkpoint>) -> BTreeMap<String
 
 async fn nothing_old_and_nothing_twice(scene: Scene, history: &Stored) {
     let handled = scene.outputs().into_iter().flatten();
-    let seen: BTreeSet<(String, String)> = handled.map(|handled| (handled.shard, handled.sequence)).collect();
+    let seen: BTreeSet<(String, String)> = handled
+        .map(|handled| (handled.shard, handled.sequence))
+        .collect();
     for (shard, records) in history {
-        let replayed = records.keys().find(|sequence| seen.contains(&(shard.clone(), (*sequence).clone())));
-        assert_eq!(replayed, None, "a record of {shard} from before the application began was handled");
+        let replayed = records
+            .keys()
+            .find(|sequence| seen.contains(&(shard.clone(), (*sequence).clone())));
+        assert_eq!(
+            replayed, None,
+            "a record of {shard} from before the application began was handled"
+        );
     }
     assert_eq!(
         scene.balance().repeats,

@@ -1,7 +1,7 @@
 //! The KCL application under `consumer/`, built with Maven.
 //!
-//! It needs a second toolchain and takes minutes, so it runs where it is asked for, as `.ci/run` does; anywhere else the tests
-//! say that they skip it.
+//! It needs a second toolchain and takes minutes, so it runs where it is asked for, as `.ci/run`
+//! does; anywhere else the tests say that they skip it.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -38,16 +38,26 @@ impl Kcl {
             return None;
         }
         for (program, argument) in [("java", "-version"), ("mvn", "-version")] {
-            let found = Command::new(program).arg(argument).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            let found = Command::new(program)
+                .arg(argument)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
             let found = found.is_ok_and(|status| status.success());
-            assert!(found, "`{program} {argument}` does not run: install Java 11 or newer and Maven 3.8 or newer");
+            assert!(
+                found,
+                "`{program} {argument}` does not run: install Java 11 or newer and Maven 3.8 or newer"
+            );
         }
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kcl-{version}"));
         build(version, &target);
-        Some(Self { classes: target.join("lib") })
+        Some(Self {
+            classes: target.join("lib"),
+        })
     }
 
-    /// Starts a worker whose records go to `ID.ndjson`, with other settings than usual, as `NAME=VALUE`.
+    /// Starts a worker whose records go to `ID.ndjson`, with other settings than usual, as
+    /// `NAME=VALUE`.
     pub(crate) fn worker(&self, setting: &Setting, id: &str, others: &[String]) -> Host {
         let mut command = Command::new("java");
         // Started often and soon over: cheap code and a cheap collector.
@@ -56,7 +66,10 @@ impl Kcl {
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
         ]);
-        command.arg("-cp").arg(self.classes.join("*")).arg("Consumer");
+        command
+            .arg("-cp")
+            .arg(self.classes.join("*"))
+            .arg("Consumer");
         command.args([
             format!("application={APPLICATION}"),
             format!("stream={STREAM}"),
@@ -73,13 +86,16 @@ impl Kcl {
     }
 }
 
-/// Ends a worker of the KCL as an operator would: each processor checkpoints, no lease is released. False if it did not
-/// end by itself after that, as happens while it holds the lease of a finished shard.
+/// Ends a worker of the KCL as an operator would: each processor checkpoints, no lease is released.
+/// False if it did not end by itself after that, as happens while it holds the lease of a finished
+/// shard.
 pub(crate) async fn stop(worker: Host) -> bool {
     let log = worker.log_path().to_owned();
     // By a signal, so its code says nothing.
     let _status = worker.terminate().await;
-    std::fs::read_to_string(log).expect("a log").contains("stopped cleanly")
+    std::fs::read_to_string(log)
+        .expect("a log")
+        .contains("stopped cleanly")
 }
 
 /// Maven itself knows what is up to date. Once everything is downloaded it needs no network.
@@ -91,10 +107,22 @@ fn build(version: &str, target: &Path) {
         return;
     }
     let mut maven = Command::new("mvn");
-    maven.args(["--batch-mode", "--quiet", "--no-transfer-progress", "package", "--file"]);
+    maven.args([
+        "--batch-mode",
+        "--quiet",
+        "--no-transfer-progress",
+        "package",
+        "--file",
+    ]);
     maven.arg(repository().join("tests/kcl/consumer/pom.xml"));
-    maven.arg(format!("-Dkcl.version={version}")).arg(format!("-Dbuild.to={}", target.display()));
+    maven
+        .arg(format!("-Dkcl.version={version}"))
+        .arg(format!("-Dbuild.to={}", target.display()));
     let output = maven.output().expect("Maven runs");
-    assert!(output.status.success(), "Maven failed:\n{}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        output.status.success(),
+        "Maven failed:\n{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     built.insert(version.to_owned());
 }

@@ -1,4 +1,5 @@
-//! Aggregates that AWS' own library for Python made (`aggregate.py`), and what must come out of them.
+//! Aggregates that AWS' own library for Python made (`aggregate.py`), and what must come out of
+//! them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -33,7 +34,10 @@ impl Vector {
         Self {
             name: text(&vector["name"]),
             aggregate: record(0, "outer", data(&vector["aggregate"])),
-            records: (0..).zip(vector["records"].as_array().unwrap()).map(user_record).collect(),
+            records: (0..)
+                .zip(vector["records"].as_array().unwrap())
+                .map(user_record)
+                .collect(),
         }
     }
 }
@@ -43,7 +47,10 @@ fn record(sub_sequence: u64, partition_key: &str, data: Bytes) -> Record {
         data,
         partition_key: partition_key.to_owned(),
         explicit_hash_key: None,
-        position: Position { sequence: SequenceNumber::parse("77").unwrap(), sub_sequence },
+        position: Position {
+            sequence: SequenceNumber::parse("77").unwrap(),
+            sub_sequence,
+        },
         arrival_ms: 3,
     }
 }
@@ -58,21 +65,43 @@ fn vectors() -> Vec<Vector> {
 fn what_another_encoder_packed_comes_out_as_it_went_in() {
     let vectors = vectors();
     assert_eq!(vectors.len(), 30);
-    for Vector { name, aggregate, records } in vectors {
-        let Expansion::Aggregate(opened) = expand(aggregate) else { panic!("{name}: not opened") };
+    for Vector {
+        name,
+        aggregate,
+        records,
+    } in vectors
+    {
+        let Expansion::Aggregate(opened) = expand(aggregate) else {
+            panic!("{name}: not opened")
+        };
         assert_eq!(opened.len(), records.len(), "{name}");
         for (opened, expected) in opened.iter().zip(&records) {
-            assert!(opened == expected, "{name}: {} is not {}", opened.position, expected.position);
+            assert!(
+                opened == expected,
+                "{name}: {} is not {}",
+                opened.position,
+                expected.position
+            );
         }
     }
 }
 
 #[test]
 fn what_another_encoder_packed_comes_back_whole_if_it_is_cut_off() {
-    for Vector { name, aggregate, .. } in vectors() {
+    for Vector {
+        name, aggregate, ..
+    } in vectors()
+    {
         for kept in [aggregate.data.len() - 1, aggregate.data.len() / 2 + 12, 21] {
-            let cut = Record { data: aggregate.data.slice(..kept), ..aggregate.clone() };
-            assert_eq!(expand(cut.clone()), Expansion::Damaged(cut, Damage::Checksum), "{name}");
+            let cut = Record {
+                data: aggregate.data.slice(..kept),
+                ..aggregate.clone()
+            };
+            assert_eq!(
+                expand(cut.clone()),
+                Expansion::Damaged(cut, Damage::Checksum),
+                "{name}"
+            );
         }
     }
 }
@@ -81,11 +110,16 @@ fn what_another_encoder_packed_comes_back_whole_if_it_is_cut_off() {
 fn the_departures_in_aggregates_are_those_of_the_slice() {
     let mut packed = Vec::new();
     for (_, data) in harness::flights::aggregates() {
-        let Expansion::Aggregate(opened) = expand(record(0, "outer", Bytes::from(data))) else { panic!("not opened") };
+        let Expansion::Aggregate(opened) = expand(record(0, "outer", Bytes::from(data))) else {
+            panic!("not opened")
+        };
         packed.extend(opened.into_iter().map(|record| record.data));
     }
     let file = GzDecoder::new(File::open(harness::flights::input()).unwrap());
-    let mut lines: Vec<_> = BufReader::new(file).split(b'\n').map(|line| Bytes::from(line.unwrap())).collect();
+    let mut lines: Vec<_> = BufReader::new(file)
+        .split(b'\n')
+        .map(|line| Bytes::from(line.unwrap()))
+        .collect();
     packed.sort_unstable();
     lines.sort_unstable();
     assert_eq!(packed.len(), lines.len());

@@ -11,14 +11,19 @@ use harness::setting::Setting;
 use serde_json::json;
 use shardmill_core::plugin::PluginName;
 use shardmill_serve::engine::COMPILE_COMMAND;
-use shardmill_wasm::{CompileLimits, Compiler, CompilerProgram, LoadError, Runtime, RuntimeOptions};
+use shardmill_wasm::{
+    CompileLimits, Compiler, CompilerProgram, LoadError, Runtime, RuntimeOptions,
+};
 
 /// Compiling this takes some seconds of processor time, and hundreds of mebibytes.
 const FUNCTIONS: usize = 150_000;
 
 /// A runtime whose compiler is the real binary.
 fn runtime(compile_limits: CompileLimits, cache_dir: Option<&Path>) -> Runtime {
-    let program = CompilerProgram { program: binary().to_owned(), args: vec![COMPILE_COMMAND.into()] };
+    let program = CompilerProgram {
+        program: binary().to_owned(),
+        args: vec![COMPILE_COMMAND.into()],
+    };
     let options = RuntimeOptions {
         compiler: Compiler::Child(program),
         compile_limits,
@@ -39,9 +44,21 @@ async fn the_host_finds_the_code_that_another_process_compiled_and_compiles_noth
     for cache in [None, Some(lasting.as_path())] {
         // The number of threads is the one setting in which both processes differ.
         for threads in [1, 3] {
-            let runtime = runtime(CompileLimits { threads, ..CompileLimits::default() }, cache);
-            runtime.load(name(), versioned(threads).into()).await.unwrap();
-            runtime.load(name(), versioned(threads).into()).await.unwrap();
+            let runtime = runtime(
+                CompileLimits {
+                    threads,
+                    ..CompileLimits::default()
+                },
+                cache,
+            );
+            runtime
+                .load(name(), versioned(threads).into())
+                .await
+                .unwrap();
+            runtime
+                .load(name(), versioned(threads).into())
+                .await
+                .unwrap();
             assert_eq!(runtime.cache_hits_and_misses(), (2, 0), "{cache:?}");
         }
     }
@@ -52,17 +69,45 @@ async fn a_compile_bomb_is_refused_by_the_limit_that_it_exceeds() {
     let limits = CompileLimits::default();
     let cases = [
         ("compile.memory", compile_bomb(20_000), limits),
-        ("compile.cpu", many_functions(FUNCTIONS), CompileLimits { cpu: Duration::from_secs(1), ..limits }),
-        ("compile.wall", many_functions(FUNCTIONS), CompileLimits { wall: Duration::from_millis(300), ..limits }),
-        ("compile.code", many_functions(5_000), CompileLimits { code_bytes: 64 << 10, ..limits }),
+        (
+            "compile.cpu",
+            many_functions(FUNCTIONS),
+            CompileLimits {
+                cpu: Duration::from_secs(1),
+                ..limits
+            },
+        ),
+        (
+            "compile.wall",
+            many_functions(FUNCTIONS),
+            CompileLimits {
+                wall: Duration::from_millis(300),
+                ..limits
+            },
+        ),
+        (
+            "compile.code",
+            many_functions(5_000),
+            CompileLimits {
+                code_bytes: 64 << 10,
+                ..limits
+            },
+        ),
     ];
     let folder = tempfile::tempdir().unwrap();
     for (limit, bytes, limits) in cases {
         let runtime = runtime(limits, Some(folder.path()));
         let error = runtime.load(name(), bytes.into()).await.unwrap_err();
-        assert!(matches!(&error, LoadError::CompileLimit { key, .. } if *key == limit), "{limit}: {error}");
+        assert!(
+            matches!(&error, LoadError::CompileLimit { key, .. } if *key == limit),
+            "{limit}: {error}"
+        );
         assert!(!error.may_be_incomplete(), "{error}");
-        assert_eq!(runtime.cache_hits_and_misses(), (0, 0), "this process compiled it after all");
+        assert_eq!(
+            runtime.cache_hits_and_misses(),
+            (0, 0),
+            "this process compiled it after all"
+        );
     }
     // The same directory, which a compiler was killed in: it serves as before.
     let runtime = runtime(limits, Some(folder.path()));
@@ -73,8 +118,10 @@ async fn a_compile_bomb_is_refused_by_the_limit_that_it_exceeds() {
 async fn a_host_that_is_given_a_bomb_goes_on_with_the_version_it_has() {
     let setting = Setting::new(2).await;
     setting.drop_plugin("flights", &guest("flights"));
-    let host = setting
-        .host_with("a", "[host]\nadmin = \"127.0.0.1:0\"\n[reads]\ncalls-per-second = 50.0\nidle-every = \"50ms\"");
+    let host = setting.host_with(
+        "a",
+        "[host]\nadmin = \"127.0.0.1:0\"\n[reads]\ncalls-per-second = 50.0\nidle-every = \"50ms\"",
+    );
     eventually("loaded", || host.log().contains("plugin loaded")).await;
     let before = host.resident_kib();
     setting.drop_plugin("flights", &compile_bomb(20_000));
@@ -82,13 +129,21 @@ async fn a_host_that_is_given_a_bomb_goes_on_with_the_version_it_has() {
     let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
     while !refused.contains("compile.memory") {
         refused = host.status().await["plugins"]["flights"]["refused-file"].to_string();
-        assert!(tokio::time::Instant::now() < deadline, "not refused: {refused}\n{}", host.log());
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "not refused: {refused}\n{}",
+            host.log()
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let last = setting.put(&flights::input()).await;
     setting.until_checkpointed("flights", &last).await;
     let after = host.resident_kib();
-    assert!(after < before + (256 << 10), "the host itself took {} MiB more", (after - before) >> 10);
+    assert!(
+        after < before + (256 << 10),
+        "the host itself took {} MiB more",
+        (after - before) >> 10
+    );
     assert!(host.terminate().await.success());
     let output = Output::read(&[&setting.output_of("a")]);
     assert_eq!((output.carriers, output.repeats), (flights::expected(), 0));
@@ -107,14 +162,29 @@ async fn the_host_and_its_compiler_stand_behind_the_second_wall_unless_the_opera
     setting.drop_plugin("long", &many_functions(FUNCTIONS));
     let admin = "[host]\nadmin = \"127.0.0.1:0\"";
     let walled = setting.host_with("a", admin);
-    eventually("a walled compiler", || walled.system_call_filters_of_children() == [of_compiler]).await;
-    assert_eq!((walled.system_call_filters(), &walled.status().await["wall-lacks"]), (of_host, &json!([])));
+    eventually("a walled compiler", || {
+        walled.system_call_filters_of_children() == [of_compiler]
+    })
+    .await;
+    assert_eq!(
+        (
+            walled.system_call_filters(),
+            &walled.status().await["wall-lacks"]
+        ),
+        (of_host, &json!([]))
+    );
     walled.kill();
 
     let open = setting.host_knowing("b", admin, &[("SHARDMILL_WALL", Path::new("off"))]);
-    eventually("a compiler without a wall", || open.system_call_filters_of_children() == [before]).await;
+    eventually("a compiler without a wall", || {
+        open.system_call_filters_of_children() == [before]
+    })
+    .await;
     let told = open.status().await["wall-lacks"].to_string();
-    assert!(told.contains("SHARDMILL_WALL=off") && open.log().contains("SHARDMILL_WALL=off"), "{told}");
+    assert!(
+        told.contains("SHARDMILL_WALL=off") && open.log().contains("SHARDMILL_WALL=off"),
+        "{told}"
+    );
     assert_eq!(open.system_call_filters(), before);
     open.kill();
     setting.stop().await;
@@ -127,11 +197,25 @@ async fn check_refuses_a_bomb_as_the_host_does_and_leaves_nothing_behind() {
     let temporary = folder.path().join("tmp");
     std::fs::create_dir(&temporary).unwrap();
     let mut command = tokio::process::Command::new(binary());
-    let checked = command.args(["check", "bomb.wasm"]).current_dir(folder.path()).env("TMPDIR", &temporary).output();
+    let checked = command
+        .args(["check", "bomb.wasm"])
+        .current_dir(folder.path())
+        .env("TMPDIR", &temporary)
+        .output();
     let checked = checked.await.unwrap();
     let said = String::from_utf8_lossy(&checked.stderr).into_owned();
-    assert!(!checked.status.success() && said.contains("compile.memory"), "{said}");
-    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "a temporary cache goes with its process");
+    assert!(
+        !checked.status.success() && said.contains("compile.memory"),
+        "{said}"
+    );
+    assert_eq!(
+        std::fs::read_dir(&temporary).unwrap().count(),
+        0,
+        "a temporary cache goes with its process"
+    );
     let help = shardmill(&["--help"], folder.path()).await;
-    assert!(!String::from_utf8_lossy(&help.stdout).contains(COMPILE_COMMAND), "it is not for people");
+    assert!(
+        !String::from_utf8_lossy(&help.stdout).contains(COMPILE_COMMAND),
+        "it is not for people"
+    );
 }

@@ -1,4 +1,5 @@
-//! Kill -9 at any moment loses nothing, and repeats only what was not checkpointed. A host that dies of a plugin does so twice.
+//! Kill -9 at any moment loses nothing, and repeats only what was not checkpointed. A host that
+//! dies of a plugin does so twice.
 
 use std::time::Duration;
 
@@ -16,8 +17,7 @@ async fn killed_again_and_again_nothing_is_lost() {
     setting_.drop_plugin("flights", &guest("flights"));
     let last = setting_.put(&flights::input()).await;
     // Slow enough that every life ends in the middle.
-    let config =
-        "[batch]\nrecords = 50\n[reads]\ncalls-per-second = 20.0\nrecords-per-call = 40\nidle-every = \"50ms\"";
+    let config = "[batch]\nrecords = 50\n[reads]\ncalls-per-second = 20.0\nrecords-per-call = 40\nidle-every = \"50ms\"";
     let output = setting_.output_of("a");
     let written = || output.metadata().map_or(0, |metadata| metadata.len());
     let mut random = fastrand::Rng::new();
@@ -39,7 +39,8 @@ async fn killed_again_and_again_nothing_is_lost() {
     setting_.stop().await;
 }
 
-/// A plugin that never comes back from a call, in a host that gets little processor time, and one that does its work.
+/// A plugin that never comes back from a call, in a host that gets little processor time, and one
+/// that does its work.
 const DEADLY: &str = "[host]\ncache = \"cache\"\nadmin = \"127.0.0.1:0\"\n[plugin.evil.config]\nmisbehave = \"loop\"\n\
                       [reads]\ncalls-per-second = 50.0\nbytes-per-second = \"1GiB\"\nidle-every = \"50ms\"";
 /// What a host, its neighbour and its start need is a fraction of it.
@@ -49,7 +50,11 @@ const CPU_SECONDS: u32 = 2;
 fn prove(setting: &Setting, component: &[u8]) {
     let marks = setting.path().join("cache.marks");
     std::fs::create_dir(&marks).unwrap();
-    let line = format!("{} {}\n", hex::encode(Sha256::digest(component)), env!("CARGO_PKG_VERSION"));
+    let line = format!(
+        "{} {}\n",
+        hex::encode(Sha256::digest(component)),
+        env!("CARGO_PKG_VERSION")
+    );
     std::fs::write(marks.join("proven"), line).unwrap();
 }
 
@@ -60,8 +65,15 @@ fn forget_log(setting: &Setting) {
 
 async fn until_refused(host: &Host) -> String {
     eventually("the admin pages", || host.log().contains("http://")).await;
-    let refusal = |status: &serde_json::Value| status["plugins"]["evil"]["refused-file"].as_str().map(str::to_owned);
-    host.until_status("the deadly plugin is refused", |status| refusal(status).is_some()).await;
+    let refusal = |status: &serde_json::Value| {
+        status["plugins"]["evil"]["refused-file"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    host.until_status("the deadly plugin is refused", |status| {
+        refusal(status).is_some()
+    })
+    .await;
     refusal(&host.status().await).unwrap_or_default()
 }
 
@@ -84,28 +96,57 @@ async fn a_host_killed_by_a_plugin_quarantines_it_and_serves_the_rest() {
     forget_log(&setting_);
     let host = setting_.host_with("a", DEADLY);
     eventually("the neighbour is served", || written() > bytes).await;
-    eprintln!("2 deaths; the neighbour's first output came {:?} after the restart", restarted.elapsed());
+    eprintln!(
+        "2 deaths; the neighbour's first output came {:?} after the restart",
+        restarted.elapsed()
+    );
     let refused = until_refused(&host).await;
-    assert!(refused.contains("died 2 times") && refused.contains("in its calls"), "{refused}");
+    assert!(
+        refused.contains("died 2 times") && refused.contains("in its calls"),
+        "{refused}"
+    );
     setting_.until_checkpointed("versioned", &last).await;
     assert!(host.terminate().await.success());
     let found = Output::read(&[&output]);
-    assert_eq!(found.seen.len() as u64, 2 * flights::expected().values().sum::<u64>());
+    assert_eq!(
+        found.seen.len() as u64,
+        2 * flights::expected().values().sum::<u64>()
+    );
     assert_eq!(found.disorder, 0);
 
     // Nor does another host of the fleet start it, which has not died of it.
     let other = setting_.host_with("b", &DEADLY.replace("\"cache\"", "\"other\""));
-    eventually("the other host knows", || other.log().contains("is quarantined, found bad by a")).await;
-    assert!(setting_.leases("evil").await.iter().all(|lease| lease.owner.as_ref().is_none_or(|id| id.as_str() != "b")));
+    eventually("the other host knows", || {
+        other.log().contains("is quarantined, found bad by a")
+    })
+    .await;
+    assert!(
+        setting_
+            .leases("evil")
+            .await
+            .iter()
+            .all(|lease| lease.owner.as_ref().is_none_or(|id| id.as_str() != "b"))
+    );
     assert!(other.terminate().await.success());
 
     forget_log(&setting_);
     let host = setting_.host_with("a", DEADLY);
     until_refused(&host).await;
     let digest = hex::encode(Sha256::digest(&evil));
-    let released = shardmill(&["plugins", "evil", "--local", "--release", &digest[..12]], setting_.path()).await;
-    assert!(released.status.success(), "{}", String::from_utf8_lossy(&released.stderr));
-    host.until_status("the released version is served", |status| !status["plugins"]["evil"]["stream"].is_null()).await;
+    let released = shardmill(
+        &["plugins", "evil", "--local", "--release", &digest[..12]],
+        setting_.path(),
+    )
+    .await;
+    assert!(
+        released.status.success(),
+        "{}",
+        String::from_utf8_lossy(&released.stderr)
+    );
+    host.until_status("the released version is served", |status| {
+        !status["plugins"]["evil"]["stream"].is_null()
+    })
+    .await;
     host.kill();
     setting_.stop().await;
 }

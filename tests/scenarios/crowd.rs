@@ -1,6 +1,6 @@
-//! Plugins that take all they can get on very many shards, beside one that works: `SHARDMILL_CROWD=1 cargo test --test scenarios
-//! crowd -- --nocapture` prints the second one's time from put to output, and the host's memory. Without the variable the crowds
-//! are small.
+//! Plugins that take all they can get on very many shards, beside one that works:
+//! `SHARDMILL_CROWD=1 cargo test --test scenarios crowd -- --nocapture` prints the second one's
+//! time from put to output, and the host's memory. Without the variable the crowds are small.
 
 use std::time::Duration;
 
@@ -17,16 +17,25 @@ use crate::setting as number;
 const BESIDE_INSTANCES_KIB: u64 = 1 << 20;
 const INSTANCES_KIB: u64 = 1 << 20;
 
-/// A crowd: how each of its shards misbehaves, and how many there are: the embedded stack has 1,000 in all.
-const CROWDS: [(&str, u32); 5] =
-    [("sleep", 999), ("loop", 24), ("memory-leak", 48), ("histogram-flood", 48), ("log-flood", 48)];
+/// A crowd: how each of its shards misbehaves, and how many there are: the embedded stack has 1,000
+/// in all.
+const CROWDS: [(&str, u32); 5] = [
+    ("sleep", 999),
+    ("loop", 24),
+    ("memory-leak", 48),
+    ("histogram-flood", 48),
+    ("log-flood", 48),
+];
 /// By how much crowds are smaller where only the test itself is tested.
 const SMALLER: u32 = 24;
 
 async fn measure(misbehave: &str, shards: u32, measured_for: Duration) {
     let setting = Setting::new(1).await;
     let stream = StreamName::new("crowd").unwrap();
-    StreamAdmin::new(setting.clients.kinesis.clone()).ensure_stream(&stream, shards).await.unwrap();
+    StreamAdmin::new(setting.clients.kinesis.clone())
+        .ensure_stream(&stream, shards)
+        .await
+        .unwrap();
     setting.put_into("crowd", &flights::input()).await;
     setting.drop_plugin("flights", &guest("flights"));
     let config = format!(
@@ -43,7 +52,9 @@ async fn measure(misbehave: &str, shards: u32, measured_for: Duration) {
     setting.drop_plugin("crowd", &guest("evil"));
     let shards_held = usize::try_from(shards).unwrap();
     host.until_status("the crowd is there", |status| {
-        status["plugins"]["crowd"]["shards"].as_object().is_some_and(|held| held.len() == shards_held)
+        status["plugins"]["crowd"]["shards"]
+            .as_object()
+            .is_some_and(|held| held.len() == shards_held)
     })
     .await;
     let mut at_most = 0;
@@ -53,19 +64,32 @@ async fn measure(misbehave: &str, shards: u32, measured_for: Duration) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let beside = latency.take();
-    eprintln!("{misbehave} on {shards} shards; the neighbour's median, p99, longest, records, and resident memory:");
-    eprintln!("  alone  {alone:?} {} MiB\n  beside {beside:?} {} MiB", before >> 10, at_most >> 10);
-    assert!(at_most < INSTANCES_KIB + BESIDE_INSTANCES_KIB, "{at_most} KiB");
+    eprintln!(
+        "{misbehave} on {shards} shards; the neighbour's median, p99, longest, records, and resident memory:"
+    );
+    eprintln!(
+        "  alone  {alone:?} {} MiB\n  beside {beside:?} {} MiB",
+        before >> 10,
+        at_most >> 10
+    );
+    assert!(
+        at_most < INSTANCES_KIB + BESIDE_INSTANCES_KIB,
+        "{at_most} KiB"
+    );
     let put = latency.stop().await;
     host.signal(rustix::process::Signal::TERM);
     host.ended().await;
     let output = Output::read(&[&setting.output_of("a")]);
-    assert_eq!((output.lines, output.repeats, output.disorder), (put as u64, 0, 0));
+    assert_eq!(
+        (output.lines, output.repeats, output.disorder),
+        (put as u64, 0, 0)
+    );
     setting.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_on_many_shards_costs_a_neighbour_no_record_and_the_host_no_more_than_it_was_given() {
+async fn a_crowd_on_many_shards_costs_a_neighbour_no_record_and_the_host_no_more_than_it_was_given()
+{
     let is_large = number("SHARDMILL_CROWD", 0) > 0;
     for (misbehave, shards) in CROWDS {
         if is_large {

@@ -12,12 +12,18 @@ async fn doctor(setting: &Setting, args: &[&str]) -> (bool, Value) {
     let args = [&["doctor", "--local=data", "--json"], args].concat();
     let ended = shardmill(&args, setting.path()).await;
     let report = serde_json::from_slice(&ended.stdout);
-    let report = report.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&ended.stderr)));
+    let report = report
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&ended.stderr)));
     (ended.status.success(), report)
 }
 
 fn topics(report: &Value) -> Vec<&str> {
-    report["findings"].as_array().unwrap().iter().map(|finding| finding["topic"].as_str().unwrap()).collect()
+    report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|finding| finding["topic"].as_str().unwrap())
+        .collect()
 }
 
 async fn every_row(kcl: &KclPeer, keys: &[&str]) -> Vec<Option<Item>> {
@@ -34,7 +40,10 @@ async fn before_the_first_run_there_is_no_table_and_none_is_made() {
     for _ in 0..2 {
         let (is_usable, report) = doctor(&setting, &["flights", "--stream", "flights"]).await;
         assert!(is_usable, "{report}");
-        assert_eq!((&report["mode"], topics(&report)), (&Value::from("no-table"), vec!["no-table"]));
+        assert_eq!(
+            (&report["mode"], topics(&report)),
+            (&Value::from("no-table"), vec!["no-table"])
+        );
         assert_eq!(report["stream"]["open-shards"], 2);
     }
     let (is_usable, report) = doctor(&setting, &["flights", "--stream", "elsewhere"]).await;
@@ -46,10 +55,15 @@ async fn before_the_first_run_there_is_no_table_and_none_is_made() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_with_another_key_is_told_apart() {
     let setting = Setting::new(1).await;
-    KclPeer::new(setting.clients.dynamodb.clone(), "customers").create_table("id").await;
+    KclPeer::new(setting.clients.dynamodb.clone(), "customers")
+        .create_table("id")
+        .await;
     let (is_usable, report) = doctor(&setting, &["customers"]).await;
     assert!(!is_usable);
-    assert_eq!((&report["mode"], topics(&report)), (&Value::from("not-a-lease-table"), vec!["other-key"]));
+    assert_eq!(
+        (&report["mode"], topics(&report)),
+        (&Value::from("not-a-lease-table"), vec!["other-key"])
+    );
     setting.stop().await;
 }
 
@@ -61,22 +75,46 @@ async fn our_own_table_is_ours_and_its_host_is_seen_to_live() {
     let last = setting.put(&flights::input()).await;
     setting.until_checkpointed("flights", &last).await;
     // Nothing more comes, so the rows rest: its heartbeat alone shows that the host lives.
-    let (is_usable, report) = doctor(&setting, &["flights", "--stream", "flights", "--watch-for", "3s"]).await;
+    let (is_usable, report) = doctor(
+        &setting,
+        &["flights", "--stream", "flights", "--watch-for", "3s"],
+    )
+    .await;
     assert!(is_usable, "{report}");
     // A note says where the application began.
-    assert_eq!((&report["mode"], topics(&report)), (&Value::from("own"), vec!["start"]));
+    assert_eq!(
+        (&report["mode"], topics(&report)),
+        (&Value::from("own"), vec!["start"])
+    );
     let owner = &report["leases"]["owners"][0];
-    assert_eq!((&owner["worker"], &owner["leases"], &owner["life"]), (&"a".into(), &3.into(), &"live".into()));
-    assert_eq!((&report["kcl2-leader"], &owner["shardmill"]), (&"a".into(), &true.into()));
+    assert_eq!(
+        (&owner["worker"], &owner["leases"], &owner["life"]),
+        (&"a".into(), &3.into(), &"live".into())
+    );
+    assert_eq!(
+        (&report["kcl2-leader"], &owner["shardmill"]),
+        (&"a".into(), &true.into())
+    );
     // Between two heartbeats it is silent, which says nothing.
-    let (_, report) = doctor(&setting, &["flights", "--stream", "flights", "--watch-for", "1s"]).await;
+    let (_, report) = doctor(
+        &setting,
+        &["flights", "--stream", "flights", "--watch-for", "1s"],
+    )
+    .await;
     let life = report["leases"]["owners"][0]["life"].as_str().unwrap();
     assert!(["live", "unwatched"].contains(&life), "{life}");
     assert!(host.terminate().await.success());
 
-    let (is_usable, report) = doctor(&setting, &["flights", "--stream", "flights", "--watch-for", "0s"]).await;
+    let (is_usable, report) = doctor(
+        &setting,
+        &["flights", "--stream", "flights", "--watch-for", "0s"],
+    )
+    .await;
     assert!(is_usable, "{report}");
-    assert_eq!((&report["mode"], &report["leases"]["unowned"]), (&"own".into(), &3.into()));
+    assert_eq!(
+        (&report["mode"], &report["leases"]["unowned"]),
+        (&"own".into(), &3.into())
+    );
     setting.stop().await;
 }
 
@@ -94,33 +132,71 @@ async fn a_kcl_3_5_table_is_a_takeover_once_its_fleet_is_stopped_and_nothing_in_
         ("throughputKBps", number("12.5")),
         ("pendingCheckpoint", text("7")),
         ("startingHashKey", text("0")),
-        ("endingHashKey", text("340282366920938463463374607431768211455")),
+        (
+            "endingHashKey",
+            text("340282366920938463463374607431768211455"),
+        ),
     ]));
     let mut bad = fresh_row("shardId-000000000001");
     bad.remove("leaseCounter");
     let other = |key: &str, kind: &str, name: &str, value: &str| {
-        item([("leaseKey", text(key)), ("entityType", text(kind)), (name, text(value))])
+        item([
+            ("leaseKey", text(key)),
+            ("entityType", text(kind)),
+            (name, text(value)),
+        ])
     };
     let rows = [
         lease,
         other("Leader", "LEADER", "ownerName", "kcl-a"),
-        other("Migration3.0", "CLIENT_VERSION_MIGRATION", "cv", "CLIENT_VERSION_3X"),
+        other(
+            "Migration3.0",
+            "CLIENT_VERSION_MIGRATION",
+            "cv",
+            "CLIENT_VERSION_3X",
+        ),
         other("TableMigration3.5", "TABLE_MIGRATION", "tm", "COMPLETE"),
         other("kcl-a", "WORKER_METRIC_STATS", "note", "x"),
     ];
     for row in &rows {
         kcl.put(row).await;
     }
-    KclPeer::new(setting.clients.dynamodb.clone(), "orders-CoordinatorState").create_table("key").await;
-    let keys = [shard, "Leader", "Migration3.0", "TableMigration3.5", "kcl-a", "shardId-000000000001"];
+    KclPeer::new(setting.clients.dynamodb.clone(), "orders-CoordinatorState")
+        .create_table("key")
+        .await;
+    let keys = [
+        shard,
+        "Leader",
+        "Migration3.0",
+        "TableMigration3.5",
+        "kcl-a",
+        "shardId-000000000001",
+    ];
     let before = every_row(&kcl, &keys).await;
 
-    let (is_usable, report) =
-        doctor(&setting, &["orders", "--stream", "flights", "--failover-time", "100ms", "--watch-for", "200ms"]).await;
+    let (is_usable, report) = doctor(
+        &setting,
+        &[
+            "orders",
+            "--stream",
+            "flights",
+            "--failover-time",
+            "100ms",
+            "--watch-for",
+            "200ms",
+        ],
+    )
+    .await;
     assert!(is_usable, "{report}");
     assert_eq!(report["mode"], "kcl3-takeover");
-    let expected =
-        ["pending-checkpoints", "hand-offs", "silent-owners", "kcl3-traces", "client-version", "table-migration"];
+    let expected = [
+        "pending-checkpoints",
+        "hand-offs",
+        "silent-owners",
+        "kcl3-traces",
+        "client-version",
+        "table-migration",
+    ];
     let mut found = topics(&report);
     found.sort_unstable();
     let mut sorted = expected;
@@ -132,7 +208,11 @@ async fn a_kcl_3_5_table_is_a_takeover_once_its_fleet_is_stopped_and_nothing_in_
     assert_eq!(every_row(&kcl, &keys).await, before);
 
     kcl.put(&bad).await;
-    let ended = shardmill(&["doctor", "orders", "--local", "--watch-for", "0s"], setting.path()).await;
+    let ended = shardmill(
+        &["doctor", "orders", "--local", "--watch-for", "0s"],
+        setting.path(),
+    )
+    .await;
     let page = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert_eq!(ended.status.code(), Some(1), "{page}");
     for expected in [

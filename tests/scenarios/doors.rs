@@ -1,5 +1,6 @@
-//! What comes in by other doors than the plugins folder: requests to the admin pages, rows of the table, files for commands. Each
-//! attack is one of many that are made of parts; the host goes on delivering, and commands end.
+//! What comes in by other doors than the plugins folder: requests to the admin pages, rows of the
+//! table, files for commands. Each attack is one of many that are made of parts; the host goes on
+//! delivering, and commands end.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,11 +13,14 @@ use harness::process::{Host, shardmill};
 use harness::setting::Setting;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-const CONFIG: &str = "[host]\nadmin = \"127.0.0.1:0\"\n[reads]\ncalls-per-second = 50.0\nidle-every = \"50ms\"";
+const CONFIG: &str =
+    "[host]\nadmin = \"127.0.0.1:0\"\n[reads]\ncalls-per-second = 50.0\nidle-every = \"50ms\"";
 /// How long a reply to an attack may take; most are cut off at once.
 const REPLY_WITHIN: Duration = Duration::from_secs(20);
 
-const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get", "\0"];
+const METHODS: [&str; 9] = [
+    "GET", "HEAD", "POST", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get", "\0",
+];
 const TARGETS: [&str; 10] = [
     "/status",
     "/metrics",
@@ -40,18 +44,30 @@ async fn reply_to(address: &str, request: &str) -> String {
         let _ = stream.shutdown().await;
         let _ = stream.read_to_end(&mut reply).await;
     };
-    tokio::time::timeout(REPLY_WITHIN, exchange).await.expect("the connection is closed");
+    tokio::time::timeout(REPLY_WITHIN, exchange)
+        .await
+        .expect("the connection is closed");
     String::from_utf8_lossy(&reply).into_owned()
 }
 
 async fn attack_pages(host: &Host) -> usize {
     let address = host.admin_address().await;
     let mut sent = 0;
-    for (method, target) in METHODS.into_iter().flat_map(|method| TARGETS.map(|target| (method, target))) {
-        let request = format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    for (method, target) in METHODS
+        .into_iter()
+        .flat_map(|method| TARGETS.map(|target| (method, target)))
+    {
+        let request =
+            format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         let reply = reply_to(&address, &request).await;
-        assert!(!reply.contains("root:") && !reply.contains('\u{1b}'), "{request:?}: {reply}");
-        assert!(!reply.starts_with("HTTP/1.1 5") || reply.starts_with("HTTP/1.1 503"), "{request:?}: {reply}");
+        assert!(
+            !reply.contains("root:") && !reply.contains('\u{1b}'),
+            "{request:?}: {reply}"
+        );
+        assert!(
+            !reply.starts_with("HTTP/1.1 5") || reply.starts_with("HTTP/1.1 503"),
+            "{request:?}: {reply}"
+        );
         sent += 1;
     }
     sent
@@ -90,11 +106,20 @@ const ATTRIBUTES: [&str; 9] = [
 
 async fn attack_rows(setting: &Setting, table: &str) -> usize {
     let mut written = 0;
-    for (attribute, value) in
-        ATTRIBUTES.into_iter().flat_map(|name| odd_values().into_iter().map(move |value| (name, value)))
+    for (attribute, value) in ATTRIBUTES
+        .into_iter()
+        .flat_map(|name| odd_values().into_iter().map(move |value| (name, value)))
     {
-        let key = AttributeValue::S(format!("shardId-{:012}", 900_000_000_000_u64 + written as u64));
-        let request = setting.clients.dynamodb.put_item().table_name(table).item("leaseKey", key);
+        let key = AttributeValue::S(format!(
+            "shardId-{:012}",
+            900_000_000_000_u64 + written as u64
+        ));
+        let request = setting
+            .clients
+            .dynamodb
+            .put_item()
+            .table_name(table)
+            .item("leaseKey", key);
         // Some of them a table does not take.
         let taken = request.item(attribute, value).send().await.is_ok();
         written += usize::from(taken);
@@ -109,7 +134,8 @@ fn odd_files(setting: &Setting) -> Vec<PathBuf> {
         std::fs::write(&path, bytes).unwrap();
         path
     };
-    let letter = |key: &str, value: &str| format!("{{\"shardmill-dead-letter\":1,\"{key}\":\"{value}\"}}\n");
+    let letter =
+        |key: &str, value: &str| format!("{{\"shardmill-dead-letter\":1,\"{key}\":\"{value}\"}}\n");
     let record = |key: &str| {
         format!(
             "{{\"shardmill-record\":1,\"stream\":\"s\",\"shard\":\"shardId-1\",\"sequence-number\":\"1\",\
@@ -117,7 +143,12 @@ fn odd_files(setting: &Setting) -> Vec<PathBuf> {
         )
     };
     let sparse = write("sparse", b"");
-    std::fs::File::options().write(true).open(&sparse).unwrap().set_len(1 << 30).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(&sparse)
+        .unwrap()
+        .set_len(1 << 30)
+        .unwrap();
     vec![
         write("empty", b""),
         write("zeros", &[0; 4_096]),
@@ -125,8 +156,14 @@ fn odd_files(setting: &Setting) -> Vec<PathBuf> {
         write("broken.gz", &[0x1f, 0x8b, 8, 0, 0xff, 0xff]),
         write("deep.json", "[".repeat(200_000).as_bytes()),
         write("steering", "\u{1b}]0;owned\u{7}\u{202e}\n".as_bytes()),
-        write("letter-keys", letter("application", &"a".repeat(2 << 20)).as_bytes()),
-        write("letter-steers", letter("application", "\\u001b]0;owned\\u0007").as_bytes()),
+        write(
+            "letter-keys",
+            letter("application", &"a".repeat(2 << 20)).as_bytes(),
+        ),
+        write(
+            "letter-steers",
+            letter("application", "\\u001b]0;owned\\u0007").as_bytes(),
+        ),
         write("record-keys", record(&"k".repeat(2 << 20)).as_bytes()),
         sparse,
         setting.path().to_owned(),
@@ -147,11 +184,21 @@ async fn attack_commands(setting: &Setting) -> usize {
     for file in odd_files(setting) {
         for command in commands {
             let args = [command, &[file.to_str().unwrap()]].concat();
-            let output = tokio::time::timeout(Duration::from_mins(1), shardmill(&args, setting.path()));
-            let output = output.await.unwrap_or_else(|_| panic!("{args:?} does not end"));
+            let output =
+                tokio::time::timeout(Duration::from_mins(1), shardmill(&args, setting.path()));
+            let output = output
+                .await
+                .unwrap_or_else(|_| panic!("{args:?} does not end"));
             let said = [output.stdout, output.stderr].concat();
-            assert!(!said.contains(&0x1b) && said.len() < 1 << 20, "{args:?}: {}", String::from_utf8_lossy(&said));
-            assert!(output.status.code().is_some(), "{args:?} was ended by a signal");
+            assert!(
+                !said.contains(&0x1b) && said.len() < 1 << 20,
+                "{args:?}: {}",
+                String::from_utf8_lossy(&said)
+            );
+            assert!(
+                output.status.code().is_some(),
+                "{args:?} was ended by a signal"
+            );
             ended += 1;
         }
     }
@@ -164,15 +211,27 @@ async fn what_comes_in_by_other_doors_costs_no_record_and_steers_no_terminal() {
     setting.drop_plugin("flights", &guest("flights"));
     let host = setting.host_with("a", CONFIG);
     let last = setting.put(&flights::input()).await;
-    host.until_status("served", |status| status["plugins"]["flights"]["shards"].is_object()).await;
-    let (requests, rows) = (attack_pages(&host).await, attack_rows(&setting, "flights").await);
+    host.until_status("served", |status| {
+        status["plugins"]["flights"]["shards"].is_object()
+    })
+    .await;
+    let (requests, rows) = (
+        attack_pages(&host).await,
+        attack_rows(&setting, "flights").await,
+    );
     let mut commands = 0;
-    for question in
-        [&["leases", "flights"][..], &["doctor", "flights", "--watch-for", "0s"], &["plan", "--config", "a.toml"]]
-    {
+    for question in [
+        &["leases", "flights"][..],
+        &["doctor", "flights", "--watch-for", "0s"],
+        &["plan", "--config", "a.toml"],
+    ] {
         let output = shardmill(&[question, &["--local"]].concat(), setting.path()).await;
         let said = [output.stdout, output.stderr].concat();
-        assert!(!said.contains(&0x1b), "{question:?}: {}", String::from_utf8_lossy(&said));
+        assert!(
+            !said.contains(&0x1b),
+            "{question:?}: {}",
+            String::from_utf8_lossy(&said)
+        );
         commands += 1;
     }
     if std::env::var_os("SHARDMILL_CORPUS").is_some() {

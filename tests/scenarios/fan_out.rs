@@ -1,4 +1,5 @@
-//! The known answer through enhanced fan-out: pushed, over a reshard and a hand-over, with a consumer that comes and goes.
+//! The known answer through enhanced fan-out: pushed, over a reshard and a hand-over, with a
+//! consumer that comes and goes.
 
 use std::collections::BTreeSet;
 
@@ -8,21 +9,31 @@ use harness::process::{Host, eventually, shardmill};
 use harness::setting::{STREAM, Setting};
 use serde_json::Value;
 
-/// Polling at a call in four minutes, about the slowest that is taken: whatever comes out in time was pushed.
-const FAN_OUT: &str = "[reads]\nretrieval = \"fan-out\"\nderegister-on-exit = true\ncalls-per-second = 0.004";
+/// Polling at a call in four minutes, about the slowest that is taken: whatever comes out in time
+/// was pushed.
+const FAN_OUT: &str =
+    "[reads]\nretrieval = \"fan-out\"\nderegister-on-exit = true\ncalls-per-second = 0.004";
 
 async fn consumers(setting: &Setting) -> Vec<Value> {
     let output = shardmill(&["consumers", STREAM, "--local", "--json"], setting.path()).await;
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 async fn until_subscribing(host: &Host) {
-    eventually("the host subscribes", || host.log().contains("subscribing with enhanced fan-out")).await;
+    eventually("the host subscribes", || {
+        host.log().contains("subscribing with enhanced fan-out")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_flight_is_pushed_once_and_in_order_over_a_reshard_and_the_consumer_goes_with_the_last_host() {
+async fn every_flight_is_pushed_once_and_in_order_over_a_reshard_and_the_consumer_goes_with_the_last_host()
+ {
     let setting = Setting::new(4).await;
     setting.drop_plugin("flights", &guest("flights"));
     let host = setting.host_with("a", FAN_OUT);
@@ -33,22 +44,47 @@ async fn every_flight_is_pushed_once_and_in_order_over_a_reshard_and_the_consume
 
     let listed = consumers(&setting).await;
     assert_eq!(listed.len(), 1, "{listed:?}");
-    assert_eq!((listed[0]["name"].as_str(), listed[0]["hosts"].as_u64()), (Some("flights"), Some(1)));
-    let refused = shardmill(&["consumers", STREAM, "--local", "--delete", "flights"], setting.path()).await;
-    assert!(!refused.status.success(), "a consumer in use is not deleted by accident");
+    assert_eq!(
+        (listed[0]["name"].as_str(), listed[0]["hosts"].as_u64()),
+        (Some("flights"), Some(1))
+    );
+    let refused = shardmill(
+        &["consumers", STREAM, "--local", "--delete", "flights"],
+        setting.path(),
+    )
+    .await;
+    assert!(
+        !refused.status.success(),
+        "a consumer in use is not deleted by accident"
+    );
 
     let kinesis = &setting.clients.kinesis;
-    let split = kinesis.split_shard().stream_name(STREAM).shard_to_split("shardId-000000000000");
+    let split = kinesis
+        .split_shard()
+        .stream_name(STREAM)
+        .shard_to_split("shardId-000000000000");
     split.new_starting_hash_key("1000").send().await.unwrap();
     let last = setting.put(&flights::input()).await;
-    assert!(last.iter().any(|(shard, _)| shard.as_str() > "shardId-000000000003"), "a child got records: {last:?}");
+    assert!(
+        last.iter()
+            .any(|(shard, _)| shard.as_str() > "shardId-000000000003"),
+        "a child got records: {last:?}"
+    );
     setting.until_checkpointed("flights", &last).await;
-    let shards: BTreeSet<_> = setting.leases("flights").await.iter().map(|lease| lease.key.to_string()).collect();
+    let shards: BTreeSet<_> = setting
+        .leases("flights")
+        .await
+        .iter()
+        .map(|lease| lease.key.to_string())
+        .collect();
     assert!(shards.len() >= 5, "the children have leases: {shards:?}");
 
     assert!(host.terminate().await.success());
     let output = Output::read(&[&setting.output_of("a")]);
-    let twice = flights::expected().into_iter().map(|(carrier, count)| (carrier, count * 2)).collect();
+    let twice = flights::expected()
+        .into_iter()
+        .map(|(carrier, count)| (carrier, count * 2))
+        .collect();
     assert_eq!(output.carriers, twice);
     assert_eq!((output.repeats, output.disorder), (0, 0));
     eventually_no_consumer(&setting).await;
@@ -59,7 +95,8 @@ async fn every_flight_is_pushed_once_and_in_order_over_a_reshard_and_the_consume
 async fn a_planned_hand_over_between_subscribing_hosts_repeats_nothing() {
     let setting = Setting::new(4).await;
     setting.drop_plugin("flights", &guest("flights"));
-    let reads = "[reads]\nretrieval = \"auto\"\ncalls-per-second = 20.0\n[host]\nfan-out-allowed = true";
+    let reads =
+        "[reads]\nretrieval = \"auto\"\ncalls-per-second = 20.0\n[host]\nfan-out-allowed = true";
     let first = setting.host_with("a", reads);
     until_subscribing(&first).await;
     let last = setting.put(&flights::input()).await;
@@ -71,13 +108,28 @@ async fn a_planned_hand_over_between_subscribing_hosts_repeats_nothing() {
     setting.until_checkpointed("flights", &last).await;
     assert!(second.terminate().await.success());
     let output = Output::read(&[&setting.output_of("a"), &setting.output_of("b")]);
-    let twice = flights::expected().into_iter().map(|(carrier, count)| (carrier, count * 2)).collect();
+    let twice = flights::expected()
+        .into_iter()
+        .map(|(carrier, count)| (carrier, count * 2))
+        .collect();
     assert_eq!(output.carriers, twice);
     assert_eq!((output.repeats, output.disorder), (0, 0));
 
-    assert_eq!(consumers(&setting).await.len(), 1, "without deregister-on-exit it stays");
-    let deleted = shardmill(&["consumers", STREAM, "--local", "--delete", "flights"], setting.path()).await;
-    assert!(deleted.status.success(), "{}", String::from_utf8_lossy(&deleted.stderr));
+    assert_eq!(
+        consumers(&setting).await.len(),
+        1,
+        "without deregister-on-exit it stays"
+    );
+    let deleted = shardmill(
+        &["consumers", STREAM, "--local", "--delete", "flights"],
+        setting.path(),
+    )
+    .await;
+    assert!(
+        deleted.status.success(),
+        "{}",
+        String::from_utf8_lossy(&deleted.stderr)
+    );
     eventually_no_consumer(&setting).await;
     setting.stop().await;
 }

@@ -23,7 +23,11 @@ async fn two_hosts_share_and_one_goes_on_alone_at_once_without_loss_or_repeat() 
     assert!(b.terminate().await.success());
     let output = Output::read(&[&setting.output_of("a"), &setting.output_of("b")]);
     assert_eq!(output.carriers, flights::expected());
-    assert_eq!((output.repeats, output.disorder), (0, 0), "a planned exit repeats nothing");
+    assert_eq!(
+        (output.repeats, output.disorder),
+        (0, 0),
+        "a planned exit repeats nothing"
+    );
     setting.stop().await;
 }
 
@@ -33,7 +37,10 @@ async fn started_together(setting: &Setting) -> (Host, Host) {
     setting.drop_plugin("flights", &guest("flights"));
     let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
     while (count(setting, "a").await, count(setting, "b").await) != (2, 2) {
-        assert!(tokio::time::Instant::now() < deadline, "two hosts never share");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "two hosts never share"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     (a, b)
@@ -41,5 +48,13 @@ async fn started_together(setting: &Setting) -> (Host, Host) {
 
 async fn count(setting: &Setting, id: &str) -> usize {
     let leases = setting.leases("flights").await;
-    leases.iter().filter(|lease| lease.owner.as_ref().is_some_and(|owner| owner.as_str() == id)).count()
+    leases
+        .iter()
+        .filter(|lease| {
+            lease
+                .owner
+                .as_ref()
+                .is_some_and(|owner| owner.as_str() == id)
+        })
+        .count()
 }

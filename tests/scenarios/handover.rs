@@ -18,7 +18,8 @@ use crate::setting as number;
 const READS: &str = "[reads]\ncalls-per-second = 20.0\nidle-every = \"50ms\"";
 const SHARDS: u32 = 4;
 
-/// One fleet at a time: several hosts and a feed each are as much as two cores run without missing deadlines.
+/// One fleet at a time: several hosts and a feed each are as much as two cores run without missing
+/// deadlines.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 fn lease() -> String {
@@ -34,13 +35,22 @@ fn start(setting: &Setting, id: &str) -> Host {
 async fn under_load() -> (Setting, Feed) {
     let setting = Setting::new(SHARDS).await;
     setting.drop_plugin("flights", &guest("flights"));
-    let feed = Feed::start(setting.clients.kinesis.clone(), SHARDS, Duration::from_millis(50));
+    let feed = Feed::start(
+        setting.clients.kinesis.clone(),
+        SHARDS,
+        Duration::from_millis(50),
+    );
     (setting, feed)
 }
 
 async fn owned_by(setting: &Setting, id: &str) -> BTreeSet<String> {
     let leases = setting.leases("flights").await;
-    let mine = leases.iter().filter(|lease| lease.owner.as_ref().is_some_and(|owner| owner.as_str() == id));
+    let mine = leases.iter().filter(|lease| {
+        lease
+            .owner
+            .as_ref()
+            .is_some_and(|owner| owner.as_str() == id)
+    });
     mine.map(|lease| lease.key.shard_id().to_string()).collect()
 }
 
@@ -56,7 +66,10 @@ async fn until_shared(setting: &Setting, ids: &[&str]) {
         if is_even {
             return;
         }
-        assert!(tokio::time::Instant::now() < deadline, "the fleet never becomes even");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "the fleet never becomes even"
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -64,13 +77,17 @@ async fn until_shared(setting: &Setting, ids: &[&str]) {
 async fn until_all_out(setting: &Setting, ids: &[&str], put: u64) -> Output {
     let paths: Vec<_> = ids.iter().map(|id| setting.output_of(id)).collect();
     let paths: Vec<_> = paths.iter().map(std::path::PathBuf::as_path).collect();
-    eventually("every record is out", || Output::read(&paths).seen.len() as u64 == put).await;
+    eventually("every record is out", || {
+        Output::read(&paths).seen.len() as u64 == put
+    })
+    .await;
     Output::read(&paths)
 }
 
 fn report(what: &str, mut waits: Vec<Duration>, repeats: u64) {
     waits.sort();
-    let at = |percent: usize| waits[(waits.len() * percent / 100).min(waits.len() - 1)].as_secs_f64();
+    let at =
+        |percent: usize| waits[(waits.len() * percent / 100).min(waits.len() - 1)].as_secs_f64();
     let (median, p99, longest) = (at(50), at(99), at(100));
     eprintln!(
         "{what}: {} rounds, median {median:.2} s, p99 {p99:.2} s, longest {longest:.2} s, {repeats} repeats",
@@ -97,7 +114,11 @@ async fn leases_of_a_host_that_leaves_go_on_elsewhere_and_nothing_is_lost_or_rep
     let put = feed.stop().await;
     let output = until_all_out(&setting, &["a", "b"], put).await;
     report("after SIGTERM", waits, output.repeats);
-    assert_eq!((output.repeats, output.disorder), (0, 0), "a planned exit repeats nothing, nor does a hand-over");
+    assert_eq!(
+        (output.repeats, output.disorder),
+        (0, 0),
+        "a planned exit repeats nothing, nor does a hand-over"
+    );
     for (_, host) in hosts {
         assert!(host.terminate().await.success());
     }
@@ -155,7 +176,10 @@ async fn a_rolling_restart_of_four_hosts_under_load_repeats_nothing() {
     let mut lags = Vec::new();
     for _ in ids {
         let (id, host) = hosts.remove(0);
-        let followers: Vec<_> = hosts.iter().map(|(other, _)| Follower::at_end(&setting.output_of(other))).collect();
+        let followers: Vec<_> = hosts
+            .iter()
+            .map(|(other, _)| Follower::at_end(&setting.output_of(other)))
+            .collect();
         let shards = owned_by(&setting, id).await;
         let left_at = tokio::time::Instant::now();
         host.signal(Signal::TERM);
@@ -171,7 +195,11 @@ async fn a_rolling_restart_of_four_hosts_under_load_repeats_nothing() {
     }
     let put = feed.stop().await;
     let output = until_all_out(&setting, &ids, put).await;
-    report("rolling restart of four hosts, lag of the shards that moved", lags, output.repeats);
+    report(
+        "rolling restart of four hosts, lag of the shards that moved",
+        lags,
+        output.repeats,
+    );
     assert_eq!((output.repeats, output.disorder), (0, 0));
     setting.stop().await;
 }
@@ -182,9 +210,20 @@ async fn a_throttled_table_slows_hosts_down_and_loses_nothing() {
     let setting = Setting::new(SHARDS).await;
     setting.drop_plugin("flights", &guest("flights"));
     let throttle = Throttle::before(setting.stack().dynamodb_endpoint()).await;
-    let feed = Feed::start(setting.clients.kinesis.clone(), SHARDS, Duration::from_millis(50));
-    let leases = format!("{}\n[aws]\ndynamodb-endpoint = \"{}\"", lease(), throttle.endpoint);
-    let (a, b) = (setting.host_behind("a", &leases, READS), setting.host_behind("b", &leases, READS));
+    let feed = Feed::start(
+        setting.clients.kinesis.clone(),
+        SHARDS,
+        Duration::from_millis(50),
+    );
+    let leases = format!(
+        "{}\n[aws]\ndynamodb-endpoint = \"{}\"",
+        lease(),
+        throttle.endpoint
+    );
+    let (a, b) = (
+        setting.host_behind("a", &leases, READS),
+        setting.host_behind("b", &leases, READS),
+    );
     until_shared(&setting, &["a", "b"]).await;
     throttle.refuse(70);
     eventually("many requests are refused", || throttle.refused() > 150).await;

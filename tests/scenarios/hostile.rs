@@ -1,4 +1,5 @@
-//! A plugin that never returns, and an operator who does not wait for it. The other ways to be hostile are in the corpus.
+//! A plugin that never returns, and an operator who does not wait for it. The other ways to be
+//! hostile are in the corpus.
 
 use harness::flights;
 use harness::guests::guest;

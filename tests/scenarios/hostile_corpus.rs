@@ -1,6 +1,8 @@
-//! The hostile corpus, or some of it (`SHARDMILL_CORPUS=1`: all of it), dropped into the plugins folder of a host whose neighbour plugin is under a steady feed.
+//! The hostile corpus, or some of it (`SHARDMILL_CORPUS=1`: all of it), dropped into the plugins
+//! folder of a host whose neighbour plugin is under a steady feed.
 //!
-//! Prints the neighbour's latency, from put to output, without and with the corpus, and the host's resident memory.
+//! Prints the neighbour's latency, from put to output, without and with the corpus, and the host's
+//! resident memory.
 
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom};
@@ -20,14 +22,17 @@ use shardmill_core::lease::Checkpoint;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Every so manieth entry is some of each kind: they stand together by kind, in more than so many each.
+/// Every so manieth entry is some of each kind: they stand together by kind, in more than so many
+/// each.
 const SOME: usize = 4;
-/// Entries in the folder at once. Enough to overlap their deadlines, few enough to see which one did what.
+/// Entries in the folder at once. Enough to overlap their deadlines, few enough to see which one
+/// did what.
 const AT_ONCE: usize = 8;
 /// Of an entry with many files, how many replace each other in the folder.
 const FILES_MAX: usize = 8;
-/// Resident memory that the host may have had at any time. Eight instances of 64 MiB, the compiler at work on one plugin
-/// and the host itself stay well below; a corpus that leaked, or a limit that did not hold, would not.
+/// Resident memory that the host may have had at any time. Eight instances of 64 MiB, the compiler
+/// at work on one plugin and the host itself stay well below; a corpus that leaked, or a limit that
+/// did not hold, would not.
 const RESIDENT_KIB_MAX: u64 = 1 << 20;
 /// What a component that keeps state exports.
 const STATE: &[u8] = b"shardmill:processor/state@0.1.0";
@@ -47,11 +52,22 @@ impl Latency {
         let (put, took): (Arc<Mutex<HashMap<_, _>>>, Arc<Mutex<Vec<_>>>) = Default::default();
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         tasks.spawn(feed(client, Arc::clone(&put), stop.clone()));
-        tasks.spawn(follow(output, Arc::clone(&put), Arc::clone(&took), stop.clone()));
-        Self { put, took, stop, tasks }
+        tasks.spawn(follow(
+            output,
+            Arc::clone(&put),
+            Arc::clone(&took),
+            stop.clone(),
+        ));
+        Self {
+            put,
+            took,
+            stop,
+            tasks,
+        }
     }
 
-    /// Waits for the first records, and forgets how long they took: they waited for the plugin to be compiled.
+    /// Waits for the first records, and forgets how long they took: they waited for the plugin to
+    /// be compiled.
     pub(crate) async fn until_flowing(&self) {
         while self.took.lock().unwrap().len() < 10 {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -79,12 +95,22 @@ impl Latency {
 
 async fn feed(client: Client, put: Arc<Mutex<HashMap<u64, Instant>>>, stop: CancellationToken) {
     for flight in 0_u64.. {
-        if stop.run_until_cancelled(tokio::time::sleep(Duration::from_millis(20))).await.is_none() {
+        if stop
+            .run_until_cancelled(tokio::time::sleep(Duration::from_millis(20)))
+            .await
+            .is_none()
+        {
             return;
         }
-        let line = format!(r#"{{"carrier":"UA","flight":{flight},"origin":"EWR","dest":"IAH","dep_delay":2}}"#);
+        let line = format!(
+            r#"{{"carrier":"UA","flight":{flight},"origin":"EWR","dest":"IAH","dep_delay":2}}"#
+        );
         put.lock().unwrap().insert(flight, Instant::now());
-        let request = client.put_record().stream_name(STREAM).partition_key("key").data(Blob::new(line));
+        let request = client
+            .put_record()
+            .stream_name(STREAM)
+            .partition_key("key")
+            .data(Blob::new(line));
         request.send().await.expect("the record is stored");
     }
 }
@@ -113,38 +139,76 @@ async fn follow(
 
 fn text_from(path: &Path, offset: u64) -> String {
     let mut text = String::new();
-    let Ok(mut file) = std::fs::File::open(path) else { return text };
+    let Ok(mut file) = std::fs::File::open(path) else {
+        return text;
+    };
     file.seek(SeekFrom::Start(offset)).unwrap();
     file.read_to_string(&mut text).unwrap();
     text
 }
 
-/// Whether the host says of an entry what is expected; a close is only logged, and a load comes with a second instance.
+/// Whether the host says of an entry what is expected; a close is only logged, and a load comes
+/// with a second instance.
 fn is_judged(entry: &Entry, status: &Value, log: &str) -> bool {
     let plugin = &status["plugins"][entry.name];
-    let shards = || plugin["shards"].as_object().into_iter().flat_map(|shards| shards.values());
-    let is_blocked = |says: &str| {
-        shards().any(|shard| shard["blocked"]["reason"].as_str().is_some_and(|reason| reason.contains(says)))
+    let shards = || {
+        plugin["shards"]
+            .as_object()
+            .into_iter()
+            .flat_map(|shards| shards.values())
     };
-    let has_settled = || shards().any(|shard| shard["records"].as_u64().is_some_and(|records| records > 0));
-    let is_refused = |says: &str| plugin["refused-file"].as_str().is_some_and(|reason| reason.contains(says));
+    let is_blocked = |says: &str| {
+        shards().any(|shard| {
+            shard["blocked"]["reason"]
+                .as_str()
+                .is_some_and(|reason| reason.contains(says))
+        })
+    };
+    let has_settled =
+        || shards().any(|shard| shard["records"].as_u64().is_some_and(|records| records > 0));
+    let is_refused = |says: &str| {
+        plugin["refused-file"]
+            .as_str()
+            .is_some_and(|reason| reason.contains(says))
+    };
     match entry.expected {
         Expected::RefusedByHost(says) => is_refused(says),
         Expected::Refused { says, mend } => is_refused(says) && is_refused(mend),
-        Expected::Fails { call: Call::Init | Call::Process | Call::Save, says, .. } => is_blocked(says),
-        Expected::Fails { call: Call::Close | Call::Load, .. } | Expected::Harmless => has_settled(),
+        Expected::Fails {
+            call: Call::Init | Call::Process | Call::Save,
+            says,
+            ..
+        } => is_blocked(says),
+        Expected::Fails {
+            call: Call::Close | Call::Load,
+            ..
+        }
+        | Expected::Harmless => has_settled(),
         Expected::Contained => log.contains(entry.name),
     }
 }
 
-/// Puts an entry into the folder, with a manifest that makes its deadlines short where they are what stops it.
+/// Puts an entry into the folder, with a manifest that makes its deadlines short where they are
+/// what stops it.
 async fn drop_entry(setting: &Setting, entry: &Entry) {
-    let is_stopped_by_time = matches!(entry.expected, Expected::Fails { kind: "deadline", .. } | Expected::Contained);
+    let is_stopped_by_time = matches!(
+        entry.expected,
+        Expected::Fails {
+            kind: "deadline",
+            ..
+        } | Expected::Contained
+    );
     let deadline = if is_stopped_by_time { "200ms" } else { "30s" };
-    let config: Vec<String> = entry.config.iter().map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
+    let config: Vec<String> = entry
+        .config
+        .iter()
+        .map(|(key, value)| format!("{key} = \"{value}\"\n"))
+        .collect();
     let config = config.concat();
     let files = (entry.files)();
-    let keeps_state = files.iter().any(|file| file.windows(STATE.len()).any(|part| part == STATE));
+    let keeps_state = files
+        .iter()
+        .any(|file| file.windows(STATE.len()).any(|part| part == STATE));
     let manifest = format!(
         "initial-position = \"latest\"\n[limits]\nprocess-deadline = \"{deadline}\"\ninit-deadline = \"{deadline}\"\n\
          [grants]\nstate = {keeps_state}\n[config]\n{config}"
@@ -160,18 +224,40 @@ async fn drop_entry(setting: &Setting, entry: &Entry) {
 
 /// Nothing that failed is checkpointed. One entry does well for some batches.
 async fn check_unsettled(setting: &Setting, entry: &Entry) {
-    let is_failing = matches!(entry.expected, Expected::Fails { call: Call::Init | Call::Process | Call::Save, .. });
+    let is_failing = matches!(
+        entry.expected,
+        Expected::Fails {
+            call: Call::Init | Call::Process | Call::Save,
+            ..
+        }
+    );
     if is_failing && entry.name != "evil-memory-leak" {
         let rows = setting.leases(entry.name).await;
-        assert!(rows.iter().all(|row| row.checkpoint == Checkpoint::Latest), "{}: {rows:?}", entry.name);
+        assert!(
+            rows.iter().all(|row| row.checkpoint == Checkpoint::Latest),
+            "{}: {rows:?}",
+            entry.name
+        );
     }
 }
 
-/// All entries if `SHARDMILL_CORPUS` is set; else some of each kind, and those that only a host refuses.
+/// All entries if `SHARDMILL_CORPUS` is set; else some of each kind, and those that only a host
+/// refuses.
 fn chosen() -> Vec<Entry> {
-    let step = if std::env::var_os("SHARDMILL_CORPUS").is_some() { 1 } else { SOME };
-    let is_chosen = |(n, entry): &(usize, Entry)| n % step == 0 || matches!(entry.expected, Expected::RefusedByHost(_));
-    corpus::all().into_iter().enumerate().filter(is_chosen).map(|(_, entry)| entry).collect()
+    let step = if std::env::var_os("SHARDMILL_CORPUS").is_some() {
+        1
+    } else {
+        SOME
+    };
+    let is_chosen = |(n, entry): &(usize, Entry)| {
+        n % step == 0 || matches!(entry.expected, Expected::RefusedByHost(_))
+    };
+    corpus::all()
+        .into_iter()
+        .enumerate()
+        .filter(is_chosen)
+        .map(|(_, entry)| entry)
+        .collect()
 }
 
 /// Waits until all of them are judged; gives the most memory that the host had meanwhile.
@@ -184,7 +270,10 @@ async fn until_judged(host: &Host, entries: &[Entry]) -> u64 {
         resident = resident.max(host.resident_kib());
         let names: Vec<_> = left.iter().map(|entry| entry.name).collect();
         let of_left: Vec<_> = names.iter().map(|name| &status["plugins"][name]).collect();
-        assert!(tokio::time::Instant::now() < deadline, "not as expected: {names:?} {of_left:#?}\n{log}");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "not as expected: {names:?} {of_left:#?}\n{log}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     resident
@@ -209,7 +298,13 @@ async fn the_hostile_corpus_in_the_folder_costs_the_neighbour_no_record_and_the_
         for entry in wave {
             check_unsettled(&setting, entry).await;
             for ending in ["wasm", "toml"] {
-                std::fs::remove_file(setting.path().join("plugins").join(format!("{}.{ending}", entry.name))).unwrap();
+                std::fs::remove_file(
+                    setting
+                        .path()
+                        .join("plugins")
+                        .join(format!("{}.{ending}", entry.name)),
+                )
+                .unwrap();
             }
         }
     }
@@ -218,16 +313,27 @@ async fn the_hostile_corpus_in_the_folder_costs_the_neighbour_no_record_and_the_
     tokio::time::sleep(Duration::from_secs(5)).await;
     let at_end = host.resident_kib();
     let put = latency.stop().await;
-    assert!(host.terminate().await.success(), "the host outlived the corpus");
+    assert!(
+        host.terminate().await.success(),
+        "the host outlived the corpus"
+    );
 
     eprintln!(
         "{} entries in {took:?}; the neighbour from put to output, median, p99, longest, records:",
         entries.len()
     );
     eprintln!("  alone {alone:?}\n  with the corpus {together:?}");
-    eprintln!("resident: {} MiB at the start, {} at most, {} at the end", at_start >> 10, at_most >> 10, at_end >> 10);
+    eprintln!(
+        "resident: {} MiB at the start, {} at most, {} at the end",
+        at_start >> 10,
+        at_most >> 10,
+        at_end >> 10
+    );
     assert!(at_most < RESIDENT_KIB_MAX, "{at_most} KiB");
     let output = Output::read(&[&setting.output_of("a")]);
-    assert_eq!((output.lines, output.repeats, output.disorder), (put as u64, 0, 0));
+    assert_eq!(
+        (output.lines, output.repeats, output.disorder),
+        (put as u64, 0, 0)
+    );
     setting.stop().await;
 }

@@ -17,6 +17,11 @@ async fn every_flight_comes_out_exactly_once_and_in_order() {
     assert_eq!(output.carriers, flights::expected());
     assert_eq!((output.repeats, output.disorder), (0, 0));
     let leases = setting.leases("flights").await;
-    assert!(leases.iter().all(|lease| lease.owner.is_none() && lease.plugin_digest.is_some()), "released, with digest");
+    assert!(
+        leases
+            .iter()
+            .all(|lease| lease.owner.is_none() && lease.plugin_digest.is_some()),
+        "released, with digest"
+    );
     setting.stop().await;
 }

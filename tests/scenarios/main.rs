@@ -1,12 +1,17 @@
-//! The real binary on the embedded stack and real input: one file for each situation of an operator.
+//! The real binary on the embedded stack and real input: one file for each situation of an
+//! operator.
 //!
-//! `SHARDMILL_FLIGHTS=flights.ndjson.gz` runs them on another file than the slice in the repository, and then
-//! `SHARDMILL_AGGREGATES` has to name the same in aggregates (`tests/kpl/aggregate.py` makes them);
-//! `SHARDMILL_KILLS`, `SHARDMILL_SWAPS` and `SHARDMILL_STARTS` set how often hosts are killed, files replaced, and starts tried, `SHARDMILL_POISONED` how
-//! many records the stream with poison in it gets.
+//! `SHARDMILL_FLIGHTS=flights.ndjson.gz` runs them on another file than the slice in the
+//! repository, and then `SHARDMILL_AGGREGATES` has to name the same in aggregates
+//! (`tests/kpl/aggregate.py` makes them); `SHARDMILL_KILLS`, `SHARDMILL_SWAPS` and
+//! `SHARDMILL_STARTS` set how often hosts are killed, files replaced, and starts tried,
+//! `SHARDMILL_POISONED` how many records the stream with poison in it gets.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(clippy::print_stderr, reason = "figures for whoever runs these on the whole input")]
+#![allow(
+    clippy::print_stderr,
+    reason = "figures for whoever runs these on the whole input"
+)]
 
 mod aggregates;
 mod commands;
@@ -40,5 +45,8 @@ mod unread;
 
 /// A number from the environment.
 fn setting(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
 }

@@ -1,4 +1,5 @@
-//! One budget of memory for all instances: more shards than it holds at once take turns, and lose nothing.
+//! One budget of memory for all instances: more shards than it holds at once take turns, and lose
+//! nothing.
 
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use harness::guests::guest;
 use harness::process::eventually;
 use harness::setting::Setting;
 
-/// Shards. An instance takes a mebibyte before its first record and some more for a batch: six times the budget.
+/// Shards. An instance takes a mebibyte before its first record and some more for a batch: six
+/// times the budget.
 const SHARDS: u32 = 48;
 const BUDGET_BYTES: f64 = 16.0 * 1_048_576.0;
 
@@ -32,13 +34,18 @@ async fn shards_whose_instances_do_not_fit_at_once_take_turns_and_every_record_i
         most = most.max(host.metric("shardmill_instances_memory_bytes", "").await);
     }
     drop(done);
-    let limit = host.metric("shardmill_instances_memory_limit_bytes", "").await;
+    let limit = host
+        .metric("shardmill_instances_memory_limit_bytes", "")
+        .await;
     let recycled = host.metric("shardmill_instances_recycled_total", "").await;
     assert!((limit - BUDGET_BYTES).abs() < 1.0, "{limit}");
     assert!(most > 0.0 && most <= BUDGET_BYTES, "{most}");
     assert!(recycled > 0.0, "nobody made room");
     assert!(host.metric("shardmill_records_given_up_total", "").await < 1.0);
-    eprintln!("at most {:.1} of 16 MiB, {recycled} instances made room", most / 1_048_576.0);
+    eprintln!(
+        "at most {:.1} of 16 MiB, {recycled} instances made room",
+        most / 1_048_576.0
+    );
     assert!(host.terminate().await.success());
     let output = Output::read(&[&setting.output_of("a")]);
     assert_eq!(output.carriers, flights::expected());

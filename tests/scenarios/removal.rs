@@ -10,7 +10,12 @@ fn remove(setting: &Setting) {
 }
 
 async fn owned(setting: &Setting) -> usize {
-    setting.leases("flights").await.iter().filter(|lease| lease.owner.is_some()).count()
+    setting
+        .leases("flights")
+        .await
+        .iter()
+        .filter(|lease| lease.owner.is_some())
+        .count()
 }
 
 async fn until_owned(setting: &Setting, host: &Host, count: usize) {
@@ -28,11 +33,17 @@ async fn a_removed_file_stops_nothing_by_default() {
     let host = setting.host("a");
     until_owned(&setting, &host, 2).await;
     remove(&setting);
-    eventually("the removal is noticed", || host.log().contains("plugin file removed")).await;
+    eventually("the removal is noticed", || {
+        host.log().contains("plugin file removed")
+    })
+    .await;
     let last = setting.put(&flights::input()).await;
     setting.until_checkpointed("flights", &last).await;
     assert!(host.terminate().await.success());
-    assert_eq!(Output::read(&[&setting.output_of("a")]).carriers, flights::expected());
+    assert_eq!(
+        Output::read(&[&setting.output_of("a")]).carriers,
+        flights::expected()
+    );
     setting.stop().await;
 }
 
@@ -40,7 +51,10 @@ async fn a_removed_file_stops_nothing_by_default() {
 async fn a_removed_file_drains_and_releases_if_asked_to_and_starts_again_when_restored() {
     let setting = Setting::new(2).await;
     setting.drop_plugin("flights", &guest("flights"));
-    let host = setting.host_with("a", "[host]\non-remove = \"stop\"\n[reads]\nidle-every = \"50ms\"");
+    let host = setting.host_with(
+        "a",
+        "[host]\non-remove = \"stop\"\n[reads]\nidle-every = \"50ms\"",
+    );
     until_owned(&setting, &host, 2).await;
     remove(&setting);
     until_owned(&setting, &host, 0).await;

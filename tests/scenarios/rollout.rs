@@ -1,4 +1,5 @@
-//! New versions are tried while records flow: bad ones go back by themselves, and no record pays for it.
+//! New versions are tried while records flow: bad ones go back by themselves, and no record pays
+//! for it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,9 +23,15 @@ fn digest_of(bytes: &[u8]) -> String {
 /// The versions of the host, first what runs.
 async fn versions(host: &Host) -> Vec<(String, String)> {
     let status = host.status().await;
-    let versions = status["plugins"]["versioned"]["versions"].as_array().cloned().unwrap_or_default();
+    let versions = status["plugins"]["versioned"]["versions"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    versions.iter().map(|version| (text(&version["digest"]), text(&version["state"]))).collect()
+    versions
+        .iter()
+        .map(|version| (text(&version["digest"]), text(&version["state"])))
+        .collect()
 }
 
 async fn until_runs(host: &Host, what: &str, is_so: impl Fn(&[(String, String)]) -> bool) {
@@ -35,12 +42,17 @@ async fn until_runs(host: &Host, what: &str, is_so: impl Fn(&[(String, String)])
         if is_so(&versions) {
             return;
         }
-        assert!(tokio::time::Instant::now() < deadline, "never: {what}; {versions:?}\n{}", host.log());
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "never: {what}; {versions:?}\n{}",
+            host.log()
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Puts the input again and again until told to end; gives how often, and the last record of each shard.
+/// Puts the input again and again until told to end; gives how often, and the last record of each
+/// shard.
 async fn put_until(setting: &Setting, is_over: &AtomicBool) -> (u64, Vec<(String, String)>) {
     let (mut rounds, mut last) = (0, BTreeMap::new());
     while rounds == 0 || !is_over.load(Ordering::Relaxed) {
@@ -60,12 +72,17 @@ async fn bad_versions_are_rolled_back_under_load_and_lose_repeat_and_give_up_not
     let rollouts = async {
         until_runs(&host, "the first version", |versions| versions.len() == 1).await;
         // Some batches of the good one, to be compared with.
-        eventually("output", || std::fs::metadata(setting.output_of("a")).is_ok_and(|file| file.len() > 200_000)).await;
+        eventually("output", || {
+            std::fs::metadata(setting.output_of("a")).is_ok_and(|file| file.len() > 200_000)
+        })
+        .await;
         for (version, how) in (1..).zip(["trap", "slow", "leak", "rare"]) {
             let bad = conduct(version, how);
             setting.drop_plugin("versioned", &bad);
             until_runs(&host, how, |versions| {
-                let is_back = versions.first().is_some_and(|(digest, _)| *digest == digest_of(&good));
+                let is_back = versions
+                    .first()
+                    .is_some_and(|(digest, _)| *digest == digest_of(&good));
                 let bad = (digest_of(&bad), "quarantined".to_owned());
                 is_back && versions.contains(&bad)
             })
@@ -81,7 +98,9 @@ async fn bad_versions_are_rolled_back_under_load_and_lose_repeat_and_give_up_not
         let better = conduct(9, "good");
         setting.drop_plugin("versioned", &better);
         until_runs(&host, "the good version everywhere", |versions| {
-            versions.first().is_some_and(|(digest, state)| *digest == digest_of(&better) && state == "probation")
+            versions.first().is_some_and(|(digest, state)| {
+                *digest == digest_of(&better) && state == "probation"
+            })
         })
         .await;
         is_over.store(true, Ordering::Relaxed);
@@ -90,16 +109,30 @@ async fn bad_versions_are_rolled_back_under_load_and_lose_repeat_and_give_up_not
     setting.until_checkpointed("versioned", &last).await;
     let causes: Vec<String> = quarantined(&setting).await;
     for (cause, count) in [("handled", 2), ("a record (median)", 1), ("memory", 1)] {
-        assert_eq!(causes.iter().filter(|reason| reason.contains(cause)).count(), count, "{cause}: {causes:#?}");
+        assert_eq!(
+            causes
+                .iter()
+                .filter(|reason| reason.contains(cause))
+                .count(),
+            count,
+            "{cause}: {causes:#?}"
+        );
     }
     assert!(host.terminate().await.success());
     let output = Output::read(&[&setting.output_of("a")]);
     let total = rounds * flights::expected().values().sum::<u64>();
     assert_eq!((output.lines, output.repeats), (total, 0));
-    // What a call reports as failed comes after the rest of that call, whichever version gets it then: some one in a
-    // thousand of the calls that were one too many.
-    assert!(output.disorder <= u64::from(PROBATION_STRIKES) * 10, "{}", output.disorder);
-    assert_eq!(std::fs::metadata(setting.path().join("letters.ndjson")).map_or(0, |file| file.len()), 0);
+    // What a call reports as failed comes after the rest of that call, whichever version gets it
+    // then: some one in a thousand of the calls that were one too many.
+    assert!(
+        output.disorder <= u64::from(PROBATION_STRIKES) * 10,
+        "{}",
+        output.disorder
+    );
+    assert_eq!(
+        std::fs::metadata(setting.path().join("letters.ndjson")).map_or(0, |file| file.len()),
+        0
+    );
     for lease in setting.leases("versioned").await {
         assert_eq!(lease.owner_switches, 0);
     }
@@ -108,10 +141,17 @@ async fn bad_versions_are_rolled_back_under_load_and_lose_repeat_and_give_up_not
 
 /// Why versions are quarantined, as the command tells it.
 async fn quarantined(setting: &Setting) -> Vec<String> {
-    let told = shardmill(&["plugins", "versioned", "--local", "--json"], setting.path()).await;
+    let told = shardmill(
+        &["plugins", "versioned", "--local", "--json"],
+        setting.path(),
+    )
+    .await;
     let reports: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
     let entries = reports[0]["quarantined"].as_array().unwrap();
-    entries.iter().map(|entry| entry["reason"].as_str().unwrap().to_owned()).collect()
+    entries
+        .iter()
+        .map(|entry| entry["reason"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,26 +165,60 @@ async fn a_host_with_nothing_but_a_quarantined_version_takes_no_shard_until_it_i
     setting.drop_plugin("versioned", &bad);
     let is_over = AtomicBool::new(false);
     let rolled_back = async {
-        until_runs(&host, "quarantined", |versions| versions.iter().any(|(_, state)| state == "quarantined")).await;
+        until_runs(&host, "quarantined", |versions| {
+            versions.iter().any(|(_, state)| state == "quarantined")
+        })
+        .await;
         is_over.store(true, Ordering::Relaxed);
     };
     tokio::join!(put_until(&setting, &is_over), rolled_back);
     let told = shardmill(&["plugins", "versioned", "--local"], setting.path()).await;
     let table = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.status.success(), "one version runs: {table}");
-    assert!(table.contains(&digest_of(&bad)[..12]) && table.contains("(found by a)"), "{table}");
+    assert!(
+        table.contains(&digest_of(&bad)[..12]) && table.contains("(found by a)"),
+        "{table}"
+    );
     assert!(host.terminate().await.success());
 
     let host = setting.host_with("b", CONFIG);
-    eventually("blocked", || host.log().contains("is quarantined, found bad by a")).await;
-    assert!(setting.leases("versioned").await.iter().all(|lease| lease.owner.is_none()));
-    let refused = shardmill(&["plugins", "versioned", "--local", "--release", "00000000"], setting.path()).await;
+    eventually("blocked", || {
+        host.log().contains("is quarantined, found bad by a")
+    })
+    .await;
+    assert!(
+        setting
+            .leases("versioned")
+            .await
+            .iter()
+            .all(|lease| lease.owner.is_none())
+    );
+    let refused = shardmill(
+        &["plugins", "versioned", "--local", "--release", "00000000"],
+        setting.path(),
+    )
+    .await;
     assert!(!refused.status.success());
-    let released =
-        shardmill(&["plugins", "versioned", "--local", "--release", &digest_of(&bad)[..12]], setting.path()).await;
-    assert!(released.status.success(), "{}", String::from_utf8_lossy(&released.stderr));
+    let released = shardmill(
+        &[
+            "plugins",
+            "versioned",
+            "--local",
+            "--release",
+            &digest_of(&bad)[..12],
+        ],
+        setting.path(),
+    )
+    .await;
+    assert!(
+        released.status.success(),
+        "{}",
+        String::from_utf8_lossy(&released.stderr)
+    );
     until_runs(&host, "the released version", |versions| {
-        versions.first().is_some_and(|(digest, _)| *digest == digest_of(&bad))
+        versions
+            .first()
+            .is_some_and(|(digest, _)| *digest == digest_of(&bad))
     })
     .await;
     assert!(host.terminate().await.success());
@@ -152,50 +226,74 @@ async fn a_host_with_nothing_but_a_quarantined_version_takes_no_shard_until_it_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_an_operator_goes_back_to_runs_whatever_lies_in_the_folder_until_he_unpins_it() {
+async fn a_version_that_an_operator_goes_back_to_runs_whatever_lies_in_the_folder_until_he_unpins_it()
+ {
     let setting = Setting::new(2).await;
     let config = CONFIG.replace("[host]", "[host]\ncache = \"cache\"");
     let (first, second, third) = (conduct(0, "good"), conduct(1, "good"), conduct(2, "good"));
     let plugins = async |args: &[&str]| {
         let args = [&["plugins", "versioned", "--config", "a.toml"], args].concat();
         let told = shardmill(&args, setting.path()).await;
-        (told.status.success(), String::from_utf8_lossy(&[told.stdout, told.stderr].concat()).into_owned())
+        (
+            told.status.success(),
+            String::from_utf8_lossy(&[told.stdout, told.stderr].concat()).into_owned(),
+        )
     };
     setting.drop_plugin("versioned", &first);
     let host = setting.host_with("a", &config);
     setting.put(&flights::input()).await;
-    eventually("the first version is kept", || host.log().contains("version kept")).await;
+    eventually("the first version is kept", || {
+        host.log().contains("version kept")
+    })
+    .await;
     let (is_done, told) = plugins(&["--rollback"]).await;
     assert!(
-        !is_done && told.contains("other than the one that should run now") && told.contains("worked well"),
+        !is_done
+            && told.contains("other than the one that should run now")
+            && told.contains("worked well"),
         "{told}"
     );
     let (is_done, told) = plugins(&["--pin", "00000000"]).await;
     assert!(!is_done && told.contains("begins with 00000000"), "{told}");
     setting.drop_plugin("versioned", &second);
     until_runs(&host, "the second version", |versions| {
-        versions.iter().any(|(digest, _)| *digest == digest_of(&second))
+        versions
+            .iter()
+            .any(|(digest, _)| *digest == digest_of(&second))
     })
     .await;
     let (is_done, told) = plugins(&["--rollback"]).await;
     assert!(is_done && told.contains(&digest_of(&first)[..12]), "{told}");
     let is_back = |versions: &[(String, String)], held_back: &[u8]| {
-        let runs = versions.first().is_some_and(|(digest, state)| *digest == digest_of(&first) && state == "active");
+        let runs = versions
+            .first()
+            .is_some_and(|(digest, state)| *digest == digest_of(&first) && state == "active");
         runs && versions.contains(&(digest_of(held_back), "refused".to_owned()))
     };
     until_runs(&host, "back", |versions| is_back(versions, &second)).await;
     setting.drop_plugin("versioned", &third);
-    until_runs(&host, "the third version waits", |versions| is_back(versions, &third)).await;
+    until_runs(&host, "the third version waits", |versions| {
+        is_back(versions, &third)
+    })
+    .await;
     assert!(host.terminate().await.success());
 
     // It names where the admin pages of the first run were.
     std::fs::remove_file(setting.path().join("a.log")).unwrap();
     let host = setting.host_with("a", &config);
-    until_runs(&host, "still after a restart", |versions| is_back(versions, &third)).await;
-    host.until_status("it is told", |status| !status["plugins"]["versioned"]["pinned"].is_null()).await;
+    until_runs(&host, "still after a restart", |versions| {
+        is_back(versions, &third)
+    })
+    .await;
+    host.until_status("it is told", |status| {
+        !status["plugins"]["versioned"]["pinned"].is_null()
+    })
+    .await;
     assert!(plugins(&["--unpin"]).await.0 && !plugins(&["--unpin"]).await.0);
     until_runs(&host, "the third version", |versions| {
-        versions.iter().any(|(digest, state)| *digest == digest_of(&third) && state != "refused")
+        versions
+            .iter()
+            .any(|(digest, state)| *digest == digest_of(&third) && state != "refused")
     })
     .await;
     assert!(host.terminate().await.success());
@@ -210,8 +308,16 @@ async fn hosts_with_different_files_are_told_apart_and_the_command_fails() {
     until_runs(&first, "the first version", |versions| versions.len() == 1).await;
     // The other host finds another file under the same name.
     std::fs::create_dir(setting.path().join("others")).unwrap();
-    std::fs::write(setting.path().join("others/versioned.wasm"), conduct(7, "good")).unwrap();
-    let second = setting.host_in("b", "others", &CONFIG.replace("letters.ndjson", "letters-of-b.ndjson"));
+    std::fs::write(
+        setting.path().join("others/versioned.wasm"),
+        conduct(7, "good"),
+    )
+    .unwrap();
+    let second = setting.host_in(
+        "b",
+        "others",
+        &CONFIG.replace("letters.ndjson", "letters-of-b.ndjson"),
+    );
     let deadline = tokio::time::Instant::now() + Duration::from_mins(3);
     loop {
         let told = shardmill(&["plugins", "--local"], setting.path()).await;
@@ -220,7 +326,11 @@ async fn hosts_with_different_files_are_told_apart_and_the_command_fails() {
             assert_eq!(told.status.code(), Some(1));
             break;
         }
-        assert!(tokio::time::Instant::now() < deadline, "{table}\n{}", second.log());
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{table}\n{}",
+            second.log()
+        );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     let metric = second.metric("shardmill_fleet_versions", "versioned").await;

@@ -1,4 +1,5 @@
-//! Several plugins on one stream, several streams into one plugin, and settings that come and change beside a component.
+//! Several plugins on one stream, several streams into one plugin, and settings that come and
+//! change beside a component.
 
 use std::path::PathBuf;
 
@@ -35,11 +36,18 @@ async fn serving(host: &Host, plugin: &str, shards: usize) {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_mins(2);
     loop {
         let status = host.status().await;
-        let of_plugin = status["plugins"][plugin]["shards"].as_object().cloned().unwrap_or_default();
+        let of_plugin = status["plugins"][plugin]["shards"]
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
         if of_plugin.len() == shards && of_plugin.values().all(|shard| shard["is-at-tip"] == true) {
             return;
         }
-        assert!(tokio::time::Instant::now() < deadline, "{plugin} serves not: {status:#}\n{}", host.log());
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{plugin} serves not: {status:#}\n{}",
+            host.log()
+        );
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
 }
@@ -64,13 +72,26 @@ async fn three_plugins_on_one_stream_each_get_every_flight_for_the_reads_of_one(
     for plugin in ["flights", "flights-two", "flights-three"] {
         setting.until_checkpointed(plugin, &last).await;
     }
-    let (called, shared) = (reads("called").await - before.0, reads("shared").await - before.1);
+    let (called, shared) = (
+        reads("called").await - before.0,
+        reads("shared").await - before.1,
+    );
     eprintln!("{called} reads cost a call, {shared} did not");
-    assert!(called > 0.0 && shared >= 1.5 * called, "of three reads one costs a call: {called} and {shared}");
+    assert!(
+        called > 0.0 && shared >= 1.5 * called,
+        "of three reads one costs a call: {called} and {shared}"
+    );
     assert!(host.terminate().await.success());
-    for output in [setting.output_of("a"), file(&setting, "two.ndjson"), file(&setting, "three.ndjson")] {
+    for output in [
+        setting.output_of("a"),
+        file(&setting, "two.ndjson"),
+        file(&setting, "three.ndjson"),
+    ] {
         let output = Output::read(&[&output]);
-        assert_eq!((output.carriers, output.repeats, output.disorder), (flights::expected(), 0, 0));
+        assert_eq!(
+            (output.carriers, output.repeats, output.disorder),
+            (flights::expected(), 0, 0)
+        );
     }
     setting.stop().await;
 }
@@ -80,24 +101,48 @@ async fn two_streams_into_one_plugin_have_leases_of_their_own_and_lose_nothing()
     const OTHER: &str = "departures";
     let setting = Setting::new(2).await;
     let other = StreamName::new(OTHER).unwrap();
-    StreamAdmin::new(setting.clients.kinesis.clone()).ensure_stream(&other, 3).await.unwrap();
-    setting.drop_manifest("flights", "stream = \"flights\"\nstreams = [\"departures\"]\n");
+    StreamAdmin::new(setting.clients.kinesis.clone())
+        .ensure_stream(&other, 3)
+        .await
+        .unwrap();
+    setting.drop_manifest(
+        "flights",
+        "stream = \"flights\"\nstreams = [\"departures\"]\n",
+    );
     setting.drop_plugin("flights", &guest("flights"));
-    let host = setting.host_with("a", &format!("{THREE_SINKS}\n[ceilings]\nstreams = [\"departures\"]\n"));
-    let (first, second) = (setting.put(&flights::input()).await, setting.put_into(OTHER, &flights::input()).await);
+    let host = setting.host_with(
+        "a",
+        &format!("{THREE_SINKS}\n[ceilings]\nstreams = [\"departures\"]\n"),
+    );
+    let (first, second) = (
+        setting.put(&flights::input()).await,
+        setting.put_into(OTHER, &flights::input()).await,
+    );
     setting.until_checkpointed("flights", &first).await;
-    setting.until_checkpointed("flights.departures", &second).await;
-    assert_eq!((setting.leases("flights").await.len(), setting.leases("flights.departures").await.len()), (2, 3));
+    setting
+        .until_checkpointed("flights.departures", &second)
+        .await;
+    assert_eq!(
+        (
+            setting.leases("flights").await.len(),
+            setting.leases("flights.departures").await.len()
+        ),
+        (2, 3)
+    );
     let status = host.status().await;
     assert_eq!(status["plugins"]["flights.departures"]["stream"], OTHER);
-    assert_eq!(status["plugins"]["flights.departures"]["application"], "flights.departures");
+    assert_eq!(
+        status["plugins"]["flights.departures"]["application"],
+        "flights.departures"
+    );
     let told = harness::process::shardmill(&["leases", "flights", "--local"], setting.path()).await;
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.contains("flights.departures"), "{told}");
     assert!(host.terminate().await.success());
     let output = Output::read(&[&setting.output_of("a")]);
-    // Shards of both have the same names, and the two streams may give out the same sequence numbers: what looks like a
-    // repeat is the other stream's record. Each flight comes once of each.
+    // Shards of both have the same names, and the two streams may give out the same sequence
+    // numbers: what looks like a repeat is the other stream's record. Each flight comes once of
+    // each.
     let lines: u64 = output.carriers.values().sum::<u64>() + output.repeats;
     assert_eq!(lines, 2 * flights::expected().values().sum::<u64>());
     setting.stop().await;
@@ -106,7 +151,10 @@ async fn two_streams_into_one_plugin_have_leases_of_their_own_and_lose_nothing()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_manifest_stops_its_plugin_only_and_a_mended_one_starts_it() {
     let setting = Setting::new(2).await;
-    setting.drop_manifest("flights-two", "[config]\ndestination = \"two\"\n[batch]\nrecords = 0\n");
+    setting.drop_manifest(
+        "flights-two",
+        "[config]\ndestination = \"two\"\n[batch]\nrecords = 0\n",
+    );
     for plugin in ["flights", "flights-two"] {
         setting.drop_plugin(plugin, &guest("flights"));
     }
@@ -123,7 +171,10 @@ async fn a_bad_manifest_stops_its_plugin_only_and_a_mended_one_starts_it() {
     setting.until_checkpointed("flights-two", &last).await;
     // New settings while it runs: drained, and started anew where it was.
     setting.drop_manifest("flights-two", "[config]\ndestination = \"three\"\n");
-    eventually("the change is taken up", || host.log().contains("manifest changed, draining")).await;
+    eventually("the change is taken up", || {
+        host.log().contains("manifest changed, draining")
+    })
+    .await;
     let again = setting.put(&flights::input()).await;
     setting.until_checkpointed("flights-two", &again).await;
     // A bad one changes nothing but a message.
@@ -133,7 +184,11 @@ async fn a_bad_manifest_stops_its_plugin_only_and_a_mended_one_starts_it() {
     let outputs = [file(&setting, "two.ndjson"), file(&setting, "three.ndjson")];
     let output = Output::read(&[&outputs[0], &outputs[1]]);
     let total = 2 * flights::expected().values().sum::<u64>();
-    assert_eq!((output.lines, output.repeats), (total, 0), "each flight once, from either version of the settings");
+    assert_eq!(
+        (output.lines, output.repeats),
+        (total, 0),
+        "each flight once, from either version of the settings"
+    );
     assert!(Output::read(&[&outputs[1]]).lines > 0);
     setting.stop().await;
 }

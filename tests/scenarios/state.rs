@@ -1,5 +1,5 @@
-//! A plugin's state through kill -9, hand-overs between two hosts and swaps, all at random moments: each flight counts
-//! once.
+//! A plugin's state through kill -9, hand-overs between two hosts and swaps, all at random moments:
+//! each flight counts once.
 //!
 //! `SHARDMILL_STATE_RUNS=100` runs it that often, `SHARDMILL_FLIGHTS` on other input.
 
@@ -39,7 +39,11 @@ fn expected() -> Sums {
         add(
             &mut sums,
             flight["carrier"].as_str().unwrap(),
-            &Sum { flights: 1, with_delay: u64::from(delay.is_some()), delay_minutes: delay.unwrap_or(0) },
+            &Sum {
+                flights: 1,
+                with_delay: u64::from(delay.is_some()),
+                delay_minutes: delay.unwrap_or(0),
+            },
         );
     }
     sums
@@ -58,7 +62,11 @@ async fn saved(setting: &Setting) -> Sums {
     for lease in setting.leases("totals").await {
         let args = ["state", "totals", "--local", "--shard", lease.key.as_str()];
         let output = shardmill(&args, setting.path()).await;
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let of_shard: Sums = serde_json::from_slice(&output.stdout).unwrap();
         for (carrier, sum) in &of_shard {
             add(&mut sums, carrier, sum);
@@ -71,7 +79,9 @@ async fn saved(setting: &Setting) -> Sums {
 fn emitted(setting: &Setting) -> Sums {
     let mut greatest: BTreeMap<(String, String), Sum> = BTreeMap::new();
     for id in ["a", "b"] {
-        let Ok(file) = std::fs::File::open(setting.output_of(id)) else { continue };
+        let Ok(file) = std::fs::File::open(setting.output_of(id)) else {
+            continue;
+        };
         for line in BufReader::new(file).lines() {
             let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
             let key = |name: &str| line[name].as_str().unwrap().to_owned();
@@ -99,7 +109,11 @@ struct Chaos {
 
 impl Chaos {
     fn start(&self, setting: &Setting, id: &str) -> Host {
-        setting.host_sharing(id, "duration = \"2s\"\nscan-every = \"100ms\"", &self.config)
+        setting.host_sharing(
+            id,
+            "duration = \"2s\"\nscan-every = \"100ms\"",
+            &self.config,
+        )
     }
 
     async fn disturb(&mut self, setting: &Setting, hosts: &mut Vec<(&'static str, Host)>) {
@@ -122,15 +136,24 @@ async fn run(seed: u64) {
     let expected = expected();
     let count: u64 = expected.values().map(|sum| sum.flights).sum();
     let last = setting.put(&flights::input()).await;
-    // Slow enough that everything happens in the middle of it: some five seconds without disturbances.
+    // Slow enough that everything happens in the middle of it: some five seconds without
+    // disturbances.
     let per_call = (count / u64::from(SHARDS) / 100).max(10);
     let config = format!(
         "[reads]\ncalls-per-second = 20.0\nrecords-per-call = {per_call}\nbytes-per-second = \"1GiB\"\nidle-every = \
          \"50ms\"\n[batch]\nrecords = {}",
         per_call.min(500),
     );
-    let mut chaos = Chaos { random: fastrand::Rng::with_seed(seed), config, kills: 0, ends: 0 };
-    let mut hosts = vec![("a", chaos.start(&setting, "a")), ("b", chaos.start(&setting, "b"))];
+    let mut chaos = Chaos {
+        random: fastrand::Rng::with_seed(seed),
+        config,
+        kills: 0,
+        ends: 0,
+    };
+    let mut hosts = vec![
+        ("a", chaos.start(&setting, "a")),
+        ("b", chaos.start(&setting, "b")),
+    ];
     for version in 1..=SWAPS {
         tokio::time::sleep(Duration::from_millis(chaos.random.u64(50..400))).await;
         setting.drop_plugin("totals", &marked(&guest("totals"), version));
@@ -162,13 +185,27 @@ fn what_the_states_are_compared_with_is_the_known_answer() {
     let sums = expected();
     let known = match sums.values().map(|sum| sum.flights).sum() {
         // All departures from New York City in 2013, and the slice of them in the repository.
-        336_776 => {
-            [("UA", 58_665, 57_979, 701_898), ("B6", 54_635, 54_169, 705_417), ("EV", 54_173, 51_356, 1_024_829)]
-        }
-        12_000 => [("UA", 2_072, 2_064, 15_062), ("B6", 2_060, 2_059, 19_364), ("EV", 1_803, 1_790, 26_984)],
+        336_776 => [
+            ("UA", 58_665, 57_979, 701_898),
+            ("B6", 54_635, 54_169, 705_417),
+            ("EV", 54_173, 51_356, 1_024_829),
+        ],
+        12_000 => [
+            ("UA", 2_072, 2_064, 15_062),
+            ("B6", 2_060, 2_059, 19_364),
+            ("EV", 1_803, 1_790, 26_984),
+        ],
         other => return eprintln!("nobody has counted these {other} flights otherwise"),
     };
     for (carrier, flights, with_delay, delay_minutes) in known {
-        assert_eq!(sums[carrier], Sum { flights, with_delay, delay_minutes }, "{carrier}");
+        assert_eq!(
+            sums[carrier],
+            Sum {
+                flights,
+                with_delay,
+                delay_minutes
+            },
+            "{carrier}"
+        );
     }
 }

@@ -16,8 +16,7 @@ async fn swapped_again_and_again_under_load_nothing_is_lost_or_repeated_and_no_l
     let setting_ = Setting::new(4).await;
     let swaps = setting("SHARDMILL_SWAPS", 8);
     setting_.drop_plugin("versioned", &versioned(0));
-    let config =
-        "[batch]\nrecords = 100\n[reads]\ncalls-per-second = 50.0\nrecords-per-call = 200\nidle-every = \"20ms\"";
+    let config = "[batch]\nrecords = 100\n[reads]\ncalls-per-second = 50.0\nrecords-per-call = 200\nidle-every = \"20ms\"";
     let host = setting_.host_with("a", config);
     let input = flights::input();
     let is_swapped = AtomicBool::new(false);
@@ -33,7 +32,10 @@ async fn swapped_again_and_again_under_load_nothing_is_lost_or_repeated_and_no_l
     let output = setting_.output_of("a");
     let swap = async {
         let mut took = Vec::new();
-        eventually("output of the first version", || tail_contains(&output, "VERSION-000000")).await;
+        eventually("output of the first version", || {
+            tail_contains(&output, "VERSION-000000")
+        })
+        .await;
         for version in 1..=swaps {
             if version == swaps / 2 {
                 setting_.drop_plugin("versioned", b"this is not a component");
@@ -43,7 +45,10 @@ async fn swapped_again_and_again_under_load_nothing_is_lost_or_repeated_and_no_l
             let dropped_at = Instant::now();
             setting_.drop_plugin("versioned", &bytes);
             let name = format!("VERSION-{version:06}");
-            eventually("output of the new version", || tail_contains(&output, &name)).await;
+            eventually("output of the new version", || {
+                tail_contains(&output, &name)
+            })
+            .await;
             took.push(dropped_at.elapsed());
         }
         is_swapped.store(true, Ordering::Relaxed);
@@ -51,16 +56,28 @@ async fn swapped_again_and_again_under_load_nothing_is_lost_or_repeated_and_no_l
     };
     let ((rounds, last), mut took) = tokio::join!(put, swap);
     setting_.until_checkpointed("versioned", &last).await;
-    assert!(host.log().contains("plugin file refused, the previous version keeps running"));
+    assert!(
+        host.log()
+            .contains("plugin file refused, the previous version keeps running")
+    );
     assert!(host.terminate().await.success());
     took.sort();
     let (median, longest) = (took[took.len() / 2], took[took.len() - 1]);
-    eprintln!("file in place to first output of the new version: median {median:?}, longest {longest:?}");
+    eprintln!(
+        "file in place to first output of the new version: median {median:?}, longest {longest:?}"
+    );
 
     let output = Output::read(&[&output]);
     let total = rounds * flights::expected().values().sum::<u64>();
-    assert_eq!((output.lines, output.repeats, output.disorder), (total, 0, 0));
-    assert_eq!(output.versions.len(), swaps + 1, "every version handled some records");
+    assert_eq!(
+        (output.lines, output.repeats, output.disorder),
+        (total, 0, 0)
+    );
+    assert_eq!(
+        output.versions.len(),
+        swaps + 1,
+        "every version handled some records"
+    );
     for lease in setting_.leases("versioned").await {
         assert_eq!(lease.owner_switches, 0);
     }
@@ -71,7 +88,9 @@ async fn swapped_again_and_again_under_load_nothing_is_lost_or_repeated_and_no_l
 fn tail_contains(path: &std::path::Path, version: &str) -> bool {
     use std::io::{Read, Seek, SeekFrom};
     const TAIL_BYTES: u64 = 64 << 10;
-    let Ok(mut file) = std::fs::File::open(path) else { return false };
+    let Ok(mut file) = std::fs::File::open(path) else {
+        return false;
+    };
     let length = file.metadata().map_or(0, |metadata| metadata.len());
     let _ = file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)));
     let mut tail = Vec::new();

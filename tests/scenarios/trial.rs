@@ -17,7 +17,11 @@ fn folder(plugin: &str) -> tempfile::TempDir {
 }
 
 fn args<'a>(plugin: &'a str, input: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    [&["test", plugin, "--input", input, "--key-field", "flight"], more].concat()
+    [
+        &["test", plugin, "--input", input, "--key-field", "flight"],
+        more,
+    ]
+    .concat()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,44 +32,84 @@ async fn what_came_out_once_comes_out_again_in_other_batches_and_over_a_swap() {
     let records: u64 = flights::expected().values().sum();
     assert_eq!(text(&first.stdout).lines().count() as u64, records);
     std::fs::write(folder.path().join("expected"), &first.stdout).unwrap();
-    let other = ["--expect", "expected", "--batch-records", "137", "--reload-after", "3000", "--json"];
+    let other = [
+        "--expect",
+        "expected",
+        "--batch-records",
+        "137",
+        "--reload-after",
+        "3000",
+        "--json",
+    ];
     let second = shardmill(&args("flights.wasm", &input, &other), folder.path()).await;
     assert!(second.status.success(), "{}", text(&second.stderr));
     let report: Value = serde_json::from_slice(&second.stdout).unwrap();
     assert_eq!(report["comparison"]["missing"], 0, "{report}");
-    assert_eq!(report["digests"].as_array().map(Vec::len), Some(2), "{report}");
-    assert!(report["batches"].as_u64().unwrap() >= records / 137, "{report}");
+    assert_eq!(
+        report["digests"].as_array().map(Vec::len),
+        Some(2),
+        "{report}"
+    );
+    assert!(
+        report["batches"].as_u64().unwrap() >= records / 137,
+        "{report}"
+    );
 
-    let fewer = text(&first.stdout).lines().skip(1).collect::<Vec<_>>().join("\n");
+    let fewer = text(&first.stdout)
+        .lines()
+        .skip(1)
+        .collect::<Vec<_>>()
+        .join("\n");
     std::fs::write(folder.path().join("expected"), fewer).unwrap();
-    let differs = shardmill(&args("flights.wasm", &input, &["--expect", "expected"]), folder.path()).await;
+    let differs = shardmill(
+        &args("flights.wasm", &input, &["--expect", "expected"]),
+        folder.path(),
+    )
+    .await;
     assert_eq!(differs.status.code(), Some(1));
     let told = text(&differs.stderr);
-    assert!(told.contains("0 lines are missing, 1 were not expected\n+ 1: {"), "{told}");
+    assert!(
+        told.contains("0 lines are missing, 1 were not expected\n+ 1: {"),
+        "{told}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifests_batches_and_checkpoints_do_not_stand_over_what_the_test_says() {
     let (folder, input) = (folder("flights"), flights::input().display().to_string());
-    let manifest =
-        "[batch]\nrecords = 1000\nbytes = \"1MiB\"\nwindow = \"5m\"\n[checkpoint]\nrecords = 1000000\nage = \"1h\"\n";
+    let manifest = "[batch]\nrecords = 1000\nbytes = \"1MiB\"\nwindow = \"5m\"\n[checkpoint]\nrecords = 1000000\nage = \"1h\"\n";
     std::fs::write(folder.path().join("flights.toml"), manifest).unwrap();
     let more = ["--batch-records", "137", "--timeout", "20s", "--json"];
     let tested = shardmill(&args("flights.wasm", &input, &more), folder.path()).await;
     assert!(tested.status.success(), "{}", text(&tested.stderr));
     let report: Value = serde_json::from_slice(&tested.stdout).unwrap();
     let records: u64 = flights::expected().values().sum();
-    assert!(report["batches"].as_u64().unwrap() >= records / 137, "{report}");
+    assert!(
+        report["batches"].as_u64().unwrap() >= records / 137,
+        "{report}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_that_asks_for_more_than_the_host_gives_is_a_wrong_configuration() {
     let folder = folder("asking");
-    std::fs::write(folder.path().join("asking.toml"), "[grants]\nhttp = [\"api.example.org\"]\n").unwrap();
+    std::fs::write(
+        folder.path().join("asking.toml"),
+        "[grants]\nhttp = [\"api.example.org\"]\n",
+    )
+    .unwrap();
     std::fs::write(folder.path().join("input"), "{\"flight\":1}\n").unwrap();
-    for command in [&args("asking.wasm", "input", &[])[..], &["bench", "asking.wasm"]] {
+    for command in [
+        &args("asking.wasm", "input", &[])[..],
+        &["bench", "asking.wasm"],
+    ] {
         let refused = shardmill(command, folder.path()).await;
-        assert_eq!(refused.status.code(), Some(64), "{command:?}: {}", text(&refused.stderr));
+        assert_eq!(
+            refused.status.code(),
+            Some(64),
+            "{command:?}: {}",
+            text(&refused.stderr)
+        );
         assert!(
             text(&refused.stderr).contains("error: asking.toml: line 2: grants.http: "),
             "{}",
@@ -77,23 +121,46 @@ async fn a_manifest_that_asks_for_more_than_the_host_gives_is_a_wrong_configurat
 #[tokio::test(flavor = "multi_thread")]
 async fn records_that_fail_are_told_with_their_reason() {
     let (folder, input) = (folder("flights"), flights::input().display().to_string());
-    let spoiled = shardmill(&args("flights.wasm", &input, &["--spoil", "3000"]), folder.path()).await;
+    let spoiled = shardmill(
+        &args("flights.wasm", &input, &["--spoil", "3000"]),
+        folder.path(),
+    )
+    .await;
     assert_eq!(spoiled.status.code(), Some(1));
     let told = text(&spoiled.stderr);
-    assert!(told.contains("4 failures") && told.contains("rejected: not a departure"), "{told}");
+    assert!(
+        told.contains("4 failures") && told.contains("rejected: not a departure"),
+        "{told}"
+    );
     let allowed = ["--spoil", "3000", "--allow-failures"];
-    assert!(shardmill(&args("flights.wasm", &input, &allowed), folder.path()).await.status.success());
+    assert!(
+        shardmill(&args("flights.wasm", &input, &allowed), folder.path())
+            .await
+            .status
+            .success()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_traps_on_every_record_is_told_and_not_tried_for_ever() {
     let folder = folder("evil");
-    std::fs::write(folder.path().join("evil.toml"), "stream = \"real\"\n[config]\nmisbehave = \"trap\"\n").unwrap();
-    std::fs::write(folder.path().join("input"), "{\"flight\":1}\n{\"flight\":2}\n").unwrap();
+    std::fs::write(
+        folder.path().join("evil.toml"),
+        "stream = \"real\"\n[config]\nmisbehave = \"trap\"\n",
+    )
+    .unwrap();
+    std::fs::write(
+        folder.path().join("input"),
+        "{\"flight\":1}\n{\"flight\":2}\n",
+    )
+    .unwrap();
     let trapped = shardmill(&args("evil.wasm", "input", &[]), folder.path()).await;
     assert_eq!(trapped.status.code(), Some(1));
     let told = text(&trapped.stderr);
-    assert!(told.contains("2 failures") && told.contains("process panics as asked"), "{told}");
+    assert!(
+        told.contains("2 failures") && told.contains("process panics as asked"),
+        "{told}"
+    );
 
     std::fs::write(
         folder.path().join("evil.toml"),
@@ -101,7 +168,11 @@ async fn a_plugin_that_traps_on_every_record_is_told_and_not_tried_for_ever() {
     )
     .unwrap();
     let halted = shardmill(&args("evil.wasm", "input", &[]), folder.path()).await;
-    assert!(text(&halted.stderr).contains("failure policy stopped it"), "{}", text(&halted.stderr));
+    assert!(
+        text(&halted.stderr).contains("failure policy stopped it"),
+        "{}",
+        text(&halted.stderr)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,19 +184,32 @@ async fn what_cannot_be_tried_is_refused_with_the_reason() {
         ("text.wasm", &[][..], "it is not WebAssembly"),
         ("none.wasm", &[], "cannot read none.wasm"),
         ("flights.wasm", &["--expect", "none"], "cannot read none"),
-        ("flights.wasm", &["--reload-after", "1", "--reload-to", "text.wasm"], "it is not WebAssembly"),
+        (
+            "flights.wasm",
+            &["--reload-after", "1", "--reload-to", "text.wasm"],
+            "it is not WebAssembly",
+        ),
     ] {
         let refused = shardmill(&args(plugin, "input", more), folder.path()).await;
         assert_eq!(refused.status.code(), Some(1), "{expected}");
-        assert!(text(&refused.stderr).contains(expected), "{}", text(&refused.stderr));
+        assert!(
+            text(&refused.stderr).contains(expected),
+            "{}",
+            text(&refused.stderr)
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_stream_holds_is_captured_and_delivered_again_where_it_lay_and_the_same_on_any_machine() {
+async fn what_a_stream_holds_is_captured_and_delivered_again_where_it_lay_and_the_same_on_any_machine()
+ {
     let setting = Setting::new(3).await;
     setting.put(&flights::input()).await;
-    let captured = shardmill(&["capture", "--local", "--stream", "flights"], setting.path()).await;
+    let captured = shardmill(
+        &["capture", "--local", "--stream", "flights"],
+        setting.path(),
+    )
+    .await;
     assert!(captured.status.success(), "{}", text(&captured.stderr));
     let records: u64 = flights::expected().values().sum();
     assert_eq!(text(&captured.stdout).lines().count() as u64, records);
@@ -134,20 +218,39 @@ async fn what_a_stream_holds_is_captured_and_delivered_again_where_it_lay_and_th
 
     let folder = folder("flights");
     std::fs::write(folder.path().join("captured"), &captured.stdout).unwrap();
-    let args =
-        ["test", "flights.wasm", "--captured", "captured", "--deterministic", "--json", "--reload-after", "5000"];
+    let args = [
+        "test",
+        "flights.wasm",
+        "--captured",
+        "captured",
+        "--deterministic",
+        "--json",
+        "--reload-after",
+        "5000",
+    ];
     let fuel_of = |output: std::process::Output| {
         assert!(output.status.success(), "{}", text(&output.stderr));
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!((report["records"].as_u64(), report["output"].as_u64()), (Some(records), Some(records)), "{report}");
+        assert_eq!(
+            (report["records"].as_u64(), report["output"].as_u64()),
+            (Some(records), Some(records)),
+            "{report}"
+        );
         report["fuel-per-record"].as_u64().unwrap()
     };
     let fuel = fuel_of(shardmill(&args, folder.path()).await);
     assert!(fuel > 100, "{fuel}");
-    let printed = shardmill(&["test", "flights.wasm", "--captured", "captured"], folder.path()).await;
+    let printed = shardmill(
+        &["test", "flights.wasm", "--captured", "captured"],
+        folder.path(),
+    )
+    .await;
     let first: Value = serde_json::from_str(&first).unwrap();
     let place = format!("\"sequence_number\":{}", first["sequence-number"]);
-    let line = text(&printed.stdout).lines().find(|line| line.contains(&place)).map(str::to_owned);
+    let line = text(&printed.stdout)
+        .lines()
+        .find(|line| line.contains(&place))
+        .map(str::to_owned);
     let line = line.unwrap_or_else(|| panic!("no {place} in what came out"));
     assert!(line.contains(first["shard"].as_str().unwrap()), "{line}");
 }
@@ -155,29 +258,64 @@ async fn what_a_stream_holds_is_captured_and_delivered_again_where_it_lay_and_th
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_takes_more_fuel_than_it_may_is_a_failure_of_its_records() {
     let folder = folder("evil");
-    std::fs::write(folder.path().join("evil.toml"), "[config]\nmisbehave = \"loop\"\n").unwrap();
+    std::fs::write(
+        folder.path().join("evil.toml"),
+        "[config]\nmisbehave = \"loop\"\n",
+    )
+    .unwrap();
     std::fs::write(folder.path().join("input"), "{\"flight\":1}\n").unwrap();
     let more = ["--deterministic", "--fuel", "1000000", "--attempts", "1"];
     let stopped = shardmill(&args("evil.wasm", "input", &more), folder.path()).await;
     assert_eq!(stopped.status.code(), Some(1));
-    assert!(text(&stopped.stderr).contains("limit of 1000000 on fuel in one call"), "{}", text(&stopped.stderr));
+    assert!(
+        text(&stopped.stderr).contains("limit of 1000000 on fuel in one call"),
+        "{}",
+        text(&stopped.stderr)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_benchmark_tells_its_figures_and_fails_if_the_plugin_does() {
     let folder = folder("noop");
-    let args = |plugin: &'static str| ["bench", plugin, "--json", "--rounds", "2", "--records", "1000"];
+    let args = |plugin: &'static str| {
+        [
+            "bench",
+            plugin,
+            "--json",
+            "--rounds",
+            "2",
+            "--records",
+            "1000",
+        ]
+    };
     let measured = shardmill(&args("noop.wasm"), folder.path()).await;
     assert!(measured.status.success(), "{}", text(&measured.stderr));
     let report: Value = serde_json::from_slice(&measured.stdout).unwrap();
     for figure in ["plugin", "empty-component", "native-no-op"] {
-        assert!(report[figure]["nanos-per-record"]["median"].as_f64().unwrap() > 0.0, "{report}");
+        assert!(
+            report[figure]["nanos-per-record"]["median"]
+                .as_f64()
+                .unwrap()
+                > 0.0,
+            "{report}"
+        );
     }
-    assert!(report["memory-bytes"].as_u64().unwrap() >= 64 << 10 && report["instantiate"]["min"].as_f64() > Some(0.0));
+    assert!(
+        report["memory-bytes"].as_u64().unwrap() >= 64 << 10
+            && report["instantiate"]["min"].as_f64() > Some(0.0)
+    );
 
     std::fs::write(folder.path().join("evil.wasm"), guest("evil")).unwrap();
-    std::fs::write(folder.path().join("evil.toml"), "[config]\nmisbehave = \"trap\"\n").unwrap();
+    std::fs::write(
+        folder.path().join("evil.toml"),
+        "[config]\nmisbehave = \"trap\"\n",
+    )
+    .unwrap();
     let trapped = shardmill(&args("evil.wasm"), folder.path()).await;
     assert_eq!(trapped.status.code(), Some(1));
-    assert!(text(&trapped.stderr).contains("failed in batch 1"), "{}", text(&trapped.stderr));
+    assert!(
+        text(&trapped.stderr).contains("failed in batch 1"),
+        "{}",
+        text(&trapped.stderr)
+    );
 }

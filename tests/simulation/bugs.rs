@@ -1,5 +1,6 @@
-//! Deliberate bugs at the ports, for the judge to find: what a wrong adapter, SDK, sink or table would do to a right
-//! host. Those that sit inside a decision are switches of the product instead (`shardmill_core::seeded_bug`).
+//! Deliberate bugs at the ports, for the judge to find: what a wrong adapter, SDK, sink or table
+//! would do to a right host. Those that sit inside a decision are switches of the product instead
+//! (`shardmill_core::seeded_bug`).
 
 mod coordinator;
 mod reader;
@@ -49,7 +50,8 @@ macro_rules! port_bugs {
 port_bugs! {
     /// A take asks for nothing.
     TakeWithoutCondition,
-    /// Renewals, checkpoints, ends and releases are written whatever the row shows (vmware-go-kcl's `PutItem`).
+    /// Renewals, checkpoints, ends and releases are written whatever the row shows (vmware-go-kcl's
+    /// `PutItem`).
     HeldWritesWithoutCondition,
     /// A checkpoint is written whatever the row shows.
     CheckpointWithoutCondition,
@@ -109,7 +111,8 @@ port_bugs! {
     HeartbeatAlwaysHolds,
     /// A look at the fleet shows nobody but the one who looks.
     SeesOnlyItself,
-    /// The moment when the application began is told to be written and never sent, so that each run has its own.
+    /// The moment when the application began is told to be written and never sent, so that each run
+    /// has its own.
     StartIsNotWritten,
     /// A sign-off is told to be applied and never sent.
     SignOffIsNotSent,

@@ -1,5 +1,5 @@
-//! What a run may have beyond what the first seeds drew: each dimension from dice of its own, so that seeds keep their
-//! meaning when another one comes. Only over the ports.
+//! What a run may have beyond what the first seeds drew: each dimension from dice of its own, so
+//! that seeds keep their meaning when another one comes. Only over the ports.
 
 use std::time::Duration;
 
@@ -66,7 +66,11 @@ pub struct Dimensions(u32);
 impl Dimensions {
     /// These.
     pub fn of(dimensions: &[Dimension]) -> Self {
-        Self(dimensions.iter().fold(0, |all, dimension| all | dimension.bit()))
+        Self(
+            dimensions
+                .iter()
+                .fold(0, |all, dimension| all | dimension.bit()),
+        )
     }
 
     /// Those that are usual.
@@ -144,10 +148,14 @@ impl Dimension {
         let dice = &mut self.dice(seed);
         let leases = &mut schedule.options.leases;
         match self {
-            Self::Outputs if dice.bool() => schedule.options.config.push((EMITS.to_owned(), "yes".to_owned())),
+            Self::Outputs if dice.bool() => schedule
+                .options
+                .config
+                .push((EMITS.to_owned(), "yes".to_owned())),
             Self::Refusals if dice.u32(0..5) < 2 => {
                 schedule.storms.refusals = Some(Duration::from_secs(dice.u64(5..30)));
-                schedule.refusal_lasts_max = refusal::LASTS_MAX.mul_f64(10_f64.powf(-1.5 * dice.f64()));
+                schedule.refusal_lasts_max =
+                    refusal::LASTS_MAX.mul_f64(10_f64.powf(-1.5 * dice.f64()));
             }
             Self::LongCuts if dice.u32(0..5) == 0 => {
                 schedule.storms.long_cuts = Some(Duration::from_secs(dice.u64(10..60)));
@@ -161,9 +169,13 @@ impl Dimension {
             Self::MaxLeases if dice.u32(0..4) == 0 => {
                 schedule.max_leases = Some(dice.usize(1..=4));
                 // A crash keeps what a host may no longer hold in its name.
-                schedule.storms.crashes.get_or_insert(Duration::from_secs(dice.u64(4..30)));
+                schedule
+                    .storms
+                    .crashes
+                    .get_or_insert(Duration::from_secs(dice.u64(4..30)));
             }
-            // Who cannot register again for long is taken for a KCL's worker (see docs/simulation.md).
+            // Who cannot register again for long is taken for a KCL's worker (see
+            // docs/simulation.md).
             Self::RemovedWorkers if dice.u32(0..5) == 0 && schedule.storms.long_cuts.is_none() => {
                 (schedule.storms.refusals, schedule.storms.partitions) = (None, None);
                 schedule.storms.outages = None;
@@ -192,11 +204,20 @@ impl Dimension {
                 schedule.options.batches.bytes = dice.usize(20_000..1 << 20);
             }
             Self::LateTakes if dice.u32(0..6) == 0 => {
-                schedule.weather.chances.insert(Fault::LateTake, 0.3 + 0.7 * dice.f64());
-                schedule.storms.suspensions.get_or_insert(Duration::from_secs(dice.u64(2..10)));
+                schedule
+                    .weather
+                    .chances
+                    .insert(Fault::LateTake, 0.3 + 0.7 * dice.f64());
+                schedule
+                    .storms
+                    .suspensions
+                    .get_or_insert(Duration::from_secs(dice.u64(2..10)));
             }
             Self::Hangs if dice.u32(0..6) == 0 && schedule.storms.removals.is_none() => {
-                schedule.weather.chances.insert(Fault::Hang, 0.05 * 10_f64.powf(-1.5 * dice.f64()));
+                schedule
+                    .weather
+                    .chances
+                    .insert(Fault::Hang, 0.05 * 10_f64.powf(-1.5 * dice.f64()));
             }
             Self::LostRights if dice.u32(0..8) == 0 => {
                 (schedule.loses_right, schedule.has_drill) = (true, false);
@@ -206,7 +227,9 @@ impl Dimension {
                 schedule.storms.deletions = Some(Duration::from_secs(dice.u64(4..40)));
             }
             Self::FailingKeys if dice.u32(0..16) == 0 => schedule.has_failing_keys(dice),
-            Self::Starts if dice.bool() => schedule.positions = past::draw_positions(dice, schedule.past),
+            Self::Starts if dice.bool() => {
+                schedule.positions = past::draw_positions(dice, schedule.past)
+            }
             _ => {}
         }
     }
@@ -215,11 +238,18 @@ impl Dimension {
 impl Schedule {
     /// All else is calm: what waits then waits for a key that fails.
     fn has_failing_keys(&mut self, dice: &mut fastrand::Rng) {
-        self.options.failure = FailurePolicy { order: Order::Key, ..FailurePolicy::default() };
+        self.options.failure = FailurePolicy {
+            order: Order::Key,
+            ..FailurePolicy::default()
+        };
         self.options.keeps_state = false;
         self.options.reads.records_per_call = if dice.bool() { 1_000 } else { dice.u32(8..=32) };
         self.options.rollout = RolloutPolicy::off();
-        self.producer = Producer { has_few_keys: true, failing_keys: dice.u32(3..=5), ..Producer::default() };
+        self.producer = Producer {
+            has_few_keys: true,
+            failing_keys: dice.u32(3..=5),
+            ..Producer::default()
+        };
         (self.weather, self.storms, self.past) = (Weather::default(), Storms::default(), None);
         self.positions = vec![InitialPosition::TrimHorizon];
         (self.hosts, self.shards) = (dice.usize(1..=2), dice.u32(1..=2));

@@ -1,4 +1,5 @@
-//! Runs one seed: a stream, a fleet, a storm of events, the healing, and the wait until all is settled.
+//! Runs one seed: a stream, a fleet, a storm of events, the healing, and the wait until all is
+//! settled.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -26,9 +27,9 @@ use crate::trace_file::TraceFile;
 use crate::verdict;
 use crate::world::{Run, World};
 
-/// From the healing until everything must be settled and checkpointed, without any record being settled meanwhile. The
-/// longest waits in it: a back-off at its cap (30 s), then a lease that expires, for each generation of shards that follow
-/// one another.
+/// From the healing until everything must be settled and checkpointed, without any record being
+/// settled meanwhile. The longest waits in it: a back-off at its cap (30 s), then a lease that
+/// expires, for each generation of shards that follow one another.
 const CONVERGE_MAX: Duration = Duration::from_mins(4);
 /// How often the fleet is asked whether it is done.
 const CONVERGE_POLL: Duration = Duration::from_millis(250);
@@ -64,16 +65,26 @@ pub(crate) struct Slot {
 }
 
 impl Driver {
-    async fn new(seed: u64, scope: Scope, schedule: Schedule, bug: Option<PortBug>, file: Option<TraceFile>) -> Self {
+    async fn new(
+        seed: u64,
+        scope: Scope,
+        schedule: Schedule,
+        bug: Option<PortBug>,
+        file: Option<TraceFile>,
+    ) -> Self {
         if let Some(file) = &file {
             file.line(format_args!("{schedule:?}"));
         }
         let run = Run::new(seed, bug, file);
         let (tables, stream) = match scope.over {
-            Over::Wire => (Tables::Emulated(Dynamodb::new()), StreamService::Emulated(Kinesis::new().await)),
-            Over::Ports => {
-                (Tables::Memory(MemoryTables::default()), StreamService::Memory(MemoryStream::new(schedule.shards)))
-            }
+            Over::Wire => (
+                Tables::Emulated(Dynamodb::new()),
+                StreamService::Emulated(Kinesis::new().await),
+            ),
+            Over::Ports => (
+                Tables::Memory(MemoryTables::default()),
+                StreamService::Memory(MemoryStream::new(schedule.shards)),
+            ),
         };
         let stream = Stream::new(Arc::clone(&run), stream);
         let world = World::new(run, "plugin", tables, stream);
@@ -104,7 +115,12 @@ impl Driver {
         let name = self.fresh_name();
         let options = self.schedule.options_of_a_start(&mut self.settings);
         let host = self.start_host(&machine, &name, &options);
-        self.slots.push(Slot { machine, name, host: Some(host), is_wanted: true });
+        self.slots.push(Slot {
+            machine,
+            name,
+            host: Some(host),
+            is_wanted: true,
+        });
     }
 
     pub(crate) fn fresh_name(&mut self) -> String {
@@ -113,12 +129,24 @@ impl Driver {
     }
 
     fn start_host(&self, machine: &Arc<Machine>, name: &str, options: &WorkerOptions) -> Host {
-        Host::start(&self.world, machine, name, options, self.schedule.budget_bytes, self.versions_made)
+        Host::start(
+            &self.world,
+            machine,
+            name,
+            options,
+            self.schedule.budget_bytes,
+            self.versions_made,
+        )
     }
 
     /// Starts the process of a slot again, if it is down.
     pub(crate) fn restart(&mut self, slot: usize) {
-        let Slot { machine, name, host, is_wanted } = &self.slots[slot];
+        let Slot {
+            machine,
+            name,
+            host,
+            is_wanted,
+        } = &self.slots[slot];
         if host.is_none() && *is_wanted && !machine.is_running(name) {
             let options = self.schedule.options_of_a_start(&mut self.settings);
             let host = self.start_host(machine, name, &options);
@@ -128,7 +156,8 @@ impl Driver {
 
     pub(crate) fn plan(&mut self, after: Duration, event: Event) {
         self.entries_made += 1;
-        self.agenda.push(Reverse((Instant::now() + after, self.entries_made, event)));
+        self.agenda
+            .push(Reverse((Instant::now() + after, self.entries_made, event)));
     }
 
     async fn storm(&mut self) {
@@ -150,8 +179,12 @@ impl Driver {
         let began = Instant::now();
         let (mut moved_at, mut last) = (began, usize::MAX);
         loop {
-            let alive: BTreeSet<String> =
-                self.slots.iter().filter_map(|slot| slot.host.as_ref()).map(|host| host.name.clone()).collect();
+            let alive: BTreeSet<String> = self
+                .slots
+                .iter()
+                .filter_map(|slot| slot.host.as_ref())
+                .map(|host| host.name.clone())
+                .collect();
             let missing = verdict::unsettled(&self.world, &alive);
             if missing.is_empty() {
                 return Ok(began.elapsed());
@@ -175,8 +208,8 @@ impl Driver {
         }
     }
 
-    /// A healed fleet loses a host in order, and another by a crash, while records come in; then nothing happens for so
-    /// long that leases must have come to rest.
+    /// A healed fleet loses a host in order, and another by a crash, while records come in; then
+    /// nothing happens for so long that leases must have come to rest.
     async fn drill(&mut self) -> Result<(), Vec<String>> {
         tokio::time::sleep(verdict::SLOW_START).await;
         for is_planned in [true, false] {
@@ -189,7 +222,9 @@ impl Driver {
             }
             let slot = up[self.dice.usize(..up.len())];
             self.slots[slot].is_wanted = false;
-            let Some(host) = self.slots[slot].host.take() else { break };
+            let Some(host) = self.slots[slot].host.take() else {
+                break;
+            };
             if is_planned {
                 host.stop().await;
             } else {
@@ -199,12 +234,16 @@ impl Driver {
             tokio::time::sleep(self.schedule.options.leases.duration * 2).await;
         }
         self.converge().await?;
-        tokio::time::sleep(verdict::balanced_within(&self.schedule) + Duration::from_secs(30)).await;
+        tokio::time::sleep(verdict::balanced_within(&self.schedule) + Duration::from_secs(30))
+            .await;
         Ok(())
     }
 
     async fn stop_all(&mut self, healed_at: Micros) -> Vec<String> {
-        let up = self.slots.iter_mut().filter_map(|slot| Some((slot.name.clone(), slot.host.take()?)));
+        let up = self
+            .slots
+            .iter_mut()
+            .filter_map(|slot| Some((slot.name.clone(), slot.host.take()?)));
         let (names, hosts): (BTreeSet<String>, Vec<Host>) = up.unzip();
         for host in hosts {
             self.stopping.spawn(host.stop());
@@ -212,23 +251,43 @@ impl Driver {
         while let Some(stopped) = self.stopping.join_next().await {
             stopped.expect("a host stops without a panic");
         }
-        // A finished row may keep its owner if the release after its end got lost: nobody takes finished rows.
-        let rows = self.world.tables.leases().into_iter().filter(|(_, row)| row.checkpoint != Checkpoint::End);
+        // A finished row may keep its owner if the release after its end got lost: nobody takes
+        // finished rows.
+        let rows = self
+            .world
+            .tables
+            .leases()
+            .into_iter()
+            .filter(|(_, row)| row.checkpoint != Checkpoint::End);
         let owned = rows.filter_map(|(key, row)| Some((key, row.owner?)));
         // A host that lost a lease by silence has nothing to give back, until its next look.
         let history = self.world.history();
-        let is_sure = |key: &str, owner: &str| !verdict::is_in_doubt(&history, key, owner, &self.schedule, healed_at);
+        let is_sure = |key: &str, owner: &str| {
+            !verdict::is_in_doubt(&history, key, owner, &self.schedule, healed_at)
+        };
         let owned = owned.filter(|(key, owner)| is_sure(key, owner));
-        let owned = owned.map(|(key, owner)| format!("all hosts have drained, but {owner} still owns {key}"));
-        // The office of one that crashed, perhaps under the name of one of these, is taken only once it was silent for long.
-        let leads = self.world.tables.leader().filter(|(host, since)| names.contains(host) && *since >= healed_at);
-        let leads = leads.map(|(host, _)| format!("all hosts have drained, but {host} still leads"));
+        let owned = owned
+            .map(|(key, owner)| format!("all hosts have drained, but {owner} still owns {key}"));
+        // The office of one that crashed, perhaps under the name of one of these, is taken only
+        // once it was silent for long.
+        let leads = self
+            .world
+            .tables
+            .leader()
+            .filter(|(host, since)| names.contains(host) && *since >= healed_at);
+        let leads =
+            leads.map(|(host, _)| format!("all hosts have drained, but {host} still leads"));
         owned.chain(leads).collect()
     }
 }
 
 /// Runs `seed` to its end, inside of a paused runtime on a thread that has entered the simulation.
-pub async fn run(seed: u64, scope: Scope, bug: Option<PortBug>, file: Option<TraceFile>) -> SeedReport {
+pub async fn run(
+    seed: u64,
+    scope: Scope,
+    bug: Option<PortBug>,
+    file: Option<TraceFile>,
+) -> SeedReport {
     let schedule = Schedule::draw(seed, scope);
     let weather = schedule.weather.clone();
     let mut driver = Driver::new(seed, scope, schedule, bug, file).await;
@@ -236,7 +295,10 @@ pub async fn run(seed: u64, scope: Scope, bug: Option<PortBug>, file: Option<Tra
     driver.world.stream.create(shards).await;
     driver.live_through_the_past().await;
     *driver.world.weather() = weather;
-    driver.world.stream.shorten_subscriptions(driver.schedule.subscription_lasts);
+    driver
+        .world
+        .stream
+        .shorten_subscriptions(driver.schedule.subscription_lasts);
     for _ in 0..driver.schedule.hosts {
         driver.add_host();
     }
@@ -252,14 +314,21 @@ pub async fn run(seed: u64, scope: Scope, bug: Option<PortBug>, file: Option<Tra
             converged_ms = u64::try_from(took.as_millis()).ok();
             if driver.schedule.has_drill {
                 if let Err(missing) = driver.drill().await {
-                    violations
-                        .extend(missing.into_iter().map(|what| format!("does not converge after a drill: {what}")));
+                    violations.extend(
+                        missing
+                            .into_iter()
+                            .map(|what| format!("does not converge after a drill: {what}")),
+                    );
                 }
                 rests_at = Some(driver.world.now());
             }
             violations.extend(driver.stop_all(healed_at).await);
         }
-        Err(missing) => violations.extend(missing.into_iter().map(|what| format!("does not converge: {what}"))),
+        Err(missing) => violations.extend(
+            missing
+                .into_iter()
+                .map(|what| format!("does not converge: {what}")),
+        ),
     }
     for what in verdict::broken(&driver.world, &driver.schedule, healed_at, rests_at) {
         if !violations.contains(&what) {
@@ -267,12 +336,24 @@ pub async fn run(seed: u64, scope: Scope, bug: Option<PortBug>, file: Option<Tra
         }
     }
     reached::count(&driver.world.history(), |what| driver.world.count(what));
-    let records = driver.world.stream.shards().values().map(|truth| truth.places.len() as u64).sum();
+    let records = driver
+        .world
+        .stream
+        .shards()
+        .values()
+        .map(|truth| truth.places.len() as u64)
+        .sum();
     let report = SeedReport {
         seed,
         hash: driver.world.trace_hash(),
-        simulated_ms: u64::try_from(driver.world.elapsed().saturating_sub(driver.schedule.past_lasts()).as_millis())
-            .unwrap_or(u64::MAX),
+        simulated_ms: u64::try_from(
+            driver
+                .world
+                .elapsed()
+                .saturating_sub(driver.schedule.past_lasts())
+                .as_millis(),
+        )
+        .unwrap_or(u64::MAX),
         converged_ms,
         records,
         requests: driver.world.requests(),

@@ -26,7 +26,9 @@ impl Edit {
         if matches!(self, Self::Remove) {
             return drop(rows.remove(key));
         }
-        let Some(mut row) = rows.get(key).cloned() else { return };
+        let Some(mut row) = rows.get(key).cloned() else {
+            return;
+        };
         match self {
             Self::Remove => {}
             Self::Free => row.owner = None,
@@ -43,7 +45,10 @@ impl Edit {
 
 fn position_of(place: &Place) -> Option<Position> {
     let sequence = SequenceNumber::parse(&format!("{:?}", place.sequence)).ok()?;
-    Some(Position { sub_sequence: place.sub, ..Position::plain(sequence) })
+    Some(Position {
+        sub_sequence: place.sub,
+        ..Position::plain(sequence)
+    })
 }
 
 impl Driver {
@@ -54,14 +59,20 @@ impl Driver {
         let rows = self.world.tables.leases();
         let Some(row) = rows.get(shard) else { return };
         // What a plugin has in its state is not undone by a row.
-        let kinds = if self.schedule.options.keeps_state { 2 } else { 3 };
+        let kinds = if self.schedule.options.keeps_state {
+            2
+        } else {
+            3
+        };
         let edit = match self.dice.u32(..kinds) {
             0 => Edit::Free,
             1 => Edit::GiveToNobody,
             _ => {
                 let shards = self.world.stream.shards();
-                let is_settled =
-                    |place: &&Place| row.checkpoint >= shardmill_invariants::history::Checkpoint::At((*place).clone());
+                let is_settled = |place: &&Place| {
+                    row.checkpoint
+                        >= shardmill_invariants::history::Checkpoint::At((*place).clone())
+                };
                 let settled: Vec<_> = shards[shard].places.iter().filter(is_settled).collect();
                 let place = settled.get(self.dice.usize(..=settled.len()));
                 Edit::SetBack(place.and_then(|place| position_of(place)))
@@ -76,13 +87,18 @@ impl Driver {
         self.world.tables.edit(&self.world, shard, &edit);
     }
 
-    /// Somebody removes a row: of an open shard, of one that is read to its end, or of one that is not.
+    /// Somebody removes a row: of an open shard, of one that is read to its end, or of one that is
+    /// not.
     pub(crate) fn delete_row(&mut self) {
         let rows: Vec<String> = self.world.tables.leases().into_keys().collect();
         if rows.is_empty() {
             return;
         }
         self.world.count("fault: row removed by hand");
-        self.world.tables.edit(&self.world, &rows[self.dice.usize(..rows.len())], &Edit::Remove);
+        self.world.tables.edit(
+            &self.world,
+            &rows[self.dice.usize(..rows.len())],
+            &Edit::Remove,
+        );
     }
 }

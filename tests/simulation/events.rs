@@ -1,5 +1,5 @@
-//! The replies that are streams: what Kinesis pushes to a subscriber travels as real frames over a connection that may end,
-//! break in the middle of an event, or fall silent.
+//! The replies that are streams: what Kinesis pushes to a subscriber travels as real frames over a
+//! connection that may end, break in the middle of an event, or fall silent.
 
 use std::io;
 use std::pin::Pin;
@@ -54,7 +54,11 @@ impl Connection {
     pub(crate) async fn travel(&self) {
         let usual = Duration::from_millis(self.world.dice().u64(1..12));
         tokio::time::sleep(usual).await;
-        while self.world.weather().is_cut(&self.host, Service::Kinesis, Direction::Replies) {
+        while self
+            .world
+            .weather()
+            .is_cut(&self.host, Service::Kinesis, Direction::Replies)
+        {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
@@ -74,7 +78,10 @@ impl Connection {
     /// The host was told that the shard has ended.
     pub(crate) fn said_end(&self) {
         self.world.count("reached: end of a shard by an event");
-        self.world.note(What::SaidEnd { host: self.host.to_string(), shard: self.shard.clone() });
+        self.world.note(What::SaidEnd {
+            host: self.host.to_string(),
+            shard: self.shard.clone(),
+        });
     }
 
     /// It ended in order.
@@ -109,7 +116,9 @@ impl Connection {
                 Fare::Arrives => {}
                 Fare::Breaks => {
                     let _gone = sender.send(Ok(frame.slice(..frame.len() / 2))).await;
-                    let _gone = sender.send(Err(io::Error::other("connection reset by peer"))).await;
+                    let _gone = sender
+                        .send(Err(io::Error::other("connection reset by peer")))
+                        .await;
                     return;
                 }
                 Fare::Silence => return sender.closed().await,
@@ -129,20 +138,28 @@ impl Body for Received {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        self.0.poll_recv(context).map(|received| received.map(|bytes| bytes.map(Frame::data)))
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        self.0
+            .poll_recv(context)
+            .map(|received| received.map(|bytes| bytes.map(Frame::data)))
     }
 }
 
 /// The next whole message of an event stream: its first four bytes say how long it is.
 async fn next_frame(pushed: &mut AxumBody, received: &mut BytesMut) -> Option<Bytes> {
     loop {
-        if let Some(length) = received.first_chunk::<4>().map(|length| u32::from_be_bytes(*length) as usize)
+        if let Some(length) = received
+            .first_chunk::<4>()
+            .map(|length| u32::from_be_bytes(*length) as usize)
             && received.len() >= length
         {
             return Some(received.split_to(length).freeze());
         }
-        let chunk = std::future::poll_fn(|context| Pin::new(&mut *pushed).poll_frame(context)).await?;
+        let chunk =
+            std::future::poll_fn(|context| Pin::new(&mut *pushed).poll_frame(context)).await?;
         received.extend_from_slice(&chunk.ok()?.into_data().ok()?);
     }
 }

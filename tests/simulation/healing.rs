@@ -39,15 +39,18 @@ impl Driver {
         }
         self.schedule.had_limits = self.schedule.max_leases.is_some();
         if self.schedule.had_limits {
-            // What nobody may hold stays free, and what a host owns by name and may not hold does not stay its own.
-            tokio::time::sleep(verdict::retaken_within(&self.schedule) + Duration::from_secs(5)).await;
+            // What nobody may hold stays free, and what a host owns by name and may not hold does
+            // not stay its own.
+            tokio::time::sleep(verdict::retaken_within(&self.schedule) + Duration::from_secs(5))
+                .await;
             self.schedule.max_leases = None;
         }
         // Somebody must be able to hold what the others may not.
         if self.schedule.had_limits || self.slots.iter().all(|slot| slot.host.is_none()) {
             self.add_host();
         }
-        // As an operator would: a shard taken while a version was on offer that does not start is blocked until then.
+        // As an operator would: a shard taken while a version was on offer that does not start is
+        // blocked until then.
         self.offer_good();
         for _ in 0..3 {
             self.put().await;
@@ -56,16 +59,34 @@ impl Driver {
 
     /// One of several hosts may not write lease rows until all is settled without it.
     fn lose_right(&mut self) {
-        let up: Vec<_> = self.slots.iter().filter(|slot| slot.host.is_some()).map(|slot| slot.name.clone()).collect();
+        let up: Vec<_> = self
+            .slots
+            .iter()
+            .filter(|slot| slot.host.is_some())
+            .map(|slot| slot.name.clone())
+            .collect();
         if up.len() < 2 {
             return;
         }
         self.world.count("fault: right lost for long");
         let host = Some(up[self.settings.usize(..up.len())].clone());
         let all: &[&str] = &["UpdateItem", "PutItem", "DeleteItem", "TransactWriteItems"];
-        let actions = if self.settings.bool() { all } else { &["UpdateItem", "TransactWriteItems"] };
-        let how = if self.settings.bool() { How::Denied } else { How::Throttled };
-        let refusal = Refusal { host, service: Service::Dynamodb, actions, how };
+        let actions = if self.settings.bool() {
+            all
+        } else {
+            &["UpdateItem", "TransactWriteItems"]
+        };
+        let how = if self.settings.bool() {
+            How::Denied
+        } else {
+            How::Throttled
+        };
+        let refusal = Refusal {
+            host,
+            service: Service::Dynamodb,
+            actions,
+            how,
+        };
         self.world.weather().refusals.insert(LASTING, refusal);
     }
 

@@ -1,4 +1,5 @@
-//! What hosts say in their log of the records they give up, and of those that retention took: there is no other word of it.
+//! What hosts say in their log of the records they give up, and of those that retention took: there
+//! is no other word of it.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,9 +12,13 @@ use tracing::{Event, Level, Metadata};
 
 use crate::world::World;
 
-/// The modules that give records up, find a gap in front of what they read, and remove the rows of shards that are gone.
-const SPEAKERS: [&str; 3] =
-    ["shardmill_worker::pipeline::give_up", "shardmill_worker::pipeline::fetch", "shardmill_worker::worker::act"];
+/// The modules that give records up, find a gap in front of what they read, and remove the rows of
+/// shards that are gone.
+const SPEAKERS: [&str; 3] = [
+    "shardmill_worker::pipeline::give_up",
+    "shardmill_worker::pipeline::fetch",
+    "shardmill_worker::worker::act",
+];
 
 /// A log line does not say whose it is.
 const SOMEBODY: &str = "a host";
@@ -39,12 +44,16 @@ pub(crate) fn is_of_interest(metadata: &Metadata<'_>) -> bool {
 
 /// Puts a record that was given up, or a gap, into the history.
 pub(crate) fn hear(event: &Event<'_>) {
-    let Some(world) = WORLD.with_borrow(Weak::upgrade) else { return };
+    let Some(world) = WORLD.with_borrow(Weak::upgrade) else {
+        return;
+    };
     let mut words = Words::default();
     event.record(&mut words);
     match words.says("message") {
         Some("record given up") => {
-            let given_up = words.given_up().expect("the log says which record was given up, and why");
+            let given_up = words
+                .given_up()
+                .expect("the log says which record was given up, and why");
             world.count(match given_up.how {
                 GiveUp::DeadLetter => "reached: record given up as a dead letter",
                 GiveUp::Skip | GiveUp::Halt => "reached: record skipped",
@@ -54,14 +63,29 @@ pub(crate) fn hear(event: &Event<'_>) {
         Some("records may be lost to retention") => {
             let (shard, after) = words.gap().expect("the log says which record is gone");
             world.count("reached: gap told");
-            world.note(What::GapTold { host: SOMEBODY.to_owned(), shard, after });
+            world.note(What::GapTold {
+                host: SOMEBODY.to_owned(),
+                shard,
+                after,
+            });
         }
         Some("records were trimmed before they were read") => {
-            let shard = words.says("lease").expect("the log says of which shard").to_owned();
+            let shard = words
+                .says("lease")
+                .expect("the log says of which shard")
+                .to_owned();
             world.count("reached: loss of a shard told");
-            let last = world.stream.shards().get(&shard).and_then(|truth| truth.places.last().cloned());
+            let last = world
+                .stream
+                .shards()
+                .get(&shard)
+                .and_then(|truth| truth.places.last().cloned());
             if let Some(after) = last {
-                world.note(What::GapTold { host: SOMEBODY.to_owned(), shard, after });
+                world.note(What::GapTold {
+                    host: SOMEBODY.to_owned(),
+                    shard,
+                    after,
+                });
             }
         }
         _ => {}
@@ -70,15 +94,24 @@ pub(crate) fn hear(event: &Event<'_>) {
 
 impl Words {
     fn says(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(field, _)| *field == name).map(|(_, text)| text.trim_matches('"'))
+        self.0
+            .iter()
+            .find(|(field, _)| *field == name)
+            .map(|(_, text)| text.trim_matches('"'))
     }
 
     fn given_up(&self) -> Option<GivenUp> {
-        let (sequence, sub) = self.says("position")?.split_once('/').unwrap_or((self.says("position")?, "0"));
+        let (sequence, sub) = self
+            .says("position")?
+            .split_once('/')
+            .unwrap_or((self.says("position")?, "0"));
         Some(GivenUp {
             shard: self.says("shard")?.to_owned(),
             epoch: self.says("epoch")?.parse().ok()?,
-            at: Place { sub: sub.parse().ok()?, ..Place::plain(sequence) },
+            at: Place {
+                sub: sub.parse().ok()?,
+                ..Place::plain(sequence)
+            },
             how: match self.says("decision")? {
                 "dead-letter" => GiveUp::DeadLetter,
                 "skip" => GiveUp::Skip,

@@ -1,4 +1,5 @@
-//! One host: the real worker over real adapters and SDK clients. The only place that puts a worker together.
+//! One host: the real worker over real adapters and SDK clients. The only place that puts a worker
+//! together.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,10 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_smithy_async::rt::sleep::TokioSleep;
 use aws_smithy_async::time::SystemTimeSource;
-use shardmill_aws::{AwsClients, AwsOptions, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable, clients_from};
+use shardmill_aws::{
+    AwsClients, AwsOptions, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable,
+    clients_from,
+};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, StreamReader, Subscriptions,
@@ -17,13 +21,16 @@ use shardmill_core::ports::{
 use shardmill_core::time::Moment;
 use shardmill_invariants::history::{HostChange, Micros, What};
 use shardmill_worker::{
-    ByteBudget, ByteShare, Freezer, Ports, RingBudget, SharedRollout, SharedStream, StatusBoard, Worker, WorkerOptions,
+    ByteBudget, ByteShare, Freezer, Ports, RingBudget, SharedRollout, SharedStream, StatusBoard,
+    Worker, WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::bugs::{PortBug, WrongCoordinator, WrongDeadLetters, WrongReader, WrongStore, WrongSubscriptions};
+use crate::bugs::{
+    PortBug, WrongCoordinator, WrongDeadLetters, WrongReader, WrongStore, WrongSubscriptions,
+};
 use crate::memory::{Net, NetCoordinator, NetFanOut, NetReader, NetStore};
 use crate::observed::{ObservedCoordinator, ObservedStore};
 use crate::options::APPLICATION;
@@ -76,7 +83,13 @@ pub struct Host {
 impl Machine {
     /// A machine whose monotonic clock runs at `rate`.
     pub fn new(world: Arc<World>, rate: f64, offset: Duration) -> Arc<Self> {
-        Arc::new(Self { world, rate, offset, wall_error_ms: Mutex::new(0), running: Mutex::default() })
+        Arc::new(Self {
+            world,
+            rate,
+            offset,
+            wall_error_ms: Mutex::new(0),
+            running: Mutex::default(),
+        })
     }
 
     /// What its suspend-aware monotonic clock shows.
@@ -108,7 +121,8 @@ impl Clock for Machine {
 }
 
 impl Host {
-    /// Starts a process named `name` on `machine`, with version `version` of the plugin, which may fetch `budget_bytes`.
+    /// Starts a process named `name` on `machine`, with version `version` of the plugin, which may
+    /// fetch `budget_bytes`.
     pub fn start(
         world: &Arc<World>,
         machine: &Arc<Machine>,
@@ -117,13 +131,24 @@ impl Host {
         budget_bytes: usize,
         version: u64,
     ) -> Self {
-        let place = HostPlace { world: Arc::clone(world), machine: Arc::clone(machine), host: name.to_owned() };
-        let plugin: Arc<dyn ProcessorFactory> =
-            Arc::new(SimulatedPlugin::new(version, true, options.keeps_state, place));
+        let place = HostPlace {
+            world: Arc::clone(world),
+            machine: Arc::clone(machine),
+            host: name.to_owned(),
+        };
+        let plugin: Arc<dyn ProcessorFactory> = Arc::new(SimulatedPlugin::new(
+            version,
+            true,
+            options.keeps_state,
+            place,
+        ));
         let digest = plugin.digest().as_str().to_owned();
         let (versions, offered) = watch::channel(plugin);
         let keeps_state = options.keeps_state;
-        let options = WorkerOptions { worker: WorkerId::new(name).expect("not empty"), ..options.clone() };
+        let options = WorkerOptions {
+            worker: WorkerId::new(name).expect("not empty"),
+            ..options.clone()
+        };
         let status = StatusBoard::default();
         let (freeze, is_frozen) = watch::channel(false);
         let bytes = ByteBudget::new(budget_bytes).expect("large enough");
@@ -131,17 +156,35 @@ impl Host {
         let budget = bytes.share().expect("the first");
         let mut ports = ports(world, machine, &options, budget, offered, is_frozen);
         // As every host reads, also with one plugin.
-        ports.reader =
-            Arc::new(SharedStream::new(&(&options.stream).into(), ports.reader, options.reads, ring).reader());
+        ports.reader = Arc::new(
+            SharedStream::new(&(&options.stream).into(), ports.reader, options.reads, ring)
+                .reader(),
+        );
         let worker = Worker::new(ports, options, status.clone()).expect("valid options");
-        world.note(What::Host { host: name.to_owned(), change: HostChange::Started });
-        world.note(What::Offered { host: name.to_owned(), digest, is_good: true });
+        world.note(What::Host {
+            host: name.to_owned(),
+            change: HostChange::Started,
+        });
+        world.note(What::Offered {
+            host: name.to_owned(),
+            digest,
+            is_good: true,
+        });
         lock(&machine.running).insert(name.to_owned());
         let (stop, mut process) = (CancellationToken::new(), JoinSet::new());
         let stopped = stop.clone();
         let mut watcher = JoinSet::new();
-        watcher.spawn(shown::watch(Arc::clone(world), name.to_owned(), status.clone()));
-        process.spawn(async move { worker.run(stopped, DRAIN_LIMIT).await.expect("the table is right") });
+        watcher.spawn(shown::watch(
+            Arc::clone(world),
+            name.to_owned(),
+            status.clone(),
+        ));
+        process.spawn(async move {
+            worker
+                .run(stopped, DRAIN_LIMIT)
+                .await
+                .expect("the table is right")
+        });
         Self {
             name: name.to_owned(),
             status,
@@ -158,29 +201,46 @@ impl Host {
     /// Offers another version of the plugin.
     pub fn offer(&self, version: u64, can_start: bool) {
         let machine = Arc::clone(&self.machine);
-        let place = HostPlace { world: Arc::clone(&machine.world), machine, host: self.name.clone() };
+        let place = HostPlace {
+            world: Arc::clone(&machine.world),
+            machine,
+            host: self.name.clone(),
+        };
         let plugin = SimulatedPlugin::new(version, can_start, self.keeps_state, place);
         let digest = plugin.digest().as_str().to_owned();
-        self.machine.world.note(What::Offered { host: self.name.clone(), digest, is_good: can_start });
+        self.machine.world.note(What::Offered {
+            host: self.name.clone(),
+            digest,
+            is_good: can_start,
+        });
         self.versions.send_replace(Arc::new(plugin));
     }
 
     /// Whether some version has handled records on it, so that there is one to go back to.
     pub fn has_run(&self) -> bool {
-        self.status.snapshot().shards.values().any(|shard| shard.records > 0)
+        self.status
+            .snapshot()
+            .shards
+            .values()
+            .any(|shard| shard.records > 0)
     }
 
     /// Stops it as SIGSTOP does, or lets it go on.
     pub fn pause(&self, is_paused: bool) {
         if self.freeze.send_replace(is_paused) != is_paused {
-            self.change(if is_paused { HostChange::Paused } else { HostChange::Resumed });
+            self.change(if is_paused {
+                HostChange::Paused
+            } else {
+                HostChange::Resumed
+            });
         }
     }
 
     /// Kills it: no task of it runs again. What it sent may still arrive.
     pub async fn crash(mut self) {
         self.change(HostChange::Crashed);
-        // Aborting reaches nested tasks one by one, and some of them may be due already: none may run any more.
+        // Aborting reaches nested tasks one by one, and some of them may be due already: none may
+        // run any more.
         self.freeze.send_replace(true);
         lock(&self.machine.running).remove(&self.name);
         self.process.abort_all();
@@ -209,7 +269,10 @@ impl Host {
     }
 
     fn change(&self, change: HostChange) {
-        self.machine.world.note(What::Host { host: self.name.clone(), change });
+        self.machine.world.note(What::Host {
+            host: self.name.clone(),
+            change,
+        });
     }
 }
 
@@ -234,7 +297,12 @@ fn ports(
         Tables::Emulated(_) => over_the_wire(world, options),
         Tables::Memory(_) => over_the_ports(world, options),
     };
-    let Reach { reader, subscriptions, store, coordinator } = match world.bug {
+    let Reach {
+        reader,
+        subscriptions,
+        store,
+        coordinator,
+    } = match world.bug {
         Some(bug) => reach.with(bug, host),
         None => reach,
     };
@@ -245,8 +313,12 @@ fn ports(
         machine: Arc::clone(&machine),
         host: host.to_owned(),
     };
-    let store =
-        ObservedStore { table: store, world: Arc::clone(&world), machine: Arc::clone(&machine), host: host.to_owned() };
+    let store = ObservedStore {
+        table: store,
+        world: Arc::clone(&world),
+        machine: Arc::clone(&machine),
+        host: host.to_owned(),
+    };
     let sink = Arc::new(SimulatedSink::new(Arc::clone(&world), world.bug));
     let letters = Arc::clone(&sink) as Arc<dyn DeadLetters>;
     Ports {
@@ -262,7 +334,11 @@ fn ports(
         clock: machine as Arc<dyn Clock>,
         budget,
         versions,
-        rollout: SharedRollout::new(options.plugin.clone(), options.worker.clone(), options.rollout),
+        rollout: SharedRollout::new(
+            options.plugin.clone(),
+            options.worker.clone(),
+            options.rollout,
+        ),
         freezer: Freezer::by(is_frozen),
     }
 }
@@ -270,7 +346,9 @@ fn ports(
 impl Reach {
     /// The same with a bug.
     fn with(self, bug: PortBug, host: &str) -> Self {
-        let wrong = |subscriptions| Arc::new(WrongSubscriptions::new(subscriptions, bug)) as Arc<dyn Subscriptions>;
+        let wrong = |subscriptions| {
+            Arc::new(WrongSubscriptions::new(subscriptions, bug)) as Arc<dyn Subscriptions>
+        };
         Self {
             reader: Arc::new(WrongReader::new(self.reader, bug)),
             subscriptions: self.subscriptions.map(wrong),
@@ -286,12 +364,20 @@ fn are_pages_small(world: &World) -> bool {
 }
 
 fn over_the_ports(world: &Arc<World>, options: &WorkerOptions) -> Reach {
-    let net = Net { world: Arc::clone(world), host: options.worker.as_str().into() };
-    let page_shards = if are_pages_small(world) { usize::from(SMALL_PAGE_SHARDS) } else { PAGE_SHARDS };
+    let net = Net {
+        world: Arc::clone(world),
+        host: options.worker.as_str().into(),
+    };
+    let page_shards = if are_pages_small(world) {
+        usize::from(SMALL_PAGE_SHARDS)
+    } else {
+        PAGE_SHARDS
+    };
     let has_consumer = options.retrieval.fan_out().is_some();
     Reach {
         reader: Arc::new(NetReader::new(net.clone(), page_shards)),
-        subscriptions: has_consumer.then(|| Arc::new(NetFanOut::new(net.clone())) as Arc<dyn Subscriptions>),
+        subscriptions: has_consumer
+            .then(|| Arc::new(NetFanOut::new(net.clone())) as Arc<dyn Subscriptions>),
         store: Arc::new(NetStore::new(net.clone())),
         coordinator: Arc::new(NetCoordinator::new(net)),
     }
@@ -300,11 +386,16 @@ fn over_the_ports(world: &Arc<World>, options: &WorkerOptions) -> Reach {
 fn over_the_wire(world: &Arc<World>, options: &WorkerOptions) -> Reach {
     let clients = clients(world, options.worker.as_str());
     let subscriptions = options.retrieval.fan_out().map(|_| {
-        let fan_out = KinesisFanOut::new(clients.kinesis.clone(), options.stream.clone()).on_shared_connections();
+        let fan_out = KinesisFanOut::new(clients.kinesis.clone(), options.stream.clone())
+            .on_shared_connections();
         Arc::new(fan_out) as Arc<dyn Subscriptions>
     });
     let reader = KinesisReader::new(clients.kinesis, options.stream.clone());
-    let reader = if are_pages_small(world) { reader.with_page_shards(SMALL_PAGE_SHARDS) } else { reader };
+    let reader = if are_pages_small(world) {
+        reader.with_page_shards(SMALL_PAGE_SHARDS)
+    } else {
+        reader
+    };
     Reach {
         reader: Arc::new(reader),
         subscriptions,
@@ -313,7 +404,8 @@ fn over_the_wire(world: &Arc<World>, options: &WorkerOptions) -> Reach {
     }
 }
 
-/// The product's clients on a simulated wire. The system's time is simulated, so that the ordinary time source follows.
+/// The product's clients on a simulated wire. The system's time is simulated, so that the ordinary
+/// time source follows.
 fn clients(world: &Arc<World>, host: &str) -> AwsClients {
     let credentials = Credentials::from_keys("simulated", "simulated", None);
     let shared = SdkConfig::builder()

@@ -1,4 +1,5 @@
-//! Many seeds, each in a process forked for it, so that no run sees what an earlier one left behind.
+//! Many seeds, each in a process forked for it, so that no run sees what an earlier one left
+//! behind.
 
 #![allow(unsafe_code, reason = "fork, poll and the ends of a pipe")]
 
@@ -24,7 +25,8 @@ struct Lane {
     began: Instant,
 }
 
-/// Runs `job` for every seed, in at most `lanes` processes at once, and hands each result to `each` until that breaks.
+/// Runs `job` for every seed, in at most `lanes` processes at once, and hands each result to `each`
+/// until that breaks.
 ///
 /// The calling process must have one thread only.
 pub fn run_all(
@@ -57,12 +59,16 @@ pub fn run_all(
     }
 }
 
-/// One heap for all threads, grown in large steps and never given back: a run lives for some milliseconds, on a thread whose
-/// own heap the allocator would grow by a system call every 128 KiB.
+/// One heap for all threads, grown in large steps and never given back: a run lives for some
+/// milliseconds, on a thread whose own heap the allocator would grow by a system call every 128
+/// KiB.
 fn use_one_heap() {
     #[cfg(target_env = "gnu")]
-    for (parameter, value) in [(libc::M_ARENA_MAX, 1), (libc::M_TOP_PAD, HEAP_STEP), (libc::M_TRIM_THRESHOLD, i32::MAX)]
-    {
+    for (parameter, value) in [
+        (libc::M_ARENA_MAX, 1),
+        (libc::M_TOP_PAD, HEAP_STEP),
+        (libc::M_TRIM_THRESHOLD, i32::MAX),
+    ] {
         // SAFETY: the process has one thread, and these parameters are only numbers.
         unsafe { libc::mallopt(parameter, value) };
     }
@@ -87,7 +93,12 @@ fn start(seed: u64, job: &dyn Fn(u64) -> SeedReport) -> Lane {
         // SAFETY: ends the child at once; what the parent has buffered must not be written twice.
         unsafe { libc::_exit(status) };
     }
-    Lane { seed, pid, pipe, began: Instant::now() }
+    Lane {
+        seed,
+        pid,
+        pipe,
+        began: Instant::now(),
+    }
 }
 
 /// The index of a lane that has something to say or took too long.
@@ -95,7 +106,11 @@ fn wait(running: &[Lane]) -> usize {
     loop {
         let mut polled: Vec<libc::pollfd> = running
             .iter()
-            .map(|lane| libc::pollfd { fd: lane.pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 })
+            .map(|lane| libc::pollfd {
+                fd: lane.pipe.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            })
             .collect();
         let count = libc::nfds_t::try_from(polled.len()).unwrap_or(1);
         // SAFETY: the slice has `count` entries.
@@ -103,7 +118,10 @@ fn wait(running: &[Lane]) -> usize {
         if let Some(ready) = polled.iter().position(|lane| lane.revents != 0) {
             return ready;
         }
-        if let Some(late) = running.iter().position(|lane| lane.began.elapsed() > RUN_MAX) {
+        if let Some(late) = running
+            .iter()
+            .position(|lane| lane.began.elapsed() > RUN_MAX)
+        {
             kill(running[late].pid);
             return late;
         }

@@ -1,5 +1,6 @@
-//! Fleets of real hosts in one thread: real worker and planner, in some runs real AWS adapters and SDK clients too, over
-//! a simulated network, clock and cloud, all drawn from one seed. The same seed gives the same run, byte for byte.
+//! Fleets of real hosts in one thread: real worker and planner, in some runs real AWS adapters and
+//! SDK clients too, over a simulated network, clock and cloud, all drawn from one seed. The same
+//! seed gives the same run, byte for byte.
 //!
 //! ```text
 //! Driver ── starts, crashes, stops hosts; partitions; reshards; puts records      (driver.rs, storm.rs)
@@ -9,8 +10,8 @@
 //!   Weather says what goes wrong on the way, on either                            (network.rs, weather.rs)
 //! ```
 //!
-//! A run has two phases: with faults, then healed. Safety is checked over the whole history; after the healing the fleet
-//! must settle and checkpoint everything within a bound.
+//! A run has two phases: with faults, then healed. Safety is checked over the whole history; after
+//! the healing the fleet must settle and checkpoint everything within a bound.
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 

@@ -1,7 +1,9 @@
-//! The services as fakes of the ports, behind the simulated network: no SDK, no JSON, no SQL, and so ten times the runs.
+//! The services as fakes of the ports, behind the simulated network: no SDK, no JSON, no SQL, and
+//! so ten times the runs.
 //!
-//! The fakes keep the contract of the real adapters (`tests/contract`). What those do beyond it is done here as they do it:
-//! a call is tried again by itself, and takes no longer than its time limits allow.
+//! The fakes keep the contract of the real adapters (`tests/contract`). What those do beyond it is
+//! done here as they do it: a call is tried again by itself, and takes no longer than its time
+//! limits allow.
 
 mod coordinator;
 mod fan_out;

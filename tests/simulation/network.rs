@@ -110,7 +110,11 @@ impl Fate {
         let most = if weather.reorders { 150 } else { 12 };
         let mut leg = || {
             let usual = Duration::from_millis(dice.u64(1..most));
-            if fault == Some(Fault::Slow) && dice.bool() { usual * 100 } else { usual }
+            if fault == Some(Fault::Slow) && dice.bool() {
+                usual * 100
+            } else {
+                usual
+            }
         };
         let (there, mut back) = (leg(), leg());
         match fault {
@@ -123,7 +127,8 @@ impl Fate {
     }
 }
 
-/// From the host to the service, which does `apply`, and back. Dropping `sender` is silence; `None` is a broken connection.
+/// From the host to the service, which does `apply`, and back. Dropping `sender` is silence; `None`
+/// is a broken connection.
 pub async fn fly<R, F>(
     world: Arc<World>,
     request: Request,
@@ -135,7 +140,10 @@ pub async fn fly<R, F>(
     F: Future<Output = R> + Send + 'static,
 {
     tokio::time::sleep(fate.there).await;
-    if world.weather().is_cut(&request.host, request.service, Direction::Requests) {
+    if world
+        .weather()
+        .is_cut(&request.host, request.service, Direction::Requests)
+    {
         return world.count("fault: partition");
     }
     if let Some(fault) = fate.fault {
@@ -148,7 +156,10 @@ pub async fn fly<R, F>(
         let _gone = sender.send(Some(R::refused(how)));
         return;
     }
-    let mut reply = match fate.fault.and_then(|fault| R::refusal(fault, request.service)) {
+    let mut reply = match fate
+        .fault
+        .and_then(|fault| R::refusal(fault, request.service))
+    {
         Some(refusal) => refusal,
         None if fate.fault == Some(Fault::LostRequest) => return,
         None => apply().await,
@@ -162,7 +173,10 @@ pub async fn fly<R, F>(
         });
     }
     tokio::time::sleep(fate.back).await;
-    if world.weather().is_cut(&request.host, request.service, Direction::Replies) {
+    if world
+        .weather()
+        .is_cut(&request.host, request.service, Direction::Replies)
+    {
         return world.count("fault: partition");
     }
     match fate.fault {
@@ -176,7 +190,10 @@ pub async fn fly<R, F>(
         _ => {}
     }
     if let Some(shard) = reply.ended_shard().filter(|_| !sender.is_closed()) {
-        world.note(What::SaidEnd { host: request.host.to_string(), shard: shard.to_owned() });
+        world.note(What::SaidEnd {
+            host: request.host.to_string(),
+            shard: shard.to_owned(),
+        });
     }
     let _gone = sender.send(Some(reply));
 }

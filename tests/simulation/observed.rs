@@ -1,4 +1,5 @@
-//! The lease store as a host sees it: every call on a row goes into the history with its result and the host's clock.
+//! The lease store as a host sees it: every call on a row goes into the history with its result and
+//! the host's clock.
 
 use std::sync::Arc;
 
@@ -6,8 +7,8 @@ use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, Stream
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{
-    CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress,
-    Raced, SavedState, ShardEndWrite, StoreError, WriteResult, Written,
+    CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore,
+    PortFuture, Progress, Raced, SavedState, ShardEndWrite, StoreError, WriteResult, Written,
 };
 use shardmill_core::rollout::Quarantined;
 use shardmill_core::stream::LeaseKey;
@@ -50,7 +51,12 @@ impl ObservedStore {
         }
     }
 
-    async fn write(&self, key: &LeaseKey, kind: WriteKind, call: PortFuture<'_, WriteResult>) -> WriteResult {
+    async fn write(
+        &self,
+        key: &LeaseKey,
+        kind: WriteKind,
+        call: PortFuture<'_, WriteResult>,
+    ) -> WriteResult {
         let mut waiting = self.waiting(key, Some(kind));
         let result = call.await;
         waiting.result = match &result {
@@ -89,15 +95,19 @@ impl Drop for Waiting<'_> {
 fn of_error(error: &StoreError) -> CallResult {
     match error {
         StoreError::Unknown { .. } => CallResult::Unknown,
-        StoreError::Throttled { .. } | StoreError::Refused { .. } | StoreError::WrongTable { .. } => {
-            CallResult::NotApplied
-        }
+        StoreError::Throttled { .. }
+        | StoreError::Refused { .. }
+        | StoreError::WrongTable { .. } => CallResult::NotApplied,
     }
 }
 
 /// A lease is given back without a reason; one that is given up has one.
 pub(crate) fn release_kind(progress: &Progress) -> WriteKind {
-    if progress.stuck.is_some() { WriteKind::GiveUp } else { WriteKind::Release }
+    if progress.stuck.is_some() {
+        WriteKind::GiveUp
+    } else {
+        WriteKind::Release
+    }
 }
 
 fn of_raced(result: &Result<Raced, StoreError>) -> CallResult {
@@ -143,8 +153,15 @@ impl LeaseStore for ObservedStore {
         })
     }
 
-    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
-        let kind = WriteKind::Take { seen: seen.counter.0 };
+    fn take<'a>(
+        &'a self,
+        seen: &'a Lease,
+        by: &'a WorkerId,
+        wall_ms: u64,
+    ) -> PortFuture<'a, WriteResult> {
+        let kind = WriteKind::Take {
+            seen: seen.counter.0,
+        };
         Box::pin(self.write(&seen.key, kind, self.table.take(seen, by, wall_ms)))
     }
 
@@ -165,32 +182,64 @@ impl LeaseStore for ObservedStore {
         })
     }
 
-    fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.write(&token.key, WriteKind::Renew, self.table.renew(token, progress)))
+    fn renew<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(
+            &token.key,
+            WriteKind::Renew,
+            self.table.renew(token, progress),
+        ))
     }
 
-    fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.write(&token.key, WriteKind::Checkpoint, self.table.checkpoint(token, write)))
+    fn checkpoint<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a CheckpointWrite,
+    ) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(
+            &token.key,
+            WriteKind::Checkpoint,
+            self.table.checkpoint(token, write),
+        ))
     }
 
-    fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
+    fn end<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a ShardEndWrite,
+    ) -> PortFuture<'a, WriteResult> {
         Box::pin(self.write(&token.key, WriteKind::End, self.table.end(token, write)))
     }
 
-    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.write(&token.key, release_kind(progress), self.table.release(token, progress)))
+    fn release<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(
+            &token.key,
+            release_kind(progress),
+            self.table.release(token, progress),
+        ))
     }
 
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
         self.table.ensure_state_table()
     }
 
-    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
+    fn state<'a>(
+        &'a self,
+        key: &'a LeaseKey,
+    ) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
         self.table.state(key)
     }
 }
 
-/// The coordinator as a host sees it: its heartbeats go into the history, since they hold its leases.
+/// The coordinator as a host sees it: its heartbeats go into the history, since they hold its
+/// leases.
 pub struct ObservedCoordinator {
     /// The one it watches.
     pub table: Arc<dyn Coordinator>,
@@ -213,7 +262,12 @@ struct Beating<'a> {
 impl ObservedCoordinator {
     fn beating(&self) -> Beating<'_> {
         let (sent_at, local_sent_at) = (self.world.now(), self.machine.local_micros());
-        Beating { store: self, sent_at, local_sent_at, result: CallResult::Unknown }
+        Beating {
+            store: self,
+            sent_at,
+            local_sent_at,
+            result: CallResult::Unknown,
+        }
     }
 }
 
@@ -249,12 +303,19 @@ impl Coordinator for ObservedCoordinator {
         self.table.mail(id)
     }
 
-    fn leave_mail<'a>(&'a self, id: &'a WorkerId, mail: Option<&'a Mail>) -> PortFuture<'a, Result<(), StoreError>> {
+    fn leave_mail<'a>(
+        &'a self,
+        id: &'a WorkerId,
+        mail: Option<&'a Mail>,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         self.world.count("reached: mail left");
         self.table.leave_mail(id, mail)
     }
 
-    fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
+    fn worker<'a>(
+        &'a self,
+        id: &'a WorkerId,
+    ) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
         self.table.worker(id)
     }
 
@@ -280,7 +341,10 @@ impl Coordinator for ObservedCoordinator {
         })
     }
 
-    fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+    fn remove_worker<'a>(
+        &'a self,
+        row: &'a WorkerRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
         self.table.remove_worker(row)
     }
 
@@ -289,7 +353,11 @@ impl Coordinator for ObservedCoordinator {
         seen: Option<&'a LeaderRow>,
         next: &'a LeaderRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
-        self.world.count(if seen.is_some() { "reached: leader written" } else { "reached: first leader" });
+        self.world.count(if seen.is_some() {
+            "reached: leader written"
+        } else {
+            "reached: first leader"
+        });
         self.table.write_leader(seen, next)
     }
 
@@ -301,7 +369,10 @@ impl Coordinator for ObservedCoordinator {
         self.table.write_stream(seen, next)
     }
 
-    fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>> {
+    fn write_start<'a>(
+        &'a self,
+        start: &'a ApplicationStart,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
         self.table.write_start(start)
     }
 
@@ -309,7 +380,10 @@ impl Coordinator for ObservedCoordinator {
         self.table.quarantine(entry)
     }
 
-    fn release_version<'a>(&'a self, digest: &'a PluginDigest) -> PortFuture<'a, Result<(), StoreError>> {
+    fn release_version<'a>(
+        &'a self,
+        digest: &'a PluginDigest,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         self.table.release_version(digest)
     }
 
@@ -321,7 +395,10 @@ impl Coordinator for ObservedCoordinator {
         self.table.shards()
     }
 
-    fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>> {
+    fn write_shards<'a>(
+        &'a self,
+        shards: &'a CachedShards,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         self.table.write_shards(shards)
     }
 }

@@ -1,4 +1,5 @@
-//! The settings of the hosts of a run: the product's own, with batches small enough that much happens.
+//! The settings of the hosts of a run: the product's own, with batches small enough that much
+//! happens.
 
 use std::time::Duration;
 
@@ -32,7 +33,11 @@ pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> WorkerOption
             renew_every: duration / 3,
             scan_every: Duration::from_millis(dice.u64(800..2_500)),
             shard_sync_every: Duration::from_secs(dice.u64(5..60)),
-            balance: if later.u32(0..8) == 0 { Balance::Throughput } else { Balance::Count },
+            balance: if later.u32(0..8) == 0 {
+                Balance::Throughput
+            } else {
+                Balance::Count
+            },
             shared_with_kcl: later.u32(0..8) == 0,
             ..LeaseOptions::default()
         },
@@ -46,7 +51,11 @@ pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> WorkerOption
         batches: BatchLimits {
             records: dice.usize(1..=40),
             bytes: 4 << 20,
-            window: if dice.bool() { Duration::ZERO } else { Duration::from_millis(dice.u64(1..2_000)) },
+            window: if dice.bool() {
+                Duration::ZERO
+            } else {
+                Duration::from_millis(dice.u64(1..2_000))
+            },
         },
         checkpoints: CheckpointPolicy {
             records: dice.u64(1..100),

@@ -1,4 +1,5 @@
-//! Where an application begins: what was in the stream before it, what retention takes away, and the initial positions.
+//! Where an application begins: what was in the stream before it, what retention takes away, and
+//! the initial positions.
 
 use std::time::Duration;
 
@@ -61,12 +62,23 @@ pub fn draw_positions(dice: &mut fastrand::Rng, past: Option<Past>) -> Vec<Initi
         1..3 => InitialPosition::Latest,
         _ => {
             // While records were put, or later, but never in the time to come.
-            let past_ms = past.map_or(0, |past| if dice.bool() { past.lasts } else { past.ends_after() }.as_millis());
+            let past_ms = past.map_or(0, |past| {
+                if dice.bool() {
+                    past.lasts
+                } else {
+                    past.ends_after()
+                }
+                .as_millis()
+            });
             let ms = dice.u64(..=u64::try_from(past_ms).unwrap_or(0));
             InitialPosition::AtTimestamp(u64::try_from(EPOCH.as_millis()).unwrap_or(0) + ms)
         }
     };
-    let count = if dice.u32(0..3) == 0 { dice.usize(2..=3) } else { 1 };
+    let count = if dice.u32(0..3) == 0 {
+        dice.usize(2..=3)
+    } else {
+        1
+    };
     let mut positions: Vec<InitialPosition> = Vec::new();
     for _ in 0..count {
         let drawn = position(dice);
@@ -87,7 +99,9 @@ impl Schedule {
 impl Driver {
     /// Lets happen what happened before the first host.
     pub(crate) async fn live_through_the_past(&mut self) {
-        let Some(past) = self.schedule.past else { return };
+        let Some(past) = self.schedule.past else {
+            return;
+        };
         let steps = past.puts + past.reshards;
         let mut reshards = past.reshards;
         for step in 0..steps {

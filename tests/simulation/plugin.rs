@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::{
-    CloseReason, Commit, FailureKind, InstanceContext, Outcome as Reported, PortFuture, Processed, ProcessorFactory,
-    RecordFailure, RecordProcessor,
+    CloseReason, Commit, FailureKind, InstanceContext, Outcome as Reported, PortFuture, Processed,
+    ProcessorFactory, RecordFailure, RecordProcessor,
 };
 use shardmill_core::stream::{Batch, Emitted, Position};
 use shardmill_invariants::history::{Delivery, Outcome, Output, Place, What};
@@ -21,7 +21,8 @@ use crate::world::World;
 /// A call longer than this is cut off, as the host cuts off a component.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// Versions from here on start well, and fail on whatever they get: `HOPELESS_VERSIONS` of them, each in one of four ways.
+/// Versions from here on start well, and fail on whatever they get: `HOPELESS_VERSIONS` of them,
+/// each in one of four ways.
 pub const HOPELESS_FROM: u64 = 2_000_000;
 /// How many of these there are.
 pub const HOPELESS_VERSIONS: u64 = 64;
@@ -77,7 +78,13 @@ struct Running<'a> {
 impl SimulatedPlugin {
     /// Version `version`.
     pub fn new(version: u64, can_start: bool, keeps_state: bool, place: HostPlace) -> Self {
-        Self { digest: digest_of(version), version, can_start, keeps_state, place }
+        Self {
+            digest: digest_of(version),
+            version,
+            can_start,
+            keeps_state,
+            place,
+        }
     }
 }
 
@@ -103,39 +110,73 @@ impl ProcessorFactory for SimulatedPlugin {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(5)).await;
             if !self.can_start {
-                return Err(ProcessorError::Reported { message: "this version does not start".to_owned() });
+                return Err(ProcessorError::Reported {
+                    message: "this version does not start".to_owned(),
+                });
             }
-            let (place, digest, version) = (self.place.clone(), self.digest.as_str().to_owned(), self.version);
+            let (place, digest, version) = (
+                self.place.clone(),
+                self.digest.as_str().to_owned(),
+                self.version,
+            );
             let number = place.world.next_delivery();
             let state = String::from_utf8(state.unwrap_or_default().to_vec()).expect("as written");
-            let counted = self.keeps_state.then(|| state.lines().map(str::to_owned).collect::<Vec<_>>());
+            let counted = self
+                .keeps_state
+                .then(|| state.lines().map(str::to_owned).collect::<Vec<_>>());
             if let Some(lines) = &counted {
-                let (host, shard, epoch) = (place.host.clone(), context.shard.to_string(), context.epoch.0);
+                let (host, shard, epoch) = (
+                    place.host.clone(),
+                    context.shard.to_string(),
+                    context.epoch.0,
+                );
                 let named = |line: &String| place.world.named(line.parse().expect("as written"));
                 let counted = lines.iter().map(named).collect();
-                place.world.note(What::StateLoaded { host, shard, epoch, counted });
+                place.world.note(What::StateLoaded {
+                    host,
+                    shard,
+                    epoch,
+                    counted,
+                });
             }
-            let instance: Box<dyn RecordProcessor> =
-                Box::new(Instance { number, place, digest, version, context, counted });
+            let instance: Box<dyn RecordProcessor> = Box::new(Instance {
+                number,
+                place,
+                digest,
+                version,
+                context,
+                counted,
+            });
             Ok(instance)
         })
     }
 }
 
 pub(crate) fn place_of(position: &Position) -> Place {
-    Place { sub: position.sub_sequence, ..Place::plain(position.sequence.as_str()) }
+    Place {
+        sub: position.sub_sequence,
+        ..Place::plain(position.sequence.as_str())
+    }
 }
 
 impl Instance {
     fn start(&self, batch: &Batch) -> Running<'_> {
-        let HostPlace { world, machine, host } = &self.place;
+        let HostPlace {
+            world,
+            machine,
+            host,
+        } = &self.place;
         let id = world.next_delivery();
         world.note(What::DeliveryStarted(Delivery {
             id,
             host: host.clone(),
             shard: self.context.shard.to_string(),
             epoch: self.context.epoch.0,
-            places: batch.records.iter().map(|record| place_of(&record.position)).collect(),
+            places: batch
+                .records
+                .iter()
+                .map(|record| place_of(&record.position))
+                .collect(),
             digest: self.digest.clone(),
             instance: self.number,
             attempt: batch.attempt,
@@ -164,18 +205,30 @@ impl Instance {
         }
         if self.draws(Fault::StuckPlugin) {
             tokio::time::sleep(CALL_LIMIT).await;
-            return Err(ProcessorError::DeadlineExceeded { call: "process", limit: CALL_LIMIT });
+            return Err(ProcessorError::DeadlineExceeded {
+                call: "process",
+                limit: CALL_LIMIT,
+            });
         }
         if self.draws(Fault::Trap) {
-            return Err(ProcessorError::Trapped { message: "unreachable".to_owned() });
+            return Err(ProcessorError::Trapped {
+                message: "unreachable".to_owned(),
+            });
         }
         if self.draws(Fault::PluginError) {
-            return Err(ProcessorError::Reported { message: "not now".to_owned() });
+            return Err(ProcessorError::Reported {
+                message: "not now".to_owned(),
+            });
         }
         if self.version >= HOPELESS_FROM {
             return self.hopeless(batch);
         }
-        if !self.place.world.is_cured() && batch.records.iter().any(|it| Poison::of(&it.data) == Some(Poison::Slow)) {
+        if !self.place.world.is_cured()
+            && batch
+                .records
+                .iter()
+                .any(|it| Poison::of(&it.data) == Some(Poison::Slow))
+        {
             let more = self.place.world.dice().u64(8_000..20_000);
             tokio::time::sleep(Duration::from_millis(more)).await;
         }
@@ -184,7 +237,11 @@ impl Instance {
             let count = u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
             let mut dice = self.place.world.dice();
             let fails = |index: &u32| *index == count - 1 || dice.u32(0..3) == 0;
-            failures.extend((0..count).filter(fails).map(|index| failure(index, FailureKind::Retry)));
+            failures.extend(
+                (0..count)
+                    .filter(fails)
+                    .map(|index| failure(index, FailureKind::Retry)),
+            );
             // Stable: what poison does to a record comes before what the weather does to it.
             failures.sort_by_key(|failure| failure.index);
             failures.dedup_by_key(|failure| failure.index);
@@ -197,7 +254,11 @@ impl Instance {
                 through => Commit::Through(through - 1),
             });
         }
-        Ok(Reported { failures, commit, ..Reported::default() })
+        Ok(Reported {
+            failures,
+            commit,
+            ..Reported::default()
+        })
     }
 
     /// An output for some of the records that were handled, if the plugin is configured to emit.
@@ -207,49 +268,92 @@ impl Instance {
         }
         let HostPlace { world, host, .. } = &self.place;
         let mut outputs = Vec::new();
-        for at in batch.records.iter().map(|record| place_of(&record.position)) {
+        for at in batch
+            .records
+            .iter()
+            .map(|record| place_of(&record.position))
+        {
             if !failed.contains(&at) && world.dice().u32(0..3) > 0 {
-                outputs.push(Output { id: world.next_output(), of: at });
+                outputs.push(Output {
+                    id: world.next_output(),
+                    of: at,
+                });
             }
         }
         if outputs.is_empty() {
             return Vec::new();
         }
-        let emitted = outputs.iter().map(|output| sink::emitted(output.id)).collect();
-        let (host, shard, epoch) = (host.clone(), self.context.shard.to_string(), self.context.epoch.0);
-        world.note(What::Emitted { host, shard, epoch, outputs });
+        let emitted = outputs
+            .iter()
+            .map(|output| sink::emitted(output.id))
+            .collect();
+        let (host, shard, epoch) = (
+            host.clone(),
+            self.context.shard.to_string(),
+            self.context.epoch.0,
+        );
+        world.note(What::Emitted {
+            host,
+            shard,
+            epoch,
+            outputs,
+        });
         emitted
     }
 
     fn hopeless(&self, batch: &Batch) -> Result<Reported, ProcessorError> {
         self.place.world.count("fault: hopeless version called");
         let kind = match self.version % 4 {
-            0 => return Err(ProcessorError::Trapped { message: "hopeless".to_owned() }),
-            1 => return Err(ProcessorError::Reported { message: "hopeless".to_owned() }),
+            0 => {
+                return Err(ProcessorError::Trapped {
+                    message: "hopeless".to_owned(),
+                });
+            }
+            1 => {
+                return Err(ProcessorError::Reported {
+                    message: "hopeless".to_owned(),
+                });
+            }
             2 => FailureKind::Retry,
             _ => FailureKind::Reject,
         };
         let count = u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
-        Ok(Reported { failures: (0..count).map(|index| failure(index, kind)).collect(), ..Reported::default() })
+        Ok(Reported {
+            failures: (0..count).map(|index| failure(index, kind)).collect(),
+            ..Reported::default()
+        })
     }
 
-    /// What the poison in a batch does; nothing at all in a healed world that halted shards have to get on in.
+    /// What the poison in a batch does; nothing at all in a healed world that halted shards have to
+    /// get on in.
     fn poisoned(&self, batch: &Batch) -> Result<Vec<RecordFailure>, ProcessorError> {
         let world = &self.place.world;
         let (mut failures, mut whole) = (Vec::new(), None);
         for (index, record) in (0..).zip(batch.records.iter()) {
-            let Some(poison) = Poison::of(&record.data).filter(|_| !world.is_cured()) else { continue };
-            if poison.is_passing() && world.fails_again(self.context.shard.as_str(), &place_of(&record.position)) > 2 {
+            let Some(poison) = Poison::of(&record.data).filter(|_| !world.is_cured()) else {
+                continue;
+            };
+            if poison.is_passing()
+                && world.fails_again(self.context.shard.as_str(), &place_of(&record.position)) > 2
+            {
                 world.count("reached: poison that works in the end");
                 continue;
             }
             world.count(&format!("fault: poison {poison:?}"));
             match poison {
-                Poison::Trap => return Err(ProcessorError::Trapped { message: "poison".to_owned() }),
-                Poison::Error | Poison::ErrorTwice => {
-                    whole = Some(ProcessorError::Reported { message: "poison".to_owned() });
+                Poison::Trap => {
+                    return Err(ProcessorError::Trapped {
+                        message: "poison".to_owned(),
+                    });
                 }
-                Poison::Retry | Poison::RetryTwice | Poison::Slow => failures.push(failure(index, FailureKind::Retry)),
+                Poison::Error | Poison::ErrorTwice => {
+                    whole = Some(ProcessorError::Reported {
+                        message: "poison".to_owned(),
+                    });
+                }
+                Poison::Retry | Poison::RetryTwice | Poison::Slow => {
+                    failures.push(failure(index, FailureKind::Retry))
+                }
                 Poison::Reject => failures.push(failure(index, FailureKind::Reject)),
             }
         }
@@ -258,20 +362,34 @@ impl Instance {
 }
 
 fn failure(index: u32, kind: FailureKind) -> RecordFailure {
-    RecordFailure { index, kind, message: "not this one".to_owned() }
+    RecordFailure {
+        index,
+        kind,
+        message: "not this one".to_owned(),
+    }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         let failed = std::mem::take(&mut self.failed);
         if let Some(HeldBack { through }) = self.held_back.take() {
-            self.instance.place.world.note(What::HeldBack { id: self.id, through });
+            self.instance.place.world.note(What::HeldBack {
+                id: self.id,
+                through,
+            });
         }
         if !self.rejected.is_empty() {
             let places = std::mem::take(&mut self.rejected);
-            self.instance.place.world.note(What::Rejected { id: self.id, places });
+            self.instance.place.world.note(What::Rejected {
+                id: self.id,
+                places,
+            });
         }
-        self.instance.place.world.note(What::DeliveryEnded { id: self.id, outcome: self.outcome, failed });
+        self.instance.place.world.note(What::DeliveryEnded {
+            id: self.id,
+            outcome: self.outcome,
+            failed,
+        });
     }
 }
 
@@ -282,19 +400,30 @@ impl RecordProcessor for Instance {
             let result = self.handle(&batch).await;
             running.outcome = match &result {
                 Ok(_) => Outcome::Ok,
-                Err(ProcessorError::Reported { .. } | ProcessorError::InvalidOutcome { .. }) => Outcome::Error,
+                Err(ProcessorError::Reported { .. } | ProcessorError::InvalidOutcome { .. }) => {
+                    Outcome::Error
+                }
                 Err(_) => Outcome::Trap,
             };
             let outcome = result?;
-            let failed = outcome.failures.iter().map(|failure| &batch.records[failure.index as usize].position);
+            let failed = outcome
+                .failures
+                .iter()
+                .map(|failure| &batch.records[failure.index as usize].position);
             running.failed = failed.map(place_of).collect();
-            let rejected = outcome.failures.iter().filter(|failure| failure.kind == FailureKind::Reject);
-            running.rejected =
-                rejected.map(|failure| place_of(&batch.records[failure.index as usize].position)).collect();
+            let rejected = outcome
+                .failures
+                .iter()
+                .filter(|failure| failure.kind == FailureKind::Reject);
+            running.rejected = rejected
+                .map(|failure| place_of(&batch.records[failure.index as usize].position))
+                .collect();
             running.held_back = outcome.commit.map(|commit| HeldBack {
                 through: match commit {
                     Commit::Nothing => None,
-                    Commit::Through(index) => Some(place_of(&batch.records[index as usize].position)),
+                    Commit::Through(index) => {
+                        Some(place_of(&batch.records[index as usize].position))
+                    }
                 },
             });
             if self.counted.is_some() {
@@ -306,7 +435,9 @@ impl RecordProcessor for Instance {
             drop(running);
             if let Some(counted) = &mut self.counted {
                 let handled = batch.records.iter().map(|record| &record.position);
-                let places = handled.map(place_of).filter(|place| !failed.contains(place));
+                let places = handled
+                    .map(place_of)
+                    .filter(|place| !failed.contains(place));
                 counted.extend(places.map(|place| self.place.world.name(&place).to_string()));
             }
             Ok(Processed { outcome, emitted })
@@ -318,18 +449,33 @@ impl RecordProcessor for Instance {
             tokio::time::sleep(Duration::from_millis(1)).await;
             if self.draws(Fault::SaveFails) {
                 return Err(if self.place.world.dice().bool() {
-                    ProcessorError::State { message: "too large".to_owned() }
+                    ProcessorError::State {
+                        message: "too large".to_owned(),
+                    }
                 } else {
-                    ProcessorError::Trapped { message: "unreachable".to_owned() }
+                    ProcessorError::Trapped {
+                        message: "unreachable".to_owned(),
+                    }
                 });
             }
-            let (host, shard, epoch) = (self.place.host.clone(), self.context.shard.to_string(), self.context.epoch.0);
-            self.place.world.note(What::StateSaved { host, shard, epoch });
-            Ok(Bytes::from(self.counted.as_deref().unwrap_or_default().join("\n")))
+            let (host, shard, epoch) = (
+                self.place.host.clone(),
+                self.context.shard.to_string(),
+                self.context.epoch.0,
+            );
+            self.place
+                .world
+                .note(What::StateSaved { host, shard, epoch });
+            Ok(Bytes::from(
+                self.counted.as_deref().unwrap_or_default().join("\n"),
+            ))
         })
     }
 
-    fn close(self: Box<Self>, _: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+    fn close(
+        self: Box<Self>,
+        _: CloseReason,
+    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }

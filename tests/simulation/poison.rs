@@ -1,5 +1,5 @@
-//! Records that fail, and the failure policy under which they do: drawn from dice of their own, so that a run without them
-//! is the run that its seed has always meant.
+//! Records that fail, and the failure policy under which they do: drawn from dice of their own, so
+//! that a run without them is the run that its seed has always meant.
 
 use std::time::Duration;
 
@@ -49,12 +49,18 @@ impl Poison {
 
     /// The data of a record of this kind.
     pub fn data(self) -> &'static [u8] {
-        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or(b"", |(_, data)| data)
+        Self::ALL
+            .iter()
+            .find(|(kind, _)| *kind == self)
+            .map_or(b"", |(_, data)| data)
     }
 
     /// The kind of a record with this data.
     pub fn of(data: &[u8]) -> Option<Self> {
-        Self::ALL.iter().find(|(_, poison)| *poison == data).map(|(kind, _)| *kind)
+        Self::ALL
+            .iter()
+            .find(|(_, poison)| *poison == data)
+            .map(|(kind, _)| *kind)
     }
 
     /// Whether it works after two failures.
@@ -77,17 +83,23 @@ pub fn draw_policy(dice: &mut fastrand::Rng) -> FailurePolicy {
         attempts: attempts.filter(|_| then.is_some()),
         max_age: max_age.filter(|_| then.is_some()),
         bisect: dice.bool(),
-        order: if dice.bool() { Order::Key } else { Order::Shard },
+        order: if dice.bool() {
+            Order::Key
+        } else {
+            Order::Shard
+        },
         then,
         ..FailurePolicy::default()
     }
 }
 
 impl Poisons {
-    /// Poison that a fleet under `policy` gets rid of, within the time of a run: by age only where hosts know the time.
+    /// Poison that a fleet under `policy` gets rid of, within the time of a run: by age only where
+    /// hosts know the time.
     pub fn draw(dice: &mut fastrand::Rng, policy: &FailurePolicy, wall_clocks_err: bool) -> Self {
         let gives_up = policy.then.is_some();
-        let ends = gives_up && (policy.attempts.is_some() || (policy.max_age.is_some() && !wall_clocks_err));
+        let ends = gives_up
+            && (policy.attempts.is_some() || (policy.max_age.is_some() && !wall_clocks_err));
         let can_be = |kind: &Poison| match kind {
             Poison::Trap | Poison::Error | Poison::Retry => ends,
             Poison::Reject => gives_up,
@@ -95,15 +107,26 @@ impl Poisons {
             // Only where all records of some keys are so.
             Poison::Slow => false,
         };
-        let mut kinds: Vec<_> = Poison::ALL.iter().map(|(kind, _)| *kind).filter(can_be).collect();
+        let mut kinds: Vec<_> = Poison::ALL
+            .iter()
+            .map(|(kind, _)| *kind)
+            .filter(can_be)
+            .collect();
         // All at once hide bugs.
         kinds.retain(|_| dice.u32(0..3) > 0);
-        Self { chance: 0.01 * 15_f64.powf(dice.f64()), kinds }
+        Self {
+            chance: 0.01 * 15_f64.powf(dice.f64()),
+            kinds,
+        }
     }
 
     /// The data of the next record.
     pub fn next_data(&self, dice: &mut fastrand::Rng) -> &'static [u8] {
         let is_poison = !self.kinds.is_empty() && dice.f64() < self.chance;
-        if is_poison { self.kinds[dice.usize(..self.kinds.len())].data() } else { b"shardmill" }
+        if is_poison {
+            self.kinds[dice.usize(..self.kinds.len())].data()
+        } else {
+            b"shardmill"
+        }
     }
 }

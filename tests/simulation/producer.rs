@@ -1,4 +1,5 @@
-//! What is put into the stream: plain records, and aggregates as the KPL makes them, whole or damaged.
+//! What is put into the stream: plain records, and aggregates as the KPL makes them, whole or
+//! damaged.
 
 use md5::{Digest, Md5};
 use prost::Message;
@@ -37,7 +38,8 @@ pub struct Entry {
     pub key: String,
     /// What it holds.
     pub data: Vec<u8>,
-    /// The keys of the user records that come out of it: its own, if it is no aggregate, or one that cannot be opened.
+    /// The keys of the user records that come out of it: its own, if it is no aggregate, or one
+    /// that cannot be opened.
     pub inside: Vec<String>,
 }
 
@@ -72,7 +74,11 @@ impl Producer {
 
     /// The next Kinesis record; `key` is its key, unless there are few.
     pub fn next(&self, key: String, dice: &mut fastrand::Rng) -> Entry {
-        let key = if self.has_few_keys { any_key(dice) } else { key };
+        let key = if self.has_few_keys {
+            any_key(dice)
+        } else {
+            key
+        };
         if self.aggregated == 0.0 || dice.f64() >= self.aggregated {
             let mut data = self.poisons.next_data(dice).to_vec();
             if (0..self.failing_keys).any(|failing| key == few_key(failing)) {
@@ -81,9 +87,17 @@ impl Producer {
             if self.large > 0.0 && Poison::of(&data).is_none() && dice.f64() < self.large {
                 data.resize(dice.usize(1_000..LARGE_MAX), b' ');
             }
-            return Entry { inside: vec![key.clone()], key, data };
+            return Entry {
+                inside: vec![key.clone()],
+                key,
+                data,
+            };
         }
-        let count = if dice.u32(0..20) == 0 { 0 } else { dice.usize(1..=INSIDE_MAX) };
+        let count = if dice.u32(0..20) == 0 {
+            0
+        } else {
+            dice.usize(1..=INSIDE_MAX)
+        };
         let mut aggregate = Aggregate::default();
         let mut inside = Vec::new();
         if count == 0 {
@@ -95,7 +109,10 @@ impl Producer {
             inside.push(key.clone());
             aggregate.partition_keys.push(key);
             let data = self.poisons.next_data(dice).to_vec();
-            aggregate.records.push(UserRecord { partition_key_index: index as u64, data });
+            aggregate.records.push(UserRecord {
+                partition_key_index: index as u64,
+                data,
+            });
         }
         let damage = dice.u32(0..30);
         if damage == 0

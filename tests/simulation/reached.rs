@@ -1,8 +1,11 @@
-//! Rare states that a history has reached: counted, so that nobody believes in tests that never got there.
+//! Rare states that a history has reached: counted, so that nobody believes in tests that never got
+//! there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shardmill_invariants::history::{Checkpoint, Delivery, Event, Outcome, Place, What, Write, WriteKind};
+use shardmill_invariants::history::{
+    Checkpoint, Delivery, Event, Outcome, Place, What, Write, WriteKind,
+};
 
 /// What is remembered of a history.
 #[derive(Default)]
@@ -24,24 +27,46 @@ pub fn count(history: &[Event], mut count: impl FnMut(&str)) {
     for event in history {
         match &event.what {
             What::Produced { shard, at, .. } => {
-                seen.produced.entry(shard.clone()).or_default().insert(at.clone());
+                seen.produced
+                    .entry(shard.clone())
+                    .or_default()
+                    .insert(at.clone());
             }
             What::DeliveryStarted(delivery) => {
                 let grant = (delivery.shard.clone(), delivery.epoch);
                 match seen.grants.get(&grant) {
                     Some(last) => followed(last, delivery, &mut count),
-                    None if begins_inside(delivery) => count("reached: resumed inside an aggregate"),
+                    None if begins_inside(delivery) => {
+                        count("reached: resumed inside an aggregate")
+                    }
                     None => {}
                 }
-                seen.grants.insert(grant, Last { delivery: delivery.clone(), outcome: None, failed: 0 });
+                seen.grants.insert(
+                    grant,
+                    Last {
+                        delivery: delivery.clone(),
+                        outcome: None,
+                        failed: 0,
+                    },
+                );
             }
-            What::DeliveryEnded { id, outcome, failed } => {
-                if let Some(last) = seen.grants.values_mut().find(|last| last.delivery.id == *id) {
+            What::DeliveryEnded {
+                id,
+                outcome,
+                failed,
+            } => {
+                if let Some(last) = seen
+                    .grants
+                    .values_mut()
+                    .find(|last| last.delivery.id == *id)
+                {
                     (last.outcome, last.failed) = (Some(*outcome), failed.len());
                 }
             }
             What::DeadLettered { .. } => count("reached: dead letter written"),
-            What::Written(write) if seen.ends_inside(write) => count("reached: checkpoint inside an aggregate"),
+            What::Written(write) if seen.ends_inside(write) => {
+                count("reached: checkpoint inside an aggregate")
+            }
             _ => {}
         }
     }
@@ -49,10 +74,18 @@ pub fn count(history: &[Event], mut count: impl FnMut(&str)) {
 
 impl Seen {
     fn ends_inside(&self, write: &Write) -> bool {
-        let Some(Checkpoint::At(at)) = write.after.as_ref().map(|row| &row.checkpoint) else { return false };
-        let next = Place { sub: at.sub + 1, ..at.clone() };
+        let Some(Checkpoint::At(at)) = write.after.as_ref().map(|row| &row.checkpoint) else {
+            return false;
+        };
+        let next = Place {
+            sub: at.sub + 1,
+            ..at.clone()
+        };
         write.kind == WriteKind::Checkpoint
-            && self.produced.get(&write.key).is_some_and(|produced| produced.contains(&next))
+            && self
+                .produced
+                .get(&write.key)
+                .is_some_and(|produced| produced.contains(&next))
     }
 }
 

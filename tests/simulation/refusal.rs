@@ -1,5 +1,5 @@
-//! Services that say no to some requests for a while: a right is missing, a rate exceeded, or transactions collide; of one
-//! table, for some actions, for one host or all.
+//! Services that say no to some requests for a while: a right is missing, a rate exceeded, or
+//! transactions collide; of one table, for some actions, for one host or all.
 
 use std::time::Duration;
 
@@ -34,7 +34,10 @@ pub struct Refusal {
 
 /// What can be missing by itself.
 const RIGHTS: [(Service, &[&str]); 12] = [
-    (Service::Dynamodb, &["UpdateItem", "PutItem", "DeleteItem", "TransactWriteItems"]),
+    (
+        Service::Dynamodb,
+        &["UpdateItem", "PutItem", "DeleteItem", "TransactWriteItems"],
+    ),
     (Service::Dynamodb, &["UpdateItem"]),
     (Service::Dynamodb, &["TransactWriteItems"]),
     (Service::Dynamodb, &["PutItem"]),
@@ -42,7 +45,10 @@ const RIGHTS: [(Service, &[&str]); 12] = [
     (Service::Dynamodb, &["GetItem"]),
     (Service::Coordinator, &["PutItem"]),
     (Service::Coordinator, &["Query"]),
-    (Service::Coordinator, &["GetItem", "UpdateItem", "DeleteItem"]),
+    (
+        Service::Coordinator,
+        &["GetItem", "UpdateItem", "DeleteItem"],
+    ),
     (Service::Kinesis, &["GetRecords", "SubscribeToShard"]),
     (Service::Kinesis, &["GetShardIterator"]),
     (Service::Kinesis, &["ListShards", "DescribeStreamSummary"]),
@@ -58,7 +64,12 @@ impl Refusal {
             _ if service == Service::Dynamodb => How::Conflict,
             _ => How::Throttled,
         };
-        Self { host, service, actions, how }
+        Self {
+            host,
+            service,
+            actions,
+            how,
+        }
     }
 
     /// Whether it is about this request.

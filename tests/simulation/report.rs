@@ -52,7 +52,9 @@ impl Summary {
         self.simulated_ms += report.simulated_ms;
         self.records += report.records;
         self.requests += report.requests;
-        self.slowest = self.slowest.max((report.converged_ms.unwrap_or(0), report.seed));
+        self.slowest = self
+            .slowest
+            .max((report.converged_ms.unwrap_or(0), report.seed));
         for (what, count) in &report.counts {
             *self.counts.entry(what.clone()).or_default() += count;
         }
@@ -66,9 +68,21 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hours = self.simulated_ms as f64 / 3_600_000.0;
         let (slowest_ms, seed) = self.slowest;
-        let Self { seeds, records, requests, .. } = self;
-        writeln!(f, "seeds {seeds}, simulated hours {hours:.1}, records {records}, SDK requests {requests}")?;
-        writeln!(f, "slowest to settle once healed: {:.1} s (seed {seed})", slowest_ms as f64 / 1_000.0)?;
+        let Self {
+            seeds,
+            records,
+            requests,
+            ..
+        } = self;
+        writeln!(
+            f,
+            "seeds {seeds}, simulated hours {hours:.1}, records {records}, SDK requests {requests}"
+        )?;
+        writeln!(
+            f,
+            "slowest to settle once healed: {:.1} s (seed {seed})",
+            slowest_ms as f64 / 1_000.0
+        )?;
         for (what, count) in &self.counts {
             writeln!(f, "  {what:<45} {count:>10}")?;
         }

@@ -40,7 +40,11 @@ pub struct Scope {
 impl Over {
     /// As `seed` has it, if nobody says otherwise.
     pub fn of(seed: u64) -> Self {
-        if seed.is_multiple_of(WIRE_EVERY) { Self::Wire } else { Self::Ports }
+        if seed.is_multiple_of(WIRE_EVERY) {
+            Self::Wire
+        } else {
+            Self::Ports
+        }
     }
 }
 
@@ -85,7 +89,8 @@ pub struct Schedule {
     pub refusal_lasts_max: Duration,
     /// Whether one host of several may not write lease rows when all else is healed.
     pub loses_right: bool,
-    /// Whether the healed fleet, once settled, loses a host in order and one by a crash, and then has a quiet time.
+    /// Whether the healed fleet, once settled, loses a host in order and one by a crash, and then
+    /// has a quiet time.
     pub has_drill: bool,
 }
 
@@ -157,8 +162,15 @@ impl Schedule {
             ..Storms::default()
         };
         // Hours cost little: hosts without leases only knock now and then.
-        let outage_lasts = if dice.u32(0..10) == 0 { dice.u64(3_600..4 * 3_600) } else { dice.u64(5..60) };
-        let storms = Storms { outage_lasts: Duration::from_secs(outage_lasts), ..storms };
+        let outage_lasts = if dice.u32(0..10) == 0 {
+            dice.u64(3_600..4 * 3_600)
+        } else {
+            dice.u64(5..60)
+        };
+        let storms = Storms {
+            outage_lasts: Duration::from_secs(outage_lasts),
+            ..storms
+        };
         let mut schedule = Self {
             options: options::draw(&mut dice, &mut later),
             weather: Weather::draw(&mut dice, &mut later),
@@ -186,7 +198,9 @@ impl Schedule {
             schedule.draw_retrieval(&mut fastrand::Rng::with_seed(seed ^ 0xfa90_0001));
             schedule.draw_state(&mut fastrand::Rng::with_seed(seed ^ 0x57a7_0001));
             schedule.draw_rollout(&mut fastrand::Rng::with_seed(seed ^ 0x2011_0001));
-            schedule.producer.draw_aggregates(&mut fastrand::Rng::with_seed(seed ^ 0xa669_0001));
+            schedule
+                .producer
+                .draw_aggregates(&mut fastrand::Rng::with_seed(seed ^ 0xa669_0001));
         }
         if scope.over == Over::Ports && !scope.is_plain {
             for dimension in Dimension::ALL {
@@ -220,7 +234,9 @@ impl Schedule {
         }
         self.options.keeps_state = true;
         if dice.bool() {
-            self.weather.chances.insert(Fault::SaveFails, 0.3 * 10_f64.powf(-1.5 * dice.f64()));
+            self.weather
+                .chances
+                .insert(Fault::SaveFails, 0.3 * 10_f64.powf(-1.5 * dice.f64()));
         }
     }
 
@@ -234,9 +250,14 @@ impl Schedule {
             deregister_on_exit: dice.bool(),
         });
         self.subscription_lasts = Duration::from_secs(dice.u64(6..60));
-        for (fault, most) in [(Fault::CutSubscription, 0.2), (Fault::SilentSubscription, 0.05)] {
+        for (fault, most) in [
+            (Fault::CutSubscription, 0.2),
+            (Fault::SilentSubscription, 0.05),
+        ] {
             if dice.u32(0..3) == 0 {
-                self.weather.chances.insert(fault, most * 10_f64.powf(-1.5 * dice.f64()));
+                self.weather
+                    .chances
+                    .insert(fault, most * 10_f64.powf(-1.5 * dice.f64()));
             }
         }
         let mut every = |chance: f64, seconds: std::ops::Range<u64>| {
@@ -275,7 +296,9 @@ impl Schedule {
         self.producer.suit(&policy);
         self.options.failure = policy;
         if dice.u32(0..3) == 0 {
-            self.weather.chances.insert(Fault::DeadLetterError, 0.5 * 10_f64.powf(-1.5 * dice.f64()));
+            self.weather
+                .chances
+                .insert(Fault::DeadLetterError, 0.5 * 10_f64.powf(-1.5 * dice.f64()));
         }
     }
 }

@@ -23,9 +23,16 @@ pub async fn watch(world: Arc<World>, host: String, status: StatusBoard) {
         for (shard, shown) in status.snapshot().shards {
             let (epoch, why) = (shown.epoch, why(&shown));
             // A new grant shows nothing until it says so.
-            let before = seen.get(&shard).filter(|(of, _)| *of == epoch).and_then(|(_, why)| why.clone());
+            let before = seen
+                .get(&shard)
+                .filter(|(of, _)| *of == epoch)
+                .and_then(|(_, why)| why.clone());
             if before.is_some() != why.is_some() {
-                world.note(What::Shown { host: host.clone(), shard: shard.clone(), why: why.clone() });
+                world.note(What::Shown {
+                    host: host.clone(),
+                    shard: shard.clone(),
+                    why: why.clone(),
+                });
             }
             seen.insert(shard, (epoch, why));
         }
@@ -35,5 +42,7 @@ pub async fn watch(world: Arc<World>, host: String, status: StatusBoard) {
 /// Why a shard does not get on, if its host says so.
 fn why(shown: &ShardStatus) -> Option<String> {
     let blocked = shown.blocked.as_ref().map(|blocked| blocked.reason.clone());
-    blocked.or_else(|| shown.read_error.clone()).or_else(|| shown.waits_for.clone())
+    blocked
+        .or_else(|| shown.read_error.clone())
+        .or_else(|| shown.waits_for.clone())
 }

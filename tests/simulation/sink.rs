@@ -1,4 +1,5 @@
-//! Where a host's outputs and dead letters go: what is stored outlives the host, what is only accepted does not.
+//! Where a host's outputs and dead letters go: what is stored outlives the host, what is only
+//! accepted does not.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,7 +27,11 @@ pub struct SimulatedSink {
 
 /// An output that a sink knows again.
 pub fn emitted(id: u64) -> Emitted {
-    Emitted { destination: "out".to_owned(), key: String::new(), data: Bytes::from(id.to_string()) }
+    Emitted {
+        destination: "out".to_owned(),
+        key: String::new(),
+        data: Bytes::from(id.to_string()),
+    }
 }
 
 fn id_of(emitted: &Emitted) -> u64 {
@@ -37,13 +42,20 @@ fn id_of(emitted: &Emitted) -> u64 {
 impl SimulatedSink {
     /// Sinks with `bug`, if it is one of theirs.
     pub fn new(world: Arc<World>, bug: Option<PortBug>) -> Self {
-        Self { world, bug, accepted: Mutex::default() }
+        Self {
+            world,
+            bug,
+            accepted: Mutex::default(),
+        }
     }
 
     async fn answer(&self) -> Result<(), SinkError> {
         tokio::time::sleep(Duration::from_millis(1)).await;
         if self.world.strikes(Fault::SinkError) {
-            return Err(SinkError { sink: "out".to_owned(), message: "not now".to_owned() });
+            return Err(SinkError {
+                sink: "out".to_owned(),
+                message: "not now".to_owned(),
+            });
         }
         Ok(())
     }
@@ -67,7 +79,11 @@ impl SimulatedSink {
             return answer;
         }
         // A sink over a network may have stored some of what it did not acknowledge.
-        let count = if answer.is_ok() { accepted.len() } else { self.world.dice().usize(..=accepted.len()) };
+        let count = if answer.is_ok() {
+            accepted.len()
+        } else {
+            self.world.dice().usize(..=accepted.len())
+        };
         for output in accepted.iter().take(count) {
             self.world.note(What::Stored { output: *output });
         }
@@ -80,7 +96,11 @@ impl SimulatedSink {
 }
 
 impl Sink for SimulatedSink {
-    fn write(&self, _: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+    fn write(
+        &self,
+        _: Arc<Origin>,
+        emitted: Arc<Vec<Emitted>>,
+    ) -> PortFuture<'_, Result<(), SinkError>> {
         Box::pin(self.accept(emitted))
     }
 
@@ -90,7 +110,11 @@ impl Sink for SimulatedSink {
 }
 
 impl DeadLetters for SimulatedSink {
-    fn store<'a>(&'a self, sink: &'a str, letters: Arc<Vec<DeadLetter>>) -> PortFuture<'a, Result<(), SinkError>> {
+    fn store<'a>(
+        &'a self,
+        sink: &'a str,
+        letters: Arc<Vec<DeadLetter>>,
+    ) -> PortFuture<'a, Result<(), SinkError>> {
         Box::pin(async move {
             assert_eq!(sink, DEAD_LETTER_SINK);
             self.answer().await?;
@@ -105,7 +129,10 @@ impl DeadLetters for SimulatedSink {
             }
             if is_refused {
                 self.world.count("fault: DeadLetterError");
-                return Err(SinkError { sink: sink.to_owned(), message: "not now".to_owned() });
+                return Err(SinkError {
+                    sink: sink.to_owned(),
+                    message: "not now".to_owned(),
+                });
             }
             Ok(())
         })

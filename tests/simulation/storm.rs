@@ -67,7 +67,14 @@ impl Driver {
             let each_once = Duration::from_secs(20) * self.schedule.producer.failing_keys;
             self.plan(verdict::SLOW_START + each_once, Event::Calm);
         }
-        let later = [Event::Refuse, Event::LongCut, Event::RemoveWorker, Event::Trim, Event::Suspend, Event::EditRow];
+        let later = [
+            Event::Refuse,
+            Event::LongCut,
+            Event::RemoveWorker,
+            Event::Trim,
+            Event::Suspend,
+            Event::EditRow,
+        ];
         for event in later.into_iter().chain([Event::DeleteRow]) {
             self.plan_next(event);
         }
@@ -112,7 +119,8 @@ impl Driver {
         match event {
             Event::Put => {
                 self.put().await;
-                let most = u64::try_from(self.schedule.put_every_max.as_millis()).unwrap_or(u64::MAX);
+                let most =
+                    u64::try_from(self.schedule.put_every_max.as_millis()).unwrap_or(u64::MAX);
                 let after = Duration::from_millis(self.dice.u64(20..most));
                 self.plan(after, Event::Put);
             }
@@ -147,15 +155,24 @@ impl Driver {
     /// Puts a few records.
     pub(crate) async fn put(&mut self) {
         let count = self.dice.u64(1..6);
-        let keys: Vec<String> = (0..count).map(|_| format!("key-{}", self.dice.u32(0..40))).collect();
+        let keys: Vec<String> = (0..count)
+            .map(|_| format!("key-{}", self.dice.u32(0..40)))
+            .collect();
         self.keys_made += count;
-        let Self { schedule, contents, .. } = self;
-        let records: Vec<_> = keys.into_iter().map(|key| schedule.producer.next(key, contents)).collect();
+        let Self {
+            schedule, contents, ..
+        } = self;
+        let records: Vec<_> = keys
+            .into_iter()
+            .map(|key| schedule.producer.next(key, contents))
+            .collect();
         self.world.stream.put(&records).await;
     }
 
     fn any_host(&mut self) -> Option<usize> {
-        let up: Vec<_> = (0..self.slots.len()).filter(|slot| self.slots[*slot].host.is_some()).collect();
+        let up: Vec<_> = (0..self.slots.len())
+            .filter(|slot| self.slots[*slot].host.is_some())
+            .collect();
         (!up.is_empty()).then(|| up[self.dice.usize(..up.len())])
     }
 
@@ -164,7 +181,11 @@ impl Driver {
             self.slots[slot].name = self.fresh_name();
         }
         // Soon after, or after a lease has surely expired.
-        let after = if self.dice.bool() { self.dice.u64(50..3_000) } else { self.dice.u64(3_000..30_000) };
+        let after = if self.dice.bool() {
+            self.dice.u64(50..3_000)
+        } else {
+            self.dice.u64(3_000..30_000)
+        };
         self.plan(Duration::from_millis(after), Event::Restart(slot));
     }
 
@@ -195,7 +216,9 @@ impl Driver {
         let Some(slot) = self.any_host() else { return };
         if wanted > 1 {
             self.world.count("fault: host leaves");
-            let Slot { host, is_wanted, .. } = &mut self.slots[slot];
+            let Slot {
+                host, is_wanted, ..
+            } = &mut self.slots[slot];
             *is_wanted = false;
             if let Some(host) = host.take() {
                 self.stopping.spawn(host.stop());
@@ -220,10 +243,21 @@ impl Driver {
             4..6 => &[Service::Kinesis],
             _ => &[Service::Dynamodb, Service::Coordinator, Service::Kinesis],
         };
-        let direction = if self.dice.bool() { Direction::Requests } else { Direction::Replies };
+        let direction = if self.dice.bool() {
+            Direction::Requests
+        } else {
+            Direction::Replies
+        };
         let lasts = Duration::from_millis(self.dice.u64(500..30_000));
         for service in services {
-            self.break_path(Partition { host: host.clone(), service: *service, direction }, lasts);
+            self.break_path(
+                Partition {
+                    host: host.clone(),
+                    service: *service,
+                    direction,
+                },
+                lasts,
+            );
         }
     }
 
@@ -238,7 +272,11 @@ impl Driver {
             _ => &[Service::Dynamodb, Service::Coordinator],
         };
         for service in services {
-            let partition = Partition { host: None, service: *service, direction: Direction::Requests };
+            let partition = Partition {
+                host: None,
+                service: *service,
+                direction: Direction::Requests,
+            };
             self.break_path(partition, lasts);
         }
     }
@@ -263,22 +301,43 @@ impl Driver {
         self.plan(lasts, Event::Allow(number));
     }
 
-    /// One host cannot reach the coordinator table for so long that its registration is removed, while it writes lease rows.
+    /// One host cannot reach the coordinator table for so long that its registration is removed,
+    /// while it writes lease rows.
     fn cut_off_coordinator(&mut self) {
         let Some(slot) = self.any_host() else { return };
         self.world.count("fault: long cut of a coordinator path");
         let host = Some(self.slots[slot].name.clone());
-        let direction = if self.dice.bool() { Direction::Requests } else { Direction::Replies };
-        let lasts = self.schedule.options.leases.duration.mul_f64(6.0 + 8.0 * self.dice.f64());
+        let direction = if self.dice.bool() {
+            Direction::Requests
+        } else {
+            Direction::Replies
+        };
+        let lasts = self
+            .schedule
+            .options
+            .leases
+            .duration
+            .mul_f64(6.0 + 8.0 * self.dice.f64());
         // Who comes when the registration is gone knows nothing of the host that is cut off.
         self.plan(lasts.mul_f64(0.9), Event::Join);
-        self.break_path(Partition { host, service: Service::Coordinator, direction }, lasts);
+        self.break_path(
+            Partition {
+                host,
+                service: Service::Coordinator,
+                direction,
+            },
+            lasts,
+        );
     }
 
     /// Somebody removes a worker's row.
     fn remove_worker(&mut self) {
         let Some(slot) = self.any_host() else { return };
-        if self.world.tables.remove_worker(&self.world, &self.slots[slot].name) {
+        if self
+            .world
+            .tables
+            .remove_worker(&self.world, &self.slots[slot].name)
+        {
             self.world.count("fault: worker's row removed by hand");
         }
     }
@@ -308,7 +367,12 @@ impl Driver {
             self.world.count("fault: hopeless version");
             let version = HOPELESS_FROM + self.versions.u64(..HOPELESS_VERSIONS);
             // With nothing to go back to, the newest is as good as any.
-            for host in self.slots.iter().filter_map(|slot| slot.host.as_ref()).filter(|host| host.has_run()) {
+            for host in self
+                .slots
+                .iter()
+                .filter_map(|slot| slot.host.as_ref())
+                .filter(|host| host.has_run())
+            {
                 host.offer(version, true);
             }
             return;
@@ -351,7 +415,11 @@ impl Driver {
     fn suspend(&mut self) {
         self.world.count("fault: suspension");
         // Around a lease's duration, or for hours.
-        let lasts = if self.dice.u32(0..10) == 0 { self.dice.u64(..7_200_000) } else { self.dice.u64(200..30_000) };
+        let lasts = if self.dice.u32(0..10) == 0 {
+            self.dice.u64(..7_200_000)
+        } else {
+            self.dice.u64(200..30_000)
+        };
         self.world.suspend(Duration::from_millis(lasts));
     }
 

@@ -1,4 +1,5 @@
-//! The stream: what is put into it and how its shards change, and the truth about both, whichever service holds it.
+//! The stream: what is put into it and how its shards change, and the truth about both, whichever
+//! service holds it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -76,11 +77,16 @@ pub struct Listed {
 }
 
 impl Truth {
-    /// The last record that an application which began at `start` is to settle, if it is still there.
+    /// The last record that an application which began at `start` is to settle, if it is still
+    /// there.
     pub fn last_due(&self, start: Option<Start>) -> Option<&Place> {
-        let is_before_start = matches!(start, Some(Start::At(moment)) if self.last_arrived_at < moment);
+        let is_before_start =
+            matches!(start, Some(Start::At(moment)) if self.last_arrived_at < moment);
         let last = self.places.last().filter(|_| !is_before_start)?;
-        self.trimmed_through.as_ref().is_none_or(|trimmed| last > trimmed).then_some(last)
+        self.trimmed_through
+            .as_ref()
+            .is_none_or(|trimmed| last > trimmed)
+            .then_some(last)
     }
 }
 
@@ -120,7 +126,11 @@ impl Stream {
 
     /// The ids of those that are open.
     pub fn open_shards(&self) -> Vec<String> {
-        self.shards().iter().filter(|(_, truth)| !truth.is_closed).map(|(id, _)| id.clone()).collect()
+        self.shards()
+            .iter()
+            .filter(|(_, truth)| !truth.is_closed)
+            .map(|(id, _)| id.clone())
+            .collect()
     }
 
     /// Makes the stream.
@@ -131,7 +141,10 @@ impl Stream {
             StreamService::Memory(_) => {}
         }
         let created = self.refresh().await;
-        self.note(&What::Topology(Topology::Created { identity: 1, shards: created }));
+        self.note(&What::Topology(Topology::Created {
+            identity: 1,
+            shards: created,
+        }));
     }
 
     /// Puts these records, as a producer who always gets its answer.
@@ -142,14 +155,24 @@ impl Stream {
         };
         let mut shards = lock(&self.shards);
         for (entry, stored) in entries.iter().zip(stored) {
-            let Some(Stored { shard, sequence }) = stored else { continue };
+            let Some(Stored { shard, sequence }) = stored else {
+                continue;
+            };
             let truth = shards.get_mut(&shard).expect("a known shard");
             for (sub, key) in (0..).zip(&entry.inside) {
-                let at = Place { sub, ..Place::plain(&sequence) };
+                let at = Place {
+                    sub,
+                    ..Place::plain(&sequence)
+                };
                 truth.places.push(at.clone());
                 let arrived_at = self.run.now() / 1_000 * 1_000;
                 truth.last_arrived_at = arrived_at;
-                self.note(&What::Produced { shard: shard.clone(), at, key: key.clone(), arrived_at });
+                self.note(&What::Produced {
+                    shard: shard.clone(),
+                    at,
+                    key: key.clone(),
+                    arrived_at,
+                });
             }
         }
     }
@@ -188,7 +211,11 @@ impl Stream {
 
     /// Splits an open shard in two.
     pub async fn split(&self, parent: &str) {
-        let Some((range, is_closed)) = self.shards().get(parent).map(|truth| (truth.range, truth.is_closed)) else {
+        let Some((range, is_closed)) = self
+            .shards()
+            .get(parent)
+            .map(|truth| (truth.range, truth.is_closed))
+        else {
             return;
         };
         let (start, end) = range;
@@ -202,7 +229,10 @@ impl Stream {
         }
         let children = self.refresh().await;
         self.run.count("reached: split");
-        self.note(&What::Topology(Topology::Split { parent: parent.to_owned(), children }));
+        self.note(&What::Topology(Topology::Split {
+            parent: parent.to_owned(),
+            children,
+        }));
     }
 
     /// Merges two open shards that lie next to each other.
@@ -220,13 +250,19 @@ impl Stream {
 
     /// Lets retention take what is older than `retention`. Only of a stream in memory.
     pub fn trim(&self, retention: Duration) {
-        let StreamService::Memory(memory) = &self.service else { return };
+        let StreamService::Memory(memory) = &self.service else {
+            return;
+        };
         for (shard, through) in memory.trim(&self.run, retention) {
             let mut shards = lock(&self.shards);
             let truth = shards.get_mut(&shard).expect("a known shard");
             truth.is_gone |= through.is_none();
             truth.trimmed_through = through.clone().or_else(|| truth.places.last().cloned());
-            self.run.count(if truth.is_gone { "reached: shard trimmed away" } else { "reached: records trimmed" });
+            self.run.count(if truth.is_gone {
+                "reached: shard trimmed away"
+            } else {
+                "reached: records trimmed"
+            });
             drop(shards);
             self.note(&What::Topology(Topology::Trimmed { shard, through }));
         }
@@ -240,13 +276,29 @@ impl Stream {
         };
         let mut shards = lock(&self.shards);
         let mut fresh = Vec::new();
-        for Listed { id, range, is_closed } in listed {
+        for Listed {
+            id,
+            range,
+            is_closed,
+        } in listed
+        {
             if let Some(known) = shards.get_mut(&id) {
                 known.is_closed = is_closed;
             } else {
-                fresh.push(ShardInfo { id: id.clone(), range });
+                fresh.push(ShardInfo {
+                    id: id.clone(),
+                    range,
+                });
                 let since = self.run.now();
-                shards.insert(id, Truth { range, is_closed, since, ..Truth::default() });
+                shards.insert(
+                    id,
+                    Truth {
+                        range,
+                        is_closed,
+                        since,
+                        ..Truth::default()
+                    },
+                );
             }
         }
         fresh
@@ -259,7 +311,10 @@ impl Stream {
         let from = self.run.now().saturating_sub(lag);
         let is_new = |truth: &Truth| truth.since > from && truth.since > 0;
         let shards = self.shards();
-        let newborn = shards.iter().filter(|(_, truth)| is_new(truth)).map(|(id, _)| id.clone());
+        let newborn = shards
+            .iter()
+            .filter(|(_, truth)| is_new(truth))
+            .map(|(id, _)| id.clone());
         let newborn: BTreeSet<String> = newborn.collect();
         move |id| newborn.contains(id)
     }
@@ -283,9 +338,15 @@ impl Stream {
 
 /// Two open shards that lie next to each other, if there are any.
 pub fn neighbours(shards: &BTreeMap<String, Truth>, start: usize) -> Option<[String; 2]> {
-    let mut open: Vec<_> = shards.iter().filter(|(_, truth)| !truth.is_closed).collect();
+    let mut open: Vec<_> = shards
+        .iter()
+        .filter(|(_, truth)| !truth.is_closed)
+        .collect();
     open.sort_by_key(|(_, truth)| truth.range);
-    let pairs: Vec<_> = open.windows(2).filter(|pair| pair[0].1.range.1 + 1 == pair[1].1.range.0).collect();
+    let pairs: Vec<_> = open
+        .windows(2)
+        .filter(|pair| pair[0].1.range.1 + 1 == pair[1].1.range.0)
+        .collect();
     let pair = pairs.get(start.checked_rem(pairs.len())?)?;
     Some([pair[0].0.clone(), pair[1].0.clone()])
 }

@@ -1,8 +1,8 @@
 //! Time and randomness of a simulation's thread, where code asks the system for them.
 //!
-//! An emulator stamps records with the system's time, hash maps take their keys from `getrandom`. So this module defines
-//! both C functions for the whole program: on a thread that has entered a simulation they follow it; everywhere else
-//! they make the real system call.
+//! An emulator stamps records with the system's time, hash maps take their keys from `getrandom`.
+//! So this module defines both C functions for the whole program: on a thread that has entered a
+//! simulation they follow it; everywhere else they make the real system call.
 
 #![allow(unsafe_code, reason = "two C functions are defined for this program")]
 
@@ -29,14 +29,20 @@ struct Simulated {
 
 /// From here on this thread's randomness comes from `seed`, and its time stands at [`EPOCH`].
 pub fn enter(seed: u64) {
-    SIMULATED.set(Some(Simulated { random: seed, origin: None }));
+    SIMULATED.set(Some(Simulated {
+        random: seed,
+        origin: None,
+    }));
     fastrand::seed(seed);
 }
 
 /// From here on this thread's time is [`EPOCH`] plus what the runtime's clock says since `origin`.
 pub fn follow(origin: Instant) {
     if let Some(simulated) = SIMULATED.get() {
-        SIMULATED.set(Some(Simulated { origin: Some(origin), ..simulated }));
+        SIMULATED.set(Some(Simulated {
+            origin: Some(origin),
+            ..simulated
+        }));
     }
 }
 
@@ -47,10 +53,12 @@ pub fn leave() {
 
 /// Since [`EPOCH`]; `None` outside of a simulation.
 fn elapsed() -> Option<Duration> {
-    // Taken out meanwhile, so that the runtime's own look at the system's clock, should it need one, is not answered by
-    // asking the runtime.
+    // Taken out meanwhile, so that the runtime's own look at the system's clock, should it need
+    // one, is not answered by asking the runtime.
     let simulated = SIMULATED.take()?;
-    let elapsed = simulated.origin.map_or(Duration::ZERO, |origin| Instant::now().saturating_duration_since(origin));
+    let elapsed = simulated.origin.map_or(Duration::ZERO, |origin| {
+        Instant::now().saturating_duration_since(origin)
+    });
     SIMULATED.set(Some(simulated));
     Some(elapsed)
 }
@@ -70,7 +78,12 @@ pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) ->
     let now = EPOCH + elapsed;
     let tv_sec = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
     // SAFETY: the caller promises that it can be written.
-    unsafe { time.write(timespec { tv_sec, tv_nsec: c_long::from(now.subsec_nanos()) }) };
+    unsafe {
+        time.write(timespec {
+            tv_sec,
+            tv_nsec: c_long::from(now.subsec_nanos()),
+        })
+    };
     0
 }
 

@@ -43,7 +43,8 @@ impl Tables {
         }
     }
 
-    /// Where the application begins, once that is written down. Hosts over the wire know of nothing but the oldest record.
+    /// Where the application begins, once that is written down. Hosts over the wire know of nothing
+    /// but the oldest record.
     pub fn start(&self) -> Option<Start> {
         match self {
             Self::Emulated(_) => Some(Start::Oldest),
@@ -65,7 +66,9 @@ pub(crate) fn note_rare(world: &World, kind: WriteKind, before: Option<&Row>, ho
     let owner = before.and_then(|row| row.owner.as_deref());
     match kind {
         WriteKind::Take { .. } => match owner {
-            Some(owner) if owner == host => world.count("reached: take of an own lease after a restart"),
+            Some(owner) if owner == host => {
+                world.count("reached: take of an own lease after a restart")
+            }
             Some(_) => world.count("reached: take of another's lease"),
             None => world.count("reached: take of a free lease"),
         },

@@ -17,10 +17,12 @@ use crate::world::lock;
 #[derive(Clone)]
 pub struct TraceFile(Arc<Mutex<BufWriter<File>>>);
 
-/// Writes the hosts' log into a trace file, or nowhere; what hosts say of records they give up is always heard.
+/// Writes the hosts' log into a trace file, or nowhere; what hosts say of records they give up is
+/// always heard.
 ///
-/// Every run has one, so that a replay is the run that failed: without any subscriber the SDK rolls dice to name its
-/// spans. And it makes no hash map on the simulation's thread, since each shifts the keys of all that follow.
+/// Every run has one, so that a replay is the run that failed: without any subscriber the SDK rolls
+/// dice to name its spans. And it makes no hash map on the simulation's thread, since each shifts
+/// the keys of all that follow.
 pub struct HostLog(pub Option<TraceFile>);
 
 struct Line(String);
@@ -28,7 +30,9 @@ struct Line(String);
 impl TraceFile {
     /// A new file at `path`.
     pub fn create(path: &Path) -> io::Result<Self> {
-        Ok(Self(Arc::new(Mutex::new(BufWriter::new(File::create(path)?)))))
+        Ok(Self(Arc::new(Mutex::new(BufWriter::new(File::create(
+            path,
+        )?)))))
     }
 
     /// Adds a line.
@@ -39,7 +43,9 @@ impl TraceFile {
 
     /// Writes what is buffered.
     pub fn flush(&self) {
-        lock(&self.0).flush().expect("the trace file can be written");
+        lock(&self.0)
+            .flush()
+            .expect("the trace file can be written");
     }
 }
 
@@ -73,7 +79,12 @@ impl Subscriber for HostLog {
             hearing::hear(event);
         }
         let Some(file) = &self.0 else { return };
-        let mut line = Line(format!("{:>12} {} {}", "log", metadata.level(), metadata.target()));
+        let mut line = Line(format!(
+            "{:>12} {} {}",
+            "log",
+            metadata.level(),
+            metadata.target()
+        ));
         event.record(&mut line);
         file.line(format_args!("{}", line.0));
     }

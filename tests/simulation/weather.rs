@@ -1,4 +1,5 @@
-//! What goes wrong on the network and in the cloud, and how often. Drawn by the seed; calm once healed.
+//! What goes wrong on the network and in the cloud, and how often. Drawn by the seed; calm once
+//! healed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,7 +36,8 @@ pub enum Fault {
     NotFound,
     /// `ExpiredNextTokenException` for a listing's page.
     ExpiredNextToken,
-    /// Kinesis does not pace: more than five reads a second are allowed. (When off, a sixth is refused.)
+    /// Kinesis does not pace: more than five reads a second are allowed. (When off, a sixth is
+    /// refused.)
     Unlimited,
     /// The plugin traps.
     Trap,
@@ -96,9 +98,14 @@ impl Fault {
         (Self::SinkError, 0.1),
     ];
 
-    /// Classes that were added later, drawn from dice of their own, so that earlier seeds stay what they are.
-    pub const LATER: &[(Self, f64)] =
-        &[(Self::StaleQuery, 0.3), (Self::LateHeartbeat, 0.2), (Self::StaleListing, 0.5), (Self::HoldBack, 0.5)];
+    /// Classes that were added later, drawn from dice of their own, so that earlier seeds stay what
+    /// they are.
+    pub const LATER: &[(Self, f64)] = &[
+        (Self::StaleQuery, 0.3),
+        (Self::LateHeartbeat, 0.2),
+        (Self::StaleListing, 0.5),
+        (Self::HoldBack, 0.5),
+    ];
 }
 
 /// The two services.
@@ -148,7 +155,8 @@ pub struct Weather {
 }
 
 impl Weather {
-    /// A subset of the classes, each with a chance of its own: rare in some seeds, common in others.
+    /// A subset of the classes, each with a chance of its own: rare in some seeds, common in
+    /// others.
     pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> Self {
         let enabled = dice.f64() * 0.7;
         let mut chances = BTreeMap::new();
@@ -178,7 +186,10 @@ impl Weather {
 
     /// Whether a request is refused now.
     pub fn refuses(&self, request: &Request) -> Option<How> {
-        let refusal = self.refusals.values().find(|it| it.is_about(&request.host, request.service, request.action));
+        let refusal = self
+            .refusals
+            .values()
+            .find(|it| it.is_about(&request.host, request.service, request.action));
         refusal.map(|refusal| refusal.how)
     }
 

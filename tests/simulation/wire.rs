@@ -1,4 +1,5 @@
-//! The network under the SDK clients: every request of every host goes through here, and may meet any fault on its way.
+//! The network under the SDK clients: every request of every host goes through here, and may meet
+//! any fault on its way.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,7 +47,8 @@ pub struct Sent {
     pub operation: String,
     /// The JSON.
     pub body: Bytes,
-    /// When its host sent it, by the true clock: the first attempt, if the SDK tries again by itself.
+    /// When its host sent it, by the true clock: the first attempt, if the SDK tries again by
+    /// itself.
     pub at: Micros,
 }
 
@@ -76,14 +78,22 @@ pub struct Subscribed {
 
 impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wire").field("host", &self.host).finish_non_exhaustive()
+        f.debug_struct("Wire")
+            .field("host", &self.host)
+            .finish_non_exhaustive()
     }
 }
 
 impl Reply {
     /// One that is there at once and ends no shard.
     pub fn plain(status: u16, body: impl Into<Bytes>) -> Self {
-        Self { status, body: body.into(), events: None, ended_shard: None, is_mangled: false }
+        Self {
+            status,
+            body: body.into(),
+            events: None,
+            ended_shard: None,
+            is_mangled: false,
+        }
     }
 
     /// An error in the wire format of both services.
@@ -96,11 +106,18 @@ impl Reply {
 impl Wire {
     /// The transport of `host`.
     pub fn new(world: Arc<World>, host: &str) -> Self {
-        Self { world, host: host.into(), first_sent: Arc::default() }
+        Self {
+            world,
+            host: host.into(),
+            first_sent: Arc::default(),
+        }
     }
 
     fn read(&self, request: &HttpRequest) -> Sent {
-        let target = request.headers().get("x-amz-target").expect("a JSON protocol names its operation");
+        let target = request
+            .headers()
+            .get("x-amz-target")
+            .expect("a JSON protocol names its operation");
         let (service, operation) = target.split_once('.').expect("Service_Version.Operation");
         let body = request.body().bytes().expect("requests are held in memory");
         let service = match service.starts_with("Kinesis") {
@@ -114,12 +131,22 @@ impl Wire {
             None => now,
         };
         let body = Bytes::copy_from_slice(body);
-        Sent { host: Arc::clone(&self.host), service, operation: operation.to_owned(), body, at }
+        Sent {
+            host: Arc::clone(&self.host),
+            service,
+            operation: operation.to_owned(),
+            body,
+            at,
+        }
     }
 }
 
 impl HttpClient for Wire {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())
     }
 }
@@ -137,9 +164,16 @@ impl HttpConnector for Wire {
                 let (world, sent) = (Arc::clone(&world), sent.clone());
                 move || apply(Arc::clone(&world), sent.clone())
             };
-            // A task of the world's: what is on its way arrives, whatever becomes of the host that sent it.
+            // A task of the world's: what is on its way arrives, whatever becomes of the host that
+            // sent it.
             let flights = world.flights.clone();
-            flights.spawn(network::fly(Arc::clone(&world), request, fate, applied, sender));
+            flights.spawn(network::fly(
+                Arc::clone(&world),
+                request,
+                fate,
+                applied,
+                sender,
+            ));
             match reply.await {
                 Ok(Some(reply)) => Ok(response(&world, &sent, reply)),
                 Ok(None) => Err(ConnectorError::io("connection reset by peer".into())),
@@ -161,7 +195,10 @@ fn response(world: &Arc<World>, sent: &Sent, reply: Reply) -> HttpResponse {
                 is_doomed: reply.is_mangled,
                 lifetime: world.stream.subscription_lasts(),
             };
-            (connection.open(frames), "application/vnd.amazon.eventstream")
+            (
+                connection.open(frames),
+                "application/vnd.amazon.eventstream",
+            )
         }
     };
     let mut response = HttpResponse::new(status, body);
@@ -174,13 +211,18 @@ fn response(world: &Arc<World>, sent: &Sent, reply: Reply) -> HttpResponse {
 fn date(world: &World) -> String {
     let seconds = EPOCH.as_secs() + world.now() / 1_000_000;
     let date = DateTime::from_secs(i64::try_from(seconds).expect("a time of this century"));
-    date.fmt(DateTimeFormat::HttpDate).expect("a time of this century")
+    date.fmt(DateTimeFormat::HttpDate)
+        .expect("a time of this century")
 }
 
 async fn apply(world: Arc<World>, sent: Sent) -> Reply {
     match (sent.service, &world.tables, world.stream.service()) {
-        (Service::Dynamodb | Service::Coordinator, Tables::Emulated(dynamodb), _) => dynamodb.apply(&world, &sent),
-        (Service::Kinesis, _, StreamService::Emulated(kinesis)) => kinesis.apply(&world, &sent).await,
+        (Service::Dynamodb | Service::Coordinator, Tables::Emulated(dynamodb), _) => {
+            dynamodb.apply(&world, &sent)
+        }
+        (Service::Kinesis, _, StreamService::Emulated(kinesis)) => {
+            kinesis.apply(&world, &sent).await
+        }
         _ => unreachable!("what is sent over the wire goes to an emulator"),
     }
 }
@@ -217,7 +259,12 @@ impl network::Reply for Reply {
 
     fn mangled(self) -> Self {
         let half = self.body.len() / 2;
-        Self { body: self.body.slice(..half), ended_shard: None, is_mangled: true, ..self }
+        Self {
+            body: self.body.slice(..half),
+            ended_shard: None,
+            is_mangled: true,
+            ..self
+        }
     }
 
     fn ended_shard(&self) -> Option<&str> {
@@ -234,7 +281,12 @@ impl Sent {
             _ => RequestKind::Other,
         };
         // Refusals by right are drawn over the ports only.
-        Request { host: Arc::clone(&self.host), service: self.service, kind, action: "" }
+        Request {
+            host: Arc::clone(&self.host),
+            service: self.service,
+            kind,
+            action: "",
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! What everything in a run shares: true time, dice, counters, the trace that proves determinism; and for each plugin its
-//! own tables and history.
+//! What everything in a run shares: true time, dice, counters, the trace that proves determinism;
+//! and for each plugin its own tables and history.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -59,8 +59,8 @@ pub struct World {
 }
 
 impl Run {
-    /// A run at its beginning, in fair weather; to be made inside of the runtime. What happens is also written to `file`,
-    /// if given.
+    /// A run at its beginning, in fair weather; to be made inside of the runtime. What happens is
+    /// also written to `file`, if given.
     pub fn new(seed: u64, bug: Option<PortBug>, file: Option<TraceFile>) -> Arc<Self> {
         let record = Record {
             counts: BTreeMap::new(),
@@ -89,8 +89,8 @@ impl Run {
         self.origin.elapsed() + *lock(&self.suspended)
     }
 
-    /// All machines are suspended for a while, and wake up at once: every clock goes on, but no timer, and what is on its way
-    /// waits as well.
+    /// All machines are suspended for a while, and wake up at once: every clock goes on, but no
+    /// timer, and what is on its way waits as well.
     pub fn suspend(&self, lasts: Duration) {
         *lock(&self.suspended) += lasts;
     }
@@ -149,7 +149,8 @@ impl Run {
         lock(&self.record).is_cured
     }
 
-    /// A short name of a record: a state that lists all of a shard's must fit in an item of DynamoDB.
+    /// A short name of a record: a state that lists all of a shard's must fit in an item of
+    /// DynamoDB.
     pub fn name(&self, place: &Place) -> usize {
         let mut record = lock(&self.record);
         if let Some(name) = record.names.get(place) {
@@ -187,7 +188,10 @@ impl Run {
         (at, host, operation, body).hash(&mut record.trace);
         record.requests += 1;
         if let Some(file) = &record.file {
-            file.line(format_args!("{at:>12} {host} {operation} {}", String::from_utf8_lossy(body)));
+            file.line(format_args!(
+                "{at:>12} {host} {operation} {}",
+                String::from_utf8_lossy(body)
+            ));
         }
     }
 
@@ -211,7 +215,14 @@ impl World {
     /// The world of `plugin` at its beginning.
     pub fn new(run: Arc<Run>, plugin: &str, tables: Tables, stream: Arc<Stream>) -> Arc<Self> {
         let (history, failed) = (Mutex::default(), Mutex::default());
-        let world = Arc::new(Self { run, plugin: plugin.to_owned(), tables, stream, history, failed });
+        let world = Arc::new(Self {
+            run,
+            plugin: plugin.to_owned(),
+            tables,
+            stream,
+            history,
+            failed,
+        });
         world.stream.is_read_by(&world);
         world
     }

@@ -1,4 +1,5 @@
-//! Modules of a package use each other one way. A module is a file; `docs/architecture.md` has the rule.
+//! Modules of a package use each other one way. A module is a file; `docs/architecture.md` has the
+//! rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +10,8 @@ use super::source::{Source, Use, parse};
 /// A path within a package, without `crate`: a module, or an item in one.
 type Name = Vec<String>;
 
-/// Circles that there still are, by their beginning. None may come; one that is gone is taken off this list.
+/// Circles that there still are, by their beginning. None may come; one that is gone is taken off
+/// this list.
 const STILL_THERE: [&str; 5] = [
     "host/worker: pipeline::consumer ",
     "host/worker: pipeline::fetch ",
@@ -38,14 +40,21 @@ impl Modules {
 
     /// `texts` by module; the root has no name.
     fn of(texts: Vec<(Name, String)>) -> Self {
-        let mut sources: BTreeMap<Name, Source> = texts.into_iter().map(|(name, text)| (name, parse(&text))).collect();
+        let mut sources: BTreeMap<Name, Source> = texts
+            .into_iter()
+            .map(|(name, text)| (name, parse(&text)))
+            .collect();
         for test in tests_of(&sources) {
             sources.retain(|name, _| !name.starts_with(&test));
         }
-        let mut modules = Self { sources, imported: BTreeMap::new() };
+        let mut modules = Self {
+            sources,
+            imported: BTreeMap::new(),
+        };
         // A name may be made of another one: `use self::plan; use plan::Step;`.
         for _ in 0..2 {
-            let imported = |(name, source): (&Name, &Source)| (name.clone(), modules.imports_of(name, source));
+            let imported =
+                |(name, source): (&Name, &Source)| (name.clone(), modules.imports_of(name, source));
             modules.imported = modules.sources.iter().map(imported).collect();
         }
         modules
@@ -53,18 +62,25 @@ impl Modules {
 
     /// Each circle of modules, as `one -> another (what of it) -> one`.
     pub(super) fn cycles(&self) -> Vec<String> {
-        let arrows: BTreeMap<&Name, BTreeMap<Name, String>> =
-            self.sources.iter().map(|(name, source)| (name, self.used_by(name, source))).collect();
+        let arrows: BTreeMap<&Name, BTreeMap<Name, String>> = self
+            .sources
+            .iter()
+            .map(|(name, source)| (name, self.used_by(name, source)))
+            .collect();
         let mut seen = BTreeSet::new();
         let mut cycles = Vec::new();
         for start in self.sources.keys() {
             if seen.contains(start) {
                 continue;
             }
-            let Some(cycle) = shortest_cycle(start, &arrows) else { continue };
+            let Some(cycle) = shortest_cycle(start, &arrows) else {
+                continue;
+            };
             seen.extend(cycle.iter().cloned());
             let steps = cycle.iter().zip(cycle.iter().skip(1).chain([start]));
-            let steps = steps.map(|(from, to)| format!("{} uses {} of {}", shown(from), arrows[from][to], shown(to)));
+            let steps = steps.map(|(from, to)| {
+                format!("{} uses {} of {}", shown(from), arrows[from][to], shown(to))
+            });
             cycles.push(steps.collect::<Vec<_>>().join(", "));
         }
         cycles
@@ -72,11 +88,19 @@ impl Modules {
 
     /// The modules that this one uses, each with a name that it uses of it.
     fn used_by(&self, module: &Name, source: &Source) -> BTreeMap<Name, String> {
-        let imports = source.uses.iter().filter(|one| !one.is_public).map(|one| &one.path);
+        let imports = source
+            .uses
+            .iter()
+            .filter(|one| !one.is_public)
+            .map(|one| &one.path);
         let mut used = BTreeMap::new();
         for path in imports.chain(&source.paths) {
-            let Some(whole) = self.absolute(module, path) else { continue };
-            let Some(target) = self.home_of(&whole) else { continue };
+            let Some(whole) = self.absolute(module, path) else {
+                continue;
+            };
+            let Some(target) = self.home_of(&whole) else {
+                continue;
+            };
             if target == *module || self.is_part_of(module, source, &target) {
                 continue;
             }
@@ -87,7 +111,11 @@ impl Modules {
 
     /// Whether the module lies below `above` and holds a part of what a type there can do.
     fn is_part_of(&self, module: &Name, source: &Source, above: &Name) -> bool {
-        module.starts_with(above) && source.implements.iter().any(|own| self.sources[above].types.contains(own))
+        module.starts_with(above)
+            && source
+                .implements
+                .iter()
+                .any(|own| self.sources[above].types.contains(own))
     }
 
     fn imports_of(&self, module: &Name, source: &Source) -> BTreeMap<String, Name> {
@@ -109,7 +137,11 @@ impl Modules {
             _ => {
                 let child = [module.clone(), vec![first.clone()]].concat();
                 let is_child = self.sources.contains_key(&child);
-                if is_child { child } else { self.imported.get(module)?.get(first)?.clone() }
+                if is_child {
+                    child
+                } else {
+                    self.imported.get(module)?.get(first)?.clone()
+                }
             }
         };
         Some([from, rest.to_vec()].concat())
@@ -119,9 +151,13 @@ impl Modules {
     fn home_of(&self, path: &Name) -> Option<Name> {
         let mut path = path.clone();
         for _ in 0..REEXPORTS_MAX {
-            let length = (0..=path.len()).rev().find(|length| self.sources.contains_key(&path[..*length]))?;
+            let length = (0..=path.len())
+                .rev()
+                .find(|length| self.sources.contains_key(&path[..*length]))?;
             let (module, rest) = path.split_at(length);
-            let passed_on = rest.first().and_then(|item| self.imported.get(module)?.get(item));
+            let passed_on = rest
+                .first()
+                .and_then(|item| self.imported.get(module)?.get(item));
             match passed_on {
                 Some(target) => path = [target.clone(), rest[1..].to_vec()].concat(),
                 None => return Some(module.to_vec()),
@@ -142,7 +178,10 @@ fn visit(folder: &Path, above: &mut Name, texts: &mut Vec<(Name, String)>) {
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let is_root = above.is_empty() && (stem == "lib" || stem == "main");
             let own = if is_root { Vec::new() } else { vec![stem] };
-            texts.push(([above.clone(), own].concat(), fs::read_to_string(&path).unwrap()));
+            texts.push((
+                [above.clone(), own].concat(),
+                fs::read_to_string(&path).unwrap(),
+            ));
         }
     }
 }
@@ -150,20 +189,31 @@ fn visit(folder: &Path, above: &mut Name, texts: &mut Vec<(Name, String)>) {
 /// Modules that are there for tests only.
 fn tests_of(sources: &BTreeMap<Name, Source>) -> Vec<Name> {
     let below = |(name, source): (&Name, &Source)| {
-        let tests = source.tests.iter().map(|test| [name.clone(), vec![test.clone()]].concat());
+        let tests = source
+            .tests
+            .iter()
+            .map(|test| [name.clone(), vec![test.clone()]].concat());
         tests.collect::<Vec<_>>()
     };
     sources.iter().flat_map(below).collect()
 }
 
 /// The shortest way from `start` back to it.
-fn shortest_cycle(start: &Name, arrows: &BTreeMap<&Name, BTreeMap<Name, String>>) -> Option<Vec<Name>> {
+fn shortest_cycle(
+    start: &Name,
+    arrows: &BTreeMap<&Name, BTreeMap<Name, String>>,
+) -> Option<Vec<Name>> {
     let mut ways = vec![vec![start.clone()]];
     let mut reached = BTreeSet::new();
     while !ways.is_empty() {
         let mut longer = Vec::new();
         for way in ways {
-            for next in way.last().and_then(|last| arrows.get(last)).into_iter().flat_map(BTreeMap::keys) {
+            for next in way
+                .last()
+                .and_then(|last| arrows.get(last))
+                .into_iter()
+                .flat_map(BTreeMap::keys)
+            {
                 if next == start {
                     return Some(way);
                 }
@@ -178,7 +228,11 @@ fn shortest_cycle(start: &Name, arrows: &BTreeMap<&Name, BTreeMap<Name, String>>
 }
 
 fn shown(module: &Name) -> String {
-    if module.is_empty() { "the root".to_owned() } else { module.join("::") }
+    if module.is_empty() {
+        "the root".to_owned()
+    } else {
+        module.join("::")
+    }
 }
 
 #[test]
@@ -190,7 +244,11 @@ fn modules_of_the_host_use_each_other_one_way() {
         let package = package.unwrap().path();
         let cycles = Modules::read(&package.join("src")).cycles();
         let name = package.file_name().unwrap().to_string_lossy().into_owned();
-        found.extend(cycles.into_iter().map(|cycle| format!("host/{name}: {cycle}")));
+        found.extend(
+            cycles
+                .into_iter()
+                .map(|cycle| format!("host/{name}: {cycle}")),
+        );
         packages += 1;
     }
     assert!(packages >= super::MAY_USE.len());
@@ -203,8 +261,18 @@ fn modules_of_the_host_use_each_other_one_way() {
 
 /// A package of these files.
 fn package(files: &[(&str, &str)]) -> Modules {
-    let name = |path: &str| path.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect();
-    Modules::of(files.iter().map(|(path, text)| (name(path), (*text).to_owned())).collect())
+    let name = |path: &str| {
+        path.split("::")
+            .filter(|part| !part.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
+    Modules::of(
+        files
+            .iter()
+            .map(|(path, text)| (name(path), (*text).to_owned()))
+            .collect(),
+    )
 }
 
 #[test]
@@ -214,25 +282,62 @@ fn a_circle_is_found_through_re_exports_and_bare_paths_and_named() {
         ("plan", "use crate::act::run; pub struct Step;"),
         ("act", "use crate::Step; pub fn run() {}"),
     ]);
-    assert_eq!(through_a_re_export.cycles(), ["act uses Step of plan, plan uses run of act"]);
+    assert_eq!(
+        through_a_re_export.cycles(),
+        ["act uses Step of plan, plan uses run of act"]
+    );
     let child = ("plan::take", "use super::Step; pub fn take() {}");
-    let through_a_child =
-        package(&[("", "mod plan;"), ("plan", "mod take; struct Step; fn f() { take::take() }"), child]);
-    assert_eq!(through_a_child.cycles(), ["plan uses take of plan::take, plan::take uses Step of plan"]);
+    let through_a_child = package(&[
+        ("", "mod plan;"),
+        ("plan", "mod take; struct Step; fn f() { take::take() }"),
+        child,
+    ]);
+    assert_eq!(
+        through_a_child.cycles(),
+        ["plan uses take of plan::take, plan::take uses Step of plan"]
+    );
 }
 
 #[test]
 fn declaring_re_exporting_tests_and_parts_of_a_type_make_no_circle() {
     let declares = ("plan", "mod take; pub use take::Take; pub struct Step;");
     let uses_its_parent = ("plan::take", "use super::Step; pub struct Take(Step);");
-    assert!(package(&[("", "mod plan;"), declares, uses_its_parent]).cycles().is_empty());
+    assert!(
+        package(&[("", "mod plan;"), declares, uses_its_parent])
+            .cycles()
+            .is_empty()
+    );
     let calls_its_child = ("plan", "mod take; pub struct Step { own: take::Own }");
-    let part = ("plan::take", "use super::Step; pub struct Own; impl Step { fn take(&self) {} }");
-    assert!(package(&[("", "mod plan;"), calls_its_child, part]).cycles().is_empty());
-    let in_tests = ("plan", "mod take; fn f() { take::g() }\n#[cfg(test)]\nmod tests { use super::*; }");
-    let of_tests = ("plan::take", "fn g() {}\n#[cfg(test)]\nmod tests { use crate::plan::f; }");
-    assert!(package(&[("", "mod plan;"), in_tests, of_tests]).cycles().is_empty());
-    let in_words = ("plan", "mod take; fn f() { take::g(\"crate::plan::f\") } // take::g");
+    let part = (
+        "plan::take",
+        "use super::Step; pub struct Own; impl Step { fn take(&self) {} }",
+    );
+    assert!(
+        package(&[("", "mod plan;"), calls_its_child, part])
+            .cycles()
+            .is_empty()
+    );
+    let in_tests = (
+        "plan",
+        "mod take; fn f() { take::g() }\n#[cfg(test)]\nmod tests { use super::*; }",
+    );
+    let of_tests = (
+        "plan::take",
+        "fn g() {}\n#[cfg(test)]\nmod tests { use crate::plan::f; }",
+    );
+    assert!(
+        package(&[("", "mod plan;"), in_tests, of_tests])
+            .cycles()
+            .is_empty()
+    );
+    let in_words = (
+        "plan",
+        "mod take; fn f() { take::g(\"crate::plan::f\") } // take::g",
+    );
     let of_words = ("plan::take", "/// As [`crate::plan::f`].\nfn g() {}");
-    assert!(package(&[("", "mod plan;"), in_words, of_words]).cycles().is_empty());
+    assert!(
+        package(&[("", "mod plan;"), in_words, of_words])
+            .cycles()
+            .is_empty()
+    );
 }

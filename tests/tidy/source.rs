@@ -1,4 +1,5 @@
-//! What a file of Rust names, as far as the rules on modules need to know: read word by word, without a grammar.
+//! What a file of Rust names, as far as the rules on modules need to know: read word by word,
+//! without a grammar.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +35,9 @@ pub(super) fn parse(text: &str) -> Source {
     while at < words.len() {
         match words[at].as_str() {
             // Not the bounds of a return type, `use<'a>`.
-            "use" if words.get(at + 1).is_some_and(|next| next != "<") => at = read_use(&words, at, &mut source.uses),
+            "use" if words.get(at + 1).is_some_and(|next| next != "<") => {
+                at = read_use(&words, at, &mut source.uses)
+            }
             "struct" | "enum" | "union" | "trait" => {
                 source.types.extend(words.get(at + 1).cloned());
                 at += 1;
@@ -50,10 +53,16 @@ pub(super) fn parse(text: &str) -> Source {
     source
 }
 
-/// Names, `::`, and other signs one by one. Comments, strings, characters and lifetimes are left out.
+/// Names, `::`, and other signs one by one. Comments, strings, characters and lifetimes are left
+/// out.
 fn words(text: &str) -> Vec<String> {
     let signs: Vec<char> = text.chars().collect();
-    let starts = |at: usize, start: &str| start.chars().enumerate().all(|(i, c)| signs.get(at + i) == Some(&c));
+    let starts = |at: usize, start: &str| {
+        start
+            .chars()
+            .enumerate()
+            .all(|(i, c)| signs.get(at + i) == Some(&c))
+    };
     let mut words = Vec::new();
     let mut at = 0;
     while at < signs.len() {
@@ -64,7 +73,10 @@ fn words(text: &str) -> Vec<String> {
         } else if signs[at] == '\'' {
             at = end_of_quote(&signs, at);
         } else if is_of_name(signs[at]) {
-            let name: String = signs[at..].iter().take_while(|sign| is_of_name(**sign)).collect();
+            let name: String = signs[at..]
+                .iter()
+                .take_while(|sign| is_of_name(**sign))
+                .collect();
             at += name.len();
             let hashes = signs[at..].iter().take_while(|sign| **sign == '#').count();
             if ["r", "br"].contains(&name.as_str()) && signs.get(at + hashes) == Some(&'"') {
@@ -98,8 +110,11 @@ fn end_of_string(signs: &[char], start: usize) -> usize {
 }
 
 fn end_of_raw_string(signs: &[char], start: usize, hashes: usize) -> usize {
-    let is_end = |at: usize| signs[at] == '"' && (1..=hashes).all(|i| signs.get(at + i) == Some(&'#'));
-    (start..signs.len()).find(|at| is_end(*at)).map_or(signs.len(), |at| at + 1 + hashes)
+    let is_end =
+        |at: usize| signs[at] == '"' && (1..=hashes).all(|i| signs.get(at + i) == Some(&'#'));
+    (start..signs.len())
+        .find(|at| is_end(*at))
+        .map_or(signs.len(), |at| at + 1 + hashes)
 }
 
 /// Of a character, or of a lifetime, which has no end.
@@ -108,17 +123,25 @@ fn end_of_quote(signs: &[char], start: usize) -> usize {
         let end = (start + 3..signs.len()).find(|at| signs[*at] == '\'');
         return end.map_or(signs.len(), |at| at + 1);
     }
-    if signs.get(start + 2) == Some(&'\'') { start + 3 } else { start + 1 }
+    if signs.get(start + 2) == Some(&'\'') {
+        start + 3
+    } else {
+        start + 1
+    }
 }
 
-/// Leaves out each item after `#[cfg(test)]`; modules in other files that are declared so come into `tests`.
+/// Leaves out each item after `#[cfg(test)]`; modules in other files that are declared so come into
+/// `tests`.
 fn without_tests(words: &[String], tests: &mut Vec<String>) -> Vec<String> {
     const MARK: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
     let mut kept = Vec::new();
     let mut at = 0;
     while at < words.len() {
-        let is_marked =
-            words[at..].len() > MARK.len() && MARK.iter().zip(&words[at..]).all(|(mark, word)| mark == word);
+        let is_marked = words[at..].len() > MARK.len()
+            && MARK
+                .iter()
+                .zip(&words[at..])
+                .all(|(mark, word)| mark == word);
         if !is_marked {
             kept.push(words[at].clone());
             at += 1;
@@ -157,7 +180,10 @@ fn end_of_item(words: &[String], start: usize) -> usize {
 
 /// Reads `use` and all that it names; returns where it ends.
 fn read_use(words: &[String], start: usize, uses: &mut Vec<Use>) -> usize {
-    let end = words[start..].iter().position(|word| word == ";").map_or(words.len(), |length| start + length);
+    let end = words[start..]
+        .iter()
+        .position(|word| word == ";")
+        .map_or(words.len(), |length| start + length);
     let is_public = start > 0 && (words[start - 1] == "pub" || words[start - 1] == ")");
     read_tree(&words[start + 1..end], &[], is_public, uses);
     end
@@ -168,7 +194,12 @@ fn read_tree(words: &[String], before: &[String], is_public: bool, uses: &mut Ve
         if let Some(brace) = branch.iter().position(|word| word == "{") {
             let names = branch[..brace].iter().filter(|word| *word != "::").cloned();
             let before: Vec<_> = before.iter().cloned().chain(names).collect();
-            read_tree(&branch[brace + 1..branch.len() - 1], &before, is_public, uses);
+            read_tree(
+                &branch[brace + 1..branch.len() - 1],
+                &before,
+                is_public,
+                uses,
+            );
             continue;
         }
         let (names, alias) = match branch.iter().position(|word| word == "as") {
@@ -181,7 +212,11 @@ fn read_tree(words: &[String], before: &[String], is_public: bool, uses: &mut Ve
             path.pop();
         }
         if let Some(called) = alias.or(path.last()).cloned() {
-            uses.push(Use { path, called, is_public });
+            uses.push(Use {
+                path,
+                called,
+                is_public,
+            });
         }
     }
 }
@@ -208,7 +243,11 @@ fn branches(words: &[String]) -> Vec<&[String]> {
 
 /// Reads a path, or goes on by one word if there is none; returns where it ends.
 fn read_path(words: &[String], start: usize, paths: &mut Vec<Vec<String>>) -> usize {
-    let is_name = |at: usize| words.get(at).is_some_and(|word| word.chars().all(is_of_name));
+    let is_name = |at: usize| {
+        words
+            .get(at)
+            .is_some_and(|word| word.chars().all(is_of_name))
+    };
     let is_within = start > 0 && words[start - 1] == "::";
     if !is_name(start) || is_within {
         return start + 1;
@@ -227,7 +266,9 @@ fn read_path(words: &[String], start: usize, paths: &mut Vec<Vec<String>>) -> us
 
 /// The type of an `impl`, by the last part of its name.
 fn implementing(header: &[String]) -> Option<String> {
-    let end = header.iter().position(|word| word == "{" || word == "where")?;
+    let end = header
+        .iter()
+        .position(|word| word == "{" || word == "where")?;
     let mut outside = Vec::new();
     let mut depth = 0_usize;
     for word in &header[..end] {
@@ -238,6 +279,12 @@ fn implementing(header: &[String]) -> Option<String> {
             _ => {}
         }
     }
-    let target = outside.iter().position(|word| *word == "for").map_or(0, |at| at + 1);
-    outside[target..].iter().rfind(|word| word.chars().all(is_of_name)).map(|word| (*word).clone())
+    let target = outside
+        .iter()
+        .position(|word| *word == "for")
+        .map_or(0, |at| at + 1);
+    outside[target..]
+        .iter()
+        .rfind(|word| word.chars().all(is_of_name))
+        .map(|word| (*word).clone())
 }

@@ -23,10 +23,19 @@ async fn records_that_a_subscription_does_not_bring_are_polled() {
     assert!(fleet.fan_out.break_off(&shard, Break::Mute), "subscribed");
     fleet.put(30..60);
     until("the rest is out", || fleet.has_exactly(0..60)).await;
-    until("the shard is polled", || retrieval(&host, &shard) == Some(ShardRetrieval::PollingForNow)).await;
-    until("subscribed again", || fleet.fan_out.starts(&shard).len() == 2).await;
+    until("the shard is polled", || {
+        retrieval(&host, &shard) == Some(ShardRetrieval::PollingForNow)
+    })
+    .await;
+    until("subscribed again", || {
+        fleet.fan_out.starts(&shard).len() == 2
+    })
+    .await;
     fleet.put(60..90);
-    until("all checkpointed", || fleet.has_exactly(0..90) && fleet.is_all_checkpointed()).await;
+    until("all checkpointed", || {
+        fleet.has_exactly(0..90) && fleet.is_all_checkpointed()
+    })
+    .await;
     assert!(is_all_once_in_order(&fleet, &history));
 }
 
@@ -39,12 +48,20 @@ async fn a_closed_shard_whose_subscription_never_ends_is_followed_by_its_childre
     let history = plugin.history();
     let _host = fleet.start("a", plugin);
     until("some are out", || fleet.has_exactly(0..30)).await;
-    assert!(fleet.fan_out.break_off(&parent.id, Break::Mute), "subscribed");
-    fleet.stream.split(&parent.id, parent.hash_range.start() + 1_000);
+    assert!(
+        fleet.fan_out.break_off(&parent.id, Break::Mute),
+        "subscribed"
+    );
+    fleet
+        .stream
+        .split(&parent.id, parent.hash_range.start() + 1_000);
     fleet.put(30..60);
     until("the children are read", || fleet.has_exactly(0..60)).await;
     until("all checkpointed", || fleet.is_all_checkpointed()).await;
-    assert_eq!(fleet.row(&parent.id).unwrap().checkpoint, Checkpoint::ShardEnd);
+    assert_eq!(
+        fleet.row(&parent.id).unwrap().checkpoint,
+        Checkpoint::ShardEnd
+    );
     assert!(is_all_once_in_order(&fleet, &history));
 }
 
@@ -56,7 +73,10 @@ async fn a_shard_that_is_only_quiet_keeps_its_subscription_and_costs_a_read_a_mi
     until("subscribed", || !fleet.fan_out.starts(&shard).is_empty()).await;
     tokio::time::sleep(Duration::from_mins(31)).await;
     let subscriptions = fleet.fan_out.starts(&shard).len();
-    assert!((6..=7).contains(&subscriptions), "only renewed every five minutes: {subscriptions}");
+    assert!(
+        (6..=7).contains(&subscriptions),
+        "only renewed every five minutes: {subscriptions}"
+    );
     let reads = fleet.stream.calls(ReadOp::Fetch);
     assert!((20..=31).contains(&reads), "{reads}");
 }

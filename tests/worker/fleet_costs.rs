@@ -1,4 +1,5 @@
-//! What a fleet costs in DynamoDB units, and that it balances and notices crashes in time at sizes where most hosts heed.
+//! What a fleet costs in DynamoDB units, and that it balances and notices crashes in time at sizes
+//! where most hosts heed.
 
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use tokio::time::Instant;
 
 use crate::many::Many;
 
-/// A host's heartbeat, its mail and its part of the board; three hosts that watch all rows; a bound for the rest.
+/// A host's heartbeat, its mail and its part of the board; three hosts that watch all rows; a bound
+/// for the rest.
 fn law(hosts: usize, leases: usize) -> f64 {
     let (hosts, leases) = (hosts as f64, leases as f64);
     let a_host = 1.2;
@@ -22,13 +24,20 @@ async fn the_units_of_a_settled_fleet_grow_with_the_hosts_and_not_with_their_squ
         let many = Many::settled(hosts, shards).await;
         let spent = many.units_a_second(Duration::from_mins(4)).await;
         let law = law(hosts, shards as usize);
-        assert!(spent.sum() <= law, "{hosts} hosts, {shards} leases: {spent:?} units a second, more than {law}");
-        assert!(spent.written <= hosts as f64 * 0.35, "{hosts} hosts: {spent:?}");
+        assert!(
+            spent.sum() <= law,
+            "{hosts} hosts, {shards} leases: {spent:?} units a second, more than {law}"
+        );
+        assert!(
+            spent.written <= hosts as f64 * 0.35,
+            "{hosts} hosts: {spent:?}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_of_a_crashed_host_are_held_again_within_the_lease_duration_and_a_look_whoever_it_was() {
+async fn leases_of_a_crashed_host_are_held_again_within_the_lease_duration_and_a_look_whoever_it_was()
+ {
     for who in ["a host that heeds", "a deputy", "the leader"] {
         let mut many = Many::settled(64, 256).await;
         let victim = match who {
@@ -39,7 +48,10 @@ async fn leases_of_a_crashed_host_are_held_again_within_the_lease_duration_and_a
         drop(many.remove(&victim));
         let took = many.balanced().await;
         let lease = many.fleet.options.leases.duration;
-        assert!(took > lease.mul_f64(0.6), "{who}: a live lease is never taken, {took:?}");
+        assert!(
+            took > lease.mul_f64(0.6),
+            "{who}: a live lease is never taken, {took:?}"
+        );
         // A heartbeat may be seen a second late, and errands take about two.
         assert!(took < lease + Duration::from_secs(5), "{who}: {took:?}");
     }
@@ -69,7 +81,10 @@ async fn a_planned_exit_moves_leases_within_about_two_seconds_whoever_leaves() {
         let host = many.remove(&leaver);
         let before = Instant::now();
         host.stop().await;
-        until("all are held", || many.counts().iter().sum::<usize>() == many.shards).await;
+        until("all are held", || {
+            many.counts().iter().sum::<usize>() == many.shards
+        })
+        .await;
         let took = before.elapsed();
         assert!(took < Duration::from_millis(4_500), "{who}: {took:?}");
         many.balanced().await;
@@ -80,18 +95,25 @@ async fn a_planned_exit_moves_leases_within_about_two_seconds_whoever_leaves() {
 #[tokio::test(start_paused = true)]
 async fn hosts_that_join_a_large_fleet_at_once_get_their_shares_soon_and_heat_no_partition() {
     let mut many = Many::settled(128, 1_024).await;
-    let forgotten = [many.fleet.store.meter.take_hottest(), many.fleet.coordinator.meter.take_hottest()];
+    let forgotten = [
+        many.fleet.store.meter.take_hottest(),
+        many.fleet.coordinator.meter.take_hottest(),
+    ];
     assert!(forgotten[1].read.0 > 0.0);
     let before = many.units();
     many.join(32);
     let took = many.balanced().await;
     assert!(took < Duration::from_secs(15), "{took:?}");
     many.assert_no_partition_is_hot();
-    // Each of 200 moves is asked for, expected, claimed, given up and taken, and its row is looked at meanwhile.
+    // Each of 200 moves is asked for, expected, claimed, given up and taken, and its row is looked
+    // at meanwhile.
     let spent = many.units() - before;
     let steady = law(160, 1_024) * took.as_secs_f64();
     let looks = took.as_secs_f64() * 3.0 * 1_024.0 * 0.08;
-    assert!(spent.sum() < steady + looks + 205.0 * 60.0, "{spent:?} in {took:?}");
+    assert!(
+        spent.sum() < steady + looks + 205.0 * 60.0,
+        "{spent:?} in {took:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,10 +123,13 @@ async fn beside_a_kcl_on_a_provisioned_table_our_scans_use_a_fifth_of_its_units(
         fleet.options.leases.shared_with_kcl = true;
         fleet.options.reads.idle_every = Duration::from_secs(30);
         fleet.options.reads.idle_max = Duration::from_secs(30);
-        let _hosts: Vec<TestHost> =
-            (0..hosts).map(|n| fleet.start(&format!("host-{n}"), NativePlugin::no_op(1).unwatched())).collect();
-        let is_held =
-            || fleet.store.rows().len() == shards as usize && fleet.store.rows().iter().all(|row| row.owner.is_some());
+        let _hosts: Vec<TestHost> = (0..hosts)
+            .map(|n| fleet.start(&format!("host-{n}"), NativePlugin::no_op(1).unwatched()))
+            .collect();
+        let is_held = || {
+            fleet.store.rows().len() == shards as usize
+                && fleet.store.rows().iter().all(|row| row.owner.is_some())
+        };
         until("all are held", is_held).await;
         tokio::time::sleep(Duration::from_mins(2)).await;
         let before = fleet.store.meter.units().read;
@@ -112,6 +137,9 @@ async fn beside_a_kcl_on_a_provisioned_table_our_scans_use_a_fifth_of_its_units(
         tokio::time::sleep(counted_for).await;
         let reads = (fleet.store.meter.units().read - before) / counted_for.as_secs_f64();
         // A KCL made its table with 10 read units for years.
-        assert!(reads <= 10.0 / 5.0, "{hosts} hosts, {shards} leases: {reads} read units a second");
+        assert!(
+            reads <= 10.0 / 5.0,
+            "{hosts} hosts, {shards} leases: {reads} read units a second"
+        );
     }
 }

@@ -12,11 +12,19 @@ use shardmill_core::lease::{Checkpoint, WorkerId};
 use shardmill_worker::ShardState;
 
 fn owners(fleet: &TestFleet) -> Vec<Option<String>> {
-    fleet.store.rows().iter().map(|row| row.owner.as_ref().map(ToString::to_string)).collect()
+    fleet
+        .store
+        .rows()
+        .iter()
+        .map(|row| row.owner.as_ref().map(ToString::to_string))
+        .collect()
 }
 
 fn count(fleet: &TestFleet, id: &str) -> usize {
-    owners(fleet).iter().filter(|owner| owner.as_deref() == Some(id)).count()
+    owners(fleet)
+        .iter()
+        .filter(|owner| owner.as_deref() == Some(id))
+        .count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -33,16 +41,25 @@ async fn hosts_started_together_share_and_the_rest_go_on_when_one_stops() {
     let fleet = TestFleet::new(4);
     let a = fleet.start("a", NativePlugin::echo(1));
     let _b = fleet.start("b", NativePlugin::echo(1));
-    until("shared", || count(&fleet, "a") == 2 && count(&fleet, "b") == 2).await;
+    until("shared", || {
+        count(&fleet, "a") == 2 && count(&fleet, "b") == 2
+    })
+    .await;
     fleet.put(0..100);
     until("all out", || fleet.is_all_checkpointed()).await;
     let stopped_at = tokio::time::Instant::now();
     a.stop().await;
     until("b has them all", || count(&fleet, "b") == 4).await;
-    assert!(stopped_at.elapsed() < Duration::from_secs(3), "released leases need not expire");
+    assert!(
+        stopped_at.elapsed() < Duration::from_secs(3),
+        "released leases need not expire"
+    );
     fleet.put(100..200);
     until("all out", || fleet.is_all_checkpointed()).await;
-    assert!(fleet.has_exactly(0..200), "nothing lost, and nothing repeated after a planned exit");
+    assert!(
+        fleet.has_exactly(0..200),
+        "nothing lost, and nothing repeated after a planned exit"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,8 +74,14 @@ async fn a_crashed_hosts_leases_are_taken_after_the_lease_duration_and_resume_at
     fleet.put(60..90);
     until("all out", || fleet.is_all_checkpointed()).await;
     let took = crashed_at.elapsed();
-    assert!(took > fleet.options.leases.duration, "a live lease is never taken");
-    assert!(took < fleet.options.leases.duration + Duration::from_secs(6), "{took:?}");
+    assert!(
+        took > fleet.options.leases.duration,
+        "a live lease is never taken"
+    );
+    assert!(
+        took < fleet.options.leases.duration + Duration::from_secs(6),
+        "{took:?}"
+    );
     assert!(fleet.has_exactly(0..90));
 }
 
@@ -68,19 +91,26 @@ fn fleet_look() -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_costs_about_a_lease_duration_whenever_it_comes_though_checkpoints_moved_the_rows() {
+async fn a_crash_costs_about_a_lease_duration_whenever_it_comes_though_checkpoints_moved_the_rows()
+{
     let mut longest = Duration::ZERO;
     for phase in [0, 1_300, 2_900, 4_100, 5_600, 7_200, 8_800, 9_900] {
         let fleet = TestFleet::new(4);
         let a = fleet.start("a", NativePlugin::echo(1));
         let _b = fleet.start("b", NativePlugin::echo(1));
-        until("they share", || (count(&fleet, "a"), count(&fleet, "b")) == (2, 2)).await;
+        until("they share", || {
+            (count(&fleet, "a"), count(&fleet, "b")) == (2, 2)
+        })
+        .await;
         let mut next = 0;
         let mut put = || {
             fleet.put(next..next + 4);
             next += 4;
         };
-        let (started_at, busy_for) = (tokio::time::Instant::now(), Duration::from_millis(15_000 + phase));
+        let (started_at, busy_for) = (
+            tokio::time::Instant::now(),
+            Duration::from_millis(15_000 + phase),
+        );
         while started_at.elapsed() < busy_for {
             put();
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -90,15 +120,22 @@ async fn a_crash_costs_about_a_lease_duration_whenever_it_comes_though_checkpoin
         while count(&fleet, "b") < 4 {
             put();
             tokio::time::sleep(Duration::from_millis(100)).await;
-            assert!(crashed_at.elapsed() < Duration::from_mins(1), "nobody takes over");
+            assert!(
+                crashed_at.elapsed() < Duration::from_mins(1),
+                "nobody takes over"
+            );
         }
         longest = longest.max(crashed_at.elapsed());
     }
-    // The last heartbeat is seen at a look; the owner is late 4.7 s on, which the next look finds, and with it the last
-    // checkpoints of its rows. They must stand still for a lease duration from there, until one more look.
+    // The last heartbeat is seen at a look; the owner is late 4.7 s on, which the next look finds,
+    // and with it the last checkpoints of its rows. They must stand still for a lease duration from
+    // there, until one more look.
     let looks = fleet_look() * 3;
     let most = Duration::from_millis(4_700) + Duration::from_secs(10) + looks;
-    assert!(longest < most, "{longest:?}: the rows must be looked at before the owner counts as dead");
+    assert!(
+        longest < most,
+        "{longest:?}: the rows must be looked at before the owner counts as dead"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,15 +175,24 @@ async fn a_host_whose_lease_was_taken_writes_nothing_more() {
     row.counter = row.counter.next();
     fleet.store.put_row(row.clone());
     fleet.put(0..20);
-    until("noticed", || host.status.snapshot().shards[shard.as_str()].state == ShardState::Lost).await;
-    // The thief never renews, so that the lease may be taken back later; until then the row stays as it was.
+    until("noticed", || {
+        host.status.snapshot().shards[shard.as_str()].state == ShardState::Lost
+    })
+    .await;
+    // The thief never renews, so that the lease may be taken back later; until then the row stays
+    // as it was.
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(fleet.row(&shard).unwrap(), row);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_whose_answer_was_lost_is_recognised_as_applied() {
-    for op in [StoreOp::Renew, StoreOp::Checkpoint, StoreOp::Take, StoreOp::Release] {
+    for op in [
+        StoreOp::Renew,
+        StoreOp::Checkpoint,
+        StoreOp::Take,
+        StoreOp::Release,
+    ] {
         let fleet = TestFleet::new(1);
         fleet.store.faults.queue(op, Fault::UnknownApplied);
         fleet.store.faults.queue(op, Fault::UnknownApplied);
@@ -155,7 +201,11 @@ async fn a_write_whose_answer_was_lost_is_recognised_as_applied() {
         until("all out", || fleet.is_all_checkpointed()).await;
         tokio::time::sleep(Duration::from_secs(30)).await;
         host.stop().await;
-        assert!(fleet.has_exactly(0..20), "{op:?}: {:?}", fleet.sink.lines().len());
+        assert!(
+            fleet.has_exactly(0..20),
+            "{op:?}: {:?}",
+            fleet.sink.lines().len()
+        );
         assert_eq!(owners(&fleet), [None], "{op:?}");
     }
 }
@@ -188,14 +238,30 @@ async fn a_table_that_is_gone_for_hours_stops_delivery_at_the_deadline_and_loses
     let host = fleet.start("a", NativePlugin::echo(1));
     fleet.put(0..20);
     until("all out", || fleet.is_all_checkpointed()).await;
-    fleet.store.faults.draw_from(|_| Some(Fault::UnknownNotApplied));
-    fleet.coordinator.faults.draw_from(|_| Some(Fault::UnknownNotApplied));
+    fleet
+        .store
+        .faults
+        .draw_from(|_| Some(Fault::UnknownNotApplied));
+    fleet
+        .coordinator
+        .faults
+        .draw_from(|_| Some(Fault::UnknownNotApplied));
     tokio::time::sleep(fleet.options.leases.duration * 2).await;
-    assert!(host.status.snapshot().shards.values().all(|shard| shard.state == ShardState::Lost));
+    assert!(
+        host.status
+            .snapshot()
+            .shards
+            .values()
+            .all(|shard| shard.state == ShardState::Lost)
+    );
     let lines = fleet.sink.lines().len();
     fleet.put(20..40);
     tokio::time::sleep(Duration::from_hours(3)).await;
-    assert_eq!(fleet.sink.lines().len(), lines, "nothing is delivered without a lease");
+    assert_eq!(
+        fleet.sink.lines().len(),
+        lines,
+        "nothing is delivered without a lease"
+    );
     fleet.store.faults.clear();
     fleet.coordinator.faults.clear();
     until("all out", || fleet.is_all_checkpointed()).await;
@@ -211,7 +277,10 @@ async fn writes_that_hang_cost_the_leases_at_the_deadline_and_not_later() {
     fleet.coordinator.faults.draw_from(|_| Some(Fault::Hang));
     fleet.store.faults.draw_from(|_| Some(Fault::Hang));
     let hung_at = tokio::time::Instant::now();
-    until("given up", || host.status.snapshot().shards[shard.as_str()].state == ShardState::Lost).await;
+    until("given up", || {
+        host.status.snapshot().shards[shard.as_str()].state == ShardState::Lost
+    })
+    .await;
     assert!(hung_at.elapsed() < fleet.options.leases.duration);
 }
 
@@ -222,14 +291,25 @@ async fn while_heartbeats_fail_each_row_is_renewed_and_work_goes_on() {
     until("held", || count(&fleet, "a") == 2).await;
     let renewals = fleet.store.calls(StoreOp::Renew);
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert_eq!(fleet.store.calls(StoreOp::Renew), renewals, "one heartbeat holds all leases");
-    fleet.coordinator.faults.draw_from(|op| (op == CoordinatorOp::Heartbeat).then_some(Fault::Refuse));
+    assert_eq!(
+        fleet.store.calls(StoreOp::Renew),
+        renewals,
+        "one heartbeat holds all leases"
+    );
+    fleet
+        .coordinator
+        .faults
+        .draw_from(|op| (op == CoordinatorOp::Heartbeat).then_some(Fault::Refuse));
     let taken = fleet.store.calls(StoreOp::Take);
     tokio::time::sleep(Duration::from_mins(2)).await;
     fleet.put(0..20);
     until("all out", || fleet.is_all_checkpointed()).await;
     assert!(fleet.store.calls(StoreOp::Renew) > renewals);
-    assert_eq!(fleet.store.calls(StoreOp::Take), taken, "no lease was lost on the way");
+    assert_eq!(
+        fleet.store.calls(StoreOp::Take),
+        taken,
+        "no lease was lost on the way"
+    );
     host.stop().await;
     assert!(fleet.has_exactly(0..20));
 }
@@ -241,15 +321,22 @@ async fn a_row_deleted_by_hand_is_noticed_and_made_again() {
     fleet.put(0..20);
     until("all out", || fleet.is_all_checkpointed()).await;
     let shard = fleet.stream.shards()[0].id.clone();
-    fleet.store.delete_row(&shardmill_core::stream::LeaseKey::of_shard(&shard));
-    until("made again and checkpointed", || fleet.is_all_checkpointed()).await;
+    fleet
+        .store
+        .delete_row(&shardmill_core::stream::LeaseKey::of_shard(&shard));
+    until("made again and checkpointed", || {
+        fleet.is_all_checkpointed()
+    })
+    .await;
     assert!(fleet.sink.lines().len() >= 20);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rows_that_cannot_be_read_or_are_foreign_are_left_alone() {
     let fleet = TestFleet::new(1);
-    fleet.store.add_bad_row("shardId-000000000007", "leaseCounter is missing");
+    fleet
+        .store
+        .add_bad_row("shardId-000000000007", "leaseCounter is missing");
     fleet.store.set_foreign_rows(3);
     let _host = fleet.start("a", NativePlugin::echo(1));
     fleet.put(0..5);
@@ -268,7 +355,12 @@ async fn counters_rise_by_one_and_checkpoints_never_go_back() {
     let _b = fleet.start("b", NativePlugin::echo(1));
     until("all out", || fleet.is_all_checkpointed()).await;
     for row in fleet.store.rows() {
-        let writes: Vec<_> = fleet.store.history().into_iter().filter(|write| write.row.key == row.key).collect();
+        let writes: Vec<_> = fleet
+            .store
+            .history()
+            .into_iter()
+            .filter(|write| write.row.key == row.key)
+            .collect();
         assert!(writes.len() > 3);
         for pair in writes.windows(2) {
             assert_eq!(pair[1].row.counter, pair[0].row.counter.next());
@@ -281,8 +373,14 @@ async fn counters_rise_by_one_and_checkpoints_never_go_back() {
 #[tokio::test(start_paused = true)]
 async fn shards_that_have_leases_are_served_while_shards_cannot_be_listed() {
     let fleet = TestFleet::new(3);
-    fleet.start("a", NativePlugin::echo(1)).stop_when(|| count(&fleet, "a") == 3).await;
-    fleet.stream.faults.draw_from(|op| (op == ReadOp::ListShards).then_some(Fault::Throttle));
+    fleet
+        .start("a", NativePlugin::echo(1))
+        .stop_when(|| count(&fleet, "a") == 3)
+        .await;
+    fleet
+        .stream
+        .faults
+        .draw_from(|op| (op == ReadOp::ListShards).then_some(Fault::Throttle));
     let _b = fleet.start("b", NativePlugin::echo(1));
     fleet.put(0..30);
     until("all out", || fleet.is_all_checkpointed()).await;
@@ -294,8 +392,9 @@ async fn a_host_whose_registration_is_gone_takes_nothing_before_it_has_registere
     let fleet = TestFleet::new(2);
     let _host = fleet.start("a", NativePlugin::no_op(1));
     until("held", || count(&fleet, "a") == 2).await;
-    let cannot_register =
-        |op| matches!(op, CoordinatorOp::Heartbeat | CoordinatorOp::Register).then_some(Fault::Refuse);
+    let cannot_register = |op| {
+        matches!(op, CoordinatorOp::Heartbeat | CoordinatorOp::Register).then_some(Fault::Refuse)
+    };
     fleet.coordinator.faults.draw_from(cannot_register);
     fleet.coordinator.change(|rows| rows.workers.clear());
     let mut freed = fleet.store.rows().remove(0);
@@ -304,7 +403,10 @@ async fn a_host_whose_registration_is_gone_takes_nothing_before_it_has_registere
     let taken = fleet.store.calls(StoreOp::Take);
     tokio::time::sleep(fleet.options.leases.duration * 3).await;
     let taken_since = fleet.store.calls(StoreOp::Take) - taken;
-    assert_eq!(taken_since, 0, "who began meanwhile would take it for a KCL's worker");
+    assert_eq!(
+        taken_since, 0,
+        "who began meanwhile would take it for a KCL's worker"
+    );
     fleet.coordinator.faults.clear();
     until("held again", || count(&fleet, "a") == 2).await;
 }

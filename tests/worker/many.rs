@@ -8,7 +8,8 @@ use harness::units::Units;
 use shardmill_core::lease::WorkerId;
 use tokio::time::Instant;
 
-/// Read units that one partition key gives in a second, and write units (AWS limits); a third of each may be used.
+/// Read units that one partition key gives in a second, and write units (AWS limits); a third of
+/// each may be used.
 const READS_A_SECOND: f64 = 3_000.0;
 const WRITES_A_SECOND: f64 = 1_000.0;
 
@@ -25,7 +26,11 @@ impl Many {
         let mut fleet = TestFleet::new(shards);
         fleet.options.reads.idle_every = Duration::from_secs(30);
         fleet.options.reads.idle_max = Duration::from_secs(30);
-        let mut many = Self { fleet, hosts: Vec::new(), shards: shards as usize };
+        let mut many = Self {
+            fleet,
+            hosts: Vec::new(),
+            shards: shards as usize,
+        };
         many.join(hosts);
         many.balanced().await;
         tokio::time::sleep(Duration::from_mins(1)).await;
@@ -44,14 +49,21 @@ impl Many {
     /// Leases of each running host.
     pub(crate) fn counts(&self) -> Vec<usize> {
         let rows = self.fleet.store.rows();
-        let held = |id: &str| rows.iter().filter(|row| row.owner == WorkerId::new(id)).count();
+        let held = |id: &str| {
+            rows.iter()
+                .filter(|row| row.owner == WorkerId::new(id))
+                .count()
+        };
         self.hosts.iter().map(|(id, _)| held(id)).collect()
     }
 
     fn is_balanced(&self) -> bool {
         let counts = self.counts();
         let (most, fewest) = (counts.iter().max().copied(), counts.iter().min().copied());
-        counts.iter().sum::<usize>() == self.shards && most.zip(fewest).is_some_and(|(most, fewest)| most - fewest <= 1)
+        counts.iter().sum::<usize>() == self.shards
+            && most
+                .zip(fewest)
+                .is_some_and(|(most, fewest)| most - fewest <= 1)
     }
 
     /// How long until the running hosts have equal shares of all leases.
@@ -68,18 +80,38 @@ impl Many {
     }
 
     pub(crate) fn leader(&self) -> String {
-        self.fleet.coordinator.rows().leader.unwrap().holder.unwrap().0.to_string()
+        self.fleet
+            .coordinator
+            .rows()
+            .leader
+            .unwrap()
+            .holder
+            .unwrap()
+            .0
+            .to_string()
     }
 
     pub(crate) fn deputies(&self) -> Vec<String> {
-        let service = self.fleet.coordinator.rows().leader.unwrap().service.unwrap();
+        let service = self
+            .fleet
+            .coordinator
+            .rows()
+            .leader
+            .unwrap()
+            .service
+            .unwrap();
         service.deputies.iter().map(ToString::to_string).collect()
     }
 
     /// A host that neither leads nor watches.
     pub(crate) fn heeding(&self) -> String {
         let watching = [self.deputies(), vec![self.leader()]].concat();
-        self.hosts.iter().map(|(id, _)| id).find(|id| !watching.contains(*id)).unwrap().clone()
+        self.hosts
+            .iter()
+            .map(|(id, _)| id)
+            .find(|id| !watching.contains(*id))
+            .unwrap()
+            .clone()
     }
 
     pub(crate) fn units(&self) -> Units {
@@ -91,7 +123,10 @@ impl Many {
         tokio::time::sleep(counted_for).await;
         let spent = self.units() - before;
         let seconds = counted_for.as_secs_f64();
-        Units { read: spent.read / seconds, written: spent.written / seconds }
+        Units {
+            read: spent.read / seconds,
+            written: spent.written / seconds,
+        }
     }
 
     /// No partition key had more than a third of its limit in a second since this was last asked.

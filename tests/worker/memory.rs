@@ -20,7 +20,12 @@ async fn an_instance_that_makes_room_is_closed_between_batches_and_made_again_fo
     }
     assert!(fleet.has_exactly(0..50));
     let history = history.lock().unwrap().clone();
-    let count = |wanted: Event| history.iter().filter(|(_, _, event)| *event == wanted).count();
+    let count = |wanted: Event| {
+        history
+            .iter()
+            .filter(|(_, _, event)| *event == wanted)
+            .count()
+    };
     assert!(count(Event::Init) >= 5, "one a batch");
     assert!(count(Event::Closed(CloseReason::Reload)) >= 5);
     drop(host);
@@ -30,7 +35,10 @@ async fn an_instance_that_makes_room_is_closed_between_batches_and_made_again_fo
 async fn four_shards_with_room_for_one_instance_take_turns_and_lose_nothing() {
     let fleet = TestFleet::new(4);
     let places = Arc::new(AtomicUsize::new(1));
-    let _host = fleet.start("a", NativePlugin::echo(1).making_room().with_places(&places));
+    let _host = fleet.start(
+        "a",
+        NativePlugin::echo(1).making_room().with_places(&places),
+    );
     for round in 0..5 {
         fleet.put(round * 40..(round + 1) * 40);
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -51,6 +59,9 @@ async fn a_swap_for_which_there_is_no_memory_closes_the_old_version_first() {
     fleet.put(10..20);
     until("the second version at work", || fleet.is_all_checkpointed()).await;
     assert!(fleet.has_exactly(0..20));
-    assert_eq!(fleet.row(&shard).unwrap().plugin_digest, Some(NativePlugin::no_op(2).digest().clone()));
+    assert_eq!(
+        fleet.row(&shard).unwrap().plugin_digest,
+        Some(NativePlugin::no_op(2).digest().clone())
+    );
     assert_eq!(places.load(Ordering::SeqCst), 0, "one instance lives");
 }

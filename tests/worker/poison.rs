@@ -31,8 +31,12 @@ pub(crate) fn number(record: &Record) -> u32 {
     std::str::from_utf8(&record.data).unwrap().parse().unwrap()
 }
 
-/// Emits each record, but fails on those of which `bad` says so, given how often they were delivered before.
-pub(crate) fn plugin(version: u64, bad: impl Fn(&Record, u32) -> Option<Bad> + Send + Sync + 'static) -> NativePlugin {
+/// Emits each record, but fails on those of which `bad` says so, given how often they were
+/// delivered before.
+pub(crate) fn plugin(
+    version: u64,
+    bad: impl Fn(&Record, u32) -> Option<Bad> + Send + Sync + 'static,
+) -> NativePlugin {
     let seen: Mutex<HashMap<(ShardId, u32), u32>> = Mutex::default();
     NativePlugin::new(version, move |shard, batch| {
         let mut seen = seen.lock().unwrap();
@@ -43,10 +47,15 @@ pub(crate) fn plugin(version: u64, bad: impl Fn(&Record, u32) -> Option<Bad> + S
             *before += 1;
         }
         if worst.contains(&Some(Bad::Hangs)) {
-            return Err(ProcessorError::DeadlineExceeded { call: "process", limit: Duration::from_secs(5) });
+            return Err(ProcessorError::DeadlineExceeded {
+                call: "process",
+                limit: Duration::from_secs(5),
+            });
         }
         if worst.contains(&Some(Bad::Traps)) {
-            return Err(ProcessorError::Trapped { message: "poison".to_owned() });
+            return Err(ProcessorError::Trapped {
+                message: "poison".to_owned(),
+            });
         }
         let mut processed = Processed::default();
         for (index, (record, bad)) in batch.records.iter().zip(worst).enumerate() {
@@ -58,7 +67,11 @@ pub(crate) fn plugin(version: u64, bad: impl Fn(&Record, u32) -> Option<Bad> + S
                 }),
                 Some(bad) => processed.outcome.failures.push(RecordFailure {
                     index: u32::try_from(index).unwrap(),
-                    kind: if bad == Bad::Reject { FailureKind::Reject } else { FailureKind::Retry },
+                    kind: if bad == Bad::Reject {
+                        FailureKind::Reject
+                    } else {
+                        FailureKind::Retry
+                    },
                     message: "reported by the test".to_owned(),
                 }),
             }
@@ -84,17 +97,30 @@ pub(crate) fn deliveries(history: &History) -> Vec<usize> {
         Event::Delivered { positions, .. } => Some(positions.len()),
         Event::Init | Event::Closed(_) => None,
     };
-    history.iter().filter_map(|(_, _, event)| size(event)).collect()
+    history
+        .iter()
+        .filter_map(|(_, _, event)| size(event))
+        .collect()
 }
 
 /// Whether the output holds each of `numbers` once, in order within each shard.
-pub(crate) fn came_out_once_and_in_order(fleet: &TestFleet, numbers: impl Iterator<Item = u32>) -> bool {
-    let out: Vec<u32> = fleet.sink.lines().iter().map(|line| line.parse().unwrap()).collect();
+pub(crate) fn came_out_once_and_in_order(
+    fleet: &TestFleet,
+    numbers: impl Iterator<Item = u32>,
+) -> bool {
+    let out: Vec<u32> = fleet
+        .sink
+        .lines()
+        .iter()
+        .map(|line| line.parse().unwrap())
+        .collect();
     let mut sorted = out.clone();
     sorted.sort_unstable();
     let is_in_order = fleet.stream.shards().iter().all(|shard| {
         let of_shard: HashSet<u32> = fleet.stream.records(&shard.id).iter().map(number).collect();
-        out.iter().filter(|number| of_shard.contains(number)).is_sorted()
+        out.iter()
+            .filter(|number| of_shard.contains(number))
+            .is_sorted()
     });
     is_in_order && sorted == numbers.collect::<Vec<_>>()
 }

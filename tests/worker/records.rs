@@ -1,4 +1,5 @@
-//! Whatever a record holds, it arrives as it was put: data are bytes, keys are text, times are only shown.
+//! Whatever a record holds, it arrives as it was put: data are bytes, keys are text, times are only
+//! shown.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -38,10 +39,19 @@ async fn records_of_any_size_bytes_and_key_arrive_as_they_were_put() {
         Bytes::from(vec![0xa5; 1 << 20]),
         Bytes::from(vec![0x5a; 10 << 20]),
     ];
-    let keys = ["k".to_owned(), "\u{1f980}".repeat(256), "a\0b".to_owned(), "\u{202e}\u{7f}".to_owned()];
+    let keys = [
+        "k".to_owned(),
+        "\u{1f980}".repeat(256),
+        "a\0b".to_owned(),
+        "\u{202e}\u{7f}".to_owned(),
+    ];
     for is_shared in [false, true] {
         let fleet = TestFleet::new(1);
-        let fleet = if is_shared { fleet.sharing_reads() } else { fleet };
+        let fleet = if is_shared {
+            fleet.sharing_reads()
+        } else {
+            fleet
+        };
         for key in &keys {
             for data in &data {
                 fleet.stream.put_at(0, key, data.clone());
@@ -51,7 +61,10 @@ async fn records_of_any_size_bytes_and_key_arrive_as_they_were_put() {
         let _host = fleet.start("a", plugin);
         until("all checkpointed", || fleet.is_all_checkpointed()).await;
         let shard = fleet.stream.shards()[0].id.clone();
-        assert!(*seen.lock().unwrap() == fleet.stream.records(&shard), "shared: {is_shared}");
+        assert!(
+            *seen.lock().unwrap() == fleet.stream.records(&shard),
+            "shared: {is_shared}"
+        );
     }
 }
 
@@ -62,10 +75,13 @@ async fn records_of_ten_mebibytes_flow_from_more_shards_than_the_budget_holds() 
     let data = Bytes::from(vec![7; 10 << 20]);
     for shard in fleet.stream.shards() {
         for _ in 0..3 {
-            fleet.stream.put_at(shard.hash_range.start(), "key", data.clone());
+            fleet
+                .stream
+                .put_at(shard.hash_range.start(), "key", data.clone());
         }
     }
-    // 12 shards of 10 MiB in delivery, as much again waiting: nearly four times the 64 MiB of a test host.
+    // 12 shards of 10 MiB in delivery, as much again waiting: nearly four times the 64 MiB of a
+    // test host.
     let plugin = NativePlugin::no_op(1);
     let _host = fleet.start("a", plugin);
     until("all checkpointed", || fleet.is_all_checkpointed()).await;
@@ -95,11 +111,20 @@ async fn what_a_producer_puts_twice_is_delivered_twice() {
     let fleet = TestFleet::new(1);
     for _ in 0..2 {
         fleet.stream.put_at(0, "key", "the same");
-        fleet.stream.put_at(0, "key", aggregate(["inside".to_owned(), "inside".to_owned()]));
+        fleet.stream.put_at(
+            0,
+            "key",
+            aggregate(["inside".to_owned(), "inside".to_owned()]),
+        );
     }
     let _host = fleet.start("a", NativePlugin::echo(1));
     until("all out", || fleet.sink.lines().len() == 6).await;
-    assert_eq!(fleet.sink.lines(), ["the same", "inside", "inside", "the same", "inside", "inside"]);
+    assert_eq!(
+        fleet.sink.lines(),
+        [
+            "the same", "inside", "inside", "the same", "inside", "inside"
+        ]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,18 +139,30 @@ async fn arrival_times_that_are_missing_in_the_future_or_go_backwards_harm_nothi
     let (plugin, seen) = watching();
     let host = fleet.start("a", plugin);
     until("all checkpointed", || fleet.is_all_checkpointed()).await;
-    assert_eq!(seen.lock().unwrap().iter().map(|record| record.arrival_ms).collect::<Vec<_>>(), times);
+    assert_eq!(
+        seen.lock()
+            .unwrap()
+            .iter()
+            .map(|record| record.arrival_ms)
+            .collect::<Vec<_>>(),
+        times
+    );
     let status = host.shard(&shard).unwrap();
-    assert_eq!((status.settled_arrival_ms, status.millis_behind_latest), (Some(7), Some(0)));
+    assert_eq!(
+        (status.settled_arrival_ms, status.millis_behind_latest),
+        (Some(7), Some(0))
+    );
     assert_eq!(fleet.row(&shard).unwrap().settled_arrival_ms, Some(7));
 }
 
 #[tokio::test(start_paused = true)]
 async fn user_records_whose_keys_belong_to_another_shard_are_delivered_with_the_rest() {
-    // As after a reshard, while a producer still packs by the shards that were. Nobody else is sure to have them.
+    // As after a reshard, while a producer still packs by the shards that were. Nobody else is sure
+    // to have them.
     let fleet = TestFleet::new(1);
     let parent = fleet.stream.shards()[0].id.clone();
-    let packed = |numbers: std::ops::Range<u32>| aggregate(numbers.map(|number| number.to_string()));
+    let packed =
+        |numbers: std::ops::Range<u32>| aggregate(numbers.map(|number| number.to_string()));
     fleet.stream.put_at(0, "key", packed(0..20));
     fleet.stream.split(&parent, u128::MAX / 2);
     fleet.stream.put_at(0, "key", packed(20..40));

@@ -14,8 +14,15 @@ use tokio::time::Instant;
 
 /// Index of the first write of `op` to `shard`'s row.
 fn first_write(fleet: &TestFleet, op: StoreOp, shard: &ShardId) -> usize {
-    let of = |write: &harness::fake_lease_store::AppliedWrite| write.op == op && write.row.key.shard_id() == *shard;
-    fleet.store.history().iter().position(of).unwrap_or_else(|| panic!("no {op:?} of {shard}"))
+    let of = |write: &harness::fake_lease_store::AppliedWrite| {
+        write.op == op && write.row.key.shard_id() == *shard
+    };
+    fleet
+        .store
+        .history()
+        .iter()
+        .position(of)
+        .unwrap_or_else(|| panic!("no {op:?} of {shard}"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -37,9 +44,16 @@ async fn a_split_drains_the_parent_before_its_children_start_and_leases_them_bef
         assert!(first_write(&fleet, StoreOp::Take, child) > end);
     }
     let row = fleet.row(&parent).unwrap();
-    assert_eq!((row.checkpoint, row.children, row.owner), (Checkpoint::ShardEnd, children.to_vec(), None));
+    assert_eq!(
+        (row.checkpoint, row.children, row.owner),
+        (Checkpoint::ShardEnd, children.to_vec(), None)
+    );
     let history = history.lock().unwrap();
-    let closed = (parent, history[0].1.clone(), Event::Closed(CloseReason::ShardEnded));
+    let closed = (
+        parent,
+        history[0].1.clone(),
+        Event::Closed(CloseReason::ShardEnded),
+    );
     assert!(history.contains(&closed));
 }
 
@@ -50,11 +64,18 @@ async fn a_finished_row_that_a_kcl_renews_between_our_listing_and_the_delete_is_
     fleet.put(0..20);
     fleet.stream.split(&parent, u128::MAX / 2);
     fleet.put(20..60);
-    let (rows, key, mut is_just_read) = (fleet.store.seen_apart(), LeaseKey::of_shard(&parent), false);
+    let (rows, key, mut is_just_read) =
+        (fleet.store.seen_apart(), LeaseKey::of_shard(&parent), false);
     fleet.store.faults.draw_from(move |op| {
-        let row = rows.row(&key).filter(|row| op == StoreOp::Delete && !is_just_read && row.is_finished());
+        let row = rows
+            .row(&key)
+            .filter(|row| op == StoreOp::Delete && !is_just_read && row.is_finished());
         if let Some(row) = row {
-            rows.put_row(Lease { owner: WorkerId::new("kcl"), counter: row.counter.next(), ..row });
+            rows.put_row(Lease {
+                owner: WorkerId::new("kcl"),
+                counter: row.counter.next(),
+                ..row
+            });
         }
         is_just_read = op == StoreOp::Get;
         None
@@ -70,14 +91,25 @@ async fn the_row_of_a_shard_that_retention_took_is_removed_though_its_holder_ren
     let fleet = TestFleet::new(1);
     let first = fleet.stream.shards()[0].id.clone();
     fleet.put(0..10);
-    fleet.start("a", NativePlugin::echo(1)).stop_when(|| fleet.is_all_checkpointed()).await;
+    fleet
+        .start("a", NativePlugin::echo(1))
+        .stop_when(|| fleet.is_all_checkpointed())
+        .await;
     fleet.stream.split(&first, u128::MAX / 2);
     fleet.stream.forget_shard(&first);
     fleet.put(10..50);
-    let (rows, key, mut is_just_read) = (fleet.store.seen_apart(), LeaseKey::of_shard(&first), false);
+    let (rows, key, mut is_just_read) =
+        (fleet.store.seen_apart(), LeaseKey::of_shard(&first), false);
     fleet.store.faults.draw_from(move |op| {
-        if let Some(row) = rows.row(&key).filter(|_| op == StoreOp::Delete && !is_just_read) {
-            rows.put_row(Lease { owner: WorkerId::new("kcl"), counter: row.counter.next(), ..row });
+        if let Some(row) = rows
+            .row(&key)
+            .filter(|_| op == StoreOp::Delete && !is_just_read)
+        {
+            rows.put_row(Lease {
+                owner: WorkerId::new("kcl"),
+                counter: row.counter.next(),
+                ..row
+            });
         }
         is_just_read = op == StoreOp::Get;
         None
@@ -109,7 +141,10 @@ async fn a_crash_between_creating_children_and_shard_end_is_made_good() {
     fleet.put(0..30);
     fleet.stream.split(&parent, u128::MAX / 2);
     fleet.put(30..60);
-    fleet.store.faults.draw_from(|op| (op == StoreOp::End).then_some(Fault::UnknownNotApplied));
+    fleet
+        .store
+        .faults
+        .draw_from(|op| (op == StoreOp::End).then_some(Fault::UnknownNotApplied));
     let host = fleet.start("a", NativePlugin::echo(1));
     until("children have rows", || fleet.store.rows().len() == 3).await;
     drop(host);
@@ -130,15 +165,26 @@ async fn a_storm_of_splits_and_merges_loses_nothing_and_repeats_nothing() {
     let _b = fleet.start("b", NativePlugin::echo(1));
     let mut put = 0;
     for _ in 0..4 {
-        let open: Vec<_> = fleet.stream.shards().into_iter().filter(Shard::is_open).collect();
+        let open: Vec<_> = fleet
+            .stream
+            .shards()
+            .into_iter()
+            .filter(Shard::is_open)
+            .collect();
         for shard in &open {
-            let middle = shard.hash_range.start() + (shard.hash_range.end() - shard.hash_range.start()) / 2;
+            let middle =
+                shard.hash_range.start() + (shard.hash_range.end() - shard.hash_range.start()) / 2;
             fleet.stream.split(&shard.id, middle + 1);
             fleet.put(put..put + 10);
             put += 10;
         }
         tokio::time::sleep(Duration::from_millis(700)).await;
-        let mut open: Vec<_> = fleet.stream.shards().into_iter().filter(Shard::is_open).collect();
+        let mut open: Vec<_> = fleet
+            .stream
+            .shards()
+            .into_iter()
+            .filter(Shard::is_open)
+            .collect();
         open.sort_by_key(|shard| shard.hash_range.start());
         if let [left, right, ..] = &open[..] {
             fleet.stream.merge(&left.id, &right.id);
@@ -153,12 +199,19 @@ async fn a_storm_of_splits_and_merges_loses_nothing_and_repeats_nothing() {
 /// Whether the last record of a shard is checkpointed.
 fn is_read_up(fleet: &TestFleet, shard: &ShardId) -> bool {
     let last = fleet.stream.last(shard).map(Checkpoint::At);
-    fleet.row(shard).is_some_and(|row| Some(row.checkpoint) == last)
+    fleet
+        .row(shard)
+        .is_some_and(|row| Some(row.checkpoint) == last)
 }
 
 /// Open shards in the order of their keys.
 fn open_shards(fleet: &TestFleet) -> Vec<Shard> {
-    let mut open: Vec<_> = fleet.stream.shards().into_iter().filter(Shard::is_open).collect();
+    let mut open: Vec<_> = fleet
+        .stream
+        .shards()
+        .into_iter()
+        .filter(Shard::is_open)
+        .collect();
     open.sort_by_key(|shard| shard.hash_range.start());
     open
 }
@@ -166,7 +219,9 @@ fn open_shards(fleet: &TestFleet) -> Vec<Shard> {
 #[tokio::test(start_paused = true)]
 async fn from_1_shard_to_256_and_back_under_crashes_nothing_is_lost_and_one_row_is_left() {
     let fleet = TestFleet::new(1);
-    let mut hosts: Vec<_> = ["a0", "b0", "c0"].map(|id| fleet.start(id, NativePlugin::echo(1))).into();
+    let mut hosts: Vec<_> = ["a0", "b0", "c0"]
+        .map(|id| fleet.start(id, NativePlugin::echo(1)))
+        .into();
     let mut put = 0;
     for step in 0..16 {
         let open = open_shards(&fleet);
@@ -188,10 +243,17 @@ async fn from_1_shard_to_256_and_back_under_crashes_nothing_is_lost_and_one_row_
         hosts.push(fleet.start(&format!("host-{step}"), NativePlugin::echo(1)));
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
-    let [last] = &open_shards(&fleet)[..] else { panic!("one open shard") };
+    let [last] = &open_shards(&fleet)[..] else {
+        panic!("one open shard")
+    };
     until("one row is left", || fleet.store.rows().len() == 1).await;
     until("all of it is checkpointed", || is_read_up(&fleet, &last.id)).await;
-    let mut numbers: Vec<u32> = fleet.sink.lines().iter().map(|line| line.parse().unwrap()).collect();
+    let mut numbers: Vec<u32> = fleet
+        .sink
+        .lines()
+        .iter()
+        .map(|line| line.parse().unwrap())
+        .collect();
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers, (0..put).collect::<Vec<_>>(), "nothing lost");
@@ -202,20 +264,37 @@ async fn a_leader_whose_listing_took_long_while_another_led_brings_no_finished_s
     /// Far more than another needs to lead, to read the shard to its end and to remove its row.
     const LISTING: Duration = Duration::from_mins(10);
     let fleet = TestFleet::new(1);
-    fleet.stream.faults.queue(ReadOp::ListShards, Fault::AnswersAfter(LISTING));
+    fleet
+        .stream
+        .faults
+        .queue(ReadOp::ListShards, Fault::AnswersAfter(LISTING));
     let (_a, began) = (fleet.start("a", NativePlugin::echo(1)), Instant::now());
-    until("a lists the shards of a table without rows", || fleet.stream.calls(ReadOp::ListShards) > 0).await;
+    until("a lists the shards of a table without rows", || {
+        fleet.stream.calls(ReadOp::ListShards) > 0
+    })
+    .await;
     let _b = fleet.start("b", NativePlugin::echo(1));
     let parent = fleet.stream.shards()[0].id.clone();
     fleet.put(0..20);
     until("b has read them", || fleet.is_all_checkpointed()).await;
     fleet.stream.split(&parent, u128::MAX / 2);
     fleet.put(20..40);
-    until("the finished shard's row is removed", || fleet.row(&parent).is_none()).await;
+    until("the finished shard's row is removed", || {
+        fleet.row(&parent).is_none()
+    })
+    .await;
     assert!(began.elapsed() < LISTING, "a still waits for its listing");
     tokio::time::sleep(LISTING).await;
     let history = fleet.store.history();
-    let made: Vec<_> = history.iter().filter(|write| write.op == StoreOp::Create).map(|write| &write.row.key).collect();
-    assert_eq!(made.len(), 3, "the parent and its two children have got a row each, once: {made:?}");
+    let made: Vec<_> = history
+        .iter()
+        .filter(|write| write.op == StoreOp::Create)
+        .map(|write| &write.row.key)
+        .collect();
+    assert_eq!(
+        made.len(),
+        3,
+        "the parent and its two children have got a row each, once: {made:?}"
+    );
     assert!(fleet.has_exactly(0..40), "nothing repeated");
 }

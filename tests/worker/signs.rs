@@ -1,4 +1,5 @@
-//! What a shard shows of itself: what is in its way, what it does, how far behind it is; and never less than the truth.
+//! What a shard shows of itself: what is in its way, what it does, how far behind it is; and never
+//! less than the truth.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,9 @@ use shardmill_worker::Why;
 use crate::poison::only_shard;
 
 fn trapped() -> ProcessorError {
-    ProcessorError::Trapped { message: "poison".to_owned() }
+    ProcessorError::Trapped {
+        message: "poison".to_owned(),
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -28,11 +31,23 @@ async fn a_sink_that_fails_is_told_by_the_status_and_the_row_until_it_stores_aga
     fleet.put(0..20);
     let host = fleet.start("a", NativePlugin::echo(1));
     let blocked = || host.shard(&shard).and_then(|shard| shard.blocked);
-    until("told", || blocked().is_some_and(|blocked| blocked.attempts >= 3)).await;
+    until("told", || {
+        blocked().is_some_and(|blocked| blocked.attempts >= 3)
+    })
+    .await;
     assert_eq!(blocked().unwrap().why, Why::Sink);
-    assert!(host.shard(&shard).unwrap().stage.what.starts_with("storing output in out"));
+    assert!(
+        host.shard(&shard)
+            .unwrap()
+            .stage
+            .what
+            .starts_with("storing output in out")
+    );
     let stuck = || fleet.row(&shard).unwrap().stuck;
-    until("the row says so", || stuck().is_some_and(|stuck| stuck.contains("broken by the test"))).await;
+    until("the row says so", || {
+        stuck().is_some_and(|stuck| stuck.contains("broken by the test"))
+    })
+    .await;
     fleet.sink.is_broken.store(false, Ordering::Relaxed);
     until("stored", || fleet.is_all_checkpointed()).await;
     until("over", || blocked().is_none() && stuck().is_none()).await;
@@ -50,15 +65,31 @@ async fn a_sink_that_is_slow_and_well_shows_as_slow() {
     until("told", || blocked().is_some()).await;
     let slow = blocked().unwrap();
     assert_eq!((slow.why, slow.attempts), (Why::Sink, 0));
-    assert!(slow.reason.contains("storing output in out has taken more than 5s"), "{}", slow.reason);
+    assert!(
+        slow.reason
+            .contains("storing output in out has taken more than 5s"),
+        "{}",
+        slow.reason
+    );
     assert!(host.shard(&shard).unwrap().stage.since.elapsed() >= Duration::from_secs(5));
-    until("the row says so", || fleet.row(&shard).unwrap().stuck.is_some_and(|stuck| stuck == slow.reason)).await;
+    until("the row says so", || {
+        fleet
+            .row(&shard)
+            .unwrap()
+            .stuck
+            .is_some_and(|stuck| stuck == slow.reason)
+    })
+    .await;
     until("stored", || fleet.is_all_checkpointed()).await;
-    until("over", || blocked().is_none() && fleet.row(&shard).unwrap().stuck.is_none()).await;
+    until("over", || {
+        blocked().is_none() && fleet.row(&shard).unwrap().stuck.is_none()
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_is_stuck_shows_the_age_of_its_oldest_record_though_its_reader_is_at_the_tip() {
+async fn a_shard_that_is_stuck_shows_the_age_of_its_oldest_record_though_its_reader_is_at_the_tip()
+{
     let fleet = TestFleet::new(1);
     let shard = only_shard(&fleet);
     let is_bad = Arc::new(AtomicBool::new(true));
@@ -66,19 +97,39 @@ async fn a_shard_that_is_stuck_shows_the_age_of_its_oldest_record_though_its_rea
     fleet.put(0..20);
     let host = fleet.start(
         "a",
-        NativePlugin::new(
-            1,
-            move |_, _| if bad.load(Ordering::Relaxed) { Err(trapped()) } else { Ok(Processed::default()) },
-        ),
+        NativePlugin::new(1, move |_, _| {
+            if bad.load(Ordering::Relaxed) {
+                Err(trapped())
+            } else {
+                Ok(Processed::default())
+            }
+        }),
     );
-    until("stuck", || host.shard(&shard).is_some_and(|shard| shard.blocked.is_some())).await;
+    until("stuck", || {
+        host.shard(&shard)
+            .is_some_and(|shard| shard.blocked.is_some())
+    })
+    .await;
     // All arrived at 1 ms.
     fleet.wall_ms.store(1 + 600_000, Ordering::Relaxed);
-    until("told", || host.shard(&shard).unwrap().lag_ms == Some(600_000)).await;
-    assert_eq!(host.shard(&shard).unwrap().millis_behind_latest, Some(0), "of the reader");
-    until("the row says so", || fleet.row(&shard).unwrap().millis_behind_latest == Some(600_000)).await;
+    until("told", || {
+        host.shard(&shard).unwrap().lag_ms == Some(600_000)
+    })
+    .await;
+    assert_eq!(
+        host.shard(&shard).unwrap().millis_behind_latest,
+        Some(0),
+        "of the reader"
+    );
+    until("the row says so", || {
+        fleet.row(&shard).unwrap().millis_behind_latest == Some(600_000)
+    })
+    .await;
     fleet.wall_ms.store(1 + 900_000, Ordering::Relaxed);
-    until("the row goes on", || fleet.row(&shard).unwrap().millis_behind_latest == Some(900_000)).await;
+    until("the row goes on", || {
+        fleet.row(&shard).unwrap().millis_behind_latest == Some(900_000)
+    })
+    .await;
     is_bad.store(false, Ordering::Relaxed);
     until("settled", || fleet.is_all_checkpointed()).await;
     until("over", || host.shard(&shard).unwrap().lag_ms == Some(0)).await;
@@ -96,18 +147,37 @@ async fn records_that_a_plugin_holds_back_are_counted_and_named_as_what_the_chec
         "a",
         NativePlugin::new(1, move |_, _| {
             let commit = (!opened.load(Ordering::Relaxed)).then_some(Commit::Nothing);
-            Ok(Processed { outcome: Outcome { commit, ..Outcome::default() }, ..Processed::default() })
+            Ok(Processed {
+                outcome: Outcome {
+                    commit,
+                    ..Outcome::default()
+                },
+                ..Processed::default()
+            })
         }),
     );
-    until("counted", || host.shard(&shard).is_some_and(|shard| shard.held_back_records == 7)).await;
-    assert!(host.shard(&shard).unwrap().blocked.is_none(), "windows are ordinary");
+    until("counted", || {
+        host.shard(&shard)
+            .is_some_and(|shard| shard.held_back_records == 7)
+    })
+    .await;
+    assert!(
+        host.shard(&shard).unwrap().blocked.is_none(),
+        "windows are ordinary"
+    );
     fleet.wall_ms.store(1 + 40_000, Ordering::Relaxed);
     let stuck = || fleet.row(&shard).unwrap().stuck;
-    until("the row says so", || stuck().is_some_and(|stuck| stuck.contains("holds back at least 4 record(s)"))).await;
+    until("the row says so", || {
+        stuck().is_some_and(|stuck| stuck.contains("holds back at least 4 record(s)"))
+    })
+    .await;
     is_open.store(true, Ordering::Relaxed);
     fleet.put(7..8);
     until("settled", || fleet.is_all_checkpointed()).await;
-    until("over", || host.shard(&shard).unwrap().held_back_records == 0 && stuck().is_none()).await;
+    until("over", || {
+        host.shard(&shard).unwrap().held_back_records == 0 && stuck().is_none()
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,16 +186,35 @@ async fn a_read_that_hangs_is_told_long_before_it_fails_and_no_more_once_it_is_a
     let shard = only_shard(&fleet);
     let host = fleet.start("a", NativePlugin::echo(1));
     let blocked = || host.shard(&shard).and_then(|shard| shard.blocked);
-    until("it reads", || host.shard(&shard).is_some_and(|shard| shard.is_at_tip)).await;
-    fleet.stream.faults.draw_from(|op| (op == ReadOp::Fetch).then_some(Fault::Hang));
+    until("it reads", || {
+        host.shard(&shard).is_some_and(|shard| shard.is_at_tip)
+    })
+    .await;
+    fleet
+        .stream
+        .faults
+        .draw_from(|op| (op == ReadOp::Fetch).then_some(Fault::Hang));
     let cut_at = tokio::time::Instant::now();
     until("told", || blocked().is_some()).await;
-    assert!(cut_at.elapsed() < Duration::from_secs(15), "after {:?}", cut_at.elapsed());
+    assert!(
+        cut_at.elapsed() < Duration::from_secs(15),
+        "after {:?}",
+        cut_at.elapsed()
+    );
     assert_eq!(blocked().unwrap().why, Why::Reading);
-    until("the row says so", || fleet.row(&shard).unwrap().stuck.is_some_and(|stuck| stuck.contains("no answer")))
-        .await;
+    until("the row says so", || {
+        fleet
+            .row(&shard)
+            .unwrap()
+            .stuck
+            .is_some_and(|stuck| stuck.contains("no answer"))
+    })
+    .await;
     fleet.stream.faults.clear();
-    until("over", || blocked().is_none() && fleet.row(&shard).unwrap().stuck.is_none()).await;
+    until("over", || {
+        blocked().is_none() && fleet.row(&shard).unwrap().stuck.is_none()
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,13 +222,29 @@ async fn a_host_that_cannot_look_after_leases_says_why_in_its_own_row() {
     let fleet = TestFleet::new(1);
     let (host, tables) = fleet.start_apart("a", NativePlugin::echo(1));
     until("it serves", || host.status.snapshot().passes > 0).await;
-    tables.store.faults.draw_from(|op| (op == StoreOp::List).then_some(Fault::Refuse));
-    let told = || fleet.coordinator.rows().workers.iter().find_map(|row| row.cannot_look.clone());
+    tables
+        .store
+        .faults
+        .draw_from(|op| (op == StoreOp::List).then_some(Fault::Refuse));
+    let told = || {
+        fleet
+            .coordinator
+            .rows()
+            .workers
+            .iter()
+            .find_map(|row| row.cannot_look.clone())
+    };
     // Whoever is alone looks at the leases when it leads, and then for what changed.
     fleet.coordinator.change(|rows| rows.bulletin += 1);
-    until("told", || told().is_some_and(|why| why.contains("fault on List"))).await;
+    until("told", || {
+        told().is_some_and(|why| why.contains("fault on List"))
+    })
+    .await;
     tables.store.faults.clear();
-    until("over", || told().is_none() && host.status.snapshot().pass_error.is_none()).await;
+    until("over", || {
+        told().is_none() && host.status.snapshot().pass_error.is_none()
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,34 +254,62 @@ async fn what_a_pass_can_do_without_is_shown_when_it_is_refused() {
     let (host, tables) = fleet.start_apart("a", NativePlugin::echo(1));
     until("it serves", || host.status.snapshot().passes > 0).await;
     let error = || host.status.snapshot().pass_error;
-    fleet.stream.faults.draw_from(|op| (op == ReadOp::ListShards).then_some(Fault::Refuse));
-    until("told", || error().is_some_and(|why| why.contains("new shards are not found"))).await;
+    fleet
+        .stream
+        .faults
+        .draw_from(|op| (op == ReadOp::ListShards).then_some(Fault::Refuse));
+    until("told", || {
+        error().is_some_and(|why| why.contains("new shards are not found"))
+    })
+    .await;
     fleet.stream.faults.clear();
     until("over", || error().is_none()).await;
-    tables.coordinator.faults.draw_from(|op| (op == CoordinatorOp::Announce).then_some(Fault::Refuse));
+    tables
+        .coordinator
+        .faults
+        .draw_from(|op| (op == CoordinatorOp::Announce).then_some(Fault::Refuse));
     fleet.stream.split(&shard, 1 << 100);
-    until("told", || error().is_some_and(|why| why.contains("cannot announce changes to other hosts"))).await;
+    until("told", || {
+        error().is_some_and(|why| why.contains("cannot announce changes to other hosts"))
+    })
+    .await;
     tables.coordinator.faults.clear();
     until("over", || error().is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_waits_for_kinesis_at_its_start_says_so_and_one_whose_heartbeat_fails_says_why() {
+async fn a_host_that_waits_for_kinesis_at_its_start_says_so_and_one_whose_heartbeat_fails_says_why()
+{
     let fleet = TestFleet::new(1);
-    fleet.stream.faults.draw_from(|op| (op == ReadOp::Identity).then_some(Fault::Hang));
+    fleet
+        .stream
+        .faults
+        .draw_from(|op| (op == ReadOp::Identity).then_some(Fault::Hang));
     let (host, tables) = fleet.start_apart("a", NativePlugin::echo(1));
     let waits_on = || host.status.snapshot().waits_on.map(|stage| stage.what);
-    until("told", || waits_on().is_some_and(|what| what == "asking kinesis for the stream")).await;
+    until("told", || {
+        waits_on().is_some_and(|what| what == "asking kinesis for the stream")
+    })
+    .await;
     drop(host);
     fleet.stream.faults.clear();
     let host = fleet.start("b", NativePlugin::echo(1));
-    until("it serves", || host.status.snapshot().passes > 0 && host.status.snapshot().waits_on.is_none()).await;
+    until("it serves", || {
+        host.status.snapshot().passes > 0 && host.status.snapshot().waits_on.is_none()
+    })
+    .await;
     drop((host, tables));
     let (host, tables) = fleet.start_apart("c", NativePlugin::echo(1));
     until("it serves", || host.status.snapshot().passes > 0).await;
-    tables.coordinator.faults.draw_from(|op| (op == CoordinatorOp::Heartbeat).then_some(Fault::Refuse));
+    tables
+        .coordinator
+        .faults
+        .draw_from(|op| (op == CoordinatorOp::Heartbeat).then_some(Fault::Refuse));
     let error = || host.status.snapshot().heartbeat_error;
-    until("told", || error().is_some_and(|why| why.contains("fault on Heartbeat"))).await;
+    until("told", || {
+        error().is_some_and(|why| why.contains("fault on Heartbeat"))
+    })
+    .await;
     tables.coordinator.faults.clear();
     until("over", || error().is_none()).await;
 }
@@ -186,7 +319,10 @@ async fn a_pass_that_only_follows_errands_does_not_hide_that_the_look_before_it_
     let fleet = TestFleet::new(1);
     let (host, tables) = fleet.start_apart("a", NativePlugin::echo(1));
     until("it serves", || host.status.snapshot().passes > 0).await;
-    tables.coordinator.faults.draw_from(|op| (op == CoordinatorOp::Fleet).then_some(Fault::Refuse));
+    tables
+        .coordinator
+        .faults
+        .draw_from(|op| (op == CoordinatorOp::Fleet).then_some(Fault::Refuse));
     let error = || host.status.snapshot().pass_error;
     until("told", || error().is_some()).await;
     for _ in 0..600 {

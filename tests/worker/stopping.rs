@@ -1,4 +1,5 @@
-//! A host that is told to stop while it acts: nothing more begins, and nothing half done is called complete.
+//! A host that is told to stop while it acts: nothing more begins, and nothing half done is called
+//! complete.
 
 use std::time::Duration;
 
@@ -12,7 +13,10 @@ use harness::native::NativePlugin;
 async fn a_host_that_is_told_to_stop_while_it_takes_begins_no_more_takes() {
     let fleet = TestFleet::new(40);
     let slow = Fault::AnswersAfter(Duration::from_secs(1));
-    fleet.store.faults.draw_from(move |op| (op == StoreOp::Take).then_some(slow));
+    fleet
+        .store
+        .faults
+        .draw_from(move |op| (op == StoreOp::Take).then_some(slow));
     let host = fleet.start("a", NativePlugin::echo(1));
     until("takes are on their way", || is_any_held(&fleet)).await;
     let sent = fleet.store.calls(StoreOp::Take);
@@ -26,12 +30,18 @@ async fn a_host_that_is_told_to_stop_while_it_takes_begins_no_more_takes() {
 async fn a_host_that_is_told_to_stop_in_its_first_sync_does_not_call_it_complete() {
     let fleet = TestFleet::new(40);
     let slow = Fault::AnswersAfter(Duration::from_secs(1));
-    fleet.store.faults.draw_from(move |op| (op == StoreOp::Create).then_some(slow));
+    fleet
+        .store
+        .faults
+        .draw_from(move |op| (op == StoreOp::Create).then_some(slow));
     let host = fleet.start("a", NativePlugin::echo(1));
     until("rows are being made", || !fleet.store.rows().is_empty()).await;
     host.stop().await;
     assert!(fleet.store.rows().len() < 40);
-    assert!(!fleet.coordinator.rows().is_bootstrapped(), "shards without rows are still to come");
+    assert!(
+        !fleet.coordinator.rows().is_bootstrapped(),
+        "shards without rows are still to come"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,7 +54,10 @@ async fn a_host_whose_question_about_its_stream_hangs_stops_at_once() {
         _ => Some(Fault::NotFound),
     });
     let asked = fleet.stream.calls(ReadOp::Identity);
-    until("asked whether the stream is gone", || fleet.stream.calls(ReadOp::Identity) >= asked + 2).await;
+    until("asked whether the stream is gone", || {
+        fleet.stream.calls(ReadOp::Identity) >= asked + 2
+    })
+    .await;
     let stopped = tokio::time::timeout(Duration::from_secs(5), host.stop()).await;
     assert!(stopped.is_ok(), "it waits for an answer that nobody needs");
     assert!(!is_any_held(&fleet), "its lease is given back");

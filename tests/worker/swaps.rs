@@ -1,4 +1,5 @@
-//! Swaps happen between batches, move no lease, lose and repeat nothing; a version that does not start never takes over.
+//! Swaps happen between batches, move no lease, lose and repeat nothing; a version that does not
+//! start never takes over.
 
 use std::time::Duration;
 
@@ -25,14 +26,29 @@ async fn fifty_swaps_under_load_lose_and_repeat_nothing_and_move_no_lease() {
     until("all checkpointed", || fleet.is_all_checkpointed()).await;
     assert!(fleet.has_exactly(0..1000));
     let writes = fleet.store.history();
-    assert_eq!(writes.iter().filter(|write| write.op == StoreOp::Take).count(), 2);
-    assert_eq!(writes.iter().filter(|write| write.op == StoreOp::Release).count(), 0);
+    assert_eq!(
+        writes
+            .iter()
+            .filter(|write| write.op == StoreOp::Take)
+            .count(),
+        2
+    );
+    assert_eq!(
+        writes
+            .iter()
+            .filter(|write| write.op == StoreOp::Release)
+            .count(),
+        0
+    );
     let history = history.lock().unwrap();
     for (position, (shard, digest, event)) in history.iter().enumerate() {
-        // After an instance was closed for a reload, its version gets no batch on that shard any more.
+        // After an instance was closed for a reload, its version gets no batch on that shard any
+        // more.
         if *event == Event::Closed(CloseReason::Reload) {
             let later = &history[position + 1..];
-            assert!(!later.iter().any(|(s, d, e)| s == shard && d == digest && matches!(e, Event::Delivered { .. })));
+            assert!(!later.iter().any(|(s, d, e)| s == shard
+                && d == digest
+                && matches!(e, Event::Delivered { .. })));
         }
     }
 }
@@ -44,11 +60,20 @@ async fn each_checkpoint_names_the_version_that_settled_it() {
     let shard = fleet.stream.shards()[0].id.clone();
     fleet.put(0..5);
     until("first version checkpointed", || fleet.is_all_checkpointed()).await;
-    assert_eq!(fleet.row(&shard).unwrap().plugin_digest, Some(NativePlugin::no_op(1).digest().clone()));
+    assert_eq!(
+        fleet.row(&shard).unwrap().plugin_digest,
+        Some(NativePlugin::no_op(1).digest().clone())
+    );
     host.offer(NativePlugin::echo(2));
     fleet.put(5..10);
-    until("second version checkpointed", || fleet.is_all_checkpointed()).await;
-    assert_eq!(fleet.row(&shard).unwrap().plugin_digest, Some(NativePlugin::no_op(2).digest().clone()));
+    until("second version checkpointed", || {
+        fleet.is_all_checkpointed()
+    })
+    .await;
+    assert_eq!(
+        fleet.row(&shard).unwrap().plugin_digest,
+        Some(NativePlugin::no_op(2).digest().clone())
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,13 +88,20 @@ async fn a_version_whose_init_fails_is_refused_with_its_reason_and_the_old_one_g
     assert!(fleet.has_exactly(0..20));
     let refused = host.status.snapshot().refused.unwrap();
     assert!(refused.reason.contains("init fails"), "{}", refused.reason);
-    assert_eq!(refused.digest.as_deref(), Some(NativePlugin::no_op(2).digest().as_str()));
+    assert_eq!(
+        refused.digest.as_deref(),
+        Some(NativePlugin::no_op(2).digest().as_str())
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_keeps_failing_goes_to_the_new_version_at_once() {
     let fleet = TestFleet::new(1);
-    let broken = NativePlugin::new(1, |_, _| Err(ProcessorError::Trapped { message: "always".into() }));
+    let broken = NativePlugin::new(1, |_, _| {
+        Err(ProcessorError::Trapped {
+            message: "always".into(),
+        })
+    });
     let host = fleet.start("a", broken);
     fleet.put(0..10);
     let shard = fleet.stream.shards()[0].id.clone();
@@ -84,7 +116,10 @@ async fn a_batch_that_keeps_failing_goes_to_the_new_version_at_once() {
     let offered_at = tokio::time::Instant::now();
     host.offer(NativePlugin::echo(2));
     until("handled", || fleet.has_exactly(0..10)).await;
-    assert!(offered_at.elapsed() < Duration::from_secs(1), "back-off does not delay a mended plugin");
+    assert!(
+        offered_at.elapsed() < Duration::from_secs(1),
+        "back-off does not delay a mended plugin"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +128,14 @@ async fn a_first_version_that_does_not_start_is_retried_and_replaced_by_one_that
     let host = fleet.start("a", NativePlugin::echo(1).failing_init());
     fleet.put(0..10);
     let shard = fleet.stream.shards()[0].id.clone();
-    until("blocked", || host.status.snapshot().shards.get(shard.as_str()).is_some_and(|s| s.blocked.is_some())).await;
+    until("blocked", || {
+        host.status
+            .snapshot()
+            .shards
+            .get(shard.as_str())
+            .is_some_and(|s| s.blocked.is_some())
+    })
+    .await;
     host.offer(NativePlugin::echo(2));
     until("handled", || fleet.has_exactly(0..10)).await;
 }
@@ -109,7 +151,10 @@ async fn a_shard_taken_while_a_broken_version_is_on_offer_is_served_by_the_one_t
     fleet.stream.split(&parent, u128::MAX / 2);
     fleet.put(10..40);
     until("the children are served", || fleet.has_exactly(0..40)).await;
-    assert!(host.status.snapshot().refused.is_some(), "and the refusal shows");
+    assert!(
+        host.status.snapshot().refused.is_some(),
+        "and the refusal shows"
+    );
     host.offer(NativePlugin::echo(3));
     fleet.put(40..60);
     until("the next version is taken up", || fleet.has_exactly(0..60)).await;

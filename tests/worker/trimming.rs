@@ -1,4 +1,5 @@
-//! Records that retention took before they were read: reading goes on, and it is told, since Kinesis does not.
+//! Records that retention took before they were read: reading goes on, and it is told, since
+//! Kinesis does not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +28,12 @@ fn gaps(host: &TestHost, fleet: &TestFleet) -> (u64, Option<String>) {
 }
 
 fn numbers(fleet: &TestFleet) -> Vec<u32> {
-    fleet.sink.lines().iter().map(|line| line.parse().unwrap()).collect()
+    fleet
+        .sink
+        .lines()
+        .iter()
+        .map(|line| line.parse().unwrap())
+        .collect()
 }
 
 /// Puts records an hour apart, ten at a time: whoever has not read the last ten is behind.
@@ -44,14 +50,19 @@ fn gated() -> (NativePlugin, Arc<AtomicBool>) {
     let is_open = Arc::clone(&gate);
     let plugin = NativePlugin::new(1, move |_, batch| {
         if !is_open.load(Ordering::Relaxed) {
-            return Err(ProcessorError::Trapped { message: "stuck".to_owned() });
+            return Err(ProcessorError::Trapped {
+                message: "stuck".to_owned(),
+            });
         }
         let emit = |record: &shardmill_core::stream::Record| Emitted {
             destination: "out".into(),
             key: String::new(),
             data: record.data.clone(),
         };
-        Ok(Processed { emitted: batch.records.iter().map(emit).collect(), ..Processed::default() })
+        Ok(Processed {
+            emitted: batch.records.iter().map(emit).collect(),
+            ..Processed::default()
+        })
     });
     (plugin, gate)
 }
@@ -62,16 +73,26 @@ fn assert_went_on(fleet: &TestFleet, rest: std::ops::Range<u32>) {
     assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
     let (before, after) = numbers.split_at(numbers.len() - rest.len());
     assert_eq!(after, rest.clone().collect::<Vec<_>>());
-    assert!(before.last().is_some_and(|last| *last < rest.start - 1), "nothing was lost: {before:?}");
+    assert!(
+        before.last().is_some_and(|last| *last < rest.start - 1),
+        "nothing was lost: {before:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_comes_back_too_late_goes_on_at_the_oldest_record_and_tells_the_gap() {
     for is_shared in [false, true] {
         let fleet = TestFleet::new(1);
-        let fleet = if is_shared { fleet.sharing_reads() } else { fleet };
+        let fleet = if is_shared {
+            fleet.sharing_reads()
+        } else {
+            fleet
+        };
         fleet.put(0..10);
-        fleet.start("a", NativePlugin::echo(1)).stop_when(|| fleet.is_all_checkpointed()).await;
+        fleet
+            .start("a", NativePlugin::echo(1))
+            .stop_when(|| fleet.is_all_checkpointed())
+            .await;
         fleet.put(10..30);
         fleet.stream.trim(&shard(&fleet), 20);
         let host = fleet.start("b", NativePlugin::echo(1));
@@ -79,7 +100,10 @@ async fn a_host_that_comes_back_too_late_goes_on_at_the_oldest_record_and_tells_
         assert_went_on(&fleet, 20..30);
         let (count, last) = gaps(&host, &fleet);
         let last = last.unwrap();
-        assert!(count == 1 && last.starts_with("10 was trimmed") && last.contains("continues at 21"), "{count} {last}");
+        assert!(
+            count == 1 && last.starts_with("10 was trimmed") && last.contains("continues at 21"),
+            "{count} {last}"
+        );
         until("and checkpointed", || fleet.is_all_checkpointed()).await;
     }
 }
@@ -88,15 +112,26 @@ async fn a_host_that_comes_back_too_late_goes_on_at_the_oldest_record_and_tells_
 async fn what_is_trimmed_from_the_end_of_a_closed_shard_is_told() {
     for is_shared in [false, true] {
         let fleet = TestFleet::new(1);
-        let fleet = if is_shared { fleet.sharing_reads() } else { fleet };
+        let fleet = if is_shared {
+            fleet.sharing_reads()
+        } else {
+            fleet
+        };
         fleet.put(0..10);
-        fleet.start("a", NativePlugin::echo(1)).stop_when(|| fleet.is_all_checkpointed()).await;
+        fleet
+            .start("a", NativePlugin::echo(1))
+            .stop_when(|| fleet.is_all_checkpointed())
+            .await;
         fleet.put(10..30);
         let parent = shard(&fleet);
         fleet.stream.split(&parent, u128::MAX / 2);
         fleet.stream.trim(&parent, 30);
         let host = fleet.start("b", NativePlugin::echo(1));
-        until("ended", || host.shard(&parent).is_some_and(|shard| shard.gaps.count == 1)).await;
+        until("ended", || {
+            host.shard(&parent)
+                .is_some_and(|shard| shard.gaps.count == 1)
+        })
+        .await;
         let told = host.shard(&parent).unwrap().gaps.last.unwrap();
         assert!(told.contains("the shard has ended"), "{told}");
     }
@@ -106,7 +141,10 @@ async fn what_is_trimmed_from_the_end_of_a_closed_shard_is_told() {
 async fn a_host_whose_checkpoint_is_still_there_tells_no_gap() {
     let fleet = TestFleet::new(1).sharing_reads();
     fleet.put(0..10);
-    fleet.start("a", NativePlugin::echo(1)).stop_when(|| fleet.is_all_checkpointed()).await;
+    fleet
+        .start("a", NativePlugin::echo(1))
+        .stop_when(|| fleet.is_all_checkpointed())
+        .await;
     fleet.put(10..30);
     // All but the record of the checkpoint itself.
     fleet.stream.trim(&shard(&fleet), 9);
@@ -121,12 +159,20 @@ async fn what_is_trimmed_while_a_shard_is_stuck_is_told_once_it_goes_on() {
     for is_shared in [false, true] {
         let mut fleet = TestFleet::new(1);
         fleet.options.reads.records_per_call = 10;
-        let fleet = if is_shared { fleet.sharing_reads() } else { fleet };
+        let fleet = if is_shared {
+            fleet.sharing_reads()
+        } else {
+            fleet
+        };
         let (plugin, gate) = gated();
         gate.store(false, Ordering::Relaxed);
         put_for_hours(&fleet, 10);
         let host = fleet.start("a", plugin);
-        until("stuck", || host.shard(&shard(&fleet)).is_some_and(|shard| shard.blocked.is_some())).await;
+        until("stuck", || {
+            host.shard(&shard(&fleet))
+                .is_some_and(|shard| shard.blocked.is_some())
+        })
+        .await;
         // Longer than an iterator lives.
         tokio::time::sleep(Duration::from_mins(6)).await;
         fleet.stream.expire_iterators();
@@ -149,7 +195,11 @@ async fn a_reader_a_day_behind_sees_what_is_trimmed_in_front_of_it_though_its_it
     until("on its way", || fleet.sink.lines().len() >= 50).await;
     assert_eq!(gaps(&host, &fleet).0, 0);
     gate.store(false, Ordering::Relaxed);
-    until("stuck", || host.shard(&shard(&fleet)).is_some_and(|shard| shard.blocked.is_some())).await;
+    until("stuck", || {
+        host.shard(&shard(&fleet))
+            .is_some_and(|shard| shard.blocked.is_some())
+    })
+    .await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     fleet.stream.trim(&shard(&fleet), 300);
     gate.store(true, Ordering::Relaxed);
@@ -165,7 +215,9 @@ async fn plugins_that_share_a_read_are_all_told_that_it_does_not_follow() {
     scene.stream.advance_ms(24 * HOUR_MS);
     scene.put(50);
     scene.stream.advance_ms(24 * HOUR_MS);
-    let mut walkers: Vec<_> = (0..2).map(|_| scene.walker(ReadFrom::TrimHorizon)).collect();
+    let mut walkers: Vec<_> = (0..2)
+        .map(|_| scene.walker(ReadFrom::TrimHorizon))
+        .collect();
     for walker in &mut walkers {
         walker.read_to(20).await;
     }
@@ -174,7 +226,10 @@ async fn plugins_that_share_a_read_are_all_told_that_it_does_not_follow() {
         let seen = walker.seen.len();
         assert_eq!(walker.read().await, Err(ReadError::ExpiredIterator));
         walker.read_to(seen + 20).await;
-        assert_eq!((&walker.seen[..seen], &walker.seen[seen..]), (&scene.all()[..seen], &scene.all()[40..]));
+        assert_eq!(
+            (&walker.seen[..seen], &walker.seen[seen..]),
+            (&scene.all()[..seen], &scene.all()[40..])
+        );
     }
 }
 
@@ -186,7 +241,11 @@ async fn what_is_trimmed_before_a_subscription_is_made_again_is_told() {
     gate.store(false, Ordering::Relaxed);
     put_for_hours(&fleet, 10);
     let host = fleet.start("a", plugin);
-    until("stuck", || host.shard(&shard(&fleet)).is_some_and(|shard| shard.blocked.is_some())).await;
+    until("stuck", || {
+        host.shard(&shard(&fleet))
+            .is_some_and(|shard| shard.blocked.is_some())
+    })
+    .await;
     until("let go of", || fleet.fan_out.open_subscriptions() == 0).await;
     fleet.stream.trim(&shard(&fleet), 70);
     gate.store(true, Ordering::Relaxed);
@@ -200,7 +259,11 @@ async fn what_is_trimmed_before_a_subscription_is_made_again_is_told() {
 async fn a_reader_at_the_tip_takes_no_expired_record_for_a_gap() {
     for is_shared in [false, true] {
         let fleet = TestFleet::new(1);
-        let fleet = if is_shared { fleet.sharing_reads() } else { fleet };
+        let fleet = if is_shared {
+            fleet.sharing_reads()
+        } else {
+            fleet
+        };
         fleet.put(0..10);
         let host = fleet.start("a", NativePlugin::echo(1));
         until("all out", || fleet.is_all_checkpointed()).await;

@@ -1,6 +1,11 @@
 //! Generated from the WIT beside this crate; the rest of the crate is the part that authors see.
 
-#![allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "generated code")]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::pedantic,
+    reason = "generated code"
+)]
 
 wit_bindgen::generate!({
     world: "plugin",
@@ -12,7 +17,8 @@ wit_bindgen::generate!({
     generate_all,
 });
 
-/// The optional exports, as a separate world: a component that names them in [`plugin!`](crate::plugin) has both.
+/// The optional exports, as a separate world: a component that names them in
+/// [`plugin!`](crate::plugin) has both.
 pub mod state {
     wit_bindgen::generate!({
         inline: "

@@ -1,5 +1,6 @@
-//! Write a shardmill record processor in Rust: implement [`Processor`], name the type in [`plugin!`], and build a
-//! `cdylib` with `--target wasm32-wasip2`. The result is a component to drop into the host's `plugins/` folder.
+//! Write a shardmill record processor in Rust: implement [`Processor`], name the type in
+//! [`plugin!`], and build a `cdylib` with `--target wasm32-wasip2`. The result is a component to
+//! drop into the host's `plugins/` folder.
 //!
 //! ```
 //! use shardmill_processor::{Batch, Context, Error, Outcome, Processor, emit};
@@ -38,14 +39,16 @@ pub use bindings::shardmill::processor::types::{
 };
 pub use emit::emit;
 
-/// A record processor. It serves one shard under one holding of that shard's lease, and its calls never overlap.
+/// A record processor. It serves one shard under one holding of that shard's lease, and its calls
+/// never overlap.
 pub trait Processor: Sized {
-    /// Creates the processor for one shard. Check the configuration here: a new version whose `init` fails never
-    /// replaces one that works.
+    /// Creates the processor for one shard. Check the configuration here: a new version whose
+    /// `init` fails never replaces one that works.
     fn init(context: Context) -> Result<Self, Error>;
 
-    /// Processes one batch, in order. `Ok(Outcome::default())` means that all of it was processed. An error, or a
-    /// panic, means that none of it was: what was emitted is dropped and the batch is delivered again.
+    /// Processes one batch, in order. `Ok(Outcome::default())` means that all of it was processed.
+    /// An error, or a panic, means that none of it was: what was emitted is dropped and the batch
+    /// is delivered again.
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error>;
 
     /// Called once, last. For [`CloseReason::ShardEnded`], emit what is still held back.
@@ -55,14 +58,18 @@ pub trait Processor: Sized {
     }
 }
 
-/// A processor that keeps state of its shard: name it as `plugin!(Type, state)`, and ask for state in its manifest.
+/// A processor that keeps state of its shard: name it as `plugin!(Type, state)`, and ask for state
+/// in its manifest.
 ///
-/// The host stores the state in one transaction with the checkpoint, so that each record counts once in it.
+/// The host stores the state in one transaction with the checkpoint, so that each record counts
+/// once in it.
 pub trait Stateful: Processor {
-    /// The state after everything processed so far. Called before each checkpoint: keep it quick and small.
+    /// The state after everything processed so far. Called before each checkpoint: keep it quick
+    /// and small.
     fn save(&mut self) -> Result<Vec<u8>, Error>;
 
-    /// Restores what an earlier instance saved, perhaps of another version. Called right after `init`. An error
-    /// refuses the state: a new version that does so never replaces the one whose state it refused.
+    /// Restores what an earlier instance saved, perhaps of another version. Called right after
+    /// `init`. An error refuses the state: a new version that does so never replaces the one whose
+    /// state it refused.
     fn load(&mut self, state: Vec<u8>) -> Result<(), Error>;
 }

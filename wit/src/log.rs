@@ -1,4 +1,5 @@
-//! Log lines, which the host writes with the plugin's name and the shard. `println!` works too, as level info.
+//! Log lines, which the host writes with the plugin's name and the shard. `println!` works too, as
+//! level info.
 
 #[cfg(target_arch = "wasm32")]
 use crate::bindings::wasi::logging::logging::{Level, log};

@@ -1,4 +1,5 @@
-//! Measurements, exported with the host's own. Names are 1 to 64 of `a-z`, `0-9` and `_`, starting with a letter.
+//! Measurements, exported with the host's own. Names are 1 to 64 of `a-z`, `0-9` and `_`, starting
+//! with a letter.
 
 #[cfg(target_arch = "wasm32")]
 use crate::bindings::shardmill::processor::metrics;

@@ -1,10 +1,12 @@
 //! The one macro: from a [`Processor`](crate::Processor) to the exports of a component.
 
-/// Exports a type that implements [`Processor`](crate::Processor) as this component's record processor.
+/// Exports a type that implements [`Processor`](crate::Processor) as this component's record
+/// processor.
 ///
 /// `plugin!(Type, state)` also exports `save` and `load` of a [`Stateful`](crate::Stateful) one.
 ///
-/// Outside WebAssembly it only checks the type: the exports' names are not symbols that native linkers accept.
+/// Outside WebAssembly it only checks the type: the exports' names are not symbols that native
+/// linkers accept.
 #[macro_export]
 macro_rules! plugin {
     ($processor:ty) => {

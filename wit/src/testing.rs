@@ -1,6 +1,6 @@
-//! Stand-ins for the host, so that a processor can be tested with a plain `cargo test`: what it emits is kept, and
-//! configuration comes from [`configure`]. Each thread has its own values, as each test has its own thread. Does
-//! nothing in a component.
+//! Stand-ins for the host, so that a processor can be tested with a plain `cargo test`: what it
+//! emits is kept, and configuration comes from [`configure`]. Each thread has its own values, as
+//! each test has its own thread. Does nothing in a component.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -37,9 +37,16 @@ pub(crate) fn configured(key: &str) -> Option<String> {
 }
 
 #[cfg(not(target_arch = "wasm32"))]
-#[expect(clippy::unnecessary_wraps, reason = "same signature as the host's function")]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "same signature as the host's function"
+)]
 pub(crate) fn keep(destination: &str, key: &str, data: &[u8]) -> Result<(), crate::EmitError> {
-    let piece = Emitted { destination: destination.to_owned(), key: key.to_owned(), data: data.to_vec() };
+    let piece = Emitted {
+        destination: destination.to_owned(),
+        key: key.to_owned(),
+        data: data.to_vec(),
+    };
     EMITTED.with_borrow_mut(|emitted| emitted.push(piece));
     Ok(())
 }

@@ -5,7 +5,11 @@ use crate::{EmitError, Error, Failure, FailureKind, Outcome};
 impl Default for Outcome {
     /// Success: no failures, commit everything.
     fn default() -> Self {
-        Self { failures: Vec::new(), commit: crate::Commit::All, retry_after_ms: None }
+        Self {
+            failures: Vec::new(),
+            commit: crate::Commit::All,
+            retry_after_ms: None,
+        }
     }
 }
 
@@ -23,7 +27,11 @@ impl Outcome {
     fn fail(&mut self, index: usize, kind: FailureKind, message: String) {
         // An index beyond u32 is beyond any batch, and the host refuses it as such.
         let index = u32::try_from(index).unwrap_or(u32::MAX);
-        self.failures.push(Failure { index, kind, message });
+        self.failures.push(Failure {
+            index,
+            kind,
+            message,
+        });
     }
 }
 
@@ -42,10 +50,12 @@ impl From<&str> for Error {
 impl From<EmitError> for Error {
     fn from(error: EmitError) -> Self {
         match error {
-            EmitError::UnknownDestination(known) => {
-                Self::Misconfigured(format!("emitted to a destination that is not configured; known: {known}"))
+            EmitError::UnknownDestination(known) => Self::Misconfigured(format!(
+                "emitted to a destination that is not configured; known: {known}"
+            )),
+            EmitError::TooMuch(limit) => {
+                Self::Other(format!("emitted too much in one call: {limit}"))
             }
-            EmitError::TooMuch(limit) => Self::Other(format!("emitted too much in one call: {limit}")),
             EmitError::Other(message) => Self::Other(message),
         }
     }

@@ -1,4 +1,5 @@
-//! Reads the USGS earthquake feed, one GeoJSON feature a record, and emits one JSON line for each strong earthquake.
+//! Reads the USGS earthquake feed, one GeoJSON feature a record, and emits one JSON line for each
+//! strong earthquake.
 //!
 //! Configuration: `min-magnitude` (default 4.5), `destination` (default `stdout`).
 
@@ -52,11 +53,16 @@ impl Processor for Earthquakes {
         let min_magnitude = match config::get("min-magnitude") {
             None => MIN_MAGNITUDE_DEFAULT,
             Some(text) => text.parse().map_err(|_| {
-                Error::Misconfigured(format!("min-magnitude must be a number such as 4.5, not {text:?}"))
+                Error::Misconfigured(format!(
+                    "min-magnitude must be a number such as 4.5, not {text:?}"
+                ))
             })?,
         };
         let destination = config::get("destination").unwrap_or_else(|| "stdout".to_owned());
-        Ok(Self { min_magnitude, destination })
+        Ok(Self {
+            min_magnitude,
+            destination,
+        })
     }
 
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
@@ -76,7 +82,11 @@ impl Processor for Earthquakes {
 impl Earthquakes {
     /// Emits an alert if the earthquake is strong enough; returns whether it did.
     fn judge(&self, feature: &Feature) -> Result<bool, Error> {
-        let Some(magnitude) = feature.properties.mag.filter(|magnitude| *magnitude >= self.min_magnitude) else {
+        let Some(magnitude) = feature
+            .properties
+            .mag
+            .filter(|magnitude| *magnitude >= self.min_magnitude)
+        else {
             return Ok(false);
         };
         let (longitude, latitude, depth_km) = feature.geometry.coordinates;
@@ -124,7 +134,11 @@ mod tests {
             sub_sequence_number: 0,
             arrival_ms: 0,
         };
-        Batch { records: lines.iter().enumerate().map(record).collect(), attempt: 1, millis_behind_latest: 0 }
+        Batch {
+            records: lines.iter().enumerate().map(record).collect(),
+            attempt: 1,
+            millis_behind_latest: 0,
+        }
     }
 
     fn sample() -> Vec<&'static str> {
@@ -136,10 +150,16 @@ mod tests {
         let mut earthquakes = Earthquakes::init(context()).unwrap();
         let outcome = earthquakes.process(batch(&sample())).unwrap();
         assert_eq!(outcome, Outcome::default());
-        let alerts: Vec<serde_json::Value> =
-            testing::take_emitted().iter().map(|piece| serde_json::from_slice(&piece.data).unwrap()).collect();
+        let alerts: Vec<serde_json::Value> = testing::take_emitted()
+            .iter()
+            .map(|piece| serde_json::from_slice(&piece.data).unwrap())
+            .collect();
         assert!(alerts.len() > 5 && alerts.len() < sample().len());
-        assert!(alerts.iter().all(|alert| alert["magnitude"].as_f64().unwrap() >= MIN_MAGNITUDE_DEFAULT));
+        assert!(
+            alerts
+                .iter()
+                .all(|alert| alert["magnitude"].as_f64().unwrap() >= MIN_MAGNITUDE_DEFAULT)
+        );
     }
 
     #[test]
@@ -149,14 +169,23 @@ mod tests {
         earthquakes.process(batch(&sample())).unwrap();
         assert!(testing::take_emitted().len() > sample().len() / 2);
         testing::configure("min-magnitude", "strong");
-        assert!(matches!(Earthquakes::init(context()), Err(Error::Misconfigured(_))));
+        assert!(matches!(
+            Earthquakes::init(context()),
+            Err(Error::Misconfigured(_))
+        ));
     }
 
     #[test]
     fn a_record_that_is_not_a_feature_is_rejected_alone() {
         let mut earthquakes = Earthquakes::init(context()).unwrap();
-        let outcome = earthquakes.process(batch(&[sample()[0], "not json", sample()[1]])).unwrap();
-        let failed: Vec<u32> = outcome.failures.iter().map(|failure| failure.index).collect();
+        let outcome = earthquakes
+            .process(batch(&[sample()[0], "not json", sample()[1]]))
+            .unwrap();
+        let failed: Vec<u32> = outcome
+            .failures
+            .iter()
+            .map(|failure| failure.index)
+            .collect();
         assert_eq!(failed, [1]);
     }
 }

@@ -1,10 +1,13 @@
-//! Reads departures, one JSON object a record, and emits one JSON line for each, with the place in the shard that it
-//! came from: a consumer can tell from the output what was delivered, how often and in which order.
+//! Reads departures, one JSON object a record, and emits one JSON line for each, with the place in
+//! the shard that it came from: a consumer can tell from the output what was delivered, how often
+//! and in which order.
 //!
 //! Configuration: `destination` (default `stdout`).
 
 use serde::{Deserialize, Serialize};
-use shardmill_processor::{Batch, Context, Error, Outcome, Processor, Record, config, emit, metrics};
+use shardmill_processor::{
+    Batch, Context, Error, Outcome, Processor, Record, config, emit, metrics,
+};
 
 struct Flights {
     shard: String,
@@ -36,7 +39,10 @@ struct Line<'a> {
 impl Processor for Flights {
     fn init(context: Context) -> Result<Self, Error> {
         let destination = config::get("destination").unwrap_or_else(|| "stdout".to_owned());
-        Ok(Self { shard: context.shard, destination })
+        Ok(Self {
+            shard: context.shard,
+            destination,
+        })
     }
 
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
@@ -47,7 +53,10 @@ impl Processor for Flights {
                 Err(error) => outcome.reject(index, format!("not a departure: {error}")),
             }
         }
-        metrics::counter("flights", (batch.records.len() - outcome.failures.len()) as u64);
+        metrics::counter(
+            "flights",
+            (batch.records.len() - outcome.failures.len()) as u64,
+        );
         Ok(outcome)
     }
 }
@@ -78,14 +87,15 @@ mod tests {
 
     use super::*;
 
-    const DEPARTURE: &str =
-        r#"{"year":2013,"dep_delay":2,"carrier":"UA","flight":1545,"origin":"EWR","dest":"IAH","distance":1400}"#;
-    const CANCELLED: &str =
-        r#"{"year":2013,"dep_delay":null,"carrier":"AA","flight":1791,"origin":"LGA","dest":"DFW","distance":1389}"#;
+    const DEPARTURE: &str = r#"{"year":2013,"dep_delay":2,"carrier":"UA","flight":1545,"origin":"EWR","dest":"IAH","distance":1400}"#;
+    const CANCELLED: &str = r#"{"year":2013,"dep_delay":null,"carrier":"AA","flight":1791,"origin":"LGA","dest":"DFW","distance":1389}"#;
 
     #[test]
     fn each_departure_is_one_line_that_names_its_place_in_the_shard() {
-        let mut flights = Flights { shard: "shardId-000000000001".to_owned(), destination: "out".to_owned() };
+        let mut flights = Flights {
+            shard: "shardId-000000000001".to_owned(),
+            destination: "out".to_owned(),
+        };
         let record = |(index, data): (usize, &str)| Record {
             data: data.into(),
             partition_key: "UA".to_owned(),
@@ -94,9 +104,26 @@ mod tests {
             sub_sequence_number: 7,
             arrival_ms: 0,
         };
-        let records = [DEPARTURE, "{}", CANCELLED].into_iter().enumerate().map(record).collect();
-        let outcome = flights.process(Batch { records, attempt: 1, millis_behind_latest: 0 }).unwrap();
-        assert_eq!(outcome.failures.iter().map(|failure| failure.index).collect::<Vec<_>>(), [1]);
+        let records = [DEPARTURE, "{}", CANCELLED]
+            .into_iter()
+            .enumerate()
+            .map(record)
+            .collect();
+        let outcome = flights
+            .process(Batch {
+                records,
+                attempt: 1,
+                millis_behind_latest: 0,
+            })
+            .unwrap();
+        assert_eq!(
+            outcome
+                .failures
+                .iter()
+                .map(|failure| failure.index)
+                .collect::<Vec<_>>(),
+            [1]
+        );
 
         let emitted = testing::take_emitted();
         assert_eq!(emitted.len(), 2);

@@ -1,6 +1,7 @@
-//! Counts the flights of a shard by carrier, from the shard's beginning: after each batch one JSON line for each carrier in
-//! it, with the totals so far. The counts are the processor's state, which the host keeps with the checkpoint, so each
-//! flight counts once, whatever happens to hosts and versions.
+//! Counts the flights of a shard by carrier, from the shard's beginning: after each batch one JSON
+//! line for each carrier in it, with the totals so far. The counts are the processor's state, which
+//! the host keeps with the checkpoint, so each flight counts once, whatever happens to hosts and
+//! versions.
 //!
 //! Configuration: `destination` (default `stdout`).
 
@@ -41,7 +42,11 @@ struct Line<'a> {
 impl Processor for Totals {
     fn init(context: Context) -> Result<Self, Error> {
         let destination = config::get("destination").unwrap_or_else(|| "stdout".to_owned());
-        Ok(Self { shard: context.shard, destination, sums: BTreeMap::new() })
+        Ok(Self {
+            shard: context.shard,
+            destination,
+            sums: BTreeMap::new(),
+        })
     }
 
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
@@ -60,7 +65,11 @@ impl Processor for Totals {
             }
         }
         for carrier in &changed {
-            let line = Line { shard: &self.shard, carrier, sum: &self.sums[carrier] };
+            let line = Line {
+                shard: &self.shard,
+                carrier,
+                sum: &self.sums[carrier],
+            };
             let line = serde_json::to_vec(&line).map_err(|error| error.to_string())?;
             emit(&self.destination, carrier, &line)?;
         }
@@ -74,7 +83,8 @@ impl Stateful for Totals {
     }
 
     fn load(&mut self, state: Vec<u8>) -> Result<(), Error> {
-        self.sums = serde_json::from_slice(&state).map_err(|error| format!("this state is not of totals: {error}"))?;
+        self.sums = serde_json::from_slice(&state)
+            .map_err(|error| format!("this state is not of totals: {error}"))?;
         Ok(())
     }
 }
@@ -88,7 +98,11 @@ mod tests {
     use super::*;
 
     fn totals() -> Totals {
-        Totals { shard: "s".to_owned(), destination: "out".to_owned(), sums: BTreeMap::new() }
+        Totals {
+            shard: "s".to_owned(),
+            destination: "out".to_owned(),
+            sums: BTreeMap::new(),
+        }
     }
 
     fn process(totals: &mut Totals, lines: &[&str]) -> Vec<String> {
@@ -101,19 +115,44 @@ mod tests {
             arrival_ms: 0,
         };
         let records = lines.iter().map(record).collect();
-        totals.process(Batch { records, attempt: 1, millis_behind_latest: 0 }).unwrap();
-        testing::take_emitted().into_iter().map(|piece| String::from_utf8(piece.data).unwrap()).collect()
+        totals
+            .process(Batch {
+                records,
+                attempt: 1,
+                millis_behind_latest: 0,
+            })
+            .unwrap();
+        testing::take_emitted()
+            .into_iter()
+            .map(|piece| String::from_utf8(piece.data).unwrap())
+            .collect()
     }
 
     #[test]
     fn totals_go_on_where_the_saved_state_ends() {
         let mut first = totals();
-        process(&mut first, &[r#"{"carrier":"UA","dep_delay":2}"#, r#"{"carrier":"AA","dep_delay":-5}"#]);
+        process(
+            &mut first,
+            &[
+                r#"{"carrier":"UA","dep_delay":2}"#,
+                r#"{"carrier":"AA","dep_delay":-5}"#,
+            ],
+        );
         let mut second = totals();
         second.load(first.save().unwrap()).unwrap();
         let lines = process(&mut second, &[r#"{"carrier":"UA","dep_delay":null}"#]);
-        assert_eq!(lines, [r#"{"shard":"s","carrier":"UA","flights":2,"with_delay":1,"delay_minutes":2}"#]);
-        assert_eq!(second.sums["AA"], Sum { flights: 1, with_delay: 1, delay_minutes: -5 });
+        assert_eq!(
+            lines,
+            [r#"{"shard":"s","carrier":"UA","flights":2,"with_delay":1,"delay_minutes":2}"#]
+        );
+        assert_eq!(
+            second.sums["AA"],
+            Sum {
+                flights: 1,
+                with_delay: 1,
+                delay_minutes: -5
+            }
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What a plugin's author asks for: a project, a host on the embedded stack, tests, measurements, records.
+//! What a plugin's author asks for: a project, a host on the embedded stack, tests, measurements,
+//! records.
 
 pub(crate) mod bench;
 pub(crate) mod capture;

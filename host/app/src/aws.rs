@@ -25,7 +25,9 @@ pub(crate) fn merge(file: &AwsConfig, args: &AwsArgs) -> anyhow::Result<AwsConfi
         return local_stack(data);
     }
     let flag_or = |flag: &Option<String>, file: &Option<String>| {
-        flag.clone().or_else(|| args.endpoint.clone()).or_else(|| file.clone())
+        flag.clone()
+            .or_else(|| args.endpoint.clone())
+            .or_else(|| file.clone())
     };
     Ok(AwsConfig {
         region: args.region.clone().or_else(|| file.region.clone()),
@@ -38,7 +40,10 @@ pub(crate) fn merge(file: &AwsConfig, args: &AwsArgs) -> anyhow::Result<AwsConfi
 /// The same for a command that wants nothing else of the file.
 pub(crate) fn of_place(args: &PlaceArgs) -> anyhow::Result<AwsConfig> {
     let file = args.config.as_deref().map(Config::load).transpose()?;
-    merge(&file.map_or_else(AwsConfig::default, |config| config.aws), &args.aws)
+    merge(
+        &file.map_or_else(AwsConfig::default, |config| config.aws),
+        &args.aws,
+    )
 }
 
 /// Finds the embedded stack that runs with this data directory.

@@ -52,8 +52,9 @@ pub(crate) use tools::{CompletionsArgs, ManArgs, VersionArgs};
 
 /// Runs WebAssembly record processors on Amazon Kinesis Data Streams.
 ///
-/// Put a component in the plugins folder and run a host: it leases shards, reads, delivers and checkpoints, and swaps the
-/// code in place when the file changes. Start with `shardmill dev`, which needs no AWS account.
+/// Put a component in the plugins folder and run a host: it leases shards, reads, delivers and
+/// checkpoints, and swaps the code in place when the file changes. Start with `shardmill dev`,
+/// which needs no AWS account.
 #[derive(Debug, Parser)]
 #[command(
     name = "shardmill",
@@ -62,7 +63,8 @@ pub(crate) use tools::{CompletionsArgs, ManArgs, VersionArgs};
     after_help = "`shardmill COMMAND --help` shows the options of a command, with examples."
 )]
 pub(crate) struct Cli {
-    /// The format of logs on standard error; SHARDMILL_LOG sets what is logged, as in `SHARDMILL_LOG=debug`.
+    /// The format of logs on standard error; SHARDMILL_LOG sets what is logged, as in
+    /// `SHARDMILL_LOG=debug`.
     #[arg(long, global = true, value_enum, default_value_t)]
     pub(crate) log_format: LogFormat,
     /// What to do.
@@ -75,7 +77,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run plugins on an embedded Kinesis and DynamoDB.
     ///
-    /// Needs no account and no network. Streams, leases and checkpoints are kept in a data directory.
+    /// Needs no account and no network. Streams, leases and checkpoints are kept in a data
+    /// directory.
     #[cfg(feature = "local")]
     Dev(DevArgs),
     /// Create a project for a plugin.
@@ -89,7 +92,8 @@ pub(crate) enum Command {
     Test(TestArgs),
     /// Measure what a plugin costs.
     ///
-    /// Shows the time for each record, memory and start, beside those of a plugin that does nothing.
+    /// Shows the time for each record, memory and start, beside those of a plugin that does
+    /// nothing.
     Bench(BenchArgs),
     /// Show what a component is and whether a host would run it.
     ///
@@ -99,7 +103,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Check an application's tables before a host uses them.
     ///
-    /// Shows what a lease table holds, who is alive, what to fix, and how a host may use the table. Writes nothing.
+    /// Shows what a lease table holds, who is alive, what to fix, and how a host may use the table.
+    /// Writes nothing.
     Doctor(DoctorArgs),
     /// Show who holds which shard, and how far each is.
     Leases(LeasesArgs),
@@ -127,7 +132,8 @@ pub(crate) enum Command {
     Put(PutArgs),
     /// Print the records of a stream, one line each.
     ///
-    /// The records are printed as they are stored, for `shardmill test --captured`. Writes nothing to the stream.
+    /// The records are printed as they are stored, for `shardmill test --captured`. Writes nothing
+    /// to the stream.
     Capture(CaptureArgs),
     /// Print a script that completes commands and options in a shell.
     Completions(CompletionsArgs),
@@ -171,7 +177,8 @@ impl From<LogFormat> for telemetry::LogFormat {
 }
 
 impl Command {
-    /// Whether people want to see the output of the command only, and not what the host logs meanwhile.
+    /// Whether people want to see the output of the command only, and not what the host logs
+    /// meanwhile.
     pub(crate) fn is_quiet(&self) -> bool {
         match self {
             #[cfg(feature = "local")]

@@ -5,11 +5,15 @@ use std::process::ExitCode;
 
 use crate::cli::CompileArgs;
 
-/// Compiles, before anything else of this process is started: it needs no runtime, no log and no signals.
+/// Compiles, before anything else of this process is started: it needs no runtime, no log and no
+/// signals.
 pub(crate) fn execute(args: &CompileArgs) -> ExitCode {
     let (said, code) = match args.job().run(std::io::stdin().lock()) {
         Ok(lacks) => (lacks, ExitCode::SUCCESS),
-        Err(failure) => (Some(failure.to_string()), ExitCode::from(failure.exit_code())),
+        Err(failure) => (
+            Some(failure.to_string()),
+            ExitCode::from(failure.exit_code()),
+        ),
     };
     if let Some(said) = said {
         // Who started it reads it; if nobody does, the exit code says enough.

@@ -16,10 +16,12 @@ use shardmill_serve::{NothingLeft, hardening, telemetry};
 
 use crate::cli::Command;
 
-/// Threads for calls that block: of plugins, whatever they do, and as many again for what the host does itself (it looks up
-/// names, writes files, reads plugins). They are started when they are needed.
+/// Threads for calls that block: of plugins, whatever they do, and as many again for what the host
+/// does itself (it looks up names, writes files, reads plugins). They are started when they are
+/// needed.
 const BLOCKING_THREADS_MAX: usize = 2 * shardmill_wasm::GUEST_CALLS_MAX;
-/// `EX_USAGE` of sysexits: the command line or the configuration is wrong, and trying again will not help.
+/// `EX_USAGE` of sysexits: the command line or the configuration is wrong, and trying again will
+/// not help.
 const EXIT_USAGE: u8 = 64;
 /// `EX_UNAVAILABLE` of sysexits: nothing is left that this process may serve.
 const EXIT_NOTHING_LEFT: u8 = 69;
@@ -44,7 +46,11 @@ fn main() -> ExitCode {
         tracing::warn!(%error, "core dumps cannot be disabled; one would contain credentials and secrets");
     }
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = match builder.enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build() {
+    let runtime = match builder
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "cannot start");
@@ -66,7 +72,11 @@ fn main() -> ExitCode {
 
 fn told(error: &anyhow::Error) -> String {
     let line = output::in_one_line(error);
-    if error.is::<output::Interrupted>() { line } else { format!("error: {line}") }
+    if error.is::<output::Interrupted>() {
+        line
+    } else {
+        format!("error: {line}")
+    }
 }
 
 fn exit_code(error: &anyhow::Error) -> ExitCode {

@@ -9,7 +9,8 @@ use shardmill_core::text::printable;
 #[error("interrupted{0}")]
 pub(crate) struct Interrupted(pub(crate) String);
 
-/// Whoever read standard output closed it before all was written, as `head` does: nothing to tell anybody.
+/// Whoever read standard output closed it before all was written, as `head` does: nothing to tell
+/// anybody.
 #[derive(Debug, thiserror::Error)]
 #[error("the reader of standard output is gone")]
 pub(crate) struct PipeClosed;
@@ -22,12 +23,15 @@ pub(crate) fn no_stream(stream: &str) -> anyhow::Error {
     )
 }
 
-/// Prints to standard output, the only way in which text of a command gets there: much of it comes from rows, files and
-/// names, which may be anybody's, so that what would steer a terminal is written out. A closed pipe is not an error worth
-/// a message.
+/// Prints to standard output, the only way in which text of a command gets there: much of it comes
+/// from rows, files and names, which may be anybody's, so that what would steer a terminal is
+/// written out. A closed pipe is not an error worth a message.
 pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(printable(text).as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+    let _ = out
+        .write_all(printable(text).as_bytes())
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush());
 }
 
 /// An error with its causes, each once: many a text says its cause itself.
@@ -67,8 +71,13 @@ mod tests {
             source: std::io::Error::other(text.to_owned()),
         };
         let told = in_one_line(&anyhow::Error::new(read("no such file")).context("cannot start"));
-        assert_eq!(told, "cannot start: cannot read shardmill.toml: no such file");
-        let plain = Err::<(), _>(anyhow::anyhow!("inner")).context("outer").unwrap_err();
+        assert_eq!(
+            told,
+            "cannot start: cannot read shardmill.toml: no such file"
+        );
+        let plain = Err::<(), _>(anyhow::anyhow!("inner"))
+            .context("outer")
+            .unwrap_err();
         assert_eq!(in_one_line(&plain), "outer: inner");
     }
 }

@@ -1,7 +1,7 @@
 //! SDK clients from the ordinary AWS chain, with our transport, time limits and optional endpoints.
 //!
-//! The only place that builds clients. TLS is rustls over ring: the SDK's default would bring a C library that needs
-//! cmake to build.
+//! The only place that builds clients. TLS is rustls over ring: the SDK's default would bring a C
+//! library that needs cmake to build.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,17 +20,20 @@ use crate::sdk_error;
 
 /// Longer than any healthy TCP and TLS handshake, much shorter than a lease.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Longer than any provider needs that is well: metadata services answer within milliseconds, programs within a second.
+/// Longer than any provider needs that is well: metadata services answer within milliseconds,
+/// programs within a second.
 const CREDENTIALS_WITHIN: Duration = Duration::from_secs(10);
 /// For commands, which hold no lease. Hosts use [`AwsClients::for_leases_of`].
 const DYNAMODB_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bounds all attempts and the waits between them.
 const DYNAMODB_OPERATION_TIMEOUT: Duration = Duration::from_secs(15);
-/// A full reply is 10 MiB (AWS limit): half a minute allows for a link of 3 Mbit/s. The KCL uses the same.
+/// A full reply is 10 MiB (AWS limit): half a minute allows for a link of 3 Mbit/s. The KCL uses
+/// the same.
 const KINESIS_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Two attempts and the wait between them.
 const KINESIS_OPERATION_TIMEOUT: Duration = Duration::from_secs(65);
-/// One retry hides a cut connection; more would hide trouble from the caller, who paces and backs off.
+/// One retry hides a cut connection; more would hide trouble from the caller, who paces and backs
+/// off.
 const KINESIS_ATTEMPTS_MAX: u32 = 2;
 /// Lease writes are few and precious; the operation's time limit ends the attempts anyway.
 const DYNAMODB_ATTEMPTS_MAX: u32 = 3;
@@ -59,14 +62,19 @@ pub struct StaticCredentials {
 
 impl fmt::Debug for StaticCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StaticCredentials").field("access_key_id", &self.access_key_id).finish_non_exhaustive()
+        f.debug_struct("StaticCredentials")
+            .field("access_key_id", &self.access_key_id)
+            .finish_non_exhaustive()
     }
 }
 
 impl StaticCredentials {
     /// For the embedded stack, which asks for a signature but checks none.
     pub fn dummy() -> Self {
-        Self { access_key_id: "shardmill".to_owned(), secret_access_key: "shardmill".to_owned() }
+        Self {
+            access_key_id: "shardmill".to_owned(),
+            secret_access_key: "shardmill".to_owned(),
+        }
     }
 }
 
@@ -86,22 +94,35 @@ pub struct AwsClients {
 impl AwsClients {
     /// Why there are no credentials, if there are none, and what to do about it.
     pub async fn missing_credentials(&self) -> Option<String> {
-        let Some(provider) = &self.credentials else { return Some(sdk_error::GIVE_CREDENTIALS.to_owned()) };
+        let Some(provider) = &self.credentials else {
+            return Some(sdk_error::GIVE_CREDENTIALS.to_owned());
+        };
         let asked = tokio::time::timeout(CREDENTIALS_WITHIN, provider.provide_credentials()).await;
         match asked {
             Ok(Ok(_)) => None,
             Ok(Err(error)) => Some(sdk_error::told_of_credentials(&error)),
-            Err(_) => Some(format!("none arrived within {CREDENTIALS_WITHIN:?}; {}", sdk_error::GIVE_CREDENTIALS)),
+            Err(_) => Some(format!(
+                "none arrived within {CREDENTIALS_WITHIN:?}; {}",
+                sdk_error::GIVE_CREDENTIALS
+            )),
         }
     }
 
-    /// The same clients, whose calls to the tables end in time for leases of this duration; the caller settles an unknown
-    /// outcome with a consistent read. Connections are shared.
+    /// The same clients, whose calls to the tables end in time for leases of this duration; the
+    /// caller settles an unknown outcome with a consistent read. Connections are shared.
     #[must_use]
     pub fn for_leases_of(&self, duration: Duration) -> Self {
         let TableDeadlines { attempt, call, .. } = TableDeadlines::of(duration);
-        let config = self.dynamodb.config().to_builder().timeout_config(timeouts(attempt, call)).build();
-        Self { dynamodb: aws_sdk_dynamodb::Client::from_conf(config), ..self.clone() }
+        let config = self
+            .dynamodb
+            .config()
+            .to_builder()
+            .timeout_config(timeouts(attempt, call))
+            .build();
+        Self {
+            dynamodb: aws_sdk_dynamodb::Client::from_conf(config),
+            ..self.clone()
+        }
     }
 }
 
@@ -113,26 +134,39 @@ pub enum ConnectError {
     NoRegion,
 }
 
-/// Reads the AWS chain (environment, profile, role) and makes the clients. No request is sent to either service.
+/// Reads the AWS chain (environment, profile, role) and makes the clients. No request is sent to
+/// either service.
 pub async fn connect(options: &AwsOptions) -> Result<AwsClients, ConnectError> {
-    let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(http_client());
+    let mut loader =
+        aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(http_client());
     if let Some(region) = &options.region {
         loader = loader.region(Region::new(region.clone()));
     }
     if let Some(credentials) = &options.credentials {
-        let StaticCredentials { access_key_id, secret_access_key } = credentials;
-        loader = loader.credentials_provider(Credentials::from_keys(access_key_id, secret_access_key, None));
+        let StaticCredentials {
+            access_key_id,
+            secret_access_key,
+        } = credentials;
+        loader = loader.credentials_provider(Credentials::from_keys(
+            access_key_id,
+            secret_access_key,
+            None,
+        ));
     }
     clients_from(&loader.load().await, options)
 }
 
 /// A transport with connections of its own. Cheap: certificates are read once a process.
 pub(crate) fn http_client() -> SharedHttpClient {
-    Builder::new().tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring)).build_https()
+    Builder::new()
+        .tls_provider(tls::Provider::Rustls(
+            tls::rustls_provider::CryptoMode::Ring,
+        ))
+        .build_https()
 }
 
-/// Makes the clients over a chain that is read already: its transport, time and credentials, our limits and endpoints.
-/// A simulator brings a transport and a clock of its own.
+/// Makes the clients over a chain that is read already: its transport, time and credentials, our
+/// limits and endpoints. A simulator brings a transport and a clock of its own.
 pub fn clients_from(shared: &SdkConfig, options: &AwsOptions) -> Result<AwsClients, ConnectError> {
     let region = shared.region().ok_or(ConnectError::NoRegion)?.to_string();
     Ok(AwsClients {
@@ -147,16 +181,29 @@ fn kinesis_client(shared: &SdkConfig, options: &AwsOptions) -> aws_sdk_kinesis::
     let mut config = aws_sdk_kinesis::config::Builder::from(shared)
         .retry_config(RetryConfig::standard().with_max_attempts(KINESIS_ATTEMPTS_MAX))
         .timeout_config(timeouts(KINESIS_ATTEMPT_TIMEOUT, KINESIS_OPERATION_TIMEOUT));
-    config.set_endpoint_url(options.kinesis_endpoint.clone().or_else(|| shared.endpoint_url().map(str::to_owned)));
+    config.set_endpoint_url(
+        options
+            .kinesis_endpoint
+            .clone()
+            .or_else(|| shared.endpoint_url().map(str::to_owned)),
+    );
     aws_sdk_kinesis::Client::from_conf(config.build())
 }
 
 fn dynamodb_client(shared: &SdkConfig, options: &AwsOptions) -> aws_sdk_dynamodb::Client {
     let mut config = aws_sdk_dynamodb::config::Builder::from(shared)
         .retry_config(RetryConfig::standard().with_max_attempts(DYNAMODB_ATTEMPTS_MAX))
-        .timeout_config(timeouts(DYNAMODB_ATTEMPT_TIMEOUT, DYNAMODB_OPERATION_TIMEOUT))
+        .timeout_config(timeouts(
+            DYNAMODB_ATTEMPT_TIMEOUT,
+            DYNAMODB_OPERATION_TIMEOUT,
+        ))
         .interceptor(Meter::default());
-    config.set_endpoint_url(options.dynamodb_endpoint.clone().or_else(|| shared.endpoint_url().map(str::to_owned)));
+    config.set_endpoint_url(
+        options
+            .dynamodb_endpoint
+            .clone()
+            .or_else(|| shared.endpoint_url().map(str::to_owned)),
+    );
     aws_sdk_dynamodb::Client::from_conf(config.build())
 }
 
@@ -174,9 +221,17 @@ mod tests {
 
     #[test]
     fn a_secret_never_shows_in_debug_output() {
-        let credentials =
-            StaticCredentials { access_key_id: "AKID".to_owned(), secret_access_key: "hush-hush".to_owned() };
-        let shown = format!("{:?}", AwsOptions { credentials: Some(credentials), ..AwsOptions::default() });
+        let credentials = StaticCredentials {
+            access_key_id: "AKID".to_owned(),
+            secret_access_key: "hush-hush".to_owned(),
+        };
+        let shown = format!(
+            "{:?}",
+            AwsOptions {
+                credentials: Some(credentials),
+                ..AwsOptions::default()
+            }
+        );
         assert!(shown.contains("AKID") && !shown.contains("hush"), "{shown}");
     }
 }

@@ -1,4 +1,5 @@
-//! DynamoDB as the lease table (the KCL 2.x schema, attribute for attribute) and as the coordinator table beside it.
+//! DynamoDB as the lease table (the KCL 2.x schema, attribute for attribute) and as the coordinator
+//! table beside it.
 
 mod conditions;
 mod coordinator_item;

@@ -1,4 +1,5 @@
-//! Kinesis Data Streams: reading a stream by asking or by subscription, writing to one, and making one.
+//! Kinesis Data Streams: reading a stream by asking or by subscription, writing to one, and making
+//! one.
 
 mod admin;
 mod clock;

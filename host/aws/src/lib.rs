@@ -1,7 +1,9 @@
-//! Adapters over the AWS SDK: Kinesis as a `StreamReader` and `Subscriptions`, DynamoDB as a `LeaseStore`. They decide nothing.
+//! Adapters over the AWS SDK: Kinesis as a `StreamReader` and `Subscriptions`, DynamoDB as a
+//! `LeaseStore`. They decide nothing.
 //!
-//! Clients are built once, by [`connect`] or [`clients_from`], and passed in to the adapters, so that a simulator can put its own transport
-//! underneath. What an error means is decided in one file for each service (`kinesis/errors.rs`, `dynamodb/errors.rs`).
+//! Clients are built once, by [`connect`] or [`clients_from`], and passed in to the adapters, so
+//! that a simulator can put its own transport underneath. What an error means is decided in one
+//! file for each service (`kinesis/errors.rs`, `dynamodb/errors.rs`).
 
 pub mod client;
 pub mod dynamodb;
@@ -18,9 +20,11 @@ mod replay_tests;
 mod sdk_error;
 
 pub use client::{AwsClients, AwsOptions, ConnectError, StaticCredentials, clients_from, connect};
-pub use dynamodb::{CoordinatorTable, LeaseTable, TableInspector, applications_of_streams, served_applications};
+pub use dynamodb::{
+    CoordinatorTable, LeaseTable, TableInspector, applications_of_streams, served_applications,
+};
 pub use kinesis::{
-    AdminError, ConsumerDescription, KinesisFanOut, KinesisReader, PutEntry, PutError, PutOutcome, PutReport,
-    PutTarget, Putter, StreamAdmin, StreamDescription, StreamWriter,
+    AdminError, ConsumerDescription, KinesisFanOut, KinesisReader, PutEntry, PutError, PutOutcome,
+    PutReport, PutTarget, Putter, StreamAdmin, StreamDescription, StreamWriter,
 };
 pub use sdk_error::RECORD_TOO_LARGE;

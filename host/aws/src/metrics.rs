@@ -9,6 +9,14 @@ pub const TABLE_CAPACITY: &str = "shardmill_table_capacity_units_total";
 
 /// Gives each metric its unit and help text.
 pub fn describe() {
-    describe_counter!(TABLE_REQUESTS, Unit::Count, "requests to tables, by operation and outcome");
-    describe_counter!(TABLE_CAPACITY, Unit::Count, "capacity units that requests to tables consumed");
+    describe_counter!(
+        TABLE_REQUESTS,
+        Unit::Count,
+        "requests to tables, by operation and outcome"
+    );
+    describe_counter!(
+        TABLE_CAPACITY,
+        Unit::Count,
+        "capacity units that requests to tables consumed"
+    );
 }

@@ -8,7 +8,8 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_dynamodb::config::BehaviorVersion;
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
+    SharedHttpConnector,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
@@ -38,21 +39,33 @@ impl Replay {
     }
 
     pub(crate) fn of_bytes<const N: usize>(replies: [Reply; N]) -> Self {
-        Self { replies: Arc::new(Mutex::new(replies.into())), ..Self::default() }
+        Self {
+            replies: Arc::new(Mutex::new(replies.into())),
+            ..Self::default()
+        }
     }
 
     pub(crate) fn with_header(self, name: &'static str, value: impl Into<String>) -> Self {
-        Self { header: Some((name, value.into())), ..self }
+        Self {
+            header: Some((name, value.into())),
+            ..self
+        }
     }
 
     /// The bodies sent so far.
     pub(crate) fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The times that the requests were signed with, as sent.
     pub(crate) fn signed_at(&self) -> Vec<String> {
-        self.signed_at.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.signed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The clients that a host uses, retries and all.
@@ -88,26 +101,51 @@ impl Replay {
 
 impl HttpConnector for Replay {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let body = request.body().bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(body.unwrap_or_default());
-        let date = request.headers().get("x-amz-date").unwrap_or_default().to_owned();
-        self.signed_at.lock().unwrap_or_else(PoisonError::into_inner).push(date);
-        let reply = self.replies.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        HttpConnectorFuture::ready(match reply.map(|(status, body)| (StatusCode::try_from(status), body)) {
-            Some((Ok(status), body)) => {
-                let mut response = HttpResponse::new(status, SdkBody::from(body));
-                if let Some((name, value)) = &self.header {
-                    response.headers_mut().insert(*name, value.clone());
+        let body = request
+            .body()
+            .bytes()
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        self.requests
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(body.unwrap_or_default());
+        let date = request
+            .headers()
+            .get("x-amz-date")
+            .unwrap_or_default()
+            .to_owned();
+        self.signed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(date);
+        let reply = self
+            .replies
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front();
+        HttpConnectorFuture::ready(
+            match reply.map(|(status, body)| (StatusCode::try_from(status), body)) {
+                Some((Ok(status), body)) => {
+                    let mut response = HttpResponse::new(status, SdkBody::from(body));
+                    if let Some((name, value)) = &self.header {
+                        response.headers_mut().insert(*name, value.clone());
+                    }
+                    Ok(response)
                 }
-                Ok(response)
-            }
-            Some((Err(_), _)) | None => Err(ConnectorError::io("the connection was cut".into())),
-        })
+                Some((Err(_), _)) | None => {
+                    Err(ConnectorError::io("the connection was cut".into()))
+                }
+            },
+        )
     }
 }
 
 impl HttpClient for Replay {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())
     }
 }

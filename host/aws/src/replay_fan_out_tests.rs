@@ -15,9 +15,18 @@ const STREAM: (u16, &str) = (
         "StreamStatus":"ACTIVE","RetentionPeriodHours":24,"StreamCreationTimestamp":1,"EnhancedMonitoring":[],
         "OpenShardCount":1}}"#,
 );
-const NOT_FOUND: (u16, &str) = (400, r#"{"__type":"ResourceNotFoundException","message":"not there"}"#);
-const IN_USE: (u16, &str) = (400, r#"{"__type":"ResourceInUseException","message":"in use"}"#);
-const LIMIT: (u16, &str) = (400, r#"{"__type":"LimitExceededException","message":"no more"}"#);
+const NOT_FOUND: (u16, &str) = (
+    400,
+    r#"{"__type":"ResourceNotFoundException","message":"not there"}"#,
+);
+const IN_USE: (u16, &str) = (
+    400,
+    r#"{"__type":"ResourceInUseException","message":"in use"}"#,
+);
+const LIMIT: (u16, &str) = (
+    400,
+    r#"{"__type":"LimitExceededException","message":"no more"}"#,
+);
 
 fn fan_out(replay: &Replay) -> KinesisFanOut {
     KinesisFanOut::new(replay.kinesis(), StreamName::new("orders").unwrap()).on_shared_connections()
@@ -41,35 +50,63 @@ fn arn() -> ConsumerArn {
 #[tokio::test]
 async fn a_named_consumer_is_registered_only_if_it_is_not_there() {
     let there = Replay::new([STREAM, (200, &consumer("ConsumerDescription", "ACTIVE"))]);
-    assert_eq!(fan_out(&there).ensure_consumer(&named()).await, Ok(ConsumerState::Active(arn())));
+    assert_eq!(
+        fan_out(&there).ensure_consumer(&named()).await,
+        Ok(ConsumerState::Active(arn()))
+    );
     let missing = Replay::new([STREAM, NOT_FOUND, (200, &consumer("Consumer", "CREATING"))]);
-    assert_eq!(fan_out(&missing).ensure_consumer(&named()).await, Ok(ConsumerState::Creating));
-    assert!(missing.requests()[2].contains(r#""ConsumerName":"billing""#), "{:?}", missing.requests());
+    assert_eq!(
+        fan_out(&missing).ensure_consumer(&named()).await,
+        Ok(ConsumerState::Creating)
+    );
+    assert!(
+        missing.requests()[2].contains(r#""ConsumerName":"billing""#),
+        "{:?}",
+        missing.requests()
+    );
     // An error that does not say that it is missing registers nothing.
     let unknown = Replay::new([STREAM, (500, r#"{"__type":"InternalFailureException"}"#)]);
-    assert!(matches!(fan_out(&unknown).ensure_consumer(&named()).await, Err(SubscribeError::Unavailable { .. })));
+    assert!(matches!(
+        fan_out(&unknown).ensure_consumer(&named()).await,
+        Err(SubscribeError::Unavailable { .. })
+    ));
     assert_eq!(unknown.requests().len(), 2);
 }
 
 #[tokio::test]
 async fn of_hosts_that_register_at_once_one_does_and_the_others_wait() {
     let replay = Replay::new([STREAM, NOT_FOUND, IN_USE]);
-    assert_eq!(fan_out(&replay).ensure_consumer(&named()).await, Ok(ConsumerState::Creating));
+    assert_eq!(
+        fan_out(&replay).ensure_consumer(&named()).await,
+        Ok(ConsumerState::Creating)
+    );
 }
 
 #[tokio::test]
 async fn a_stream_with_all_the_consumers_it_may_have_says_what_to_do() {
     let replay = Replay::new([STREAM, NOT_FOUND, LIMIT]);
-    let error = fan_out(&replay).ensure_consumer(&named()).await.unwrap_err();
+    let error = fan_out(&replay)
+        .ensure_consumer(&named())
+        .await
+        .unwrap_err();
     assert!(matches!(error, SubscribeError::ConsumerLimit { .. }));
-    assert!(error.to_string().contains("no more") && error.to_string().contains("20 for each stream"), "{error}");
+    assert!(
+        error.to_string().contains("no more") && error.to_string().contains("20 for each stream"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn a_given_consumer_is_looked_for_and_never_registered() {
     let replay = Replay::new([NOT_FOUND]);
-    let error = fan_out(&replay).ensure_consumer(&FanOutConsumer::Given(arn())).await.unwrap_err();
-    assert!(matches!(error, SubscribeError::ConsumerNotFound { .. }), "{error}");
+    let error = fan_out(&replay)
+        .ensure_consumer(&FanOutConsumer::Given(arn()))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, SubscribeError::ConsumerNotFound { .. }),
+        "{error}"
+    );
     assert_eq!(replay.requests().len(), 1);
 }
 
@@ -85,11 +122,24 @@ async fn a_subscription_that_finds_something_missing_tells_a_consumer_from_a_sha
         (Replay::new([NOT_FOUND, (200, &active)]), false),
         (Replay::new([NOT_FOUND]), false),
     ] {
-        let Err(error) = fan_out(&replay).subscribe(&arn(), &shard, &from).await else { panic!("a subscription") };
-        assert_eq!(matches!(error, SubscribeError::ConsumerNotFound { .. }), is_consumer, "{error}");
-        assert_eq!(matches!(error, SubscribeError::NotFound { .. }), !is_consumer, "{error}");
+        let Err(error) = fan_out(&replay).subscribe(&arn(), &shard, &from).await else {
+            panic!("a subscription")
+        };
+        assert_eq!(
+            matches!(error, SubscribeError::ConsumerNotFound { .. }),
+            is_consumer,
+            "{error}"
+        );
+        assert_eq!(
+            matches!(error, SubscribeError::NotFound { .. }),
+            !is_consumer,
+            "{error}"
+        );
         let request = &replay.requests()[0];
-        assert!(request.contains("AT_SEQUENCE_NUMBER") && request.contains(r#""42""#), "{request}");
+        assert!(
+            request.contains("AT_SEQUENCE_NUMBER") && request.contains(r#""42""#),
+            "{request}"
+        );
     }
 }
 
@@ -98,8 +148,18 @@ async fn a_subscription_refused_for_another_ones_sake_is_told_from_a_throttled_o
     let shard = ShardId::new("shardId-000000000000").unwrap();
     let subscribe = async |reply| {
         let replay = Replay::new([reply]);
-        fan_out(&replay).subscribe(&arn(), &shard, &ReadFrom::Latest).await.err().unwrap()
+        fan_out(&replay)
+            .subscribe(&arn(), &shard, &ReadFrom::Latest)
+            .await
+            .err()
+            .unwrap()
     };
-    assert!(matches!(subscribe(IN_USE).await, SubscribeError::InUse { .. }));
-    assert!(matches!(subscribe(LIMIT).await, SubscribeError::Throttled { .. }));
+    assert!(matches!(
+        subscribe(IN_USE).await,
+        SubscribeError::InUse { .. }
+    ));
+    assert!(matches!(
+        subscribe(LIMIT).await,
+        SubscribeError::Throttled { .. }
+    ));
 }

@@ -5,14 +5,20 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use shardmill_core::lease::{LeaseCounter, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    Fetched, LeaseStore, Progress, ReadError, ShardIterator, StoreError, StreamReader, SubscribeError, Subscriptions,
+    Fetched, LeaseStore, Progress, ReadError, ShardIterator, StoreError, StreamReader,
+    SubscribeError, Subscriptions,
 };
-use shardmill_core::stream::{ConsumerArn, LeaseKey, Position, ReadFrom, SequenceNumber, ShardId, StreamName};
+use shardmill_core::stream::{
+    ConsumerArn, LeaseKey, Position, ReadFrom, SequenceNumber, ShardId, StreamName,
+};
 
 use crate::replay::Replay;
 use crate::{AwsClients, KinesisFanOut, KinesisReader, LeaseTable};
 
-const NOTHING_NEW: (u16, &str) = (200, r#"{"Records":[],"NextShardIterator":"n","MillisBehindLatest":0}"#);
+const NOTHING_NEW: (u16, &str) = (
+    200,
+    r#"{"Records":[],"NextShardIterator":"n","MillisBehindLatest":0}"#,
+);
 const AN_END: (u16, &str) = (200, r#"{"Records":[],"MillisBehindLatest":0}"#);
 
 fn stream() -> StreamName {
@@ -24,7 +30,9 @@ fn reader(replay: &Replay) -> KinesisReader {
 }
 
 async fn fetch(replay: &Replay) -> Result<Fetched, ReadError> {
-    reader(replay).fetch(&ShardIterator("i".to_owned()), 10).await
+    reader(replay)
+        .fetch(&ShardIterator("i".to_owned()), 10)
+        .await
 }
 
 /// Of an error, without its message.
@@ -52,7 +60,9 @@ impl ProvideCredentials for NoCredentials {
     where
         Self: 'a,
     {
-        future::ProvideCredentials::ready(Err(CredentialsError::provider_error("the role cannot be assumed")))
+        future::ProvideCredentials::ready(Err(CredentialsError::provider_error(
+            "the role cannot be assumed",
+        )))
     }
 }
 
@@ -68,7 +78,10 @@ async fn a_reply_that_is_not_kinesis_own_is_unavailable_whatever_its_status() {
         (200, "[]"),
         (200, r#"{"Records":"none","NextShardIterator":"n"}"#),
         (200, r#"{"Records":[],"NextShardIterator":7}"#),
-        (200, r#"{"Records":[{"SequenceNumber":"1","Data":"***","PartitionKey":"k"}],"NextShardIterator":"n"}"#),
+        (
+            200,
+            r#"{"Records":[{"SequenceNumber":"1","Data":"***","PartitionKey":"k"}],"NextShardIterator":"n"}"#,
+        ),
         (200, "{\"Records\":[],\"NextShardIterator\":\"n\"}trailing"),
         (204, ""),
         (301, PAGE),
@@ -79,30 +92,53 @@ async fn a_reply_that_is_not_kinesis_own_is_unavailable_whatever_its_status() {
         (502, PAGE),
         (503, r#"{"__type":"ServiceUnavailable"}"#),
         (500, r#"{"__type":"InternalFailureException"}"#),
-        (400, r#"{"__type":"com.amazonaws.kinesis#AnErrorOfNextYear","message":"hm"}"#),
+        (
+            400,
+            r#"{"__type":"com.amazonaws.kinesis#AnErrorOfNextYear","message":"hm"}"#,
+        ),
         (400, r#"{"message":"no type at all"}"#),
     ] {
         let replay = Replay::new([(status, body)]).with_header("content-type", "text/html");
         let fetched = fetch(&replay).await;
-        assert!(matches!(fetched, Err(ReadError::Unavailable { .. })), "{status} {body}: {fetched:?}");
+        assert!(
+            matches!(fetched, Err(ReadError::Unavailable { .. })),
+            "{status} {body}: {fetched:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_reply_cut_off_anywhere_is_never_a_reply_and_never_an_end() {
     let whole = r#"{"Records":[{"SequenceNumber":"1","Data":"eA==","PartitionKey":"k"}],"MillisBehindLatest":0}"#;
-    assert!(fetch(&Replay::new([(200, whole)])).await.is_ok_and(|fetched| fetched.next.is_none()));
+    assert!(
+        fetch(&Replay::new([(200, whole)]))
+            .await
+            .is_ok_and(|fetched| fetched.next.is_none())
+    );
     for end in 0..whole.len() {
         let fetched = fetch(&Replay::new([(200, &whole[..end])])).await;
-        assert!(matches!(fetched, Err(ReadError::Unavailable { .. })), "{}: {fetched:?}", &whole[..end]);
+        assert!(
+            matches!(fetched, Err(ReadError::Unavailable { .. })),
+            "{}: {fetched:?}",
+            &whole[..end]
+        );
     }
 }
 
 #[tokio::test]
 async fn a_good_reply_is_read_whatever_its_content_type_says() {
     let replay = Replay::new([NOTHING_NEW, AN_END]).with_header("content-type", "text/plain");
-    assert!(fetch(&replay).await.is_ok_and(|fetched| fetched.next.is_some()));
-    assert!(fetch(&replay).await.is_ok_and(|fetched| fetched.next.is_none()), "Kinesis' word that the shard has ended");
+    assert!(
+        fetch(&replay)
+            .await
+            .is_ok_and(|fetched| fetched.next.is_some())
+    );
+    assert!(
+        fetch(&replay)
+            .await
+            .is_ok_and(|fetched| fetched.next.is_none()),
+        "Kinesis' word that the shard has ended"
+    );
 }
 
 #[tokio::test]
@@ -126,9 +162,11 @@ async fn the_errors_of_kinesis_have_their_meaning_on_the_wire() {
         ("InternalFailureException", "unavailable"),
         ("RequestTimeTooSkewed", "unavailable"),
     ] {
-        // Plain, with the namespace that some endpoints put before it, and in the header that others use.
+        // Plain, with the namespace that some endpoints put before it, and in the header that
+        // others use.
         let body = format!(r#"{{"__type":"{code}","message":"why"}}"#);
-        let named = format!(r#"{{"__type":"com.amazonaws.kinesis.v20131202#{code}","message":"why"}}"#);
+        let named =
+            format!(r#"{{"__type":"com.amazonaws.kinesis.v20131202#{code}","message":"why"}}"#);
         let replays = [
             Replay::new([(400, &body)]),
             Replay::new([(400, &named)]),
@@ -137,7 +175,10 @@ async fn the_errors_of_kinesis_have_their_meaning_on_the_wire() {
         for replay in replays {
             let error = fetch(&replay).await.unwrap_err();
             assert_eq!(kind(&error), expected, "{error}");
-            assert!(expected == "expired" || error.to_string().contains("why"), "{error}");
+            assert!(
+                expected == "expired" || error.to_string().contains("why"),
+                "{error}"
+            );
         }
     }
 }
@@ -146,14 +187,25 @@ async fn the_errors_of_kinesis_have_their_meaning_on_the_wire() {
 async fn an_empty_reply_is_no_shard_list_no_iterator_and_no_stream() {
     for body in ["", "{}", r#"{"Shards":[]}"#] {
         let listed = reader(&Replay::new([(200, body)])).list_shards().await;
-        assert!(matches!(listed, Err(ReadError::Unavailable { .. })), "{listed:?}");
+        assert!(
+            matches!(listed, Err(ReadError::Unavailable { .. })),
+            "{listed:?}"
+        );
     }
     let shard = ShardId::new("shardId-000000000000").unwrap();
-    let iterator = reader(&Replay::new([(200, "")])).iterator(&shard, &ReadFrom::TrimHorizon).await;
-    assert!(matches!(iterator, Err(ReadError::Unavailable { .. })), "{iterator:?}");
+    let iterator = reader(&Replay::new([(200, "")]))
+        .iterator(&shard, &ReadFrom::TrimHorizon)
+        .await;
+    assert!(
+        matches!(iterator, Err(ReadError::Unavailable { .. })),
+        "{iterator:?}"
+    );
     // A creation time of 1970 would be another stream, and stop every host.
     let identity = reader(&Replay::new([(200, "{}")])).identity().await;
-    assert!(matches!(identity, Err(ReadError::Unavailable { .. })), "{identity:?}");
+    assert!(
+        matches!(identity, Err(ReadError::Unavailable { .. })),
+        "{identity:?}"
+    );
 }
 
 #[tokio::test]
@@ -166,17 +218,38 @@ async fn a_shard_list_that_contradicts_itself_is_refused_whole() {
     };
     let child_of = |parent: &str| format!(r#""ParentShardId":"{parent}","#);
     for (shards, problem) in [
-        (vec![shard("s-1", "", (0, 9)), shard("s-1", "", (0, 9))], "listed twice"),
-        (vec![shard("s-1", "", (0, 9)), shard("s-2", "", (9, 19))], "same hash keys"),
-        (vec![shard("s-1", &child_of("s-2"), (0, 9)), shard("s-2", &child_of("s-1"), (0, 9))], "own ancestor"),
         (
-            vec![r#"{"ShardId":"s-1","SequenceNumberRange":{"StartingSequenceNumber":"1"}}"#.to_owned()],
+            vec![shard("s-1", "", (0, 9)), shard("s-1", "", (0, 9))],
+            "listed twice",
+        ),
+        (
+            vec![shard("s-1", "", (0, 9)), shard("s-2", "", (9, 19))],
+            "same hash keys",
+        ),
+        (
+            vec![
+                shard("s-1", &child_of("s-2"), (0, 9)),
+                shard("s-2", &child_of("s-1"), (0, 9)),
+            ],
+            "own ancestor",
+        ),
+        (
+            vec![
+                r#"{"ShardId":"s-1","SequenceNumberRange":{"StartingSequenceNumber":"1"}}"#
+                    .to_owned(),
+            ],
             "hash key range",
         ),
     ] {
         let body = format!(r#"{{"Shards":[{}]}}"#, shards.join(","));
-        let error = reader(&Replay::new([(200, &body)])).list_shards().await.unwrap_err();
-        assert!(matches!(error, ReadError::Unavailable { .. }) && error.to_string().contains(problem), "{error}");
+        let error = reader(&Replay::new([(200, &body)]))
+            .list_shards()
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error, ReadError::Unavailable { .. }) && error.to_string().contains(problem),
+            "{error}"
+        );
     }
 }
 
@@ -191,58 +264,131 @@ async fn bytes_keys_and_times_of_a_record_come_as_they_are_or_not_at_all() {
             {{"SequenceNumber":"12","Data":"eA==","PartitionKey":"k","ApproximateArrivalTimestamp":253402300799.0}}]}}"#
     );
     let fetched = fetch(&Replay::new([(200, &body)])).await.unwrap();
-    let [strange, empty, early, late] = &fetched.records[..] else { panic!("{fetched:?}") };
-    assert_eq!(&strange.data[..], [0, 0xff, 0xfe, 0xc3, 0x28], "no UTF-8, and NUL");
+    let [strange, empty, early, late] = &fetched.records[..] else {
+        panic!("{fetched:?}")
+    };
+    assert_eq!(
+        &strange.data[..],
+        [0, 0xff, 0xfe, 0xc3, 0x28],
+        "no UTF-8, and NUL"
+    );
     assert_eq!((&strange.partition_key, strange.arrival_ms), (&key, 1_500));
-    assert_eq!((&empty.data[..], empty.partition_key.as_str(), empty.arrival_ms), (&b""[..], "a\0b", 0));
-    assert_eq!((early.arrival_ms, late.arrival_ms), (0, 253_402_300_799_000), "before 1970 is not known; year 9999");
-    assert_eq!(empty.position, Position::plain(SequenceNumber::parse("10").unwrap()));
+    assert_eq!(
+        (
+            &empty.data[..],
+            empty.partition_key.as_str(),
+            empty.arrival_ms
+        ),
+        (&b""[..], "a\0b", 0)
+    );
+    assert_eq!(
+        (early.arrival_ms, late.arrival_ms),
+        (0, 253_402_300_799_000),
+        "before 1970 is not known; year 9999"
+    );
+    assert_eq!(
+        empty.position,
+        Position::plain(SequenceNumber::parse("10").unwrap())
+    );
 }
 
 #[tokio::test]
 async fn a_clock_that_is_far_wrong_is_corrected_by_what_kinesis_answers() {
-    let refused = (403, r#"{"__type":"InvalidSignatureException","message":"Signature expired"}"#);
-    let replay = Replay::new([refused, NOTHING_NEW, NOTHING_NEW]).with_header("date", "Thu, 01 Jan 2099 12:00:00 GMT");
+    let refused = (
+        403,
+        r#"{"__type":"InvalidSignatureException","message":"Signature expired"}"#,
+    );
+    let replay = Replay::new([refused, NOTHING_NEW, NOTHING_NEW])
+        .with_header("date", "Thu, 01 Jan 2099 12:00:00 GMT");
     let AwsClients { kinesis, .. } = replay.clients(keys());
     let reader = KinesisReader::new(kinesis, stream());
     for _ in 0..2 {
-        reader.fetch(&ShardIterator("i".to_owned()), 10).await.unwrap();
+        reader
+            .fetch(&ShardIterator("i".to_owned()), 10)
+            .await
+            .unwrap();
     }
     let signed_at = replay.signed_at();
-    let is_corrected: Vec<_> = signed_at.iter().map(|date| date.starts_with("20990101T")).collect();
-    assert_eq!(is_corrected, [false, true, true], "one refusal, and none after it: {signed_at:?}");
+    let is_corrected: Vec<_> = signed_at
+        .iter()
+        .map(|date| date.starts_with("20990101T"))
+        .collect();
+    assert_eq!(
+        is_corrected,
+        [false, true, true],
+        "one refusal, and none after it: {signed_at:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_signature_that_stays_refused_is_an_outage_and_proves_that_no_write_was_applied() {
-    let refused = (403, r#"{"__type":"InvalidSignatureException","message":"Signature expired"}"#);
-    assert_eq!(kind(&fetch(&Replay::new([refused])).await.unwrap_err()), "refused");
+    let refused = (
+        403,
+        r#"{"__type":"InvalidSignatureException","message":"Signature expired"}"#,
+    );
+    assert_eq!(
+        kind(&fetch(&Replay::new([refused])).await.unwrap_err()),
+        "refused"
+    );
     let replay = Replay::new([refused]);
-    let written = LeaseTable::new(replay.dynamodb(), "app").renew(&token(), &Progress::default()).await;
-    assert!(matches!(written, Err(StoreError::Refused { .. })), "{written:?}");
+    let written = LeaseTable::new(replay.dynamodb(), "app")
+        .renew(&token(), &Progress::default())
+        .await;
+    assert!(
+        matches!(written, Err(StoreError::Refused { .. })),
+        "{written:?}"
+    );
 }
 
 #[tokio::test]
 async fn without_credentials_nothing_is_sent_and_the_reason_is_told() {
     let replay = Replay::new([]);
-    let AwsClients { kinesis, dynamodb, .. } = replay.clients(SharedCredentialsProvider::new(NoCredentials));
-    let fetched = KinesisReader::new(kinesis, stream()).fetch(&ShardIterator("i".to_owned()), 10).await;
+    let AwsClients {
+        kinesis, dynamodb, ..
+    } = replay.clients(SharedCredentialsProvider::new(NoCredentials));
+    let fetched = KinesisReader::new(kinesis, stream())
+        .fetch(&ShardIterator("i".to_owned()), 10)
+        .await;
     let error = fetched.unwrap_err();
-    assert!(matches!(error, ReadError::Unavailable { .. }) && error.to_string().contains("assumed"), "{error}");
-    let written = LeaseTable::new(dynamodb, "app").renew(&token(), &Progress::default()).await;
-    assert!(matches!(written, Err(StoreError::Unknown { .. } | StoreError::Refused { .. })), "{written:?}");
+    assert!(
+        matches!(error, ReadError::Unavailable { .. }) && error.to_string().contains("assumed"),
+        "{error}"
+    );
+    let written = LeaseTable::new(dynamodb, "app")
+        .renew(&token(), &Progress::default())
+        .await;
+    assert!(
+        matches!(
+            written,
+            Err(StoreError::Unknown { .. } | StoreError::Refused { .. })
+        ),
+        "{written:?}"
+    );
     assert_eq!(replay.requests().len(), 0);
 }
 
 fn token() -> LeaseToken {
-    LeaseToken { key: LeaseKey::new("s-1").unwrap(), owner: WorkerId::new("me").unwrap(), counter: LeaseCounter(4) }
+    LeaseToken {
+        key: LeaseKey::new("s-1").unwrap(),
+        owner: WorkerId::new("me").unwrap(),
+        counter: LeaseCounter(4),
+    }
 }
 
-/// A frame of an event stream: lengths, a checksum of them, headers of text, the payload, a checksum of all.
+/// A frame of an event stream: lengths, a checksum of them, headers of text, the payload, a
+/// checksum of all.
 fn frame(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
     fn crc32(bytes: &[u8]) -> u32 {
-        let bit = |crc: u32| if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
-        !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc)))
+        let bit = |crc: u32| {
+            if crc & 1 == 1 {
+                (crc >> 1) ^ 0xedb8_8320
+            } else {
+                crc >> 1
+            }
+        };
+        !bytes.iter().fold(u32::MAX, |crc, byte| {
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc))
+        })
     }
     let mut head = Vec::new();
     for (name, value) in headers {
@@ -253,7 +399,11 @@ fn frame(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
         head.extend(value.as_bytes());
     }
     let total = u32::try_from(16 + head.len() + payload.len()).unwrap();
-    let mut frame = [total.to_be_bytes(), u32::try_from(head.len()).unwrap().to_be_bytes()].concat();
+    let mut frame = [
+        total.to_be_bytes(),
+        u32::try_from(head.len()).unwrap().to_be_bytes(),
+    ]
+    .concat();
     frame.extend(crc32(&frame).to_be_bytes());
     frame.extend(head);
     frame.extend(payload.as_bytes());
@@ -263,16 +413,30 @@ fn frame(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
 
 fn event(kind: &str, payload: &str) -> Vec<u8> {
     let json = "application/x-amz-json-1.1";
-    frame(&[(":message-type", "event"), (":event-type", kind), (":content-type", json)], payload)
+    frame(
+        &[
+            (":message-type", "event"),
+            (":event-type", kind),
+            (":content-type", json),
+        ],
+        payload,
+    )
 }
 
 /// What a subscription gives until it ends, as Kinesis does after five minutes, or breaks off.
 async fn subscribed(body: Vec<u8>) -> (usize, Result<(), SubscribeError>) {
-    let replay = Replay::of_bytes([(200, body)]).with_header("content-type", "application/vnd.amazon.eventstream");
+    let replay = Replay::of_bytes([(200, body)])
+        .with_header("content-type", "application/vnd.amazon.eventstream");
     let fan_out = KinesisFanOut::new(replay.kinesis(), stream()).on_shared_connections();
     let arn = "arn:aws:kinesis:us-east-1:000000000000:stream/orders/consumer/billing:1";
-    let (arn, shard) = (ConsumerArn::new(arn).unwrap(), ShardId::new("shardId-000000000000").unwrap());
-    let mut subscription = match fan_out.subscribe(&arn, &shard, &ReadFrom::TrimHorizon).await {
+    let (arn, shard) = (
+        ConsumerArn::new(arn).unwrap(),
+        ShardId::new("shardId-000000000000").unwrap(),
+    );
+    let mut subscription = match fan_out
+        .subscribe(&arn, &shard, &ReadFrom::TrimHorizon)
+        .await
+    {
         Ok(subscription) => subscription,
         Err(error) => return (0, Err(error)),
     };
@@ -293,16 +457,26 @@ async fn subscribed(body: Vec<u8>) -> (usize, Result<(), SubscribeError>) {
 async fn a_subscription_cut_off_inside_an_event_is_an_error_and_never_the_end_of_the_shard() {
     let records = r#"{"Records":[{"SequenceNumber":"7","Data":"eA==","PartitionKey":"k"}],
         "ContinuationSequenceNumber":"7","MillisBehindLatest":0}"#;
-    let first = [event("initial-response", "{}"), event("SubscribeToShardEvent", records)].concat();
+    let first = [
+        event("initial-response", "{}"),
+        event("SubscribeToShardEvent", records),
+    ]
+    .concat();
     let whole = [first.clone(), event("SubscribeToShardEvent", records)].concat();
     assert_eq!(subscribed(whole.clone()).await, (2, Ok(())));
     for cut in [first.len() + 3, first.len() + 40, whole.len() - 1] {
         let (events, ended) = subscribed(whole[..cut].to_vec()).await;
         assert_eq!(events, 1, "the whole event before is delivered");
-        assert!(matches!(ended, Err(SubscribeError::Unavailable { .. })), "{cut}: {ended:?}");
+        assert!(
+            matches!(ended, Err(SubscribeError::Unavailable { .. })),
+            "{cut}: {ended:?}"
+        );
     }
     let mut damaged = whole.clone();
     damaged[first.len() + 60] ^= 1;
     let (events, ended) = subscribed(damaged).await;
-    assert!(events == 1 && matches!(ended, Err(SubscribeError::Unavailable { .. })), "{ended:?}");
+    assert!(
+        events == 1 && matches!(ended, Err(SubscribeError::Unavailable { .. })),
+        "{ended:?}"
+    );
 }

@@ -5,13 +5,18 @@ use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{LeaseCounter, LeaseToken, WorkerId};
-use shardmill_core::ports::{LeaseStore, Progress, ReadError, ShardIterator, StoreError, StreamReader, Written};
+use shardmill_core::ports::{
+    LeaseStore, Progress, ReadError, ShardIterator, StoreError, StreamReader, Written,
+};
 use shardmill_core::stream::{LeaseKey, SequenceNumber, StreamName};
 
 use crate::replay::Replay;
 use crate::{KinesisReader, LeaseTable, PutEntry, StreamWriter};
 
-const EXPIRED_TOKEN: (u16, &str) = (400, r#"{"__type":"ExpiredNextTokenException","message":"old"}"#);
+const EXPIRED_TOKEN: (u16, &str) = (
+    400,
+    r#"{"__type":"ExpiredNextTokenException","message":"old"}"#,
+);
 const FIRST_PAGE: (u16, &str) = (
     200,
     r#"{"NextToken":"t","Shards":[{"ShardId":"s-1","HashKeyRange":{"StartingHashKey":"0","EndingHashKey":"9"},
@@ -37,33 +42,60 @@ fn writer(replay: &Replay) -> StreamWriter {
 }
 
 fn entries(keys: &[&str]) -> Vec<PutEntry> {
-    let entry =
-        |key: &&str| PutEntry { partition_key: (*key).to_owned(), explicit_hash_key: None, data: "12345".into() };
+    let entry = |key: &&str| PutEntry {
+        partition_key: (*key).to_owned(),
+        explicit_hash_key: None,
+        data: "12345".into(),
+    };
     keys.iter().map(entry).collect()
 }
 
 fn token() -> LeaseToken {
     let key = LeaseKey::new("s-1").unwrap();
-    LeaseToken { key, owner: WorkerId::new("me").unwrap(), counter: LeaseCounter(4) }
+    LeaseToken {
+        key,
+        owner: WorkerId::new("me").unwrap(),
+        counter: LeaseCounter(4),
+    }
 }
 
 #[tokio::test]
 async fn a_listing_whose_token_expired_starts_over_and_repeats_no_shard() {
     let replay = Replay::new([FIRST_PAGE, EXPIRED_TOKEN, FIRST_PAGE, LAST_PAGE]);
     let shards = reader(&replay).list_shards().await.unwrap();
-    let found: Vec<_> = shards.iter().map(|shard| (shard.id.as_str(), shard.is_open())).collect();
+    let found: Vec<_> = shards
+        .iter()
+        .map(|shard| (shard.id.as_str(), shard.is_open()))
+        .collect();
     assert_eq!(found, [("s-1", true), ("s-2", false)]);
     let requests = replay.requests();
-    assert!(requests[1].contains("NextToken") && !requests[1].contains("StreamName"), "{}", requests[1]);
+    assert!(
+        requests[1].contains("NextToken") && !requests[1].contains("StreamName"),
+        "{}",
+        requests[1]
+    );
     assert!(!requests[2].contains("NextToken"), "{}", requests[2]);
 }
 
 #[tokio::test]
 async fn a_listing_that_keeps_expiring_or_fails_half_way_gives_no_shards_at_all() {
-    let replay = Replay::new([FIRST_PAGE, EXPIRED_TOKEN, FIRST_PAGE, EXPIRED_TOKEN, FIRST_PAGE, EXPIRED_TOKEN]);
-    assert!(matches!(reader(&replay).list_shards().await, Err(ReadError::Unavailable { .. })));
+    let replay = Replay::new([
+        FIRST_PAGE,
+        EXPIRED_TOKEN,
+        FIRST_PAGE,
+        EXPIRED_TOKEN,
+        FIRST_PAGE,
+        EXPIRED_TOKEN,
+    ]);
+    assert!(matches!(
+        reader(&replay).list_shards().await,
+        Err(ReadError::Unavailable { .. })
+    ));
     let replay = Replay::new([FIRST_PAGE, (400, r#"{"__type":"LimitExceededException"}"#)]);
-    assert!(matches!(reader(&replay).list_shards().await, Err(ReadError::Throttled { .. })));
+    assert!(matches!(
+        reader(&replay).list_shards().await,
+        Err(ReadError::Throttled { .. })
+    ));
 }
 
 #[tokio::test]
@@ -73,39 +105,74 @@ async fn replies_that_cannot_be_read_and_cut_connections_are_never_the_end_of_a_
         Replay::new([(500, "{}")]),
         Replay::new([(503, "<html>")]),
         Replay::new([(200, r#"{"Records":["#)]),
-        Replay::new([(200, r#"{"Records":[{"SequenceNumber":"x","Data":"","PartitionKey":"k"}]}"#)]),
+        Replay::new([(
+            200,
+            r#"{"Records":[{"SequenceNumber":"x","Data":"","PartitionKey":"k"}]}"#,
+        )]),
     ] {
-        let fetched = reader(&replay).fetch(&ShardIterator("i".to_owned()), 10).await;
-        assert!(matches!(fetched, Err(ReadError::Unavailable { .. })), "{fetched:?}");
+        let fetched = reader(&replay)
+            .fetch(&ShardIterator("i".to_owned()), 10)
+            .await;
+        assert!(
+            matches!(fetched, Err(ReadError::Unavailable { .. })),
+            "{fetched:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn only_the_refused_part_of_a_batch_is_sent_again_and_in_order() {
-    let refused = r#"{"ErrorCode":"ProvisionedThroughputExceededException","ErrorMessage":"slow down"}"#;
+    let refused =
+        r#"{"ErrorCode":"ProvisionedThroughputExceededException","ErrorMessage":"slow down"}"#;
     let stored = |sequence: u32| format!(r#"{{"ShardId":"s-1","SequenceNumber":"{sequence}"}}"#);
-    let first = format!(r#"{{"FailedRecordCount":2,"Records":[{},{refused},{refused}]}}"#, stored(1));
-    let second = format!(r#"{{"FailedRecordCount":0,"Records":[{},{}]}}"#, stored(2), stored(3));
+    let first = format!(
+        r#"{{"FailedRecordCount":2,"Records":[{},{refused},{refused}]}}"#,
+        stored(1)
+    );
+    let second = format!(
+        r#"{{"FailedRecordCount":0,"Records":[{},{}]}}"#,
+        stored(2),
+        stored(3)
+    );
     let replay = Replay::new([(200, &first), (200, &second)]);
     let progress = Mutex::new(Vec::new());
     let report = writer(&replay)
-        .put_all(entries(&["a", "b", "c"]), |records, bytes| progress.lock().unwrap().push((records, bytes)))
+        .put_all(entries(&["a", "b", "c"]), |records, bytes| {
+            progress.lock().unwrap().push((records, bytes))
+        })
         .await
         .unwrap();
     assert_eq!((report.records, report.bytes, report.retries), (3, 18, 2));
-    assert_eq!(report.last_sequence.values().map(SequenceNumber::as_str).collect::<Vec<_>>(), ["3"]);
+    assert_eq!(
+        report
+            .last_sequence
+            .values()
+            .map(SequenceNumber::as_str)
+            .collect::<Vec<_>>(),
+        ["3"]
+    );
     assert_eq!(*progress.lock().unwrap(), [(1, 6), (3, 18)]);
     let again = &replay.requests()[1];
-    assert!(!again.contains(r#""a""#) && again.find(r#""b""#) < again.find(r#""c""#), "{again}");
+    assert!(
+        !again.contains(r#""a""#) && again.find(r#""b""#) < again.find(r#""c""#),
+        "{again}"
+    );
 }
 
 #[tokio::test]
 async fn a_writer_that_gets_nowhere_gives_up_and_says_what_was_stored() {
-    let stored = r#"{"Records":[{"ShardId":"s-1","SequenceNumber":"1"},{"ErrorCode":"InternalFailure"}]}"#;
-    let error = writer(&Replay::new([(200, stored)])).put_all(entries(&["a", "b"]), |_, _| {}).await.unwrap_err();
+    let stored =
+        r#"{"Records":[{"ShardId":"s-1","SequenceNumber":"1"},{"ErrorCode":"InternalFailure"}]}"#;
+    let error = writer(&Replay::new([(200, stored)]))
+        .put_all(entries(&["a", "b"]), |_, _| {})
+        .await
+        .unwrap_err();
     assert_eq!((error.stored.records, error.attempts), (1, 20));
     let denied = Replay::new([(400, r#"{"__type":"AccessDeniedException"}"#)]);
-    let error = writer(&denied).put_all(entries(&["a"]), |_, _| {}).await.unwrap_err();
+    let error = writer(&denied)
+        .put_all(entries(&["a"]), |_, _| {})
+        .await
+        .unwrap_err();
     assert!(matches!(error.cause, ReadError::Refused { .. }));
     assert_eq!(denied.requests().len(), 1);
 }
@@ -116,9 +183,17 @@ async fn a_lost_race_gives_the_row_that_won() {
         "Item":{"leaseKey":{"S":"s-1"},"leaseOwner":{"S":"other"},"leaseCounter":{"N":"5"},
         "checkpoint":{"S":"LATEST"}}}"#;
     let replay = Replay::new([(400, failed)]);
-    let written = LeaseTable::new(replay.dynamodb(), "app").renew(&token(), &Progress::default()).await.unwrap();
-    let Written::Conflict(Some(row)) = written else { panic!("{written:?}") };
-    assert_eq!((row.owner, row.counter), (WorkerId::new("other"), LeaseCounter(5)));
+    let written = LeaseTable::new(replay.dynamodb(), "app")
+        .renew(&token(), &Progress::default())
+        .await
+        .unwrap();
+    let Written::Conflict(Some(row)) = written else {
+        panic!("{written:?}")
+    };
+    assert_eq!(
+        (row.owner, row.counter),
+        (WorkerId::new("other"), LeaseCounter(5))
+    );
     assert!(replay.requests()[0].contains(r#""ReturnValuesOnConditionCheckFailure":"ALL_OLD""#));
 }
 
@@ -130,7 +205,12 @@ async fn a_write_without_a_clear_answer_is_unknown_never_lost_and_never_applied(
         Replay::new([(400, r#"{"__type":"TransactionConflictException"}"#)]),
         Replay::new([(503, "<html>")]),
     ] {
-        let written = LeaseTable::new(replay.dynamodb(), "app").release(&token(), &Progress::default()).await;
-        assert!(matches!(written, Err(StoreError::Unknown { .. })), "{written:?}");
+        let written = LeaseTable::new(replay.dynamodb(), "app")
+            .release(&token(), &Progress::default())
+            .await;
+        assert!(
+            matches!(written, Err(StoreError::Unknown { .. })),
+            "{written:?}"
+        );
     }
 }

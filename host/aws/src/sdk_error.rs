@@ -1,5 +1,5 @@
-//! What an SDK error says, in one line: what happened, why, what to do. The SDK's own text of it is a dump of its types,
-//! which is kept for the log at debug level.
+//! What an SDK error says, in one line: what happened, why, what to do. The SDK's own text of it is
+//! a dump of its types, which is kept for the log at debug level.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -11,24 +11,52 @@ const MENDS: [(&str, &str); 10] = [
     ("credential", GIVE_CREDENTIALS),
     ("no providers in chain", GIVE_CREDENTIALS),
     ("imds", GIVE_CREDENTIALS),
-    ("scheme", "write the endpoint with its scheme, such as \"http://127.0.0.1:4566\""),
-    ("invalid uri", "write the endpoint as a URL, such as \"http://127.0.0.1:4566\""),
-    ("connection refused", "nothing listens there: check the endpoint, or start what serves it"),
-    ("lookup address", "the name does not resolve: check the region, the endpoint and the DNS"),
-    ("dns error", "the name does not resolve: check the region, the endpoint and the DNS"),
-    ("certificate", "check the endpoint and the certificates that this machine trusts"),
-    ("timed out", "check that the endpoint can be reached from here"),
+    (
+        "scheme",
+        "write the endpoint with its scheme, such as \"http://127.0.0.1:4566\"",
+    ),
+    (
+        "invalid uri",
+        "write the endpoint as a URL, such as \"http://127.0.0.1:4566\"",
+    ),
+    (
+        "connection refused",
+        "nothing listens there: check the endpoint, or start what serves it",
+    ),
+    (
+        "lookup address",
+        "the name does not resolve: check the region, the endpoint and the DNS",
+    ),
+    (
+        "dns error",
+        "the name does not resolve: check the region, the endpoint and the DNS",
+    ),
+    (
+        "certificate",
+        "check the endpoint and the certificates that this machine trusts",
+    ),
+    (
+        "timed out",
+        "check that the endpoint can be reached from here",
+    ),
 ];
 
 /// What to do where there are no credentials.
-pub(crate) const GIVE_CREDENTIALS: &str =
-    "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run where a role gives them";
+pub(crate) const GIVE_CREDENTIALS: &str = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run where a role gives them";
 
 /// What to do about errors that services answer with.
 const MENDS_BY_CODE: [(&[&str], &str); 2] = [
-    (&["ExpiredTokenException", "ExpiredToken"], "the credentials have expired: renew them"),
     (
-        &["UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException", "SignatureDoesNotMatch"],
+        &["ExpiredTokenException", "ExpiredToken"],
+        "the credentials have expired: renew them",
+    ),
+    (
+        &[
+            "UnrecognizedClientException",
+            "InvalidClientTokenId",
+            "InvalidSignatureException",
+            "SignatureDoesNotMatch",
+        ],
         "the credentials are for another account or region, or mistyped",
     ),
 ];
@@ -53,8 +81,9 @@ where
     line(what, &causes(error))
 }
 
-/// One line about an error that a service answered with: its name, its words, and what to do where that is known. A right that is
-/// missing comes first: the service's own words have it somewhere in 300 characters, and rows and tables show the beginning.
+/// One line about an error that a service answered with: its name, its words, and what to do where
+/// that is known. A right that is missing comes first: the service's own words have it somewhere in
+/// 300 characters, and rows and tables show the beginning.
 pub(crate) fn answered(code: &str, message: &str) -> String {
     if let Some(right) = denied_right(message) {
         return format!("{code}: {right}");
@@ -64,7 +93,10 @@ pub(crate) fn answered(code: &str, message: &str) -> String {
             "{RECORD_TOO_LARGE}, {bytes} bytes of data: make it smaller, or raise the stream's maximum record size"
         );
     }
-    let mend = MENDS_BY_CODE.iter().find(|(codes, _)| codes.contains(&code)).map(|(_, mend)| *mend);
+    let mend = MENDS_BY_CODE
+        .iter()
+        .find(|(codes, _)| codes.contains(&code))
+        .map(|(_, mend)| *mend);
     match mend {
         Some(mend) => format!("{code}: {message}; {mend}"),
         None => format!("{code}: {message}"),
@@ -74,7 +106,8 @@ pub(crate) fn answered(code: &str, message: &str) -> String {
 /// How it is told that a stream does not take a record for its size.
 pub const RECORD_TOO_LARGE: &str = "a record is larger than the stream takes";
 
-/// "Value 'BUFFER' at 'records.2.member.data' failed to satisfy constraint: Member must have length less than or equal to BYTES"
+/// "Value 'BUFFER' at 'records.2.member.data' failed to satisfy constraint: Member must have length
+/// less than or equal to BYTES"
 fn bytes_of_a_record(message: &str) -> Option<u64> {
     let (place, rule) = message.split_once("failed to satisfy constraint")?;
     let (_, limit) = rule.split_once("length less than or equal to ")?;
@@ -83,15 +116,24 @@ fn bytes_of_a_record(message: &str) -> Option<u64> {
     digits.parse().ok().filter(|_| is_of_data)
 }
 
-/// "User: WHO is not authorized to perform: WHAT on resource: WHICH because ...", with what comes first that is to be mended.
+/// "User: WHO is not authorized to perform: WHAT on resource: WHICH because ...", with what comes
+/// first that is to be mended.
 fn denied_right(message: &str) -> Option<String> {
     let (_, asked) = message.split_once("not authorized to perform: ")?;
     let action = asked.split_whitespace().next()?;
-    let resource = asked.split_once("on resource: ").and_then(|(_, resource)| resource.split_whitespace().next());
-    let user = message.split_once("User: ").and_then(|(_, user)| user.split_whitespace().next());
-    let on = resource.map(|resource| format!(" on {resource}")).unwrap_or_default();
+    let resource = asked
+        .split_once("on resource: ")
+        .and_then(|(_, resource)| resource.split_whitespace().next());
+    let user = message
+        .split_once("User: ")
+        .and_then(|(_, user)| user.split_whitespace().next());
+    let on = resource
+        .map(|resource| format!(" on {resource}"))
+        .unwrap_or_default();
     let to = user.map(|user| format!(" to {user}")).unwrap_or_default();
-    Some(format!("{action} is not allowed{on}{to}; allow it in the policy of that identity"))
+    Some(format!(
+        "{action} is not allowed{on}{to}; allow it in the policy of that identity"
+    ))
 }
 
 /// One line about credentials that nobody gives.
@@ -102,11 +144,16 @@ pub(crate) fn told_of_credentials(error: &(dyn Error + 'static)) -> String {
 
 fn line(what: &str, causes: &[String]) -> String {
     let all = causes.join(": ").to_lowercase();
-    let mend = MENDS.iter().find(|(sign, _)| all.contains(sign)).map(|(_, mend)| *mend);
+    let mend = MENDS
+        .iter()
+        .find(|(sign, _)| all.contains(sign))
+        .map(|(_, mend)| *mend);
     let mut line = what.to_owned();
     if let Some(innermost) = causes.last() {
         // Where all was looked for credentials is a long list, which the dump has.
-        let innermost = innermost.split_once(" Attempted:").map_or(innermost.as_str(), |(told, _)| told);
+        let innermost = innermost
+            .split_once(" Attempted:")
+            .map_or(innermost.as_str(), |(told, _)| told);
         line = format!("{line}: {}", innermost.trim_end_matches('.'));
     }
     match mend {
@@ -115,7 +162,8 @@ fn line(what: &str, causes: &[String]) -> String {
     }
 }
 
-/// From the outermost to the innermost, without those that repeat what they wrap. Each is one line and not a long one.
+/// From the outermost to the innermost, without those that repeat what they wrap. Each is one line
+/// and not a long one.
 fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
     /// Causes lead to causes; some tens would be a loop.
     const CAUSES_MAX: usize = 32;
@@ -125,7 +173,11 @@ fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
     for _ in 0..CAUSES_MAX {
         let Some(cause) = next else { break };
         next = cause.source();
-        let text: String = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let text: String = cause
+            .to_string()
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
         let text: String = text.chars().take(CHARS_MAX).collect();
         if !text.is_empty() && causes.last() != Some(&text) {
             causes.push(text);
@@ -141,7 +193,8 @@ mod tests {
     use super::*;
     use crate::{AwsOptions, StaticCredentials, connect};
 
-    type ListError = SdkError<ListStreamsError, aws_smithy_runtime_api::client::orchestrator::HttpResponse>;
+    type ListError =
+        SdkError<ListStreamsError, aws_smithy_runtime_api::client::orchestrator::HttpResponse>;
 
     async fn failure(endpoint: &str) -> ListError {
         let options = AwsOptions {
@@ -150,17 +203,32 @@ mod tests {
             credentials: Some(StaticCredentials::dummy()),
             ..AwsOptions::default()
         };
-        connect(&options).await.unwrap().kinesis.list_streams().send().await.unwrap_err()
+        connect(&options)
+            .await
+            .unwrap()
+            .kinesis
+            .list_streams()
+            .send()
+            .await
+            .unwrap_err()
     }
 
     #[tokio::test]
     async fn an_error_of_the_sdk_is_one_line_with_its_cause_and_the_mend() {
         // Nobody listens on a port that was just given back.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         for (endpoint, expected) in [
             (
                 format!("http://127.0.0.1:{port}"),
-                vec!["cannot be reached", "Connection refused", "nothing listens there"],
+                vec![
+                    "cannot be reached",
+                    "Connection refused",
+                    "nothing listens there",
+                ],
             ),
             ("127.0.0.1:1".to_owned(), vec!["with its scheme"]),
         ] {
@@ -168,7 +236,10 @@ mod tests {
             for part in expected {
                 assert!(line.contains(part), "{line}");
             }
-            assert!(!line.contains('\n') && !line.contains(" { ") && line.len() < 400, "{line}");
+            assert!(
+                !line.contains('\n') && !line.contains(" { ") && line.len() < 400,
+                "{line}"
+            );
         }
     }
 
@@ -181,24 +252,44 @@ mod tests {
             "AccessDeniedException: dynamodb:UpdateItem is not allowed on arn:aws:dynamodb:us-east-1:1:table/orders to \
              arn:aws:sts::1:assumed-role/host/i-1; allow it in the policy of that identity"
         );
-        assert_eq!(answered("AccessDeniedException", "no"), "AccessDeniedException: no");
+        assert_eq!(
+            answered("AccessDeniedException", "no"),
+            "AccessDeniedException: no"
+        );
         assert!(answered("ExpiredTokenException", "it is expired").ends_with("renew them"));
     }
 
     #[test]
     fn the_innermost_cause_is_told_and_the_mend_that_fits_any_of_them() {
-        let causes = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let causes = |texts: &[&str]| {
+            texts
+                .iter()
+                .map(|text| (*text).to_owned())
+                .collect::<Vec<_>>()
+        };
         let told = line(
             "the request cannot be sent",
-            &causes(&["dispatch failure", "other", "no providers in chain provided credentials"]),
+            &causes(&[
+                "dispatch failure",
+                "other",
+                "no providers in chain provided credentials",
+            ]),
         );
         assert!(
             told.starts_with("the request cannot be sent: no providers in chain provided credentials; set AWS_PROFILE")
         );
         assert_eq!(line("no answer in time", &[]), "no answer in time");
         let chain = "no credentials found in chain. Attempted: Environment: the credential provider was not enabled Profile: no";
-        let told = line("the request cannot be sent", &causes(&["dispatch failure", chain]));
-        assert_eq!(told, format!("the request cannot be sent: no credentials found in chain; {GIVE_CREDENTIALS}"));
+        let told = line(
+            "the request cannot be sent",
+            &causes(&["dispatch failure", chain]),
+        );
+        assert_eq!(
+            told,
+            format!(
+                "the request cannot be sent: no credentials found in chain; {GIVE_CREDENTIALS}"
+            )
+        );
     }
 
     #[test]
@@ -210,6 +301,9 @@ mod tests {
         assert_eq!(answered("ValidationException", words), told);
         let other = "1 validation error detected: Value '' at 'streamName' failed to satisfy constraint: Member must have length \
                      less than or equal to 128";
-        assert_eq!(answered("ValidationException", other), format!("ValidationException: {other}"));
+        assert_eq!(
+            answered("ValidationException", other),
+            format!("ValidationException: {other}")
+        );
     }
 }

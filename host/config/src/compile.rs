@@ -28,7 +28,9 @@ impl CompileFile {
         let limits = CompileLimits {
             wall: self.wall.unwrap_or(defaults.wall),
             cpu: self.cpu.unwrap_or(defaults.cpu),
-            memory_bytes: self.memory.map_or(defaults.memory_bytes, |size| size.as_u64()),
+            memory_bytes: self
+                .memory
+                .map_or(defaults.memory_bytes, |size| size.as_u64()),
             code_bytes: self.code.map_or(defaults.code_bytes, to_usize),
             threads: self.threads.unwrap_or(defaults.threads),
         };
@@ -36,13 +38,23 @@ impl CompileFile {
             return Err(Problem::new("wall", "must be above zero"));
         }
         if limits.cpu.as_secs() == 0 || limits.cpu.subsec_nanos() > 0 {
-            return Err(Problem::new("cpu", "must be whole seconds, at least one: the system counts no finer"));
+            return Err(Problem::new(
+                "cpu",
+                "must be whole seconds, at least one: the system counts no finer",
+            ));
         }
         if limits.memory_bytes < 256 << 20 {
-            return Err(Problem::new("memory", "must be at least 256MiB: the compiler does not start with less"));
+            return Err(Problem::new(
+                "memory",
+                "must be at least 256MiB: the compiler does not start with less",
+            ));
         }
         if limits.code_bytes == 0 || limits.threads == 0 {
-            let key = if limits.threads == 0 { "threads" } else { "code" };
+            let key = if limits.threads == 0 {
+                "threads"
+            } else {
+                "code"
+            };
             return Err(Problem::new(key, "must be above zero"));
         }
         Ok(limits)
@@ -76,8 +88,14 @@ mod tests {
     fn limits_under_which_nothing_compiles_are_refused_with_their_place() {
         for (section, expected) in [
             ("wall = \"0s\"", "line 2: compile.wall: must be above zero"),
-            ("cpu = \"500ms\"", "line 2: compile.cpu: must be whole seconds"),
-            ("memory = \"64MiB\"", "line 2: compile.memory: must be at least 256MiB"),
+            (
+                "cpu = \"500ms\"",
+                "line 2: compile.cpu: must be whole seconds",
+            ),
+            (
+                "memory = \"64MiB\"",
+                "line 2: compile.memory: must be at least 256MiB",
+            ),
             ("threads = 0", "line 2: compile.threads: must be above zero"),
             ("code = \"0B\"", "line 2: compile.code: must be above zero"),
             ("time = \"1s\"", "unknown field `time`"),

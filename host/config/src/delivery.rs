@@ -54,7 +54,10 @@ impl BatchFile {
             return Err(Problem::new("batch.bytes", "must be above zero"));
         }
         if limits.window > WINDOW_MAX {
-            return Err(Problem::new("batch.window", "must be at most 5m, when a shard iterator expires"));
+            return Err(Problem::new(
+                "batch.window",
+                "must be at most 5m, when a shard iterator expires",
+            ));
         }
         Ok(limits)
     }
@@ -74,6 +77,7 @@ impl RetryFile {
     pub(super) fn check(self, defaults: Backoff) -> Result<Backoff, Problem> {
         let base = self.base.unwrap_or(defaults.base());
         let cap = self.cap.unwrap_or(defaults.cap().max(base));
-        Backoff::new(base, cap).ok_or_else(|| Problem::new("retry.base", "must be above zero and at most retry.cap"))
+        Backoff::new(base, cap)
+            .ok_or_else(|| Problem::new("retry.base", "must be above zero and at most retry.cap"))
     }
 }

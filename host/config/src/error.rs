@@ -6,7 +6,9 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// There is no such file.
-    #[error("there is no {path}: name another with --config, or create it; one line is enough, stream = \"NAME\"")]
+    #[error(
+        "there is no {path}: name another with --config, or create it; one line is enough, stream = \"NAME\""
+    )]
     Missing {
         /// Which file.
         path: PathBuf,
@@ -19,7 +21,8 @@ pub enum ConfigError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// Settings of a plugin do not fit together, or ask for more than the host gives. The text says where.
+    /// Settings of a plugin do not fit together, or ask for more than the host gives. The text says
+    /// where.
     #[error("{message}")]
     Plugin {
         /// File and line where they are known, problem, mend.

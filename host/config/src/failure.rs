@@ -47,12 +47,18 @@ impl FailureFile {
     }
 
     /// Problems are named by key, without the section that this is.
-    pub(super) fn check(self, sinks: &BTreeMap<String, SinkOptions>) -> Result<FailurePolicy, Problem> {
+    pub(super) fn check(
+        self,
+        sinks: &BTreeMap<String, SinkOptions>,
+    ) -> Result<FailurePolicy, Problem> {
         let problem = |key: &str, message: &str| Err(Problem::new(key, message));
         let then = match (self.on_exhausted, self.dead_letter) {
             (Some(OnExhausted::DeadLetter), Some(sink)) => Some(GiveUp::DeadLetter(sink)),
             (Some(OnExhausted::DeadLetter), None) => {
-                return problem("on-exhausted", "\"dead-letter\" needs the name of a sink: set dead-letter as well");
+                return problem(
+                    "on-exhausted",
+                    "\"dead-letter\" needs the name of a sink: set dead-letter as well",
+                );
             }
             (Some(OnExhausted::Skip | OnExhausted::Halt) | None, Some(_)) => {
                 return problem(
@@ -68,7 +74,8 @@ impl FailureFile {
             OrderWord::Shard => Order::Shard,
             OrderWord::Key => Order::Key,
         };
-        // Without it, one bad record takes its whole batch with it; who gives up records wants the bad one.
+        // Without it, one bad record takes its whole batch with it; who gives up records wants the
+        // bad one.
         let bisect = self.bisect.unwrap_or(then.is_some() || order == Order::Key);
         let policy = FailurePolicy {
             attempts: self.attempts,
@@ -79,12 +86,18 @@ impl FailureFile {
             then,
             order,
         };
-        if let Some(PolicyProblem { key, problem: message }) = policy.problem() {
+        if let Some(PolicyProblem {
+            key,
+            problem: message,
+        }) = policy.problem()
+        {
             return problem(key, message);
         }
         match &policy.then {
             Some(GiveUp::DeadLetter(sink)) if sink != STDOUT && !sinks.contains_key(sink) => {
-                let message = format!("no sink is named {sink:?}: add [sinks.{sink}], or name an existing one");
+                let message = format!(
+                    "no sink is named {sink:?}: add [sinks.{sink}], or name an existing one"
+                );
                 problem("dead-letter", &message)
             }
             _ => Ok(policy),
@@ -108,7 +121,10 @@ mod tests {
     #[test]
     fn what_is_not_said_retries_for_ever_in_the_order_of_the_shard() {
         assert_eq!(parsed("").unwrap().failure, FailurePolicy::default());
-        assert_eq!(parsed("[failure]\n").unwrap().failure, FailurePolicy::default());
+        assert_eq!(
+            parsed("[failure]\n").unwrap().failure,
+            FailurePolicy::default()
+        );
     }
 
     #[test]
@@ -125,10 +141,21 @@ mod tests {
             ..FailurePolicy::default()
         };
         assert_eq!(config.failure, host);
-        let own = FailurePolicy { bisect: true, order: Order::Key, ..FailurePolicy::default() };
-        let of = |name| config.of_plugin(&PluginName::new(name).unwrap(), None).unwrap().failure;
+        let own = FailurePolicy {
+            bisect: true,
+            order: Order::Key,
+            ..FailurePolicy::default()
+        };
+        let of = |name| {
+            config
+                .of_plugin(&PluginName::new(name).unwrap(), None)
+                .unwrap()
+                .failure
+        };
         assert_eq!((of("abc"), of("def")), (own, host));
-        let halts = parsed("[failure]\nbisect = false\nattempts = 1\non-exhausted = \"halt\"\n").unwrap().failure;
+        let halts = parsed("[failure]\nbisect = false\nattempts = 1\non-exhausted = \"halt\"\n")
+            .unwrap()
+            .failure;
         assert_eq!((halts.bisect, halts.then), (false, Some(GiveUp::Halt)));
     }
 
@@ -136,25 +163,60 @@ mod tests {
     fn contradictions_name_the_line_of_their_own_section_and_the_mend() {
         let earlier = "[failure]\nattempts = 3\non-exhausted = \"skip\"\n";
         for (section, line, mend) in [
-            ("attempts = 0\non-exhausted = \"skip\"", 6, "plugin.abc.failure.attempts: must be at least 1"),
+            (
+                "attempts = 0\non-exhausted = \"skip\"",
+                6,
+                "plugin.abc.failure.attempts: must be at least 1",
+            ),
             (
                 "attempts = 3",
                 6,
                 "plugin.abc.failure.attempts: says when a record is given up, but not what happens then",
             ),
-            ("bisect = true\nmax-age = \"1m\"", 7, "plugin.abc.failure.max-age: says when"),
-            ("max-age = \"0s\"\non-exhausted = \"skip\"", 6, "max-age: must be above zero"),
-            ("on-exhausted = \"dead-letter\"", 6, "set dead-letter as well"),
-            ("on-exhausted = \"skip\"\ndead-letter = \"stdout\"", 7, "is only used with on-exhausted"),
-            ("dead-letter = \"stdout\"", 6, "is only used with on-exhausted"),
-            ("on-exhausted = \"dead-letter\"\ndead-letter = \"lost\"", 7, "add [sinks.lost]"),
+            (
+                "bisect = true\nmax-age = \"1m\"",
+                7,
+                "plugin.abc.failure.max-age: says when",
+            ),
+            (
+                "max-age = \"0s\"\non-exhausted = \"skip\"",
+                6,
+                "max-age: must be above zero",
+            ),
+            (
+                "on-exhausted = \"dead-letter\"",
+                6,
+                "set dead-letter as well",
+            ),
+            (
+                "on-exhausted = \"skip\"\ndead-letter = \"stdout\"",
+                7,
+                "is only used with on-exhausted",
+            ),
+            (
+                "dead-letter = \"stdout\"",
+                6,
+                "is only used with on-exhausted",
+            ),
+            (
+                "on-exhausted = \"dead-letter\"\ndead-letter = \"lost\"",
+                7,
+                "add [sinks.lost]",
+            ),
             ("on-exhausted = \"later\"", 6, "unknown variant `later`"),
-            ("unavailable-attempts = 0\non-exhausted = \"skip\"", 6, "unavailable-attempts: must be at least 1"),
+            (
+                "unavailable-attempts = 0\non-exhausted = \"skip\"",
+                6,
+                "unavailable-attempts: must be at least 1",
+            ),
             ("misconfigured-attempts = 3", 6, "but not what happens then"),
             ("atempts = 1", 6, "unknown field `atempts`"),
         ] {
             let error = parsed(&format!("{earlier}[plugin.abc.failure]\n{section}\n")).unwrap_err();
-            assert!(error.contains(&format!("line {line}")) && error.contains(mend), "{section}: {error}");
+            assert!(
+                error.contains(&format!("line {line}")) && error.contains(mend),
+                "{section}: {error}"
+            );
         }
     }
 }

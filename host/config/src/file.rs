@@ -84,11 +84,19 @@ fn default_plugins() -> PathBuf {
 
 impl ConfigFile {
     /// `sections` is the same file's `[plugin]`, as it stands there.
-    pub(super) fn check(self, folder: &Path, sections: BTreeMap<String, toml::Table>) -> Result<Config, Problem> {
+    pub(super) fn check(
+        self,
+        folder: &Path,
+        sections: BTreeMap<String, toml::Table>,
+    ) -> Result<Config, Problem> {
         let worker_id = self.worker_id.unwrap_or_else(made_up_worker_id);
-        let worker_id = usable_worker_id(&worker_id).map_err(|message| Problem::new("worker-id", message))?;
+        let worker_id =
+            usable_worker_id(&worker_id).map_err(|message| Problem::new("worker-id", message))?;
         let sinks = check_sinks(self.sinks, folder)?;
-        let limits = self.limits.check(GuestLimits::default()).map_err(|problem| problem.under("limits"))?;
+        let limits = self
+            .limits
+            .check(GuestLimits::default())
+            .map_err(|problem| problem.under("limits"))?;
         let mut config = Config {
             stream: self.stream.as_deref().map(streams::stream).transpose()?,
             plugins: folder.join(self.plugins),
@@ -102,17 +110,40 @@ impl ConfigFile {
             batches: self.batch.check(BatchLimits::default())?,
             checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
             retry: self.retry.check(Backoff::standard())?,
-            grant_ceilings: self.ceilings.check_grants().map_err(|problem| problem.under("ceilings"))?,
-            name_ceilings: self.ceilings.names.check(&sinks).map_err(|problem| problem.under("ceilings"))?,
-            ceilings: self.ceilings.limits.over(default_ceilings()).map_err(|problem| problem.under("ceilings"))?,
-            compile: self.compile.check().map_err(|problem| problem.under("compile"))?,
+            grant_ceilings: self
+                .ceilings
+                .check_grants()
+                .map_err(|problem| problem.under("ceilings"))?,
+            name_ceilings: self
+                .ceilings
+                .names
+                .check(&sinks)
+                .map_err(|problem| problem.under("ceilings"))?,
+            ceilings: self
+                .ceilings
+                .limits
+                .over(default_ceilings())
+                .map_err(|problem| problem.under("ceilings"))?,
+            compile: self
+                .compile
+                .check()
+                .map_err(|problem| problem.under("compile"))?,
             http: self.http.check().map_err(|problem| problem.under("http"))?,
             secrets: check_secrets(self.secrets, folder)?,
             host: self.host.check(folder, &limits)?,
             limits,
-            integrity: self.integrity.check(IntegrityRules::default()).map_err(|problem| problem.under("integrity"))?,
-            rollout: self.rollout.check(RolloutPolicy::default()).map_err(|problem| problem.under("rollout"))?,
-            failure: self.failure.check(&sinks).map_err(|problem| problem.under("failure"))?,
+            integrity: self
+                .integrity
+                .check(IntegrityRules::default())
+                .map_err(|problem| problem.under("integrity"))?,
+            rollout: self
+                .rollout
+                .check(RolloutPolicy::default())
+                .map_err(|problem| problem.under("rollout"))?,
+            failure: self
+                .failure
+                .check(&sinks)
+                .map_err(|problem| problem.under("failure"))?,
             sinks,
             plugin: sections,
             applications: Applications::default(),
@@ -121,9 +152,12 @@ impl ConfigFile {
         let mut applications = Applications::default();
         for (name, file) in self.plugin {
             let section = format!("plugin.{name}");
-            let name = PluginName::new(&name).map_err(|error| Problem::new(&section, error.to_string()))?;
+            let name = PluginName::new(&name)
+                .map_err(|error| Problem::new(&section, error.to_string()))?;
             let base = file.application_of(&name).to_owned();
-            let plugin = file.check(&name, &config).map_err(|problem| problem.under(&section))?;
+            let plugin = file
+                .check(&name, &config)
+                .map_err(|problem| problem.under(&section))?;
             applications.add(&name, &base, &plugin);
             by_name.insert(name.to_string(), plugin.clone());
             plugins.insert(section, plugin);
@@ -149,13 +183,19 @@ fn usable_worker_id(id: &str) -> Result<WorkerId, String> {
             id.len()
         ));
     }
-    if id.chars().any(|character| character.is_control() || character.is_whitespace()) {
-        return Err(format!("contains white space or a control character: write one word, {example}"));
+    if id
+        .chars()
+        .any(|character| character.is_control() || character.is_whitespace())
+    {
+        return Err(format!(
+            "contains white space or a control character: write one word, {example}"
+        ));
     }
     WorkerId::new(id).ok_or_else(|| format!("must not be empty: write one, {example}"))
 }
 
-/// Unlike a fixed id, a made-up one never meets a twin; the price is that a restart waits for the old leases to expire.
+/// Unlike a fixed id, a made-up one never meets a twin; the price is that a restart waits for the
+/// old leases to expire.
 fn made_up_worker_id() -> String {
     let host = gethostname::gethostname().to_string_lossy().into_owned();
     format!("{host}-{:08x}", fastrand::u32(..))

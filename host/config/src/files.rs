@@ -1,31 +1,42 @@
-//! Reads files that commands are given: whole, within a bound, and never one that blocks or does not end.
+//! Reads files that commands are given: whole, within a bound, and never one that blocks or does
+//! not end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Opens a regular file. Whoever names a pipe or a device where a file is wanted is told, and does not wait for ever.
+/// Opens a regular file. Whoever names a pipe or a device where a file is wanted is told, and does
+/// not wait for ever.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     // Without this flag, opening a pipe would wait for somebody to write to it.
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
-    let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.cast_signed())
+        .open(path)?;
     let metadata = file.metadata()?;
     if metadata.is_dir() {
         return Err(io::Error::other("it is a directory, not a file"));
     }
     if !metadata.is_file() {
-        return Err(io::Error::other("it is a pipe or a device; give a regular file"));
+        return Err(io::Error::other(
+            "it is a pipe or a device; give a regular file",
+        ));
     }
     Ok(file)
 }
 
-/// The whole file, which has `bytes_max` at most. Its size is looked at before anything is read, and kept to if the file
-/// grows.
+/// The whole file, which has `bytes_max` at most. Its size is looked at before anything is read,
+/// and kept to if the file grows.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let size = file.metadata()?.len();
-    let too_large = |size: u64| io::Error::other(format!("it has {size} bytes, and may have {bytes_max} at most"));
+    let too_large = |size: u64| {
+        io::Error::other(format!(
+            "it has {size} bytes, and may have {bytes_max} at most"
+        ))
+    };
     if size > bytes_max {
         return Err(too_large(size));
     }
@@ -47,11 +58,20 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
 pub fn folder_beside(path: &Path) -> Option<String> {
     const NEAR: f64 = 0.8;
     let name = path.file_name()?.to_str()?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let folders = std::fs::read_dir(parent).ok()?.flatten().filter(|entry| entry.path().is_dir());
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let folders = std::fs::read_dir(parent)
+        .ok()?
+        .flatten()
+        .filter(|entry| entry.path().is_dir());
     let names = folders.filter_map(|entry| entry.file_name().into_string().ok());
-    let near = names.map(|found| (strsim::jaro_winkler(name, &found), found)).filter(|(nearness, _)| *nearness > NEAR);
-    near.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, name)| name)
+    let near = names
+        .map(|found| (strsim::jaro_winkler(name, &found), found))
+        .filter(|(nearness, _)| *nearness > NEAR);
+    near.max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, name)| name)
 }
 
 #[cfg(test)]
@@ -63,7 +83,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("plugins")).unwrap();
         std::fs::write(folder.path().join("plugnis.txt"), "").unwrap();
-        assert_eq!(folder_beside(&folder.path().join("plugnis")).as_deref(), Some("plugins"));
+        assert_eq!(
+            folder_beside(&folder.path().join("plugnis")).as_deref(),
+            Some("plugins")
+        );
         assert_eq!(folder_beside(&folder.path().join("elsewhere")), None);
         assert_eq!(folder_beside(Path::new("/no/such/folder")), None);
     }
@@ -77,7 +100,11 @@ mod tests {
         let told = |path: &Path| read(path, 7).unwrap_err().to_string();
         assert_eq!(told(&path), "it has 8 bytes, and may have 7 at most");
         std::os::unix::fs::symlink(&path, folder.path().join("link")).unwrap();
-        assert_eq!(read(&folder.path().join("link"), 8).unwrap().len(), 8, "whoever names a link means its target");
+        assert_eq!(
+            read(&folder.path().join("link"), 8).unwrap().len(),
+            8,
+            "whoever names a link means its target"
+        );
         assert!(told(Path::new("/dev/zero")).contains("a pipe or a device"));
         assert!(told(folder.path()).contains("a directory"));
         let pipe = folder.path().join("pipe");

@@ -1,5 +1,5 @@
-//! What is wrong with the plugins as they lie in the folder, and with what the configuration names outside of itself:
-//! told before a host starts, all at once.
+//! What is wrong with the plugins as they lie in the folder, and with what the configuration names
+//! outside of itself: told before a host starts, all at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -23,8 +23,8 @@ pub struct Checked {
 }
 
 impl Config {
-    /// Looks at the folder of plugins, the environment and the files of secrets. Nothing is loaded, nobody is asked.
-    /// `now` is what time people say that it is.
+    /// Looks at the folder of plugins, the environment and the files of secrets. Nothing is loaded,
+    /// nobody is asked. `now` is what time people say that it is.
     pub fn check_around(&self, now: Utc) -> Checked {
         let mut checked = Checked::default();
         self.check_environment(&mut checked);
@@ -38,12 +38,16 @@ impl Config {
 
     /// What to do where the folder of plugins is not there.
     pub fn no_plugins_folder(&self) -> String {
-        let meant =
-            files::folder_beside(&self.plugins).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
-        format!("there is no plugins folder {}: create it, or set `plugins`{meant}", self.plugins.display())
+        let meant = files::folder_beside(&self.plugins)
+            .map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+        format!(
+            "there is no plugins folder {}: create it, or set `plugins`{meant}",
+            self.plugins.display()
+        )
     }
 
-    /// The streams of the plugins whose components lie in the folder. What cannot be read is left to others to tell.
+    /// The streams of the plugins whose components lie in the folder. What cannot be read is left
+    /// to others to tell.
     pub fn streams_to_serve(&self) -> Vec<StreamConfig> {
         let components = self.names_in_folder("wasm");
         let settings = components.iter().filter_map(|name| {
@@ -58,8 +62,14 @@ impl Config {
         checked.warnings.extend(self.written_by_everybody());
         checked.warnings.extend(self.unheeded_files());
         let components = self.names_in_folder("wasm");
-        for name in self.plugin.keys().filter(|name| !components.contains(*name)) {
-            let warning = format!("[plugin.{name}] is set, but there is no {name}.wasm in the plugins folder");
+        for name in self
+            .plugin
+            .keys()
+            .filter(|name| !components.contains(*name))
+        {
+            let warning = format!(
+                "[plugin.{name}] is set, but there is no {name}.wasm in the plugins folder"
+            );
             checked.warnings.push(warning);
         }
         let mut settings = BTreeMap::new();
@@ -68,11 +78,14 @@ impl Config {
             let name = match PluginName::new(name) {
                 Ok(name) => name,
                 Err(error) => {
-                    checked.problems.push(format!("a component is not loaded: {error}"));
+                    checked
+                        .problems
+                        .push(format!("a component is not loaded: {error}"));
                     continue;
                 }
             };
-            let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name)).map_err(|error| error.to_string());
+            let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name))
+                .map_err(|error| error.to_string());
             match manifest.and_then(|manifest| self.of_plugin(&name, manifest.as_ref())) {
                 Ok(own) => {
                     check_positions(&name, &own, now, checked);
@@ -86,9 +99,17 @@ impl Config {
 
     /// Told and not refused: volumes of containers are often made so, where nobody else is.
     fn written_by_everybody(&self) -> Option<String> {
-        let entries = std::fs::read_dir(&self.plugins).into_iter().flatten().flatten().map(|entry| entry.path());
+        let entries = std::fs::read_dir(&self.plugins)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path());
         let is_code = |path: &PathBuf| {
-            path.extension().is_some_and(|extension| ["wasm", "toml", "sig"].iter().any(|known| extension == *known))
+            path.extension().is_some_and(|extension| {
+                ["wasm", "toml", "sig"]
+                    .iter()
+                    .any(|known| extension == *known)
+            })
         };
         let mut all = std::iter::once(self.plugins.clone()).chain(entries.filter(is_code));
         let path = all.find(|path| is_for_everybody(path))?;
@@ -101,40 +122,75 @@ impl Config {
 
     /// Files that look like components to people only.
     fn unheeded_files(&self) -> Vec<String> {
-        let files = std::fs::read_dir(&self.plugins).into_iter().flatten().flatten().map(|entry| entry.path());
+        let files = std::fs::read_dir(&self.plugins)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path());
         let is_almost = |path: &PathBuf| {
-            path.extension().is_some_and(|found| found != "wasm" && found.eq_ignore_ascii_case("wasm"))
+            path.extension()
+                .is_some_and(|found| found != "wasm" && found.eq_ignore_ascii_case("wasm"))
         };
-        let told = |path: PathBuf| format!("{} is not loaded: a component's name ends in .wasm", path.display());
+        let told = |path: PathBuf| {
+            format!(
+                "{} is not loaded: a component's name ends in .wasm",
+                path.display()
+            )
+        };
         files.filter(is_almost).map(told).collect()
     }
 
     fn names_in_folder(&self, extension: &str) -> BTreeSet<String> {
-        let files = std::fs::read_dir(&self.plugins).into_iter().flatten().flatten().map(|entry| entry.path());
-        let matching = files.filter(|path| path.extension().is_some_and(|found| found == extension));
-        matching.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect()
+        let files = std::fs::read_dir(&self.plugins)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path());
+        let matching =
+            files.filter(|path| path.extension().is_some_and(|found| found == extension));
+        matching
+            .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+            .collect()
     }
 
     fn check_environment(&self, checked: &mut Checked) {
         for (name, sink) in &self.sinks {
-            let SinkOptions::Http(options) = sink else { continue };
-            for variable in options.headers.values().filter_map(|header| header.variable()) {
+            let SinkOptions::Http(options) = sink else {
+                continue;
+            };
+            for variable in options
+                .headers
+                .values()
+                .filter_map(|header| header.variable())
+            {
                 if std::env::var_os(variable).is_none() {
-                    let problem = format!("sinks.{name}.headers: the variable {variable} is not set");
+                    let problem =
+                        format!("sinks.{name}.headers: the variable {variable} is not set");
                     checked.problems.push(problem);
                 }
             }
         }
-        let token = self.host.admin_token.iter().map(|source| ("host.admin-token".to_owned(), source));
-        let secrets = self.secrets.iter().map(|(name, secret)| (format!("secrets.{name}"), &secret.source));
+        let token = self
+            .host
+            .admin_token
+            .iter()
+            .map(|source| ("host.admin-token".to_owned(), source));
+        let secrets = self
+            .secrets
+            .iter()
+            .map(|(name, secret)| (format!("secrets.{name}"), &secret.source));
         for (key, source) in secrets.chain(token) {
             match source {
                 SecretSource::Variable(name) if std::env::var_os(name).is_none() => {
-                    checked.problems.push(format!("{key}: the variable {name} is not set"));
+                    checked
+                        .problems
+                        .push(format!("{key}: the variable {name} is not set"));
                 }
                 SecretSource::File(path) => {
                     if let Err(error) = files::open(path) {
-                        checked.problems.push(format!("{key}: cannot read {}: {error}", path.display()));
+                        checked
+                            .problems
+                            .push(format!("{key}: cannot read {}: {error}", path.display()));
                     }
                 }
                 SecretSource::Variable(_) => {}
@@ -145,7 +201,8 @@ impl Config {
 
 fn is_for_everybody(path: &Path) -> bool {
     const WRITE_BY_OTHERS: u32 = 0o002;
-    std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_symlink() && found.mode() & WRITE_BY_OTHERS != 0)
+    std::fs::symlink_metadata(path)
+        .is_ok_and(|found| !found.is_symlink() && found.mode() & WRITE_BY_OTHERS != 0)
 }
 
 /// From a time to come nothing is read until then, and it may be a slip in the year.
@@ -175,51 +232,89 @@ mod tests {
         for (name, content) in files {
             std::fs::write(folder.path().join("plugins").join(name), content).unwrap();
         }
-        Config::parse(&format!("stream = \"s\"\n{text}"), folder.path()).unwrap().check_around(NOW)
+        Config::parse(&format!("stream = \"s\"\n{text}"), folder.path())
+            .unwrap()
+            .check_around(NOW)
     }
 
     #[test]
     fn two_plugins_with_one_application_are_told_before_the_faster_one_gets_it() {
         let allows = "[ceilings]\napplications = [\"shared\"]\n";
         let shared = "application = \"shared\"";
-        let files = [("aaa.wasm", ""), ("aaa.toml", shared), ("bbb.wasm", ""), ("bbb.toml", shared)];
+        let files = [
+            ("aaa.wasm", ""),
+            ("aaa.toml", shared),
+            ("bbb.wasm", ""),
+            ("bbb.toml", shared),
+        ];
         let told = checked(allows, &files);
         assert_eq!(told.problems.len(), 1, "{told:?}");
-        assert!(told.problems[0].contains("plugins aaa and bbb both have the application shared"), "{told:?}");
+        assert!(
+            told.problems[0].contains("plugins aaa and bbb both have the application shared"),
+            "{told:?}"
+        );
         let problem = Config::parse(
             "stream = \"s\"\n[plugin.aaa]\napplication = \"one\"\n[plugin.bbb]\napplication = \"one\"\n",
             std::path::Path::new("."),
         );
-        assert!(problem.unwrap_err().contains("both have the application one"), "sections need no folder");
+        assert!(
+            problem
+                .unwrap_err()
+                .contains("both have the application one"),
+            "sections need no folder"
+        );
     }
 
     #[test]
     fn a_component_that_cannot_have_its_name_is_told_and_one_of_anothers_application_too() {
-        let files = [("totals-state.wasm", ""), ("a b.wasm", ""), (".being-copied.wasm", ""), ("billing.wasm", "")];
+        let files = [
+            ("totals-state.wasm", ""),
+            ("a b.wasm", ""),
+            (".being-copied.wasm", ""),
+            ("billing.wasm", ""),
+        ];
         let told = checked("[plugin.flights]\napplication = \"billing\"\n", &files).problems;
         assert_eq!(told.len(), 3, "{told:?}");
-        assert!(told[0].contains("\"a b\" cannot name a plugin: use 3 to 100"), "{told:?}");
-        assert!(told[1].contains("configuration names for plugin flights"), "{told:?}");
-        assert!(told[2].contains("\"totals-state\" cannot name a plugin: it ends in \"-state\""), "{told:?}");
+        assert!(
+            told[0].contains("\"a b\" cannot name a plugin: use 3 to 100"),
+            "{told:?}"
+        );
+        assert!(
+            told[1].contains("configuration names for plugin flights"),
+            "{told:?}"
+        );
+        assert!(
+            told[2].contains("\"totals-state\" cannot name a plugin: it ends in \"-state\""),
+            "{told:?}"
+        );
     }
 
     #[test]
     fn a_file_that_only_looks_like_a_component_is_told() {
         let told = checked("", &[("AAA.WASM", ""), ("bbb.wasm", ""), ("ccc.toml", "")]).warnings;
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("AAA.WASM is not loaded: a component's name ends in .wasm"), "{told:?}");
+        assert!(
+            told[0].contains("AAA.WASM is not loaded: a component's name ends in .wasm"),
+            "{told:?}"
+        );
     }
 
     #[test]
     fn a_folder_or_a_component_that_everybody_may_write_is_told() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
-        let (plugins, file) = (folder.path().join("plugins"), folder.path().join("plugins/aaa.wasm"));
+        let (plugins, file) = (
+            folder.path().join("plugins"),
+            folder.path().join("plugins/aaa.wasm"),
+        );
         std::fs::create_dir(&plugins).unwrap();
         std::fs::write(&file, "").unwrap();
         let told = |path: &Path, mode: u32| {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-            Config::parse("stream = \"s\"", folder.path()).unwrap().check_around(NOW).warnings
+            Config::parse("stream = \"s\"", folder.path())
+                .unwrap()
+                .check_around(NOW)
+                .warnings
         };
         assert!(told(&file, 0o666)[0].contains("aaa.wasm"));
         assert!(told(&file, 0o664).is_empty());
@@ -230,18 +325,36 @@ mod tests {
     fn what_a_host_would_stumble_over_is_told_all_at_once() {
         let text = "[plugin.ghost]\n[sinks.out]\ntype = \"http\"\nurl = \"http://localhost:1\"\n\
                     headers = { a = \"env:SHARDMILL_NOT_SET\" }\n[secrets.api]\nfile = \"nowhere\"\n";
-        let told = checked(text, &[("aaa.wasm", ""), ("aaa.toml", "stream = \"payroll\"")]);
+        let told = checked(
+            text,
+            &[("aaa.wasm", ""), ("aaa.toml", "stream = \"payroll\"")],
+        );
         let all = told.problems.join("\n");
-        for part in ["SHARDMILL_NOT_SET is not set", "secrets.api: cannot read", "aaa.toml: line 1: stream"] {
+        for part in [
+            "SHARDMILL_NOT_SET is not set",
+            "secrets.api: cannot read",
+            "aaa.toml: line 1: stream",
+        ] {
             assert!(all.contains(part), "{part}: {all}");
         }
         assert_eq!(told.warnings.len(), 1, "{told:?}");
         assert!(told.warnings[0].contains("no ghost.wasm"), "{told:?}");
         let folder = tempfile::tempdir().unwrap();
-        let missing = Config::parse("stream = \"s\"\nplugins = \"nowhere\"", folder.path()).unwrap().check_around(NOW);
-        assert!(missing.problems[0].contains("there is no plugins folder"), "{missing:?}");
+        let missing = Config::parse("stream = \"s\"\nplugins = \"nowhere\"", folder.path())
+            .unwrap()
+            .check_around(NOW);
+        assert!(
+            missing.problems[0].contains("there is no plugins folder"),
+            "{missing:?}"
+        );
         assert_eq!(checked("", &[("aaa.wasm", "")]), Checked::default());
-        let far = checked("initial-position = \"2999-01-01T00:00:00Z\"\n", &[("aaa.wasm", "")]);
-        assert!(far.problems.is_empty() && far.warnings[0].contains("is in the future, 2999-01-01"), "{far:?}");
+        let far = checked(
+            "initial-position = \"2999-01-01T00:00:00Z\"\n",
+            &[("aaa.wasm", "")],
+        );
+        assert!(
+            far.problems.is_empty() && far.warnings[0].contains("is in the future, 2999-01-01"),
+            "{far:?}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The section `[grants]` of a plugin, and `[ceilings.grants]`: what a manifest may ask for. Nothing unless it is said.
+//! The section `[grants]` of a plugin, and `[ceilings.grants]`: what a manifest may ask for.
+//! Nothing unless it is said.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +40,8 @@ struct GrantCeilingsFile {
     state: Option<bool>,
 }
 
-/// The section `[ceilings]`: limits, what a manifest may name, and the section `[ceilings.grants]` within.
+/// The section `[ceilings]`: limits, what a manifest may name, and the section `[ceilings.grants]`
+/// within.
 #[derive(Debug, Default)]
 pub(super) struct CeilingsFile {
     pub(super) limits: LimitsFile,
@@ -52,10 +54,21 @@ impl<'de> Deserialize<'de> for CeilingsFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let readable = |error: toml::de::Error| de::Error::custom(error.message());
         let mut table = toml::Table::deserialize(deserializer)?;
-        let grants = table.remove("grants").map(toml::Value::try_into).transpose().map_err(readable)?;
-        let names: toml::Table = NameCeilingsFile::KEYS.iter().filter_map(|key| table.remove_entry(*key)).collect();
+        let grants = table
+            .remove("grants")
+            .map(toml::Value::try_into)
+            .transpose()
+            .map_err(readable)?;
+        let names: toml::Table = NameCeilingsFile::KEYS
+            .iter()
+            .filter_map(|key| table.remove_entry(*key))
+            .collect();
         let names = names.try_into().map_err(readable)?;
-        Ok(Self { limits: table.try_into().map_err(readable)?, names, grants: grants.unwrap_or_default() })
+        Ok(Self {
+            limits: table.try_into().map_err(readable)?,
+            names,
+            grants: grants.unwrap_or_default(),
+        })
     }
 }
 
@@ -63,7 +76,13 @@ impl CeilingsFile {
     /// Problems are named by key, without the section.
     pub(super) fn check_grants(&self) -> Result<GrantCeilings, Problem> {
         let GrantCeilingsFile { http, env, state } = &self.grants;
-        let check = || Ok(GrantCeilings { http: hosts(http)?, env: variables(env)?, state: state.unwrap_or(true) });
+        let check = || {
+            Ok(GrantCeilings {
+                http: hosts(http)?,
+                env: variables(env)?,
+                state: state.unwrap_or(true),
+            })
+        };
         check().map_err(|problem: Problem| problem.under("grants"))
     }
 }
@@ -71,15 +90,30 @@ impl CeilingsFile {
 impl GrantsFile {
     /// What is asked for, an item a line; for people.
     pub(super) fn lines(&self) -> Vec<String> {
-        let items = |kind: &str, items: &[String]| items.iter().map(|item| format!("{kind} {item}")).collect();
-        let state = if self.state { vec!["state".to_owned()] } else { Vec::new() };
-        [items("http", &self.http), items("env", &self.env), items("secret", &self.secrets), state].concat()
+        let items = |kind: &str, items: &[String]| {
+            items.iter().map(|item| format!("{kind} {item}")).collect()
+        };
+        let state = if self.state {
+            vec!["state".to_owned()]
+        } else {
+            Vec::new()
+        };
+        [
+            items("http", &self.http),
+            items("env", &self.env),
+            items("secret", &self.secrets),
+            state,
+        ]
+        .concat()
     }
 
     /// What is granted. Problems are named by key, without the section.
     pub(super) fn check(self, order: Order, general: &Config) -> Result<PluginGrants, Problem> {
         let env = variables(&self.env)?;
-        if let Some((variable, whose)) = env.iter().find_map(|one| Some((one, holder_of(one, general)?))) {
+        if let Some((variable, whose)) = env
+            .iter()
+            .find_map(|one| Some((one, holder_of(one, general)?)))
+        {
             let message = format!(
                 "{variable:?} is the variable of {whose}, which the environment would expose: grant it as a secret"
             );
@@ -90,7 +124,12 @@ impl GrantsFile {
                            that wait, so set failure.order = \"shard\"";
             return Err(Problem::new("state", message));
         }
-        Ok(PluginGrants { http: hosts(&self.http)?, env, secrets: self.secrets(general)?, state: self.state })
+        Ok(PluginGrants {
+            http: hosts(&self.http)?,
+            env,
+            secrets: self.secrets(general)?,
+            state: self.state,
+        })
     }
 
     fn secrets(&self, general: &Config) -> Result<BTreeMap<String, SecretSource>, Problem> {
@@ -98,7 +137,9 @@ impl GrantsFile {
             if let Some(secret) = general.secrets.get(name) {
                 Ok((name.clone(), secret.source.clone()))
             } else {
-                let message = format!("no secret is named {name:?}: add [secrets.{name}] to the host's configuration");
+                let message = format!(
+                    "no secret is named {name:?}: add [secrets.{name}] to the host's configuration"
+                );
                 Err(Problem::new("secrets", message))
             }
         };
@@ -106,7 +147,11 @@ impl GrantsFile {
     }
 
     /// Refuses what a manifest may not ask for.
-    pub(super) fn refuse_beyond(&self, plugin: &PluginName, general: &Config) -> Result<(), Problem> {
+    pub(super) fn refuse_beyond(
+        &self,
+        plugin: &PluginName,
+        general: &Config,
+    ) -> Result<(), Problem> {
         let ceilings = &general.grant_ceilings;
         let beyond = |key: &str, what: &str, mend: &str| {
             let message = format!(
@@ -116,19 +161,38 @@ impl GrantsFile {
         };
         for (text, host) in self.http.iter().zip(hosts(&self.http)?) {
             if !ceilings.http.iter().any(|ceiling| ceiling.covers(&host)) {
-                return beyond("http", &format!("{text:?}"), "add it to http under [ceilings.grants]");
+                return beyond(
+                    "http",
+                    &format!("{text:?}"),
+                    "add it to http under [ceilings.grants]",
+                );
             }
         }
-        if let Some(name) = self.env.iter().find(|name| !ceilings.env.contains(*name) && !is_of_aws(name)) {
-            return beyond("env", &format!("{name:?}"), "add it to env under [ceilings.grants]");
+        if let Some(name) = self
+            .env
+            .iter()
+            .find(|name| !ceilings.env.contains(*name) && !is_of_aws(name))
+        {
+            return beyond(
+                "env",
+                &format!("{name:?}"),
+                "add it to env under [ceilings.grants]",
+            );
         }
-        let may_have =
-            |name: &str| general.secrets.get(name).is_none_or(|secret| secret.plugins.contains(plugin.as_str()));
+        let may_have = |name: &str| {
+            general
+                .secrets
+                .get(name)
+                .is_none_or(|secret| secret.plugins.contains(plugin.as_str()))
+        };
         if let Some(name) = self.secrets.iter().find(|name| !may_have(name)) {
             return beyond(
                 "secrets",
                 &format!("{name:?}"),
-                &format!("add {plugin:?} to plugins under [secrets.{name}]", plugin = plugin.as_str()),
+                &format!(
+                    "add {plugin:?} to plugins under [secrets.{name}]",
+                    plugin = plugin.as_str()
+                ),
             );
         }
         if self.state && !ceilings.state {
@@ -147,17 +211,24 @@ fn hosts(entries: &[String]) -> Result<Vec<HttpHost>, Problem> {
     }
     entries
         .iter()
-        .map(|entry| HttpHost::parse(entry).map_err(|error| Problem::new("http", error.to_string())))
+        .map(|entry| {
+            HttpHost::parse(entry).map_err(|error| Problem::new("http", error.to_string()))
+        })
         .collect()
 }
 
 fn variables(names: &[String]) -> Result<BTreeSet<String>, Problem> {
     for name in names {
         if name.is_empty() || name.contains(['=', '\0']) {
-            return Err(Problem::new("env", format!("{name:?} is not a valid name of an environment variable")));
+            return Err(Problem::new(
+                "env",
+                format!("{name:?} is not a valid name of an environment variable"),
+            ));
         }
         if is_of_aws(name) {
-            let message = format!("{name:?} holds the host's own AWS credentials, which no plugin may use; remove it");
+            let message = format!(
+                "{name:?} holds the host's own AWS credentials, which no plugin may use; remove it"
+            );
             return Err(Problem::new("env", message));
         }
     }
@@ -166,14 +237,23 @@ fn variables(names: &[String]) -> Result<BTreeSet<String>, Problem> {
 
 /// The secret, or the sink, whose value is in a variable.
 fn holder_of(variable: &str, general: &Config) -> Option<String> {
-    let is_its = |source: &SecretSource| matches!(source, SecretSource::Variable(name) if name == variable);
-    let secret = general.secrets.iter().find(|(_, secret)| is_its(&secret.source));
+    let is_its =
+        |source: &SecretSource| matches!(source, SecretSource::Variable(name) if name == variable);
+    let secret = general
+        .secrets
+        .iter()
+        .find(|(_, secret)| is_its(&secret.source));
     let sends = |sink: &SinkOptions| match sink {
-        SinkOptions::Http(options) => options.headers.values().any(|header| header.variable() == Some(variable)),
+        SinkOptions::Http(options) => options
+            .headers
+            .values()
+            .any(|header| header.variable() == Some(variable)),
         _ => false,
     };
     let sink = general.sinks.iter().find(|(_, sink)| sends(sink));
-    secret.map(|(name, _)| format!("the secret {name}")).or_else(|| sink.map(|(name, _)| format!("the sink {name}")))
+    secret
+        .map(|(name, _)| format!("the secret {name}"))
+        .or_else(|| sink.map(|(name, _)| format!("the sink {name}")))
 }
 
 #[cfg(test)]

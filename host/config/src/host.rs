@@ -13,7 +13,8 @@ use super::settings::{HostConfig, OnRemove};
 use super::units::to_usize;
 use crate::machine::memory_bytes;
 
-/// Plugins on one host: each is leases, a heartbeat and readers of its own, and ten times what one host is good for.
+/// Plugins on one host: each is leases, a heartbeat and readers of its own, and ten times what one
+/// host is good for.
 const PLUGINS_MAX: usize = 100;
 
 #[derive(Debug, Default, Deserialize)]
@@ -50,7 +51,10 @@ impl HostFile {
     pub(super) fn check(self, folder: &Path, limits: &GuestLimits) -> Result<HostConfig, Problem> {
         let buffer_bytes = self.buffer.map_or(256 << 20, to_usize);
         if buffer_bytes < 20 << 20 {
-            return Err(Problem::new("host.buffer", "must be at least 20MiB: one GetRecords reply may hold 10"));
+            return Err(Problem::new(
+                "host.buffer",
+                "must be at least 20MiB: one GetRecords reply may hold 10",
+            ));
         }
         let instances_memory_bytes = match self.instances_memory {
             Some(size) => to_usize(size),
@@ -86,20 +90,32 @@ fn admin_token(
     folder: &Path,
 ) -> Result<Option<SecretSource>, Problem> {
     if let Some(address) = address {
-        refuse_open(address, token.is_some()).map_err(|message| Problem::new("host.admin", message))?;
+        refuse_open(address, token.is_some())
+            .map_err(|message| Problem::new("host.admin", message))?;
     }
     match token {
         None => Ok(None),
-        Some(TokenFile { file: Some(file), env: None }) => Ok(Some(SecretSource::File(folder.join(file)))),
-        Some(TokenFile { file: None, env: Some(name) }) => Ok(Some(SecretSource::Variable(name))),
-        Some(_) => Err(Problem::new("host.admin-token", "say either file or env, where the token is kept")),
+        Some(TokenFile {
+            file: Some(file),
+            env: None,
+        }) => Ok(Some(SecretSource::File(folder.join(file)))),
+        Some(TokenFile {
+            file: None,
+            env: Some(name),
+        }) => Ok(Some(SecretSource::Variable(name))),
+        Some(_) => Err(Problem::new(
+            "host.admin-token",
+            "say either file or env, where the token is kept",
+        )),
     }
 }
 
-/// Half of the memory that the process may use: the other half is for what is fetched, for the process, and for others.
-/// 1 GiB where nobody knows. Enough for one instance in any case.
+/// Half of the memory that the process may use: the other half is for what is fetched, for the
+/// process, and for others. 1 GiB where nobody knows. Enough for one instance in any case.
 fn default_instances_memory(limits: &GuestLimits) -> usize {
-    let half = memory_bytes().map_or(1 << 30, |bytes| usize::try_from(bytes / 2).unwrap_or(usize::MAX));
+    let half = memory_bytes().map_or(1 << 30, |bytes| {
+        usize::try_from(bytes / 2).unwrap_or(usize::MAX)
+    });
     half.max(limits.memory_bytes)
 }
 
@@ -120,12 +136,26 @@ mod tests {
 
     #[test]
     fn an_address_that_others_reach_needs_a_token() {
-        for open in ["0.0.0.0:9090", "10.1.2.3:9090", "[::]:9090", "[::ffff:10.1.2.3]:1", "192.168.1.2:80"] {
+        for open in [
+            "0.0.0.0:9090",
+            "10.1.2.3:9090",
+            "[::]:9090",
+            "[::ffff:10.1.2.3]:1",
+            "192.168.1.2:80",
+        ] {
             let told = refuse_open(open.parse().unwrap(), false).unwrap_err();
-            assert!(told.contains("host.admin-token") && told.contains("127.0.0.1"), "{told}");
+            assert!(
+                told.contains("host.admin-token") && told.contains("127.0.0.1"),
+                "{told}"
+            );
             assert!(refuse_open(open.parse().unwrap(), true).is_ok());
         }
-        for own in ["127.0.0.1:9090", "127.5.5.5:1", "[::1]:9090", "[::ffff:127.0.0.1]:1"] {
+        for own in [
+            "127.0.0.1:9090",
+            "127.5.5.5:1",
+            "[::1]:9090",
+            "[::ffff:127.0.0.1]:1",
+        ] {
             assert!(refuse_open(own.parse().unwrap(), false).is_ok(), "{own}");
         }
     }

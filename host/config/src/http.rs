@@ -12,7 +12,8 @@ use super::units::to_usize;
 
 /// Headers that the HTTP implementation reads at most.
 const HEADERS_MAX: usize = 100;
-/// Longest any wait may be. A guest's call is far shorter, and a lease's patience with it is 15 minutes.
+/// Longest any wait may be. A guest's call is far shorter, and a lease's patience with it is 15
+/// minutes.
 const TIME_MAX: Duration = Duration::from_mins(10);
 /// Largest body, of a request or a response: the host holds as many as there are requests at once.
 const BODY_MAX: ByteSize = ByteSize::mib(64);
@@ -50,49 +51,99 @@ impl HttpRequestsFile {
     /// Problems are named by key, without the section.
     pub(super) fn check(self) -> Result<HttpConfig, Problem> {
         let defaults = HttpLimits::default();
-        let time = |key: &str, asked: Option<Duration>, default: Duration| match asked.unwrap_or(default) {
-            time if time.is_zero() || time > TIME_MAX => {
-                Err(Problem::new(key, "must be above zero and at most 10 minutes"))
-            }
+        let time = |key: &str, asked: Option<Duration>, default: Duration| match asked
+            .unwrap_or(default)
+        {
+            time if time.is_zero() || time > TIME_MAX => Err(Problem::new(
+                key,
+                "must be above zero and at most 10 minutes",
+            )),
             time => Ok(time),
         };
-        let bytes = |key: &str, asked: Option<ByteSize>, default: usize, max: ByteSize| match asked {
+        let bytes = |key: &str, asked: Option<ByteSize>, default: usize, max: ByteSize| match asked
+        {
             None => Ok(default),
-            Some(size) if size.as_u64() == 0 || size > max => {
-                Err(Problem::new(key, format!("must be above zero and at most {max}")))
-            }
+            Some(size) if size.as_u64() == 0 || size > max => Err(Problem::new(
+                key,
+                format!("must be above zero and at most {max}"),
+            )),
             Some(size) => Ok(to_usize(size)),
         };
-        let count = |key: &str, asked: Option<usize>, default: usize, max: usize| match asked.unwrap_or(default) {
-            count if count == 0 || count > max => Err(Problem::new(key, format!("must be from 1 to {max}"))),
+        let count = |key: &str, asked: Option<usize>, default: usize, max: usize| match asked
+            .unwrap_or(default)
+        {
+            count if count == 0 || count > max => {
+                Err(Problem::new(key, format!("must be from 1 to {max}")))
+            }
             count => Ok(count),
         };
-        let network =
-            |text: &String| Network::parse(text).map_err(|error| Problem::new("allow-private", error.to_string()));
+        let network = |text: &String| {
+            Network::parse(text).map_err(|error| Problem::new("allow-private", error.to_string()))
+        };
         let limits = HttpLimits {
-            connect_timeout: time("connect-timeout", self.connect_timeout, defaults.connect_timeout)?,
-            first_byte_timeout: time("first-byte-timeout", self.first_byte_timeout, defaults.first_byte_timeout)?,
+            connect_timeout: time(
+                "connect-timeout",
+                self.connect_timeout,
+                defaults.connect_timeout,
+            )?,
+            first_byte_timeout: time(
+                "first-byte-timeout",
+                self.first_byte_timeout,
+                defaults.first_byte_timeout,
+            )?,
             between_bytes_timeout: time(
                 "between-bytes-timeout",
                 self.between_bytes_timeout,
                 defaults.between_bytes_timeout,
             )?,
             timeout: time("timeout", self.timeout, defaults.timeout)?,
-            request_bytes: bytes("request-bytes", self.request_bytes, defaults.request_bytes, BODY_MAX)?,
-            response_bytes: bytes("response-bytes", self.response_bytes, defaults.response_bytes, BODY_MAX)?,
+            request_bytes: bytes(
+                "request-bytes",
+                self.request_bytes,
+                defaults.request_bytes,
+                BODY_MAX,
+            )?,
+            response_bytes: bytes(
+                "response-bytes",
+                self.response_bytes,
+                defaults.response_bytes,
+                BODY_MAX,
+            )?,
             headers: count("headers", self.headers, defaults.headers, HEADERS_MAX)?,
-            header_bytes: bytes("header-bytes", self.header_bytes, defaults.header_bytes, HEADER_BYTES_MAX)?,
-            in_flight: count("requests-in-flight", self.requests_in_flight, defaults.in_flight, IN_FLIGHT_MAX)?,
+            header_bytes: bytes(
+                "header-bytes",
+                self.header_bytes,
+                defaults.header_bytes,
+                HEADER_BYTES_MAX,
+            )?,
+            in_flight: count(
+                "requests-in-flight",
+                self.requests_in_flight,
+                defaults.in_flight,
+                IN_FLIGHT_MAX,
+            )?,
             in_flight_total: count(
                 "requests-in-flight-total",
                 self.requests_in_flight_total,
                 defaults.in_flight_total,
                 IN_FLIGHT_TOTAL_MAX,
             )?,
-            per_call: count("requests-per-call", self.requests_per_call, defaults.per_call, usize::MAX)?,
+            per_call: count(
+                "requests-per-call",
+                self.requests_per_call,
+                defaults.per_call,
+                usize::MAX,
+            )?,
         };
-        let allowed = self.allow_private.iter().map(network).collect::<Result<_, _>>()?;
-        Ok(HttpConfig { limits, addresses: AddressPolicy { allowed } })
+        let allowed = self
+            .allow_private
+            .iter()
+            .map(network)
+            .collect::<Result<_, _>>()?;
+        Ok(HttpConfig {
+            limits,
+            addresses: AddressPolicy { allowed },
+        })
     }
 }
 
@@ -104,7 +155,8 @@ mod tests {
     use crate::Config;
 
     fn http(text: &str) -> Result<HttpConfig, String> {
-        Config::parse(&format!("stream = \"s\"\n[http]\n{text}"), Path::new(".")).map(|config| config.http)
+        Config::parse(&format!("stream = \"s\"\n[http]\n{text}"), Path::new("."))
+            .map(|config| config.http)
     }
 
     #[test]
@@ -127,19 +179,39 @@ mod tests {
             in_flight_total: 11,
             per_call: 10,
         };
-        let addresses = AddressPolicy { allowed: vec![Network::parse("10.1.0.0/16").unwrap()] };
+        let addresses = AddressPolicy {
+            allowed: vec![Network::parse("10.1.0.0/16").unwrap()],
+        };
         assert_eq!(http(text).unwrap(), HttpConfig { limits, addresses });
     }
 
     #[test]
     fn what_cannot_work_is_refused_with_its_line() {
         for (text, expected) in [
-            ("timeout = \"0s\"", "line 3: http.timeout: must be above zero"),
-            ("timeout = \"1h\"", "line 3: http.timeout: must be above zero and at most 10 minutes"),
-            ("request-bytes = \"1GiB\"", "line 3: http.request-bytes: must be above zero and at most 64"),
-            ("headers = 101", "line 3: http.headers: must be from 1 to 100"),
-            ("requests-in-flight = 0", "line 3: http.requests-in-flight: must be from 1"),
-            ("allow-private = [\"home\"]", "line 3: http.allow-private: \"home\" is not a network"),
+            (
+                "timeout = \"0s\"",
+                "line 3: http.timeout: must be above zero",
+            ),
+            (
+                "timeout = \"1h\"",
+                "line 3: http.timeout: must be above zero and at most 10 minutes",
+            ),
+            (
+                "request-bytes = \"1GiB\"",
+                "line 3: http.request-bytes: must be above zero and at most 64",
+            ),
+            (
+                "headers = 101",
+                "line 3: http.headers: must be from 1 to 100",
+            ),
+            (
+                "requests-in-flight = 0",
+                "line 3: http.requests-in-flight: must be from 1",
+            ),
+            (
+                "allow-private = [\"home\"]",
+                "line 3: http.allow-private: \"home\" is not a network",
+            ),
             ("redirects = 3", "unknown field `redirects`"),
         ] {
             let error = http(text).unwrap_err();

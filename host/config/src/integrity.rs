@@ -25,21 +25,35 @@ impl IntegrityFile {
         let digest = |text: &String| {
             PluginDigest::from_hex(text).ok_or_else(|| {
                 let help = "`shardmill check` prints a component's digest, as `sha256sum` does";
-                Problem::new("allowed-digests", format!("{text:?} is not the 64 hex digits of a SHA-256: {help}"))
+                Problem::new(
+                    "allowed-digests",
+                    format!("{text:?} is not the 64 hex digits of a SHA-256: {help}"),
+                )
             })
         };
-        let key = |text: &String| PublicKey::parse(text).map_err(|error| Problem::new("keys", error.to_string()));
-        let digests = self.allowed_digests.map(|texts| texts.iter().map(digest).collect::<Result<Vec<_>, _>>());
-        let keys = self.keys.map(|texts| texts.iter().map(key).collect::<Result<Vec<_>, _>>());
+        let key = |text: &String| {
+            PublicKey::parse(text).map_err(|error| Problem::new("keys", error.to_string()))
+        };
+        let digests = self
+            .allowed_digests
+            .map(|texts| texts.iter().map(digest).collect::<Result<Vec<_>, _>>());
+        let keys = self
+            .keys
+            .map(|texts| texts.iter().map(key).collect::<Result<Vec<_>, _>>());
         let rules = IntegrityRules {
             allowed_digests: digests.transpose()?.or(general.allowed_digests),
             require_signature: self.require_signature.unwrap_or(general.require_signature),
             keys: keys.transpose()?.unwrap_or(general.keys),
-            accept_bare_signatures: self.accept_bare_signatures.unwrap_or(general.accept_bare_signatures),
+            accept_bare_signatures: self
+                .accept_bare_signatures
+                .unwrap_or(general.accept_bare_signatures),
             version_min: self.version_min.unwrap_or(general.version_min),
         };
         if rules.require_signature && rules.keys.is_empty() {
-            return Err(Problem::new("require-signature", "needs keys to check signatures with: set keys as well"));
+            return Err(Problem::new(
+                "require-signature",
+                "needs keys to check signatures with: set keys as well",
+            ));
         }
         if self.version_min.is_some() && !rules.require_signature {
             let problem = "is checked only with a signature, which names the version: set require-signature as well";
@@ -52,7 +66,11 @@ impl IntegrityFile {
 impl Config {
     /// Which components a host with this configuration loads.
     pub fn integrity(&self) -> Integrity {
-        Integrity { general: self.integrity.clone(), of_plugins: self.integrity_of_plugins(), ..Integrity::default() }
+        Integrity {
+            general: self.integrity.clone(),
+            of_plugins: self.integrity_of_plugins(),
+            ..Integrity::default()
+        }
     }
 
     /// The rules of the plugins that have some of their own.
@@ -96,11 +114,26 @@ mod tests {
     #[test]
     fn rules_that_cannot_work_are_refused_with_their_line_and_mend() {
         for (text, expected) in [
-            ("[integrity]\nrequire-signature = true", "line 3: integrity.require-signature: needs keys"),
-            ("[integrity]\nkeys = [\"abc\"]", "line 3: integrity.keys: \"abc\" is not an ed25519 public key"),
-            ("[integrity]\nallowed-digests = [\"abc\"]", "line 3: integrity.allowed-digests: \"abc\" is not the 64"),
-            ("[integrity]\nversion-min = 3", "line 3: integrity.version-min: is checked only with a signature"),
-            ("[plugin.abc.integrity]\nkeys = [\"abc\"]", "line 3: plugin.abc.integrity.keys"),
+            (
+                "[integrity]\nrequire-signature = true",
+                "line 3: integrity.require-signature: needs keys",
+            ),
+            (
+                "[integrity]\nkeys = [\"abc\"]",
+                "line 3: integrity.keys: \"abc\" is not an ed25519 public key",
+            ),
+            (
+                "[integrity]\nallowed-digests = [\"abc\"]",
+                "line 3: integrity.allowed-digests: \"abc\" is not the 64",
+            ),
+            (
+                "[integrity]\nversion-min = 3",
+                "line 3: integrity.version-min: is checked only with a signature",
+            ),
+            (
+                "[plugin.abc.integrity]\nkeys = [\"abc\"]",
+                "line 3: plugin.abc.integrity.keys",
+            ),
         ] {
             let error = parsed(text).unwrap_err();
             assert!(error.contains(expected), "{error}");

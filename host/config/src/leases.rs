@@ -45,7 +45,8 @@ impl LeasesFile {
         let defaults = LeaseOptions::default();
         let duration = self.duration.unwrap_or(defaults.duration);
         // A lease may be longer than what bounds its use by default.
-        let deadline = |set: Option<Duration>, default: Duration| set.unwrap_or_else(|| default.max(duration));
+        let deadline =
+            |set: Option<Duration>, default: Duration| set.unwrap_or_else(|| default.max(duration));
         let options = LeaseOptions {
             duration,
             renew_every: self.renew_every.unwrap_or(duration.mul_f64(0.36)),

@@ -39,6 +39,6 @@ pub use limits::told as limits_told;
 pub use manifest::Manifest;
 pub use names::NameCeilings;
 pub use settings::{
-    AwsConfig, Config, GrantCeilings, HostConfig, HttpConfig, OnRemove, PluginConfig, RetrievalMode, SecretConfig,
-    StreamConfig,
+    AwsConfig, Config, GrantCeilings, HostConfig, HttpConfig, OnRemove, PluginConfig,
+    RetrievalMode, SecretConfig, StreamConfig,
 };

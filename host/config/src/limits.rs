@@ -1,5 +1,5 @@
-//! What an instance may use: the host's word, a plugin's own, and how much of that a manifest may ask for. Each limit is a
-//! row of a table; what is done with limits is written once.
+//! What an instance may use: the host's word, a plugin's own, and how much of that a manifest may
+//! ask for. Each limit is a row of a table; what is done with limits is written once.
 
 use std::time::Duration;
 
@@ -10,9 +10,10 @@ use shardmill_core::plugin::GuestLimits;
 use super::problem::Problem;
 use super::units::to_usize;
 
-/// The most that a manifest may ask for unless the host says otherwise; inclusive. What JavaScript and Python need with
-/// room, a minute, which is still far below a lease's patience with a plugin, and of the rest some times what every plugin
-/// gets. What has no row in the table below is not asked for.
+/// The most that a manifest may ask for unless the host says otherwise; inclusive. What JavaScript
+/// and Python need with room, a minute, which is still far below a lease's patience with a plugin,
+/// and of the rest some times what every plugin gets. What has no row in the table below is not
+/// asked for.
 pub(super) fn default_ceilings() -> GuestLimits {
     GuestLimits {
         memory_bytes: 256 << 20,
@@ -96,7 +97,10 @@ const ROWS: [Row; 9] = [
         key: "memory",
         asked: |file| file.memory.map(|size| size.as_u64()),
         place: |limits| Place::Bytes(&mut limits.memory_bytes),
-        least: (1 << 20, "must be at least 1MiB: less does not hold any guest"),
+        least: (
+            1 << 20,
+            "must be at least 1MiB: less does not hold any guest",
+        ),
     },
     Row {
         key: "table-elements",
@@ -120,13 +124,19 @@ const ROWS: [Row; 9] = [
         key: "hostcall-bytes",
         asked: |file| file.hostcall_bytes.map(|size| size.as_u64()),
         place: |limits| Place::Bytes(&mut limits.hostcall_bytes),
-        least: (64 << 10, "must be at least 64KiB: less does not hold an outcome with a few failures"),
+        least: (
+            64 << 10,
+            "must be at least 64KiB: less does not hold an outcome with a few failures",
+        ),
     },
     Row {
         key: "handles",
         asked: |file| file.handles.map(|count| count as Amount),
         place: |limits| Place::Count(&mut limits.handles),
-        least: (16, "must be at least 16: what toolchains open before a plugin begins"),
+        least: (
+            16,
+            "must be at least 16: what toolchains open before a plugin begins",
+        ),
     },
     Row {
         key: "emit-bytes",
@@ -161,7 +171,9 @@ impl Row {
 
     fn set(&self, limits: &mut GuestLimits, amount: Amount) {
         match (self.place)(limits) {
-            Place::Bytes(size) | Place::Count(size) => *size = usize::try_from(amount).unwrap_or(usize::MAX),
+            Place::Bytes(size) | Place::Count(size) => {
+                *size = usize::try_from(amount).unwrap_or(usize::MAX)
+            }
             Place::Time(time) => *time = Duration::from_nanos(amount),
         }
     }
@@ -191,7 +203,12 @@ fn nanoseconds(time: Duration) -> Amount {
 impl HostLimitsFile {
     /// Problems are named by key, without the section.
     pub(super) fn check(self, defaults: GuestLimits) -> Result<GuestLimits, Problem> {
-        let Self { log_line_bytes, log_lines_per_second, log_burst, .. } = self;
+        let Self {
+            log_line_bytes,
+            log_lines_per_second,
+            log_burst,
+            ..
+        } = self;
         let limits = self.shared().over(defaults)?;
         let limits = GuestLimits {
             log_line_bytes: log_line_bytes.map_or(limits.log_line_bytes, to_usize),
@@ -200,7 +217,10 @@ impl HostLimitsFile {
             ..limits
         };
         if limits.log_burst == 0 && limits.log_lines_per_second > 0 {
-            return Err(Problem::new("log-burst", "must be above zero, or no line is ever written"));
+            return Err(Problem::new(
+                "log-burst",
+                "must be above zero, or no line is ever written",
+            ));
         }
         Ok(limits)
     }
@@ -237,13 +257,20 @@ impl LimitsFile {
             }
         }
         if limits.state_bytes > STATE_BYTES_MAX {
-            return Err(Problem::new("state", "must be at most 380KiB: an item of DynamoDB holds no more"));
+            return Err(Problem::new(
+                "state",
+                "must be at most 380KiB: an item of DynamoDB holds no more",
+            ));
         }
         Ok(limits)
     }
 
     /// Refuses what a manifest may not ask for. What every plugin gets is never too much.
-    pub(super) fn refuse_beyond(&self, ceilings: &GuestLimits, general: &GuestLimits) -> Result<(), Problem> {
+    pub(super) fn refuse_beyond(
+        &self,
+        ceilings: &GuestLimits,
+        general: &GuestLimits,
+    ) -> Result<(), Problem> {
         for row in &ROWS {
             let most = row.amount(ceilings).max(row.amount(general));
             if (row.asked)(self).is_some_and(|asked| asked > most) {
@@ -274,16 +301,25 @@ mod tests {
         std::fs::write(&path, manifest).unwrap();
         let manifest = Manifest::read(&path).map_err(|error| error.to_string())?;
         let config = Config::parse(&format!("stream = \"orders\"\n{config}"), Path::new("."))?;
-        Ok(config.of_plugin(&PluginName::new("alerts").unwrap(), manifest.as_ref())?.limits)
+        Ok(config
+            .of_plugin(&PluginName::new("alerts").unwrap(), manifest.as_ref())?
+            .limits)
     }
 
     #[test]
     fn a_plugins_own_limits_stand_over_the_general_ones_key_by_key() {
-        let own =
-            limits("[limits]\nmemory = \"96MiB\"\nemit-bytes = \"1MiB\"", "[limits]\nmemory = \"128MiB\"").unwrap();
+        let own = limits(
+            "[limits]\nmemory = \"96MiB\"\nemit-bytes = \"1MiB\"",
+            "[limits]\nmemory = \"128MiB\"",
+        )
+        .unwrap();
         assert_eq!((own.memory_bytes, own.emit_bytes), (128 << 20, 1 << 20));
         let section = "[plugin.alerts.limits]\nmemory = \"2GiB\"";
-        let own = limits(section, "[limits]\nmemory = \"128MiB\"\nprocess-deadline = \"7s\"").unwrap();
+        let own = limits(
+            section,
+            "[limits]\nmemory = \"128MiB\"\nprocess-deadline = \"7s\"",
+        )
+        .unwrap();
         assert_eq!(
             (own.memory_bytes, own.process_deadline),
             (2 << 30, Duration::from_secs(7)),
@@ -294,11 +330,35 @@ mod tests {
     #[test]
     fn a_manifest_gets_no_more_than_the_ceiling_or_what_every_plugin_gets() {
         let refused = limits("", "[limits]\nmemory = \"257MiB\"").unwrap_err();
-        assert!(refused.contains("alerts.toml: line 2: limits.memory: is more than this host"), "{refused}");
-        assert!(limits("", "[limits]\nmemory = \"256MiB\"").is_ok(), "the ceiling is inclusive");
-        assert!(limits("[ceilings]\nmemory = \"1GiB\"", "[limits]\nmemory = \"1GiB\"").is_ok());
-        assert!(limits("[limits]\nprocess-deadline = \"5m\"", "[limits]\nprocess-deadline = \"4m\"").is_ok());
-        assert!(limits("[ceilings]\ninit-deadline = \"1s\"", "[limits]\ninit-deadline = \"6s\"").is_err());
+        assert!(
+            refused.contains("alerts.toml: line 2: limits.memory: is more than this host"),
+            "{refused}"
+        );
+        assert!(
+            limits("", "[limits]\nmemory = \"256MiB\"").is_ok(),
+            "the ceiling is inclusive"
+        );
+        assert!(
+            limits(
+                "[ceilings]\nmemory = \"1GiB\"",
+                "[limits]\nmemory = \"1GiB\""
+            )
+            .is_ok()
+        );
+        assert!(
+            limits(
+                "[limits]\nprocess-deadline = \"5m\"",
+                "[limits]\nprocess-deadline = \"4m\""
+            )
+            .is_ok()
+        );
+        assert!(
+            limits(
+                "[ceilings]\ninit-deadline = \"1s\"",
+                "[limits]\ninit-deadline = \"6s\""
+            )
+            .is_err()
+        );
     }
 
     #[test]
@@ -306,7 +366,11 @@ mod tests {
         for row in &ROWS {
             let general = GuestLimits::default();
             let most = row.amount(&default_ceilings());
-            assert!(most > row.amount(&general), "{}: a manifest may ask for more than it gets", row.key);
+            assert!(
+                most > row.amount(&general),
+                "{}: a manifest may ask for more than it gets",
+                row.key
+            );
             let value = |amount: Amount| match row.key {
                 key if key.ends_with("deadline") => format!("\"{amount}ns\""),
                 key if key.ends_with("bytes") || key == "memory" => format!("\"{amount}B\""),
@@ -318,31 +382,87 @@ mod tests {
             assert_eq!(row.amount(&set), most, "{}", row.key);
             let others = ROWS.iter().filter(|other| other.key != row.key);
             for other in others {
-                assert_eq!(other.amount(&set), other.amount(&general), "{} changes {}", row.key, other.key);
+                assert_eq!(
+                    other.amount(&set),
+                    other.amount(&general),
+                    "{} changes {}",
+                    row.key,
+                    other.key
+                );
             }
-            let refused = limits(host, &format!("[limits]\n{} = {}", row.key, value(most + 1))).unwrap_err();
-            assert!(refused.contains(&format!("limits.{}: is more than this host", row.key)), "{refused}");
+            let refused = limits(
+                host,
+                &format!("[limits]\n{} = {}", row.key, value(most + 1)),
+            )
+            .unwrap_err();
+            assert!(
+                refused.contains(&format!("limits.{}: is more than this host", row.key)),
+                "{refused}"
+            );
         }
     }
 
     #[test]
     fn the_hosts_own_limits_on_logs_are_set_for_all_plugins() {
-        let own = limits("[limits]\nlog-line-bytes = \"1KiB\"\nlog-lines-per-second = 7\nlog-burst = 9", "").unwrap();
-        assert_eq!((own.log_line_bytes, own.log_lines_per_second, own.log_burst), (1 << 10, 7, 9));
+        let own = limits(
+            "[limits]\nlog-line-bytes = \"1KiB\"\nlog-lines-per-second = 7\nlog-burst = 9",
+            "",
+        )
+        .unwrap();
+        assert_eq!(
+            (own.log_line_bytes, own.log_lines_per_second, own.log_burst),
+            (1 << 10, 7, 9)
+        );
     }
 
     #[test]
     fn limits_that_cannot_work_are_refused_with_their_place() {
         for (config, manifest, expected) in [
-            ("[limits]\nmemory = \"1kB\"", "", "limits.memory: must be at least 1MiB"),
-            ("[ceilings]\nprocess-deadline = \"0s\"", "", "ceilings.process-deadline: must be above zero"),
-            ("[plugin.alerts.limits]\nmemory = \"1kB\"", "", "plugin.alerts.limits.memory"),
-            ("", "[limits]\nlog-lines-per-second = 1000", "unknown field `log-lines-per-second`"),
-            ("", "[limits]\nlog-burst = 1000", "unknown field `log-burst`"),
-            ("[limits]\nlog-burst = 0", "", "limits.log-burst: must be above zero"),
-            ("[limits]\nhandles = 2", "", "limits.handles: must be at least 16"),
-            ("[limits]\nhostcall-bytes = \"1kB\"", "", "limits.hostcall-bytes: must be at least 64KiB"),
-            ("[host]\ninstances-memory = \"32MiB\"", "", "host.instances-memory: must be at least limits.memory"),
+            (
+                "[limits]\nmemory = \"1kB\"",
+                "",
+                "limits.memory: must be at least 1MiB",
+            ),
+            (
+                "[ceilings]\nprocess-deadline = \"0s\"",
+                "",
+                "ceilings.process-deadline: must be above zero",
+            ),
+            (
+                "[plugin.alerts.limits]\nmemory = \"1kB\"",
+                "",
+                "plugin.alerts.limits.memory",
+            ),
+            (
+                "",
+                "[limits]\nlog-lines-per-second = 1000",
+                "unknown field `log-lines-per-second`",
+            ),
+            (
+                "",
+                "[limits]\nlog-burst = 1000",
+                "unknown field `log-burst`",
+            ),
+            (
+                "[limits]\nlog-burst = 0",
+                "",
+                "limits.log-burst: must be above zero",
+            ),
+            (
+                "[limits]\nhandles = 2",
+                "",
+                "limits.handles: must be at least 16",
+            ),
+            (
+                "[limits]\nhostcall-bytes = \"1kB\"",
+                "",
+                "limits.hostcall-bytes: must be at least 64KiB",
+            ),
+            (
+                "[host]\ninstances-memory = \"32MiB\"",
+                "",
+                "host.instances-memory: must be at least limits.memory",
+            ),
             (
                 "[host]\ninstances-memory = \"64MiB\"",
                 "[limits]\nmemory = \"65MiB\"",

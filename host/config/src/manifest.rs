@@ -1,5 +1,6 @@
-//! The file `NAME.toml` beside `NAME.wasm`: what a plugin's author says of its settings. Whoever may write it may as well
-//! replace the component; the host's own `[plugin.NAME]` wins over it, key by key.
+//! The file `NAME.toml` beside `NAME.wasm`: what a plugin's author says of its settings. Whoever
+//! may write it may as well replace the component; the host's own `[plugin.NAME]` wins over it, key
+//! by key.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,7 +16,8 @@ use super::problem::with_help;
 /// Largest manifest. A page of settings has some hundred bytes.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// A manifest that has the right keys and types. Whether its values can work is seen with the host's settings over it.
+/// A manifest that has the right keys and types. Whether its values can work is seen with the
+/// host's settings over it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Manifest {
     pub(super) path: PathBuf,
@@ -29,29 +31,46 @@ impl Manifest {
         folder.join(format!("{plugin}.toml"))
     }
 
-    /// Reads it; `None` if there is none. Never blocks for long: not on a named pipe, not on a huge file.
+    /// Reads it; `None` if there is none. Never blocks for long: not on a named pipe, not on a huge
+    /// file.
     pub fn read(path: &Path) -> Result<Option<Self>, ConfigError> {
-        let invalid = |message: String| ConfigError::Invalid { path: path.to_owned(), message };
-        let cannot_read = |source| ConfigError::Read { path: path.to_owned(), source };
+        let invalid = |message: String| ConfigError::Invalid {
+            path: path.to_owned(),
+            message,
+        };
+        let cannot_read = |source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let handle = match openat(rustix::fs::CWD, path, flags, Mode::empty()) {
             Ok(handle) => handle,
             Err(rustix::io::Errno::NOENT) => return Ok(None),
             Err(rustix::io::Errno::LOOP) => {
-                return Err(invalid("it is a symbolic link; put a regular file in its place".to_owned()));
+                return Err(invalid(
+                    "it is a symbolic link; put a regular file in its place".to_owned(),
+                ));
             }
             Err(error) => return Err(cannot_read(error.into())),
         };
         let stat = fstat(&handle).map_err(|error| cannot_read(error.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(invalid("it is not a regular file; put one in its place".to_owned()));
+            return Err(invalid(
+                "it is not a regular file; put one in its place".to_owned(),
+            ));
         }
         let mut bytes = Vec::new();
-        File::from(handle).take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
+        File::from(handle)
+            .take(BYTES_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(cannot_read)?;
         if bytes.len() as u64 > BYTES_MAX {
-            return Err(invalid(format!("it has more than {BYTES_MAX} bytes, which no manifest needs")));
+            return Err(invalid(format!(
+                "it has more than {BYTES_MAX} bytes, which no manifest needs"
+            )));
         }
-        let text = String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8 text".to_owned()))?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8 text".to_owned()))?;
         Self::parse(path, text).map(Some).map_err(invalid)
     }
 
@@ -68,13 +87,21 @@ impl Manifest {
         if let Some(grants) = table.get_mut("grants").and_then(toml::Value::as_table_mut) {
             grants.retain(|key, _| key == "state");
         }
-        Self { path: self.path.clone(), text: self.text.clone(), table }
+        Self {
+            path: self.path.clone(),
+            text: self.text.clone(),
+            table,
+        }
     }
 
     /// Checks keys and types. The error names the line.
     fn parse(path: &Path, text: String) -> Result<Self, String> {
         let _: PluginFile = toml::from_str(&text).map_err(|error| with_help(&error))?;
         let table = toml::from_str(&text).map_err(|error| with_help(&error))?;
-        Ok(Self { path: path.to_owned(), text, table })
+        Ok(Self {
+            path: path.to_owned(),
+            text,
+            table,
+        })
     }
 }

@@ -1,4 +1,5 @@
-//! What a manifest may name under `[ceilings]`: streams, applications and sinks of the host, and two sections of its own.
+//! What a manifest may name under `[ceilings]`: streams, applications and sinks of the host, and
+//! two sections of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,8 +34,8 @@ pub(super) struct NameCeilingsFile {
     rollout: Option<bool>,
 }
 
-/// A name, or with `*` at its end every name that begins so. Only a pattern that begins with `arn:` covers ARNs: what is
-/// written without an account is meant for this host's.
+/// A name, or with `*` at its end every name that begins so. Only a pattern that begins with `arn:`
+/// covers ARNs: what is written without an account is meant for this host's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum NamePattern {
     Whole(String),
@@ -45,30 +46,48 @@ const ARN: &str = "arn:";
 
 impl NamePattern {
     fn parse(text: &str) -> Result<Self, String> {
-        let (name, is_beginning) = text.strip_suffix('*').map_or((text, false), |beginning| (beginning, true));
+        let (name, is_beginning) = text
+            .strip_suffix('*')
+            .map_or((text, false), |beginning| (beginning, true));
         if name.contains('*') || text.is_empty() {
-            return Err(format!("{text:?} is not a pattern: give a name, or the start of one followed by *"));
+            return Err(format!(
+                "{text:?} is not a pattern: give a name, or the start of one followed by *"
+            ));
         }
-        Ok(if is_beginning { Self::Beginning(name.to_owned()) } else { Self::Whole(name.to_owned()) })
+        Ok(if is_beginning {
+            Self::Beginning(name.to_owned())
+        } else {
+            Self::Whole(name.to_owned())
+        })
     }
 
     fn covers(&self, text: &str) -> bool {
         match self {
             Self::Whole(name) => name == text,
-            Self::Beginning(name) => text.starts_with(name) && name.starts_with(ARN) == text.starts_with(ARN),
+            Self::Beginning(name) => {
+                text.starts_with(name) && name.starts_with(ARN) == text.starts_with(ARN)
+            }
         }
     }
 }
 
 impl NameCeilingsFile {
-    pub(super) const KEYS: [&'static str; 5] = ["streams", "applications", "sinks", "failure", "rollout"];
+    pub(super) const KEYS: [&'static str; 5] =
+        ["streams", "applications", "sinks", "failure", "rollout"];
 
     /// Problems are named by key, without the section.
-    pub(super) fn check(&self, sinks: &BTreeMap<String, SinkOptions>) -> Result<NameCeilings, Problem> {
-        let own = self.sinks.as_ref().map(|names| names.iter().cloned().collect::<BTreeSet<_>>());
+    pub(super) fn check(
+        &self,
+        sinks: &BTreeMap<String, SinkOptions>,
+    ) -> Result<NameCeilings, Problem> {
+        let own = self
+            .sinks
+            .as_ref()
+            .map(|names| names.iter().cloned().collect::<BTreeSet<_>>());
         let is_missing = |name: &&String| *name != STDOUT && !sinks.contains_key(*name);
         if let Some(name) = own.iter().flatten().find(is_missing) {
-            let message = format!("no sink is named {name:?}: add [sinks.{name}], or name an existing one");
+            let message =
+                format!("no sink is named {name:?}: add [sinks.{name}], or name an existing one");
             return Err(Problem::new("sinks", message));
         }
         Ok(NameCeilings {
@@ -82,7 +101,10 @@ impl NameCeilingsFile {
 }
 
 fn patterns(key: &str, texts: &[String]) -> Result<Vec<NamePattern>, Problem> {
-    texts.iter().map(|text| NamePattern::parse(text).map_err(|message| Problem::new(key, message))).collect()
+    texts
+        .iter()
+        .map(|text| NamePattern::parse(text).map_err(|message| Problem::new(key, message)))
+        .collect()
 }
 
 /// What a manifest names that the operator's section of the plugin does not.
@@ -119,11 +141,18 @@ impl<'a> Named<'a> {
 impl NameCeilings {
     /// Any stream, as where nothing but a plugin's own records can come to harm.
     pub(super) fn allow_any_stream(&mut self) {
-        self.streams = vec![NamePattern::Beginning(String::new()), NamePattern::Beginning(ARN.to_owned())];
+        self.streams = vec![
+            NamePattern::Beginning(String::new()),
+            NamePattern::Beginning(ARN.to_owned()),
+        ];
     }
 
     /// Refuses what a manifest may not name.
-    pub(super) fn refuse_beyond(&self, named: &Named<'_>, general: Option<&StreamRef>) -> Result<(), Problem> {
+    pub(super) fn refuse_beyond(
+        &self,
+        named: &Named<'_>,
+        general: Option<&StreamRef>,
+    ) -> Result<(), Problem> {
         self.refuse_streams(named, general)?;
         self.refuse_applications(named)?;
         self.refuse_sinks(named)?;
@@ -139,48 +168,72 @@ impl NameCeilings {
         Ok(())
     }
 
-    /// Whoever names a stream reads it, and the host's role may well be allowed to read more than was meant for a plugin.
+    /// Whoever names a stream reads it, and the host's role may well be allowed to read more than
+    /// was meant for a plugin.
     fn refuse_streams(&self, named: &Named<'_>, of_all: Option<&StreamRef>) -> Result<(), Problem> {
         let of_all = of_all.map(ToString::to_string);
-        let is_allowed =
-            |text: &str| of_all.as_deref() == Some(text) || self.streams.iter().any(|pattern| pattern.covers(text));
+        let is_allowed = |text: &str| {
+            of_all.as_deref() == Some(text)
+                || self.streams.iter().any(|pattern| pattern.covers(text))
+        };
         let single = named.stream.map(|text| ("stream", text));
         let several = named.streams.iter().map(|text| ("streams", *text));
         for (key, text) in single.into_iter().chain(several) {
             if !is_allowed(text) {
                 let what = format!("stream {text:?}");
-                return Err(beyond(key, &what, &format!("add {text:?} to streams"), named.plugin));
+                return Err(beyond(
+                    key,
+                    &what,
+                    &format!("add {text:?} to streams"),
+                    named.plugin,
+                ));
             }
         }
         Ok(())
     }
 
-    /// Whoever names an application takes its leases, moves its checkpoints, and takes its records from whoever read them;
-    /// a consumer's subscriptions likewise.
+    /// Whoever names an application takes its leases, moves its checkpoints, and takes its records
+    /// from whoever read them; a consumer's subscriptions likewise.
     fn refuse_applications(&self, named: &Named<'_>) -> Result<(), Problem> {
         let own = named.plugin.as_str();
         let is_own = |text: &str| {
             let rest = text.strip_prefix(own);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        for (key, text) in [("application", named.application), ("consumer", named.consumer)] {
+        for (key, text) in [
+            ("application", named.application),
+            ("consumer", named.consumer),
+        ] {
             let Some(text) = text else { continue };
             if !is_own(text) && !self.applications.iter().any(|pattern| pattern.covers(text)) {
-                let what = format!("{text:?}, which is not {own:?} and does not begin with \"{own}.\",");
-                return Err(beyond(key, &what, &format!("add {text:?} to applications"), named.plugin));
+                let what =
+                    format!("{text:?}, which is not {own:?} and does not begin with \"{own}.\",");
+                return Err(beyond(
+                    key,
+                    &what,
+                    &format!("add {text:?} to applications"),
+                    named.plugin,
+                ));
             }
         }
         Ok(())
     }
 
     fn refuse_sinks(&self, named: &Named<'_>) -> Result<(), Problem> {
-        let Some(allowed) = &self.sinks else { return Ok(()) };
+        let Some(allowed) = &self.sinks else {
+            return Ok(());
+        };
         let emitted = named.sinks.iter().map(|name| ("sinks", name.as_str()));
         let dead_letter = named.dead_letter.map(|name| ("failure.dead-letter", name));
         for (key, name) in emitted.chain(dead_letter) {
             if !allowed.contains(name) {
                 let what = format!("sink {name:?}");
-                return Err(beyond(key, &what, &format!("add {name:?} to sinks"), named.plugin));
+                return Err(beyond(
+                    key,
+                    &what,
+                    &format!("add {name:?} to sinks"),
+                    named.plugin,
+                ));
             }
         }
         Ok(())
@@ -215,20 +268,47 @@ mod tests {
     #[test]
     fn a_manifest_that_names_what_is_anothers_is_refused_with_file_line_and_where_to_allow_it() {
         for (manifest, key, told) in [
-            ("application = \"victim\"", "application", "add \"victim\" to applications under [ceilings]"),
-            ("application = \"alertsx\"", "application", "add \"alertsx\" to applications"),
-            ("stream = \"payroll\"", "stream", "add \"payroll\" to streams under [ceilings]"),
-            ("streams = [\"payroll\"]", "streams", "add \"payroll\" to streams"),
-            ("streams = [{ stream = \"payroll\" }]", "streams", "or set streams there under [plugin.alerts]"),
+            (
+                "application = \"victim\"",
+                "application",
+                "add \"victim\" to applications under [ceilings]",
+            ),
+            (
+                "application = \"alertsx\"",
+                "application",
+                "add \"alertsx\" to applications",
+            ),
+            (
+                "stream = \"payroll\"",
+                "stream",
+                "add \"payroll\" to streams under [ceilings]",
+            ),
+            (
+                "streams = [\"payroll\"]",
+                "streams",
+                "add \"payroll\" to streams",
+            ),
+            (
+                "streams = [{ stream = \"payroll\" }]",
+                "streams",
+                "or set streams there under [plugin.alerts]",
+            ),
             (
                 "stream = \"arn:aws:kinesis:eu-west-1:999999999999:stream/orders\"",
                 "stream",
                 "add \"arn:aws:kinesis:eu-west-1:999999999999:stream/orders\" to streams",
             ),
-            ("consumer = \"victim\"", "consumer", "add \"victim\" to applications"),
+            (
+                "consumer = \"victim\"",
+                "consumer",
+                "add \"victim\" to applications",
+            ),
         ] {
             let refused = settings("", &format!("world = \"0.1\"\n{manifest}\n")).unwrap_err();
-            assert!(refused.contains(&format!("alerts.toml: line 2: {key}: ")), "{refused}");
+            assert!(
+                refused.contains(&format!("alerts.toml: line 2: {key}: ")),
+                "{refused}"
+            );
             assert!(refused.contains(told), "{refused}");
         }
     }
@@ -238,56 +318,109 @@ mod tests {
         for (config, manifest) in [
             ("", "application = \"alerts\""),
             ("", "application = \"alerts.v2\""),
-            ("[reads]\nretrieval = \"fan-out\"", "consumer = \"alerts.v2\""),
+            (
+                "[reads]\nretrieval = \"fan-out\"",
+                "consumer = \"alerts.v2\"",
+            ),
             ("", "stream = \"orders\""),
-            ("[ceilings]\nstreams = [\"web-*\"]", "streams = [\"web-clicks\", \"web-views\"]"),
+            (
+                "[ceilings]\nstreams = [\"web-*\"]",
+                "streams = [\"web-clicks\", \"web-views\"]",
+            ),
             ("[ceilings]\nstreams = [\"*\"]", "stream = \"payroll\""),
             (
                 "[ceilings]\nstreams = [\"arn:aws:kinesis:eu-west-1:1*\"]",
                 "stream = \"arn:aws:kinesis:eu-west-1:123456789012:stream/clicks\"",
             ),
-            ("[ceilings]\napplications = [\"team-a-*\"]", "application = \"team-a-alerts\""),
-            ("[plugin.alerts]\napplication = \"old-name\"", "application = \"whatever\""),
-            ("[plugin.alerts]\nstream = \"clicks\"", "streams = [\"payroll\"]"),
+            (
+                "[ceilings]\napplications = [\"team-a-*\"]",
+                "application = \"team-a-alerts\"",
+            ),
+            (
+                "[plugin.alerts]\napplication = \"old-name\"",
+                "application = \"whatever\"",
+            ),
+            (
+                "[plugin.alerts]\nstream = \"clicks\"",
+                "streams = [\"payroll\"]",
+            ),
         ] {
-            settings(config, manifest).unwrap_or_else(|refused| panic!("{config}: {manifest}: {refused}"));
+            settings(config, manifest)
+                .unwrap_or_else(|refused| panic!("{config}: {manifest}: {refused}"));
         }
         let arn = "stream = \"arn:aws:kinesis:eu-west-1:999999999999:stream/payroll\"";
-        assert!(settings("[ceilings]\nstreams = [\"*\"]", arn).is_err(), "another account's is not meant by a star");
+        assert!(
+            settings("[ceilings]\nstreams = [\"*\"]", arn).is_err(),
+            "another account's is not meant by a star"
+        );
     }
 
     #[test]
     fn sinks_are_held_to_the_ceiling_whoever_names_none() {
         let sinks = "[ceilings]\nsinks = [\"stdout\"]\n[sinks.billing]\ntype = \"stdout\"\n";
-        let own = |config: &str, manifest: &str| settings(config, manifest).map(|settings| settings.sinks);
-        let of = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>());
+        let own = |config: &str, manifest: &str| {
+            settings(config, manifest).map(|settings| settings.sinks)
+        };
+        let of = |names: &[&str]| {
+            Some(
+                names
+                    .iter()
+                    .map(|name| (*name).to_owned())
+                    .collect::<BTreeSet<_>>(),
+            )
+        };
         assert_eq!(own(sinks, ""), Ok(of(&["stdout"])));
         assert_eq!(own(sinks, "sinks = [\"stdout\"]"), Ok(of(&["stdout"])));
         assert_eq!(own("", ""), Ok(None), "all, unless the operator says less");
         let refused = own(sinks, "sinks = [\"billing\"]").unwrap_err();
-        assert!(refused.contains("line 1: sinks: ") && refused.contains("add \"billing\" to sinks"), "{refused}");
-        let dead = "[failure]\non-exhausted = \"dead-letter\"\nattempts = 1\ndead-letter = \"billing\"";
+        assert!(
+            refused.contains("line 1: sinks: ") && refused.contains("add \"billing\" to sinks"),
+            "{refused}"
+        );
+        let dead =
+            "[failure]\non-exhausted = \"dead-letter\"\nattempts = 1\ndead-letter = \"billing\"";
         let refused = own(sinks, dead).unwrap_err();
-        assert!(refused.contains("line 4: failure.dead-letter: sink \"billing\""), "{refused}");
+        assert!(
+            refused.contains("line 4: failure.dead-letter: sink \"billing\""),
+            "{refused}"
+        );
         let section = format!("{sinks}[plugin.alerts]\nsinks = [\"billing\"]\n");
-        assert_eq!(own(&section, "sinks = [\"stdout\"]"), Ok(of(&["billing"])), "the operator's word is free");
+        assert_eq!(
+            own(&section, "sinks = [\"stdout\"]"),
+            Ok(of(&["billing"])),
+            "the operator's word is free"
+        );
     }
 
     #[test]
     fn an_operator_may_keep_failure_and_rollout_to_himself() {
-        let refused = settings("[ceilings]\nrollout = false", "[rollout]\nenabled = false").unwrap_err();
-        assert!(refused.contains("line 1: rollout: this section is more than"), "{refused}");
+        let refused =
+            settings("[ceilings]\nrollout = false", "[rollout]\nenabled = false").unwrap_err();
+        assert!(
+            refused.contains("line 1: rollout: this section is more than"),
+            "{refused}"
+        );
         let skip = "[failure]\nattempts = 1\non-exhausted = \"skip\"";
         assert!(settings("", skip).is_ok());
-        assert!(settings("[ceilings]\nfailure = false", skip).unwrap_err().contains("failure: this section"));
+        assert!(
+            settings("[ceilings]\nfailure = false", skip)
+                .unwrap_err()
+                .contains("failure: this section")
+        );
         assert!(settings("[ceilings]\nfailure = false", "[batch]\nrecords = 5").is_ok());
     }
 
     #[test]
     fn ceilings_that_cannot_work_are_refused_with_their_line() {
         for (text, told) in [
-            ("streams = [\"a*b\"]", "line 3: ceilings.streams: \"a*b\" is not a pattern"),
-            ("sinks = [\"nowhere\"]", "line 3: ceilings.sinks: no sink is named \"nowhere\""),
+            (
+                "streams = [\"a*b\"]",
+                "line 3: ceilings.streams: \"a*b\" is not a pattern",
+            ),
+            (
+                "sinks = [\"nowhere\"]",
+                "line 3: ceilings.sinks: no sink is named \"nowhere\"",
+            ),
             ("stream = [\"a\"]", "unknown field `stream`"),
         ] {
             let refused = settings(&format!("[ceilings]\n{text}"), "").unwrap_err();

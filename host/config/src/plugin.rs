@@ -1,6 +1,8 @@
-//! What differs by plugin: the section `[plugin.NAME]`, and the manifest `NAME.toml` beside `NAME.wasm`, in one schema.
+//! What differs by plugin: the section `[plugin.NAME]`, and the manifest `NAME.toml` beside
+//! `NAME.wasm`, in one schema.
 //!
-//! A new setting is a field of [`PluginFile`], a field of [`PluginConfig`], and a line in [`PluginFile::check`].
+//! A new setting is a field of [`PluginFile`], a field of [`PluginConfig`], and a line in
+//! [`PluginFile::check`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +22,8 @@ use super::rollout::RolloutFile;
 use super::settings::{Config, PluginConfig, RetrievalMode};
 use super::streams::{OwnStreams, StreamFile, check_own_application};
 
-/// As written, in either place. Keys are laid over each other before this is read, so what is absent is absent in both.
+/// As written, in either place. Keys are laid over each other before this is read, so what is
+/// absent is absent in both.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct PluginFile {
@@ -52,8 +55,9 @@ pub(super) struct PluginFile {
     config: BTreeMap<String, String>,
 }
 
-/// Lays `over` on `under`, key by key, sections within. A place that names its own `stream` or `streams` wants neither
-/// of the other's: streams that were not meant to be read would be read from their start.
+/// Lays `over` on `under`, key by key, sections within. A place that names its own `stream` or
+/// `streams` wants neither of the other's: streams that were not meant to be read would be read
+/// from their start.
 pub(super) fn overlay(over: &toml::Table, mut under: toml::Table) -> toml::Table {
     if over.contains_key("stream") || over.contains_key("streams") {
         under.remove("stream");
@@ -82,8 +86,13 @@ impl PluginFile {
         self.application.as_deref().unwrap_or(name.as_str())
     }
 
-    /// Fills what is absent from the host's general settings. `streams` stays empty if nothing names one.
-    pub(super) fn check(self, name: &PluginName, general: &Config) -> Result<PluginConfig, Problem> {
+    /// Fills what is absent from the host's general settings. `streams` stays empty if nothing
+    /// names one.
+    pub(super) fn check(
+        self,
+        name: &PluginName,
+        general: &Config,
+    ) -> Result<PluginConfig, Problem> {
         let application = self.application_of(name).to_owned();
         check_own_application("application", &application)?;
         let streams = self.own_streams().check(name, &application, general)?;
@@ -92,36 +101,67 @@ impl PluginFile {
             let message = "must be at most half of host.buffer, or a batch would never fill";
             return Err(Problem::new("batch.bytes", message));
         }
-        self.integrity.clone().check(general.integrity.clone()).map_err(|problem| problem.under("integrity"))?;
-        // A policy is one thought: a plugin's own stands in place of the general one, and is not laid over it.
-        let failure = self.failure.map(|own| own.check(&general.sinks).map_err(|problem| problem.under("failure")));
-        let failure = failure.transpose()?.unwrap_or_else(|| general.failure.clone());
-        if let Some(key) = self.config.keys().find(|key| key.starts_with(SECRET_PREFIX)) {
-            let message = "is where a plugin reads a secret: choose another name, or grant a secret";
+        self.integrity
+            .clone()
+            .check(general.integrity.clone())
+            .map_err(|problem| problem.under("integrity"))?;
+        // A policy is one thought: a plugin's own stands in place of the general one, and is not
+        // laid over it.
+        let failure = self.failure.map(|own| {
+            own.check(&general.sinks)
+                .map_err(|problem| problem.under("failure"))
+        });
+        let failure = failure
+            .transpose()?
+            .unwrap_or_else(|| general.failure.clone());
+        if let Some(key) = self
+            .config
+            .keys()
+            .find(|key| key.starts_with(SECRET_PREFIX))
+        {
+            let message =
+                "is where a plugin reads a secret: choose another name, or grant a secret";
             return Err(Problem::new(format!("config.{key}"), message));
         }
         if let Some(key) = self.config.keys().find(|key| key.starts_with(HOST_PREFIX)) {
             let message = "is where a plugin reads what the host sets: choose another name";
             return Err(Problem::new(format!("config.{key}"), message));
         }
-        let limits = self.limits.over(general.limits).map_err(|problem| problem.under("limits"))?;
+        let limits = self
+            .limits
+            .over(general.limits)
+            .map_err(|problem| problem.under("limits"))?;
         if limits.memory_bytes > general.host.instances_memory_bytes {
-            let message = "must be at most host.instances-memory, which all instances of the host share";
+            let message =
+                "must be at most host.instances-memory, which all instances of the host share";
             return Err(Problem::new("limits.memory", message));
         }
         let world = self.world.as_deref().map(WantedContract::parse).transpose();
         Ok(PluginConfig {
-            sinks: self.sinks.map(|names| check_sinks(names, general)).transpose()?,
-            world: world
-                .map_err(|error| Problem::new("world", format!("{error}; build against that, or run another host")))?,
-            grants: self.grants.check(failure.order, general).map_err(|problem| problem.under("grants"))?,
+            sinks: self
+                .sinks
+                .map(|names| check_sinks(names, general))
+                .transpose()?,
+            world: world.map_err(|error| {
+                Problem::new(
+                    "world",
+                    format!("{error}; build against that, or run another host"),
+                )
+            })?,
+            grants: self
+                .grants
+                .check(failure.order, general)
+                .map_err(|problem| problem.under("grants"))?,
             streams,
             batches,
             checkpoints: self.checkpoint.check(general.checkpoints),
             retry: self.retry.check(general.retry)?,
             failure,
             limits,
-            rollout: self.rollout.check(general.rollout).map_err(|problem| problem.under("rollout"))?,
+            rollout: self
+                .rollout
+                .check(general.rollout)
+                .map_err(|problem| problem.under("rollout"))?,
             config: self.config,
         })
     }
@@ -131,11 +171,15 @@ impl PluginFile {
             stream: self.stream.as_deref(),
             streams: &self.streams,
             initial_position: self.initial_position.as_deref(),
-            retrieval: OwnRetrieval { mode: self.retrieval, consumer: self.consumer.as_deref() },
+            retrieval: OwnRetrieval {
+                mode: self.retrieval,
+                consumer: self.consumer.as_deref(),
+            },
         }
     }
 
-    /// Refuses what the plugin's author may not decide alone, where the operator's `section` says nothing of it.
+    /// Refuses what the plugin's author may not decide alone, where the operator's `section` says
+    /// nothing of it.
     pub(super) fn refuse_beyond_manifest(
         &self,
         name: &PluginName,
@@ -151,17 +195,30 @@ impl PluginFile {
         if !section.contains_key("retrieval") {
             self.refuse_to_spend(general)?;
         }
-        general.name_ceilings.refuse_beyond(&self.named(name, section, manifest), general.stream.as_ref())?;
+        general.name_ceilings.refuse_beyond(
+            &self.named(name, section, manifest),
+            general.stream.as_ref(),
+        )?;
         // The manifest was read as these before.
         let asked = |key| asked_by_manifest(key, section, manifest);
         let limits: LimitsFile = asked("limits").try_into().unwrap_or_default();
-        limits.refuse_beyond(&general.ceilings, &general.limits).map_err(|problem| problem.under("limits"))?;
+        limits
+            .refuse_beyond(&general.ceilings, &general.limits)
+            .map_err(|problem| problem.under("limits"))?;
         let grants: GrantsFile = asked("grants").try_into().unwrap_or_default();
-        grants.refuse_beyond(name, general).map_err(|problem| problem.under("grants"))
+        grants
+            .refuse_beyond(name, general)
+            .map_err(|problem| problem.under("grants"))
     }
 
-    /// What the manifest names that the section does not. Where the section names a stream, the manifest's are not read.
-    fn named<'a>(&'a self, plugin: &'a PluginName, section: &toml::Table, manifest: &toml::Table) -> Named<'a> {
+    /// What the manifest names that the section does not. Where the section names a stream, the
+    /// manifest's are not read.
+    fn named<'a>(
+        &'a self,
+        plugin: &'a PluginName,
+        section: &toml::Table,
+        manifest: &toml::Table,
+    ) -> Named<'a> {
         let mut named = Named::nothing(plugin);
         if !section.contains_key("application") {
             named.application = self.application.as_deref();
@@ -185,9 +242,11 @@ impl PluginFile {
         named
     }
 
-    /// A manifest comes with the plugin, and the bill goes to the host's operator: who has to have allowed it.
+    /// A manifest comes with the plugin, and the bill goes to the host's operator: who has to have
+    /// allowed it.
     fn refuse_to_spend(&self, general: &Config) -> Result<(), Problem> {
-        let is_allowed = general.host.is_fan_out_allowed || general.retrieval == RetrievalMode::FanOut;
+        let is_allowed =
+            general.host.is_fan_out_allowed || general.retrieval == RetrievalMode::FanOut;
         if self.retrieval != Some(RetrievalMode::FanOut) || is_allowed {
             return Ok(());
         }
@@ -199,16 +258,25 @@ impl PluginFile {
 
 /// What the manifest's section `key` says that the operator's section does not.
 fn asked_by_manifest(key: &str, section: &toml::Table, manifest: &toml::Table) -> toml::Table {
-    let table = |of: &toml::Table| of.get(key).and_then(toml::Value::as_table).cloned().unwrap_or_default();
+    let table = |of: &toml::Table| {
+        of.get(key)
+            .and_then(toml::Value::as_table)
+            .cloned()
+            .unwrap_or_default()
+    };
     let (mut asked, granted) = (table(manifest), table(section));
     asked.retain(|key, _| !granted.contains_key(key));
     asked
 }
 
 fn check_sinks(names: Vec<String>, general: &Config) -> Result<BTreeSet<String>, Problem> {
-    match names.iter().find(|name| *name != STDOUT && !general.sinks.contains_key(*name)) {
+    match names
+        .iter()
+        .find(|name| *name != STDOUT && !general.sinks.contains_key(*name))
+    {
         Some(name) => {
-            let message = format!("no sink is named {name:?}: add [sinks.{name}], or name an existing one");
+            let message =
+                format!("no sink is named {name:?}: add [sinks.{name}], or name an existing one");
             Err(Problem::new("sinks", message))
         }
         None => Ok(names.into_iter().collect()),

@@ -9,7 +9,8 @@ use shardmill_worker::ReadLimits;
 use super::problem::Problem;
 use super::settings::RetrievalMode;
 
-/// `reads.idle-max`, unless it is set, in multiples of `reads.idle-every`: three doublings, 2 s by default.
+/// `reads.idle-max`, unless it is set, in multiples of `reads.idle-every`: three doublings, 2 s by
+/// default.
 const IDLE_MAX_TIMES: u32 = 8;
 
 #[derive(Debug, Default, Deserialize)]
@@ -32,10 +33,14 @@ impl ReadsFile {
     pub(super) fn check(self) -> Result<ReadLimits, Problem> {
         let defaults = ReadLimits::default();
         let idle_every = self.idle_every.unwrap_or(defaults.idle_every);
-        let some_times = idle_every.saturating_mul(IDLE_MAX_TIMES).min(ReadLimits::SLOWEST);
+        let some_times = idle_every
+            .saturating_mul(IDLE_MAX_TIMES)
+            .min(ReadLimits::SLOWEST);
         let limits = ReadLimits {
             calls_per_second: self.calls_per_second.unwrap_or(defaults.calls_per_second),
-            bytes_per_second: self.bytes_per_second.map_or(defaults.bytes_per_second, |size| size.as_u64() as f64),
+            bytes_per_second: self
+                .bytes_per_second
+                .map_or(defaults.bytes_per_second, |size| size.as_u64() as f64),
             records_per_call: self.records_per_call.unwrap_or(defaults.records_per_call),
             idle_every,
             idle_max: self.idle_max.unwrap_or(some_times),

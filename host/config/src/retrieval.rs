@@ -17,11 +17,15 @@ pub(super) struct OwnRetrieval<'a> {
 }
 
 /// Refuses two plugins that would subscribe to one stream with one consumer. `plugins` by section.
-pub(super) fn refuse_shared_consumers(plugins: &BTreeMap<String, PluginConfig>) -> Result<(), Problem> {
+pub(super) fn refuse_shared_consumers(
+    plugins: &BTreeMap<String, PluginConfig>,
+) -> Result<(), Problem> {
     let mut seen = BTreeSet::new();
     for (section, plugin) in plugins {
         for one in &plugin.streams {
-            let Some(fan_out) = one.retrieval.fan_out() else { continue };
+            let Some(fan_out) = one.retrieval.fan_out() else {
+                continue;
+            };
             let consumer = fan_out.consumer.to_string();
             let message = format!(
                 "two plugins would subscribe to {} with {consumer}: each would take over the other's subscriptions; give each its own consumer",
@@ -36,22 +40,33 @@ pub(super) fn refuse_shared_consumers(plugins: &BTreeMap<String, PluginConfig>) 
 }
 
 impl OwnRetrieval<'_> {
-    /// How the stream is read whose leases are kept under `application`; `is_only` if the plugin has no others.
-    pub(super) fn check(self, application: &str, is_only: bool, general: &Config) -> Result<Retrieval, Problem> {
+    /// How the stream is read whose leases are kept under `application`; `is_only` if the plugin
+    /// has no others.
+    pub(super) fn check(
+        self,
+        application: &str,
+        is_only: bool,
+        general: &Config,
+    ) -> Result<Retrieval, Problem> {
         let mode = self.mode.unwrap_or(general.retrieval);
         if mode == RetrievalMode::Polling {
             // Polling that a plugin asks for itself is meant, whatever consumer it once had.
             if self.consumer.is_some() && self.mode.is_none() {
-                let message =
-                    "is set, but the plugin is read by polling: set retrieval to \"fan-out\" or \"auto\", or remove it";
+                let message = "is set, but the plugin is read by polling: set retrieval to \"fan-out\" or \"auto\", or remove it";
                 return Err(Problem::new("consumer", message));
             }
             return Ok(Retrieval::Polling);
         }
         let consumer = self.consumer(application, is_only)?;
-        let fan_out = FanOut { consumer, deregister_on_exit: general.deregister_on_exit };
+        let fan_out = FanOut {
+            consumer,
+            deregister_on_exit: general.deregister_on_exit,
+        };
         Ok(match mode {
-            RetrievalMode::Auto => Retrieval::Auto { is_fan_out_allowed: general.host.is_fan_out_allowed, fan_out },
+            RetrievalMode::Auto => Retrieval::Auto {
+                is_fan_out_allowed: general.host.is_fan_out_allowed,
+                fan_out,
+            },
             RetrievalMode::Polling | RetrievalMode::FanOut => Retrieval::FanOut(fan_out),
         })
     }
@@ -83,8 +98,14 @@ mod tests {
     }
 
     fn retrievals(config: &Config, plugin: &str) -> Vec<Retrieval> {
-        let settings = config.of_plugin(&PluginName::new(plugin).unwrap(), None).unwrap();
-        settings.streams.into_iter().map(|one| one.retrieval).collect()
+        let settings = config
+            .of_plugin(&PluginName::new(plugin).unwrap(), None)
+            .unwrap();
+        settings
+            .streams
+            .into_iter()
+            .map(|one| one.retrieval)
+            .collect()
     }
 
     fn retrieval(config: &Config, plugin: &str) -> Retrieval {
@@ -93,11 +114,26 @@ mod tests {
 
     #[test]
     fn nothing_is_subscribed_to_unless_the_configuration_says_so() {
-        assert_eq!(retrieval(&parse("").unwrap(), "billing"), Retrieval::Polling);
+        assert_eq!(
+            retrieval(&parse("").unwrap(), "billing"),
+            Retrieval::Polling
+        );
         let auto = retrieval(&parse("[reads]\nretrieval = \"auto\"").unwrap(), "billing");
-        assert_eq!(auto.fan_out(), None, "auto spends nothing without being allowed to");
-        let allowed = parse("[reads]\nretrieval = \"auto\"\n[host]\nfan-out-allowed = true").unwrap();
-        assert_eq!(retrieval(&allowed, "billing").fan_out().unwrap().consumer.to_string(), "billing");
+        assert_eq!(
+            auto.fan_out(),
+            None,
+            "auto spends nothing without being allowed to"
+        );
+        let allowed =
+            parse("[reads]\nretrieval = \"auto\"\n[host]\nfan-out-allowed = true").unwrap();
+        assert_eq!(
+            retrieval(&allowed, "billing")
+                .fan_out()
+                .unwrap()
+                .consumer
+                .to_string(),
+            "billing"
+        );
     }
 
     #[test]
@@ -123,25 +159,49 @@ mod tests {
         )
         .unwrap();
         let consumers = |plugin| -> Vec<_> {
-            retrievals(&config, plugin).iter().map(|one| one.fan_out().unwrap().consumer.to_string()).collect()
+            retrievals(&config, plugin)
+                .iter()
+                .map(|one| one.fan_out().unwrap().consumer.to_string())
+                .collect()
         };
-        assert_eq!(consumers("billing"), ["billing", "billing.returns", "billing.refunds"]);
-        assert_eq!(consumers("fraud"), ["billing"], "another stream's consumer of the same name is another one");
+        assert_eq!(
+            consumers("billing"),
+            ["billing", "billing.returns", "billing.refunds"]
+        );
+        assert_eq!(
+            consumers("fraud"),
+            ["billing"],
+            "another stream's consumer of the same name is another one"
+        );
     }
 
     #[test]
     fn the_section_wins_over_the_manifest_and_may_go_back_to_polling() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("billing.toml");
-        std::fs::write(&path, "retrieval = \"fan-out\"\nconsumer = \"billing.theirs\"").unwrap();
+        std::fs::write(
+            &path,
+            "retrieval = \"fan-out\"\nconsumer = \"billing.theirs\"",
+        )
+        .unwrap();
         let manifest = Manifest::read(&path).unwrap();
         let name = PluginName::new("billing").unwrap();
         let with = |section: &str| {
-            let settings = parse(section).unwrap().of_plugin(&name, manifest.as_ref()).unwrap();
-            settings.streams[0].retrieval.fan_out().map(|fan_out| fan_out.consumer.to_string())
+            let settings = parse(section)
+                .unwrap()
+                .of_plugin(&name, manifest.as_ref())
+                .unwrap();
+            settings.streams[0]
+                .retrieval
+                .fan_out()
+                .map(|fan_out| fan_out.consumer.to_string())
         };
         let allowed = "[reads]\nretrieval = \"polling\"\n[host]\nfan-out-allowed = true";
-        assert_eq!(with(allowed).as_deref(), Some("billing.theirs"), "over the general setting");
+        assert_eq!(
+            with(allowed).as_deref(),
+            Some("billing.theirs"),
+            "over the general setting"
+        );
         let ours = "[plugin.billing]\nretrieval = \"auto\"\nconsumer = \"ours\"\n[host]\nfan-out-allowed = true";
         assert_eq!(with(ours).as_deref(), Some("ours"));
         assert_eq!(with("[plugin.billing]\nretrieval = \"polling\""), None);
@@ -156,22 +216,40 @@ mod tests {
         let name = PluginName::new("billing").unwrap();
         let with = |text: &str| parse(text).unwrap().of_plugin(&name, manifest.as_ref());
         let refused = with("").unwrap_err();
-        assert!(refused.contains("billing.toml: line 2: retrieval: a manifest alone may not spend"), "{refused}");
+        assert!(
+            refused.contains("billing.toml: line 2: retrieval: a manifest alone may not spend"),
+            "{refused}"
+        );
         for allowed in [
             "[host]\nfan-out-allowed = true",
             "[reads]\nretrieval = \"fan-out\"",
             "[plugin.billing]\nretrieval = \"fan-out\"",
         ] {
-            assert!(with(allowed).unwrap().streams[0].retrieval.fan_out().is_some(), "{allowed}");
+            assert!(
+                with(allowed).unwrap().streams[0]
+                    .retrieval
+                    .fan_out()
+                    .is_some(),
+                "{allowed}"
+            );
         }
     }
 
     #[test]
     fn what_cannot_work_is_refused_with_its_line_and_the_mend() {
         for (text, expected) in [
-            ("[plugin.billing]\nconsumer = \"billing\"", "line 3: plugin.billing.consumer: is set, but"),
-            ("[plugin.billing]\nretrieval = \"fan-out\"\nconsumer = \"arn:aws:sqs\"", "is not a consumer's ARN"),
-            ("[plugin.billing]\nretrieval = \"fan-out\"\nconsumer = \"a b\"", "letters, digits"),
+            (
+                "[plugin.billing]\nconsumer = \"billing\"",
+                "line 3: plugin.billing.consumer: is set, but",
+            ),
+            (
+                "[plugin.billing]\nretrieval = \"fan-out\"\nconsumer = \"arn:aws:sqs\"",
+                "is not a consumer's ARN",
+            ),
+            (
+                "[plugin.billing]\nretrieval = \"fan-out\"\nconsumer = \"a b\"",
+                "letters, digits",
+            ),
             (
                 "[reads]\nretrieval = \"fan-out\"\n[plugin.one]\nconsumer = \"two\"\n[plugin.two]",
                 "two plugins would subscribe to orders with two",

@@ -38,7 +38,9 @@ impl RolloutFile {
             canary_for: self.canary_for.unwrap_or(general.canary_for),
             time_factor: self.time_factor.unwrap_or(general.time_factor),
             memory_factor: self.memory_factor.unwrap_or(general.memory_factor),
-            memory_allowance: self.memory_allowance.map_or(general.memory_allowance, |size| size.as_u64()),
+            memory_allowance: self
+                .memory_allowance
+                .map_or(general.memory_allowance, |size| size.as_u64()),
             probation: self.probation.unwrap_or(general.probation),
             share: self.share.unwrap_or(general.share),
             share_wait: self.share_wait.unwrap_or(general.share_wait),
@@ -65,20 +67,44 @@ mod tests {
         let text = "stream = \"s\"\n[rollout]\nshare = 0.25\nprobation = \"1m\"\n\
                     [plugin.abc.rollout]\nenabled = false\nprobation = \"2m\"\n";
         let config = Config::parse(text, Path::new(".")).unwrap();
-        let of = |name| config.of_plugin(&PluginName::new(name).unwrap(), None).unwrap().rollout;
-        assert_eq!((of("def").enabled, of("def").share, of("def").probation), (true, 0.25, Duration::from_mins(1)));
-        assert_eq!((of("abc").enabled, of("abc").share, of("abc").probation), (false, 0.25, Duration::from_mins(2)));
+        let of = |name| {
+            config
+                .of_plugin(&PluginName::new(name).unwrap(), None)
+                .unwrap()
+                .rollout
+        };
+        assert_eq!(
+            (of("def").enabled, of("def").share, of("def").probation),
+            (true, 0.25, Duration::from_mins(1))
+        );
+        assert_eq!(
+            (of("abc").enabled, of("abc").share, of("abc").probation),
+            (false, 0.25, Duration::from_mins(2))
+        );
     }
 
     #[test]
     fn a_rollout_that_cannot_work_is_refused_with_its_line_and_mend() {
         for (section, expected) in [
-            ("share = 0.0", "line 3: rollout.share: must be above 0 and at most 1"),
-            ("canary-records = 0", "line 3: rollout.canary-records: must be at least 1"),
-            ("time-factor = 0.9", "line 3: rollout.time-factor: must be at least 1"),
+            (
+                "share = 0.0",
+                "line 3: rollout.share: must be above 0 and at most 1",
+            ),
+            (
+                "canary-records = 0",
+                "line 3: rollout.canary-records: must be at least 1",
+            ),
+            (
+                "time-factor = 0.9",
+                "line 3: rollout.time-factor: must be at least 1",
+            ),
             ("factor = 3", "unknown field `factor`"),
         ] {
-            let error = Config::parse(&format!("stream = \"s\"\n[rollout]\n{section}\n"), Path::new(".")).unwrap_err();
+            let error = Config::parse(
+                &format!("stream = \"s\"\n[rollout]\n{section}\n"),
+                Path::new("."),
+            )
+            .unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
     }

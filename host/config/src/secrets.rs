@@ -1,4 +1,5 @@
-//! The sections `[secrets.NAME]`: where a secret is kept, and which plugins may ask for it. Values are never read here.
+//! The sections `[secrets.NAME]`: where a secret is kept, and which plugins may ask for it. Values
+//! are never read here.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,10 @@ pub(super) fn check_secrets(
             let rule = format!("a secret's name has 1 to {NAME_MAX} letters, digits, '_' and '-'");
             return Err(Problem::new(section, rule));
         }
-        secret.check(folder).map(|secret| (name, secret)).map_err(|problem| problem.under(&section))
+        secret
+            .check(folder)
+            .map(|secret| (name, secret))
+            .map_err(|problem| problem.under(&section))
     };
     secrets.into_iter().map(check).collect()
 }
@@ -42,8 +46,8 @@ fn is_name(name: &str) -> bool {
     (1..=NAME_MAX).contains(&name.len()) && name.chars().all(is_allowed)
 }
 
-/// Whether a variable of the environment carries the host's own rights at AWS, or says where they are to be had. The
-/// region is harmless.
+/// Whether a variable of the environment carries the host's own rights at AWS, or says where they
+/// are to be had. The region is harmless.
 pub(super) fn is_of_aws(variable: &str) -> bool {
     variable.starts_with("AWS_") && !["AWS_REGION", "AWS_DEFAULT_REGION"].contains(&variable)
 }
@@ -53,18 +57,37 @@ impl SecretFile {
         let source = match (self.file, self.env) {
             (Some(file), None) => SecretSource::File(folder.join(file)),
             (None, Some(variable)) if is_of_aws(&variable) => {
-                let message = "no plugin may use the host's own AWS credentials; create separate ones for it";
+                let message =
+                    "no plugin may use the host's own AWS credentials; create separate ones for it";
                 return Err(Problem::new("env", message));
             }
             (None, Some(variable)) if !variable.is_empty() => SecretSource::Variable(variable),
-            (None, Some(_)) => return Err(Problem::new("env", "must name a variable of the environment")),
-            (None, None) => return Err(Problem::new("file", "is missing: say where the secret is with file or env")),
-            (Some(_), Some(_)) => return Err(Problem::new("env", "contradicts file: a secret is kept in one place")),
+            (None, Some(_)) => {
+                return Err(Problem::new(
+                    "env",
+                    "must name a variable of the environment",
+                ));
+            }
+            (None, None) => {
+                return Err(Problem::new(
+                    "file",
+                    "is missing: say where the secret is with file or env",
+                ));
+            }
+            (Some(_), Some(_)) => {
+                return Err(Problem::new(
+                    "env",
+                    "contradicts file: a secret is kept in one place",
+                ));
+            }
         };
         for name in &self.plugins {
             PluginName::new(name).map_err(|error| Problem::new("plugins", error.to_string()))?;
         }
-        Ok(SecretConfig { source, plugins: self.plugins.into_iter().collect() })
+        Ok(SecretConfig {
+            source,
+            plugins: self.plugins.into_iter().collect(),
+        })
     }
 }
 
@@ -76,7 +99,8 @@ mod tests {
     use crate::Config;
 
     fn secrets(text: &str) -> Result<BTreeMap<String, SecretConfig>, String> {
-        Config::parse(&format!("stream = \"s\"\n{text}"), Path::new("/etc/mill")).map(|config| config.secrets)
+        Config::parse(&format!("stream = \"s\"\n{text}"), Path::new("/etc/mill"))
+            .map(|config| config.secrets)
     }
 
     #[test]
@@ -85,24 +109,45 @@ mod tests {
             "[secrets.api]\nfile = \"keys/api\"\nplugins = [\"alerts\", \"orders\"]\n[secrets.db]\nenv = \"DB_TOKEN\"",
         )
         .unwrap();
-        assert_eq!(found["api"].source, SecretSource::File("/etc/mill/keys/api".into()));
-        assert_eq!(found["api"].plugins, BTreeSet::from(["alerts".to_owned(), "orders".to_owned()]));
-        assert_eq!(found["db"].source, SecretSource::Variable("DB_TOKEN".to_owned()));
+        assert_eq!(
+            found["api"].source,
+            SecretSource::File("/etc/mill/keys/api".into())
+        );
+        assert_eq!(
+            found["api"].plugins,
+            BTreeSet::from(["alerts".to_owned(), "orders".to_owned()])
+        );
+        assert_eq!(
+            found["db"].source,
+            SecretSource::Variable("DB_TOKEN".to_owned())
+        );
     }
 
     #[test]
     fn a_secret_that_cannot_work_is_refused_with_its_line() {
         for (text, expected) in [
             ("[secrets.api]", "line 2: secrets.api.file: is missing"),
-            ("[secrets.api]\nfile = \"a\"\nenv = \"B\"", "line 4: secrets.api.env: contradicts file"),
+            (
+                "[secrets.api]\nfile = \"a\"\nenv = \"B\"",
+                "line 4: secrets.api.env: contradicts file",
+            ),
             (
                 "[secrets.api]\nenv = \"AWS_SECRET_ACCESS_KEY\"",
                 "line 3: secrets.api.env: no plugin may use the host's own AWS",
             ),
-            ("[secrets.api]\nenv = \"\"", "line 3: secrets.api.env: must name"),
-            ("[secrets.api]\nenv = \"B\"\nplugins = [\"a b\"]", "line 4: secrets.api.plugins"),
+            (
+                "[secrets.api]\nenv = \"\"",
+                "line 3: secrets.api.env: must name",
+            ),
+            (
+                "[secrets.api]\nenv = \"B\"\nplugins = [\"a b\"]",
+                "line 4: secrets.api.plugins",
+            ),
             ("[secrets.\"a b\"]\nenv = \"B\"", "a secret's name has"),
-            ("[secrets.api]\nvalue = \"hush hush\"", "unknown field `value`"),
+            (
+                "[secrets.api]\nvalue = \"hush hush\"",
+                "unknown field `value`",
+            ),
         ] {
             let error = secrets(text).unwrap_err();
             assert!(error.contains(expected), "{error}");

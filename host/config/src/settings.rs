@@ -75,7 +75,8 @@ pub struct Config {
     pub host: HostConfig,
     /// Sinks by name.
     pub sinks: BTreeMap<String, SinkOptions>,
-    /// What differs by plugin, as it stands in the file; [`Config::of_plugin`] is what follows from it.
+    /// What differs by plugin, as it stands in the file; [`Config::of_plugin`] is what follows from
+    /// it.
     pub plugin: BTreeMap<String, toml::Table>,
     /// What these sections name for their plugins, and for nobody else.
     pub(crate) applications: Applications,

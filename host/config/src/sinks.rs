@@ -10,13 +10,15 @@ use reqwest::header::HeaderName;
 use serde::Deserialize;
 use shardmill_aws::PutTarget;
 use shardmill_sinks::{
-    BodyFormat, HeaderSource, HttpSinkOptions, KeyOrder, KinesisSinkOptions, LineFormat, SinkOptions,
+    BodyFormat, HeaderSource, HttpSinkOptions, KeyOrder, KinesisSinkOptions, LineFormat,
+    SinkOptions,
 };
 
 use super::problem::Problem;
 use super::units::to_usize;
 
-/// Smallest request or record that a sink may be limited to: a dead letter's part needs half of it for all but the data.
+/// Smallest request or record that a sink may be limited to: a dead letter's part needs half of it
+/// for all but the data.
 const LIMIT_MIN: ByteSize = ByteSize::kib(64);
 /// Largest record and largest request (AWS limit).
 const KINESIS_MAX: ByteSize = ByteSize::mib(10);
@@ -34,7 +36,8 @@ const HTTP_RECORDS_DEFAULT: usize = 500;
 const CONNECT_DEFAULT: Duration = Duration::from_secs(3);
 /// A megabyte over a slow link, and a slow endpoint.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
-/// A call must come back long before the lease is given up for it (`leases.checkpoint-deadline`, 5 min).
+/// A call must come back long before the lease is given up for it (`leases.checkpoint-deadline`, 5
+/// min).
 const TIMEOUT_MAX: Duration = Duration::from_mins(2);
 /// What an ordinary endpoint serves at once.
 const CONCURRENCY_DEFAULT: usize = 32;
@@ -98,7 +101,8 @@ pub(super) fn check_sinks(
         let table = format!("sinks.{name}");
         sink.check(&table, folder).map(|sink| (name, sink))
     };
-    let sinks: BTreeMap<String, SinkOptions> = sinks.into_iter().map(check).collect::<Result<_, _>>()?;
+    let sinks: BTreeMap<String, SinkOptions> =
+        sinks.into_iter().map(check).collect::<Result<_, _>>()?;
     refuse_shared_files(&sinks)?;
     Ok(sinks)
 }
@@ -107,12 +111,18 @@ pub(super) fn check_sinks(
 fn refuse_shared_files(sinks: &BTreeMap<String, SinkOptions>) -> Result<(), Problem> {
     let mut writers: BTreeMap<PathBuf, &str> = BTreeMap::new();
     for (name, sink) in sinks {
-        let SinkOptions::File { path, .. } = sink else { continue };
+        let SinkOptions::File { path, .. } = sink else {
+            continue;
+        };
         // Without `.` in it, which leads nowhere.
-        let path: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
+        let path: PathBuf = path
+            .components()
+            .filter(|part| *part != Component::CurDir)
+            .collect();
         if let Some(other) = writers.insert(path, name) {
-            let message =
-                format!("is the file of sinks.{other} too: give each its own file, or use one of them for both");
+            let message = format!(
+                "is the file of sinks.{other} too: give each its own file, or use one of them for both"
+            );
             return Err(Problem::new(format!("sinks.{name}.path"), message));
         }
     }
@@ -123,7 +133,11 @@ impl SinkFile {
     fn check(self, table: &str, folder: &Path) -> Result<SinkOptions, Problem> {
         match self {
             Self::Stdout { format } => Ok(SinkOptions::Stdout { format }),
-            Self::File { path, rotate_bytes, format } => Ok(SinkOptions::File {
+            Self::File {
+                path,
+                rotate_bytes,
+                format,
+            } => Ok(SinkOptions::File {
                 path: folder.join(path),
                 rotate_bytes: rotate_bytes.map_or(1 << 30, |size| size.as_u64()),
                 format,
@@ -137,21 +151,34 @@ impl SinkFile {
 impl KinesisFile {
     fn check(self, table: &str) -> Result<SinkOptions, Problem> {
         let problem = |key: &str, message: String| Problem::new(format!("{table}.{key}"), message);
-        let target = PutTarget::parse(&self.stream).map_err(|error| problem("stream", error.to_string()))?;
+        let target =
+            PutTarget::parse(&self.stream).map_err(|error| problem("stream", error.to_string()))?;
         if let Some(endpoint) = &self.endpoint {
             check_url(endpoint).map_err(|message| problem("endpoint", message))?;
         }
         let record = self.record_bytes.unwrap_or(RECORD_DEFAULT);
-        let request = self.request_bytes.unwrap_or(KINESIS_REQUEST_DEFAULT.max(record));
+        let request = self
+            .request_bytes
+            .unwrap_or(KINESIS_REQUEST_DEFAULT.max(record));
         let options = KinesisSinkOptions {
             order: self.order,
-            record_bytes: between(record, KINESIS_MAX).map_err(|message| problem("record-bytes", message))?,
-            request_bytes: between(request, KINESIS_MAX).map_err(|message| problem("request-bytes", message))?,
+            record_bytes: between(record, KINESIS_MAX)
+                .map_err(|message| problem("record-bytes", message))?,
+            request_bytes: between(request, KINESIS_MAX)
+                .map_err(|message| problem("request-bytes", message))?,
         };
         if options.record_bytes > options.request_bytes {
-            return Err(problem("request-bytes", format!("must be at least record-bytes, {record}")));
+            return Err(problem(
+                "request-bytes",
+                format!("must be at least record-bytes, {record}"),
+            ));
         }
-        Ok(SinkOptions::Kinesis { target, region: self.region, endpoint: self.endpoint, options })
+        Ok(SinkOptions::Kinesis {
+            target,
+            region: self.region,
+            endpoint: self.endpoint,
+            options,
+        })
     }
 }
 
@@ -164,18 +191,25 @@ impl HttpFile {
                 return Err(problem("headers", format!("{name:?} cannot name a header")));
             }
             if source.variable().is_some_and(str::is_empty) {
-                return Err(problem("headers", format!("{name}: name the variable, as in \"env:TOKEN\"")));
+                return Err(problem(
+                    "headers",
+                    format!("{name}: name the variable, as in \"env:TOKEN\""),
+                ));
             }
         }
         let request = self.request_bytes.unwrap_or(HTTP_REQUEST_DEFAULT);
-        let request_bytes = between(request, HTTP_REQUEST_MAX).map_err(|message| problem("request-bytes", message))?;
+        let request_bytes = between(request, HTTP_REQUEST_MAX)
+            .map_err(|message| problem("request-bytes", message))?;
         let counted = |key: &str, count: usize| match count {
             0 => Err(problem(key, "must be above zero".to_owned())),
             count => Ok(count),
         };
         let lasting = |key: &str, time: Duration| match time {
             Duration::ZERO => Err(problem(key, "must be above zero".to_owned())),
-            time if time > TIMEOUT_MAX => Err(problem(key, format!("must be at most {}", spoken(TIMEOUT_MAX)))),
+            time if time > TIMEOUT_MAX => Err(problem(
+                key,
+                format!("must be at most {}", spoken(TIMEOUT_MAX)),
+            )),
             time => Ok(time),
         };
         Ok(HttpSinkOptions {
@@ -185,21 +219,31 @@ impl HttpFile {
             body: self.body,
             records: counted("records", self.records.unwrap_or(HTTP_RECORDS_DEFAULT))?,
             request_bytes,
-            connect_timeout: lasting("connect-timeout", self.connect_timeout.unwrap_or(CONNECT_DEFAULT))?,
+            connect_timeout: lasting(
+                "connect-timeout",
+                self.connect_timeout.unwrap_or(CONNECT_DEFAULT),
+            )?,
             timeout: lasting("timeout", self.timeout.unwrap_or(TIMEOUT_DEFAULT))?,
-            concurrency: counted("concurrency", self.concurrency.unwrap_or(CONCURRENCY_DEFAULT))?,
+            concurrency: counted(
+                "concurrency",
+                self.concurrency.unwrap_or(CONCURRENCY_DEFAULT),
+            )?,
         })
     }
 }
 
 /// An address to send to. Never shown when it is wrong because of a secret in it.
 pub(super) fn check_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("not a URL such as \"http://127.0.0.1:4566\": {error}"))?;
+    let url = Url::parse(text)
+        .map_err(|error| format!("not a URL such as \"http://127.0.0.1:4566\": {error}"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err("must start with http:// or https:// and name a host".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("must not contain a user and password: set the header authorization, from env:NAME".to_owned());
+        return Err(
+            "must not contain a user and password: set the header authorization, from env:NAME"
+                .to_owned(),
+        );
     }
     Ok(url)
 }
@@ -221,34 +265,64 @@ mod tests {
     use super::*;
 
     fn sink(text: &str) -> Result<SinkOptions, String> {
-        let text = format!("stream = \"orders\"\n[sinks.first]\ntype = \"stdout\"\n[sinks.out]\n{text}");
+        let text =
+            format!("stream = \"orders\"\n[sinks.first]\ntype = \"stdout\"\n[sinks.out]\n{text}");
         Config::parse(&text, Path::new("/etc")).map(|config| config.sinks["out"].clone())
     }
 
     #[test]
     fn a_kinesis_sink_keeps_order_and_takes_what_every_stream_takes_unless_told() {
-        let SinkOptions::Kinesis { target, region, endpoint, options } =
-            sink("type = \"kinesis\"\nstream = \"alerts\"").unwrap()
+        let SinkOptions::Kinesis {
+            target,
+            region,
+            endpoint,
+            options,
+        } = sink("type = \"kinesis\"\nstream = \"alerts\"").unwrap()
         else {
             panic!("another sink")
         };
-        assert_eq!((target.to_string().as_str(), region, endpoint), ("alerts", None, None));
-        let expected = KinesisSinkOptions { order: KeyOrder::Key, record_bytes: 1 << 20, request_bytes: 5 << 20 };
+        assert_eq!(
+            (target.to_string().as_str(), region, endpoint),
+            ("alerts", None, None)
+        );
+        let expected = KinesisSinkOptions {
+            order: KeyOrder::Key,
+            record_bytes: 1 << 20,
+            request_bytes: 5 << 20,
+        };
         assert_eq!(options, expected);
-        let large =
-            sink("type = \"kinesis\"\nstream = \"alerts\"\nrecord-bytes = \"10MiB\"\norder = \"none\"").unwrap();
-        let SinkOptions::Kinesis { options, .. } = large else { panic!("another sink") };
-        assert_eq!((options.order, options.record_bytes, options.request_bytes), (KeyOrder::None, 10 << 20, 10 << 20));
+        let large = sink(
+            "type = \"kinesis\"\nstream = \"alerts\"\nrecord-bytes = \"10MiB\"\norder = \"none\"",
+        )
+        .unwrap();
+        let SinkOptions::Kinesis { options, .. } = large else {
+            panic!("another sink")
+        };
+        assert_eq!(
+            (options.order, options.record_bytes, options.request_bytes),
+            (KeyOrder::None, 10 << 20, 10 << 20)
+        );
     }
 
     #[test]
     fn an_http_sink_needs_only_an_address() {
-        let SinkOptions::Http(options) = sink("type = \"http\"\nurl = \"https://example.org/in?a=b\"").unwrap() else {
+        let SinkOptions::Http(options) =
+            sink("type = \"http\"\nurl = \"https://example.org/in?a=b\"").unwrap()
+        else {
             panic!("another sink")
         };
-        assert_eq!((options.records, options.request_bytes, options.concurrency), (500, 1 << 20, 32));
-        assert_eq!((options.body, options.format), (BodyFormat::Ndjson, LineFormat::Data));
-        assert_eq!((options.connect_timeout, options.timeout), (CONNECT_DEFAULT, TIMEOUT_DEFAULT));
+        assert_eq!(
+            (options.records, options.request_bytes, options.concurrency),
+            (500, 1 << 20, 32)
+        );
+        assert_eq!(
+            (options.body, options.format),
+            (BodyFormat::Ndjson, LineFormat::Data)
+        );
+        assert_eq!(
+            (options.connect_timeout, options.timeout),
+            (CONNECT_DEFAULT, TIMEOUT_DEFAULT)
+        );
     }
 
     #[test]
@@ -256,26 +330,62 @@ mod tests {
         let http = "type = \"http\"\nurl = \"http://localhost:1\"\n";
         let kinesis = "type = \"kinesis\"\nstream = \"alerts\"\n";
         for (text, expected) in [
-            ("type = \"kinesis\"\nstream = \"a b\"".to_owned(), "line 6: sinks.out.stream: stream name \"a b\""),
-            ("type = \"kinesis\"\nstream = \"arn:aws:sqs:x:1:y\"".to_owned(), "an ARN of a stream looks like"),
-            (format!("{kinesis}record-bytes = \"11MiB\""), "line 7: sinks.out.record-bytes: must be from 64"),
-            (format!("{kinesis}record-bytes = \"1KiB\""), "line 7: sinks.out.record-bytes: must be from 64"),
+            (
+                "type = \"kinesis\"\nstream = \"a b\"".to_owned(),
+                "line 6: sinks.out.stream: stream name \"a b\"",
+            ),
+            (
+                "type = \"kinesis\"\nstream = \"arn:aws:sqs:x:1:y\"".to_owned(),
+                "an ARN of a stream looks like",
+            ),
+            (
+                format!("{kinesis}record-bytes = \"11MiB\""),
+                "line 7: sinks.out.record-bytes: must be from 64",
+            ),
+            (
+                format!("{kinesis}record-bytes = \"1KiB\""),
+                "line 7: sinks.out.record-bytes: must be from 64",
+            ),
             (
                 format!("{kinesis}request-bytes = \"100KiB\""),
                 "line 7: sinks.out.request-bytes: must be at least record",
             ),
-            (format!("{kinesis}endpoint = \"localhost\""), "line 7: sinks.out.endpoint: not a URL"),
-            ("type = \"http\"\nurl = \"ftp://x\"".to_owned(), "line 6: sinks.out.url: must start with http"),
-            ("type = \"http\"\nurl = \"http://me:hush@x\"".to_owned(), "must not contain a user and password"),
-            (format!("{http}records = 0"), "line 7: sinks.out.records: must be above zero"),
-            (format!("{http}timeout = \"1h\""), "line 7: sinks.out.timeout: must be at most 2m"),
-            (format!("{http}headers = {{ \"a b\" = \"x\" }}"), "\"a b\" cannot name a header"),
-            (format!("{http}headers = {{ a = \"env:\" }}"), "a: name the variable"),
+            (
+                format!("{kinesis}endpoint = \"localhost\""),
+                "line 7: sinks.out.endpoint: not a URL",
+            ),
+            (
+                "type = \"http\"\nurl = \"ftp://x\"".to_owned(),
+                "line 6: sinks.out.url: must start with http",
+            ),
+            (
+                "type = \"http\"\nurl = \"http://me:hush@x\"".to_owned(),
+                "must not contain a user and password",
+            ),
+            (
+                format!("{http}records = 0"),
+                "line 7: sinks.out.records: must be above zero",
+            ),
+            (
+                format!("{http}timeout = \"1h\""),
+                "line 7: sinks.out.timeout: must be at most 2m",
+            ),
+            (
+                format!("{http}headers = {{ \"a b\" = \"x\" }}"),
+                "\"a b\" cannot name a header",
+            ),
+            (
+                format!("{http}headers = {{ a = \"env:\" }}"),
+                "a: name the variable",
+            ),
             (format!("{http}retries = 3"), "unknown field `retries`"),
             ("type = \"sqs\"".to_owned(), "unknown variant `sqs`"),
         ] {
             let error = sink(&text).unwrap_err();
-            assert!(error.contains(expected) && !error.contains("hush"), "{error}");
+            assert!(
+                error.contains(expected) && !error.contains("hush"),
+                "{error}"
+            );
         }
     }
 }

@@ -16,7 +16,8 @@ use super::settings::{Config, StreamConfig};
 
 /// Streams of one plugin. Each is a worker with two tables of its own.
 const STREAMS_MAX: usize = 32;
-/// Longest application name: a DynamoDB table's name has 255 characters at most, and `-coordinator` is put behind it.
+/// Longest application name: a DynamoDB table's name has 255 characters at most, and `-coordinator`
+/// is put behind it.
 const APPLICATION_MAX: usize = 243;
 
 /// An entry of `streams`: a name or an ARN, or one with settings of its own.
@@ -47,8 +48,8 @@ pub(super) struct OwnStreams<'a> {
 }
 
 impl OwnStreams<'_> {
-    /// The stream under `stream` has the application's own table, as it always had; each one under `streams` has a table
-    /// of its own, so that adding one changes nothing for the others.
+    /// The stream under `stream` has the application's own table, as it always had; each one under
+    /// `streams` has a table of its own, so that adding one changes nothing for the others.
     pub(super) fn check(
         self,
         name: &PluginName,
@@ -56,7 +57,10 @@ impl OwnStreams<'_> {
         general: &Config,
     ) -> Result<Vec<StreamConfig>, Problem> {
         if self.streams.len() > STREAMS_MAX {
-            return Err(Problem::new("streams", format!("must be at most {STREAMS_MAX}: use another plugin for more")));
+            return Err(Problem::new(
+                "streams",
+                format!("must be at most {STREAMS_MAX}: use another plugin for more"),
+            ));
         }
         let own_position = match self.initial_position {
             Some(text) => initial_position(Some(text))?,
@@ -73,20 +77,35 @@ impl OwnStreams<'_> {
         if let Some(stream) = single {
             let retrieval = retrieval.check(application, is_only, general)?;
             let (application, label) = (application.to_owned(), name.clone());
-            streams.push(StreamConfig { stream, application, label, initial_position: own_position, retrieval });
+            streams.push(StreamConfig {
+                stream,
+                application,
+                label,
+                initial_position: own_position,
+                retrieval,
+            });
         }
         for entry in self.streams {
-            let stream = StreamRef::parse(&entry.stream).map_err(|error| Problem::new("streams", error.to_string()))?;
+            let stream = StreamRef::parse(&entry.stream)
+                .map_err(|error| Problem::new("streams", error.to_string()))?;
             let suffix = suffix_of(&stream);
             let application = format!("{application}.{suffix}");
             check_application("streams", &application)?;
             let initial_position = match &entry.initial_position {
-                Some(text) => initial_position(Some(text)).map_err(|problem| problem.under("streams"))?,
+                Some(text) => {
+                    initial_position(Some(text)).map_err(|problem| problem.under("streams"))?
+                }
                 None => own_position,
             };
             let retrieval = retrieval.check(&application, is_only, general)?;
             let label = name.on_stream(&suffix);
-            streams.push(StreamConfig { stream, application, label, initial_position, retrieval });
+            streams.push(StreamConfig {
+                stream,
+                application,
+                label,
+                initial_position,
+                retrieval,
+            });
         }
         refuse_twins(&streams)?;
         Ok(streams)
@@ -104,7 +123,9 @@ pub(super) fn initial_position(text: Option<&str>) -> Result<InitialPosition, Pr
                 Problem::new("initial-position", format!("{time:?} is not one of these: {help}"))
             })?;
             let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-            Ok(InitialPosition::AtTimestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)))
+            Ok(InitialPosition::AtTimestamp(
+                u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+            ))
         }
     }
 }
@@ -117,10 +138,17 @@ pub(super) fn stream(text: &str) -> Result<StreamRef, Problem> {
 fn refuse_twins(streams: &[StreamConfig]) -> Result<(), Problem> {
     let mut seen = BTreeSet::new();
     if let Some(twice) = streams.iter().find(|one| !seen.insert(&one.stream)) {
-        return Err(Problem::new("streams", format!("{} is named twice; name it once", twice.stream)));
+        return Err(Problem::new(
+            "streams",
+            format!("{} is named twice; name it once", twice.stream),
+        ));
     }
     let mut tables = BTreeSet::new();
-    let is_taken = |one: &&StreamConfig| tables_of(&one.application).into_iter().any(|table| !tables.insert(table));
+    let is_taken = |one: &&StreamConfig| {
+        tables_of(&one.application)
+            .into_iter()
+            .any(|table| !tables.insert(table))
+    };
     match streams.iter().find(is_taken) {
         Some(one) => {
             let message = format!(
@@ -133,8 +161,8 @@ fn refuse_twins(streams: &[StreamConfig]) -> Result<(), Problem> {
     }
 }
 
-/// What tells a stream's leases from those of the application's others. Depends on nothing but how the stream itself is
-/// written, so that it never moves.
+/// What tells a stream's leases from those of the application's others. Depends on nothing but how
+/// the stream itself is written, so that it never moves.
 fn suffix_of(stream: &StreamRef) -> String {
     match stream.account() {
         Some(account) => format!("{account}.{}", stream.name()),
@@ -142,10 +170,12 @@ fn suffix_of(stream: &StreamRef) -> String {
     }
 }
 
-/// What the operator or an author names. What ends as a stream's name does is held against the plugin's other streams instead.
+/// What the operator or an author names. What ends as a stream's name does is held against the
+/// plugin's other streams instead.
 pub(super) fn check_own_application(key: &'static str, application: &str) -> Result<(), Problem> {
     check_application(key, application)?;
-    check_ending(application).map_err(|taken| Problem::new(key, format!("{application:?}: {taken}")))
+    check_ending(application)
+        .map_err(|taken| Problem::new(key, format!("{application:?}: {taken}")))
 }
 
 fn check_application(key: &'static str, application: &str) -> Result<(), Problem> {
@@ -153,7 +183,9 @@ fn check_application(key: &'static str, application: &str) -> Result<(), Problem
     if (3..=APPLICATION_MAX).contains(&application.len()) && application.chars().all(is_allowed) {
         return Ok(());
     }
-    let rule = format!("it names a DynamoDB table: use 3 to {APPLICATION_MAX} letters, digits, '_', '.' or '-'");
+    let rule = format!(
+        "it names a DynamoDB table: use 3 to {APPLICATION_MAX} letters, digits, '_', '.' or '-'"
+    );
     Err(Problem::new(key, format!("{application:?}: {rule}")))
 }
 
@@ -167,7 +199,8 @@ impl StreamFile {
 }
 
 impl<'de> Deserialize<'de> for StreamFile {
-    /// By hand, since the error of an untagged enum says neither what was wrong nor what would be right.
+    /// By hand, since the error of an untagged enum says neither what was wrong nor what would be
+    /// right.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Entry;
 
@@ -175,17 +208,27 @@ impl<'de> Deserialize<'de> for StreamFile {
             type Value = StreamFile;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#"a stream's name or ARN, or { stream = "...", initial-position = "..." }"#)
+                f.write_str(
+                    r#"a stream's name or ARN, or { stream = "...", initial-position = "..." }"#,
+                )
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<StreamFile, E> {
-                Ok(StreamFile { stream: text.to_owned(), initial_position: None })
+                Ok(StreamFile {
+                    stream: text.to_owned(),
+                    initial_position: None,
+                })
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<StreamFile, A::Error> {
-                let StreamTable { stream, initial_position } =
-                    StreamTable::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(StreamFile { stream, initial_position })
+                let StreamTable {
+                    stream,
+                    initial_position,
+                } = StreamTable::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(StreamFile {
+                    stream,
+                    initial_position,
+                })
             }
         }
 

@@ -26,17 +26,30 @@ fn manifest(text: &str) -> Result<Manifest, ConfigError> {
 }
 
 fn shown(streams: &[StreamConfig]) -> Vec<(String, &str)> {
-    streams.iter().map(|one| (one.stream.to_string(), one.application.as_str())).collect()
+    streams
+        .iter()
+        .map(|one| (one.stream.to_string(), one.application.as_str()))
+        .collect()
 }
 
 #[test]
 fn a_plugin_without_settings_has_the_general_ones() {
-    let config = config("stream = \"events\"\ninitial-position = \"latest\"\n[batch]\nrecords = 7\n");
+    let config =
+        config("stream = \"events\"\ninitial-position = \"latest\"\n[batch]\nrecords = 7\n");
     let settings = config.of_plugin(&orders(), None).unwrap();
     assert_eq!(shown(&settings.streams), [("events".to_owned(), "orders")]);
-    assert_eq!(settings.streams[0].initial_position, InitialPosition::Latest);
-    assert_eq!((settings.batches.records, settings.batches.bytes), (7, BatchLimits::default().bytes));
-    assert_eq!((settings.checkpoints, settings.retry), (CheckpointPolicy::default(), Backoff::standard()));
+    assert_eq!(
+        settings.streams[0].initial_position,
+        InitialPosition::Latest
+    );
+    assert_eq!(
+        (settings.batches.records, settings.batches.bytes),
+        (7, BatchLimits::default().bytes)
+    );
+    assert_eq!(
+        (settings.checkpoints, settings.retry),
+        (CheckpointPolicy::default(), Backoff::standard())
+    );
 }
 
 #[test]
@@ -51,15 +64,30 @@ fn the_hosts_section_wins_over_the_manifest_key_by_key_and_both_over_the_general
     )
     .unwrap();
     let settings = config.of_plugin(&orders(), Some(&manifest)).unwrap();
-    assert_eq!(shown(&settings.streams), [("events".to_owned(), "orders-v2")]);
-    assert_eq!(settings.batches, BatchLimits { records: 3, bytes: 2 << 20, window: Duration::from_secs(1) });
+    assert_eq!(
+        shown(&settings.streams),
+        [("events".to_owned(), "orders-v2")]
+    );
+    assert_eq!(
+        settings.batches,
+        BatchLimits {
+            records: 3,
+            bytes: 2 << 20,
+            window: Duration::from_secs(1)
+        }
+    );
     assert_eq!(settings.retry.base(), Duration::from_mins(1));
-    let values: Vec<_> = settings.config.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let values: Vec<_> = settings
+        .config
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
     assert_eq!(values, [("level", "host"), ("name", "theirs")]);
 }
 
 #[test]
-fn the_stream_under_stream_keeps_the_applications_table_and_each_under_streams_has_one_of_its_own() {
+fn the_stream_under_stream_keeps_the_applications_table_and_each_under_streams_has_one_of_its_own()
+{
     let arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/clicks";
     let text = format!(
         "[plugin.orders]\nstream = \"events\"\ninitial-position = \"latest\"\n\
@@ -72,21 +100,45 @@ fn the_stream_under_stream_keeps_the_applications_table_and_each_under_streams_h
         (arn.to_owned(), "orders.123456789012.clicks"),
     ];
     assert_eq!(shown(&settings.streams), expected);
-    let labels: Vec<_> = settings.streams.iter().map(|one| one.label.as_str()).collect();
-    assert_eq!(labels, ["orders", "orders.returns", "orders.123456789012.clicks"]);
-    let positions: Vec<_> = settings.streams.iter().map(|one| one.initial_position).collect();
+    let labels: Vec<_> = settings
+        .streams
+        .iter()
+        .map(|one| one.label.as_str())
+        .collect();
+    assert_eq!(
+        labels,
+        ["orders", "orders.returns", "orders.123456789012.clicks"]
+    );
+    let positions: Vec<_> = settings
+        .streams
+        .iter()
+        .map(|one| one.initial_position)
+        .collect();
     let at = InitialPosition::AtTimestamp(1_769_817_600_000);
-    assert_eq!(positions, [InitialPosition::Latest, InitialPosition::Latest, at]);
+    assert_eq!(
+        positions,
+        [InitialPosition::Latest, InitialPosition::Latest, at]
+    );
 }
 
 #[test]
 fn a_host_that_names_streams_reads_none_of_the_manifests() {
     let manifest = manifest("stream = \"theirs\"\nstreams = [\"more\"]\n").unwrap();
-    let settings = config("[plugin.orders]\nstream = \"ours\"\n").of_plugin(&orders(), Some(&manifest)).unwrap();
+    let settings = config("[plugin.orders]\nstream = \"ours\"\n")
+        .of_plugin(&orders(), Some(&manifest))
+        .unwrap();
     assert_eq!(shown(&settings.streams), [("ours".to_owned(), "orders")]);
     let allows = "stream = \"general\"\n[ceilings]\nstreams = [\"theirs\", \"more\"]\n";
-    let settings = config(allows).of_plugin(&orders(), Some(&manifest)).unwrap();
-    assert_eq!(shown(&settings.streams), [("theirs".to_owned(), "orders"), ("more".to_owned(), "orders.more")]);
+    let settings = config(allows)
+        .of_plugin(&orders(), Some(&manifest))
+        .unwrap();
+    assert_eq!(
+        shown(&settings.streams),
+        [
+            ("theirs".to_owned(), "orders"),
+            ("more".to_owned(), "orders.more")
+        ]
+    );
 }
 
 #[test]
@@ -100,15 +152,42 @@ fn a_section_that_cannot_work_is_refused_with_its_line() {
     for (text, named) in [
         ("[plugin.orders]\nstraem = \"s\"\n", "line 2"),
         ("[plugin.orders]\nstreams = [7]\n", "a stream's name or ARN"),
-        ("[plugin.orders]\nstreams = [{ stream = \"s\", start = \"latest\" }]\n", "unknown field `start`"),
-        ("[plugin.orders]\nstreams = [\"a\", \"a\"]\n", "line 2: plugin.orders.streams: a is named twice"),
-        ("[plugin.orders]\nstream = \"arn:aws:sns:x\"\n", "line 2: plugin.orders.stream"),
-        ("[plugin.orders]\napplication = \"a b\"\n", "line 2: plugin.orders.application"),
-        ("[batch]\nrecords = 5\n[plugin.orders.batch]\nrecords = 0\n", "line 4: plugin.orders.batch.records"),
-        ("[plugin.orders]\nbatch.bytes = \"200MiB\"\n", "line 2: plugin.orders.batch.bytes: must be at most half"),
-        ("[plugin.orders.batch]\nwindow = \"6m\"\n", "line 2: plugin.orders.batch.window"),
-        ("[plugin.orders.retry]\nbase = \"0s\"\n", "line 2: plugin.orders.retry.base"),
-        ("[plugin.orders]\ninitial-position = \"soon\"\n", "line 2: plugin.orders.initial-position"),
+        (
+            "[plugin.orders]\nstreams = [{ stream = \"s\", start = \"latest\" }]\n",
+            "unknown field `start`",
+        ),
+        (
+            "[plugin.orders]\nstreams = [\"a\", \"a\"]\n",
+            "line 2: plugin.orders.streams: a is named twice",
+        ),
+        (
+            "[plugin.orders]\nstream = \"arn:aws:sns:x\"\n",
+            "line 2: plugin.orders.stream",
+        ),
+        (
+            "[plugin.orders]\napplication = \"a b\"\n",
+            "line 2: plugin.orders.application",
+        ),
+        (
+            "[batch]\nrecords = 5\n[plugin.orders.batch]\nrecords = 0\n",
+            "line 4: plugin.orders.batch.records",
+        ),
+        (
+            "[plugin.orders]\nbatch.bytes = \"200MiB\"\n",
+            "line 2: plugin.orders.batch.bytes: must be at most half",
+        ),
+        (
+            "[plugin.orders.batch]\nwindow = \"6m\"\n",
+            "line 2: plugin.orders.batch.window",
+        ),
+        (
+            "[plugin.orders.retry]\nbase = \"0s\"\n",
+            "line 2: plugin.orders.retry.base",
+        ),
+        (
+            "[plugin.orders]\ninitial-position = \"soon\"\n",
+            "line 2: plugin.orders.initial-position",
+        ),
         ("[plugin.x]\n", "plugin.x: \"x\" cannot name a plugin"),
     ] {
         let problem = Config::parse(text, Path::new(".")).unwrap_err();
@@ -135,28 +214,48 @@ fn reads_and_leases_that_cannot_work_are_refused_with_their_line() {
     ] {
         let text = format!("stream = \"s\"\n[{section}]\n{key} = {value}\n");
         let problem = Config::parse(&text, Path::new(".")).unwrap_err();
-        assert!(problem.starts_with(&format!("line 3: {section}.{key}: ")), "{problem}");
+        assert!(
+            problem.starts_with(&format!("line 3: {section}.{key}: ")),
+            "{problem}"
+        );
     }
     let slow = config("[reads]\nidle-every = \"4m\"\n[leases]\nduration = \"30m\"\n");
-    assert_eq!(slow.reads.idle_max, ReadLimits::SLOWEST, "the default keeps to the bound");
+    assert_eq!(
+        slow.reads.idle_max,
+        ReadLimits::SLOWEST,
+        "the default keeps to the bound"
+    );
     assert_eq!(slow.leases.read_deadline, slow.leases.duration);
 }
 
 #[test]
 fn a_manifest_that_cannot_work_names_file_line_and_mend() {
-    for (text, named) in
-        [("batch = 7\n", "orders.toml: TOML parse error at line 1"), ("failrue = 1\n", "unknown field")]
-    {
+    for (text, named) in [
+        ("batch = 7\n", "orders.toml: TOML parse error at line 1"),
+        ("failrue = 1\n", "unknown field"),
+    ] {
         let problem = manifest(text).unwrap_err().to_string();
-        assert!(problem.contains(named) && problem.contains("orders.toml"), "{problem}");
+        assert!(
+            problem.contains(named) && problem.contains("orders.toml"),
+            "{problem}"
+        );
     }
     let bad = manifest("stream = \"s\"\n[batch]\nrecords = 0\n").unwrap();
-    let problem = config("stream = \"s\"\n").of_plugin(&orders(), Some(&bad)).unwrap_err();
-    assert!(problem.contains("orders.toml: line 3: batch.records: must be at least 1"), "{problem}");
+    let problem = config("stream = \"s\"\n")
+        .of_plugin(&orders(), Some(&bad))
+        .unwrap_err();
+    assert!(
+        problem.contains("orders.toml: line 3: batch.records: must be at least 1"),
+        "{problem}"
+    );
     // What is over it may contradict it; then both places are named.
     let good = manifest("stream = \"s\"\nretry.base = \"1s\"\n").unwrap();
-    let over = config("stream = \"s\"\n[plugin.orders]\nretry.cap = \"500ms\"\nretry.base = \"100ms\"\n");
-    assert!(over.of_plugin(&orders(), Some(&good)).is_ok(), "the host's base wins");
+    let over =
+        config("stream = \"s\"\n[plugin.orders]\nretry.cap = \"500ms\"\nretry.base = \"100ms\"\n");
+    assert!(
+        over.of_plugin(&orders(), Some(&good)).is_ok(),
+        "the host's base wins"
+    );
 }
 
 #[test]
@@ -165,15 +264,35 @@ fn only_a_regular_file_of_a_sane_size_is_a_manifest() {
     let path = Manifest::path_in(folder.path(), &orders());
     assert_eq!(Manifest::read(&path).unwrap(), None, "none is fine");
     std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
-    assert!(Manifest::read(&path).unwrap_err().to_string().contains("symbolic link"));
+    assert!(
+        Manifest::read(&path)
+            .unwrap_err()
+            .to_string()
+            .contains("symbolic link")
+    );
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
-    assert!(Manifest::read(&path).unwrap_err().to_string().contains("not a regular file"));
+    assert!(
+        Manifest::read(&path)
+            .unwrap_err()
+            .to_string()
+            .contains("not a regular file")
+    );
     std::fs::remove_dir(&path).unwrap();
     std::fs::write(&path, "#".repeat(70_000)).unwrap();
-    assert!(Manifest::read(&path).unwrap_err().to_string().contains("more than 65536 bytes"));
+    assert!(
+        Manifest::read(&path)
+            .unwrap_err()
+            .to_string()
+            .contains("more than 65536 bytes")
+    );
     std::fs::write(&path, [0xff, 0xfe]).unwrap();
-    assert!(Manifest::read(&path).unwrap_err().to_string().contains("UTF-8"));
+    assert!(
+        Manifest::read(&path)
+            .unwrap_err()
+            .to_string()
+            .contains("UTF-8")
+    );
 }
 
 #[test]
@@ -186,11 +305,19 @@ fn an_applications_stream_is_found_by_what_its_leases_are_kept_under() {
     let text = "[ceilings]\nstreams = [\"clicks\"]\n\
                 [plugin.orders]\napplication = \"sales\"\nstreams = [\"returns\"]\n";
     let config = Config::parse(text, folder.path()).unwrap();
-    let found = |application: &str| config.stream_of_application(application).map(|one| one.stream.to_string());
+    let found = |application: &str| {
+        config
+            .stream_of_application(application)
+            .map(|one| one.stream.to_string())
+    };
     assert_eq!(found("sales.returns").as_deref(), Some("returns"));
     assert_eq!(found("webshop").as_deref(), Some("clicks"));
     assert_eq!(found("sales"), None);
-    let all: Vec<_> = config.streams_of_plugins().iter().map(ToString::to_string).collect();
+    let all: Vec<_> = config
+        .streams_of_plugins()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(all, ["clicks", "returns"]);
 }
 
@@ -210,25 +337,40 @@ fn a_worker_id_that_would_not_fit_into_a_row_a_log_line_or_a_table_is_refused_wi
         ("", "must not be empty"),
         (&"h".repeat(129), "129 bytes long, at most are 128"),
     ] {
-        let told = Config::parse(&format!("stream = \"s\"\nworker-id = \"{id}\"\n"), Path::new(".")).unwrap_err();
+        let told = Config::parse(
+            &format!("stream = \"s\"\nworker-id = \"{id}\"\n"),
+            Path::new("."),
+        )
+        .unwrap_err();
         assert!(
-            told.contains("line 2: worker-id") && told.contains(expected) && told.contains("host-1"),
+            told.contains("line 2: worker-id")
+                && told.contains(expected)
+                && told.contains("host-1"),
             "{id:?}: {told}"
         );
     }
     let longest = "h".repeat(128);
-    let config = Config::parse(&format!("stream = \"s\"\nworker-id = \"{longest}\"\n"), Path::new(".")).unwrap();
+    let config = Config::parse(
+        &format!("stream = \"s\"\nworker-id = \"{longest}\"\n"),
+        Path::new("."),
+    )
+    .unwrap();
     assert_eq!(config.worker_id.as_str(), longest);
 }
 
 #[test]
 fn two_sinks_of_one_file_are_refused_however_its_path_is_written() {
     for (one, other) in [("o", "./o"), ("o", "o"), ("a/./o", "a/o")] {
-        let sinks =
-            format!("[sinks.a]\ntype = \"file\"\npath = \"{one}\"\n[sinks.b]\ntype = \"file\"\npath = \"{other}\"\n");
+        let sinks = format!(
+            "[sinks.a]\ntype = \"file\"\npath = \"{one}\"\n[sinks.b]\ntype = \"file\"\npath = \"{other}\"\n"
+        );
         for folder in ["", ".", "/etc/shardmill"] {
-            let told = Config::parse(&format!("stream = \"s\"\n{sinks}"), Path::new(folder)).unwrap_err();
-            assert!(told.contains("is the file of sinks.a too"), "{one} and {other} in {folder:?}: {told}");
+            let told =
+                Config::parse(&format!("stream = \"s\"\n{sinks}"), Path::new(folder)).unwrap_err();
+            assert!(
+                told.contains("is the file of sinks.a too"),
+                "{one} and {other} in {folder:?}: {told}"
+            );
         }
     }
 }

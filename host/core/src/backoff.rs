@@ -12,12 +12,20 @@ pub struct Backoff {
 impl Backoff {
     /// `None` unless `0 < base <= cap`.
     pub const fn new(base: Duration, cap: Duration) -> Option<Self> {
-        if base.is_zero() || base.as_nanos() > cap.as_nanos() { None } else { Some(Self { base, cap }) }
+        if base.is_zero() || base.as_nanos() > cap.as_nanos() {
+            None
+        } else {
+            Some(Self { base, cap })
+        }
     }
 
-    /// The default: 100 ms doubling up to 30 s, as the KCL-like libraries meant to (one of them wrote XOR for power).
+    /// The default: 100 ms doubling up to 30 s, as the KCL-like libraries meant to (one of them
+    /// wrote XOR for power).
     pub const fn standard() -> Self {
-        Self { base: Duration::from_millis(100), cap: Duration::from_secs(30) }
+        Self {
+            base: Duration::from_millis(100),
+            cap: Duration::from_secs(30),
+        }
     }
 
     /// The first wait, at most.

@@ -1,12 +1,14 @@
-//! What a host may do with a version that it died of, or may have died of. Before a version is loaded or called for the first
-//! time it is marked, and the mark goes once it did well: one that nobody holds any more was left by a process that died.
+//! What a host may do with a version that it died of, or may have died of. Before a version is
+//! loaded or called for the first time it is marked, and the mark goes once it did well: one that
+//! nobody holds any more was left by a process that died.
 //!
 //! ```text
 //!   deaths of a version:   none ──> with others    some ──> alone    two, one of them alone ──> not, until somebody says so
 //! ```
 //!
-//! A process that is killed by a person, by the system for want of memory, or with its machine, leaves the same marks. So one
-//! death is a suspicion and no more, and what has done well for a while is not marked any more.
+//! A process that is killed by a person, by the system for want of memory, or with its machine,
+//! leaves the same marks. So one death is a suspicion and no more, and what has done well for a
+//! while is not marked any more.
 
 mod proven;
 mod trials;
@@ -19,8 +21,9 @@ pub use trials::{Entry, Over, Trials};
 
 use crate::stream::Utc;
 
-/// How long a version is on trial before no death of the host counts as its own. A minute: what is wrong with code or with its
-/// memory shows within its first batches, and machines do not lose power twice in the first minutes of one version.
+/// How long a version is on trial before no death of the host counts as its own. A minute: what is
+/// wrong with code or with its memory shows within its first batches, and machines do not lose
+/// power twice in the first minutes of one version.
 pub const PROVEN_AFTER: Duration = Duration::from_mins(1);
 /// Deaths that quarantine a version, if it was alone on trial in one of them at least.
 pub const DEATHS_MAX: usize = 2;
@@ -48,7 +51,8 @@ pub struct Death {
     pub was_alone: bool,
     /// The process.
     pub process: u32,
-    /// When the trial began, in milliseconds since the Unix epoch, on that host's wall clock. For people.
+    /// When the trial began, in milliseconds since the Unix epoch, on that host's wall clock. For
+    /// people.
     pub at_ms: u64,
 }
 
@@ -80,7 +84,9 @@ pub fn told(deaths: &[Death]) -> String {
         count => format!("{count} times"),
     };
     let text = format!("{DIED}{times} with this version on trial");
-    let Some(last) = deaths.iter().max_by_key(|death| death.at_ms) else { return text };
+    let Some(last) = deaths.iter().max_by_key(|death| death.at_ms) else {
+        return text;
+    };
     let (stage, process, at) = (last.stage, last.process, Utc(last.at_ms));
     format!("{text}, last {stage}, in process {process}, which began with it at {at}")
 }
@@ -97,7 +103,9 @@ impl Stage {
 
     /// The stage of that word.
     pub fn of_word(word: &str) -> Option<Self> {
-        [Self::Load, Self::Start, Self::Call].into_iter().find(|stage| stage.word() == word)
+        [Self::Load, Self::Start, Self::Call]
+            .into_iter()
+            .find(|stage| stage.word() == word)
     }
 }
 
@@ -116,20 +124,37 @@ mod tests {
     use super::*;
 
     fn death(was_alone: bool, at_ms: u64) -> Death {
-        Death { stage: Stage::Call, was_alone, process: 7, at_ms }
+        Death {
+            stage: Stage::Call,
+            was_alone,
+            process: 7,
+            at_ms,
+        }
     }
 
     #[test]
     fn one_death_is_a_suspicion_and_two_are_guilt_only_if_nobody_else_can_have_been_it() {
         assert_eq!(ruling(&[]), Ruling::Together);
         assert_eq!(ruling(&[death(true, 1)]), Ruling::Alone);
-        assert_eq!(ruling(&[death(false, 1), death(false, 2), death(false, 3)]), Ruling::Alone);
-        assert_eq!(ruling(&[death(false, 1), death(true, 2)]), Ruling::Quarantined);
+        assert_eq!(
+            ruling(&[death(false, 1), death(false, 2), death(false, 3)]),
+            Ruling::Alone
+        );
+        assert_eq!(
+            ruling(&[death(false, 1), death(true, 2)]),
+            Ruling::Quarantined
+        );
     }
 
     #[test]
     fn the_last_death_is_told_with_its_stage_process_and_time() {
-        let text = told(&[death(true, 2_000), Death { stage: Stage::Load, ..death(false, 1_000) }]);
+        let text = told(&[
+            death(true, 2_000),
+            Death {
+                stage: Stage::Load,
+                ..death(false, 1_000)
+            },
+        ]);
         let expected = "the host died 2 times with this version on trial, last in its calls or soon after one, in process 7, \
                         which began with it at 1970-01-01T00:00:02Z";
         assert_eq!(text, expected);

@@ -1,4 +1,5 @@
-//! What a lease table holds, and whether and how a host may use it; decided before anything is touched.
+//! What a lease table holds, and whether and how a host may use it; decided before anything is
+//! touched.
 //!
 //! ```text
 //!   facts (read by `aws`) ──> diagnose() ──> census, findings with their mends, the mode that fits
@@ -14,7 +15,9 @@ mod stream;
 
 pub use census::{Census, OwnerCensus};
 pub use diagnosis::{Diagnosis, diagnose};
-pub use facts::{Companions, Facts, LeaseFacts, LeaseTableFacts, SecondLook, StreamFacts, TableFacts};
+pub use facts::{
+    Companions, Facts, LeaseFacts, LeaseTableFacts, SecondLook, StreamFacts, TableFacts,
+};
 pub use finding::{Finding, Severity, Topic};
 pub use mode::Mode;
 

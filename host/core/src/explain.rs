@@ -1,4 +1,5 @@
-//! Why a shard moves, or does not: what the rows tell, and what each live worker would do about it. Pure, as the plan is.
+//! Why a shard moves, or does not: what the rows tell, and what each live worker would do about it.
+//! Pure, as the plan is.
 
 mod cause;
 mod evidence;
@@ -18,7 +19,8 @@ use crate::lease::{Lease, Standing};
 use crate::plan::{FleetView, ObservedLease, ReadingOrder, Reason, missing_rows};
 use crate::stream::{InvalidName, Shard, ShardId};
 
-/// Ancestors that are told of: a stream resharded every hour has hundreds in a week, and the nearest ones matter.
+/// Ancestors that are told of: a stream resharded every hour has hundreds in a week, and the
+/// nearest ones matter.
 const LINEAGE_MAX: usize = 32;
 
 /// All that is known of one shard.
@@ -30,7 +32,8 @@ pub struct Explanation {
     pub listed: Option<Listed>,
     /// Where it stands; `None` if it has no row.
     pub place: Option<Place>,
-    /// Why it does not move, the weightiest first; empty if nothing is in its way as far as the tables tell.
+    /// Why it does not move, the weightiest first; empty if nothing is in its way as far as the
+    /// tables tell.
     pub causes: Vec<Cause>,
     /// The shards that it waits for, nearest first.
     pub lineage: Vec<Ancestor>,
@@ -106,10 +109,14 @@ pub fn explain(shard: &ShardId, evidence: &Evidence<'_>) -> Option<Explanation> 
     let place = row.map(|row| evidence.place(row, &rows));
     let causes = match (&place, unreadable) {
         (Some(place), _) => place.causes.clone(),
-        (None, Some(problem)) => vec![Cause::Unreadable { problem: problem.to_owned() }],
+        (None, Some(problem)) => vec![Cause::Unreadable {
+            problem: problem.to_owned(),
+        }],
         (None, None) => vec![evidence.missing(shard)],
     };
-    let opinions = if row.is_some_and(|row| !row.is_finished()) && !causes.iter().any(Cause::is_for_nobody_to_mend) {
+    let opinions = if row.is_some_and(|row| !row.is_finished())
+        && !causes.iter().any(Cause::is_for_nobody_to_mend)
+    {
         opinion::of_live_workers(shard, evidence)
     } else {
         Vec::new()
@@ -121,7 +128,15 @@ pub fn explain(shard: &ShardId, evidence: &Evidence<'_>) -> Option<Explanation> 
     });
     let lineage = rows.lineage(&causes, evidence);
     let relatives = rows.relatives(shard, evidence);
-    Some(Explanation { shard: shard.clone(), listed, place, causes, lineage, opinions, relatives })
+    Some(Explanation {
+        shard: shard.clone(),
+        listed,
+        place,
+        causes,
+        lineage,
+        opinions,
+        relatives,
+    })
 }
 
 /// Rows and shards by id.
@@ -135,7 +150,11 @@ impl<'a> Rows<'a> {
     fn of(evidence: &Evidence<'a>) -> Self {
         let shards = evidence.shards.map(|list| list.shards).unwrap_or_default();
         Self {
-            by_shard: evidence.leases.iter().map(|lease| (lease.key.shard_id(), lease)).collect(),
+            by_shard: evidence
+                .leases
+                .iter()
+                .map(|lease| (lease.key.shard_id(), lease))
+                .collect(),
             in_stream: shards.iter().map(|shard| (&shard.id, shard)).collect(),
             order: ReadingOrder::of(evidence.leases.iter(), evidence.is_bootstrapped),
         }
@@ -143,8 +162,9 @@ impl<'a> Rows<'a> {
 
     /// The shards that the causes name as to end first, and those that these wait for in turn.
     fn lineage(&self, causes: &[Cause], evidence: &Evidence<'_>) -> Vec<Ancestor> {
-        let waits_for =
-            |causes: &[Cause]| -> Vec<ShardId> { causes.iter().flat_map(Cause::waits_for).cloned().collect() };
+        let waits_for = |causes: &[Cause]| -> Vec<ShardId> {
+            causes.iter().flat_map(Cause::waits_for).cloned().collect()
+        };
         let (mut found, mut visited) = (Vec::new(), BTreeSet::new());
         let mut generation = waits_for(causes);
         let mut depth = 1;
@@ -152,7 +172,13 @@ impl<'a> Rows<'a> {
             let mut next = Vec::new();
             for id in generation {
                 // Each shard once, so that rows with a cycle of parents end too.
-                let Some(row) = self.by_shard.get(&id).filter(|_| visited.insert(id.clone())) else { continue };
+                let Some(row) = self
+                    .by_shard
+                    .get(&id)
+                    .filter(|_| visited.insert(id.clone()))
+                else {
+                    continue;
+                };
                 let place = evidence.place(row, self);
                 next.extend(waits_for(&place.causes));
                 found.push(Ancestor { depth, place });
@@ -166,30 +192,61 @@ impl<'a> Rows<'a> {
     fn relatives(&self, shard: &ShardId, evidence: &Evidence<'_>) -> Vec<Relative> {
         let row = self.by_shard.get(shard);
         let listed = self.in_stream.get(shard);
-        let parents = row.map(|row| &row.parents).or(listed.map(|shard| &shard.parents));
+        let parents = row
+            .map(|row| &row.parents)
+            .or(listed.map(|shard| &shard.parents));
         let parents: BTreeSet<ShardId> = parents.into_iter().flatten().cloned().collect();
-        let mut children: BTreeSet<ShardId> = row.into_iter().flat_map(|row| row.children.iter().cloned()).collect();
-        children.extend(self.in_stream.values().filter(|child| child.parents.contains(shard)).map(|c| c.id.clone()));
-        children.extend(self.by_shard.values().filter(|c| c.parents.contains(shard)).map(|c| c.key.shard_id()));
-        let range = row.and_then(|row| row.hash_range).or(listed.map(|shard| shard.hash_range));
+        let mut children: BTreeSet<ShardId> = row
+            .into_iter()
+            .flat_map(|row| row.children.iter().cloned())
+            .collect();
+        children.extend(
+            self.in_stream
+                .values()
+                .filter(|child| child.parents.contains(shard))
+                .map(|c| c.id.clone()),
+        );
+        children.extend(
+            self.by_shard
+                .values()
+                .filter(|c| c.parents.contains(shard))
+                .map(|c| c.key.shard_id()),
+        );
+        let range = row
+            .and_then(|row| row.hash_range)
+            .or(listed.map(|shard| shard.hash_range));
         let beside = self.by_shard.iter().filter(|(id, lease)| {
             let is_kin = *id == shard || parents.contains(id) || children.contains(id);
-            !is_kin && !lease.is_finished() && range.zip(lease.hash_range).is_some_and(|(a, b)| a.overlaps(b))
+            !is_kin
+                && !lease.is_finished()
+                && range
+                    .zip(lease.hash_range)
+                    .is_some_and(|(a, b)| a.overlaps(b))
         });
-        let mut relatives: Vec<(Relation, ShardId)> =
-            beside.map(|(id, _)| (Relation::SameHashKeys, id.clone())).collect();
+        let mut relatives: Vec<(Relation, ShardId)> = beside
+            .map(|(id, _)| (Relation::SameHashKeys, id.clone()))
+            .collect();
         relatives.extend(parents.into_iter().map(|id| (Relation::Parent, id)));
         relatives.extend(children.into_iter().map(|id| (Relation::Child, id)));
         relatives.sort();
         let place = |id: &ShardId| self.by_shard.get(id).map(|row| evidence.place(row, self));
-        relatives.into_iter().map(|(relation, shard)| Relative { relation, place: place(&shard), shard }).collect()
+        relatives
+            .into_iter()
+            .map(|(relation, shard)| Relative {
+                relation,
+                place: place(&shard),
+                shard,
+            })
+            .collect()
     }
 }
 
 impl Evidence<'_> {
     /// Why a shard that Kinesis lists has no row.
     fn missing(&self, shard: &ShardId) -> Cause {
-        let Some(list) = &self.shards else { return Cause::NoRow { why: None } };
+        let Some(list) = &self.shards else {
+            return Cause::NoRow { why: None };
+        };
         let leases = self.view_of(self.asker);
         let view = FleetView {
             me: self.asker,
@@ -198,11 +255,15 @@ impl Evidence<'_> {
             shards: Some(*list),
             is_bootstrapped: self.is_bootstrapped,
         };
-        let found = missing_rows(&view, list, &self.limits).into_iter().find(|(missing, _)| missing.id == *shard);
+        let found = missing_rows(&view, list, &self.limits)
+            .into_iter()
+            .find(|(missing, _)| missing.id == *shard);
         match found.map(|(_, start)| start) {
-            Some(Ok((checkpoint, reason))) => {
-                Cause::RowToCome { checkpoint, reason, leader: self.live_leader().cloned() }
-            }
+            Some(Ok((checkpoint, reason))) => Cause::RowToCome {
+                checkpoint,
+                reason,
+                leader: self.live_leader().cloned(),
+            },
             Some(Err(why)) => Cause::NoRow { why: Some(why) },
             None => Cause::NoRow { why: None },
         }
@@ -211,7 +272,9 @@ impl Evidence<'_> {
     /// Where the shard of `row` stands, and what is in its way.
     fn place(&self, row: &Lease, rows: &Rows<'_>) -> Place {
         let holder = self.holder(row);
-        let observed = self.outlook(self.asker, &self.alive()).lease(row, false, false);
+        let observed = self
+            .outlook(self.asker, &self.alive())
+            .lease(row, false, false);
         Place {
             causes: self.causes(&observed, holder.as_ref(), rows),
             claim: self.claim(row, observed.is_claim_fresh),
@@ -225,7 +288,12 @@ impl Evidence<'_> {
         }
     }
 
-    fn causes(&self, observed: &ObservedLease, holder: Option<&Holder>, rows: &Rows<'_>) -> Vec<Cause> {
+    fn causes(
+        &self,
+        observed: &ObservedLease,
+        holder: Option<&Holder>,
+        rows: &Rows<'_>,
+    ) -> Vec<Cause> {
         let row = &observed.lease;
         let mut causes: Vec<Cause> = self.unlisted(row, rows).into_iter().collect();
         if row.is_finished() {
@@ -246,7 +314,10 @@ impl Evidence<'_> {
             return causes;
         }
         causes.push(match (holder, observed.kept_for(self.asker)) {
-            (Some(holder), _) => Cause::OwnerDead { owner: holder.worker.clone(), silent: holder.silent },
+            (Some(holder), _) => Cause::OwnerDead {
+                owner: holder.worker.clone(),
+                silent: holder.silent,
+            },
             (None, Some(reason)) => Cause::Planned(reason),
             (None, None) => Cause::Free,
         });
@@ -261,7 +332,9 @@ impl Evidence<'_> {
     fn unlisted(&self, row: &Lease, rows: &Rows<'_>) -> Option<Cause> {
         let (list, shard) = (self.shards.as_ref()?, row.key.shard_id());
         if list.gone.confirmed.contains(&shard) {
-            return Some(Cause::Planned(Reason::ShardGone { checkpoint: row.checkpoint.clone() }));
+            return Some(Cause::Planned(Reason::ShardGone {
+                checkpoint: row.checkpoint.clone(),
+            }));
         }
         if list.gone.doubtful.contains(&shard) {
             return Some(Cause::Planned(Reason::GoneAfterNextListing));

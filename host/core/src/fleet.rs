@@ -20,11 +20,13 @@ use crate::rollout::Quarantined;
 /// One look at the small rows, which are read together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FleetRows {
-    /// Every registered worker, dead or alive; judge them with a [`LeaseObserver`](crate::lease::LeaseObserver).
+    /// Every registered worker, dead or alive; judge them with a
+    /// [`LeaseObserver`](crate::lease::LeaseObserver).
     pub workers: Vec<WorkerRow>,
     /// The leader's record, if there ever was a leader.
     pub leader: Option<LeaderRow>,
-    /// Raised by whoever changes something that others should look at soon: a released lease, a claim, a new row.
+    /// Raised by whoever changes something that others should look at soon: a released lease, a
+    /// claim, a new row.
     pub bulletin: u64,
     /// Which stream the checkpoints belong to, once somebody wrote it down.
     pub stream: Option<StreamRow>,
@@ -35,10 +37,12 @@ pub struct FleetRows {
 }
 
 impl FleetRows {
-    /// The same for somebody who asks before the first host came, which takes rows that are there for complete: another
-    /// program's first sync was its own ([`StreamRow::first`]).
+    /// The same for somebody who asks before the first host came, which takes rows that are there
+    /// for complete: another program's first sync was its own ([`StreamRow::first`]).
     pub fn is_bootstrapped_given(&self, has_leases: bool) -> bool {
-        self.stream.as_ref().map_or(has_leases, |row| row.is_bootstrapped)
+        self.stream
+            .as_ref()
+            .map_or(has_leases, |row| row.is_bootstrapped)
     }
 
     /// Whether a first sync was complete.
@@ -54,11 +58,20 @@ mod tests {
 
     #[test]
     fn a_first_sync_was_complete_only_if_the_streams_row_says_so() {
-        let with = |stream| FleetRows { stream, ..FleetRows::default() };
-        let identity = StreamIdentity { created_at_ms: 5_000 };
-        let row = |has_leases| StreamRow::first(StreamName::new("orders").unwrap(), identity, has_leases);
+        let with = |stream| FleetRows {
+            stream,
+            ..FleetRows::default()
+        };
+        let identity = StreamIdentity {
+            created_at_ms: 5_000,
+        };
+        let row =
+            |has_leases| StreamRow::first(StreamName::new("orders").unwrap(), identity, has_leases);
         assert!(!with(None).is_bootstrapped());
         assert!(!with(Some(row(false))).is_bootstrapped());
-        assert!(with(Some(row(true))).is_bootstrapped(), "rows that were there before: their first sync is theirs");
+        assert!(
+            with(Some(row(true))).is_bootstrapped(),
+            "rows that were there before: their first sync is theirs"
+        );
     }
 }

@@ -1,11 +1,12 @@
 //! The hash behind every order that all hosts must agree on.
 //!
-//! `std::hash::DefaultHasher` will not do: its algorithm may change from one Rust release to the next, and during a rolling
-//! upgrade a fleet runs hosts of two builds.
+//! `std::hash::DefaultHasher` will not do: its algorithm may change from one Rust release to the
+//! next, and during a rolling upgrade a fleet runs hosts of two builds.
 
-/// A 64-bit hash that is the same whatever a host was built with: FNV-1a of `bytes`, then the finalizer of `MurmurHash3`
-/// (`fmix64`). FNV-1a alone hardly carries the last bytes into the high bits, and ids that differ in their last digits
-/// would come out next to each other in every host's order. Not for input that an adversary chooses.
+/// A 64-bit hash that is the same whatever a host was built with: FNV-1a of `bytes`, then the
+/// finalizer of `MurmurHash3` (`fmix64`). FNV-1a alone hardly carries the last bytes into the high
+/// bits, and ids that differ in their last digits would come out next to each other in every host's
+/// order. Not for input that an adversary chooses.
 pub fn stable(bytes: impl IntoIterator<Item = u8>) -> u64 {
     fmix64(fnv1a(bytes))
 }
@@ -14,7 +15,9 @@ pub fn stable(bytes: impl IntoIterator<Item = u8>) -> u64 {
 fn fnv1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
-    bytes.into_iter().fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+    bytes.into_iter().fold(OFFSET_BASIS, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
+    })
 }
 
 /// <https://github.com/aappleby/smhasher/blob/master/src/MurmurHash3.cpp>
@@ -59,7 +62,8 @@ mod tests {
     #[test]
     fn ids_that_differ_in_their_last_digits_are_spread() {
         let first_of = |host: u32| {
-            let rank = |shard: &u32| stable(format!("host-{host}\u{0}shardId-{shard:012}").into_bytes());
+            let rank =
+                |shard: &u32| stable(format!("host-{host}\u{0}shardId-{shard:012}").into_bytes());
             (0..1_000).min_by_key(rank)
         };
         let firsts: BTreeSet<_> = (0..64).map(first_of).collect();

@@ -1,12 +1,14 @@
-//! Opens aggregates: Kinesis records in which a producer packed many user records (the KPL, and libraries like it).
+//! Opens aggregates: Kinesis records in which a producer packed many user records (the KPL, and
+//! libraries like it).
 //!
 //! ```text
 //!   F3 89 9A C2 │ protobuf: tables of keys, user records │ MD5 of the protobuf
 //!    4 bytes    │ 1 byte or more                         │ 16 bytes
 //! ```
 //!
-//! (`awslabs/amazon-kinesis-producer:aggregation-format.md`.) A user record has the sequence number of its aggregate and
-//! its own number in it, from 0, as sub-sequence number: the same as the KCL gives, so that checkpoints mean the same.
+//! (`awslabs/amazon-kinesis-producer:aggregation-format.md`.) A user record has the sequence number
+//! of its aggregate and its own number in it, from 0, as sub-sequence number: the same as the KCL
+//! gives, so that checkpoints mean the same.
 //!
 //! What is not in order is never dropped:
 //!
@@ -21,8 +23,9 @@
 //! | an aggregate in an aggregate | a user record like any other: one level is opened (KCL rule) |
 //! | user records whose hash keys the shard does not have, as after a reshard | all of them |
 //!
-//! On the last row the KCL gives up the whole aggregate, and counts on the KPL to notice and to put those records again.
-//! Other producers do not. A record that comes twice is allowed, one that never comes is not.
+//! On the last row the KCL gives up the whole aggregate, and counts on the KPL to notice and to put
+//! those records again. Other producers do not. A record that comes twice is allowed, one that
+//! never comes is not.
 
 mod wire;
 
@@ -38,12 +41,13 @@ const MAGIC: [u8; 4] = [0xf3, 0x89, 0x9a, 0xc2];
 /// The MD5 at its end.
 const DIGEST_BYTES: usize = 16;
 
-/// Most bytes that the records of one aggregate may cost, see [`Record::cost_bytes`]. The KPL makes aggregates of up to
-/// 1 MiB; one that is larger when opened holds nothing but empty records under long keys. An aggregate of 10 MiB, the
-/// most that Kinesis takes, passes if its user records have 20 bytes or more each.
+/// Most bytes that the records of one aggregate may cost, see [`Record::cost_bytes`]. The KPL makes
+/// aggregates of up to 1 MiB; one that is larger when opened holds nothing but empty records under
+/// long keys. An aggregate of 10 MiB, the most that Kinesis takes, passes if its user records have
+/// 20 bytes or more each.
 pub const EXPANDED_BYTES_MAX: usize = 64 << 20;
-/// Most entries of an aggregate: keys and records together. The least entry has two bytes, so what the KPL makes cannot
-/// have more.
+/// Most entries of an aggregate: keys and records together. The least entry has two bytes, so what
+/// the KPL makes cannot have more.
 const ENTRIES_MAX: usize = 1 << 19;
 
 /// What a Kinesis record turned out to be.
@@ -51,7 +55,8 @@ const ENTRIES_MAX: usize = 1 << 19;
 pub enum Expansion {
     /// Not an aggregate; as it came.
     Plain(Record),
-    /// The user records, in the producer's order; possibly none. Their data are slices of the aggregate's.
+    /// The user records, in the producer's order; possibly none. Their data are slices of the
+    /// aggregate's.
     Aggregate(Vec<Record>),
     /// Looks like an aggregate, but cannot be opened; as it came.
     Damaged(Record, Damage),
@@ -70,13 +75,20 @@ pub enum Damage {
     #[error("a user record in it has no key or no data")]
     KeyIndex,
     /// Opened it would be too large.
-    #[error("unpacked, it would be larger than {EXPANDED_BYTES_MAX} bytes, or have more than {ENTRIES_MAX} entries")]
+    #[error(
+        "unpacked, it would be larger than {EXPANDED_BYTES_MAX} bytes, or have more than {ENTRIES_MAX} entries"
+    )]
     TooLarge,
 }
 
 impl Damage {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Checksum, Self::Encoding, Self::KeyIndex, Self::TooLarge];
+    pub const ALL: [Self; 4] = [
+        Self::Checksum,
+        Self::Encoding,
+        Self::KeyIndex,
+        Self::TooLarge,
+    ];
 
     /// The word used in metrics.
     pub fn as_str(self) -> &'static str {
@@ -94,9 +106,12 @@ pub fn may_be_aggregate(record: &Record) -> bool {
     body(&record.data).is_some()
 }
 
-/// Opens `record`, if it is an aggregate. Allocates nothing that the record's own length does not pay for.
+/// Opens `record`, if it is an aggregate. Allocates nothing that the record's own length does not
+/// pay for.
 pub fn expand(record: Record) -> Expansion {
-    let Some(body) = body(&record.data) else { return Expansion::Plain(record) };
+    let Some(body) = body(&record.data) else {
+        return Expansion::Plain(record);
+    };
     match open(&record, body) {
         Ok(records) => Expansion::Aggregate(records),
         Err(damage) => Expansion::Damaged(record, damage),
@@ -118,7 +133,8 @@ fn open(record: &Record, body: Bytes) -> Result<Vec<Record>, Damage> {
         return Err(Damage::TooLarge);
     }
     let aggregate = AggregatedRecord::decode(body).map_err(|_| Damage::Encoding)?;
-    // Before any of it is built: the tables are short, but each key is copied as often as it is named.
+    // Before any of it is built: the tables are short, but each key is copied as often as it is
+    // named.
     let mut cost = 0_usize;
     for user_record in &aggregate.records {
         cost = cost.saturating_add(Parts::of(user_record, &aggregate)?.cost_bytes());
@@ -128,7 +144,9 @@ fn open(record: &Record, body: Bytes) -> Result<Vec<Record>, Damage> {
     }
     let numbered = (0_u64..).zip(&aggregate.records);
     numbered
-        .map(|(sub_sequence, user_record)| Ok(Parts::of(user_record, &aggregate)?.record(record, sub_sequence)))
+        .map(|(sub_sequence, user_record)| {
+            Ok(Parts::of(user_record, &aggregate)?.record(record, sub_sequence))
+        })
         .collect()
 }
 
@@ -142,19 +160,29 @@ struct Parts<'a> {
 impl<'a> Parts<'a> {
     fn of(user_record: &'a UserRecord, aggregate: &'a AggregatedRecord) -> Result<Self, Damage> {
         let key = |table: &'a [String], index: u64| {
-            usize::try_from(index).ok().and_then(|index| table.get(index)).map(String::as_str).ok_or(Damage::KeyIndex)
+            usize::try_from(index)
+                .ok()
+                .and_then(|index| table.get(index))
+                .map(String::as_str)
+                .ok_or(Damage::KeyIndex)
         };
         let partition_key = user_record.partition_key_index.ok_or(Damage::KeyIndex)?;
         let explicit_hash_key = user_record.explicit_hash_key_index;
         Ok(Self {
             data: user_record.data.as_ref().ok_or(Damage::KeyIndex)?,
             partition_key: key(&aggregate.partition_keys, partition_key)?,
-            explicit_hash_key: explicit_hash_key.map(|index| key(&aggregate.explicit_hash_keys, index)).transpose()?,
+            explicit_hash_key: explicit_hash_key
+                .map(|index| key(&aggregate.explicit_hash_keys, index))
+                .transpose()?,
         })
     }
 
     fn cost_bytes(&self) -> usize {
-        Record::cost_of(self.data.len(), self.partition_key.len(), self.explicit_hash_key.map_or(0, str::len))
+        Record::cost_of(
+            self.data.len(),
+            self.partition_key.len(),
+            self.explicit_hash_key.map_or(0, str::len),
+        )
     }
 
     fn record(&self, aggregate: &Record, sub_sequence: u64) -> Record {
@@ -162,7 +190,10 @@ impl<'a> Parts<'a> {
             data: self.data.clone(),
             partition_key: self.partition_key.to_owned(),
             explicit_hash_key: self.explicit_hash_key.map(str::to_owned),
-            position: Position { sequence: aggregate.position.sequence.clone(), sub_sequence },
+            position: Position {
+                sequence: aggregate.position.sequence.clone(),
+                sub_sequence,
+            },
             arrival_ms: aggregate.arrival_ms,
         }
     }

@@ -9,7 +9,8 @@
 //!   what two versions did          ──> judge_trial() ──> promote, roll back, or go on
 //! ```
 //!
-//! The world enters as arguments (time included) and leaves as values; `worker` acts on them through [`ports`].
+//! The world enters as arguments (time included) and leaves as values; `worker` acts on them
+//! through [`ports`].
 
 pub mod backoff;
 pub mod deaths;

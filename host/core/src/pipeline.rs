@@ -1,4 +1,5 @@
-//! One shard's records: how they keep coming, what is settled, what becomes of those that fail, when to write it down.
+//! One shard's records: how they keep coming, what is settled, what becomes of those that fail,
+//! when to write it down.
 
 mod checkpoint_policy;
 mod failure_policy;

@@ -22,7 +22,9 @@ pub use gone::{GoneShards, MissingShards};
 pub use heed::{AtHand, Heeded, heed, reclaim};
 pub use kcl_watch::KclWatch;
 pub use missing_row::NoRow;
-pub use observe::{CLAIM_PATIENCE_LEASES, OVERDUE_LEASES, Outlook, alive_workers, observed_workers};
+pub use observe::{
+    CLAIM_PATIENCE_LEASES, OVERDUE_LEASES, Outlook, alive_workers, observed_workers,
+};
 pub use planner::plan;
 pub use preview::{Preview, preview};
 pub use shard_sync::{MissingRow, missing_rows};

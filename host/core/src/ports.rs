@@ -1,4 +1,5 @@
-//! What the core needs of the world. `aws`, `wasm` and `app` implement these; `worker` calls them; nothing else does.
+//! What the core needs of the world. `aws`, `wasm` and `app` implement these; `worker` calls them;
+//! nothing else does.
 
 mod clock;
 mod coordinator;
@@ -15,12 +16,12 @@ pub use clock::Clock;
 pub use coordinator::{CachedShards, Coordinator, Raced};
 pub use dead_letters::{DeadLetter, DeadLetters};
 pub use lease_store::{
-    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, Progress, SavedState, ShardEndWrite,
-    StoreError, WriteResult, Written,
+    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, Progress, SavedState,
+    ShardEndWrite, StoreError, WriteResult, Written,
 };
 pub use processor::{
-    CloseReason, Commit, FailureKind, InstanceContext, Outcome, Processed, ProcessorFactory, RecordFailure,
-    RecordProcessor,
+    CloseReason, Commit, FailureKind, InstanceContext, Outcome, Processed, ProcessorFactory,
+    RecordFailure, RecordProcessor,
 };
 pub use sink::{Origin, Sink, SinkError};
 pub use stream_reader::{Fetched, PacedBy, ReadError, ShardIterator, StreamReader};

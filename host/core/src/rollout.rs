@@ -1,5 +1,5 @@
-//! Whether a new version of a plugin takes over: tried in a throw-away instance, then on one shard of the host, judged
-//! against the version at work, and only then everywhere.
+//! Whether a new version of a plugin takes over: tried in a throw-away instance, then on one shard
+//! of the host, judged against the version at work, and only then everywhere.
 //!
 //! ```text
 //!   offered ──> waiting ──> probing ──> canary(shard) ──> probation ──> active
@@ -7,8 +7,8 @@
 //!                              └─────────────┴────────────────┴──> quarantined(reason, since)
 //! ```
 //!
-//! A failure of a version under trial is no record's fault yet: the shard goes back to the version before it, which gets
-//! the same records. Only what that one handles is held against the new one.
+//! A failure of a version under trial is no record's fault yet: the shard goes back to the version
+//! before it, which gets the same records. Only what that one handles is held against the new one.
 
 mod fleet_view;
 mod judge;

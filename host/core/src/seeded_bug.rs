@@ -1,14 +1,15 @@
 //! Deliberate protocol bugs, for the simulator to find: a checker that never fires proves nothing.
 //!
-//! The switch exists only in builds with debug assertions, and only on the thread that turned it on; a release build
-//! answers `false` at compile time.
+//! The switch exists only in builds with debug assertions, and only on the thread that turned it
+//! on; a release build answers `false` at compile time.
 
 /// One deliberate bug. Its doc says what a host with it does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SeededBug {
     /// A lease seen for the first time counts as expired.
     ExpiredAtFirstSight,
-    /// A row that is this worker's by name is left alone, so that a take whose answer got lost orphans it.
+    /// A row that is this worker's by name is left alone, so that a take whose answer got lost
+    /// orphans it.
     OwnRowsLeftAlone,
     /// Leases of live workers are taken (kcl-rb has its lease test inverted).
     TakesLiveLeases,
@@ -94,9 +95,11 @@ pub enum SeededBug {
     RenewsAtLatest,
     /// An instance that dies does not take the shard back to the state that was saved.
     UnsavedStateIsForgotten,
-    /// What a version on trial fails on is held against the records, and not only against the version.
+    /// What a version on trial fails on is held against the records, and not only against the
+    /// version.
     TrialChargesRecords,
-    /// `LATEST` is read as now, whenever that is, and not as the moment when the application began (KCL).
+    /// `LATEST` is read as now, whenever that is, and not as the moment when the application began
+    /// (KCL).
     LatestIsNow,
     /// What was closed before the application began gets rows at the oldest record.
     AncestorsAtOldest,
@@ -104,11 +107,13 @@ pub enum SeededBug {
     HeartGenerationAtAnswer,
     /// A worker whose row vanishes counts as dead at once.
     VanishedWorkerIsDead,
-    /// A host whose row vanished goes on holding all its leases by the heartbeats after it registered anew.
+    /// A host whose row vanished goes on holding all its leases by the heartbeats after it
+    /// registered anew.
     VanishedHeartHolds,
     /// The leader removes the row of a silent worker that writes to its leases.
     ReapsWorkersAtWork,
-    /// Leases that are a host's by name, and more than it may hold, are held by its heart and read by nobody.
+    /// Leases that are a host's by name, and more than it may hold, are held by its heart and read
+    /// by nobody.
     KeepsOwnAboveMax,
     /// What a host takes since it is its own by name does not count to its share.
     OwnTakesLeaveRoom,

@@ -1,12 +1,14 @@
-//! Divides what a host has so much of, and no more (bytes, memory, threads), among plugins that do not trust each other.
+//! Divides what a host has so much of, and no more (bytes, memory, threads), among plugins that do
+//! not trust each other.
 //!
 //! ```text
 //!   |<------------------------------ total ------------------------------>|
 //!   | guarantee of A | guarantee of B | guarantee of C |      common      |
 //! ```
 //!
-//! Each member may always have its guarantee: nobody else is ever lent a unit of it. What is beyond all guarantees is common,
-//! and lent to whoever asks first. So a member that gives nothing back takes the common part from the others, and no more.
+//! Each member may always have its guarantee: nobody else is ever lent a unit of it. What is beyond
+//! all guarantees is common, and lent to whoever asks first. So a member that gives nothing back
+//! takes the common part from the others, and no more.
 
 pub mod pool;
 
@@ -69,8 +71,9 @@ enum Obstacle {
 }
 
 impl Shares {
-    /// `total` units. Half of them are guaranteed in equal parts, and half are common; but a guarantee is `floor` units, as long as
-    /// there are enough for all members, and beyond that nothing is common.
+    /// `total` units. Half of them are guaranteed in equal parts, and half are common; but a
+    /// guarantee is `floor` units, as long as there are enough for all members, and beyond that
+    /// nothing is common.
     pub fn new(total: usize, floor: usize) -> Self {
         Self {
             total,
@@ -84,11 +87,19 @@ impl Shares {
         }
     }
 
-    /// One more member; the guarantees of the others shrink, and what they hold beyond is borrowed from now on.
+    /// One more member; the guarantees of the others shrink, and what they hold beyond is borrowed
+    /// from now on.
     pub fn join(&mut self, standing: Standing) -> MemberId {
         let id = MemberId(self.members_made);
         self.members_made += 1;
-        self.members.insert(id, Account { standing, held: 0, has_left: false });
+        self.members.insert(
+            id,
+            Account {
+                standing,
+                held: 0,
+                has_left: false,
+            },
+        );
         self.guarantee = self.guarantee_among(self.guaranteed_members());
         id
     }
@@ -118,7 +129,10 @@ impl Shares {
     }
 
     fn guaranteed_members(&self) -> usize {
-        self.members.values().filter(|account| account.is_guaranteed()).count()
+        self.members
+            .values()
+            .filter(|account| account.is_guaranteed())
+            .count()
     }
 
     /// The most that a member could hold if all others held nothing.
@@ -140,18 +154,26 @@ impl Shares {
 
     /// Whether the member holds more than it is guaranteed.
     pub fn borrows(&self, id: MemberId) -> bool {
-        self.members.get(&id).is_some_and(|account| account.held > self.guarantee_of(account))
+        self.members
+            .get(&id)
+            .is_some_and(|account| account.held > self.guarantee_of(account))
     }
 
     /// What a member could take now, without passing anybody who waits.
     pub fn free(&self, id: MemberId) -> usize {
-        let Some(account) = self.members.get(&id) else { return 0 };
+        let Some(account) = self.members.get(&id) else {
+            return 0;
+        };
         if self.waiting.iter().any(|waiting| waiting.member == id) {
             return 0;
         }
         let unheld = self.total.saturating_sub(self.held);
         let own = self.guarantee_of(account).saturating_sub(account.held);
-        let common = if self.waiting.is_empty() { self.common() } else { 0 };
+        let common = if self.waiting.is_empty() {
+            self.common()
+        } else {
+            0
+        };
         unheld.min(own + common)
     }
 
@@ -168,13 +190,20 @@ impl Shares {
     pub fn ask(&mut self, id: MemberId, units: usize) -> Ticket {
         let ticket = Ticket(self.tickets_made);
         self.tickets_made += 1;
-        self.waiting.push_back(Waiting { ticket, member: id, units });
+        self.waiting.push_back(Waiting {
+            ticket,
+            member: id,
+            units,
+        });
         ticket
     }
 
     /// Waits no more; `false` if the units were given out in the meantime.
     pub fn cancel(&mut self, ticket: Ticket) -> bool {
-        let at = self.waiting.iter().position(|waiting| waiting.ticket == ticket);
+        let at = self
+            .waiting
+            .iter()
+            .position(|waiting| waiting.ticket == ticket);
         at.is_some_and(|at| self.waiting.remove(at).is_some())
     }
 
@@ -188,15 +217,20 @@ impl Shares {
         self.forget_gone(id);
     }
 
-    /// Gives out what can be given to those who wait. Each member's own turn comes in order of asking, and so does borrowing: a
-    /// large wish is not passed by small ones, but for what others are guaranteed.
+    /// Gives out what can be given to those who wait. Each member's own turn comes in order of
+    /// asking, and so does borrowing: a large wish is not passed by small ones, but for what others
+    /// are guaranteed.
     pub fn admit(&mut self) -> Vec<Ticket> {
         let mut admitted = Vec::new();
         let mut passed_over = BTreeSet::new();
         let mut may_borrow = true;
         for waiting in std::mem::take(&mut self.waiting) {
             let is_in_turn = !passed_over.contains(&waiting.member);
-            let obstacle = if is_in_turn { self.obstacle(waiting, may_borrow) } else { None };
+            let obstacle = if is_in_turn {
+                self.obstacle(waiting, may_borrow)
+            } else {
+                None
+            };
             if is_in_turn && obstacle.is_none() {
                 self.give_out(waiting.member, waiting.units);
                 admitted.push(waiting.ticket);
@@ -209,10 +243,13 @@ impl Shares {
         admitted
     }
 
-    /// Whether somebody waits whom `id` would help by giving back: one of its own, or anybody if it borrows.
+    /// Whether somebody waits whom `id` would help by giving back: one of its own, or anybody if it
+    /// borrows.
     pub fn is_asked_for(&self, id: MemberId) -> bool {
         let borrows = self.borrows(id);
-        self.waiting.iter().any(|waiting| borrows || waiting.member == id)
+        self.waiting
+            .iter()
+            .any(|waiting| borrows || waiting.member == id)
     }
 
     fn give_out(&mut self, id: MemberId, units: usize) {
@@ -222,7 +259,11 @@ impl Shares {
         }
     }
 
-    fn obstacle(&self, Waiting { member, units, .. }: Waiting, may_borrow: bool) -> Option<Obstacle> {
+    fn obstacle(
+        &self,
+        Waiting { member, units, .. }: Waiting,
+        may_borrow: bool,
+    ) -> Option<Obstacle> {
         let account = self.members.get(&member)?;
         let own = self.guarantee_of(account).saturating_sub(account.held);
         let borrowed = units.saturating_sub(own);
@@ -234,16 +275,28 @@ impl Shares {
 
     /// What may be lent: beyond all guarantees, and beyond what was lent already.
     fn common(&self) -> usize {
-        let reserved: usize = self.members.values().map(|account| account.held.max(self.guarantee_of(account))).sum();
+        let reserved: usize = self
+            .members
+            .values()
+            .map(|account| account.held.max(self.guarantee_of(account)))
+            .sum();
         self.total.saturating_sub(reserved)
     }
 
     fn guarantee_of(&self, account: &Account) -> usize {
-        if account.is_guaranteed() { self.guarantee } else { 0 }
+        if account.is_guaranteed() {
+            self.guarantee
+        } else {
+            0
+        }
     }
 
     fn forget_gone(&mut self, id: MemberId) {
-        if self.members.get(&id).is_some_and(|account| account.has_left && account.held == 0) {
+        if self
+            .members
+            .get(&id)
+            .is_some_and(|account| account.has_left && account.held == 0)
+        {
             self.members.remove(&id);
         }
     }

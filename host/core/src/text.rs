@@ -3,20 +3,22 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a terminal or a reader is led astray by it: control characters, of C1 too, which some terminals obey in UTF-8;
-/// separators of lines; and what turns the direction of writing around.
+/// Whether a terminal or a reader is led astray by it: control characters, of C1 too, which some
+/// terminals obey in UTF-8; separators of lines; and what turns the direction of writing around.
 pub fn steers(c: char) -> bool {
-    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns =
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// The text on one line: what steers, line breaks included, is written as JSON escapes it (`\u001b`).
+/// The text on one line: what steers, line breaks included, is written as JSON escapes it
+/// (`\u001b`).
 pub fn one_line(text: &str) -> Cow<'_, str> {
     escape(text, steers)
 }
 
-/// The same for text of several lines, whose breaks stay. JSON stays JSON: outside of its strings it has none of this but
-/// line breaks.
+/// The same for text of several lines, whose breaks stay. JSON stays JSON: outside of its strings
+/// it has none of this but line breaks.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escape(text, |c| c != '\n' && steers(c))
 }
@@ -45,7 +47,10 @@ mod tests {
     fn what_steers_a_terminal_is_written_out_and_the_rest_is_left_alone() {
         let hostile = "a\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}b\nINFO forged\u{2028}x\u{7f}";
         let line = one_line(hostile);
-        assert_eq!(line, r"a\u001b]0;owned\u0007\u009b2J\u202eb\u000aINFO forged\u2028x\u007f");
+        assert_eq!(
+            line,
+            r"a\u001b]0;owned\u0007\u009b2J\u202eb\u000aINFO forged\u2028x\u007f"
+        );
         assert!(!line.contains(steers));
         assert_eq!(printable("two\nlines\t\r"), "two\nlines\\u0009\\u000d");
         let harmless = "żółć — 東京 🚀 \u{301}";

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 /// A point on one host's own monotonic clock, counted from an arbitrary origin.
 ///
-/// Moments of different hosts must never be compared: lease expiry is judged by what *this* host saw and when.
+/// Moments of different hosts must never be compared: lease expiry is judged by what *this* host
+/// saw and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Moment(Duration);
 
@@ -44,9 +45,18 @@ mod tests {
     #[test]
     fn moments_move_both_ways_and_stop_at_the_ends_of_the_clock() {
         let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
-        assert_eq!((at(5) + Duration::from_secs(2), at(5) - Duration::from_secs(2)), (at(7), at(3)));
+        assert_eq!(
+            (
+                at(5) + Duration::from_secs(2),
+                at(5) - Duration::from_secs(2)
+            ),
+            (at(7), at(3))
+        );
         assert_eq!(at(5) - Duration::from_secs(6), at(0));
         assert_eq!(at(5) + Duration::MAX, Moment::from_origin(Duration::MAX));
-        assert_eq!((at(7).since(at(5)), at(5).since(at(7))), (Duration::from_secs(2), Duration::ZERO));
+        assert_eq!(
+            (at(7).since(at(5)), at(5).since(at(7))),
+            (Duration::from_secs(2), Duration::ZERO)
+        );
     }
 }

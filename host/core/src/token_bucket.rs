@@ -15,7 +15,12 @@ impl TokenBucket {
     /// Full: `burst` may be taken at once.
     pub fn new(per_second: u32, burst: u32, now: Moment) -> Self {
         let burst = f64::from(burst);
-        Self { per_second: per_second.into(), burst, tokens: burst, refilled: now }
+        Self {
+            per_second: per_second.into(),
+            burst,
+            tokens: burst,
+            refilled: now,
+        }
     }
 
     /// Takes one, if there is one.
@@ -42,6 +47,9 @@ mod tests {
         let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
         let mut bucket = TokenBucket::new(100, 200, at(5));
         let mut given = |seconds| (0..1_000).filter(|_| bucket.take(at(seconds))).count();
-        assert_eq!((given(5), given(6), given(60), given(60)), (200, 100, 200, 0));
+        assert_eq!(
+            (given(5), given(6), given(60), given(60)),
+            (200, 100, 200, 0)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The data directory: held by one process at a time, and telling the others where that one can be reached.
+//! The data directory: held by one process at a time, and telling the others where that one can be
+//! reached.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -21,7 +22,8 @@ pub(crate) fn for_owner_only(path: &Path) -> std::io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(OWNER_FILE))
 }
 
-/// A directory that this process holds; given back when dropped, by the kernel too if the process dies.
+/// A directory that this process holds; given back when dropped, by the kernel too if the process
+/// dies.
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
@@ -39,22 +41,39 @@ pub(crate) struct Endpoints<'a> {
 impl DataDir {
     /// Makes the directory if need be, and takes it.
     pub(crate) fn hold(path: &Path) -> Result<Self, StartError> {
-        let made = DirBuilder::new().recursive(true).mode(OWNER_FOLDER).create(path);
-        made.map_err(|source| StartError::NoDirectory { path: path.to_owned(), source })?;
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(OWNER_FOLDER)
+            .create(path);
+        made.map_err(|source| StartError::NoDirectory {
+            path: path.to_owned(),
+            source,
+        })?;
         let lock_path = path.join(LOCK_FILE);
         let what = format!("lock {}", lock_path.display());
-        let opened =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(OWNER_FILE).open(&lock_path);
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(OWNER_FILE)
+            .open(&lock_path);
         let mut lock = opened.map_err(StartError::io(&what))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(StartError::InUse { path: path.to_owned(), holder: read_pid(&mut lock) });
+                return Err(StartError::InUse {
+                    path: path.to_owned(),
+                    holder: read_pid(&mut lock),
+                });
             }
             Err(TryLockError::Error(source)) => return Err(StartError::Io { what, source }),
         }
         write_pid(&mut lock).map_err(StartError::io(what))?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -63,7 +82,10 @@ impl DataDir {
 
     /// Replaced in one step, so that nobody reads half of it.
     pub(crate) fn write_endpoints(&self, endpoints: &Endpoints<'_>) -> Result<(), StartError> {
-        let (path, fresh) = (self.path.join(ENDPOINTS_FILE), self.path.join("endpoints.json.new"));
+        let (path, fresh) = (
+            self.path.join(ENDPOINTS_FILE),
+            self.path.join("endpoints.json.new"),
+        );
         let mut text = serde_json::to_string_pretty(endpoints).unwrap_or_default();
         text.push('\n');
         fs::write(&fresh, text)
@@ -100,9 +122,17 @@ mod tests {
 
     #[test]
     fn a_data_directory_that_cannot_be_made_is_told_with_what_to_do() {
-        let told = super::DataDir::hold(std::path::Path::new("/proc/nowhere")).unwrap_err().to_string();
-        assert!(told.starts_with("cannot create the data directory /proc/nowhere: "), "{told}");
-        assert!(told.ends_with("name another with --data, in a folder that this user may write to"), "{told}");
+        let told = super::DataDir::hold(std::path::Path::new("/proc/nowhere"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            told.starts_with("cannot create the data directory /proc/nowhere: "),
+            "{told}"
+        );
+        assert!(
+            told.ends_with("name another with --data, in a folder that this user may write to"),
+            "{told}"
+        );
     }
 
     #[tokio::test]
@@ -110,7 +140,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         for _ in 0..2 {
-            let stack = LocalStack::start(LocalOptions::kept_in(&data)).await.unwrap();
+            let stack = LocalStack::start(LocalOptions::kept_in(&data))
+                .await
+                .unwrap();
             for entry in std::fs::read_dir(&data).unwrap() {
                 let entry = entry.unwrap();
                 let mode = entry.metadata().unwrap().mode() & 0o777;
@@ -120,7 +152,8 @@ mod tests {
             assert_eq!(std::fs::metadata(&data).unwrap().mode() & 0o777, 0o700);
             for file in ["kinesis.journal", "dynamodb.sqlite"] {
                 use std::os::unix::fs::PermissionsExt;
-                std::fs::set_permissions(data.join(file), std::fs::Permissions::from_mode(0o644)).unwrap();
+                std::fs::set_permissions(data.join(file), std::fs::Permissions::from_mode(0o644))
+                    .unwrap();
             }
         }
     }

@@ -33,20 +33,28 @@ pub(crate) fn open(data_dir: Option<&Path>) -> Result<Database, StartError> {
         service: "dynamodb",
         problem: problem.to_string(),
     };
-    let Some(dir) = data_dir else { return Database::memory().map_err(emulator) };
+    let Some(dir) = data_dir else {
+        return Database::memory().map_err(emulator);
+    };
     let path = dir.join(FILE);
     // Before SQLite makes it: what it puts beside the file has the file's rights.
-    let kept = OpenOptions::new().create(true).append(true).mode(OWNER_FILE).open(&path);
-    kept.and_then(|_| for_owner_only(&path)).map_err(StartError::io(format!("open {}", path.display())))?;
+    let kept = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(OWNER_FILE)
+        .open(&path);
+    kept.and_then(|_| for_owner_only(&path))
+        .map_err(StartError::io(format!("open {}", path.display())))?;
     let database = Database::new(&path.to_string_lossy()).map_err(emulator)?;
-    // Sets `synchronous = NORMAL`: a commit is one write to the log and no fsync. Only a power cut can take the last
-    // commits back, which a development store may suffer; lease writes become ten times faster.
+    // Sets `synchronous = NORMAL`: a commit is one write to the log and no fsync. Only a power cut
+    // can take the last commits back, which a development store may suffer; lease writes become ten
+    // times faster.
     database.disable_bulk_loading().map_err(emulator)?;
     Ok(database)
 }
 
-/// Serves until `stop`. The emulator's own server answers every web page, so that it listens where only the door before it
-/// knows; that turns pages away and passes the rest on.
+/// Serves until `stop`. The emulator's own server answers every web page, so that it listens where
+/// only the door before it knows; that turns pages away and passes the rest on.
 pub(crate) async fn serve(listener: TcpListener, database: Database, stop: CancellationToken) {
     let ended = CancellationToken::new();
     let inner = match TcpListener::bind(hidden_address()).await {
@@ -57,15 +65,25 @@ pub(crate) async fn serve(listener: TcpListener, database: Database, stop: Cance
         Ok(address) => address,
         Err(error) => return tracing::error!(%error, "the embedded dynamodb cannot be served"),
     };
-    let emulator = dynoxide::server::serve_with_shutdown(inner, database, ended.clone().cancelled_owned());
+    let emulator =
+        dynoxide::server::serve_with_shutdown(inner, database, ended.clone().cancelled_owned());
     let door = async {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        let passing = Passing { client, authority: inner_address.to_string() };
-        let router = Router::new().fallback(pass).with_state(passing).layer(from_fn(refuse_web_pages));
+        let passing = Passing {
+            client,
+            authority: inner_address.to_string(),
+        };
+        let router = Router::new()
+            .fallback(pass)
+            .with_state(passing)
+            .layer(from_fn(refuse_web_pages));
         let listener = listener.tap_io(set_nodelay);
-        if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
+        if let Err(error) = axum::serve(listener, router)
+            .with_graceful_shutdown(stop.cancelled_owned())
+            .await
+        {
             tracing::error!(%error, "the embedded dynamodb ended");
         }
         ended.cancel();
@@ -78,7 +96,11 @@ pub(crate) async fn serve(listener: TcpListener, database: Database, stop: Cance
 
 /// Any port on an address of loopback that nobody guesses, where the system has more than one.
 fn hidden_address() -> SocketAddr {
-    let [_, b, c, d] = if cfg!(target_os = "linux") { fastrand::u32(..).to_be_bytes() } else { [0, 0, 0, 1] };
+    let [_, b, c, d] = if cfg!(target_os = "linux") {
+        fastrand::u32(..).to_be_bytes()
+    } else {
+        [0, 0, 0, 1]
+    };
     SocketAddr::from(([127, b, c, d.clamp(1, 254)], 0))
 }
 
@@ -89,8 +111,15 @@ struct Passing {
 }
 
 async fn pass(State(passing): State<Passing>, mut request: Request) -> Response {
-    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-    let uri = Uri::builder().scheme("http").authority(passing.authority.as_str()).path_and_query(path).build();
+    let path = request
+        .uri()
+        .path_and_query()
+        .map_or("/", |path| path.as_str());
+    let uri = Uri::builder()
+        .scheme("http")
+        .authority(passing.authority.as_str())
+        .path_and_query(path)
+        .build();
     match uri {
         Ok(uri) => *request.uri_mut() = uri,
         Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),

@@ -1,4 +1,5 @@
-//! The embedded Kinesis: ferrokinesis in memory, behind a front that keeps what the real service promises.
+//! The embedded Kinesis: ferrokinesis in memory, behind a front that keeps what the real service
+//! promises.
 //!
 //! | ferrokinesis 0.7 alone | with the front |
 //! |---|---|
@@ -32,5 +33,7 @@ pub(crate) use front::{Front, serve};
 
 /// The service, empty and kept in memory only, to be called without a socket: for simulations.
 pub async fn in_process() -> Result<Router, StartError> {
-    Ok(front::router(Front::restore(None, CancellationToken::new()).await?))
+    Ok(front::router(
+        Front::restore(None, CancellationToken::new()).await?,
+    ))
 }

@@ -20,7 +20,8 @@ pub const KINESIS_PORT_DEFAULT: u16 = 4567;
 /// Where DynamoDB Local is usually found.
 pub const DYNAMODB_PORT_DEFAULT: u16 = 8000;
 
-/// Requests in flight get this long at a stop; none takes more than milliseconds, so that more means a stuck client.
+/// Requests in flight get this long at a stop; none takes more than milliseconds, so that more
+/// means a stuck client.
 const DRAIN_MAX: Duration = Duration::from_secs(3);
 
 /// How to start.
@@ -37,16 +38,24 @@ pub struct LocalOptions {
 impl LocalOptions {
     /// Nothing kept, any ports: for tests.
     pub fn in_memory() -> Self {
-        Self { data_dir: None, kinesis_port: 0, dynamodb_port: 0 }
+        Self {
+            data_dir: None,
+            kinesis_port: 0,
+            dynamodb_port: 0,
+        }
     }
 
     /// Kept in `data_dir`, any ports.
     pub fn kept_in(data_dir: impl Into<PathBuf>) -> Self {
-        Self { data_dir: Some(data_dir.into()), ..Self::in_memory() }
+        Self {
+            data_dir: Some(data_dir.into()),
+            ..Self::in_memory()
+        }
     }
 }
 
-/// Both services, running. Dropping it ends them at once, as a killed process would; [`Self::stop`] ends them properly.
+/// Both services, running. Dropping it ends them at once, as a killed process would; [`Self::stop`]
+/// ends them properly.
 #[derive(Debug)]
 pub struct LocalStack {
     kinesis_endpoint: String,
@@ -71,12 +80,27 @@ impl LocalStack {
         let dynamodb_endpoint = endpoint(&dynamodb_listener)?;
         if let Some(dir) = &data_dir {
             let pid = std::process::id();
-            dir.write_endpoints(&Endpoints { kinesis: &kinesis_endpoint, dynamodb: &dynamodb_endpoint, pid })?;
+            dir.write_endpoints(&Endpoints {
+                kinesis: &kinesis_endpoint,
+                dynamodb: &dynamodb_endpoint,
+                pid,
+            })?;
         }
         let mut servers = JoinSet::new();
-        servers.spawn(kinesis::serve(kinesis_listener, front.clone(), stop.clone()));
+        servers.spawn(kinesis::serve(
+            kinesis_listener,
+            front.clone(),
+            stop.clone(),
+        ));
         servers.spawn(dynamodb::serve(dynamodb_listener, database, stop.clone()));
-        Ok(Self { kinesis_endpoint, dynamodb_endpoint, front, data_dir, servers, stop })
+        Ok(Self {
+            kinesis_endpoint,
+            dynamodb_endpoint,
+            front,
+            data_dir,
+            servers,
+            stop,
+        })
     }
 
     /// For instance `http://127.0.0.1:4567`.
@@ -112,13 +136,20 @@ impl Drop for LocalStack {
 }
 
 async fn bind(service: &'static str, port: u16) -> Result<TcpListener, StartError> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => StartError::PortTaken { service, port },
-        _ => StartError::Io { what: format!("listen on port {port} for {service}"), source: error },
-    })
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+        .await
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => StartError::PortTaken { service, port },
+            _ => StartError::Io {
+                what: format!("listen on port {port} for {service}"),
+                source: error,
+            },
+        })
 }
 
 fn endpoint(listener: &TcpListener) -> Result<String, StartError> {
-    let address = listener.local_addr().map_err(StartError::io("read a listener's address"))?;
+    let address = listener
+        .local_addr()
+        .map_err(StartError::io("read a listener's address"))?;
     Ok(format!("http://{address}"))
 }

@@ -1,5 +1,5 @@
-//! Keeps web pages out. A browser sends requests to loopback on behalf of any page that it shows, neither emulator checks a
-//! signature, and both would let every origin read the answers.
+//! Keeps web pages out. A browser sends requests to loopback on behalf of any page that it shows,
+//! neither emulator checks a signature, and both would let every origin read the answers.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,10 @@ use axum::response::{IntoResponse, Response};
 
 /// The middleware.
 pub(crate) async fn refuse_web_pages(request: Request, next: Next) -> Response {
-    let authority = request.uri().authority().map(axum::http::uri::Authority::as_str);
+    let authority = request
+        .uri()
+        .authority()
+        .map(axum::http::uri::Authority::as_str);
     match refusal(request.headers(), authority) {
         Some(message) => (StatusCode::FORBIDDEN, message).into_response(),
         None => next.run(request).await,
@@ -22,8 +25,13 @@ fn refusal(headers: &HeaderMap, authority: Option<&str>) -> Option<&'static str>
     if headers.contains_key(header::ORIGIN) {
         return Some("the embedded stack serves no web pages: this request has an Origin\n");
     }
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).or(authority).unwrap_or_default();
-    // A page reaches a name of its own here by letting it resolve to loopback; an address or `localhost` it cannot own.
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .or(authority)
+        .unwrap_or_default();
+    // A page reaches a name of its own here by letting it resolve to loopback; an address or
+    // `localhost` it cannot own.
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
@@ -66,12 +74,19 @@ mod tests {
             for (headers, expected) in [
                 ("host: 127.0.0.1:1\r\n", "200"),
                 ("host: localhost\r\n", "200"),
-                ("host: 127.0.0.1:1\r\norigin: https://evil.example\r\n", "403"),
+                (
+                    "host: 127.0.0.1:1\r\norigin: https://evil.example\r\n",
+                    "403",
+                ),
                 ("host: 127.0.0.1:1\r\norigin: null\r\n", "403"),
                 ("host: rebound.example:4567\r\n", "403"),
                 ("host: 127.0.0.1.rebound.example\r\n", "403"),
             ] {
-                assert_eq!(status(endpoint, target, headers).await, expected, "{target}: {headers}");
+                assert_eq!(
+                    status(endpoint, target, headers).await,
+                    expected,
+                    "{target}: {headers}"
+                );
             }
         }
         stack.stop().await;

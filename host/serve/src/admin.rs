@@ -59,7 +59,11 @@ impl Admin {
         let door = door.map_err(|error: TokenError| AdminError::Token(error.to_string()))?;
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, page: Page { status, metrics }, door })
+        Ok(Self {
+            listener,
+            page: Page { status, metrics },
+            door,
+        })
     }
 
     /// The address in use; the port is the real one if 0 was asked for.
@@ -70,7 +74,10 @@ impl Admin {
     /// Serves until `stop`, on a thread of its own.
     pub(crate) async fn serve(self, stop: CancellationToken) {
         let costly = Router::new()
-            .route("/status", get(|State(page): State<Page>| async move { Json(page.status.snapshot()) }))
+            .route(
+                "/status",
+                get(|State(page): State<Page>| async move { Json(page.status.snapshot()) }),
+            )
             .route("/metrics", get(metrics))
             .layer(from_fn_with_state(Pace::new(), server::keep_pace));
         let router = Router::new()
@@ -93,20 +100,31 @@ async fn ready(State(page): State<Page>, uri: Uri) -> (StatusCode, String) {
     if missing.is_empty() {
         return (StatusCode::OK, "ready\n".to_owned());
     }
-    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready\n{}\n", missing.join("\n")))
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        format!("not ready\n{}\n", missing.join("\n")),
+    )
 }
 
-/// Leaves out the series of shards whose grant has ended here: see [`shardmill_worker::metrics::ENDED`].
+/// Leaves out the series of shards whose grant has ended here: see
+/// [`shardmill_worker::metrics::ENDED`].
 fn without_ended(text: &str) -> String {
     let has_ended = |line: &str| line.contains("shard=\"") && line.ends_with(" NaN");
-    let kept = text.split_inclusive('\n').filter(|line| !has_ended(line.trim_end_matches('\n')));
+    let kept = text
+        .split_inclusive('\n')
+        .filter(|line| !has_ended(line.trim_end_matches('\n')));
     kept.collect()
 }
 
 async fn metrics(State(page): State<Page>) -> (StatusCode, String) {
-    let Some(measurements) = page.metrics else { return (StatusCode::NOT_FOUND, "metrics are off\n".to_owned()) };
+    let Some(measurements) = page.metrics else {
+        return (StatusCode::NOT_FOUND, "metrics are off\n".to_owned());
+    };
     match measurements.page().await {
-        Ok(text) => (StatusCode::OK, without_ended(&text) + &readiness::as_metrics(&page.status.snapshot())),
+        Ok(text) => (
+            StatusCode::OK,
+            without_ended(&text) + &readiness::as_metrics(&page.status.snapshot()),
+        ),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
     }
 }
@@ -117,8 +135,7 @@ mod tests {
 
     #[test]
     fn the_series_of_a_shard_end_with_its_grant_and_a_plugins_own_stay() {
-        let text =
-            "# TYPE x gauge\nx{plugin=\"a\",shard=\"0\"} NaN\nx{plugin=\"a\",shard=\"1\"} 0\n\ny{plugin=\"a\"} NaN\n";
+        let text = "# TYPE x gauge\nx{plugin=\"a\",shard=\"0\"} NaN\nx{plugin=\"a\",shard=\"1\"} 0\n\ny{plugin=\"a\"} NaN\n";
         let kept = "# TYPE x gauge\nx{plugin=\"a\",shard=\"1\"} 0\n\ny{plugin=\"a\"} NaN\n";
         assert_eq!(without_ended(text), kept);
     }

@@ -1,4 +1,5 @@
-//! Configuration in, a running host out: the only file that names the AWS and the Wasm adapters together.
+//! Configuration in, a running host out: the only file that names the AWS and the Wasm adapters
+//! together.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -49,15 +50,37 @@ pub struct Host {
 
 impl Host {
     /// Opens sinks, starts the engine, binds the admin address. Takes no lease and reads no record.
-    pub async fn build(config: Config, clients: AwsClients, metrics: Option<Measurements>) -> anyhow::Result<Self> {
-        let sinks = Arc::new(open_sinks(&config.sinks, &config.aws.options(), Some(&clients)).await?);
-        let outputs =
-            Outputs { names: sinks.names(), sinks: Sinks::Configured(Arc::clone(&sinks)), dead_letters: sinks };
-        Self::with(config, &clients, metrics, Substitutes { outputs, reader: None, metering: Metering::default() })
+    pub async fn build(
+        config: Config,
+        clients: AwsClients,
+        metrics: Option<Measurements>,
+    ) -> anyhow::Result<Self> {
+        let sinks =
+            Arc::new(open_sinks(&config.sinks, &config.aws.options(), Some(&clients)).await?);
+        let outputs = Outputs {
+            names: sinks.names(),
+            sinks: Sinks::Configured(Arc::clone(&sinks)),
+            dead_letters: sinks,
+        };
+        Self::with(
+            config,
+            &clients,
+            metrics,
+            Substitutes {
+                outputs,
+                reader: None,
+                metering: Metering::default(),
+            },
+        )
     }
 
-    /// The same, with output going elsewhere than to the configured sinks, and what else a trial replaces.
-    pub fn on_trial(config: Config, clients: &AwsClients, substitutes: Substitutes) -> anyhow::Result<Self> {
+    /// The same, with output going elsewhere than to the configured sinks, and what else a trial
+    /// replaces.
+    pub fn on_trial(
+        config: Config,
+        clients: &AwsClients,
+        substitutes: Substitutes,
+    ) -> anyhow::Result<Self> {
         Self::with(config, clients, None, substitutes)
     }
 
@@ -67,13 +90,20 @@ impl Host {
         metrics: Option<Measurements>,
         substitutes: Substitutes,
     ) -> anyhow::Result<Self> {
-        let Substitutes { outputs, reader, metering } = substitutes;
+        let Substitutes {
+            outputs,
+            reader,
+            metering,
+        } = substitutes;
         if !config.plugins.is_dir() {
             bail!("{}", config.no_plugins_folder());
         }
         let marks = Marks::beside(config.host.cache.as_deref());
         if let Some(why) = marks.why_not() {
-            tracing::info!(why, "if a plugin kills this host, its next run will not know about it");
+            tracing::info!(
+                why,
+                "if a plugin kills this host, its next run will not know about it"
+            );
         }
         let status = HostStatus::new(config.worker_id.as_str()).remembering(marks.clone());
         let admin = config.host.admin.map(|address| {
@@ -89,7 +119,8 @@ impl Host {
             bail!("host.buffer is too small: one GetRecords reply may hold 10 MiB");
         };
         ::metrics::gauge!(BUFFER_LIMIT).set(config.host.buffer_bytes as f64);
-        let mut runtime_options = runtime_options(&config, metering).context("cannot find the compiler")?;
+        let mut runtime_options =
+            runtime_options(&config, metering).context("cannot find the compiler")?;
         runtime_options.marks = marks.clone();
         let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
         let folder_options = FolderOptions {
@@ -100,8 +131,14 @@ impl Host {
             ..FolderOptions::new(&config.plugins)
         };
         let (folder, events) = PluginFolder::new(runtime.clone(), folder_options);
-        let kept = config.host.cache.as_deref().map(|cache| Kept::beside(cache, config.host.plugin_bytes_max));
-        let pins = kept.clone().map(|kept| Pins::new(kept, runtime.clone(), config.clone()));
+        let kept = config
+            .host
+            .cache
+            .as_deref()
+            .map(|cache| Kept::beside(cache, config.host.plugin_bytes_max));
+        let pins = kept
+            .clone()
+            .map(|kept| Pins::new(kept, runtime.clone(), config.clone()));
         let fall_back = kept.map(|kept| FallBack::new(kept, runtime.clone(), config.clone()));
         let parts = Parts {
             ring: RingBudget::of(&budget, config.host.buffer_bytes),

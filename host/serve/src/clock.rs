@@ -18,8 +18,8 @@ impl Clock for BootClock {
         Moment::from_origin(Duration::new(seconds, nanos))
     }
 
-    /// Elsewhere the monotonic clock may stop during a suspend; a host that wakes up is then fenced by the lease
-    /// counter alone, which is still safe.
+    /// Elsewhere the monotonic clock may stop during a suspend; a host that wakes up is then fenced
+    /// by the lease counter alone, which is still safe.
     #[cfg(not(target_os = "linux"))]
     fn now(&self) -> Moment {
         use std::sync::LazyLock;
@@ -28,13 +28,18 @@ impl Clock for BootClock {
     }
 
     fn wall_ms(&self) -> u64 {
-        let since_epoch = wall_now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let since_epoch = wall_now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
         u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
 /// What time people say that it is.
-#[expect(clippy::disallowed_methods, reason = "this is the edge where wall time enters")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the edge where wall time enters"
+)]
 pub(crate) fn wall_now() -> SystemTime {
     SystemTime::now()
 }

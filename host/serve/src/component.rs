@@ -1,5 +1,6 @@
-//! Components out of files that commands are given: read within the host's bound, and held to its `[integrity]` before
-//! anything is made of them. Nothing else in this package loads a component that came from a file.
+//! Components out of files that commands are given: read within the host's bound, and held to its
+//! `[integrity]` before anything is made of them. Nothing else in this package loads a component
+//! that came from a file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,15 +28,25 @@ pub struct Found {
 impl Found {
     /// Reads both; a component may have `bytes_max` bytes.
     pub fn read(path: &Path, bytes_max: u64) -> anyhow::Result<Self> {
-        let bytes = files::read(path, bytes_max).with_context(|| format!("cannot read {}", path.display()))?;
+        let bytes = files::read(path, bytes_max)
+            .with_context(|| format!("cannot read {}", path.display()))?;
         // What cannot be read as a signature is told as one that is none.
         let signature = read_signature(path).unwrap_or_else(|_| Some(Vec::new()));
         let digest = digest_of(&bytes);
-        Ok(Self { bytes: bytes.into(), digest, signature })
+        Ok(Self {
+            bytes: bytes.into(),
+            digest,
+            signature,
+        })
     }
 
     /// The same, if the host's rules let it run under this name.
-    pub fn read_trusted(path: &Path, bytes_max: u64, integrity: &Integrity, name: &PluginName) -> anyhow::Result<Self> {
+    pub fn read_trusted(
+        path: &Path,
+        bytes_max: u64,
+        integrity: &Integrity,
+        name: &PluginName,
+    ) -> anyhow::Result<Self> {
         let found = Self::read(path, bytes_max)?;
         found.check(integrity, name).map_err(|error| {
             let message = format!("{} is not run: {error}", path.display());
@@ -66,8 +77,18 @@ pub fn read_signature(component: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// Loads the component of that file as a host with this configuration would.
-pub async fn load(runtime: &Runtime, config: &Config, name: &PluginName, path: &Path) -> anyhow::Result<Plugin> {
-    let found = Found::read_trusted(path, config.host.plugin_bytes_max, &config.integrity(), name)?;
+pub async fn load(
+    runtime: &Runtime,
+    config: &Config,
+    name: &PluginName,
+    path: &Path,
+) -> anyhow::Result<Plugin> {
+    let found = Found::read_trusted(
+        path,
+        config.host.plugin_bytes_max,
+        &config.integrity(),
+        name,
+    )?;
     let plugin = runtime.load(name.clone(), found.bytes).await;
     plugin.with_context(|| format!("{} cannot be run", path.display()))
 }
@@ -86,16 +107,40 @@ mod tests {
         let name = PluginName::new("orders").unwrap();
         let runtime = Runtime::new(RuntimeOptions::default()).unwrap();
         let key = "00".repeat(32);
-        let with = |text: String| Config::parse(&format!("stream = \"s\"\n{text}"), Path::new(".")).unwrap();
-        let told =
-            async |config: Config| load(&runtime, &config, &name, &path).await.err().map(|error| format!("{error:#}"));
-        let signed = with(format!("[integrity]\nrequire-signature = true\nkeys = [\"{key}\"]\n"));
-        assert!(told(signed.clone()).await.unwrap().contains("it is not signed"));
-        std::fs::write(folder.path().join("orders.wasm.sig"), "version 1\nsignature 00\n").unwrap();
+        let with = |text: String| {
+            Config::parse(&format!("stream = \"s\"\n{text}"), Path::new(".")).unwrap()
+        };
+        let told = async |config: Config| {
+            load(&runtime, &config, &name, &path)
+                .await
+                .err()
+                .map(|error| format!("{error:#}"))
+        };
+        let signed = with(format!(
+            "[integrity]\nrequire-signature = true\nkeys = [\"{key}\"]\n"
+        ));
+        assert!(
+            told(signed.clone())
+                .await
+                .unwrap()
+                .contains("it is not signed")
+        );
+        std::fs::write(
+            folder.path().join("orders.wasm.sig"),
+            "version 1\nsignature 00\n",
+        )
+        .unwrap();
         assert!(told(signed).await.unwrap().contains("is malformed"));
-        let other = with(format!("[plugin.orders.integrity]\nallowed-digests = [\"{key}\"]\n"));
+        let other = with(format!(
+            "[plugin.orders.integrity]\nallowed-digests = [\"{key}\"]\n"
+        ));
         assert!(told(other).await.unwrap().contains("allowed-digests"));
-        assert!(told(with("[host]\nplugin-bytes-max = \"10B\"\n".to_owned())).await.unwrap().contains("10 at most"));
+        assert!(
+            told(with("[host]\nplugin-bytes-max = \"10B\"\n".to_owned()))
+                .await
+                .unwrap()
+                .contains("10 at most")
+        );
         assert_eq!(told(with(String::new())).await, None);
     }
 }

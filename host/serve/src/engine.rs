@@ -1,4 +1,5 @@
-//! The Wasm engine as this binary runs it: everything is compiled by the binary itself, in a process of its own.
+//! The Wasm engine as this binary runs it: everything is compiled by the binary itself, in a
+//! process of its own.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,11 @@ pub const COMPILE_COMMAND: &str = "compile-component";
 /// What the engine is started with.
 pub fn runtime_options(config: &Config, metering: Metering) -> std::io::Result<RuntimeOptions> {
     // The compiler in another process makes code that is metered by deadlines.
-    let compiler = if metering == Metering::Deadline { compiler()? } else { Compiler::InProcess };
+    let compiler = if metering == Metering::Deadline {
+        compiler()?
+    } else {
+        Compiler::InProcess
+    };
     Ok(RuntimeOptions {
         cache_dir: config.host.cache.clone(),
         limits: config.limits,
@@ -26,12 +31,16 @@ pub fn runtime_options(config: &Config, metering: Metering) -> std::io::Result<R
     })
 }
 
-/// What holds for plugins' requests. What this host serves, and where its tables are, is for no plugin.
+/// What holds for plugins' requests. What this host serves, and where its tables are, is for no
+/// plugin.
 fn http_options(config: &Config) -> HttpOptions {
     let endpoints = [&config.aws.kinesis_endpoint, &config.aws.dynamodb_endpoint];
     let endpoint = |url: &String| {
         let url = reqwest::Url::parse(url).ok()?;
-        Some(Endpoint { host: url.host_str()?.to_owned(), port: url.port_or_known_default()? })
+        Some(Endpoint {
+            host: url.host_str()?.to_owned(),
+            port: url.port_or_known_default()?,
+        })
     };
     let aws = endpoints.into_iter().flatten().filter_map(endpoint);
     let admin = config.host.admin.map(|address| Endpoint {
@@ -51,12 +60,19 @@ fn compiler() -> std::io::Result<Compiler> {
     if !hardening::is_wall_wanted() {
         args.push("--no-wall".into());
     }
-    Ok(Compiler::Child(CompilerProgram { program: own_binary()?, args }))
+    Ok(Compiler::Child(CompilerProgram {
+        program: own_binary()?,
+        args,
+    }))
 }
 
-/// The running binary. On Linux a link that leads to it though the file was replaced since: another version's compiler
-/// would write code that this one does not find.
+/// The running binary. On Linux a link that leads to it though the file was replaced since: another
+/// version's compiler would write code that this one does not find.
 fn own_binary() -> std::io::Result<PathBuf> {
     const OWN: &str = "/proc/self/exe";
-    if Path::new(OWN).exists() { Ok(OWN.into()) } else { std::env::current_exe() }
+    if Path::new(OWN).exists() {
+        Ok(OWN.into())
+    } else {
+        std::env::current_exe()
+    }
 }

@@ -1,4 +1,5 @@
-//! What the process does without, so that what it knows stays in it, and so that a hole in it leads nowhere.
+//! What the process does without, so that what it knows stays in it, and so that a hole in it leads
+//! nowhere.
 
 use std::sync::OnceLock;
 
@@ -13,8 +14,8 @@ pub fn is_wall_wanted() -> bool {
     std::env::var_os(WALL_VARIABLE).is_none_or(|value| value != "off")
 }
 
-/// Raises the second wall around this process and all that it starts, unless the operator does not want it. Before anything
-/// else is started.
+/// Raises the second wall around this process and all that it starts, unless the operator does not
+/// want it. Before anything else is started.
 pub fn raise_wall() {
     if is_wall_wanted() {
         LACKS.get_or_init(shardmill_wasm::wall::raise_for_host);
@@ -24,25 +25,36 @@ pub fn raise_wall() {
 /// Logs what the wall lacks, if anything: the operator decides whether that will do.
 pub fn tell_wall() {
     for lack in wall_lacks() {
-        tracing::warn!(lack, "the wall around this process is incomplete; continuing without the missing part");
+        tracing::warn!(
+            lack,
+            "the wall around this process is incomplete; continuing without the missing part"
+        );
     }
 }
 
 /// What the wall around this process lacks, each with why; nothing where it is whole.
 pub fn wall_lacks() -> Vec<String> {
-    LACKS
-        .get()
-        .cloned()
-        .unwrap_or_else(|| vec![format!("everything: {WALL_VARIABLE}=off, or the process never raised it")])
+    LACKS.get().cloned().unwrap_or_else(|| {
+        vec![format!(
+            "everything: {WALL_VARIABLE}=off, or the process never raised it"
+        )]
+    })
 }
 
-/// No core dumps: memory holds AWS credentials, secrets of plugins and records. A pipe that collects dumps does not ask
-/// for the limit, only for the second; neither can other processes of the same user read this one's memory then.
+/// No core dumps: memory holds AWS credentials, secrets of plugins and records. A pipe that
+/// collects dumps does not ask for the limit, only for the second; neither can other processes of
+/// the same user read this one's memory then.
 #[cfg(target_os = "linux")]
 pub fn forbid_core_dumps() -> std::io::Result<()> {
     use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    setrlimit(
+        Resource::Core,
+        Rlimit {
+            current: Some(0),
+            maximum: Some(0),
+        },
+    )?;
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 

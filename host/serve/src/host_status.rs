@@ -15,7 +15,8 @@ use crate::hardening;
 /// The shared view of a host. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct HostStatus {
-    // Written by the supervisor, read by the status page and by `--until-idle`; never held across an await.
+    // Written by the supervisor, read by the status page and by `--until-idle`; never held across
+    // an await.
     plugins: Arc<Mutex<BTreeMap<String, PluginEntry>>>,
     is_folder_read: Arc<AtomicBool>,
     worker_id: Arc<str>,
@@ -57,11 +58,14 @@ pub struct PluginSnapshot {
     pub is_file_removed: bool,
     /// Why the file now in the folder was refused, if it was; the version before it runs on.
     pub refused_file: Option<String>,
-    /// The version that an operator pinned on this host, if one did: it runs whatever lies in the folder.
+    /// The version that an operator pinned on this host, if one did: it runs whatever lies in the
+    /// folder.
     pub pinned: Option<String>,
-    /// Why its settings were refused, if they were; those before them stay in use, if there were any.
+    /// Why its settings were refused, if they were; those before them stay in use, if there were
+    /// any.
     pub refused_settings: Option<String>,
-    /// Why it is not served: its worker ended or panicked, and no other has looked at its leases since.
+    /// Why it is not served: its worker ended or panicked, and no other has looked at its leases
+    /// since.
     pub not_served: Option<String>,
     /// The stream it reads, as configured.
     pub stream: Option<String>,
@@ -76,7 +80,12 @@ impl HostStatus {
     /// An empty view.
     pub fn new(worker_id: &str) -> Self {
         let worker_id = worker_id.into();
-        Self { plugins: Arc::default(), is_folder_read: Arc::default(), worker_id, marks: Marks::default() }
+        Self {
+            plugins: Arc::default(),
+            is_folder_read: Arc::default(),
+            worker_id,
+            marks: Marks::default(),
+        }
     }
 
     /// The same, telling whether the host's deaths are remembered.
@@ -92,18 +101,31 @@ impl HostStatus {
             is_folder_read: self.is_folder_read.load(Ordering::Acquire),
             wall_lacks: hardening::wall_lacks(),
             deaths_not_remembered: self.marks.why_not(),
-            plugins: plugins.iter().map(|(name, entry)| (name.clone(), entry.snapshot())).collect(),
+            plugins: plugins
+                .iter()
+                .map(|(name, entry)| (name.clone(), entry.snapshot()))
+                .collect(),
         }
     }
 
-    /// A plugin has begun to serve a stream. What was told of the plugin alone, before it had one, is told no more.
+    /// A plugin has begun to serve a stream. What was told of the plugin alone, before it had one,
+    /// is told no more.
     pub(crate) fn started(&self, plugin: &PluginName, stream: &StreamConfig) {
         let mut plugins = self.lock();
-        let pinned = plugins.get(plugin.as_str()).and_then(|entry| entry.pinned.clone());
-        if plugins.get(plugin.as_str()).is_some_and(|entry| entry.stream.is_none()) {
+        let pinned = plugins
+            .get(plugin.as_str())
+            .and_then(|entry| entry.pinned.clone());
+        if plugins
+            .get(plugin.as_str())
+            .is_some_and(|entry| entry.stream.is_none())
+        {
             plugins.remove(plugin.as_str());
         }
-        let entry = PluginEntry { stream: Some(stream.clone()), pinned, ..PluginEntry::default() };
+        let entry = PluginEntry {
+            stream: Some(stream.clone()),
+            pinned,
+            ..PluginEntry::default()
+        };
         plugins.insert(stream.label.to_string(), entry);
     }
 
@@ -136,11 +158,15 @@ impl HostStatus {
         });
     }
 
-    /// A file that was refused is gone, and with it what was told of it; a plugin that runs is told of as before.
+    /// A file that was refused is gone, and with it what was told of it; a plugin that runs is told
+    /// of as before.
     pub(crate) fn refused_file_gone(&self, plugin: &str) {
         let mut plugins = self.lock();
         plugins.retain(|label, entry| !is_label_of(label, plugin) || entry.stream.is_some());
-        for (_, entry) in plugins.iter_mut().filter(|(label, _)| is_label_of(label, plugin)) {
+        for (_, entry) in plugins
+            .iter_mut()
+            .filter(|(label, _)| is_label_of(label, plugin))
+        {
             entry.refused_file = None;
         }
     }
@@ -158,7 +184,9 @@ impl HostStatus {
     }
 
     pub(crate) fn settings_refused(&self, plugin: &str, reason: &str) {
-        self.change(plugin, |entry| entry.refused_settings = Some(reason.to_owned()));
+        self.change(plugin, |entry| {
+            entry.refused_settings = Some(reason.to_owned())
+        });
     }
 
     pub(crate) fn folder_read(&self) {
@@ -173,7 +201,10 @@ impl HostStatus {
     fn change(&self, plugin: &str, change: impl Fn(&mut PluginEntry)) {
         let mut plugins = self.lock();
         let mut is_known = false;
-        for (_, entry) in plugins.iter_mut().filter(|(label, _)| is_label_of(label, plugin)) {
+        for (_, entry) in plugins
+            .iter_mut()
+            .filter(|(label, _)| is_label_of(label, plugin))
+        {
             change(entry);
             is_known = true;
         }
@@ -195,9 +226,16 @@ impl PluginEntry {
             refused_file: self.refused_file.clone(),
             pinned: self.pinned.clone(),
             refused_settings: self.refused_settings.clone(),
-            not_served: if worker.passes > 0 { None } else { self.not_served.clone() },
+            not_served: if worker.passes > 0 {
+                None
+            } else {
+                self.not_served.clone()
+            },
             stream: self.stream.as_ref().map(|stream| stream.stream.to_string()),
-            application: self.stream.as_ref().map(|stream| stream.application.clone()),
+            application: self
+                .stream
+                .as_ref()
+                .map(|stream| stream.application.clone()),
             worker,
         }
     }

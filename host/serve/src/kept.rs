@@ -1,6 +1,6 @@
-//! The last versions of each plugin that worked well, as their files were. What a host runs after a restart when the file in the
-//! folder is damaged, or is a version that the fleet found bad: until then, a rollback is only in memory. And what an operator
-//! may go back to, by pinning one of them.
+//! The last versions of each plugin that worked well, as their files were. What a host runs after a
+//! restart when the file in the folder is damaged, or is a version that the fleet found bad: until
+//! then, a rollback is only in memory. And what an operator may go back to, by pinning one of them.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -26,7 +26,8 @@ const PINNED: &str = "pinned";
 /// A digest, and a line break.
 const PINNED_BYTES_MAX: u64 = 100;
 
-/// A folder with a folder a plugin, which holds components, named by their digests, and their signatures.
+/// A folder with a folder a plugin, which holds components, named by their digests, and their
+/// signatures.
 #[derive(Debug, Clone)]
 pub struct Kept {
     folder: PathBuf,
@@ -47,15 +48,22 @@ pub struct KeptVersion {
 impl Kept {
     /// Beside the folder of compiled plugins.
     pub fn beside(cache: &Path, bytes_max: u64) -> Self {
-        Self { folder: beside_cache(cache, ENDING), bytes_max }
+        Self {
+            folder: beside_cache(cache, ENDING),
+            bytes_max,
+        }
     }
 
-    /// Keeps what lies at `file`, if that is the version still, as the newest; false if it is another by now, or is kept already.
+    /// Keeps what lies at `file`, if that is the version still, as the newest; false if it is
+    /// another by now, or is kept already.
     pub fn keep(&self, name: &PluginName, digest: &PluginDigest, file: &Path) -> io::Result<bool> {
         let own = self.of(name);
         let path = own.join(file_name(digest));
         if path.exists() {
-            File::options().append(true).open(&path)?.set_modified(wall_now())?;
+            File::options()
+                .append(true)
+                .open(&path)?
+                .set_modified(wall_now())?;
             return Ok(false);
         }
         let bytes = files::read(file, self.bytes_max)?;
@@ -81,7 +89,11 @@ impl Kept {
 
     fn forget_old(&self, name: &PluginName) -> io::Result<()> {
         let pinned = self.pinned(name).unwrap_or_default();
-        for old in self.versions(name).into_iter().skip(VERSIONS_MAX).filter(|old| Some(&old.digest) != pinned.as_ref())
+        for old in self
+            .versions(name)
+            .into_iter()
+            .skip(VERSIONS_MAX)
+            .filter(|old| Some(&old.digest) != pinned.as_ref())
         {
             std::fs::remove_file(&old.path)?;
             // It may have none.
@@ -90,13 +102,21 @@ impl Kept {
         Ok(())
     }
 
-    /// What is kept of a plugin, the last that worked well first; whether the bytes are whole is not looked at.
+    /// What is kept of a plugin, the last that worked well first; whether the bytes are whole is
+    /// not looked at.
     pub fn versions(&self, name: &PluginName) -> Vec<KeptVersion> {
-        let entries = std::fs::read_dir(self.of(name)).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(self.of(name))
+            .into_iter()
+            .flatten()
+            .flatten();
         let version = |entry: std::fs::DirEntry| {
             let path = entry.path();
-            let digest = PluginDigest::from_hex(path.file_name()?.to_str()?.strip_suffix(".wasm")?)?;
-            let at = entry.metadata().and_then(|file| file.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+            let digest =
+                PluginDigest::from_hex(path.file_name()?.to_str()?.strip_suffix(".wasm")?)?;
+            let at = entry
+                .metadata()
+                .and_then(|file| file.modified())
+                .unwrap_or(SystemTime::UNIX_EPOCH);
             Some(KeptVersion { digest, path, at })
         };
         let mut versions: Vec<KeptVersion> = entries.filter_map(version).collect();
@@ -106,36 +126,56 @@ impl Kept {
 
     /// The last version that worked well, if its bytes are whole.
     pub fn find(&self, name: &PluginName) -> Option<(PluginDigest, PathBuf)> {
-        let newest = self.versions(name).into_iter().find(|version| self.is_whole(version))?;
+        let newest = self
+            .versions(name)
+            .into_iter()
+            .find(|version| self.is_whole(version))?;
         Some((newest.digest, newest.path))
     }
 
     /// Whether what lies there is that version.
     pub fn is_whole(&self, version: &KeptVersion) -> bool {
-        files::read(&version.path, self.bytes_max).is_ok_and(|bytes| digest_of(&bytes) == version.digest)
+        files::read(&version.path, self.bytes_max)
+            .is_ok_and(|bytes| digest_of(&bytes) == version.digest)
     }
 
     /// The version that an operator pinned here, if any.
     pub fn pinned(&self, name: &PluginName) -> io::Result<Option<PluginDigest>> {
         let path = self.of(name).join(PINNED);
         match files::read_text(&path, PINNED_BYTES_MAX) {
-            Ok(text) => PluginDigest::from_hex(text.trim()).map(Some).ok_or_else(|| {
-                io::Error::other(format!("{} does not hold a digest; unpin the plugin", path.display()))
-            }),
+            Ok(text) => PluginDigest::from_hex(text.trim())
+                .map(Some)
+                .ok_or_else(|| {
+                    io::Error::other(format!(
+                        "{} does not hold a digest; unpin the plugin",
+                        path.display()
+                    ))
+                }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(io::Error::other(format!("{}: {error}; unpin the plugin", path.display()))),
+            Err(error) => Err(io::Error::other(format!(
+                "{}: {error}; unpin the plugin",
+                path.display()
+            ))),
         }
     }
 
     /// Every plugin of which something is kept, or pinned.
     pub fn plugins(&self) -> Vec<PluginName> {
-        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        entries.filter_map(|entry| PluginName::new(entry.file_name().to_str()?).ok()).collect()
+        let entries = std::fs::read_dir(&self.folder)
+            .into_iter()
+            .flatten()
+            .flatten();
+        entries
+            .filter_map(|entry| PluginName::new(entry.file_name().to_str()?).ok())
+            .collect()
     }
 
     /// Has hosts with this cache run a version, which must be kept.
     pub fn pin(&self, name: &PluginName, digest: &PluginDigest) -> io::Result<()> {
-        write_whole(&self.of(name).join(PINNED), format!("{}\n", digest.as_str()).as_bytes())
+        write_whole(
+            &self.of(name).join(PINNED),
+            format!("{}\n", digest.as_str()).as_bytes(),
+        )
     }
 
     /// Whether a version was pinned.
@@ -170,7 +210,11 @@ mod tests {
 
     fn fixture(folder: &Path) -> (Kept, PluginName, PathBuf) {
         let kept = Kept::beside(&folder.join("compiled"), 100);
-        (kept, PluginName::new("orders").unwrap(), folder.join("orders.wasm"))
+        (
+            kept,
+            PluginName::new("orders").unwrap(),
+            folder.join("orders.wasm"),
+        )
     }
 
     #[test]
@@ -185,16 +229,30 @@ mod tests {
         assert!(keep(b"one", b"one"));
         assert!(!keep(b"one", b"one"), "it is there");
         std::fs::write(folder.path().join("orders.wasm.sig"), "signed").unwrap();
-        assert!(!keep(b"three", b"two"), "the file is another version by now");
+        assert!(
+            !keep(b"three", b"two"),
+            "the file is another version by now"
+        );
         assert_eq!(kept.find(&name).unwrap().0, digest_of(b"one"));
         assert!(keep(b"two", b"two"));
         let (digest, path) = kept.find(&name).unwrap();
-        assert_eq!((digest, std::fs::read(&path).unwrap()), (digest_of(b"two"), b"two".to_vec()));
+        assert_eq!(
+            (digest, std::fs::read(&path).unwrap()),
+            (digest_of(b"two"), b"two".to_vec())
+        );
         assert_eq!(std::fs::read(signature_of(&path)).unwrap(), b"signed");
         std::fs::write(&path, "twx").unwrap();
-        assert_eq!(kept.find(&name).unwrap().0, digest_of(b"one"), "what is damaged is not run");
+        assert_eq!(
+            kept.find(&name).unwrap().0,
+            digest_of(b"one"),
+            "what is damaged is not run"
+        );
         assert!(!keep(b"one", b"one"));
-        assert_eq!(kept.versions(&name)[0].digest, digest_of(b"one"), "it did well again");
+        assert_eq!(
+            kept.versions(&name)[0].digest,
+            digest_of(b"one"),
+            "it did well again"
+        );
     }
 
     #[test]
@@ -207,7 +265,14 @@ mod tests {
             assert!(kept.keep(&name, &digest_of(bytes), &file).unwrap());
             signature_of(&kept.of(&name).join(file_name(&digest_of(bytes)))).exists()
         };
-        rustix::fs::mknodat(rustix::fs::CWD, &beside, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &beside,
+            rustix::fs::FileType::Fifo,
+            0o600.into(),
+            0,
+        )
+        .unwrap();
         assert!(!keep(b"beside a pipe"));
         std::fs::remove_file(&beside).unwrap();
         File::create(&beside).unwrap().set_len(1 << 40).unwrap();
@@ -225,7 +290,12 @@ mod tests {
             assert!(kept.keep(&name, &digest_of(bytes), &file).unwrap());
             let path = kept.of(&name).join(file_name(&digest_of(bytes)));
             let at = wall_now() - Duration::from_secs(age);
-            File::options().append(true).open(path).unwrap().set_modified(at).unwrap();
+            File::options()
+                .append(true)
+                .open(path)
+                .unwrap()
+                .set_modified(at)
+                .unwrap();
         };
         keep(b"1", 50);
         assert_eq!(kept.pinned(&name).unwrap(), None);
@@ -233,13 +303,28 @@ mod tests {
         for (version, age) in [(b"2", 40), (b"3", 30), (b"4", 20), (b"5", 10)] {
             keep(version, age);
         }
-        let found: Vec<_> = kept.versions(&name).into_iter().map(|version| version.digest).collect();
-        assert_eq!(found, [b"5", b"4", b"3", b"1"].map(|bytes| digest_of(bytes)));
-        assert_eq!((kept.pinned(&name).unwrap(), kept.plugins()), (Some(digest_of(b"1")), vec![name.clone()]));
+        let found: Vec<_> = kept
+            .versions(&name)
+            .into_iter()
+            .map(|version| version.digest)
+            .collect();
+        assert_eq!(
+            found,
+            [b"5", b"4", b"3", b"1"].map(|bytes| digest_of(bytes))
+        );
+        assert_eq!(
+            (kept.pinned(&name).unwrap(), kept.plugins()),
+            (Some(digest_of(b"1")), vec![name.clone()])
+        );
         assert!(kept.unpin(&name).unwrap() && !kept.unpin(&name).unwrap());
         keep(b"6", 5);
         assert_eq!(kept.versions(&name).len(), VERSIONS_MAX);
         std::fs::write(kept.of(&name).join(PINNED), "all").unwrap();
-        assert!(kept.pinned(&name).unwrap_err().to_string().contains("unpin"));
+        assert!(
+            kept.pinned(&name)
+                .unwrap_err()
+                .to_string()
+                .contains("unpin")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! A running host: its parts put together, plugins started, swapped and stopped, and what it shows of itself.
+//! A running host: its parts put together, plugins started, swapped and stopped, and what it shows
+//! of itself.
 
 mod admin;
 mod assembly;

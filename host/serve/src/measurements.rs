@@ -1,5 +1,5 @@
-//! Metrics to be scraped. What is measured for a histogram is kept, value by value, until it is counted into its bucket: a
-//! thread of its own does that, whether anybody scrapes or not.
+//! Metrics to be scraped. What is measured for a histogram is kept, value by value, until it is
+//! counted into its bucket: a thread of its own does that, whether anybody scrapes or not.
 
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
@@ -10,15 +10,30 @@ use tokio::sync::Mutex;
 use crate::clock::wall_now;
 use crate::process;
 
-/// How often values are counted into their buckets. 1 s: some thousand values, which take a millisecond.
+/// How often values are counted into their buckets. 1 s: some thousand values, which take a
+/// millisecond.
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 /// Bounds of what ends in `_seconds`: from a cheap batch to the longest deadline that is usual.
-const SECONDS: [f64; 15] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+const SECONDS: [f64; 15] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+];
 /// Bounds of what ends in `_bytes`: powers of four, from 256 bytes to 64 MiB.
-const BYTES: [f64; 10] =
-    [256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0, 67_108_864.0];
+const BYTES: [f64; 10] = [
+    256.0,
+    1_024.0,
+    4_096.0,
+    16_384.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+    67_108_864.0,
+];
 /// Bounds of anything else, which only plugins measure.
-const ANY: [f64; 13] = [0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+const ANY: [f64; 13] = [
+    0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9,
+];
 
 /// The process's metrics. Cheap to clone; values are counted until the last clone is dropped.
 #[derive(Clone)]
@@ -46,8 +61,15 @@ impl Measurements {
         shardmill_wasm::describe_metrics();
         let counted = handle.clone();
         let upkeep = Upkeep::start(UPKEEP_EVERY, move || counted.run_upkeep());
-        let upkeep = upkeep.inspect_err(|error| tracing::warn!(%error, "metrics are off: their thread does not start"));
-        Some(Self { handle, turn: Arc::default(), started_at: wall_now(), _upkeep: Arc::new(upkeep.ok()?) })
+        let upkeep = upkeep.inspect_err(
+            |error| tracing::warn!(%error, "metrics are off: their thread does not start"),
+        );
+        Some(Self {
+            handle,
+            turn: Arc::default(),
+            started_at: wall_now(),
+            _upkeep: Arc::new(upkeep.ok()?),
+        })
     }
 
     /// The page that is scraped, written off the async threads, which renew leases; one at a time.
@@ -66,7 +88,8 @@ impl Measurements {
     }
 }
 
-/// Histograms with buckets, which can be added up over hosts; the library's default are quantiles, which cannot.
+/// Histograms with buckets, which can be added up over hosts; the library's default are quantiles,
+/// which cannot.
 fn builder() -> Result<PrometheusBuilder, BuildError> {
     PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)?
@@ -82,11 +105,13 @@ struct Upkeep {
 impl Upkeep {
     fn start(every: Duration, work: impl Fn() + Send + 'static) -> std::io::Result<Self> {
         let (stop, stopped) = mpsc::channel::<()>();
-        std::thread::Builder::new().name("metrics-upkeep".to_owned()).spawn(move || {
-            while stopped.recv_timeout(every) == Err(mpsc::RecvTimeoutError::Timeout) {
-                work();
-            }
-        })?;
+        std::thread::Builder::new()
+            .name("metrics-upkeep".to_owned())
+            .spawn(move || {
+                while stopped.recv_timeout(every) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    work();
+                }
+            })?;
         Ok(Self { _stop: stop })
     }
 }
@@ -123,7 +148,11 @@ mod tests {
         let handle = recorder.handle();
         metrics::with_local_recorder(&recorder, crate::metrics::describe);
         let (page, version) = (handle.render(), env!("CARGO_PKG_VERSION"));
-        assert!(page.contains("shardmill_build_info{") && page.contains(&format!("version=\"{version}\"")), "{page}");
+        assert!(
+            page.contains("shardmill_build_info{")
+                && page.contains(&format!("version=\"{version}\"")),
+            "{page}"
+        );
     }
 
     #[test]

@@ -19,7 +19,15 @@ pub const COMMIT: &str = match option_env!("SHARDMILL_COMMIT") {
 /// Gives each metric its unit and help text, and sets what does not change.
 pub(crate) fn describe() {
     describe_gauge!(BUILD, Unit::Count, "1; what runs is in the labels");
-    describe_gauge!(BUFFER_LIMIT, Unit::Bytes, "bytes that all plugins may have fetched and not settled");
-    let labels = [("version", env!("CARGO_PKG_VERSION")), ("commit", COMMIT), ("contract", CONTRACT)];
+    describe_gauge!(
+        BUFFER_LIMIT,
+        Unit::Bytes,
+        "bytes that all plugins may have fetched and not settled"
+    );
+    let labels = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("commit", COMMIT),
+        ("contract", CONTRACT),
+    ];
     metrics::gauge!(BUILD, &labels).set(1.0);
 }

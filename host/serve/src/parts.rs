@@ -7,9 +7,13 @@ use std::time::Duration;
 use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{Clock, Coordinator, DeadLetters, ProcessorFactory, Sink, StreamReader};
+use shardmill_core::ports::{
+    Clock, Coordinator, DeadLetters, ProcessorFactory, Sink, StreamReader,
+};
 use shardmill_core::stream::StreamRef;
-use shardmill_worker::{ByteBudget, ByteShare, Freezer, Ports, RingBudget, SharedRollout, SharedStream, WorkerOptions};
+use shardmill_worker::{
+    ByteBudget, ByteShare, Freezer, Ports, RingBudget, SharedRollout, SharedStream, WorkerOptions,
+};
 use tokio::sync::watch;
 
 use shardmill_config::{Config, Manifest, OnRemove, PluginConfig, StreamConfig};
@@ -40,7 +44,10 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Refuses a version that was built for another contract than the settings want.
-    pub(crate) fn refuse_other_contract(&self, version: &dyn ProcessorFactory) -> Result<(), String> {
+    pub(crate) fn refuse_other_contract(
+        &self,
+        version: &dyn ProcessorFactory,
+    ) -> Result<(), String> {
         self.plugin.refuse_other_contract(version.contract())
     }
 }
@@ -74,8 +81,8 @@ impl Sinks {
 }
 
 impl Parts {
-    /// All settings of a plugin, its manifest read anew: a small file, read at most when it changed. The error says what to
-    /// mend, and where.
+    /// All settings of a plugin, its manifest read anew: a small file, read at most when it
+    /// changed. The error says what to mend, and where.
     pub(crate) fn settings(&self, name: &PluginName) -> Result<Settings, String> {
         let manifest = Manifest::read(&Manifest::path_in(&self.config.plugins, name));
         let manifest = manifest.map_err(|error| error.to_string())?;
@@ -83,21 +90,25 @@ impl Parts {
         for stream in &plugin.streams {
             self.check_region(&stream.stream)?;
         }
-        Ok(Settings { plugin, has_manifest: manifest.is_some() })
+        Ok(Settings {
+            plugin,
+            has_manifest: manifest.is_some(),
+        })
     }
 
     /// A client speaks to one region. The embedded stack is in none.
     fn check_region(&self, stream: &StreamRef) -> Result<(), String> {
         let ours = &self.clients.region;
         match stream.region() {
-            Some(theirs) if theirs != ours && !self.config.aws.is_local => {
-                Err(format!("stream {stream} is in region {theirs}, this host in {ours}: run a host there for it"))
-            }
+            Some(theirs) if theirs != ours && !self.config.aws.is_local => Err(format!(
+                "stream {stream} is in region {theirs}, this host in {ours}: run a host there for it"
+            )),
             _ => Ok(()),
         }
     }
 
-    /// One more plugin's share of the host's buffer, for all of its streams. The error says what to raise.
+    /// One more plugin's share of the host's buffer, for all of its streams. The error says what to
+    /// raise.
     pub(crate) fn share(&self) -> Result<ByteShare, String> {
         self.budget.share().map_err(|error| error.to_string())
     }
@@ -113,9 +124,15 @@ impl Parts {
         let application = stream.application.as_str();
         let ports = Ports {
             reader: self.reader(&stream.stream),
-            subscriptions: Some(Arc::new(KinesisFanOut::new(self.clients.kinesis.clone(), &stream.stream))),
+            subscriptions: Some(Arc::new(KinesisFanOut::new(
+                self.clients.kinesis.clone(),
+                &stream.stream,
+            ))),
             store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application)),
-            coordinator: Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), application)),
+            coordinator: Arc::new(CoordinatorTable::new(
+                self.clients.dynamodb.clone(),
+                application,
+            )),
             sink: self.sinks.for_worker(),
             dead_letters: Arc::clone(&self.dead_letters),
             clock: Arc::clone(&self.clock),
@@ -150,7 +167,11 @@ impl Parts {
 
     /// What decides which versions of a plugin its shards run, on all its streams.
     pub(crate) fn rollout(&self, name: &PluginName, settings: &PluginConfig) -> SharedRollout {
-        SharedRollout::new(name.clone(), self.config.worker_id.clone(), settings.rollout)
+        SharedRollout::new(
+            name.clone(),
+            self.config.worker_id.clone(),
+            settings.rollout,
+        )
     }
 
     /// One plugin's share in reading the stream.
@@ -161,7 +182,12 @@ impl Parts {
         self.streams.retain(|_, shared| !shared.is_unused());
         let shared = self.streams.entry(stream.clone()).or_insert_with(|| {
             let reader = KinesisReader::new(self.clients.kinesis.clone(), stream);
-            SharedStream::new(stream, Arc::new(reader), self.config.reads, self.ring.clone())
+            SharedStream::new(
+                stream,
+                Arc::new(reader),
+                self.config.reads,
+                self.ring.clone(),
+            )
         });
         Arc::new(shared.reader())
     }
@@ -169,7 +195,10 @@ impl Parts {
     /// Where the fleets of a plugin's streams are told of its versions.
     pub(crate) fn coordinators(&self, settings: &PluginConfig) -> Vec<Arc<dyn Coordinator>> {
         let table = |stream: &StreamConfig| -> Arc<dyn Coordinator> {
-            Arc::new(CoordinatorTable::new(self.clients.dynamodb.clone(), &stream.application))
+            Arc::new(CoordinatorTable::new(
+                self.clients.dynamodb.clone(),
+                &stream.application,
+            ))
         };
         settings.streams.iter().map(table).collect()
     }

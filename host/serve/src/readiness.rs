@@ -11,42 +11,60 @@ use crate::metrics::READY;
 
 /// Failures in a row that are no hiccup any more.
 const FAILURES_MIN: u32 = 3;
-/// What nothing is known to fail of, but takes long, is shown much sooner; from here on it counts as not getting on.
+/// What nothing is known to fail of, but takes long, is shown much sooner; from here on it counts
+/// as not getting on.
 const LONG: Duration = Duration::from_secs(15);
 
 /// Why the host is not ready, or why `plugin` is not if one is named; nothing if it is.
 ///
-/// Ready is a host that has read its folder, and whose every plugin is served by a worker that writes its heartbeat, sees its
-/// leases, can take them, and gets on with a shard if it holds any. A version that was refused beside one that runs is no
-/// reason, nor is one shard that stands while others move.
+/// Ready is a host that has read its folder, and whose every plugin is served by a worker that
+/// writes its heartbeat, sees its leases, can take them, and gets on with a shard if it holds any.
+/// A version that was refused beside one that runs is no reason, nor is one shard that stands while
+/// others move.
 pub(crate) fn missing(host: &HostSnapshot, plugin: Option<&str>) -> Vec<String> {
     let mut reasons = Vec::new();
     if !host.is_folder_read {
         reasons.push("the plugins folder has not been read yet".to_owned());
     }
-    let wanted: Vec<_> =
-        host.plugins.iter().filter(|(label, _)| plugin.is_none_or(|plugin| is_label_of(label, plugin))).collect();
+    let wanted: Vec<_> = host
+        .plugins
+        .iter()
+        .filter(|(label, _)| plugin.is_none_or(|plugin| is_label_of(label, plugin)))
+        .collect();
     if let Some(plugin) = plugin.filter(|_| host.is_folder_read && wanted.is_empty()) {
         reasons.push(format!("there is no plugin {plugin}"));
     }
-    reasons.extend(wanted.iter().filter_map(|(label, plugin)| Some(format!("{label}: {}", not_served(plugin)?))));
+    reasons.extend(
+        wanted
+            .iter()
+            .filter_map(|(label, plugin)| Some(format!("{label}: {}", not_served(plugin)?))),
+    );
     reasons
 }
 
-/// The same as series, for whoever alerts by metrics. Made of what is there at this moment, so none is left of a plugin that is gone.
+/// The same as series, for whoever alerts by metrics. Made of what is there at this moment, so none
+/// is left of a plugin that is gone.
 pub(crate) fn as_metrics(host: &HostSnapshot) -> String {
-    let mut text = format!("# HELP {READY} 1 while the plugin is served as it should be; /ready says why not\n");
+    let mut text = format!(
+        "# HELP {READY} 1 while the plugin is served as it should be; /ready says why not\n"
+    );
     let _ = writeln!(text, "# TYPE {READY} gauge");
     for (label, plugin) in &host.plugins {
         let label = as_label_value(label);
-        let _ = writeln!(text, "{READY}{{plugin=\"{label}\"}} {}", u8::from(not_served(plugin).is_none()));
+        let _ = writeln!(
+            text,
+            "{READY}{{plugin=\"{label}\"}} {}",
+            u8::from(not_served(plugin).is_none())
+        );
     }
     text
 }
 
 /// As the text format writes it: it knows three escapes, and a file's name may have any character.
 fn as_label_value(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 /// Why a stream of a plugin is not served as it should be.
@@ -55,36 +73,66 @@ fn not_served(plugin: &PluginSnapshot) -> Option<String> {
         return Some(format!("not served: {why}"));
     }
     if plugin.stream.is_none() {
-        let refusal = plugin.refused_settings.as_ref().or(plugin.refused_file.as_ref());
-        return Some(refusal.map_or_else(|| "not started yet".to_owned(), |why| format!("refused: {why}")));
+        let refusal = plugin
+            .refused_settings
+            .as_ref()
+            .or(plugin.refused_file.as_ref());
+        return Some(refusal.map_or_else(
+            || "not started yet".to_owned(),
+            |why| format!("refused: {why}"),
+        ));
     }
     let worker = &plugin.worker;
     if let Some(why) = worker.cannot_write.as_ref().or(worker.pass_error.as_ref()) {
         return Some(why.clone());
     }
-    let waits_on = worker.waits_on.as_ref().map(|stage| (&stage.what, stage.since.elapsed()));
+    let waits_on = worker
+        .waits_on
+        .as_ref()
+        .map(|stage| (&stage.what, stage.since.elapsed()));
     if worker.passes == 0 {
         let seconds = |waited: Duration| Duration::from_secs(waited.as_secs());
-        let told = waits_on.map(|(what, waited)| format!(": {what}, for {:?}", seconds(waited))).unwrap_or_default();
+        let told = waits_on
+            .map(|(what, waited)| format!(": {what}, for {:?}", seconds(waited)))
+            .unwrap_or_default();
         return Some(format!("has not read its leases yet{told}"));
     }
     if let Some((what, waited)) = waits_on.filter(|(_, waited)| *waited >= LONG) {
-        return Some(format!("{what} has taken more than {:?}", Duration::from_secs(waited.as_secs())));
+        return Some(format!(
+            "{what} has taken more than {:?}",
+            Duration::from_secs(waited.as_secs())
+        ));
     }
     silent(worker).or_else(|| standing(worker))
 }
 
 fn silent(worker: &WorkerStatus) -> Option<String> {
-    let age = worker.heartbeat_age().filter(|age| *age > worker.lease_duration)?;
-    let why = worker.heartbeat_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-    Some(format!("no heartbeat was written for {:?}{why}", Duration::from_secs(age.as_secs())))
+    let age = worker
+        .heartbeat_age()
+        .filter(|age| *age > worker.lease_duration)?;
+    let why = worker
+        .heartbeat_error
+        .as_ref()
+        .map(|error| format!(": {error}"))
+        .unwrap_or_default();
+    Some(format!(
+        "no heartbeat was written for {:?}{why}",
+        Duration::from_secs(age.as_secs())
+    ))
 }
 
-/// Why none of the shards that are held gets on; or why one does not whose children the table keeps back, so that nobody reads
-/// them.
+/// Why none of the shards that are held gets on; or why one does not whose children the table keeps
+/// back, so that nobody reads them.
 fn standing(worker: &WorkerStatus) -> Option<String> {
-    let held: Vec<_> = worker.shards.iter().filter(|(_, shard)| is_held(shard)).collect();
-    let standing = || held.iter().filter_map(|(id, shard)| Some((id, in_the_way(shard)?)));
+    let held: Vec<_> = worker
+        .shards
+        .iter()
+        .filter(|(_, shard)| is_held(shard))
+        .collect();
+    let standing = || {
+        held.iter()
+            .filter_map(|(id, shard)| Some((id, in_the_way(shard)?)))
+    };
     if let Some((id, (_, reason))) = standing().find(|(_, (why, _))| *why == Why::Children) {
         return Some(format!("shard {id} has stopped: {reason}"));
     }
@@ -92,11 +140,18 @@ fn standing(worker: &WorkerStatus) -> Option<String> {
         return None;
     }
     let (_, (why, reason)) = standing().next()?;
-    Some(format!("none of its {} shard(s) makes progress ({}): {reason}", held.len(), why.as_str()))
+    Some(format!(
+        "none of its {} shard(s) makes progress ({}): {reason}",
+        held.len(),
+        why.as_str()
+    ))
 }
 
 fn is_held(shard: &ShardStatus) -> bool {
-    matches!(shard.state, ShardState::Starting | ShardState::Processing | ShardState::Halted | ShardState::Draining)
+    matches!(
+        shard.state,
+        ShardState::Starting | ShardState::Processing | ShardState::Halted | ShardState::Draining
+    )
 }
 
 fn in_the_way(shard: &ShardStatus) -> Option<(Why, &str)> {
@@ -136,8 +191,10 @@ mod tests {
     }
 
     fn host(plugins: &[(&str, PluginSnapshot)]) -> HostSnapshot {
-        let plugins: BTreeMap<_, _> =
-            plugins.iter().map(|(label, plugin)| ((*label).to_owned(), plugin.clone())).collect();
+        let plugins: BTreeMap<_, _> = plugins
+            .iter()
+            .map(|(label, plugin)| ((*label).to_owned(), plugin.clone()))
+            .collect();
         HostSnapshot {
             worker_id: "a".to_owned(),
             is_folder_read: true,
@@ -155,17 +212,34 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_host_is_ready_exactly_when_every_plugin_is_served_and_says_what_is_missing() {
-        assert!(missing(&host(&[]), None).is_empty(), "nothing is to be done");
+        assert!(
+            missing(&host(&[]), None).is_empty(),
+            "nothing is to be done"
+        );
         assert_eq!(why(served()), "");
-        let unread = HostSnapshot { is_folder_read: false, ..host(&[]) };
-        assert_eq!(missing(&unread, None), ["the plugins folder has not been read yet"]);
+        let unread = HostSnapshot {
+            is_folder_read: false,
+            ..host(&[])
+        };
+        assert_eq!(
+            missing(&unread, None),
+            ["the plugins folder has not been read yet"]
+        );
         let with = |change: Change| {
             let mut plugin = served();
             change(&mut plugin);
             why(plugin)
         };
-        assert_eq!(with(|plugin| plugin.refused_file = Some("cut off".to_owned())), "", "the one before it runs");
-        assert_eq!(with(|plugin| plugin.is_file_removed = true), "", "it runs on");
+        assert_eq!(
+            with(|plugin| plugin.refused_file = Some("cut off".to_owned())),
+            "",
+            "the one before it runs"
+        );
+        assert_eq!(
+            with(|plugin| plugin.is_file_removed = true),
+            "",
+            "it runs on"
+        );
         for (change, told) in [
             (
                 (|plugin: &mut PluginSnapshot| {
@@ -174,10 +248,22 @@ mod tests {
                 "orders: refused: cut off",
             ),
             (|plugin| plugin.stream = None, "orders: not started yet"),
-            (|plugin| plugin.not_served = Some("another process".to_owned()), "orders: not served: another process"),
-            (|plugin| plugin.worker.passes = 0, "orders: has not read its leases yet"),
-            (|plugin| plugin.worker.pass_error = Some("throttled".to_owned()), "orders: throttled"),
-            (|plugin| plugin.worker.cannot_write = Some("denied".to_owned()), "orders: denied"),
+            (
+                |plugin| plugin.not_served = Some("another process".to_owned()),
+                "orders: not served: another process",
+            ),
+            (
+                |plugin| plugin.worker.passes = 0,
+                "orders: has not read its leases yet",
+            ),
+            (
+                |plugin| plugin.worker.pass_error = Some("throttled".to_owned()),
+                "orders: throttled",
+            ),
+            (
+                |plugin| plugin.worker.cannot_write = Some("denied".to_owned()),
+                "orders: denied",
+            ),
         ] {
             assert_eq!(with(change), told);
         }
@@ -200,45 +286,98 @@ mod tests {
     }
 
     fn blocked(why: Why, attempts: u32) -> BlockedStatus {
-        BlockedStatus { why, attempts, reason: "denied".to_owned() }
+        BlockedStatus {
+            why,
+            attempts,
+            reason: "denied".to_owned(),
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_none_of_whose_shards_gets_on_is_not_ready_and_one_of_whose_shards_one_stands_is() {
-        assert_eq!(why(serving(&[Some(blocked(Why::Reading, 3)), None])), "", "one moves");
-        assert_eq!(why(serving(&[Some(blocked(Why::Sink, 1)), Some(blocked(Why::Sink, 2))])), "", "a hiccup");
-        let stands = why(serving(&[Some(blocked(Why::Sink, 3)), Some(blocked(Why::Sink, 4))]));
-        assert_eq!(stands, "orders: none of its 2 shard(s) makes progress (sink): denied");
+    async fn a_host_none_of_whose_shards_gets_on_is_not_ready_and_one_of_whose_shards_one_stands_is()
+     {
+        assert_eq!(
+            why(serving(&[Some(blocked(Why::Reading, 3)), None])),
+            "",
+            "one moves"
+        );
+        assert_eq!(
+            why(serving(&[
+                Some(blocked(Why::Sink, 1)),
+                Some(blocked(Why::Sink, 2))
+            ])),
+            "",
+            "a hiccup"
+        );
+        let stands = why(serving(&[
+            Some(blocked(Why::Sink, 3)),
+            Some(blocked(Why::Sink, 4)),
+        ]));
+        assert_eq!(
+            stands,
+            "orders: none of its 2 shard(s) makes progress (sink): denied"
+        );
         let children = why(serving(&[Some(blocked(Why::Children, 3)), None]));
-        assert_eq!(children, "orders: shard 0 has stopped: denied", "nobody reads what comes after it");
+        assert_eq!(
+            children, "orders: shard 0 has stopped: denied",
+            "nobody reads what comes after it"
+        );
         let slow = serving(&[Some(blocked(Why::Sink, 0))]);
         tokio::time::advance(Duration::from_secs(9)).await;
         assert_eq!(why(slow.clone()), "", "slow, and well");
         tokio::time::advance(Duration::from_secs(1)).await;
-        let worker = WorkerStatus { heartbeat_at: Some(Instant::now()), ..slow.worker };
+        let worker = WorkerStatus {
+            heartbeat_at: Some(Instant::now()),
+            ..slow.worker
+        };
         tokio::time::advance(Duration::from_secs(5)).await;
         let stands = why(PluginSnapshot { worker, ..slow });
-        assert_eq!(stands, "orders: none of its 1 shard(s) makes progress (sink): denied");
+        assert_eq!(
+            stands,
+            "orders: none of its 1 shard(s) makes progress (sink): denied"
+        );
         let mut given_away = serving(&[Some(blocked(Why::Reading, 9))]);
-        given_away.worker.shards.values_mut().for_each(|shard| shard.state = ShardState::Released);
+        given_away
+            .worker
+            .shards
+            .values_mut()
+            .for_each(|shard| shard.state = ShardState::Released);
         assert_eq!(why(given_away), "", "it is another host's now");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_host_that_waits_for_others_says_for_what_and_the_same_is_in_the_metrics() {
-        let waits_on = Some(StageStatus { what: "asking kinesis".to_owned(), since: Instant::now() });
+        let waits_on = Some(StageStatus {
+            what: "asking kinesis".to_owned(),
+            since: Instant::now(),
+        });
         let mut plugin = served();
         (plugin.worker.waits_on, plugin.worker.passes) = (waits_on, 0);
-        assert_eq!(why(plugin.clone()), "orders: has not read its leases yet: asking kinesis, for 0ns");
-        assert!(as_metrics(&host(&[("orders", plugin.clone())])).ends_with("shardmill_ready{plugin=\"orders\"} 0\n"));
+        assert_eq!(
+            why(plugin.clone()),
+            "orders: has not read its leases yet: asking kinesis, for 0ns"
+        );
+        assert!(
+            as_metrics(&host(&[("orders", plugin.clone())]))
+                .ends_with("shardmill_ready{plugin=\"orders\"} 0\n")
+        );
         plugin.worker.passes = 1;
         assert_eq!(why(plugin.clone()), "");
-        assert!(as_metrics(&host(&[("orders", plugin.clone())])).ends_with("shardmill_ready{plugin=\"orders\"} 1\n"));
+        assert!(
+            as_metrics(&host(&[("orders", plugin.clone())]))
+                .ends_with("shardmill_ready{plugin=\"orders\"} 1\n")
+        );
         plugin.worker.heartbeat_error = Some("denied".to_owned());
         tokio::time::advance(Duration::from_secs(16)).await;
-        assert_eq!(why(plugin.clone()), "orders: asking kinesis has taken more than 16s");
+        assert_eq!(
+            why(plugin.clone()),
+            "orders: asking kinesis has taken more than 16s"
+        );
         plugin.worker.waits_on = None;
-        assert_eq!(why(plugin), "orders: no heartbeat was written for 16s: denied");
+        assert_eq!(
+            why(plugin),
+            "orders: no heartbeat was written for 16s: denied"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -250,8 +389,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_plugins_trouble_is_not_anothers_where_one_is_asked_for() {
-        let refused = PluginSnapshot { stream: None, refused_file: Some("no component".to_owned()), ..served() };
-        let both = host(&[("orders", served()), ("orders.returns", served()), ("readme", refused)]);
+        let refused = PluginSnapshot {
+            stream: None,
+            refused_file: Some("no component".to_owned()),
+            ..served()
+        };
+        let both = host(&[
+            ("orders", served()),
+            ("orders.returns", served()),
+            ("readme", refused),
+        ]);
         assert_eq!(missing(&both, None), ["readme: refused: no component"]);
         assert!(missing(&both, Some("orders")).is_empty());
         assert_eq!(missing(&both, Some("readme")).len(), 1);

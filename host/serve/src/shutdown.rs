@@ -7,7 +7,8 @@ use tokio_util::sync::CancellationToken;
 /// The exit code after a second signal: 128 and SIGINT, as shells count it.
 const EXIT_SECOND_SIGNAL: i32 = 130;
 
-/// Cancels the token on SIGTERM, ctrl-c, or SIGHUP, which a closed terminal or ssh session sends; exits the process on the next one. Stops listening when dropped.
+/// Cancels the token on SIGTERM, ctrl-c, or SIGHUP, which a closed terminal or ssh session sends;
+/// exits the process on the next one. Stops listening when dropped.
 pub struct Signals {
     stop: CancellationToken,
     _listener: JoinSet<()>,
@@ -30,7 +31,9 @@ impl Signals {
                     _ = hang_up.recv() => {}
                 }
                 if asked.is_cancelled() {
-                    tracing::warn!("second signal, exiting at once; leases will expire and records repeat");
+                    tracing::warn!(
+                        "second signal, exiting at once; leases will expire and records repeat"
+                    );
                     crate::telemetry::flush();
                     std::process::exit(EXIT_SECOND_SIGNAL);
                 }
@@ -38,7 +41,10 @@ impl Signals {
                 asked.cancel();
             }
         });
-        Ok(Self { stop, _listener: listener })
+        Ok(Self {
+            stop,
+            _listener: listener,
+        })
     }
 
     /// Cancelled by the first signal.

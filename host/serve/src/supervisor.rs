@@ -31,7 +31,8 @@ use refused::RefusedFiles;
 
 type Version = Arc<dyn ProcessorFactory>;
 
-/// How often versions are looked after: soon enough to keep one before the host is restarted on purpose.
+/// How often versions are looked after: soon enough to keep one before the host is restarted on
+/// purpose.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Owns the workers: one for each stream of each plugin.
@@ -53,7 +54,9 @@ pub(crate) struct Supervisor {
 
 /// No plugin is served any more, and none may be started again by this process.
 #[derive(Debug, thiserror::Error)]
-#[error("no plugin is left to serve: {last} was the last, and the log says why it is no longer served")]
+#[error(
+    "no plugin is left to serve: {last} was the last, and the log says why it is no longer served"
+)]
 pub struct NothingLeft {
     last: String,
 }
@@ -61,7 +64,8 @@ pub struct NothingLeft {
 /// A plugin at work.
 struct Running {
     versions: watch::Sender<Version>,
-    /// Outlives workers that are started anew with other settings: a version under trial stays under trial.
+    /// Outlives workers that are started anew with other settings: a version under trial stays
+    /// under trial.
     rollout: SharedRollout,
     settings: Settings,
     stop: CancellationToken,
@@ -156,7 +160,11 @@ impl Supervisor {
     fn apply(&mut self, event: FolderEvent) {
         match event {
             FolderEvent::Loaded { name, plugin } => self.offer(&name, plugin),
-            FolderEvent::Changed { name, plugin, previous } => {
+            FolderEvent::Changed {
+                name,
+                plugin,
+                previous,
+            } => {
                 tracing::info!(plugin = %name, from = %previous, to = %plugin.digest(), "new plugin version, swapping between batches");
                 self.offer(&name, plugin);
             }
@@ -166,7 +174,11 @@ impl Supervisor {
                 self.no_file_refused(name);
                 self.status.refused_file_gone(name);
             }
-            FolderEvent::Refused { file, reason, keeps } => {
+            FolderEvent::Refused {
+                file,
+                reason,
+                keeps,
+            } => {
                 if let Some(kept) = keeps {
                     tracing::warn!(file, %reason, %kept, "plugin file refused, the previous version keeps running");
                 } else {
@@ -181,7 +193,10 @@ impl Supervisor {
 
     fn offer(&mut self, name: &PluginName, plugin: Plugin) {
         let version: Version = Arc::new(plugin);
-        if let Some(running) = self.running.get(name).filter(|running| !running.stop.is_cancelled())
+        if let Some(running) = self
+            .running
+            .get(name)
+            .filter(|running| !running.stop.is_cancelled())
             && let Err(reason) = running.settings.refuse_other_contract(version.as_ref())
         {
             tracing::warn!(plugin = %name, reason, "plugin file refused, the previous version keeps running");
@@ -218,7 +233,9 @@ impl Supervisor {
             let share = self.parts.share()?;
             let workers = settings.plugin.streams.iter().map(|stream| {
                 let versions = (offered.clone(), rollout.clone());
-                let (ports, options) = self.parts.worker(&settings.plugin, stream, share.clone(), versions);
+                let (ports, options) =
+                    self.parts
+                        .worker(&settings.plugin, stream, share.clone(), versions);
                 Worker::check(&ports, &options).map_err(|error| error.to_string())?;
                 Ok((stream.clone(), ports, options))
             });
@@ -236,25 +253,51 @@ impl Supervisor {
         self.status.settings_accepted(name.as_str());
         let stop = CancellationToken::new();
         let drain_limit = self.parts.drain_limit();
-        let running = Running { versions, rollout, settings, stop: stop.clone(), workers: workers.len(), next: None };
+        let running = Running {
+            versions,
+            rollout,
+            settings,
+            stop: stop.clone(),
+            workers: workers.len(),
+            next: None,
+        };
         for (stream, ports, options) in workers {
             self.status.started(name, &stream);
             let (name, label) = (name.clone(), stream.label);
             let (status, stop) = (self.status.clone(), stop.clone());
-            let served = Served { label: label.clone(), ports, options, status, stop, drain_limit };
+            let served = Served {
+                label: label.clone(),
+                ports,
+                options,
+                status,
+                stop,
+                drain_limit,
+            };
             let serving = Box::pin(served.run());
-            self.workers.spawn(async move { Ended { name, label, end: serving.await } });
+            self.workers.spawn(async move {
+                Ended {
+                    name,
+                    label,
+                    end: serving.await,
+                }
+            });
         }
         self.running.insert(name.clone(), running);
         self.tell_fleet_of_refused(name);
     }
 
-    /// The plugin's settings as they stand now, unless what they name is another plugin's: two would fence each other.
+    /// The plugin's settings as they stand now, unless what they name is another plugin's: two
+    /// would fence each other.
     fn settings(&self, name: &PluginName) -> Result<Settings, String> {
         let settings = self.parts.settings(name)?;
         for (other, running) in self.running.iter().filter(|(other, _)| *other != name) {
-            if let Some(application) = settings.plugin.shares_a_table_with(&running.settings.plugin) {
-                return Err(format!("its application {application} is plugin {other}'s: name another `application`"));
+            if let Some(application) = settings
+                .plugin
+                .shares_a_table_with(&running.settings.plugin)
+            {
+                return Err(format!(
+                    "its application {application} is plugin {other}'s: name another `application`"
+                ));
             }
         }
         Ok(settings)
@@ -266,13 +309,16 @@ impl Supervisor {
         self.status.settings_refused(name.as_str(), problem);
     }
 
-    /// New settings need new workers: these drain, checkpoint and release, and the next ones resume where they ended.
+    /// New settings need new workers: these drain, checkpoint and release, and the next ones resume
+    /// where they ended.
     fn manifest_changed(&mut self, name: &PluginName) {
         if let Some(version) = self.waiting.remove(name) {
             return self.start(name, version, None);
         }
         let settings = self.settings(name);
-        let Some(running) = self.running.get_mut(name) else { return };
+        let Some(running) = self.running.get_mut(name) else {
+            return;
+        };
         let settings = settings.and_then(|settings| {
             settings.refuse_other_contract(running.versions.borrow().as_ref())?;
             Ok(settings)
@@ -282,11 +328,15 @@ impl Supervisor {
             return;
         }
         match settings {
-            Ok(settings) if settings == running.settings => self.status.settings_accepted(name.as_str()),
-            // As with a component: a deploy that deletes and copies must not move the plugin to other streams in between.
+            Ok(settings) if settings == running.settings => {
+                self.status.settings_accepted(name.as_str())
+            }
+            // As with a component: a deploy that deletes and copies must not move the plugin to
+            // other streams in between.
             Ok(settings) if !settings.has_manifest => {
                 tracing::warn!(plugin = %name, "manifest removed; its settings stay in use until the host stops");
-                let problem = "the manifest was removed; its settings stay in use until the host stops";
+                let problem =
+                    "the manifest was removed; its settings stay in use until the host stops";
                 self.status.settings_refused(name.as_str(), problem);
             }
             Ok(_) => {
@@ -304,7 +354,11 @@ impl Supervisor {
 
     fn removed(&mut self, name: &PluginName) {
         self.waiting.remove(name);
-        let on_remove = if self.is_pinned(name) { OnRemove::Keep } else { self.parts.on_remove() };
+        let on_remove = if self.is_pinned(name) {
+            OnRemove::Keep
+        } else {
+            self.parts.on_remove()
+        };
         let Some(running) = self.running.get_mut(name) else {
             // It was loaded and never started, for its settings.
             return self.status.refused_file_gone(name.as_str());
@@ -324,7 +378,10 @@ impl Supervisor {
         }
     }
 
-    fn worker_ended(&mut self, ended: Result<Ended, tokio::task::JoinError>) -> Result<(), NothingLeft> {
+    fn worker_ended(
+        &mut self,
+        ended: Result<Ended, tokio::task::JoinError>,
+    ) -> Result<(), NothingLeft> {
         let Ok(Ended { name, label, end }) = ended else {
             // Each worker has a task of its own below the one that ended.
             tracing::error!("a task that serves a plugin panicked; restart the host");
@@ -338,14 +395,25 @@ impl Supervisor {
         if let Some(running) = self.running.get_mut(&name) {
             running.workers = running.workers.saturating_sub(1);
             if running.workers == 0
-                && let Some(Running { next: Some(version), rollout, .. }) = self.running.remove(&name)
+                && let Some(Running {
+                    next: Some(version),
+                    rollout,
+                    ..
+                }) = self.running.remove(&name)
             {
                 self.start(&name, version, Some(rollout));
             }
         }
-        // One that fell for good was the last: a process that lives on would only look as if it served something.
+        // One that fell for good was the last: a process that lives on would only look as if it
+        // served something.
         let is_over = end == End::Fallen && self.workers.is_empty();
-        if is_over { Err(NothingLeft { last: label.to_string() }) } else { Ok(()) }
+        if is_over {
+            Err(NothingLeft {
+                last: label.to_string(),
+            })
+        } else {
+            Ok(())
+        }
     }
 
     async fn drain_all(mut self) {
@@ -363,20 +431,27 @@ impl Supervisor {
 }
 
 /// The next version that was kept and is loaded; `None` if none is being loaded.
-async fn next_load(fall_back: &mut Option<FallBack>) -> Option<(PluginName, anyhow::Result<Plugin>)> {
+async fn next_load(
+    fall_back: &mut Option<FallBack>,
+) -> Option<(PluginName, anyhow::Result<Plugin>)> {
     // A load that panicked says nothing, and the plugin stays as it is.
     fall_back.as_mut()?.loads.join_next().await?.ok()
 }
 
 /// The next pinned version that is loaded; `None` if none is being loaded.
-async fn next_pinned(pins: &mut Option<Pins>) -> Option<(PluginName, PluginDigest, anyhow::Result<Plugin>)> {
+async fn next_pinned(
+    pins: &mut Option<Pins>,
+) -> Option<(PluginName, PluginDigest, anyhow::Result<Plugin>)> {
     pins.as_mut()?.loads.join_next().await?.ok()
 }
 
 impl Served {
     async fn run(self) -> End {
         let stop = self.stop.clone();
-        Box::pin(keep_serving(self.label.as_str(), &self, &stop, || self.worker())).await
+        Box::pin(keep_serving(self.label.as_str(), &self, &stop, || {
+            self.worker()
+        }))
+        .await
     }
 
     /// A worker that has not run yet.

@@ -13,7 +13,8 @@ pub(crate) mod metrics;
 
 use log_queue::LogQueue;
 
-/// How long the end of the process waits for the last lines to be read. 1 s: who reads at all has read them by then.
+/// How long the end of the process waits for the last lines to be read. 1 s: who reads at all has
+/// read them by then.
 const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
 
 /// The way to standard error, of which the process has one.
@@ -28,9 +29,10 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is logged unless `SHARDMILL_LOG` or `RUST_LOG` says otherwise: our own state changes, others' warnings. Not those
-/// of wasmtime-wasi-http: it warns of whatever nonsense a guest passes to it, as often as that does. A name stands for all
-/// that begin so: `shardmill` for each crate of ours.
+/// What is logged unless `SHARDMILL_LOG` or `RUST_LOG` says otherwise: our own state changes,
+/// others' warnings. Not those of wasmtime-wasi-http: it warns of whatever nonsense a guest passes
+/// to it, as often as that does. A name stands for all that begin so: `shardmill` for each crate of
+/// ours.
 const DEFAULT_FILTER: &str =
     "warn,aws_config=error,dynoxide=error,wasmtime_wasi_http=off,ferrokinesis=error,shardmill=info";
 
@@ -61,11 +63,22 @@ pub fn start_logging(format: LogFormat, is_quiet: bool) -> Result<(), BadLogFilt
         // Often meant for other programs.
         None => said("RUST_LOG").and_then(|said| EnvFilter::try_new(said).ok()),
     };
-    let filter = filter.unwrap_or_else(|| EnvFilter::new(if is_quiet { QUIET_FILTER } else { DEFAULT_FILTER }));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer());
+    let filter = filter.unwrap_or_else(|| {
+        EnvFilter::new(if is_quiet {
+            QUIET_FILTER
+        } else {
+            DEFAULT_FILTER
+        })
+    });
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(writer());
     // A second call, in a test that runs a command in-process, changes nothing.
     let _ = match format {
-        LogFormat::Text => builder.with_ansi(has_colors()).with_target(false).try_init(),
+        LogFormat::Text => builder
+            .with_ansi(has_colors())
+            .with_target(false)
+            .try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
     Ok(())
@@ -83,11 +96,20 @@ fn has_colors() -> bool {
 }
 
 fn filter_of(text: &str) -> Result<EnvFilter, BadLogFilter> {
-    let bad = |problem: String| BadLogFilter { said: text.to_owned(), problem };
-    // A word without a level is taken as the name of a module, so that a level that is mistyped would silence all others.
-    let mut words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let bad = |problem: String| BadLogFilter {
+        said: text.to_owned(),
+        problem,
+    };
+    // A word without a level is taken as the name of a module, so that a level that is mistyped
+    // would silence all others.
+    let mut words = text
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty());
     if let Some(word) = words.find(|word| !word.contains(['=', '[', ':', '_']) && !is_known(word)) {
-        return Err(bad(format!("{word:?} is not a level; the levels are off, error, warn, info, debug and trace")));
+        return Err(bad(format!(
+            "{word:?} is not a level; the levels are off, error, warn, info, debug and trace"
+        )));
     }
     EnvFilter::try_new(text).map_err(|error| bad(error.to_string()))
 }
@@ -112,11 +134,14 @@ fn writer() -> BoxMakeWriter {
 }
 
 fn tell_dropped(lines: u64) {
-    tracing::warn!(lines, "log lines were dropped because standard error was not read");
+    tracing::warn!(
+        lines,
+        "log lines were dropped because standard error was not read"
+    );
 }
 
-/// Says something to people on standard error, beside the log and in its order, with nothing in it that steers a terminal.
-/// What nobody reads within a moment is cut.
+/// Says something to people on standard error, beside the log and in its order, with nothing in it
+/// that steers a terminal. What nobody reads within a moment is cut.
 pub fn tell(text: &str) {
     let text = format!("{}\n", printable(text));
     let Some(queue) = QUEUE.get() else {
@@ -144,14 +169,29 @@ mod tests {
 
     #[test]
     fn a_log_filter_that_cannot_be_meant_is_an_error_with_its_name_and_an_example() {
-        for good in
-            ["debug", "warn,shardmill=info", "shardmill", "shardmill_aws=trace", "info,shardmill::guest=off", "OFF", ""]
-        {
+        for good in [
+            "debug",
+            "warn,shardmill=info",
+            "shardmill",
+            "shardmill_aws=trace",
+            "info,shardmill::guest=off",
+            "OFF",
+            "",
+        ] {
             assert!(filter_of(good).is_ok(), "{good}");
         }
-        for bad in ["inof", "nonsense=====", "warn,verbose", "shardmill=loud", "debug;info"] {
+        for bad in [
+            "inof",
+            "nonsense=====",
+            "warn,verbose",
+            "shardmill=loud",
+            "debug;info",
+        ] {
             let told = filter_of(bad).unwrap_err().to_string();
-            assert!(told.starts_with(&format!("SHARDMILL_LOG={bad:?} is not a log filter")), "{told}");
+            assert!(
+                told.starts_with(&format!("SHARDMILL_LOG={bad:?} is not a log filter")),
+                "{told}"
+            );
             assert!(told.contains("like SHARDMILL_LOG=debug"), "{told}");
         }
     }
@@ -163,16 +203,46 @@ mod tests {
         for filter in [DEFAULT_FILTER, "warn,shardmill=info"] {
             let shown = tracing_subscriber::registry().with(EnvFilter::new(filter));
             tracing::subscriber::with_default(shown, || {
-                assert!(enabled!(target: "shardmill::operate::run", Level::INFO), "{filter}");
-                assert!(enabled!(target: "shardmill_serve::supervisor", Level::INFO), "{filter}");
-                assert!(enabled!(target: "shardmill_config::load", Level::INFO), "{filter}");
-                assert!(enabled!(target: "shardmill_sinks::network", Level::INFO), "{filter}");
-                assert!(enabled!(target: "shardmill_worker::worker", Level::INFO), "{filter}");
-                assert!(enabled!(target: "shardmill_aws::kinesis", Level::INFO), "{filter}");
-                assert!(enabled!(target: "shardmill_wasm::plugin", Level::INFO), "{filter}");
-                assert!(enabled!(target: "shardmill_local::stack", Level::INFO), "{filter}");
-                assert!(enabled!(target: "shardmill::guest", Level::INFO), "{filter}");
-                assert!(!enabled!(target: "aws_sdk_kinesis", Level::INFO), "{filter}");
+                assert!(
+                    enabled!(target: "shardmill::operate::run", Level::INFO),
+                    "{filter}"
+                );
+                assert!(
+                    enabled!(target: "shardmill_serve::supervisor", Level::INFO),
+                    "{filter}"
+                );
+                assert!(
+                    enabled!(target: "shardmill_config::load", Level::INFO),
+                    "{filter}"
+                );
+                assert!(
+                    enabled!(target: "shardmill_sinks::network", Level::INFO),
+                    "{filter}"
+                );
+                assert!(
+                    enabled!(target: "shardmill_worker::worker", Level::INFO),
+                    "{filter}"
+                );
+                assert!(
+                    enabled!(target: "shardmill_aws::kinesis", Level::INFO),
+                    "{filter}"
+                );
+                assert!(
+                    enabled!(target: "shardmill_wasm::plugin", Level::INFO),
+                    "{filter}"
+                );
+                assert!(
+                    enabled!(target: "shardmill_local::stack", Level::INFO),
+                    "{filter}"
+                );
+                assert!(
+                    enabled!(target: "shardmill::guest", Level::INFO),
+                    "{filter}"
+                );
+                assert!(
+                    !enabled!(target: "aws_sdk_kinesis", Level::INFO),
+                    "{filter}"
+                );
             });
         }
     }

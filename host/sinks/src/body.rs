@@ -17,7 +17,8 @@ pub enum BodyFormat {
     /// One line a piece, as in a file.
     #[default]
     Ndjson,
-    /// One JSON array. Data that is JSON stands in it as it is, other text as a string, the rest as `{"base64": "..."}`.
+    /// One JSON array. Data that is JSON stands in it as it is, other text as a string, the rest as
+    /// `{"base64": "..."}`.
     Json,
 }
 
@@ -38,7 +39,13 @@ impl BodyFormat {
     }
 
     /// Writes one piece, with what stands before it in the middle of a body.
-    fn write(self, out: &mut impl Write, pieces: LineFormat, origin: &Origin, piece: &Emitted) -> io::Result<()> {
+    fn write(
+        self,
+        out: &mut impl Write,
+        pieces: LineFormat,
+        origin: &Origin,
+        piece: &Emitted,
+    ) -> io::Result<()> {
         if self == Self::Ndjson {
             return pieces.write(out, origin, piece);
         }
@@ -48,7 +55,9 @@ impl BodyFormat {
         }
         match std::str::from_utf8(&piece.data) {
             // As text: what is no UTF-8 within its strings would otherwise pass for JSON.
-            Ok(text) if serde_json::from_str::<IgnoredAny>(text).is_ok() => out.write_all(text.as_bytes()),
+            Ok(text) if serde_json::from_str::<IgnoredAny>(text).is_ok() => {
+                out.write_all(text.as_bytes())
+            }
             Ok(text) => Ok(serde_json::to_writer(out, text)?),
             Err(_) => write_base64(out, &piece.data),
         }
@@ -79,20 +88,28 @@ impl Write for Size {
 
 impl Body {
     pub(super) fn new(format: BodyFormat, pieces: LineFormat, bytes_max: usize) -> Self {
-        Self { format, pieces, bytes: Vec::new(), bytes_max }
+        Self {
+            format,
+            pieces,
+            bytes: Vec::new(),
+            bytes_max,
+        }
     }
 
     /// Adds a piece if it fits; otherwise says how large it is.
     pub(super) fn add(&mut self, origin: &Origin, piece: &Emitted) -> Result<(), usize> {
         let before = self.bytes.len();
         if piece.data.len() > self.bytes_max {
-            // No format makes it smaller: it is measured and not made, since it may be as large as a call may emit.
+            // No format makes it smaller: it is measured and not made, since it may be as large as
+            // a call may emit.
             let mut size = Size(0);
             // Counting cannot fail, nor can writing to a vector.
             let _ = self.format.write(&mut size, self.pieces, origin, piece);
             return Err(size.0);
         }
-        let _ = self.format.write(&mut self.bytes, self.pieces, origin, piece);
+        let _ = self
+            .format
+            .write(&mut self.bytes, self.pieces, origin, piece);
         if self.format == BodyFormat::Json && before == 0 {
             self.bytes[0] = b'[';
         }
@@ -119,7 +136,12 @@ mod tests {
 
     use super::*;
 
-    fn body(format: BodyFormat, pieces: LineFormat, data: &[&[u8]], bytes_max: usize) -> (String, Vec<usize>) {
+    fn body(
+        format: BodyFormat,
+        pieces: LineFormat,
+        data: &[&[u8]],
+        bytes_max: usize,
+    ) -> (String, Vec<usize>) {
         let origin = Origin {
             plugin: PluginName::new("alerts").unwrap(),
             shard: ShardId::new("shardId-0").unwrap(),
@@ -128,7 +150,11 @@ mod tests {
         let mut body = Body::new(format, pieces, bytes_max);
         let mut refused = Vec::new();
         for data in data {
-            let piece = Emitted { destination: "out".into(), key: "k".into(), data: data.to_vec().into() };
+            let piece = Emitted {
+                destination: "out".into(),
+                key: "k".into(),
+                data: data.to_vec().into(),
+            };
             refused.extend(body.add(&origin, &piece).err());
         }
         (String::from_utf8(body.finish()).unwrap(), refused)
@@ -136,8 +162,16 @@ mod tests {
 
     #[test]
     fn lines_are_those_of_a_file() {
-        let (text, refused) = body(BodyFormat::Ndjson, LineFormat::Data, &[b"{\"a\":1}", b"x\ny"], 1_000);
-        assert_eq!((text.as_str(), refused.len()), ("{\"a\":1}\n{\"base64\":\"eAp5\"}\n", 0));
+        let (text, refused) = body(
+            BodyFormat::Ndjson,
+            LineFormat::Data,
+            &[b"{\"a\":1}", b"x\ny"],
+            1_000,
+        );
+        assert_eq!(
+            (text.as_str(), refused.len()),
+            ("{\"a\":1}\n{\"base64\":\"eAp5\"}\n", 0)
+        );
     }
 
     #[test]
@@ -159,17 +193,31 @@ mod tests {
         assert_eq!(array, expected);
         let (text, _) = body(BodyFormat::Json, LineFormat::Envelope, &[b"1", b"2"], 1_000);
         let array: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
-        assert_eq!((array.len(), &array[1]["data"]), (2, &serde_json::json!("2")));
+        assert_eq!(
+            (array.len(), &array[1]["data"]),
+            (2, &serde_json::json!("2"))
+        );
     }
 
     #[test]
     fn a_body_never_grows_beyond_its_size_and_says_how_large_a_piece_is() {
         for format in [BodyFormat::Ndjson, BodyFormat::Json] {
             for bytes_max in 0..40 {
-                let (text, refused) = body(format, LineFormat::Data, &[b"12345678", b"1234567890123456"], bytes_max);
-                assert!(refused.len() == 2 || text.len() <= bytes_max, "{format:?} {bytes_max} {text}");
+                let (text, refused) = body(
+                    format,
+                    LineFormat::Data,
+                    &[b"12345678", b"1234567890123456"],
+                    bytes_max,
+                );
+                assert!(
+                    refused.len() == 2 || text.len() <= bytes_max,
+                    "{format:?} {bytes_max} {text}"
+                );
                 assert!(!refused.is_empty() || text.len() >= 26);
-                assert!(refused.iter().all(|size| [9, 17].contains(size)), "{refused:?}");
+                assert!(
+                    refused.iter().all(|size| [9, 17].contains(size)),
+                    "{refused:?}"
+                );
             }
         }
     }

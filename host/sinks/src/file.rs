@@ -62,18 +62,27 @@ struct OpenFile {
 impl FileSink {
     /// Opens the file for appending and locks it against other processes.
     ///
-    /// A last line without an end is cut off: it was torn by a crash, was never acknowledged, and its records will be
-    /// delivered again.
+    /// A last line without an end is cut off: it was torn by a crash, was never acknowledged, and
+    /// its records will be delivered again.
     pub fn open(options: FileSinkOptions) -> Result<Self, FileSinkError> {
         let file = OpenFile::open(&options.path)?;
-        Ok(Self { options: Arc::new(options), file: Arc::new(Mutex::new(file)) })
+        Ok(Self {
+            options: Arc::new(options),
+            file: Arc::new(Mutex::new(file)),
+        })
     }
 
     /// The same file, with lines in another format.
     #[must_use]
     pub fn with_format(&self, format: LineFormat) -> Self {
-        let options = FileSinkOptions { format, ..FileSinkOptions::clone(&self.options) };
-        Self { options: Arc::new(options), file: Arc::clone(&self.file) }
+        let options = FileSinkOptions {
+            format,
+            ..FileSinkOptions::clone(&self.options)
+        };
+        Self {
+            options: Arc::new(options),
+            file: Arc::clone(&self.file),
+        }
     }
 
     async fn blocking(
@@ -83,16 +92,25 @@ impl FileSink {
         let (file, options) = (Arc::clone(&self.file), Arc::clone(&self.options));
         let mut file = file.lock_owned().await;
         let done = tokio::task::spawn_blocking(move || work(&mut file, &options));
-        let result = done.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let result = done
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error)));
         result.map_err(|error| {
             let message = format!("{}: {error}", self.options.path.display());
-            SinkError { sink: self.options.name.clone(), message }
+            SinkError {
+                sink: self.options.name.clone(),
+                message,
+            }
         })
     }
 }
 
 impl Sink for FileSink {
-    fn write(&self, origin: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+    fn write(
+        &self,
+        origin: Arc<Origin>,
+        emitted: Arc<Vec<Emitted>>,
+    ) -> PortFuture<'_, Result<(), SinkError>> {
         Box::pin(self.blocking(move |file, options| {
             let mut lines = Vec::new();
             for piece in emitted.iter() {
@@ -114,18 +132,34 @@ impl Sink for FileSink {
 
 impl OpenFile {
     fn open(path: &Path) -> Result<Self, FileSinkError> {
-        let failed = |source| FileSinkError::Open { path: path.to_owned(), source };
+        let failed = |source| FileSinkError::Open {
+            path: path.to_owned(),
+            source,
+        };
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(failed)?;
         }
-        let mut file = OpenOptions::new().create(true).append(true).read(true).open(path).map_err(failed)?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .read(true)
+            .open(path)
+            .map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(FileSinkError::InUse { path: path.to_owned() }),
+            Err(TryLockError::WouldBlock) => {
+                return Err(FileSinkError::InUse {
+                    path: path.to_owned(),
+                });
+            }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
         let bytes = cut_torn_line(&mut file).map_err(failed)?;
-        Ok(Self { file, bytes, is_dirty: false })
+        Ok(Self {
+            file,
+            bytes,
+            is_dirty: false,
+        })
     }
 
     /// All of `lines` or nothing: what a full disk let through is cut off again.
@@ -182,7 +216,9 @@ fn cut_torn_line(file: &mut File) -> io::Result<u64> {
         let start = end.saturating_sub(BLOCK_BYTES);
         file.seek(SeekFrom::Start(start))?;
         block.clear();
-        Read::by_ref(file).take(end - start).read_to_end(&mut block)?;
+        Read::by_ref(file)
+            .take(end - start)
+            .read_to_end(&mut block)?;
         if let Some(newline) = block.iter().rposition(|byte| *byte == b'\n') {
             end = start + newline as u64 + 1;
             break;
@@ -190,7 +226,10 @@ fn cut_torn_line(file: &mut File) -> io::Result<u64> {
         end = start;
     }
     if end < length {
-        tracing::warn!(bytes = length - end, "removed an incomplete last line, its records will be delivered again");
+        tracing::warn!(
+            bytes = length - end,
+            "removed an incomplete last line, its records will be delivered again"
+        );
         file.set_len(end)?;
     }
     Ok(end)
@@ -205,12 +244,21 @@ mod tests {
     use super::*;
 
     fn options(path: &Path, rotate_bytes: u64) -> FileSinkOptions {
-        FileSinkOptions { name: "out".into(), path: path.to_owned(), rotate_bytes, format: LineFormat::Data }
+        FileSinkOptions {
+            name: "out".into(),
+            path: path.to_owned(),
+            rotate_bytes,
+            format: LineFormat::Data,
+        }
     }
 
     fn origin() -> Arc<Origin> {
         let plugin = PluginName::new("alerts").unwrap();
-        Arc::new(Origin { plugin, shard: ShardId::new("shardId-000000000000").unwrap(), through: None })
+        Arc::new(Origin {
+            plugin,
+            shard: ShardId::new("shardId-000000000000").unwrap(),
+            through: None,
+        })
     }
 
     fn line(text: &'static str) -> Arc<Vec<Emitted>> {
@@ -242,7 +290,11 @@ mod tests {
         }
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
         assert_eq!(
-            (read("out.ndjson.1"), read("out.ndjson.2"), read("out.ndjson")),
+            (
+                read("out.ndjson.1"),
+                read("out.ndjson.2"),
+                read("out.ndjson")
+            ),
             ("first1\n".into(), "second\n".into(), "third3\n".into())
         );
     }
@@ -252,6 +304,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.ndjson");
         let _first = FileSink::open(options(&path, 10)).unwrap();
-        assert!(matches!(FileSink::open(options(&path, 10)), Err(FileSinkError::InUse { .. })));
+        assert!(matches!(
+            FileSink::open(options(&path, 10)),
+            Err(FileSinkError::InUse { .. })
+        ));
     }
 }

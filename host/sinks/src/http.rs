@@ -1,7 +1,8 @@
 //! An HTTP endpoint as a sink: `POST` of some pieces a request.
 //!
-//! 2xx means stored. What is worth another try (429, 408, 425, 5xx, no answer) and what is not (other 3xx and 4xx) both
-//! come back as errors and block, visibly; nothing is dropped, since somebody may mend the endpoint.
+//! 2xx means stored. What is worth another try (429, 408, 425, 5xx, no answer) and what is not
+//! (other 3xx and 4xx) both come back as errors and block, visibly; nothing is dropped, since
+//! somebody may mend the endpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -20,7 +21,8 @@ use super::network::{Attempt, Carrier, NetworkSink, Traffic};
 use super::open_error::OpenError;
 use super::secret::HeaderSource;
 
-/// Bytes of an answer that are read: a reason, and enough that a kept-alive connection can be used again.
+/// Bytes of an answer that are read: a reason, and enough that a kept-alive connection can be used
+/// again.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Characters of an answer that are shown.
 const ANSWER_CHARS_SHOWN: usize = 300;
@@ -64,14 +66,24 @@ impl HttpCarrier {
     /// Reads header values from where they are kept, and makes the client. Nothing is sent.
     pub(super) fn new(name: &str, options: &HttpSinkOptions) -> Result<Self, OpenError> {
         let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(options.body.content_type()));
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static(options.body.content_type()),
+        );
         for (header, source) in &options.headers {
-            let problem =
-                |message: String| OpenError::Header { sink: name.to_owned(), header: header.clone(), message };
+            let problem = |message: String| OpenError::Header {
+                sink: name.to_owned(),
+                header: header.clone(),
+                message,
+            };
             let value = source.read().map_err(problem)?;
-            let mut value = HeaderValue::from_str(&value).map_err(|error| problem(error.to_string()))?;
+            let mut value =
+                HeaderValue::from_str(&value).map_err(|error| problem(error.to_string()))?;
             value.set_sensitive(true);
-            headers.insert(HeaderName::try_from(header).map_err(|error| problem(error.to_string()))?, value);
+            headers.insert(
+                HeaderName::try_from(header).map_err(|error| problem(error.to_string()))?,
+                value,
+            );
         }
         let client = Client::builder()
             .default_headers(headers)
@@ -81,15 +93,39 @@ impl HttpCarrier {
             // A redirected POST may become a GET: the endpoint's address is to be configured.
             .redirect(Policy::none())
             .build()
-            .map_err(|source| OpenError::Http { sink: name.to_owned(), source })?;
-        let traffic = Traffic { requests_max: options.concurrency, turn_max: options.timeout };
-        let HttpSinkOptions { url, format, body, records, request_bytes, .. } = options.clone();
-        Ok(Self { client, url, format, body, records, request_bytes, traffic })
+            .map_err(|source| OpenError::Http {
+                sink: name.to_owned(),
+                source,
+            })?;
+        let traffic = Traffic {
+            requests_max: options.concurrency,
+            turn_max: options.timeout,
+        };
+        let HttpSinkOptions {
+            url,
+            format,
+            body,
+            records,
+            request_bytes,
+            ..
+        } = options.clone();
+        Ok(Self {
+            client,
+            url,
+            format,
+            body,
+            records,
+            request_bytes,
+            traffic,
+        })
     }
 
     /// The same endpoint, with pieces in another format.
     pub(super) fn with_format(&self, format: LineFormat) -> Self {
-        Self { format, ..self.clone() }
+        Self {
+            format,
+            ..self.clone()
+        }
     }
 
     pub(super) fn into_sink(self, name: &str) -> NetworkSink<Self> {
@@ -126,9 +162,18 @@ impl Carrier for HttpCarrier {
     }
 
     async fn send(&self, request: &Self::Request) -> Attempt {
-        match self.client.post(self.url.clone()).body(request.clone()).send().await {
+        match self
+            .client
+            .post(self.url.clone())
+            .body(request.clone())
+            .send()
+            .await
+        {
             Ok(response) => judge(response).await,
-            Err(error) => Attempt::Failed { problem: describe(error), wait: None },
+            Err(error) => Attempt::Failed {
+                problem: describe(error),
+                wait: None,
+            },
         }
     }
 }
@@ -140,16 +185,23 @@ async fn judge(mut response: Response) -> Attempt {
     if status.is_success() {
         return Attempt::Stored;
     }
-    let problem = if answer.is_empty() { status.to_string() } else { format!("{status}: {answer}") };
+    let problem = if answer.is_empty() {
+        status.to_string()
+    } else {
+        format!("{status}: {answer}")
+    };
     match status {
         StatusCode::TOO_MANY_REQUESTS => Attempt::Throttled { problem, wait },
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => Attempt::Failed { problem, wait },
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            Attempt::Failed { problem: format!("{problem} (the endpoint takes less: lower request-bytes)"), wait }
-        }
+        StatusCode::PAYLOAD_TOO_LARGE => Attempt::Failed {
+            problem: format!("{problem} (the endpoint takes less: lower request-bytes)"),
+            wait,
+        },
         status if status.is_server_error() => Attempt::Failed { problem, wait },
         _ => Attempt::Failed {
-            problem: format!("{problem} (the endpoint refuses this request: fix the endpoint, the url or the headers)"),
+            problem: format!(
+                "{problem} (the endpoint refuses this request: fix the endpoint, the url or the headers)"
+            ),
             wait,
         },
     }
@@ -157,7 +209,13 @@ async fn judge(mut response: Response) -> Attempt {
 
 /// Seconds only: a date would need clocks that agree.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    let seconds = headers
+        .get(RETRY_AFTER)?
+        .to_str()
+        .ok()?
+        .trim()
+        .parse()
+        .ok()?;
     Some(Duration::from_secs(seconds))
 }
 
@@ -172,7 +230,10 @@ async fn read(response: &mut Response) -> String {
     }
     let text = String::from_utf8_lossy(&bytes);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    text.chars().filter(|c| !c.is_control()).take(ANSWER_CHARS_SHOWN).collect()
+    text.chars()
+        .filter(|c| !c.is_control())
+        .take(ANSWER_CHARS_SHOWN)
+        .collect()
 }
 
 /// The whole chain of causes, without the address: it may hold a token.

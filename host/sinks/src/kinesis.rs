@@ -1,9 +1,10 @@
 //! A Kinesis stream as a sink.
 //!
-//! Order is kept by key: AWS promises no order within a `PutRecords`, and a refused record may be followed by one of the
-//! same key that was stored. So a request holds at most one record of a key, and the next one of that key goes out once
-//! the first is acknowledged. The price: a batch takes as many requests as its most frequent key has pieces. Who needs
-//! speed more than order sets `order = "none"`.
+//! Order is kept by key: AWS promises no order within a `PutRecords`, and a refused record may be
+//! followed by one of the same key that was stored. So a request holds at most one record of a key,
+//! and the next one of that key goes out once the first is acknowledged. The price: a batch takes
+//! as many requests as its most frequent key has pieces. Who needs speed more than order sets
+//! `order = "none"`.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -20,11 +21,14 @@ const REQUEST_RECORDS_MAX: usize = 500;
 const KEY_CHARS_MAX: usize = 256;
 /// Bytes that such a key may take: four a character.
 pub(super) const KEY_BYTES_MAX: usize = KEY_CHARS_MAX * 4;
-/// How far ahead a request looks for keys that it does not hold yet: ten requests' worth, so that one frequent key does
-/// not make a batch of 100,000 pieces be gone through at each request.
+/// How far ahead a request looks for keys that it does not hold yet: ten requests' worth, so that
+/// one frequent key does not make a batch of 100,000 pieces be gone through at each request.
 const LOOK_AHEAD: usize = 10 * REQUEST_RECORDS_MAX;
 /// Every shard of this host may send at once: what a stream takes is limited by the stream.
-const TRAFFIC: Traffic = Traffic { requests_max: 256, turn_max: Duration::from_secs(30) };
+const TRAFFIC: Traffic = Traffic {
+    requests_max: 256,
+    turn_max: Duration::from_secs(30),
+};
 
 /// What order a stream gets its records in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
@@ -55,7 +59,11 @@ pub(super) struct KinesisCarrier {
 }
 
 /// Makes the sink.
-pub(super) fn kinesis_sink(name: &str, putter: Putter, options: KinesisSinkOptions) -> NetworkSink<KinesisCarrier> {
+pub(super) fn kinesis_sink(
+    name: &str,
+    putter: Putter,
+    options: KinesisSinkOptions,
+) -> NetworkSink<KinesisCarrier> {
     NetworkSink::new(name, KinesisCarrier { putter, options }, TRAFFIC)
 }
 
@@ -70,7 +78,8 @@ impl KinesisSinkOptions {
                 continue;
             }
             let cost = self.checked_cost(index, piece)?;
-            let is_full = selected.len() == REQUEST_RECORDS_MAX || bytes + cost > self.request_bytes;
+            let is_full =
+                selected.len() == REQUEST_RECORDS_MAX || bytes + cost > self.request_bytes;
             if is_full && !selected.is_empty() {
                 break;
             }
@@ -110,23 +119,40 @@ impl Carrier for KinesisCarrier {
         left: &BTreeSet<usize>,
     ) -> Result<(Vec<usize>, Self::Request), String> {
         let selected = self.options.select(pieces, left)?;
-        let entries = selected.iter().map(|&index| entry(&pieces[index])).collect();
+        let entries = selected
+            .iter()
+            .map(|&index| entry(&pieces[index]))
+            .collect();
         Ok((selected, entries))
     }
 
     async fn send(&self, request: &Self::Request) -> Attempt {
         match self.putter.put(request).await {
             Ok(outcomes) => attempt(outcomes),
-            Err(ReadError::Throttled { message }) => Attempt::Throttled { problem: message, wait: None },
-            Err(error) => Attempt::Failed { problem: error.to_string(), wait: None },
+            Err(ReadError::Throttled { message }) => Attempt::Throttled {
+                problem: message,
+                wait: None,
+            },
+            Err(error) => Attempt::Failed {
+                problem: error.to_string(),
+                wait: None,
+            },
         }
     }
 }
 
 /// What has no key has no order, and spreads evenly.
 fn entry(piece: &Emitted) -> PutEntry {
-    let partition_key = if piece.key.is_empty() { format!("{:016x}", fastrand::u64(..)) } else { piece.key.clone() };
-    PutEntry { partition_key, explicit_hash_key: None, data: piece.data.clone() }
+    let partition_key = if piece.key.is_empty() {
+        format!("{:016x}", fastrand::u64(..))
+    } else {
+        piece.key.clone()
+    };
+    PutEntry {
+        partition_key,
+        explicit_hash_key: None,
+        data: piece.data.clone(),
+    }
 }
 
 fn attempt(outcomes: Vec<PutOutcome>) -> Attempt {
@@ -137,7 +163,11 @@ fn attempt(outcomes: Vec<PutOutcome>) -> Attempt {
             problem = message;
         }
     }
-    if refused.is_empty() { Attempt::Stored } else { Attempt::Partly { refused, problem } }
+    if refused.is_empty() {
+        Attempt::Stored
+    } else {
+        Attempt::Partly { refused, problem }
+    }
 }
 
 #[cfg(test)]
@@ -147,11 +177,19 @@ mod tests {
     use super::*;
 
     fn options(order: KeyOrder) -> KinesisSinkOptions {
-        KinesisSinkOptions { order, record_bytes: 1 << 20, request_bytes: 5 << 20 }
+        KinesisSinkOptions {
+            order,
+            record_bytes: 1 << 20,
+            request_bytes: 5 << 20,
+        }
     }
 
     fn piece(key: &str, bytes: usize) -> Emitted {
-        Emitted { destination: "out".into(), key: key.into(), data: vec![0; bytes].into() }
+        Emitted {
+            destination: "out".into(),
+            key: key.into(),
+            data: vec![0; bytes].into(),
+        }
     }
 
     fn all(pieces: &[Emitted]) -> BTreeSet<usize> {
@@ -172,13 +210,20 @@ mod tests {
 
     #[test]
     fn a_request_has_at_most_500_records_and_its_bytes() {
-        assert_eq!(sizes(options(KeyOrder::None), &vec![piece("k", 1); 1_001]), [500, 500, 1]);
-        assert_eq!(sizes(options(KeyOrder::None), &vec![piece("k", 1_000_000); 7]), [5, 2]);
+        assert_eq!(
+            sizes(options(KeyOrder::None), &vec![piece("k", 1); 1_001]),
+            [500, 500, 1]
+        );
+        assert_eq!(
+            sizes(options(KeyOrder::None), &vec![piece("k", 1_000_000); 7]),
+            [5, 2]
+        );
     }
 
     #[test]
     fn one_record_of_a_key_goes_out_at_a_time_and_other_keys_do_not_wait() {
-        let pieces = [("a", 1), ("a", 2), ("b", 3), ("", 4), ("", 5)].map(|(key, bytes)| piece(key, bytes));
+        let pieces =
+            [("a", 1), ("a", 2), ("b", 3), ("", 4), ("", 5)].map(|(key, bytes)| piece(key, bytes));
         let select = |left| options(KeyOrder::Key).select(&pieces, &left).unwrap();
         assert_eq!(select(all(&pieces)), [0, 2, 3, 4]);
         assert_eq!(select([1].into()), [1]);
@@ -187,20 +232,30 @@ mod tests {
     #[test]
     fn a_record_that_the_stream_would_refuse_is_named_with_the_mend() {
         let large = [piece("k", 1), piece("k", 1 << 20)];
-        let error = options(KeyOrder::None).select(&large, &all(&large)).unwrap_err();
+        let error = options(KeyOrder::None)
+            .select(&large, &all(&large))
+            .unwrap_err();
         assert!(
-            error.contains("piece 1 ") && error.contains("1048577 bytes") && error.contains("record-bytes"),
+            error.contains("piece 1 ")
+                && error.contains("1048577 bytes")
+                && error.contains("record-bytes"),
             "{error}"
         );
         let long = [piece(&"é".repeat(257), 1)];
-        let error = options(KeyOrder::Key).select(&long, &all(&long)).unwrap_err();
+        let error = options(KeyOrder::Key)
+            .select(&long, &all(&long))
+            .unwrap_err();
         assert!(error.contains("more than 256 characters"), "{error}");
         let fits = [piece(&"é".repeat(256), 1)];
-        assert_eq!(options(KeyOrder::Key).select(&fits, &all(&fits)), Ok(vec![0]));
+        assert_eq!(
+            options(KeyOrder::Key).select(&fits, &all(&fits)),
+            Ok(vec![0])
+        );
     }
 
     proptest! {
-        /// Whatever is refused, and however often: what is stored has each piece once, and each key in order.
+        /// Whatever is refused, and however often: what is stored has each piece once, and each key
+        /// in order.
         #[test]
         fn order_is_kept_by_key_whatever_is_refused(
             keys in prop::collection::vec(0_u8..5, 1..60),

@@ -1,4 +1,5 @@
-//! Where emitted data goes: named sinks behind one router; and dead letters, whose format is their own.
+//! Where emitted data goes: named sinks behind one router; and dead letters, whose format is their
+//! own.
 
 mod body;
 mod file;

@@ -12,8 +12,8 @@ use shardmill_core::stream::Emitted;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LineFormat {
-    /// The data itself. What is not one line of UTF-8 is written as `{"base64": "..."}`, so that lines stay lines and
-    /// nothing is lost.
+    /// The data itself. What is not one line of UTF-8 is written as `{"base64": "..."}`, so that
+    /// lines stay lines and nothing is lost.
     #[default]
     Data,
     /// A JSON object with plugin, shard, key and data (or `data-base64`).
@@ -57,13 +57,23 @@ impl LineFormat {
     }
 
     /// Writes `emitted` as one line, bit by bit: a line may be six times as large as its data.
-    pub(crate) fn write(self, out: &mut impl Write, origin: &Origin, emitted: &Emitted) -> io::Result<()> {
+    pub(crate) fn write(
+        self,
+        out: &mut impl Write,
+        origin: &Origin,
+        emitted: &Emitted,
+    ) -> io::Result<()> {
         self.write_unended(out, origin, emitted)?;
         out.write_all(b"\n")
     }
 
     /// The same without the line's end.
-    pub(super) fn write_unended(self, out: &mut impl Write, origin: &Origin, emitted: &Emitted) -> io::Result<()> {
+    pub(super) fn write_unended(
+        self,
+        out: &mut impl Write,
+        origin: &Origin,
+        emitted: &Emitted,
+    ) -> io::Result<()> {
         let text = std::str::from_utf8(&emitted.data).ok();
         match self {
             Self::Data => match text.filter(|text| !text.contains(['\n', '\r'])) {
@@ -87,7 +97,12 @@ impl LineFormat {
 
 /// As `{"base64": "..."}`.
 pub(super) fn write_base64(out: &mut impl Write, data: &[u8]) -> io::Result<()> {
-    Ok(serde_json::to_writer(out, &Encoded { base64: Base64(data) })?)
+    Ok(serde_json::to_writer(
+        out,
+        &Encoded {
+            base64: Base64(data),
+        },
+    )?)
 }
 
 #[cfg(test)]
@@ -104,7 +119,11 @@ mod tests {
             shard: ShardId::new("shardId-000000000000").unwrap(),
             through: None,
         };
-        let emitted = Emitted { destination: "out".into(), key: "k".into(), data: Bytes::from_static(data) };
+        let emitted = Emitted {
+            destination: "out".into(),
+            key: "k".into(),
+            data: Bytes::from_static(data),
+        };
         let mut lines = Vec::new();
         format.append(&mut lines, &origin, &emitted);
         String::from_utf8(lines).unwrap()
@@ -119,7 +138,10 @@ mod tests {
     #[test]
     fn what_is_not_one_line_of_text_is_encoded_and_not_lost() {
         assert_eq!(line(LineFormat::Data, b"a\nb"), "{\"base64\":\"YQpi\"}\n");
-        assert_eq!(line(LineFormat::Data, &[0xff, 0xfe]), "{\"base64\":\"//4=\"}\n");
+        assert_eq!(
+            line(LineFormat::Data, &[0xff, 0xfe]),
+            "{\"base64\":\"//4=\"}\n"
+        );
     }
 
     /// Takes some bytes, and then no more.
@@ -131,7 +153,11 @@ mod tests {
     impl Write for Full {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.offered += bytes.len();
-            if self.offered > self.room { Err(io::ErrorKind::StorageFull.into()) } else { Ok(bytes.len()) }
+            if self.offered > self.room {
+                Err(io::ErrorKind::StorageFull.into())
+            } else {
+                Ok(bytes.len())
+            }
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -142,21 +168,41 @@ mod tests {
     #[test]
     fn a_line_that_is_far_larger_than_its_data_is_never_held_whole() {
         let plugin = PluginName::new("alerts").unwrap();
-        let origin = Origin { plugin, shard: ShardId::new("shardId-0").unwrap(), through: None };
-        for (format, byte) in [(LineFormat::Envelope, 1), (LineFormat::Envelope, 0xff), (LineFormat::Data, 0xff)] {
+        let origin = Origin {
+            plugin,
+            shard: ShardId::new("shardId-0").unwrap(),
+            through: None,
+        };
+        for (format, byte) in [
+            (LineFormat::Envelope, 1),
+            (LineFormat::Envelope, 0xff),
+            (LineFormat::Data, 0xff),
+        ] {
             let data = Bytes::from(vec![byte; 1 << 20]);
-            let piece = Emitted { destination: "out".into(), key: "k".into(), data };
-            let mut full = Full { offered: 0, room: 1_000 };
+            let piece = Emitted {
+                destination: "out".into(),
+                key: "k".into(),
+                data,
+            };
+            let mut full = Full {
+                offered: 0,
+                room: 1_000,
+            };
             let mut out = io::BufWriter::with_capacity(100, &mut full);
             assert!(format.write(&mut out, &origin, &piece).is_err());
             drop(out.into_parts());
-            assert!(full.offered < 3_000, "{} bytes were made before the first were written", full.offered);
+            assert!(
+                full.offered < 3_000,
+                "{} bytes were made before the first were written",
+                full.offered
+            );
         }
     }
 
     #[test]
     fn an_envelope_names_where_output_came_from() {
-        let expected = r#"{"plugin":"alerts","shard":"shardId-000000000000","key":"k","data":"x\ny"}"#;
+        let expected =
+            r#"{"plugin":"alerts","shard":"shardId-000000000000","key":"k","data":"x\ny"}"#;
         assert_eq!(line(LineFormat::Envelope, b"x\ny").trim_end(), expected);
         assert!(line(LineFormat::Envelope, &[0xff]).contains(r#""data-base64":"/w==""#));
     }

@@ -17,7 +17,11 @@ pub const DEAD_LETTERS: &str = "shardmill_dead_letters_stored_total";
 pub fn describe() {
     describe_counter!(REQUESTS, Unit::Count, "requests of sinks, by outcome");
     describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "time of a sink's request");
-    describe_counter!(STORED, Unit::Count, "pieces of output stored over a network");
+    describe_counter!(
+        STORED,
+        Unit::Count,
+        "pieces of output stored over a network"
+    );
     describe_counter!(RESENT, Unit::Count, "pieces of output to be sent again");
     describe_counter!(DEAD_LETTERS, Unit::Count, "dead letters stored");
 }

@@ -1,12 +1,13 @@
-//! A sink over a network: sends a batch's output request by request and returns once all of it is acknowledged.
+//! A sink over a network: sends a batch's output request by request and returns once all of it is
+//! acknowledged.
 //!
-//! Nothing is buffered between calls. So a sink that fails blocks only the shards that emit to it, `flush` has nothing
-//! to wait for, and no output of a lost lease comes out later. What a request holds is set by the batch: larger batches
-//! make fuller requests.
+//! Nothing is buffered between calls. So a sink that fails blocks only the shards that emit to it,
+//! `flush` has nothing to wait for, and no output of a lost lease comes out later. What a request
+//! holds is set by the batch: larger batches make fuller requests.
 //!
-//! Retries have one owner, the caller: it waits, shows the reason, and gives up in the end. Only what a target throttles
-//! is sent again within a call, since a throttled target is at work and the call gets on. The next call goes on where
-//! the last one ended.
+//! Retries have one owner, the caller: it waits, shows the reason, and gives up in the end. Only
+//! what a target throttles is sent again within a call, since a throttled target is at work and the
+//! call gets on. The next call goes on where the last one ended.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +23,8 @@ use tokio::time::Instant;
 use super::metrics;
 use super::unfinished::Unfinished;
 
-/// Attempts in a row that stored nothing because the target throttled, before the caller is told: under a second.
+/// Attempts in a row that stored nothing because the target throttled, before the caller is told:
+/// under a second.
 const FRUITLESS_ATTEMPTS_MAX: u32 = 4;
 /// Kinesis counts by the second, so a first wait near a tenth of that and a cap of two fit.
 const THROTTLED: Backoff = match Backoff::new(Duration::from_millis(100), Duration::from_secs(2)) {
@@ -34,13 +36,14 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// No target may silence a sink for longer than this at a time.
 const HOLD_MAX: Duration = Duration::from_mins(5);
 
-/// How one kind of target is talked to. Decides what goes into a request and what an answer means; never waits or
-/// repeats.
+/// How one kind of target is talked to. Decides what goes into a request and what an answer means;
+/// never waits or repeats.
 pub(super) trait Carrier: Send + Sync + 'static {
     /// A request, ready to be sent.
     type Request: Send + Sync;
 
-    /// Makes a request of some of `left`, which is not empty: of the first ones that fit. Returns their indexes too.
+    /// Makes a request of some of `left`, which is not empty: of the first ones that fit. Returns
+    /// their indexes too.
     fn request(
         &self,
         origin: &Origin,
@@ -119,13 +122,27 @@ impl Attempt {
 impl<C: Carrier> NetworkSink<C> {
     pub(super) fn new(name: &str, carrier: C, traffic: Traffic) -> Self {
         let turns = Semaphore::new(traffic.requests_max);
-        let target = Arc::new(Target { traffic, turns, hold: Mutex::default() });
-        Self { name: name.to_owned(), carrier, target, unfinished: Unfinished::default() }
+        let target = Arc::new(Target {
+            traffic,
+            turns,
+            hold: Mutex::default(),
+        });
+        Self {
+            name: name.to_owned(),
+            carrier,
+            target,
+            unfinished: Unfinished::default(),
+        }
     }
 
     /// Another sink of the same target, that talks to it in another way.
     pub(super) fn with_carrier(&self, carrier: C) -> Self {
-        Self { name: self.name.clone(), carrier, target: Arc::clone(&self.target), unfinished: Unfinished::default() }
+        Self {
+            name: self.name.clone(),
+            carrier,
+            target: Arc::clone(&self.target),
+            unfinished: Unfinished::default(),
+        }
     }
 
     pub(super) fn carrier(&self) -> &C {
@@ -133,7 +150,12 @@ impl<C: Carrier> NetworkSink<C> {
     }
 
     /// Sends what is `left`, and takes out of it what is acknowledged.
-    async fn send_all(&self, origin: &Origin, pieces: &[Emitted], left: &mut BTreeSet<usize>) -> Result<(), String> {
+    async fn send_all(
+        &self,
+        origin: &Origin,
+        pieces: &[Emitted],
+        left: &mut BTreeSet<usize>,
+    ) -> Result<(), String> {
         let mut fruitless = 0;
         while !left.is_empty() {
             self.target.check_hold()?;
@@ -141,13 +163,18 @@ impl<C: Carrier> NetworkSink<C> {
             let (refused, problem, wait) = match self.attempt(&request, indexes.len()).await? {
                 Attempt::Stored => (Vec::new(), String::new(), None),
                 Attempt::Partly { refused, problem } => (refused, problem, None),
-                Attempt::Throttled { problem, wait } => ((0..indexes.len()).collect(), problem, wait),
+                Attempt::Throttled { problem, wait } => {
+                    ((0..indexes.len()).collect(), problem, wait)
+                }
                 Attempt::Failed { problem, wait } => {
                     self.target.put_on_hold(wait, &problem);
                     return Err(problem);
                 }
             };
-            let refused: BTreeSet<usize> = refused.into_iter().filter_map(|at| indexes.get(at).copied()).collect();
+            let refused: BTreeSet<usize> = refused
+                .into_iter()
+                .filter_map(|at| indexes.get(at).copied())
+                .collect();
             let before = left.len();
             for index in indexes.iter().filter(|index| !refused.contains(index)) {
                 left.remove(index);
@@ -157,10 +184,18 @@ impl<C: Carrier> NetworkSink<C> {
                 fruitless = 0;
                 continue;
             }
-            fruitless = if left.len() < before { 0 } else { fruitless + 1 };
+            fruitless = if left.len() < before {
+                0
+            } else {
+                fruitless + 1
+            };
             if fruitless >= FRUITLESS_ATTEMPTS_MAX || wait.is_some_and(|wait| wait > PAUSE_MAX) {
                 self.target.put_on_hold(wait, &problem);
-                return Err(format!("{problem}; {} of {} pieces are left", left.len(), pieces.len()));
+                return Err(format!(
+                    "{problem}; {} of {} pieces are left",
+                    left.len(),
+                    pieces.len()
+                ));
             }
             let pause = THROTTLED.delay(fruitless.max(1), fastrand::f64());
             tokio::time::sleep(pause.max(wait.unwrap_or_default())).await;
@@ -169,10 +204,15 @@ impl<C: Carrier> NetworkSink<C> {
     }
 
     async fn attempt(&self, request: &C::Request, size: usize) -> Result<Attempt, String> {
-        let Traffic { requests_max, turn_max } = self.target.traffic;
+        let Traffic {
+            requests_max,
+            turn_max,
+        } = self.target.traffic;
         let turn = tokio::time::timeout(turn_max, self.target.turns.acquire()).await;
         let Ok(Ok(_turn)) = turn else {
-            return Err(format!("{requests_max} requests of other shards were in flight for {turn_max:?}"));
+            return Err(format!(
+                "{requests_max} requests of other shards were in flight for {turn_max:?}"
+            ));
         };
         let started = Instant::now();
         let attempt = self.carrier.send(request).await;
@@ -196,24 +236,35 @@ impl Target {
     fn put_on_hold(&self, wait: Option<Duration>, problem: &str) {
         let Some(wait) = wait else { return };
         let until = Instant::now() + wait.min(HOLD_MAX);
-        *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = Some((until, problem.to_owned()));
+        *self.hold.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((until, problem.to_owned()));
     }
 
-    /// An error while the target is to be left alone. The caller waits, since only the caller hears of a lost lease.
+    /// An error while the target is to be left alone. The caller waits, since only the caller hears
+    /// of a lost lease.
     fn check_hold(&self) -> Result<(), String> {
         let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((until, problem)) = hold.as_ref() else { return Ok(()) };
+        let Some((until, problem)) = hold.as_ref() else {
+            return Ok(());
+        };
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             *hold = None;
             return Ok(());
         }
-        Err(format!("{problem}; it asked for no requests for {} s more", left.as_secs_f64().ceil()))
+        Err(format!(
+            "{problem}; it asked for no requests for {} s more",
+            left.as_secs_f64().ceil()
+        ))
     }
 }
 
 impl<C: Carrier> Sink for NetworkSink<C> {
-    fn write(&self, origin: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+    fn write(
+        &self,
+        origin: Arc<Origin>,
+        emitted: Arc<Vec<Emitted>>,
+    ) -> PortFuture<'_, Result<(), SinkError>> {
         Box::pin(async move {
             let source = (origin.plugin.clone(), origin.shard.clone());
             let left = self.unfinished.take(&source, &emitted);
@@ -221,7 +272,10 @@ impl<C: Carrier> Sink for NetworkSink<C> {
             let result = self.send_all(&origin, &emitted, &mut left).await;
             result.map_err(|message| {
                 self.unfinished.keep(source, &emitted, left);
-                SinkError { sink: self.name.clone(), message }
+                SinkError {
+                    sink: self.name.clone(),
+                    message,
+                }
             })
         })
     }

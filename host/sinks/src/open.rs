@@ -12,7 +12,8 @@ use super::options::{STDOUT, SinkOptions};
 use super::router::Outlet;
 use super::{FileSink, FileSinkOptions, LineFormat, Router, StdoutSink};
 
-/// Opens files, reads header values, makes clients. Sends nothing: whether a target is there shows at the first write.
+/// Opens files, reads header values, makes clients. Sends nothing: whether a target is there shows
+/// at the first write.
 pub async fn open_sinks(
     sinks: &BTreeMap<String, SinkOptions>,
     aws: &AwsOptions,
@@ -36,26 +37,57 @@ async fn open(
 ) -> Result<Outlet, OpenError> {
     Ok(match sink {
         SinkOptions::Stdout { format } => stdout(*format),
-        SinkOptions::File { path, rotate_bytes, format } => {
+        SinkOptions::File {
+            path,
+            rotate_bytes,
+            format,
+        } => {
             let (path, rotate_bytes, format) = (path.clone(), *rotate_bytes, *format);
-            let options = FileSinkOptions { name: name.to_owned(), path, rotate_bytes, format };
-            let file = FileSink::open(options).map_err(|source| OpenError::File { sink: name.to_owned(), source })?;
+            let options = FileSinkOptions {
+                name: name.to_owned(),
+                path,
+                rotate_bytes,
+                format,
+            };
+            let file = FileSink::open(options).map_err(|source| OpenError::File {
+                sink: name.to_owned(),
+                source,
+            })?;
             let letters = Arc::new(file.with_format(LineFormat::Data));
-            Outlet { letters: Some(letters), ..Outlet::new(Arc::new(file)) }
+            Outlet {
+                letters: Some(letters),
+                ..Outlet::new(Arc::new(file))
+            }
         }
-        SinkOptions::Kinesis { target, region, endpoint, options } => {
-            let place = Place { target, region: region.as_ref(), endpoint: endpoint.as_ref() };
+        SinkOptions::Kinesis {
+            target,
+            region,
+            endpoint,
+            options,
+        } => {
+            let place = Place {
+                target,
+                region: region.as_ref(),
+                endpoint: endpoint.as_ref(),
+            };
             let client = place.clients(name, aws, clients).await?.kinesis;
             let sink = kinesis_sink(name, Putter::new(client, target.clone()), *options);
             let line_bytes_max = Some(options.record_bytes - KEY_BYTES_MAX);
-            Outlet { line_bytes_max, ..Outlet::new(Arc::new(sink)) }
+            Outlet {
+                line_bytes_max,
+                ..Outlet::new(Arc::new(sink))
+            }
         }
         SinkOptions::Http(options) => {
             let sink = HttpCarrier::new(name, options)?.into_sink(name);
             let letters = sink.with_carrier(sink.carrier().with_format(LineFormat::Data));
             // Brackets, or the line's end.
             let line_bytes_max = Some(options.request_bytes - 2);
-            Outlet { letters: Some(Arc::new(letters)), line_bytes_max, ..Outlet::new(Arc::new(sink)) }
+            Outlet {
+                letters: Some(Arc::new(letters)),
+                line_bytes_max,
+                ..Outlet::new(Arc::new(sink))
+            }
         }
     })
 }
@@ -63,7 +95,10 @@ async fn open(
 fn stdout(format: LineFormat) -> Outlet {
     let sink = StdoutSink::new(format);
     let letters = sink.with_format(LineFormat::Data);
-    Outlet { letters: Some(Arc::new(letters)), ..Outlet::new(Arc::new(sink)) }
+    Outlet {
+        letters: Some(Arc::new(letters)),
+        ..Outlet::new(Arc::new(sink))
+    }
 }
 
 /// The clients that a sink's stream is reached by; `None` for other sinks.
@@ -73,8 +108,20 @@ pub async fn clients_of(
     aws: &AwsOptions,
     clients: &AwsClients,
 ) -> Result<Option<AwsClients>, OpenError> {
-    let SinkOptions::Kinesis { target, region, endpoint, .. } = sink else { return Ok(None) };
-    let place = Place { target, region: region.as_ref(), endpoint: endpoint.as_ref() };
+    let SinkOptions::Kinesis {
+        target,
+        region,
+        endpoint,
+        ..
+    } = sink
+    else {
+        return Ok(None);
+    };
+    let place = Place {
+        target,
+        region: region.as_ref(),
+        endpoint: endpoint.as_ref(),
+    };
     place.clients(name, aws, Some(clients)).await.map(Some)
 }
 
@@ -99,12 +146,20 @@ impl Place<'_> {
             return Ok(clients.clone());
         }
         let own = connect(&own_place(self.target, region, endpoint, aws)).await;
-        own.map_err(|source| OpenError::Aws { sink: name.to_owned(), source })
+        own.map_err(|source| OpenError::Aws {
+            sink: name.to_owned(),
+            source,
+        })
     }
 }
 
 /// Whether the host's own client reaches the stream.
-fn is_same_place(target: &PutTarget, region: Option<&str>, endpoint: Option<&str>, clients: &AwsClients) -> bool {
+fn is_same_place(
+    target: &PutTarget,
+    region: Option<&str>,
+    endpoint: Option<&str>,
+    clients: &AwsClients,
+) -> bool {
     let wanted = region.or(match target {
         PutTarget::Arn { region, .. } => Some(region.as_str()),
         PutTarget::Name(_) => None,
@@ -112,8 +167,14 @@ fn is_same_place(target: &PutTarget, region: Option<&str>, endpoint: Option<&str
     endpoint.is_none() && wanted.is_none_or(|region| region == clients.region)
 }
 
-/// Where a stream is that the host's own client does not reach. Another region's stream is not at the host's endpoint.
-fn own_place(target: &PutTarget, region: Option<String>, endpoint: Option<String>, aws: &AwsOptions) -> AwsOptions {
+/// Where a stream is that the host's own client does not reach. Another region's stream is not at
+/// the host's endpoint.
+fn own_place(
+    target: &PutTarget,
+    region: Option<String>,
+    endpoint: Option<String>,
+    aws: &AwsOptions,
+) -> AwsOptions {
     let of_target = match target {
         PutTarget::Arn { region, .. } => Some(region.clone()),
         PutTarget::Name(_) => None,
@@ -121,7 +182,8 @@ fn own_place(target: &PutTarget, region: Option<String>, endpoint: Option<String
     let is_elsewhere = region.is_some() || of_target.is_some();
     AwsOptions {
         region: region.or(of_target).or_else(|| aws.region.clone()),
-        kinesis_endpoint: endpoint.or_else(|| aws.kinesis_endpoint.clone().filter(|_| !is_elsewhere)),
+        kinesis_endpoint: endpoint
+            .or_else(|| aws.kinesis_endpoint.clone().filter(|_| !is_elsewhere)),
         dynamodb_endpoint: None,
         credentials: aws.credentials.clone(),
     }

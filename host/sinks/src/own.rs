@@ -8,7 +8,8 @@ use shardmill_core::stream::Emitted;
 
 use super::Router;
 
-/// A plugin's view of all sinks: whatever it emits goes to any of them, and it flushes those that it has emitted to.
+/// A plugin's view of all sinks: whatever it emits goes to any of them, and it flushes those that
+/// it has emitted to.
 pub struct OwnSinks {
     router: Arc<Router>,
     /// By name; added before they are written to. Never held across an await.
@@ -18,7 +19,10 @@ pub struct OwnSinks {
 impl OwnSinks {
     /// It has emitted nothing yet.
     pub fn new(router: Arc<Router>) -> Self {
-        Self { router, used: Mutex::default() }
+        Self {
+            router,
+            used: Mutex::default(),
+        }
     }
 
     fn note(&self, emitted: &[Emitted]) {
@@ -31,12 +35,19 @@ impl OwnSinks {
     }
 
     fn used(&self) -> BTreeSet<String> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.used
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
 impl Sink for OwnSinks {
-    fn write(&self, origin: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+    fn write(
+        &self,
+        origin: Arc<Origin>,
+        emitted: Arc<Vec<Emitted>>,
+    ) -> PortFuture<'_, Result<(), SinkError>> {
         self.note(&emitted);
         self.router.write(origin, emitted)
     }
@@ -63,12 +74,21 @@ mod tests {
     struct Broken;
 
     impl Sink for Broken {
-        fn write(&self, _: Arc<Origin>, _: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+        fn write(
+            &self,
+            _: Arc<Origin>,
+            _: Arc<Vec<Emitted>>,
+        ) -> PortFuture<'_, Result<(), SinkError>> {
             Box::pin(async { Ok(()) })
         }
 
         fn flush(&self) -> PortFuture<'_, Result<(), SinkError>> {
-            Box::pin(async { Err(SinkError { sink: "broken".to_owned(), message: "disk full".to_owned() }) })
+            Box::pin(async {
+                Err(SinkError {
+                    sink: "broken".to_owned(),
+                    message: "disk full".to_owned(),
+                })
+            })
         }
     }
 
@@ -76,7 +96,11 @@ mod tests {
     struct Sound;
 
     impl Sink for Sound {
-        fn write(&self, _: Arc<Origin>, _: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+        fn write(
+            &self,
+            _: Arc<Origin>,
+            _: Arc<Vec<Emitted>>,
+        ) -> PortFuture<'_, Result<(), SinkError>> {
             Box::pin(async { Ok(()) })
         }
 
@@ -99,9 +123,16 @@ mod tests {
         });
         let emit = |destination: &str| {
             let (destination, key) = (destination.to_owned(), String::new());
-            Arc::new(vec![Emitted { destination, key, data: "line".into() }])
+            Arc::new(vec![Emitted {
+                destination,
+                key,
+                data: "line".into(),
+            }])
         };
-        first.write(Arc::clone(&origin), emit("broken")).await.unwrap();
+        first
+            .write(Arc::clone(&origin), emit("broken"))
+            .await
+            .unwrap();
         second.write(origin, emit("sound")).await.unwrap();
         assert!(first.flush().await.is_err());
         assert!(second.flush().await.is_ok());

@@ -1,4 +1,5 @@
-//! Sends each piece of output to the sink that its destination names, and dead letters to the sink that is named.
+//! Sends each piece of output to the sink that its destination names, and dead letters to the sink
+//! that is named.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use super::metrics;
 use super::unfinished::Unfinished;
 use crate::letters::encode;
 
-/// Characters of a record's key that a letter is kept under; a longer or empty one could not be a partition key.
+/// Characters of a record's key that a letter is kept under; a longer or empty one could not be a
+/// partition key.
 const KEY_CHARS_MAX: usize = 256;
 
 /// All sinks of a host, by name.
@@ -45,7 +47,11 @@ type LetterSource = (String, PluginName, ShardId);
 impl Outlet {
     /// A sink that takes lines of any length, and dead letters as they are.
     pub fn new(sink: Arc<dyn Sink>) -> Self {
-        Self { sink, letters: None, line_bytes_max: None }
+        Self {
+            sink,
+            letters: None,
+            line_bytes_max: None,
+        }
     }
 
     fn for_letters(&self) -> &dyn Sink {
@@ -67,7 +73,8 @@ impl Router {
     }
 
     fn find(&self, name: &str) -> Result<&Outlet, SinkError> {
-        // The host function refuses unknown destinations, so this is a mistake of the host, not of the plugin.
+        // The host function refuses unknown destinations, so this is a mistake of the host, not of
+        // the plugin.
         self.outlets.get(name).ok_or_else(|| SinkError {
             sink: name.to_owned(),
             message: "no sink of this name is configured".to_owned(),
@@ -80,12 +87,21 @@ impl Router {
     }
 
     /// Writes the parts in turn. What is left when one fails is given back with the error.
-    async fn write_parts(&self, origin: &Arc<Origin>, parts: Vec<Part>) -> Result<(), (Vec<Part>, SinkError)> {
+    async fn write_parts(
+        &self,
+        origin: &Arc<Origin>,
+        parts: Vec<Part>,
+    ) -> Result<(), (Vec<Part>, SinkError)> {
         let mut parts = parts.into_iter();
         while let Some(part) = parts.next() {
             let Some(first) = part.first() else { continue };
             let written = match self.find(&first.destination) {
-                Ok(outlet) => outlet.sink.write(Arc::clone(origin), Arc::clone(&part)).await,
+                Ok(outlet) => {
+                    outlet
+                        .sink
+                        .write(Arc::clone(origin), Arc::clone(&part))
+                        .await
+                }
                 Err(error) => Err(error),
             };
             if let Err(error) = written {
@@ -97,14 +113,23 @@ impl Router {
 }
 
 impl Sink for Router {
-    fn write(&self, origin: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+    fn write(
+        &self,
+        origin: Arc<Origin>,
+        emitted: Arc<Vec<Emitted>>,
+    ) -> PortFuture<'_, Result<(), SinkError>> {
         Box::pin(async move {
             let source = (origin.plugin.clone(), origin.shard.clone());
-            let parts = self.unfinished.take(&source, &emitted).unwrap_or_else(|| by_destination(&emitted));
-            self.write_parts(&origin, parts).await.map_err(|(left, error)| {
-                self.unfinished.keep(source, &emitted, left);
-                error
-            })
+            let parts = self
+                .unfinished
+                .take(&source, &emitted)
+                .unwrap_or_else(|| by_destination(&emitted));
+            self.write_parts(&origin, parts)
+                .await
+                .map_err(|(left, error)| {
+                    self.unfinished.keep(source, &emitted, left);
+                    error
+                })
         })
     }
 
@@ -119,9 +144,15 @@ impl Sink for Router {
 }
 
 impl DeadLetters for Router {
-    fn store<'a>(&'a self, target: &'a str, letters: Arc<Vec<DeadLetter>>) -> PortFuture<'a, Result<(), SinkError>> {
+    fn store<'a>(
+        &'a self,
+        target: &'a str,
+        letters: Arc<Vec<DeadLetter>>,
+    ) -> PortFuture<'a, Result<(), SinkError>> {
         Box::pin(async move {
-            let Some(first) = letters.first() else { return Ok(()) };
+            let Some(first) = letters.first() else {
+                return Ok(());
+            };
             let outlet = self.find(target)?;
             let sink = outlet.for_letters();
             let source = (target.to_owned(), first.plugin.clone(), first.shard.clone());
@@ -145,7 +176,10 @@ impl DeadLetters for Router {
                 return Err(error);
             }
             for letter in letters.iter() {
-                let labels = [("sink", target.to_owned()), ("plugin", letter.plugin.to_string())];
+                let labels = [
+                    ("sink", target.to_owned()),
+                    ("plugin", letter.plugin.to_string()),
+                ];
                 ::metrics::counter!(metrics::DEAD_LETTERS, &labels).increment(1);
             }
             Ok(())
@@ -155,20 +189,33 @@ impl DeadLetters for Router {
 
 /// One part for each destination, each in the order of the batch.
 fn by_destination(emitted: &Arc<Vec<Emitted>>) -> Vec<Part> {
-    let Some(first) = emitted.first() else { return Vec::new() };
-    if emitted.iter().all(|piece| piece.destination == first.destination) {
+    let Some(first) = emitted.first() else {
+        return Vec::new();
+    };
+    if emitted
+        .iter()
+        .all(|piece| piece.destination == first.destination)
+    {
         return vec![Arc::clone(emitted)];
     }
     let mut by_destination: BTreeMap<&str, Vec<Emitted>> = BTreeMap::new();
     for piece in emitted.iter() {
-        by_destination.entry(&piece.destination).or_default().push(piece.clone());
+        by_destination
+            .entry(&piece.destination)
+            .or_default()
+            .push(piece.clone());
     }
     by_destination.into_values().map(Arc::new).collect()
 }
 
 /// The letters as lines, one part for each run of letters of one plugin and shard.
-fn by_origin(target: &str, letters: &[DeadLetter], line_bytes_max: Option<usize>) -> Vec<LetterPart> {
-    let runs = letters.chunk_by(|one, next| (&one.plugin, &one.shard) == (&next.plugin, &next.shard));
+fn by_origin(
+    target: &str,
+    letters: &[DeadLetter],
+    line_bytes_max: Option<usize>,
+) -> Vec<LetterPart> {
+    let runs =
+        letters.chunk_by(|one, next| (&one.plugin, &one.shard) == (&next.plugin, &next.shard));
     let part = |run: &[DeadLetter]| {
         let last = run.last()?;
         let origin = Origin {
@@ -178,7 +225,11 @@ fn by_origin(target: &str, letters: &[DeadLetter], line_bytes_max: Option<usize>
         };
         let pieces = run.iter().flat_map(|letter| {
             let lines = encode(letter, line_bytes_max);
-            lines.into_iter().map(|data| Emitted { destination: target.to_owned(), key: key_of(letter), data })
+            lines.into_iter().map(|data| Emitted {
+                destination: target.to_owned(),
+                key: key_of(letter),
+                data,
+            })
         });
         Some((Arc::new(origin), Arc::new(pieces.collect())))
     };

@@ -1,14 +1,17 @@
-//! What is left of a batch whose storing failed, so that the next try goes on where the last one ended: without it, a
-//! target that takes a part of a large batch at each try would never be given all of it.
+//! What is left of a batch whose storing failed, so that the next try goes on where the last one
+//! ended: without it, a target that takes a part of a large batch at each try would never be given
+//! all of it.
 //!
-//! Whoever calls a sink owns the retries and hands in the same `Arc` again; that is how a try is recognised. Nothing is
-//! kept of a batch that its owner has dropped, such as one of a lost lease: its output must not come out later.
+//! Whoever calls a sink owns the retries and hands in the same `Arc` again; that is how a try is
+//! recognised. Nothing is kept of a batch that its owner has dropped, such as one of a lost lease:
+//! its output must not come out later.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// What is left (`L`) of batches of `T`, at most one for each source (`K`): a shard has one batch in hand.
+/// What is left (`L`) of batches of `T`, at most one for each source (`K`): a shard has one batch
+/// in hand.
 pub(super) struct Unfinished<K, T, L> {
     // Locked for a look-up, never across an await.
     by_source: Mutex<HashMap<K, Entry<T, L>>>,
@@ -21,22 +24,37 @@ struct Entry<T, L> {
 
 impl<K, T, L> Default for Unfinished<K, T, L> {
     fn default() -> Self {
-        Self { by_source: Mutex::default() }
+        Self {
+            by_source: Mutex::default(),
+        }
     }
 }
 
 impl<K: Eq + Hash, T, L> Unfinished<K, T, L> {
     /// What an earlier try left of this very batch; `None` if this is the first try.
     pub(super) fn take(&self, source: &K, batch: &Arc<Vec<T>>) -> Option<L> {
-        let entry = self.by_source.lock().unwrap_or_else(PoisonError::into_inner).remove(source)?;
+        let entry = self
+            .by_source
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(source)?;
         Weak::ptr_eq(&entry.batch, &Arc::downgrade(batch)).then_some(entry.left)
     }
 
     /// Keeps what a failed try left, and forgets what nobody will try again.
     pub(super) fn keep(&self, source: K, batch: &Arc<Vec<T>>, left: L) {
-        let mut by_source = self.by_source.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_source = self
+            .by_source
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         by_source.retain(|_, entry| entry.batch.strong_count() > 0);
-        by_source.insert(source, Entry { batch: Arc::downgrade(batch), left });
+        by_source.insert(
+            source,
+            Entry {
+                batch: Arc::downgrade(batch),
+                left,
+            },
+        );
     }
 }
 
@@ -49,7 +67,11 @@ mod tests {
         let unfinished: Unfinished<&str, u8, u8> = Unfinished::default();
         let (first, second) = (Arc::new(vec![1]), Arc::new(vec![1]));
         unfinished.keep("shard", &first, 7);
-        assert_eq!(unfinished.take(&"shard", &second), None, "an equal batch is another batch");
+        assert_eq!(
+            unfinished.take(&"shard", &second),
+            None,
+            "an equal batch is another batch"
+        );
         unfinished.keep("shard", &first, 7);
         assert_eq!(unfinished.take(&"shard", &first), Some(7));
         assert_eq!(unfinished.take(&"shard", &first), None);

@@ -1,4 +1,5 @@
-//! What a file is, told from its bytes before anything is compiled, so that the answer to a wrong file is its mend.
+//! What a file is, told from its bytes before anything is compiled, so that the answer to a wrong
+//! file is its mend.
 
 use std::fmt;
 
@@ -43,7 +44,9 @@ impl BytesKind {
     pub fn of(bytes: &[u8]) -> Self {
         match bytes {
             [] => Self::Empty,
-            _ if bytes.len() < 8 && (bytes.starts_with(WASM) || WASM.starts_with(bytes)) => Self::Truncated,
+            _ if bytes.len() < 8 && (bytes.starts_with(WASM) || WASM.starts_with(bytes)) => {
+                Self::Truncated
+            }
             _ if bytes.starts_with(CORE_MODULE) && imports_wasip1(bytes) => Self::Wasip1Module,
             _ if bytes.starts_with(CORE_MODULE) => Self::CoreModule,
             _ if wasmparser::Parser::is_component(bytes) => Self::Component,
@@ -67,7 +70,9 @@ impl BytesKind {
                 "build it for WASI 0.2: for Rust `--target wasm32-wasip2`, for others `wasm-tools component new --adapt`"
             }
             Self::WebAssemblyText => "assemble it first: `wasm-tools parse`",
-            Self::Precompiled => "give the component it was compiled from; native code is never loaded from a file",
+            Self::Precompiled => {
+                "give the component it was compiled from; native code is never loaded from a file"
+            }
             Self::NativeBinary => "build for the target wasm32-wasip2 instead of this machine",
             Self::Empty | Self::Truncated => {
                 "copy it again; write to a temporary name and rename, so that it is complete when it appears"
@@ -101,17 +106,27 @@ impl fmt::Display for BytesKind {
 }
 
 fn imports_wasip1(bytes: &[u8]) -> bool {
-    let imports = wasmparser::Parser::new(0).parse_all(bytes).map_while(Result::ok).find_map(|payload| match payload {
-        wasmparser::Payload::ImportSection(section) => Some(section),
-        _ => None,
-    });
-    let modules = imports.into_iter().flat_map(wasmparser::SectionLimited::into_imports).map_while(Result::ok);
-    modules.into_iter().any(|import| import.module.starts_with("wasi_snapshot_preview1"))
+    let imports = wasmparser::Parser::new(0)
+        .parse_all(bytes)
+        .map_while(Result::ok)
+        .find_map(|payload| match payload {
+            wasmparser::Payload::ImportSection(section) => Some(section),
+            _ => None,
+        });
+    let modules = imports
+        .into_iter()
+        .flat_map(wasmparser::SectionLimited::into_imports)
+        .map_while(Result::ok);
+    modules
+        .into_iter()
+        .any(|import| import.module.starts_with("wasi_snapshot_preview1"))
 }
 
 fn is_text(bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();
-    [&b"(module"[..], b"(component", b";;", b"(;"].iter().any(|start| text.starts_with(start))
+    [&b"(module"[..], b"(component", b";;", b"(;"]
+        .iter()
+        .any(|start| text.starts_with(start))
 }
 
 fn contains(bytes: &[u8], mark: &[u8]) -> bool {
@@ -124,7 +139,9 @@ mod tests {
 
     #[test]
     fn each_kind_of_wrong_file_is_named() {
-        let wasip1 = wat::parse_str(r#"(module (import "wasi_snapshot_preview1" "fd_write" (func)))"#).unwrap();
+        let wasip1 =
+            wat::parse_str(r#"(module (import "wasi_snapshot_preview1" "fd_write" (func)))"#)
+                .unwrap();
         let cases: [(&[u8], BytesKind); 14] = [
             (b"", BytesKind::Empty),
             (b"\0", BytesKind::Truncated),
@@ -134,9 +151,15 @@ mod tests {
             (b"\0asm\x0d\0\x01\0", BytesKind::Component),
             (b"\0asm\x77\0\x07\0", BytesKind::UnknownWebAssembly),
             (b"  \n(component)", BytesKind::WebAssemblyText),
-            (b"\x7fELF\x02\x01\x01\0....\0.wasmtime.engine\0", BytesKind::Precompiled),
+            (
+                b"\x7fELF\x02\x01\x01\0....\0.wasmtime.engine\0",
+                BytesKind::Precompiled,
+            ),
             (b"\x7fELF\x02\x01\x01\0", BytesKind::NativeBinary),
-            (b"version https://git-lfs.github.com/spec/v1\n", BytesKind::GitLfsPointer),
+            (
+                b"version https://git-lfs.github.com/spec/v1\n",
+                BytesKind::GitLfsPointer,
+            ),
             (b"\x1f\x8b\x08", BytesKind::Gzip),
             (b"#!/bin/sh", BytesKind::Unknown),
             (b"\xff\xfe\x00\x01\x02\x03\x04\x05\x06", BytesKind::Unknown),

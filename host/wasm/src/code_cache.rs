@@ -1,5 +1,5 @@
-//! Where compiled code lies between the process that compiles and the one that runs it: wasmtime's own cache, in a
-//! directory that no other user can write to.
+//! Where compiled code lies between the process that compiles and the one that runs it: wasmtime's
+//! own cache, in a directory that no other user can write to.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use crate::EngineError;
 
 /// Where wasmtime puts code, below the cache's directory.
 const CODE_FOLDER: &str = "modules";
-/// How it names a file while it writes it. One that is left there keeps that code from being written ever again.
+/// How it names a file while it writes it. One that is left there keeps that code from being
+/// written ever again.
 const CUT_OFF: &str = ".wip-atomic-write-mod";
 
 /// A directory of compiled code, open.
@@ -24,19 +25,30 @@ pub(crate) struct CodeCache {
 impl CodeCache {
     /// Opens a directory that lasts; makes it if it is missing.
     pub(crate) fn open(directory: &Path) -> Result<Self, EngineError> {
-        Ok(Self { cache: open_cache(directory)?, temporary: None })
+        Ok(Self {
+            cache: open_cache(directory)?,
+            temporary: None,
+        })
     }
 
     /// Makes a directory for this process alone, removed with this value.
     pub(crate) fn temporary() -> Result<Self, EngineError> {
         let parent = std::env::temp_dir();
         let private = std::fs::Permissions::from_mode(0o700);
-        let made = tempfile::Builder::new().prefix("shardmill-code-").permissions(private).tempdir_in(&parent);
+        let made = tempfile::Builder::new()
+            .prefix("shardmill-code-")
+            .permissions(private)
+            .tempdir_in(&parent);
         let folder = made.map_err(|error| EngineError::Cache {
             path: parent,
-            reason: format!("{error}; set host.cache, or TMPDIR, to a folder that can be written to"),
+            reason: format!(
+                "{error}; set host.cache, or TMPDIR, to a folder that can be written to"
+            ),
         })?;
-        Ok(Self { cache: open_cache(folder.path())?, temporary: Some(folder) })
+        Ok(Self {
+            cache: open_cache(folder.path())?,
+            temporary: Some(folder),
+        })
     }
 
     /// For the engine, and to ask how often it helped.
@@ -48,8 +60,8 @@ impl CodeCache {
         self.cache.directory()
     }
 
-    /// The code that lies here is in use. A temporary directory gives it up at once, so that a host that is killed leaves
-    /// an empty folder behind, and not its plugins.
+    /// The code that lies here is in use. A temporary directory gives it up at once, so that a host
+    /// that is killed leaves an empty folder behind, and not its plugins.
     pub(crate) fn loaded(&self) {
         if self.temporary.is_some() {
             // What cannot be removed is removed with the directory.
@@ -59,8 +71,16 @@ impl CodeCache {
 
     /// Removes what a compiler that was killed while writing left.
     pub(crate) fn sweep(&self) {
-        let folders = std::fs::read_dir(self.code_folder()).into_iter().flatten().flatten();
-        let files = folders.flat_map(|folder| std::fs::read_dir(folder.path()).into_iter().flatten().flatten());
+        let folders = std::fs::read_dir(self.code_folder())
+            .into_iter()
+            .flatten()
+            .flatten();
+        let files = folders.flat_map(|folder| {
+            std::fs::read_dir(folder.path())
+                .into_iter()
+                .flatten()
+                .flatten()
+        });
         for file in files.filter(|file| file.file_name().to_string_lossy().ends_with(CUT_OFF)) {
             let _ = std::fs::remove_file(file.path());
         }
@@ -72,24 +92,36 @@ impl CodeCache {
 }
 
 fn open_cache(directory: &Path) -> Result<Cache, EngineError> {
-    let refuse = |reason: String| EngineError::Cache { path: directory.to_owned(), reason };
+    let refuse = |reason: String| EngineError::Cache {
+        path: directory.to_owned(),
+        reason,
+    };
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(directory)
         .map_err(|error| refuse(error.to_string()))?;
     // wasmtime wants an absolute path without links in it.
-    let directory = directory.canonicalize().map_err(|error| refuse(error.to_string()))?;
-    let metadata = directory.metadata().map_err(|error| refuse(error.to_string()))?;
+    let directory = directory
+        .canonicalize()
+        .map_err(|error| refuse(error.to_string()))?;
+    let metadata = directory
+        .metadata()
+        .map_err(|error| refuse(error.to_string()))?;
     // What lies in the cache is run as native code: whoever can write there owns this process.
     if metadata.uid() != rustix::process::geteuid().as_raw() {
-        return Err(refuse("it belongs to another user; name one that this user owns".to_owned()));
+        return Err(refuse(
+            "it belongs to another user; name one that this user owns".to_owned(),
+        ));
     }
     if metadata.mode() & 0o022 != 0 {
-        return Err(refuse("others may write to it; run chmod 700 on it".to_owned()));
+        return Err(refuse(
+            "others may write to it; run chmod 700 on it".to_owned(),
+        ));
     }
     if metadata.mode() & 0o077 != 0 {
-        // What lies in it may have been made with a mask that lets others write. A file system without modes has none to set.
+        // What lies in it may have been made with a mask that lets others write. A file system
+        // without modes has none to set.
         let _ = std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700));
     }
     let mut config = CacheConfig::new();
@@ -97,8 +129,9 @@ fn open_cache(directory: &Path) -> Result<Cache, EngineError> {
     Cache::new(config).map_err(|error| refuse(format!("{error:#}")))
 }
 
-/// A folder beside that of compiled plugins, for what its keeper must not remove from it, and the compiler not write: it removes what
-/// it does not know. However the folder is written: `cache/` and `.` name one too.
+/// A folder beside that of compiled plugins, for what its keeper must not remove from it, and the
+/// compiler not write: it removes what it does not know. However the folder is written: `cache/`
+/// and `.` name one too.
 pub fn beside_cache(cache: &Path, ending: &str) -> PathBuf {
     let whole = std::path::absolute(cache).unwrap_or_else(|_| cache.to_owned());
     let mut name = whole.file_name().unwrap_or_default().to_owned();

@@ -1,6 +1,7 @@
-//! Who compiles, and what that may cost. Compiling is the one thing that is done with untrusted bytes before any limit
-//! of an instance applies, and it takes time and memory that grow faster than the bytes: so a process of its own does it,
-//! which has limits from the system, puts the code into the cache, and ends. Then the host finds it there.
+//! Who compiles, and what that may cost. Compiling is the one thing that is done with untrusted
+//! bytes before any limit of an instance applies, and it takes time and memory that grow faster
+//! than the bytes: so a process of its own does it, which has limits from the system, puts the code
+//! into the cache, and ends. Then the host finds it there.
 //!
 //! ```text
 //!   host: World::read ─▶ child: limits ─▶ compile ─▶ cache ─▶ host: Component::new, a hit ─▶ link
@@ -19,7 +20,8 @@ pub(crate) use parent::compile_in_child;
 /// Who compiles.
 #[derive(Debug, Clone, Default)]
 pub enum Compiler {
-    /// This process, without limits on time and memory. For tests and benchmarks, which trust their plugins.
+    /// This process, without limits on time and memory. For tests and benchmarks, which trust their
+    /// plugins.
     #[default]
     InProcess,
     /// Another process, which runs a [`CompileJob`].
@@ -38,17 +40,20 @@ pub struct CompilerProgram {
 /// What compiling one component may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompileLimits {
-    /// From start to end. 5 min: no bomb keeps other plugins from being compiled for longer, and a machine on which seven
-    /// others want two cores has been seen to take one for a JavaScript engine.
+    /// From start to end. 5 min: no bomb keeps other plugins from being compiled for longer, and a
+    /// machine on which seven others want two cores has been seen to take one for a JavaScript
+    /// engine.
     pub wall: Duration,
-    /// Processor time, over all threads; whole seconds. 2 min: ten times what a JavaScript engine takes.
+    /// Processor time, over all threads; whole seconds. 2 min: ten times what a JavaScript engine
+    /// takes.
     pub cpu: Duration,
-    /// Address space. 2 GiB: five times what a JavaScript engine takes, and twice what as many functions take as there
-    /// may be.
+    /// Address space. 2 GiB: five times what a JavaScript engine takes, and twice what as many
+    /// functions take as there may be.
     pub memory_bytes: u64,
     /// Compiled code, with its tables. 256 MiB: the host loads all of it; CPython's is 35 MiB.
     pub code_bytes: usize,
-    /// Threads that compile. Half of the cores, at most 4: the rest is the host's, whatever the system makes of priorities.
+    /// Threads that compile. Half of the cores, at most 4: the rest is the host's, whatever the
+    /// system makes of priorities.
     pub threads: usize,
 }
 

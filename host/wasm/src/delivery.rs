@@ -1,4 +1,5 @@
-//! From core's values to the contract's. Everything is borrowed: a record's bytes are copied once, into the guest.
+//! From core's values to the contract's. Everything is borrowed: a record's bytes are copied once,
+//! into the guest.
 
 use shardmill_core::ports::{CloseReason, InstanceContext};
 use shardmill_core::stream::{Batch, Record};
@@ -33,7 +34,11 @@ fn wit_record(record: &Record) -> wit::Record<'_> {
 }
 
 pub(crate) fn wit_batch<'a>(batch: &Batch, records: &'a [wit::Record<'a>]) -> wit::Batch<'a> {
-    wit::Batch { records, attempt: batch.attempt, millis_behind_latest: batch.millis_behind_latest }
+    wit::Batch {
+        records,
+        attempt: batch.attempt,
+        millis_behind_latest: batch.millis_behind_latest,
+    }
 }
 
 pub(crate) fn wit_reason(reason: CloseReason) -> wit::CloseReason<'static> {

@@ -33,7 +33,8 @@ pub enum EngineError {
     Ticker(#[source] std::io::Error),
 }
 
-/// Moves the epoch until it is dropped. On a thread of its own, so that no busy executor can hold a deadline up.
+/// Moves the epoch until it is dropped. On a thread of its own, so that no busy executor can hold a
+/// deadline up.
 pub(crate) struct Ticker {
     _stop: mpsc::Sender<()>,
 }
@@ -59,23 +60,28 @@ fn tick(engine: &EngineWeak, stopped: &mpsc::Receiver<()>) {
     }
 }
 
-/// The engine, in the host and in its compiler. All settings but the number of threads are part of the key under which
-/// the cache keeps compiled code: were they not the same in both, the host would compile again.
+/// The engine, in the host and in its compiler. All settings but the number of threads are part of
+/// the key under which the cache keeps compiled code: were they not the same in both, the host
+/// would compile again.
 pub(crate) fn new_engine(cache: Option<Cache>, metering: Metering) -> Result<Engine, EngineError> {
     let mut config = Config::new();
     config
         .strategy(Strategy::Cranelift)
         .wasm_component_model(true)
-        // Cheaper calls, and async components are refused: less code that untrusted bytes can reach.
+        // Cheaper calls, and async components are refused: less code that untrusted bytes can
+        // reach.
         .concurrency_support(false)
         .max_wasm_stack(STACK_BYTES)
-        // The default asks the environment, on which then depends where the cache has the code that the compiler made.
+        // The default asks the environment, on which then depends where the cache has the code that
+        // the compiler made.
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
         .wasm_backtrace_max_frames(std::num::NonZeroUsize::new(16));
     match metering {
         Metering::Deadline => config.epoch_interruption(true),
         // Bits of a NaN differ between machines.
-        Metering::Fuel { .. } => config.consume_fuel(true).cranelift_nan_canonicalization(true),
+        Metering::Fuel { .. } => config
+            .consume_fuel(true)
+            .cranelift_nan_canonicalization(true),
     };
     for feature in unneeded_features() {
         config.wasm_features(feature, false);

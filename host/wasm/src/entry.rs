@@ -16,7 +16,17 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn new(call: &'static str, deadline: Duration, limits: &GuestLimits, metering: Metering) -> Self {
-        Self { call, deadline, hostcall_bytes: limits.hostcall_bytes, metering }
+    pub(crate) fn new(
+        call: &'static str,
+        deadline: Duration,
+        limits: &GuestLimits,
+        metering: Metering,
+    ) -> Self {
+        Self {
+            call,
+            deadline,
+            hostcall_bytes: limits.hostcall_bytes,
+            metering,
+        }
     }
 }

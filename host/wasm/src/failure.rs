@@ -22,50 +22,92 @@ const NAME_BYTES_MAX: usize = 80;
 const CAUSES_MAX: usize = 8;
 /// How wasmtime begins its list of frames, which has every name in it at its full length.
 const FRAMES: &str = "error while executing at wasm backtrace";
-/// How wasmtime words it when a guest passes more to the host than it may; the error has no type of its own.
+/// How wasmtime words it when a guest passes more to the host than it may; the error has no type of
+/// its own.
 const HOSTCALL_FUEL: &str = "fuel allocated for hostcalls has been exhausted";
 
 /// How wasmtime words the limits on numbers of things, of which few have a type of their own.
 fn counted(message: &str, state: &InstanceState) -> Option<(&'static str, u64)> {
     let limits = [
-        ("instance count too high", "core instances", INSTANCES_MAX as u64),
+        (
+            "instance count too high",
+            "core instances",
+            INSTANCES_MAX as u64,
+        ),
         ("memory count too high", "memories", MEMORIES_MAX as u64),
         ("table count too high", "tables", TABLES_MAX as u64),
-        ("resource table has no free keys", "handles", state.handles_max as u64),
-        ("store handle limit exceeded", "handles", state.handles_max as u64),
-        ("exceeds limit 65536", "random bytes in one call", RANDOM_BYTES_MAX),
+        (
+            "resource table has no free keys",
+            "handles",
+            state.handles_max as u64,
+        ),
+        (
+            "store handle limit exceeded",
+            "handles",
+            state.handles_max as u64,
+        ),
+        (
+            "exceeds limit 65536",
+            "random bytes in one call",
+            RANDOM_BYTES_MAX,
+        ),
     ];
-    limits.into_iter().find(|(words, ..)| message.contains(words)).map(|(_, what, limit)| (what, limit))
+    limits
+        .into_iter()
+        .find(|(words, ..)| message.contains(words))
+        .map(|(_, what, limit)| (what, limit))
 }
 
 /// What the guest returned as its error.
 pub(crate) fn reported(error: &GuestError, redactor: &Redactor) -> ProcessorError {
     let said = |kind: &str, message: &str| {
-        clean(&format!("{kind}{}", redactor.shown(message, MESSAGE_BYTES_MAX)), MESSAGE_BYTES_MAX)
+        clean(
+            &format!("{kind}{}", redactor.shown(message, MESSAGE_BYTES_MAX)),
+            MESSAGE_BYTES_MAX,
+        )
     };
     match error {
-        GuestError::Misconfigured(message) => {
-            ProcessorError::NotReady { lack: Lack::Configuration, message: said("misconfigured: ", message) }
-        }
-        GuestError::Unavailable(message) => {
-            ProcessorError::NotReady { lack: Lack::Service, message: said("unavailable: ", message) }
-        }
-        GuestError::Other(message) => ProcessorError::Reported { message: said("", message) },
+        GuestError::Misconfigured(message) => ProcessorError::NotReady {
+            lack: Lack::Configuration,
+            message: said("misconfigured: ", message),
+        },
+        GuestError::Unavailable(message) => ProcessorError::NotReady {
+            lack: Lack::Service,
+            message: said("unavailable: ", message),
+        },
+        GuestError::Other(message) => ProcessorError::Reported {
+            message: said("", message),
+        },
     }
 }
 
 /// Why a call did not come back.
-pub(crate) fn explain(error: &wasmtime::Error, state: &InstanceState, entry: Entry) -> ProcessorError {
-    let Entry { call, deadline: limit, hostcall_bytes, metering } = entry;
+pub(crate) fn explain(
+    error: &wasmtime::Error,
+    state: &InstanceState,
+    entry: Entry,
+) -> ProcessorError {
+    let Entry {
+        call,
+        deadline: limit,
+        hostcall_bytes,
+        metering,
+    } = entry;
     let trap = error.downcast_ref::<Trap>();
     if trap == Some(&Trap::Interrupt) {
         return ProcessorError::DeadlineExceeded { call, limit };
     }
     if let (Some(Trap::OutOfFuel), Metering::Fuel { per_call }) = (trap, metering) {
-        return ProcessorError::LimitExceeded { what: "fuel in one call", limit: per_call };
+        return ProcessorError::LimitExceeded {
+            what: "fuel in one call",
+            limit: per_call,
+        };
     }
     if trap == Some(&Trap::StackOverflow) {
-        return ProcessorError::LimitExceeded { what: "stack bytes", limit: STACK_BYTES as u64 };
+        return ProcessorError::LimitExceeded {
+            what: "stack bytes",
+            limit: STACK_BYTES as u64,
+        };
     }
     if let Some(denial) = state.limiter.denial() {
         return denial;
@@ -89,18 +131,24 @@ pub(crate) fn explain(error: &wasmtime::Error, state: &InstanceState, entry: Ent
         Some(said) => format!("{said} ({message})"),
         None => message,
     };
-    ProcessorError::Trapped { message: state.log.redactor().shown(&message, TRAP_BYTES_MAX) }
+    ProcessorError::Trapped {
+        message: state.log.redactor().shown(&message, TRAP_BYTES_MAX),
+    }
 }
 
-/// What went wrong, without where: no name of the plugin's is in it, so that none is taken for the engine's words.
+/// What went wrong, without where: no name of the plugin's is in it, so that none is taken for the
+/// engine's words.
 fn causes(error: &wasmtime::Error) -> String {
-    let said = error.chain().take(CAUSES_MAX).map(|cause| shown(cause, SAID_BYTES_MAX));
+    let said = error
+        .chain()
+        .take(CAUSES_MAX)
+        .map(|cause| shown(cause, SAID_BYTES_MAX));
     let causes: Vec<String> = said.filter(|said| !said.starts_with(FRAMES)).collect();
     causes.join(": ")
 }
 
-/// Where it was, the innermost function first. Names are shown as they stand in the file: what a compiler packed into one
-/// can be far larger than itself.
+/// Where it was, the innermost function first. Names are shown as they stand in the file: what a
+/// compiler packed into one can be far larger than itself.
 fn frames(error: &wasmtime::Error) -> Option<String> {
     let trace = error.downcast_ref::<WasmBacktrace>()?;
     let frames: Vec<String> = trace.frames().iter().map(frame).collect();

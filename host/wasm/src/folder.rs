@@ -4,7 +4,8 @@
 //!   file events, or a rescan ──> scan ──> Tracker (pure) ──> read ──> hash ──> compile ──> FolderEvent
 //! ```
 //!
-//! A version is announced when it is compiled. A file that does not become one leaves the last good version alone.
+//! A version is announced when it is compiled. A file that does not become one leaves the last good
+//! version alone.
 
 mod event;
 mod loading;

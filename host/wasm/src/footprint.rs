@@ -1,10 +1,11 @@
-//! What an instance of a component makes the host hold beside its linear memories and tables, which the limiter counts while
-//! they grow: the engine keeps each core instance's globals, imports, references to functions and segments outside of both, and a
-//! component may instantiate a module, or another component, many times.
+//! What an instance of a component makes the host hold beside its linear memories and tables, which
+//! the limiter counts while they grow: the engine keeps each core instance's globals, imports,
+//! references to functions and segments outside of both, and a component may instantiate a module,
+//! or another component, many times.
 
 use wasmparser::{
-    BinaryReaderError, ComponentAlias, ComponentExternalKind, ComponentInstance, ComponentOuterAliasKind,
-    ComponentTypeRef, Element, ElementItems, Instance, Payload,
+    BinaryReaderError, ComponentAlias, ComponentExternalKind, ComponentInstance,
+    ComponentOuterAliasKind, ComponentTypeRef, Element, ElementItems, Instance, Payload,
 };
 
 /// Bytes of a core instance without anything in it.
@@ -55,7 +56,8 @@ struct Definitions {
     components: Vec<Option<Weight>>,
 }
 
-/// Bytes of an instance of a module, or `None` if the module comes from elsewhere: it is one of those in the file.
+/// Bytes of an instance of a module, or `None` if the module comes from elsewhere: it is one of
+/// those in the file.
 type Module = Option<u64>;
 
 /// What an instance of a component comes to.
@@ -69,10 +71,15 @@ struct Weight {
 impl Footprint {
     pub(crate) fn new() -> Self {
         let open = vec![Scope::Component(Definitions::new())];
-        Self { open, heaviest: 0, passes_components: false }
+        Self {
+            open,
+            heaviest: 0,
+            passes_components: false,
+        }
     }
 
-    /// Whether a component instantiates one that it was given, and so does not show how many there will be.
+    /// Whether a component instantiates one that it was given, and so does not show how many there
+    /// will be.
     pub(crate) fn passes_components(&self) -> bool {
         self.passes_components
     }
@@ -89,7 +96,9 @@ impl Footprint {
     pub(crate) fn take(&mut self, part: &Payload<'_>) -> Result<(), BinaryReaderError> {
         match part {
             Payload::ModuleSection { .. } => self.open.push(Scope::Module(ModuleParts::default())),
-            Payload::ComponentSection { .. } => self.open.push(Scope::Component(Definitions::new())),
+            Payload::ComponentSection { .. } => {
+                self.open.push(Scope::Component(Definitions::new()))
+            }
             Payload::End(_) => self.close(),
             part => match self.open.last_mut() {
                 Some(Scope::Module(module)) => module.take(part)?,
@@ -107,7 +116,9 @@ impl Footprint {
             return;
         }
         let ended = self.open.pop();
-        let Some(Scope::Component(around)) = self.open.last_mut() else { return };
+        let Some(Scope::Component(around)) = self.open.last_mut() else {
+            return;
+        };
         match ended {
             Some(Scope::Module(module)) => {
                 let bytes = module.bytes();
@@ -128,7 +139,10 @@ impl Footprint {
             }
             Payload::ComponentInstanceSection(section) => {
                 for instance in section.clone() {
-                    if let ComponentInstance::Instantiate { component_index, .. } = instance? {
+                    if let ComponentInstance::Instantiate {
+                        component_index, ..
+                    } = instance?
+                    {
                         self.instantiate_component(component_index);
                     }
                 }
@@ -144,12 +158,25 @@ impl Footprint {
 
     fn alias(&mut self, alias: &ComponentAlias<'_>) {
         match *alias {
-            ComponentAlias::Outer { kind: ComponentOuterAliasKind::CoreModule, count, index } => {
-                let module = self.outer(count).and_then(|outer| outer.modules.get(index as usize).copied()).flatten();
+            ComponentAlias::Outer {
+                kind: ComponentOuterAliasKind::CoreModule,
+                count,
+                index,
+            } => {
+                let module = self
+                    .outer(count)
+                    .and_then(|outer| outer.modules.get(index as usize).copied())
+                    .flatten();
                 self.innermost(|definitions| definitions.modules.push(module));
             }
-            ComponentAlias::Outer { kind: ComponentOuterAliasKind::Component, count, index } => {
-                let component = self.outer(count).and_then(|outer| outer.components.get(index as usize).copied());
+            ComponentAlias::Outer {
+                kind: ComponentOuterAliasKind::Component,
+                count,
+                index,
+            } => {
+                let component = self
+                    .outer(count)
+                    .and_then(|outer| outer.components.get(index as usize).copied());
                 self.innermost(|definitions| definitions.components.push(component.flatten()));
             }
             ComponentAlias::InstanceExport { kind, .. } => {
@@ -175,7 +202,9 @@ impl Footprint {
     }
 
     fn instantiate_component(&mut self, index: u32) {
-        let Some(Scope::Component(definitions)) = self.open.last_mut() else { return };
+        let Some(Scope::Component(definitions)) = self.open.last_mut() else {
+            return;
+        };
         match definitions.components.get(index as usize) {
             Some(Some(component)) => definitions.weight.add(*component),
             _ => self.passes_components = true,
@@ -216,7 +245,8 @@ impl ModuleParts {
                     elements += elements_of(&segment?);
                 }
                 self.references += elements;
-                add(section.count(), PART_BYTES).saturating_add(elements.saturating_mul(ELEMENT_BYTES))
+                add(section.count(), PART_BYTES)
+                    .saturating_add(elements.saturating_mul(ELEMENT_BYTES))
             }
             _ => 0,
         };
@@ -227,7 +257,9 @@ impl ModuleParts {
     /// Of one instance.
     fn bytes(&self) -> u64 {
         let referred_to = self.functions.min(self.references);
-        INSTANCE_BYTES.saturating_add(self.bytes).saturating_add(referred_to.saturating_mul(REFERENCE_BYTES))
+        INSTANCE_BYTES
+            .saturating_add(self.bytes)
+            .saturating_add(referred_to.saturating_mul(REFERENCE_BYTES))
     }
 }
 
@@ -240,8 +272,14 @@ fn elements_of(segment: &Element<'_>) -> u64 {
 
 impl Definitions {
     fn new() -> Self {
-        let weight = Weight { bytes: COMPONENT_BYTES, of_any_module: 0 };
-        Self { weight, ..Self::default() }
+        let weight = Weight {
+            bytes: COMPONENT_BYTES,
+            of_any_module: 0,
+        };
+        Self {
+            weight,
+            ..Self::default()
+        }
     }
 
     fn take(&mut self, part: &Payload<'_>) -> Result<(), BinaryReaderError> {
@@ -255,13 +293,20 @@ impl Definitions {
             }
             Payload::ComponentCanonicalSection(section) => {
                 let bytes = u64::from(section.count()).saturating_mul(CANONICAL_BYTES);
-                self.weight.add(Weight { bytes, of_any_module: 0 });
+                self.weight.add(Weight {
+                    bytes,
+                    of_any_module: 0,
+                });
             }
             Payload::ComponentImportSection(section) => {
                 for import in section.clone() {
                     match import?.ty {
-                        ComponentTypeRef::Module(_) => self.define_from_elsewhere(ComponentExternalKind::Module),
-                        ComponentTypeRef::Component(_) => self.define_from_elsewhere(ComponentExternalKind::Component),
+                        ComponentTypeRef::Module(_) => {
+                            self.define_from_elsewhere(ComponentExternalKind::Module)
+                        }
+                        ComponentTypeRef::Component(_) => {
+                            self.define_from_elsewhere(ComponentExternalKind::Component)
+                        }
                         _ => {}
                     }
                 }
@@ -279,8 +324,14 @@ impl Definitions {
 
     fn instantiate_module(&mut self, index: u32) {
         let weight = match self.modules.get(index as usize).copied().flatten() {
-            Some(bytes) => Weight { bytes, of_any_module: 0 },
-            None => Weight { bytes: 0, of_any_module: 1 },
+            Some(bytes) => Weight {
+                bytes,
+                of_any_module: 0,
+            },
+            None => Weight {
+                bytes: 0,
+                of_any_module: 1,
+            },
         };
         self.weight.add(weight);
     }
@@ -297,9 +348,12 @@ impl Definitions {
     /// What is exported has one more index.
     fn export(&mut self, kind: ComponentExternalKind, index: u32) {
         match kind {
-            ComponentExternalKind::Module => self.modules.push(self.modules.get(index as usize).copied().flatten()),
+            ComponentExternalKind::Module => self
+                .modules
+                .push(self.modules.get(index as usize).copied().flatten()),
             ComponentExternalKind::Component => {
-                self.components.push(self.components.get(index as usize).copied().flatten());
+                self.components
+                    .push(self.components.get(index as usize).copied().flatten());
             }
             _ => {}
         }
@@ -313,6 +367,7 @@ impl Weight {
     }
 
     fn total(self, heaviest_module: u64) -> u64 {
-        self.bytes.saturating_add(self.of_any_module.saturating_mul(heaviest_module))
+        self.bytes
+            .saturating_add(self.of_any_module.saturating_mul(heaviest_module))
     }
 }

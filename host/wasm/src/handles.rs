@@ -1,7 +1,8 @@
-//! What the host keeps behind an instance's handles, and what that takes of the memory of all instances.
+//! What the host keeps behind an instance's handles, and what that takes of the memory of all
+//! instances.
 //!
-//! WASI's own functions fill the table and tell nobody. So before each of them all that stands in it is added up, by kind,
-//! with the most that one function may add:
+//! WASI's own functions fill the table and tell nobody. So before each of them all that stands in
+//! it is added up, by kind, with the most that one function may add:
 //!
 //! ```text
 //!   guest ──> WASI function ──> for_call: granted? ──yes──> the table
@@ -22,10 +23,11 @@ use wasmtime_wasi_http::p2::types::{
 use crate::http::{BODY_CHUNK_BYTES, RESPONSE_PIECE_BYTES, URL_BYTES_MAX, field_bytes_max};
 use crate::limiter::{GuestLimiter, HANDLES_BYTES_MAX};
 
-/// What a handle takes besides what is named below: its place in two tables, and a stream, pollable or error behind it.
+/// What a handle takes besides what is named below: its place in two tables, and a stream, pollable
+/// or error behind it.
 const HANDLE_BYTES: usize = 512;
-/// Bytes that a set of headers takes at most for each that wasmtime counts. It counts the text and 40 bytes a value; a value
-/// without text has 72, in a vector that doubles.
+/// Bytes that a set of headers takes at most for each that wasmtime counts. It counts the text and
+/// 40 bytes a value; a value without text has 72, in a vector that doubles.
 const FIELD_FACTOR: usize = 4;
 /// What a header of a response takes besides its text.
 const HEADER_BYTES: usize = 256;
@@ -33,10 +35,11 @@ const HEADER_BYTES: usize = 256;
 const BODY_CHUNKS: usize = 2;
 /// The channel of a body.
 const CHANNEL_BYTES: usize = 2 << 10;
-/// What is taken ahead of need, as a part of all that is kept: so that adding up costs no more than what was done since.
+/// What is taken ahead of need, as a part of all that is kept: so that adding up costs no more than
+/// what was done since.
 const AHEAD: usize = 8;
-/// Bytes that are taken ahead at least, and kept between calls: a guest that only prints must not lose its instance because
-/// others took the last page meanwhile.
+/// Bytes that are taken ahead at least, and kept between calls: a guest that only prints must not
+/// lose its instance because others took the last page meanwhile.
 const AHEAD_BYTES_MIN: usize = 4 << 10;
 
 /// The handles of one instance.
@@ -81,12 +84,25 @@ impl Handles {
         nothing.set_max_capacity(0);
         let most = Most::new(grants, http);
         let bytes_max = HANDLES_BYTES_MAX + http.in_flight * most.sent;
-        Self { table, nothing, most, bytes_max, taken: 0, room: 0 }
+        Self {
+            table,
+            nothing,
+            most,
+            bytes_max,
+            taken: 0,
+            room: 0,
+        }
     }
 
-    /// The table for one call of a function, while `in_flight` requests are on their way. If the memory that it may take is denied, one with nothing in it: the call
-    /// traps, and the denial says why.
-    pub(crate) fn for_call(&mut self, limiter: &mut GuestLimiter, adds: Adds, in_flight: usize) -> &mut ResourceTable {
+    /// The table for one call of a function, while `in_flight` requests are on their way. If the
+    /// memory that it may take is denied, one with nothing in it: the call traps, and the denial
+    /// says why.
+    pub(crate) fn for_call(
+        &mut self,
+        limiter: &mut GuestLimiter,
+        adds: Adds,
+        in_flight: usize,
+    ) -> &mut ResourceTable {
         let added = match adds {
             Adds::Handles => 2 * HANDLE_BYTES,
             Adds::Http => self.most.of_one_call(),
@@ -103,7 +119,8 @@ impl Handles {
         &mut self.table
     }
 
-    /// Gives back what was taken ahead, and what handles kept that are gone, now that no request is on its way.
+    /// Gives back what was taken ahead, and what handles kept that are gone, now that no request is
+    /// on its way.
     pub(crate) fn settle(&mut self, limiter: &mut GuestLimiter) {
         let kept = self.kept() + AHEAD_BYTES_MIN;
         // Never more than before: a call that has ended is denied nothing.
@@ -114,7 +131,10 @@ impl Handles {
 
     fn kept(&mut self) -> usize {
         let most = self.most;
-        self.table.iter_mut().map(|entry| HANDLE_BYTES + most.of(entry)).sum()
+        self.table
+            .iter_mut()
+            .map(|entry| HANDLE_BYTES + most.of(entry))
+            .sum()
     }
 }
 
@@ -124,10 +144,20 @@ impl Most {
         let body = BODY_CHUNKS * BODY_CHUNK_BYTES + CHANNEL_BYTES + fields;
         if grants.http.is_empty() {
             // Each request is denied at once, and dropped.
-            return Self { fields, body, response: 0, sent: 0 };
+            return Self {
+                fields,
+                body,
+                response: 0,
+                sent: 0,
+            };
         }
         let response = http.header_bytes + http.headers * HEADER_BYTES + RESPONSE_PIECE_BYTES;
-        Self { fields, body, response, sent: fields + body + URL_BYTES_MAX }
+        Self {
+            fields,
+            body,
+            response,
+            sent: fields + body + URL_BYTES_MAX,
+        }
     }
 
     /// A call makes one thing, with a handle or two.

@@ -4,9 +4,10 @@
 //!   guest ──> Outgoing: granted? ──> exchange: limits ──> one client a port ──> CheckedResolver: every address allowed?
 //! ```
 //!
-//! The interfaces are linked for every plugin, since some toolchains import them unasked; without a grant each request is
-//! denied. The host sends the request itself, over a connection of its own that ends with it. It follows no redirects:
-//! what a guest follows is another request, and checked as such.
+//! The interfaces are linked for every plugin, since some toolchains import them unasked; without a
+//! grant each request is denied. The host sends the request itself, over a connection of its own
+//! that ends with it. It follows no redirects: what a guest follows is another request, and checked
+//! as such.
 
 mod clients;
 mod exchange;

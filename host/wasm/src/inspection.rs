@@ -59,7 +59,10 @@ impl Inspection {
             Ok(compiled) => (Some(compiled.compile_time), compiled.state.is_some(), None),
             Err(error) => (None, false, Some(error)),
         };
-        let import = |name: &String| InspectedImport { is_granted: is_granted(name), name: name.clone() };
+        let import = |name: &String| InspectedImport {
+            is_granted: is_granted(name),
+            name: name.clone(),
+        };
         Ok(Self {
             kind: BytesKind::of(&bytes),
             size: bytes.len(),

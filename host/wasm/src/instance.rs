@@ -1,6 +1,7 @@
-//! One instance: a Store of its own, serving one shard. Guest code runs on blocking threads, of which its plugin has a share, never on those
-//! that renew leases, and every entry has a deadline. After a trap or a deadline the Store is gone: a component that was
-//! interrupted cannot be entered again.
+//! One instance: a Store of its own, serving one shard. Guest code runs on blocking threads, of
+//! which its plugin has a share, never on those that renew leases, and every entry has a deadline.
+//! After a trap or a deadline the Store is gone: a component that was interrupted cannot be entered
+//! again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use shardmill_core::deaths::Stage;
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
-use shardmill_core::ports::{CloseReason, InstanceContext, Outcome, PortFuture, Processed, RecordProcessor};
+use shardmill_core::ports::{
+    CloseReason, InstanceContext, Outcome, PortFuture, Processed, RecordProcessor,
+};
 use shardmill_core::stream::{Batch, Emitted};
 use tokio::runtime::Handle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -27,12 +30,13 @@ use crate::outcome::checked;
 use crate::state_exports::{StateExports, StateFunctions};
 use crate::version::Version;
 
-/// How much later than the epoch the outer timeout comes. It is for guests that wait inside a host function, where
-/// epochs do not count; guest code itself must always be stopped by the epoch, so that no running future is dropped.
+/// How much later than the epoch the outer timeout comes. It is for guests that wait inside a host
+/// function, where epochs do not count; guest code itself must always be stopped by the epoch, so
+/// that no running future is dropped.
 const TIMEOUT_GRACE: Duration = Duration::from_millis(100);
 
-/// How much longer than its making an instance is left in peace when memory is short: a fifth of the time at most goes
-/// into making instances anew.
+/// How much longer than its making an instance is left in peace when memory is short: a fifth of
+/// the time at most goes into making instances anew.
 const TENURE_TIMES: u32 = 4;
 
 /// One instance of a plugin.
@@ -55,7 +59,8 @@ struct Running {
 }
 
 impl Instance {
-    /// Instantiates, runs `init`, and `load` if there is a state, each within the deadline for `init`.
+    /// Instantiates, runs `init`, and `load` if there is a state, each within the deadline for
+    /// `init`.
     pub(crate) async fn start(
         version: Arc<Version>,
         context: Arc<InstanceContext>,
@@ -65,7 +70,11 @@ impl Instance {
         let metering = version.runtime.metering();
         let entry = Entry::new("init", limits.init_deadline, &limits, metering);
         let shared = Arc::clone(&version);
-        let share = version.shares.memory.admit(version.needs.of(&context)).await?;
+        let share = version
+            .shares
+            .memory
+            .admit(version.needs.of(&context))
+            .await?;
         let before = Instant::now();
         let life = CancellationToken::new();
         let guard = life.clone().drop_guard();
@@ -75,25 +84,59 @@ impl Instance {
                 let _at_work = shared.newcomer.enter(Stage::Start)?;
                 let engine = shared.runtime.engine();
                 let (output, instance_bytes) = (Arc::clone(&shared.output), shared.instance_bytes);
-                let surroundings = Surroundings { output, share, instance_bytes, life, metering };
+                let surroundings = Surroundings {
+                    output,
+                    share,
+                    instance_bytes,
+                    life,
+                    metering,
+                };
                 let clients = shared.runtime.http_clients();
-                let mut store = InstanceState::new_store(engine, context, &limits, surroundings, clients)?;
+                let mut store =
+                    InstanceState::new_store(engine, context, &limits, surroundings, clients)?;
                 let (exports, instance) = entered(&mut store, entry, async |store| {
-                    let instance = shared.pre.instance_pre().instantiate_async(&mut *store).await?;
+                    let instance = shared
+                        .pre
+                        .instance_pre()
+                        .instantiate_async(&mut *store)
+                        .await?;
                     let exports = Exports::new(&mut *store, &instance)?;
                     let context = Arc::clone(&store.data().identity);
-                    let answer =
-                        exports.shardmill_processor_processor().call_init(store, wit_context(&context)).await?;
+                    let answer = exports
+                        .shardmill_processor_processor()
+                        .call_init(store, wit_context(&context))
+                        .await?;
                     Ok(answer.map(|()| (exports, instance)))
                 })?;
-                let state = load(&mut store, &instance, shared.state, state.as_ref(), Entry { call: "load", ..entry })?;
-                shared.needs.started_with(store.data().limiter.share().used_bytes());
-                Ok(Box::new(Running { store, exports, state }))
+                let state = load(
+                    &mut store,
+                    &instance,
+                    shared.state,
+                    state.as_ref(),
+                    Entry {
+                        call: "load",
+                        ..entry
+                    },
+                )?;
+                shared
+                    .needs
+                    .started_with(store.data().limiter.share().used_bytes());
+                Ok(Box::new(Running {
+                    store,
+                    exports,
+                    state,
+                }))
             })
             .await
             .inspect_err(|error| count_denial(&version, error))?;
         let started = (Instant::now(), before.elapsed());
-        Ok(Self { version, limits, started, _life: guard, running: Some(running) })
+        Ok(Self {
+            version,
+            limits,
+            started,
+            _life: guard,
+            running: Some(running),
+        })
     }
 
     /// How long it stays at least: or one that takes long to make would be made more than it works.
@@ -102,12 +145,19 @@ impl Instance {
     }
 
     fn entry(&self, call: &'static str, deadline: Duration) -> Entry {
-        Entry::new(call, deadline, &self.limits, self.version.runtime.metering())
+        Entry::new(
+            call,
+            deadline,
+            &self.limits,
+            self.version.runtime.metering(),
+        )
     }
 
     fn take_running(&mut self) -> Result<Box<Running>, ProcessorError> {
         let message = "the instance has failed or was abandoned during a call; make a new one";
-        self.running.take().ok_or_else(|| ProcessorError::Host { message: message.to_owned() })
+        self.running.take().ok_or_else(|| ProcessorError::Host {
+            message: message.to_owned(),
+        })
     }
 }
 
@@ -115,9 +165,19 @@ impl RecordProcessor for Instance {
     fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>> {
         Box::pin(async move {
             let running = self.take_running()?;
-            let largest = batch.records.iter().map(|record| record.data.len()).max().unwrap_or(0);
-            let hostcall_bytes = self.limits.hostcall_bytes_with(batch.records.len(), largest);
-            let entry = Entry { hostcall_bytes, ..self.entry("process", self.limits.process_deadline) };
+            let largest = batch
+                .records
+                .iter()
+                .map(|record| record.data.len())
+                .max()
+                .unwrap_or(0);
+            let hostcall_bytes = self
+                .limits
+                .hostcall_bytes_with(batch.records.len(), largest);
+            let entry = Entry {
+                hostcall_bytes,
+                ..self.entry("process", self.limits.process_deadline)
+            };
             let version = Arc::clone(&self.version);
             let work = move || {
                 let at_work = version.newcomer.enter(Stage::Call)?;
@@ -153,7 +213,10 @@ impl RecordProcessor for Instance {
     }
 
     fn asked_for_room(&self) -> PortFuture<'static, ()> {
-        let (memory, due) = (self.version.shares.memory.clone(), self.started.0 + self.tenure());
+        let (memory, due) = (
+            self.version.shares.memory.clone(),
+            self.started.0 + self.tenure(),
+        );
         Box::pin(async move {
             tokio::time::sleep_until(due.into()).await;
             memory.is_short().await;
@@ -162,14 +225,23 @@ impl RecordProcessor for Instance {
 
     fn gives_room(&mut self) -> bool {
         let is_due = self.started.0.elapsed() >= self.tenure();
-        is_due && self.running.as_ref().is_some_and(|running| running.store.data().limiter.share().promise())
+        is_due
+            && self
+                .running
+                .as_ref()
+                .is_some_and(|running| running.store.data().limiter.share().promise())
     }
 
     fn memory_bytes(&self) -> usize {
-        self.running.as_ref().map_or(0, |running| running.store.data().limiter.memory_bytes())
+        self.running
+            .as_ref()
+            .map_or(0, |running| running.store.data().limiter.memory_bytes())
     }
 
-    fn close(mut self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+    fn close(
+        mut self: Box<Self>,
+        reason: CloseReason,
+    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
         Box::pin(async move {
             let running = self.take_running()?;
             let entry = self.entry("close", self.limits.init_deadline);
@@ -194,13 +266,21 @@ impl Running {
         let exports = &self.exports;
         let records = wit_records(batch);
         let result = entered(&mut self.store, entry, async |store| {
-            exports.shardmill_processor_processor().call_process(store, wit_batch(batch, &records)).await
+            exports
+                .shardmill_processor_processor()
+                .call_process(store, wit_batch(batch, &records))
+                .await
         });
         let emitted = self.store.data_mut().emit.take();
         let unknown = self.store.data().emit.unknown_destination();
         let result = result
             .and_then(|outcome| {
-                checked(&outcome, batch.records.len(), self.store.data().log.redactor(), unknown.as_ref())
+                checked(
+                    &outcome,
+                    batch.records.len(),
+                    self.store.data().log.redactor(),
+                    unknown.as_ref(),
+                )
             })
             .and_then(|outcome| self.unless_short_of_memory(outcome))
             .map(|outcome| Processed { outcome, emitted })
@@ -211,12 +291,18 @@ impl Running {
     }
 
     /// Gives itself back if it can be called again.
-    fn save(mut self: Box<Self>, entry: Entry, bytes_max: usize) -> (Option<Box<Self>>, Result<Bytes, ProcessorError>) {
+    fn save(
+        mut self: Box<Self>,
+        entry: Entry,
+        bytes_max: usize,
+    ) -> (Option<Box<Self>>, Result<Bytes, ProcessorError>) {
         let Some(functions) = self.state.clone() else {
             let message = "this version exports no save".to_owned();
             return (Some(self), Err(ProcessorError::State { message }));
         };
-        let result = entered(&mut self.store, entry, async |store| functions.save(store).await);
+        let result = entered(&mut self.store, entry, async |store| {
+            functions.save(store).await
+        });
         let result = result.and_then(|state| match state.len() {
             bytes if bytes > bytes_max => Err(ProcessorError::State {
                 message: format!(
@@ -232,12 +318,14 @@ impl Running {
         self: Box<Self>,
         result: Result<T, ProcessorError>,
     ) -> (Option<Box<Self>>, Result<T, ProcessorError>) {
-        let is_dead = result.as_ref().is_err_and(|error| error.fate() == InstanceFate::Dead);
+        let is_dead = result
+            .as_ref()
+            .is_err_and(|error| error.fate() == InstanceFate::Dead);
         ((!is_dead).then_some(self), result)
     }
 
-    /// A guest that lives with a failed allocation may blame the record that it was at: nothing that it says of records
-    /// counts then.
+    /// A guest that lives with a failed allocation may blame the record that it was at: nothing
+    /// that it says of records counts then.
     fn unless_short_of_memory(&mut self, outcome: Outcome) -> Result<Outcome, ProcessorError> {
         let limiter = &mut self.store.data_mut().limiter;
         if limiter.share().is_denied() && !outcome.failures.is_empty() {
@@ -252,11 +340,16 @@ impl Running {
         let exports = &self.exports;
         let reason = wit_reason(reason);
         let result = entered(&mut self.store, entry, async |store| {
-            exports.shardmill_processor_processor().call_close(store, reason).await
+            exports
+                .shardmill_processor_processor()
+                .call_close(store, reason)
+                .await
         });
         let data = self.store.data_mut();
         let unknown = data.emit.unknown_destination();
-        result.map(|()| data.emit.take()).map_err(|error| in_the_light_of(unknown, error))
+        result
+            .map(|()| data.emit.take())
+            .map_err(|error| in_the_light_of(unknown, error))
     }
 }
 
@@ -276,7 +369,9 @@ fn load(
     state: Option<&Bytes>,
     entry: Entry,
 ) -> Result<Option<StateFunctions>, ProcessorError> {
-    let Some(exports) = exports else { return Ok(None) };
+    let Some(exports) = exports else {
+        return Ok(None);
+    };
     let functions = entered(store, entry, async |store| {
         if let Some(state) = state {
             let answer = exports.load(store, instance, state).await?;
@@ -286,26 +381,37 @@ fn load(
         }
         exports.functions(store, instance).map(Ok)
     });
-    let refused = |message: String| ProcessorError::State { message: format!("this version refuses it: {message}") };
+    let refused = |message: String| ProcessorError::State {
+        message: format!("this version refuses it: {message}"),
+    };
     functions.map(Some).map_err(|error| match error {
         ProcessorError::Reported { message } => refused(message),
         error => error,
     })
 }
 
-/// The one door into guest code: sets the deadline, runs the call to its end, and names what went wrong.
+/// The one door into guest code: sets the deadline, runs the call to its end, and names what went
+/// wrong.
 fn entered<T>(
     store: &mut Store<InstanceState>,
     entry: Entry,
     call: impl AsyncFnOnce(&mut Store<InstanceState>) -> wasmtime::Result<Result<T, wit::Error>>,
 ) -> Result<T, ProcessorError> {
-    let Entry { call: name, deadline, metering, hostcall_bytes } = entry;
+    let Entry {
+        call: name,
+        deadline,
+        metering,
+        hostcall_bytes,
+    } = entry;
     store.set_hostcall_fuel(hostcall_bytes);
     store.data_mut().limiter.forget_denial();
     store.data_mut().http.open(deadline);
-    let host = |error: wasmtime::Error| ProcessorError::Host { message: format!("{error:#}") };
+    let host = |error: wasmtime::Error| ProcessorError::Host {
+        message: format!("{error:#}"),
+    };
     metering.refill(store, epochs(deadline)).map_err(host)?;
-    let answer = Handle::current().block_on(tokio::time::timeout(deadline + TIMEOUT_GRACE, call(store)));
+    let answer =
+        Handle::current().block_on(tokio::time::timeout(deadline + TIMEOUT_GRACE, call(store)));
     store.data().http.close();
     store.data().end_lines();
     store.data_mut().settle_handles();
@@ -316,7 +422,10 @@ fn entered<T>(
         Ok(Ok(Ok(answer))) => Ok(answer),
         // Whatever the guest made of it: it was not given what it may have.
         _ if share.is_denied() => Err(share.denial()),
-        Err(_elapsed) => Err(ProcessorError::DeadlineExceeded { call: name, limit: deadline }),
+        Err(_elapsed) => Err(ProcessorError::DeadlineExceeded {
+            call: name,
+            limit: deadline,
+        }),
         Ok(Err(error)) => Err(explain(&error, store.data(), entry)),
         Ok(Ok(Err(error))) => Err(reported(&error, store.data().log.redactor())),
     }
@@ -324,16 +433,22 @@ fn entered<T>(
 
 fn count_denial(version: &Version, error: &ProcessorError) {
     if matches!(error, ProcessorError::HostMemory { .. }) {
-        ::metrics::counter!(metrics::MEMORY_DENIED, "plugin" => version.name().to_string()).increment(1);
+        ::metrics::counter!(metrics::MEMORY_DENIED, "plugin" => version.name().to_string())
+            .increment(1);
     }
 }
 
 /// Whether a call took all that its instance may have, or all that there was.
 fn is_denied_memory(error: &ProcessorError) -> bool {
-    matches!(error, ProcessorError::HostMemory { .. } | ProcessorError::LimitExceeded { .. })
+    matches!(
+        error,
+        ProcessorError::HostMemory { .. } | ProcessorError::LimitExceeded { .. }
+    )
 }
 
 /// A deadline in epochs. One more, because the current one is already running out.
 fn epochs(deadline: Duration) -> u64 {
-    u64::try_from(deadline.as_millis() / EPOCH_TICK.as_millis()).unwrap_or(u64::MAX - 1).saturating_add(1)
+    u64::try_from(deadline.as_millis() / EPOCH_TICK.as_millis())
+        .unwrap_or(u64::MAX - 1)
+        .saturating_add(1)
 }

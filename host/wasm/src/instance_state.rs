@@ -58,11 +58,28 @@ impl InstanceState {
         surroundings: Surroundings,
         clients: &HttpClients,
     ) -> Result<Store<Self>, ProcessorError> {
-        let Surroundings { output, share, instance_bytes, life, metering } = surroundings;
+        let Surroundings {
+            output,
+            share,
+            instance_bytes,
+            life,
+            metering,
+        } = surroundings;
         let limiter = GuestLimiter::new(limits, share, instance_bytes)?;
         let secrets = Secrets::read(&identity.grants.secrets)?;
-        let log = GuestLog::new(&identity, limits, Arc::clone(&output), Redactor::of(&secrets));
-        let http = Outgoing::new(identity.plugin.as_str(), &identity.grants, clients, log.clone(), life)?;
+        let log = GuestLog::new(
+            &identity,
+            limits,
+            Arc::clone(&output),
+            Redactor::of(&secrets),
+        );
+        let http = Outgoing::new(
+            identity.plugin.as_str(),
+            &identity.grants,
+            clients,
+            log.clone(),
+            life,
+        )?;
         let stdout = LineStream::stdout(log.clone());
         let stderr = LineStream::stderr(log.clone());
         let handles = Handles::new(limits.handles, &identity.grants, &clients.limits());
@@ -88,7 +105,8 @@ impl InstanceState {
         Ok(store)
     }
 
-    /// Takes of the memory no more for the guest's handles than what they keep, now that its call has ended.
+    /// Takes of the memory no more for the guest's handles than what they keep, now that its call
+    /// has ended.
     pub(crate) fn settle_handles(&mut self) {
         self.handles.settle(&mut self.limiter);
     }
@@ -101,8 +119,13 @@ impl InstanceState {
     }
 }
 
-/// All of WASI 0.2 and nothing behind it but granted variables: no arguments, files, sockets or name lookup.
-fn wasi((stdout, stderr): (&LineStream, &LineStream), grants: &PluginGrants, metering: Metering) -> WasiCtx {
+/// All of WASI 0.2 and nothing behind it but granted variables: no arguments, files, sockets or
+/// name lookup.
+fn wasi(
+    (stdout, stderr): (&LineStream, &LineStream),
+    grants: &PluginGrants,
+    metering: Metering,
+) -> WasiCtx {
     let mut wasi = WasiCtx::builder();
     metering.prepare(&mut wasi);
     for name in &grants.env {
@@ -123,14 +146,25 @@ fn wasi((stdout, stderr): (&LineStream, &LineStream), grants: &PluginGrants, met
 
 impl WasiView for InstanceState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        let table = self.handles.for_call(&mut self.limiter, Adds::Handles, self.http.in_flight());
-        WasiCtxView { ctx: &mut self.wasi, table }
+        let table = self
+            .handles
+            .for_call(&mut self.limiter, Adds::Handles, self.http.in_flight());
+        WasiCtxView {
+            ctx: &mut self.wasi,
+            table,
+        }
     }
 }
 
 impl WasiHttpView for InstanceState {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
-        let table = self.handles.for_call(&mut self.limiter, Adds::Http, self.http.in_flight());
-        WasiHttpCtxView { hooks: &mut self.http, table, ctx: &mut self.http_fields }
+        let table = self
+            .handles
+            .for_call(&mut self.limiter, Adds::Http, self.http.in_flight());
+        WasiHttpCtxView {
+            hooks: &mut self.http,
+            table,
+            ctx: &mut self.http_fields,
+        }
     }
 }

@@ -1,7 +1,9 @@
-//! Which components are loaded at all: by digest, and by a detached ed25519 signature, on the bytes that were read once.
+//! Which components are loaded at all: by digest, and by a detached ed25519 signature, on the bytes
+//! that were read once.
 //!
-//! A signature is one of a statement: this plugin, this version of it, these bytes. Signed for one plugin, a component is no
-//! other's; and versions only rise, so that an old one, which was signed for good reasons once, does not come back.
+//! A signature is one of a statement: this plugin, this version of it, these bytes. Signed for one
+//! plugin, a component is no other's; and versions only rise, so that an old one, which was signed
+//! for good reasons once, does not come back.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +18,9 @@ const KEY_BYTES: usize = 32;
 /// Bytes of an ed25519 signature.
 const SIGNATURE_BYTES: usize = 64;
 /// What stands before the key itself in the DER form that openssl writes (RFC 8410).
-const DER_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+const DER_PREFIX: [u8; 12] = [
+    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
+];
 
 /// How the statement begins that is signed. Nothing else that a key signs looks like it.
 const STATEMENT: &str = "shardmill plugin signature 1";
@@ -32,7 +36,8 @@ pub struct Integrity {
     pub versions: SignedVersions,
 }
 
-/// The newest signed version of each plugin that was let in. Shared by clones, and so kept for as long as a host runs.
+/// The newest signed version of each plugin that was let in. Shared by clones, and so kept for as
+/// long as a host runs.
 #[derive(Debug, Clone, Default)]
 pub struct SignedVersions(Arc<Mutex<BTreeMap<String, u64>>>);
 
@@ -47,7 +52,12 @@ impl Eq for SignedVersions {}
 
 impl SignedVersions {
     /// Lets a version in that is none of the past.
-    fn rise(&self, name: &PluginName, version: u64, version_min: u64) -> Result<(), IntegrityError> {
+    fn rise(
+        &self,
+        name: &PluginName,
+        version: u64,
+        version_min: u64,
+    ) -> Result<(), IntegrityError> {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let newest = seen.entry(name.as_str().to_owned()).or_insert(0);
         let least = version_min.max(*newest);
@@ -64,12 +74,13 @@ impl SignedVersions {
 pub struct IntegrityRules {
     /// Only these; `None` is all.
     pub allowed_digests: Option<Vec<PluginDigest>>,
-    /// Whether a component without a signature is refused. One with a signature must bear a right one in any case, if there
-    /// are keys.
+    /// Whether a component without a signature is refused. One with a signature must bear a right
+    /// one in any case, if there are keys.
     pub require_signature: bool,
     /// Whose signatures count.
     pub keys: Vec<PublicKey>,
-    /// Whether signatures over the bytes alone count, which say neither for which plugin nor which version they are.
+    /// Whether signatures over the bytes alone count, which say neither for which plugin nor which
+    /// version they are.
     pub accept_bare_signatures: bool,
     /// The oldest version that is loaded; a bare signature has none, and counts as 0.
     pub version_min: u64,
@@ -152,7 +163,8 @@ pub enum IntegrityError {
 }
 
 impl Integrity {
-    /// Checks the bytes of a component, and what lies beside it as its signature, before anything is made of them.
+    /// Checks the bytes of a component, and what lies beside it as its signature, before anything
+    /// is made of them.
     pub fn check(
         &self,
         name: &PluginName,
@@ -161,32 +173,54 @@ impl Integrity {
     ) -> Result<(), IntegrityError> {
         let rules = self.of_plugins.get(name.as_str()).unwrap_or(&self.general);
         let file = || format!("{name}.wasm");
-        if rules.allowed_digests.as_ref().is_some_and(|allowed| !allowed.contains(digest)) {
-            return Err(IntegrityError::NotAllowed { digest: digest.clone() });
+        if rules
+            .allowed_digests
+            .as_ref()
+            .is_some_and(|allowed| !allowed.contains(digest))
+        {
+            return Err(IntegrityError::NotAllowed {
+                digest: digest.clone(),
+            });
         }
         if rules.keys.is_empty() {
-            // Nothing to check with, and so nothing is required either: the configuration refuses the one without the other.
+            // Nothing to check with, and so nothing is required either: the configuration refuses
+            // the one without the other.
             return Ok(());
         }
         let Some(signature) = signature else {
-            return if rules.require_signature { Err(IntegrityError::Unsigned { file: file() }) } else { Ok(()) };
+            return if rules.require_signature {
+                Err(IntegrityError::Unsigned { file: file() })
+            } else {
+                Ok(())
+            };
         };
-        let signature = Signature::read(signature).ok_or_else(|| IntegrityError::NotASignature { file: file() })?;
+        let signature = Signature::read(signature)
+            .ok_or_else(|| IntegrityError::NotASignature { file: file() })?;
         if signature.version.is_none() && !rules.accept_bare_signatures {
             return Err(IntegrityError::BareSignature { file: file() });
         }
-        let statement = signature.version.map(|version| statement(name, version, digest));
+        let statement = signature
+            .version
+            .map(|version| statement(name, version, digest));
         let signed = statement.as_deref().map_or(bytes, str::as_bytes);
-        let is_by = |key: &PublicKey| UnparsedPublicKey::new(&ED25519, &key.0).verify(signed, &signature.bytes).is_ok();
+        let is_by = |key: &PublicKey| {
+            UnparsedPublicKey::new(&ED25519, &key.0)
+                .verify(signed, &signature.bytes)
+                .is_ok()
+        };
         if !rules.keys.iter().any(is_by) {
             return Err(IntegrityError::WrongSignature { file: file() });
         }
-        self.versions.rise(name, signature.version.unwrap_or(0), rules.version_min)
+        self.versions
+            .rise(name, signature.version.unwrap_or(0), rules.version_min)
     }
 
     /// Whether signatures matter to any plugin, so that they are read.
     pub fn reads_signatures(&self) -> bool {
-        self.of_plugins.values().chain([&self.general]).any(|rules| !rules.keys.is_empty())
+        self.of_plugins
+            .values()
+            .chain([&self.general])
+            .any(|rules| !rules.keys.is_empty())
     }
 }
 
@@ -200,8 +234,13 @@ impl IntegrityError {
 impl PublicKey {
     /// Takes 32 bytes in hex or base64, or the DER form of them in base64.
     pub fn parse(text: &str) -> Result<Self, InvalidKey> {
-        let invalid = || InvalidKey { text: text.chars().take(120).collect() };
-        let bytes = hex::decode(text).ok().or_else(|| STANDARD.decode(text).ok()).ok_or_else(invalid)?;
+        let invalid = || InvalidKey {
+            text: text.chars().take(120).collect(),
+        };
+        let bytes = hex::decode(text)
+            .ok()
+            .or_else(|| STANDARD.decode(text).ok())
+            .ok_or_else(invalid)?;
         let key = bytes.strip_prefix(&DER_PREFIX).unwrap_or(&bytes);
         key.try_into().map(Self).map_err(|_| invalid())
     }
@@ -209,7 +248,10 @@ impl PublicKey {
 
 /// What is signed.
 fn statement(name: &PluginName, version: u64, digest: &PluginDigest) -> String {
-    format!("{STATEMENT}\nname {name}\nversion {version}\nsha256 {}\n", digest.as_str())
+    format!(
+        "{STATEMENT}\nname {name}\nversion {version}\nsha256 {}\n",
+        digest.as_str()
+    )
 }
 
 /// What the file of a signature holds.
@@ -222,7 +264,10 @@ struct Signature {
 impl Signature {
     fn read(file: &[u8]) -> Option<Self> {
         if let Some(bytes) = decode(file) {
-            return Some(Self { bytes, version: None });
+            return Some(Self {
+                bytes,
+                version: None,
+            });
         }
         let (mut bytes, mut version) = (None, None);
         for line in std::str::from_utf8(file).ok()?.lines() {
@@ -233,7 +278,10 @@ impl Signature {
                 Some(_) | None => return None,
             }
         }
-        Some(Self { bytes: bytes?, version: Some(version?) })
+        Some(Self {
+            bytes: bytes?,
+            version: Some(version?),
+        })
     }
 }
 
@@ -243,7 +291,9 @@ fn decode(file: &[u8]) -> Option<Vec<u8>> {
         return Some(file.to_vec());
     }
     let text = std::str::from_utf8(file).ok()?.trim();
-    let bytes = hex::decode(text).ok().or_else(|| STANDARD.decode(text).ok())?;
+    let bytes = hex::decode(text)
+        .ok()
+        .or_else(|| STANDARD.decode(text).ok())?;
     (bytes.len() == SIGNATURE_BYTES).then_some(bytes)
 }
 
@@ -255,7 +305,8 @@ mod tests {
     use super::*;
     use crate::runtime::digest_of;
 
-    /// Made by `openssl genpkey -algorithm ed25519`, `openssl pkey -pubout` and `openssl pkeyutl -sign -rawin` (3.0.19).
+    /// Made by `openssl genpkey -algorithm ed25519`, `openssl pkey -pubout` and
+    /// `openssl pkeyutl -sign -rawin` (3.0.19).
     const OPENSSL_BYTES: &[u8] = b"the bytes of a component";
     const OPENSSL_KEY: &str = "MCowBQYDK2VwAyEAa1ax4it5oV83ya5gHewJYCdD/jTt5t3ZXGicIg0X7YU=";
     const OPENSSL_SIGNATURE: &str = "014335674b3e3bcebd036083a7f1d71b53f5bb831afd206f812698d841a75dba\
@@ -270,9 +321,20 @@ mod tests {
         PublicKey::parse(&hex::encode(signer.public_key().as_ref())).unwrap()
     }
 
-    fn checked(rules: &IntegrityRules, bytes: &[u8], signature: Option<&[u8]>) -> Result<(), IntegrityError> {
-        let integrity = Integrity { general: rules.clone(), ..Integrity::default() };
-        integrity.check(&PluginName::new("orders").unwrap(), (bytes, &digest_of(bytes)), signature)
+    fn checked(
+        rules: &IntegrityRules,
+        bytes: &[u8],
+        signature: Option<&[u8]>,
+    ) -> Result<(), IntegrityError> {
+        let integrity = Integrity {
+            general: rules.clone(),
+            ..Integrity::default()
+        };
+        integrity.check(
+            &PluginName::new("orders").unwrap(),
+            (bytes, &digest_of(bytes)),
+            signature,
+        )
     }
 
     #[test]
@@ -292,19 +354,43 @@ mod tests {
             assert_eq!(checked(&rules, OPENSSL_BYTES, Some(signature)), Ok(()));
         }
         let error = checked(&rules, b"the bytes of A component", Some(&raw)).unwrap_err();
-        assert!(error.to_string().contains("orders.wasm.sig does not match these bytes"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("orders.wasm.sig does not match these bytes"),
+            "{error}"
+        );
     }
 
     #[test]
     fn any_of_the_keys_may_have_signed_and_no_other() {
         let (first, second, stranger) = (signer(), signer(), signer());
         let keys = vec![key_of(&first), key_of(&second)];
-        let rules = IntegrityRules { require_signature: true, keys, ..IntegrityRules::default() };
-        let signed = |by: &Ed25519KeyPair| checked(&rules, b"bytes", Some(&signature_file(by, "orders", 1, b"bytes")));
+        let rules = IntegrityRules {
+            require_signature: true,
+            keys,
+            ..IntegrityRules::default()
+        };
+        let signed = |by: &Ed25519KeyPair| {
+            checked(
+                &rules,
+                b"bytes",
+                Some(&signature_file(by, "orders", 1, b"bytes")),
+            )
+        };
         assert_eq!((signed(&first), signed(&second)), (Ok(()), Ok(())));
-        assert!(matches!(signed(&stranger), Err(IntegrityError::WrongSignature { .. })));
-        assert!(matches!(checked(&rules, b"bytes", None), Err(IntegrityError::Unsigned { .. })));
-        assert!(matches!(checked(&rules, b"bytes", Some(b"short")), Err(IntegrityError::NotASignature { .. })));
+        assert!(matches!(
+            signed(&stranger),
+            Err(IntegrityError::WrongSignature { .. })
+        ));
+        assert!(matches!(
+            checked(&rules, b"bytes", None),
+            Err(IntegrityError::Unsigned { .. })
+        ));
+        assert!(matches!(
+            checked(&rules, b"bytes", Some(b"short")),
+            Err(IntegrityError::NotASignature { .. })
+        ));
     }
 
     fn signature_file(by: &Ed25519KeyPair, name: &str, version: u64, bytes: &[u8]) -> Vec<u8> {
@@ -316,64 +402,145 @@ mod tests {
     #[test]
     fn a_signature_for_one_plugin_or_version_is_none_for_another() {
         let by = signer();
-        let rules = IntegrityRules { require_signature: true, keys: vec![key_of(&by)], ..IntegrityRules::default() };
+        let rules = IntegrityRules {
+            require_signature: true,
+            keys: vec![key_of(&by)],
+            ..IntegrityRules::default()
+        };
         let checked = |signature: &[u8]| checked(&rules, b"bytes", Some(signature));
         assert_eq!(checked(&signature_file(&by, "orders", 7, b"bytes")), Ok(()));
         let theirs = signature_file(&by, "alerts", 7, b"bytes");
-        assert!(matches!(checked(&theirs), Err(IntegrityError::WrongSignature { .. })), "signed for another plugin");
+        assert!(
+            matches!(checked(&theirs), Err(IntegrityError::WrongSignature { .. })),
+            "signed for another plugin"
+        );
         let text = String::from_utf8(signature_file(&by, "orders", 7, b"bytes")).unwrap();
         let raised = text.replace("version 7", "version 8");
         assert!(
-            matches!(checked(raised.as_bytes()), Err(IntegrityError::WrongSignature { .. })),
+            matches!(
+                checked(raised.as_bytes()),
+                Err(IntegrityError::WrongSignature { .. })
+            ),
             "nobody signed version 8"
         );
         let bare = checked(by.sign(b"bytes").as_ref()).unwrap_err();
-        assert!(bare.to_string().contains("accept-bare-signatures = true"), "{bare}");
-        for damaged in ["version 7\n", "signature abc\n", "version x\nsignature abc", "name orders\n", ""] {
-            assert!(matches!(checked(damaged.as_bytes()), Err(IntegrityError::NotASignature { .. })), "{damaged}");
+        assert!(
+            bare.to_string().contains("accept-bare-signatures = true"),
+            "{bare}"
+        );
+        for damaged in [
+            "version 7\n",
+            "signature abc\n",
+            "version x\nsignature abc",
+            "name orders\n",
+            "",
+        ] {
+            assert!(
+                matches!(
+                    checked(damaged.as_bytes()),
+                    Err(IntegrityError::NotASignature { .. })
+                ),
+                "{damaged}"
+            );
         }
     }
 
     #[test]
     fn a_version_that_was_replaced_by_a_newer_one_does_not_come_back() {
         let by = signer();
-        let general = IntegrityRules { keys: vec![key_of(&by)], version_min: 3, ..IntegrityRules::default() };
-        let integrity = Integrity { general, ..Integrity::default() };
+        let general = IntegrityRules {
+            keys: vec![key_of(&by)],
+            version_min: 3,
+            ..IntegrityRules::default()
+        };
+        let integrity = Integrity {
+            general,
+            ..Integrity::default()
+        };
         let name = PluginName::new("orders").unwrap();
         let put = |version: u64, bytes: &[u8]| {
             let signature = signature_file(&by, "orders", version, bytes);
-            integrity.clone().check(&name, (bytes, &digest_of(bytes)), Some(&signature))
+            integrity
+                .clone()
+                .check(&name, (bytes, &digest_of(bytes)), Some(&signature))
         };
-        assert_eq!(put(2, b"old"), Err(IntegrityError::OldVersion { version: 2, least: 3 }), "the operator says so");
-        assert_eq!((put(3, b"good"), put(5, b"better"), put(5, b"better")), (Ok(()), Ok(()), Ok(())));
-        assert_eq!(put(3, b"good"), Err(IntegrityError::OldVersion { version: 3, least: 5 }));
-        assert_eq!(put(6, b"good"), Ok(()), "the old bytes may come back, as somebody's decision");
+        assert_eq!(
+            put(2, b"old"),
+            Err(IntegrityError::OldVersion {
+                version: 2,
+                least: 3
+            }),
+            "the operator says so"
+        );
+        assert_eq!(
+            (put(3, b"good"), put(5, b"better"), put(5, b"better")),
+            (Ok(()), Ok(()), Ok(()))
+        );
+        assert_eq!(
+            put(3, b"good"),
+            Err(IntegrityError::OldVersion {
+                version: 3,
+                least: 5
+            })
+        );
+        assert_eq!(
+            put(6, b"good"),
+            Ok(()),
+            "the old bytes may come back, as somebody's decision"
+        );
     }
 
     #[test]
     fn a_signature_that_is_not_required_must_be_right_all_the_same() {
         let (ours, stranger) = (signer(), signer());
-        let rules = IntegrityRules { keys: vec![key_of(&ours)], ..IntegrityRules::default() };
+        let rules = IntegrityRules {
+            keys: vec![key_of(&ours)],
+            ..IntegrityRules::default()
+        };
         assert_eq!(checked(&rules, b"bytes", None), Ok(()));
         assert!(checked(&rules, b"bytes", Some(stranger.sign(b"bytes").as_ref())).is_err());
-        assert_eq!(checked(&IntegrityRules::default(), b"bytes", Some(b"whatever")), Ok(()), "no keys, no opinion");
+        assert_eq!(
+            checked(&IntegrityRules::default(), b"bytes", Some(b"whatever")),
+            Ok(()),
+            "no keys, no opinion"
+        );
     }
 
     #[test]
-    fn a_list_of_digests_lets_in_nothing_else_and_a_plugins_own_rules_stand_in_place_of_the_general() {
-        let rules = IntegrityRules { allowed_digests: Some(vec![digest_of(b"good")]), ..IntegrityRules::default() };
+    fn a_list_of_digests_lets_in_nothing_else_and_a_plugins_own_rules_stand_in_place_of_the_general()
+     {
+        let rules = IntegrityRules {
+            allowed_digests: Some(vec![digest_of(b"good")]),
+            ..IntegrityRules::default()
+        };
         assert_eq!(checked(&rules, b"good", None), Ok(()));
         let error = checked(&rules, b"other", None).unwrap_err();
-        assert!(error.to_string().contains(digest_of(b"other").as_str()), "the mend needs the whole digest: {error}");
+        assert!(
+            error.to_string().contains(digest_of(b"other").as_str()),
+            "the mend needs the whole digest: {error}"
+        );
         let of_plugins = BTreeMap::from([("free".to_owned(), IntegrityRules::default())]);
-        let integrity = Integrity { general: rules, of_plugins, ..Integrity::default() };
+        let integrity = Integrity {
+            general: rules,
+            of_plugins,
+            ..Integrity::default()
+        };
         let free = PluginName::new("free").unwrap();
-        assert_eq!(integrity.check(&free, (b"other", &digest_of(b"other")), None), Ok(()));
+        assert_eq!(
+            integrity.check(&free, (b"other", &digest_of(b"other")), None),
+            Ok(())
+        );
     }
 
     #[test]
     fn what_is_no_key_is_refused() {
-        for text in ["", "abc", &"00".repeat(31), &"00".repeat(33), "-----BEGIN PUBLIC KEY-----"] {
+        for text in [
+            "",
+            "abc",
+            &"00".repeat(31),
+            &"00".repeat(33),
+            "-----BEGIN PUBLIC KEY-----",
+        ] {
             assert!(PublicKey::parse(text).is_err(), "{text}");
         }
     }

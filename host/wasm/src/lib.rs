@@ -4,9 +4,10 @@
 //!   plugins/NAME.wasm ──> folder ──> read what it is ──> compile ──> link ──> Plugin ──> one Instance a shard
 //! ```
 //!
-//! [`Runtime`] holds the engine; [`Plugin`] is one version of a plugin and implements core's `ProcessorFactory`;
-//! [`folder`] turns a directory into a stream of versions. A plugin can harm only itself: every entry has a deadline,
-//! every resource a limit, and WASI is linked with nothing behind it.
+//! [`Runtime`] holds the engine; [`Plugin`] is one version of a plugin and implements core's
+//! `ProcessorFactory`;
+//! [`folder`] turns a directory into a stream of versions. A plugin can harm only itself: every
+//! entry has a deadline, every resource a limit, and WASI is linked with nothing behind it.
 
 mod bindings;
 mod bytes_kind;
@@ -51,7 +52,9 @@ pub use compiler::{CompileFailure, CompileJob, CompileLimits, Compiler, Compiler
 pub use engine::EngineError;
 pub use http::{Endpoint, HttpOptions};
 pub use inspection::{InspectedImport, Inspection};
-pub use integrity::{Integrity, IntegrityError, IntegrityRules, InvalidKey, PublicKey, SignedVersions};
+pub use integrity::{
+    Integrity, IntegrityError, IntegrityRules, InvalidKey, PublicKey, SignedVersions,
+};
 pub use load_error::LoadError;
 pub use marks::Marks;
 pub use metering::Metering;
@@ -63,6 +66,6 @@ pub fn describe_metrics() {
     http::metrics::describe();
 }
 
-/// A component that fits the contract and does nothing: what delivering to it costs, delivering to any plugin costs. Its
-/// text lies beside it.
+/// A component that fits the contract and does nothing: what delivering to it costs, delivering to
+/// any plugin costs. Its text lies beside it.
 pub const EMPTY_COMPONENT: &[u8] = include_bytes!("empty_component.wasm");

@@ -1,5 +1,5 @@
-//! Memory and tables of one instance, summed over all of its modules. What it denies it remembers, because the guest
-//! sees only a failed allocation and traps for another reason.
+//! Memory and tables of one instance, summed over all of its modules. What it denies it remembers,
+//! because the guest sees only a failed allocation and traps for another reason.
 
 use shardmill_core::plugin::{GuestLimits, ProcessorError};
 use wasmtime::ResourceLimiter;
@@ -14,8 +14,8 @@ pub(crate) const MEMORIES_MAX: usize = 8;
 /// Tables. Two are normal; libraries linked at run time share one. Their elements are limited too.
 pub(crate) const TABLES_MAX: usize = 32;
 
-/// Bytes that the host keeps behind an instance's handles, beside the requests that it may have on their way: some hundreds of
-/// responses.
+/// Bytes that the host keeps behind an instance's handles, beside the requests that it may have on
+/// their way: some hundreds of responses.
 pub(crate) const HANDLES_BYTES_MAX: usize = 32 << 20;
 
 /// Bytes of a table's element.
@@ -24,8 +24,8 @@ const ELEMENT_BYTES: usize = 8;
 /// Counts what an instance holds.
 pub(crate) struct GuestLimiter {
     memory: Allowance,
-    /// Its part of what all instances of the host may have. Memories, tables and what the engine keeps beside them are taken
-    /// of it.
+    /// Its part of what all instances of the host may have. Memories, tables and what the engine
+    /// keeps beside them are taken of it.
     share: MemoryShare,
     /// All that it may take of it, in bytes.
     share_max: usize,
@@ -55,8 +55,16 @@ impl GuestLimiter {
         instance_bytes: usize,
     ) -> Result<Self, ProcessorError> {
         let tables_max = limits.table_elements.saturating_mul(ELEMENT_BYTES);
-        let output_max = limits.emit_bytes.saturating_add(limits.emit_count.saturating_mul(PIECE_BYTES));
-        let parts = [limits.memory_bytes, tables_max, output_max, HANDLES_BYTES_MAX, instance_bytes];
+        let output_max = limits
+            .emit_bytes
+            .saturating_add(limits.emit_count.saturating_mul(PIECE_BYTES));
+        let parts = [
+            limits.memory_bytes,
+            tables_max,
+            output_max,
+            HANDLES_BYTES_MAX,
+            instance_bytes,
+        ];
         let share_max = parts.into_iter().fold(0, usize::saturating_add);
         if !share.grow(instance_bytes, share_max) {
             return Err(share.denial());
@@ -67,8 +75,18 @@ impl GuestLimiter {
             output: 0,
             is_output_denied: false,
             handles: 0,
-            memory: Allowance { what: "memory bytes", used: 0, last: 0, max: limits.memory_bytes },
-            table: Allowance { what: "table elements", used: 0, last: 0, max: limits.table_elements },
+            memory: Allowance {
+                what: "memory bytes",
+                used: 0,
+                last: 0,
+                max: limits.memory_bytes,
+            },
+            table: Allowance {
+                what: "table elements",
+                used: 0,
+                last: 0,
+                max: limits.table_elements,
+            },
             denied: None,
         })
     }
@@ -96,14 +114,17 @@ impl GuestLimiter {
         self.share.undo(std::mem::take(&mut self.output));
     }
 
-    /// Takes what the host keeps behind the instance's handles, which is `bytes` in all, of `bytes_max`.
+    /// Takes what the host keeps behind the instance's handles, which is `bytes` in all, of
+    /// `bytes_max`.
     pub(crate) fn hold_handles(&mut self, bytes: usize, bytes_max: usize) -> bool {
         if bytes > bytes_max {
             self.denied = Some(("bytes kept behind handles", bytes_max));
             return false;
         }
         self.share.undo(self.handles.saturating_sub(bytes));
-        let is_granted = self.share.grow(bytes.saturating_sub(self.handles), self.share_max);
+        let is_granted = self
+            .share
+            .grow(bytes.saturating_sub(self.handles), self.share_max);
         if is_granted {
             self.handles = bytes;
         }
@@ -132,7 +153,11 @@ impl GuestLimiter {
 
     /// What was denied last by a limit of its own, as an error.
     pub(crate) fn denial(&self) -> Option<ProcessorError> {
-        self.denied.map(|(what, limit)| ProcessorError::LimitExceeded { what, limit: limit as u64 })
+        self.denied
+            .map(|(what, limit)| ProcessorError::LimitExceeded {
+                what,
+                limit: limit as u64,
+            })
     }
 }
 
@@ -156,7 +181,12 @@ impl Allowance {
 }
 
 impl ResourceLimiter for GuestLimiter {
-    fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         if !self.memory.grow(current, desired) {
             self.denied = Some((self.memory.what, self.memory.max));
             return Ok(false);
@@ -174,12 +204,20 @@ impl ResourceLimiter for GuestLimiter {
         Ok(())
     }
 
-    fn table_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         if !self.table.grow(current, desired) {
             self.denied = Some((self.table.what, self.table.max));
             return Ok(false);
         }
-        let is_granted = self.share.grow(self.table.last.saturating_mul(ELEMENT_BYTES), self.share_max);
+        let is_granted = self.share.grow(
+            self.table.last.saturating_mul(ELEMENT_BYTES),
+            self.share_max,
+        );
         if !is_granted {
             self.table.undo();
         }
@@ -214,26 +252,50 @@ mod tests {
 
     #[tokio::test]
     async fn memories_share_one_limit_and_a_failed_growth_is_given_back() {
-        let limits = GuestLimits { memory_bytes: 100, ..GuestLimits::default() };
-        let share = MemoryBudget::new(1 << 20).join().admit(Arc::default()).await.unwrap();
+        let limits = GuestLimits {
+            memory_bytes: 100,
+            ..GuestLimits::default()
+        };
+        let share = MemoryBudget::new(1 << 20)
+            .join()
+            .admit(Arc::default())
+            .await
+            .unwrap();
         let mut limiter = GuestLimiter::new(&limits, share, 7).unwrap();
         assert!(limiter.memory_growing(0, 60, None).unwrap());
         assert!(!limiter.memory_growing(0, 41, None).unwrap());
-        assert_eq!(limiter.denial(), Some(ProcessorError::LimitExceeded { what: "memory bytes", limit: 100 }));
+        assert_eq!(
+            limiter.denial(),
+            Some(ProcessorError::LimitExceeded {
+                what: "memory bytes",
+                limit: 100
+            })
+        );
         assert!(limiter.memory_growing(60, 100, None).unwrap());
-        // A refusal of ours is reported back as a failed growth; only a granted one is undone, and once.
-        limiter.memory_grow_failed(wasmtime::Error::msg("out of memory")).unwrap();
-        assert_eq!((limiter.memory_bytes(), limiter.share.used_bytes()), (60, 67));
+        // A refusal of ours is reported back as a failed growth; only a granted one is undone, and
+        // once.
+        limiter
+            .memory_grow_failed(wasmtime::Error::msg("out of memory"))
+            .unwrap();
+        assert_eq!(
+            (limiter.memory_bytes(), limiter.share.used_bytes()),
+            (60, 67)
+        );
         // Tables have a limit of their own, and are of the same budget.
         assert!(limiter.table_growing(0, 10, None).unwrap());
         assert_eq!(limiter.share.used_bytes(), 67 + 10 * ELEMENT_BYTES);
-        limiter.table_grow_failed(wasmtime::Error::msg("out of memory")).unwrap();
+        limiter
+            .table_grow_failed(wasmtime::Error::msg("out of memory"))
+            .unwrap();
         assert_eq!(limiter.share.used_bytes(), 67);
         // So is output, until the next call.
         assert!(limiter.hold_output(20) && limiter.hold_output(3));
         assert_eq!(limiter.share.used_bytes(), 90);
         limiter.release_output();
-        assert_eq!((limiter.share.used_bytes(), limiter.is_output_denied()), (67, false));
+        assert_eq!(
+            (limiter.share.used_bytes(), limiter.is_output_denied()),
+            (67, false)
+        );
         assert!(!limiter.hold_output(2 << 20) && limiter.is_output_denied());
     }
 }

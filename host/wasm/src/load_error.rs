@@ -59,7 +59,10 @@ pub enum LoadError {
         expected: &'static str,
     },
     /// It wants what the host does not give.
-    #[error("it imports interfaces that plugins do not get: {}; build it without them", listed(imports))]
+    #[error(
+        "it imports interfaces that plugins do not get: {}; build it without them",
+        listed(imports)
+    )]
     UnknownImports {
         /// The imports, by name.
         imports: Vec<String>,
@@ -82,13 +85,17 @@ pub enum LoadError {
         message: String,
     },
     /// Its imports or exports have the right names and the wrong types.
-    #[error("its imports or exports do not match the contract: {message}; build it against the WIT of this host")]
+    #[error(
+        "its imports or exports do not match the contract: {message}; build it against the WIT of this host"
+    )]
     Mismatch {
         /// The first one that does not match.
         message: String,
     },
     /// The compiler gave up.
-    #[error("it does not compile: {message}; build it again, with smaller functions if they are too big")]
+    #[error(
+        "it does not compile: {message}; build it again, with smaller functions if they are too big"
+    )]
     Compile {
         /// What the compiler says.
         message: String,
@@ -104,7 +111,9 @@ pub enum LoadError {
         key: &'static str,
     },
     /// The host died with it on trial, again and again.
-    #[error("{why}: it is quarantined until you run `shardmill plugins {plugin} --release {digest}`")]
+    #[error(
+        "{why}: it is quarantined until you run `shardmill plugins {plugin} --release {digest}`"
+    )]
     Deadly {
         /// Whose version it is.
         plugin: PluginName,
@@ -133,15 +142,26 @@ impl LoadError {
     /// The key of the one limit on compiling that a busy machine may exceed with any component.
     pub(crate) const WALL_KEY: &'static str = "compile.wall";
 
-    /// From what the compiler says of a component, which is all that is known when it ran in another process.
+    /// From what the compiler says of a component, which is all that is known when it ran in
+    /// another process.
     pub(crate) fn from_compiler(said: &str) -> Self {
         let message = clean(said, SAID_BYTES_MAX);
         if message.contains("async") {
             return Self::Async { message };
         }
-        // The validator words it so of sections, and so of the code in functions, which the compiler checks.
-        let is_invalid = ["(at offset", "Invalid input WebAssembly code"].iter().any(|words| message.contains(words));
-        let switched_off = ["not enabled", "must be enabled", "proposal", "feature", "disabled", "required for"];
+        // The validator words it so of sections, and so of the code in functions, which the
+        // compiler checks.
+        let is_invalid = ["(at offset", "Invalid input WebAssembly code"]
+            .iter()
+            .any(|words| message.contains(words));
+        let switched_off = [
+            "not enabled",
+            "must be enabled",
+            "proposal",
+            "feature",
+            "disabled",
+            "required for",
+        ];
         if is_invalid && switched_off.iter().any(|words| message.contains(words)) {
             return Self::Feature { message };
         }
@@ -151,10 +171,19 @@ impl LoadError {
         Self::Compile { message }
     }
 
-    /// Whether it says nothing of the component. Too little time by the clock is the host's too: a component that takes long
-    /// runs into the limit on processor time first, unless others have the processors.
+    /// Whether it says nothing of the component. Too little time by the clock is the host's too: a
+    /// component that takes long runs into the limit on processor time first, unless others have
+    /// the processors.
     pub fn is_hosts(&self) -> bool {
-        self.may_pass() || matches!(self, Self::Host { .. } | Self::CompileLimit { key: Self::WALL_KEY, .. })
+        self.may_pass()
+            || matches!(
+                self,
+                Self::Host { .. }
+                    | Self::CompileLimit {
+                        key: Self::WALL_KEY,
+                        ..
+                    }
+            )
     }
 
     /// Whether it was not even tried, and will be when others are through or somebody says so.
@@ -176,10 +205,16 @@ impl LoadError {
 fn listed(names: &[String]) -> String {
     const SHOWN_MAX: usize = 20;
     const NAME_BYTES_MAX: usize = 200;
-    let shown: Vec<String> = names.iter().take(SHOWN_MAX).map(|name| clean(name, NAME_BYTES_MAX)).collect();
+    let shown: Vec<String> = names
+        .iter()
+        .take(SHOWN_MAX)
+        .map(|name| clean(name, NAME_BYTES_MAX))
+        .collect();
     match names.len() {
         0 => "nothing".to_owned(),
-        count if count > SHOWN_MAX => format!("{} and {} more", shown.join(", "), count - SHOWN_MAX),
+        count if count > SHOWN_MAX => {
+            format!("{} and {} more", shown.join(", "), count - SHOWN_MAX)
+        }
         _ => shown.join(", "),
     }
 }

@@ -1,5 +1,6 @@
-//! What a host remembers of its own death: a file for each version on trial, locked by the process that tries it. One that
-//! nobody has locked was left by a process that died. What follows is decided in [`shardmill_core::deaths`].
+//! What a host remembers of its own death: a file for each version on trial, locked by the process
+//! that tries it. One that nobody has locked was left by a process that died. What follows is
+//! decided in [`shardmill_core::deaths`].
 //!
 //! ```text
 //!   CACHE.marks/DIGEST.RUN    a version on trial in a process, or a death of it
@@ -7,7 +8,8 @@
 //!   CACHE.marks/proven        versions that need no mark
 //! ```
 //!
-//! Nothing is flushed to the disk: what kills a process leaves the file, and of a power cut nothing need be known.
+//! Nothing is flushed to the disk: what kills a process leaves the file, and of a power cut nothing
+//! need be known.
 
 mod build;
 mod files;
@@ -77,22 +79,38 @@ pub(crate) struct OutOfTurn {
 }
 
 impl Marks {
-    /// Beside the folder of compiled plugins, for the owner only. A host without a cache remembers nothing.
+    /// Beside the folder of compiled plugins, for the owner only. A host without a cache remembers
+    /// nothing.
     pub fn beside(cache: Option<&Path>) -> Self {
-        let Some(cache) = cache else { return Self::nothing("host.cache is not set".to_owned()) };
+        let Some(cache) = cache else {
+            return Self::nothing("host.cache is not set".to_owned());
+        };
         match Folder::open(cache) {
             Ok(folder) => {
                 let trials = Trials::new(folder.proven());
-                let state = Mutex::new(State { trials, ..State::default() });
-                let shared = Shared { folder, started: Instant::now(), state };
-                Self { shared: Some(Arc::new(shared)), why_not: None }
+                let state = Mutex::new(State {
+                    trials,
+                    ..State::default()
+                });
+                let shared = Shared {
+                    folder,
+                    started: Instant::now(),
+                    state,
+                };
+                Self {
+                    shared: Some(Arc::new(shared)),
+                    why_not: None,
+                }
             }
             Err(error) => Self::nothing(error.to_string()),
         }
     }
 
     fn nothing(why_not: String) -> Self {
-        Self { shared: None, why_not: Some(why_not.into()) }
+        Self {
+            shared: None,
+            why_not: Some(why_not.into()),
+        }
     }
 
     /// Why this host remembers nothing of its deaths, if it does not.
@@ -116,9 +134,12 @@ impl Marks {
         state.held.clear();
     }
 
-    /// Whether the fleet was told of a version's quarantine, so that it is released if the fleet knows nothing of it.
+    /// Whether the fleet was told of a version's quarantine, so that it is released if the fleet
+    /// knows nothing of it.
     pub fn is_told(&self, digest: &PluginDigest) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.folder.is_told(digest))
+        self.shared
+            .as_ref()
+            .is_some_and(|shared| shared.folder.is_told(digest))
     }
 
     /// The fleet is told of a version's quarantine.
@@ -140,9 +161,16 @@ impl Marks {
     }
 
     /// A version that is about to be loaded; an error if the host died of it.
-    pub(crate) fn newcomer(&self, plugin: &PluginName, digest: &PluginDigest) -> Result<Arc<Newcomer>, LoadError> {
+    pub(crate) fn newcomer(
+        &self,
+        plugin: &PluginName,
+        digest: &PluginDigest,
+    ) -> Result<Arc<Newcomer>, LoadError> {
         let mut is_suspect = false;
-        let shared = self.shared.as_ref().filter(|shared| !shared.lock().trials.is_proven(digest));
+        let shared = self
+            .shared
+            .as_ref()
+            .filter(|shared| !shared.lock().trials.is_proven(digest));
         if let Some(shared) = shared {
             let deaths = shared.folder.deaths(digest).unwrap_or_default();
             match ruling(&deaths) {
@@ -165,33 +193,49 @@ impl Marks {
         }
         let is_proven = AtomicBool::new(shared.is_none());
         let (plugin, digest) = (plugin.clone(), digest.clone());
-        Ok(Arc::new(Newcomer { marks: self.clone(), plugin, digest, is_suspect, is_proven }))
+        Ok(Arc::new(Newcomer {
+            marks: self.clone(),
+            plugin,
+            digest,
+            is_suspect,
+            is_proven,
+        }))
     }
 }
 
 impl Newcomer {
-    /// Marks the version, if it needs that, until what is returned is dropped and its trial is over.
+    /// Marks the version, if it needs that, until what is returned is dropped and its trial is
+    /// over.
     pub(crate) fn enter(self: &Arc<Self>, stage: Stage) -> Result<Option<AtWork>, OutOfTurn> {
         if self.is_proven.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let Some(shared) = &self.marks.shared else { return Ok(None) };
+        let Some(shared) = &self.marks.shared else {
+            return Ok(None);
+        };
         let mut state = shared.lock();
         if state.is_over {
             return Ok(None);
         }
-        match state.trials.enter(&self.plugin, &self.digest, self.is_suspect, shared.now()) {
+        match state
+            .trials
+            .enter(&self.plugin, &self.digest, self.is_suspect, shared.now())
+        {
             Entry::Proven => {
                 self.is_proven.store(true, Ordering::Relaxed);
                 return Ok(None);
             }
             Entry::Wait(others) => {
                 let others: Vec<&str> = others.iter().map(PluginName::as_str).collect();
-                return Err(OutOfTurn { others: others.join(", ") });
+                return Err(OutOfTurn {
+                    others: others.join(", "),
+                });
             }
             Entry::Marked => state.advance(&self.digest, stage),
             Entry::Mark => {
-                let mark = shared.folder.mark(&self.plugin, &self.digest, stage, self.is_suspect);
+                let mark = shared
+                    .folder
+                    .mark(&self.plugin, &self.digest, stage, self.is_suspect);
                 match mark {
                     Ok(mark) => {
                         state.held.insert(self.digest.clone(), mark);
@@ -201,7 +245,10 @@ impl Newcomer {
                 }
             }
         }
-        Ok(Some(AtWork { newcomer: Arc::clone(self), stage }))
+        Ok(Some(AtWork {
+            newcomer: Arc::clone(self),
+            stage,
+        }))
     }
 }
 
@@ -242,7 +289,10 @@ impl Shared {
             let (Over::Proven(digest) | Over::Idle(digest)) = &over;
             state.held.remove(digest);
             if matches!(over, Over::Proven(_)) {
-                let kept = self.folder.forget(digest).and_then(|()| self.folder.prove(digest));
+                let kept = self
+                    .folder
+                    .forget(digest)
+                    .and_then(|()| self.folder.prove(digest));
                 state.note(kept);
             }
         }
@@ -252,7 +302,9 @@ impl Shared {
 impl State {
     /// Writes down that a marked version came further.
     fn advance(&mut self, digest: &PluginDigest, stage: Stage) {
-        let Some(mark) = self.held.get_mut(digest).filter(|mark| mark.stage < stage) else { return };
+        let Some(mark) = self.held.get_mut(digest).filter(|mark| mark.stage < stage) else {
+            return;
+        };
         mark.stage = stage;
         let written = files::write_stage(&mark.file, stage);
         self.note(written);
@@ -261,7 +313,10 @@ impl State {
     /// Tells once of what cannot be written, and again once it was mended and is broken anew.
     fn note(&mut self, result: std::io::Result<()>) {
         let trouble = result.err().map(|error| error.to_string());
-        if let Some(error) = trouble.as_ref().filter(|error| self.trouble.as_ref() != Some(error)) {
+        if let Some(error) = trouble
+            .as_ref()
+            .filter(|error| self.trouble.as_ref() != Some(error))
+        {
             tracing::warn!(
                 error,
                 "a version on trial cannot be marked: if it kills this host, the next run will not know"
@@ -273,19 +328,25 @@ impl State {
 
 impl From<OutOfTurn> for LoadError {
     fn from(wait: OutOfTurn) -> Self {
-        Self::OutOfTurn { others: wait.others }
+        Self::OutOfTurn {
+            others: wait.others,
+        }
     }
 }
 
 impl From<OutOfTurn> for ProcessorError {
     fn from(wait: OutOfTurn) -> Self {
-        Self::Host { message: LoadError::from(wait).to_string() }
+        Self::Host {
+            message: LoadError::from(wait).to_string(),
+        }
     }
 }
 
 impl std::fmt::Debug for Marks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Marks").field("why_not", &self.why_not).finish_non_exhaustive()
+        f.debug_struct("Marks")
+            .field("why_not", &self.why_not)
+            .finish_non_exhaustive()
     }
 }
 

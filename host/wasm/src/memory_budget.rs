@@ -1,13 +1,14 @@
-//! One budget of linear memory for all instances of a host, so that many shards cannot together take what none may alone; of
-//! it each plugin has a share that no other can take.
+//! One budget of linear memory for all instances of a host, so that many shards cannot together
+//! take what none may alone; of it each plugin has a share that no other can take.
 //!
 //! ```text
 //!   admit ──(waits in turn)──> share ──(grows, or is denied: the instance dies and gives all back)──> dropped
 //! ```
 //!
-//! Nobody waits while holding memory (but a swap, for two seconds, while the old version is at work): an instance that needs more than there is dies, and the next one for its shard waits for all
-//! that it will need before it starts. So those who have memory finish, and those who wait get theirs in turn. Meanwhile
-//! instances that are between batches are asked to make room.
+//! Nobody waits while holding memory (but a swap, for two seconds, while the old version is at
+//! work): an instance that needs more than there is dies, and the next one for its shard waits for
+//! all that it will need before it starts. So those who have memory finish, and those who wait get
+//! theirs in turn. Meanwhile instances that are between batches are asked to make room.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +24,8 @@ use crate::metrics as names;
 
 /// Memory is counted in pages, as WebAssembly grows it.
 const PAGE_BYTES: usize = 64 << 10;
-/// How long a new instance waits before its shard is shown as blocked and tries again after a while.
+/// How long a new instance waits before its shard is shown as blocked and tries again after a
+/// while.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The budget. Cheap to clone.
@@ -54,13 +56,15 @@ struct Demand {
     promised: usize,
 }
 
-/// What the next instance for a shard will need, in bytes: what the last one had, or what it was denied.
+/// What the next instance for a shard will need, in bytes: what the last one had, or what it was
+/// denied.
 pub(crate) type Need = Arc<AtomicUsize>;
 
 /// One instance's part; given back when dropped.
 pub(crate) struct MemoryShare {
     plugin: MemoryMember,
-    /// Pages taken out of the budget; more than are in use until the first call has shown what is needed.
+    /// Pages taken out of the budget; more than are in use until the first call has shown what is
+    /// needed.
     taken: Taken,
     used_bytes: usize,
     need: Need,
@@ -68,8 +72,9 @@ pub(crate) struct MemoryShare {
 }
 
 impl MemoryBudget {
-    /// A budget of `bytes`, rounded up to a page. Half of it is guaranteed, in equal parts, however small: on a small host with
-    /// many plugins, one that needs a large instance must find the other half to be lent.
+    /// A budget of `bytes`, rounded up to a page. Half of it is guaranteed, in equal parts, however
+    /// small: on a small host with many plugins, one that needs a large instance must find the
+    /// other half to be lent.
     pub(crate) fn new(bytes: usize) -> Self {
         let pages_max = pages(bytes).max(1);
         metrics::gauge!(names::MEMORY_LIMIT).set((pages_max * PAGE_BYTES) as f64);
@@ -78,16 +83,23 @@ impl MemoryBudget {
             demand: watch::channel(Demand::default()).0,
             in_use: metrics::gauge!(names::MEMORY),
         };
-        Self { shared: Arc::new(shared) }
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// One more plugin.
     pub(crate) fn join(&self) -> MemoryMember {
-        MemoryMember { budget: self.clone(), member: self.shared.pool.join(Standing::Guaranteed) }
+        MemoryMember {
+            budget: self.clone(),
+            member: self.shared.pool.join(Standing::Guaranteed),
+        }
     }
 
     fn show(&self) {
-        self.shared.in_use.set((self.shared.pool.held() * PAGE_BYTES) as f64);
+        self.shared
+            .in_use
+            .set((self.shared.pool.held() * PAGE_BYTES) as f64);
     }
 }
 
@@ -107,23 +119,35 @@ impl MemoryMember {
         } else {
             // Asked only now that it stands in the queue, where those who are asked look for it.
             let _asked = Asked::new(&self.budget.shared, missing.max(1));
-            tokio::time::timeout(WAIT_MAX, taking).await.map_err(|_elapsed| self.denial())?
+            tokio::time::timeout(WAIT_MAX, taking)
+                .await
+                .map_err(|_elapsed| self.denial())?
         };
         self.budget.show();
-        Ok(MemoryShare { plugin: self.clone(), taken, used_bytes: 0, need, is_denied: false })
+        Ok(MemoryShare {
+            plugin: self.clone(),
+            taken,
+            used_bytes: 0,
+            need,
+            is_denied: false,
+        })
     }
 
     /// What a guest's failure is called when it was this budget's doing.
     pub(crate) fn denial(&self) -> ProcessorError {
-        ProcessorError::HostMemory { limit: (self.member.most() * PAGE_BYTES) as u64 }
+        ProcessorError::HostMemory {
+            limit: (self.member.most() * PAGE_BYTES) as u64,
+        }
     }
 
-    /// Ready when somebody waits for memory that nobody has promised yet, and that this plugin should give: one of its own, or
-    /// anybody if it has more than its share.
+    /// Ready when somebody waits for memory that nobody has promised yet, and that this plugin
+    /// should give: one of its own, or anybody if it has more than its share.
     pub(crate) async fn is_short(&self) {
         let mut demand = self.budget.shared.demand.subscribe();
         // Only a dropped sender fails, and this value holds it.
-        let _ = demand.wait_for(|demand| demand.is_open() && self.member.is_asked_for()).await;
+        let _ = demand
+            .wait_for(|demand| demand.is_open() && self.member.is_asked_for())
+            .await;
     }
 }
 
@@ -161,15 +185,19 @@ impl Drop for Asked<'_> {
 }
 
 impl MemoryShare {
-    /// Takes more. If there is no more, the instance is lost, and the next one gets twice as much from the start: guests
-    /// grow in small steps, and to fail once a step would take for ever. `bytes_max` is the instance's own limit.
+    /// Takes more. If there is no more, the instance is lost, and the next one gets twice as much
+    /// from the start: guests grow in small steps, and to fail once a step would take for ever.
+    /// `bytes_max` is the instance's own limit.
     pub(crate) fn grow(&mut self, more: usize, bytes_max: usize) -> bool {
         let used = self.used_bytes.saturating_add(more);
         let missing = pages(used).saturating_sub(self.taken.units());
         if missing > 0 {
             if !self.taken.grow(missing) {
                 self.is_denied = true;
-                self.need.store(used.max(self.used_bytes.saturating_mul(2)).min(bytes_max), Ordering::Relaxed);
+                self.need.store(
+                    used.max(self.used_bytes.saturating_mul(2)).min(bytes_max),
+                    Ordering::Relaxed,
+                );
                 return false;
             }
             self.plugin.budget.show();
@@ -267,9 +295,16 @@ mod tests {
         assert!(second.is_denied() && !first.is_denied());
         drop(second);
         assert_eq!(free(&budget), 4 * MIB);
-        assert_eq!(two.load(Ordering::Relaxed), 6 * MIB, "the next one gets twice as much");
+        assert_eq!(
+            two.load(Ordering::Relaxed),
+            6 * MIB,
+            "the next one gets twice as much"
+        );
         drop(first);
-        assert_eq!((free(&budget), one.load(Ordering::Relaxed)), (10 * MIB, 6 * MIB));
+        assert_eq!(
+            (free(&budget), one.load(Ordering::Relaxed)),
+            (10 * MIB, 6 * MIB)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -290,7 +325,11 @@ mod tests {
         let give = async {
             plugin.is_short().await;
             let promised = idle.iter().map(MemoryShare::promise).collect::<Vec<_>>();
-            assert_eq!(promised, [true, true, false, false, false], "two of them are enough");
+            assert_eq!(
+                promised,
+                [true, true, false, false, false],
+                "two of them are enough"
+            );
             idle.drain(..2).for_each(drop);
         };
         let (admitted, ()) = tokio::join!(waiting, give);
@@ -309,8 +348,14 @@ mod tests {
         assert!(holder.grow(3 * MIB, 64 * MIB));
         let error = plugin.admit(need(100 * MIB)).await.err().unwrap();
         assert_eq!(error, ProcessorError::HostMemory { limit: 4 << 20 });
-        assert!(error.to_string().contains("host.instances-memory"), "{error}");
-        assert!(holder.grow(MIB, 64 * MIB), "what it waited for is free for others");
+        assert!(
+            error.to_string().contains("host.instances-memory"),
+            "{error}"
+        );
+        assert!(
+            holder.grow(MIB, 64 * MIB),
+            "what it waited for is free for others"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -323,15 +368,24 @@ mod tests {
         }
         assert!(!hoards[0].grow(2 * MIB, 64 * MIB));
         let mut first = other.admit(need(MIB)).await.unwrap();
-        assert!(first.grow(4 * MIB, 64 * MIB), "a quarter is guaranteed to each of two");
+        assert!(
+            first.grow(4 * MIB, 64 * MIB),
+            "a quarter is guaranteed to each of two"
+        );
         let waiting = hoarder.admit(need(MIB));
         let asked = async {
             hoarder.is_short().await;
-            let is_other_asked = tokio::time::timeout(WAIT_MAX / 2, other.is_short()).await.is_ok();
+            let is_other_asked = tokio::time::timeout(WAIT_MAX / 2, other.is_short())
+                .await
+                .is_ok();
             (first.promise(), is_other_asked)
         };
         let (denied, asked) = tokio::join!(waiting, asked);
         assert!(denied.is_err());
-        assert_eq!(asked, (false, false), "it gives no room for what another hoards");
+        assert_eq!(
+            asked,
+            (false, false),
+            "it gives no room for what another hoards"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What bounds the work of one call, and what a run that must be the same everywhere sees of time and chance.
+//! What bounds the work of one call, and what a run that must be the same everywhere sees of time
+//! and chance.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,9 +14,9 @@ pub enum Metering {
     /// Wall time: the deadlines of `GuestLimits`. Costs a tenth to a third of a guest's speed.
     #[default]
     Deadline,
-    /// Fuel, about a unit an instruction; a call that takes more ends as one that takes too long does. Deadlines count for waits
-    /// in the host only. Clocks and random numbers are the same in each run. Slower by a third to a half, and the same on
-    /// every machine: for tests.
+    /// Fuel, about a unit an instruction; a call that takes more ends as one that takes too long
+    /// does. Deadlines count for waits in the host only. Clocks and random numbers are the same in
+    /// each run. Slower by a third to a half, and the same on every machine: for tests.
     Fuel {
         /// Units in one call.
         per_call: u64,
@@ -38,7 +39,9 @@ impl Metering {
     pub(crate) fn fuel_used<T>(self, store: &Store<T>) -> u64 {
         match self {
             Self::Deadline => 0,
-            Self::Fuel { per_call } => per_call.saturating_sub(store.get_fuel().unwrap_or(per_call)),
+            Self::Fuel { per_call } => {
+                per_call.saturating_sub(store.get_fuel().unwrap_or(per_call))
+            }
         }
     }
 
@@ -71,7 +74,10 @@ struct SteppingClock {
 
 impl SteppingClock {
     fn at(start: Duration) -> Self {
-        Self { start, looks: AtomicU64::new(0) }
+        Self {
+            start,
+            looks: AtomicU64::new(0),
+        }
     }
 
     fn look(&self) -> Duration {

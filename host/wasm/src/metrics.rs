@@ -12,6 +12,14 @@ pub(crate) const MEMORY_DENIED: &str = "shardmill_instances_memory_denied_total"
 /// Gives each metric its unit and help text.
 pub fn describe() {
     describe_gauge!(MEMORY, Unit::Bytes, "linear memory of all instances");
-    describe_gauge!(MEMORY_LIMIT, Unit::Bytes, "linear memory that all instances may use in total");
-    describe_counter!(MEMORY_DENIED, Unit::Count, "calls that failed because the memory for all instances was used up");
+    describe_gauge!(
+        MEMORY_LIMIT,
+        Unit::Bytes,
+        "linear memory that all instances may use in total"
+    );
+    describe_counter!(
+        MEMORY_DENIED,
+        Unit::Count,
+        "calls that failed because the memory for all instances was used up"
+    );
 }

@@ -1,4 +1,5 @@
-//! What instances of a version need, by shard: an instance that is made anew asks for it before it starts.
+//! What instances of a version need, by shard: an instance that is made anew asks for it before it
+//! starts.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +10,8 @@ use shardmill_core::stream::ShardId;
 
 use crate::memory_budget::Need;
 
-/// Shards remembered before those without an instance are forgotten, which costs the next one a second try at most.
+/// Shards remembered before those without an instance are forgotten, which costs the next one a
+/// second try at most.
 const SHARDS_MAX: usize = 4_096;
 
 /// The needs of a version's instances.
@@ -24,7 +26,10 @@ pub(crate) struct Needs {
 impl Needs {
     /// What the next instance for this shard will need.
     pub(crate) fn of(&self, context: &InstanceContext) -> Need {
-        let mut of_shards = self.of_shards.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut of_shards = self
+            .of_shards
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if of_shards.len() >= SHARDS_MAX {
             of_shards.retain(|_, need| Arc::strong_count(need) > 1);
         }

@@ -25,21 +25,43 @@ pub(crate) fn checked(
         wit::Commit::Nothing => Some(Commit::Nothing),
         wit::Commit::Through(index) => Some(Commit::Through(index)),
     };
-    check_outcome(records, outcome.failures.iter().map(|failure| failure.index), commit)?;
+    check_outcome(
+        records,
+        outcome.failures.iter().map(|failure| failure.index),
+        commit,
+    )?;
     let retry_after = outcome.retry_after_ms.map(Duration::from_millis);
-    let failures = outcome.failures.iter().map(|one| failure(one, redactor, unknown)).collect();
-    Ok(Outcome { failures, commit, retry_after })
+    let failures = outcome
+        .failures
+        .iter()
+        .map(|one| failure(one, redactor, unknown))
+        .collect();
+    Ok(Outcome {
+        failures,
+        commit,
+        retry_after,
+    })
 }
 
-fn failure(failure: &wit::Failure, redactor: &Redactor, unknown: Option<&UnknownDestination>) -> RecordFailure {
+fn failure(
+    failure: &wit::Failure,
+    redactor: &Redactor,
+    unknown: Option<&UnknownDestination>,
+) -> RecordFailure {
     let message = redactor.shown(&failure.message, MESSAGE_BYTES_MAX);
     let (kind, message) = match (failure.kind, unknown) {
         (wit::FailureKind::Reject, _) => (FailureKind::Reject, message),
         (wit::FailureKind::Retry, None) => (FailureKind::Retry, message),
-        // Most likely what the plugin made of that answer; a record must not be given up for a name in a file.
-        (wit::FailureKind::Retry, Some(unknown)) => {
-            (FailureKind::Misconfigured, clean(&unknown.explains(&message), MESSAGE_BYTES_MAX))
-        }
+        // Most likely what the plugin made of that answer; a record must not be given up for a name
+        // in a file.
+        (wit::FailureKind::Retry, Some(unknown)) => (
+            FailureKind::Misconfigured,
+            clean(&unknown.explains(&message), MESSAGE_BYTES_MAX),
+        ),
     };
-    RecordFailure { index: failure.index, kind, message }
+    RecordFailure {
+        index: failure.index,
+        kind,
+        message,
+    }
 }

@@ -1,4 +1,5 @@
-//! One version of a plugin: compiled, linked, and ready to be instantiated for any number of shards.
+//! One version of a plugin: compiled, linked, and ready to be instantiated for any number of
+//! shards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,13 @@ impl Plugin {
     ) -> Self {
         let output = runtime.output_of(&name, runtime.limits());
         let shares = runtime.shares_of(&name);
-        let Compiled { pre, state, instance_bytes, contract, compile_time } = compiled;
+        let Compiled {
+            pre,
+            state,
+            instance_bytes,
+            contract,
+            compile_time,
+        } = compiled;
         let needs = Needs::default();
         let version = Version {
             pre,
@@ -48,7 +55,9 @@ impl Plugin {
             size,
             compile_time,
         };
-        Self { version: Arc::new(version) }
+        Self {
+            version: Arc::new(version),
+        }
     }
 
     /// The plugin's name.
@@ -86,9 +95,10 @@ impl ProcessorFactory for Plugin {
         state: Option<Bytes>,
     ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>> {
         let version = Arc::clone(&self.version);
-        Box::pin(
-            async move { Ok(Box::new(Instance::start(version, context, state).await?) as Box<dyn RecordProcessor>) },
-        )
+        Box::pin(async move {
+            Ok(Box::new(Instance::start(version, context, state).await?)
+                as Box<dyn RecordProcessor>)
+        })
     }
 }
 

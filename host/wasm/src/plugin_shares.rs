@@ -1,4 +1,5 @@
-//! What plugins share of a host's engine: memory, and threads to run on. Each has its share of both, whatever the others do.
+//! What plugins share of a host's engine: memory, and threads to run on. Each has its share of
+//! both, whatever the others do.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -9,7 +10,8 @@ use shardmill_core::shares::pool::{Member, Pool};
 
 use crate::memory_budget::{MemoryBudget, MemoryMember};
 
-/// Calls that each plugin may have at work, whoever else has: as many as there are, on hosts with more plugins than this allows.
+/// Calls that each plugin may have at work, whoever else has: as many as there are, on hosts with
+/// more plugins than this allows.
 const CALLS_FLOOR: usize = 16;
 
 /// The shares of all plugins.
@@ -43,16 +45,19 @@ impl Shares {
         if let Some(shares) = plugins.get(name).and_then(Weak::upgrade) {
             return shares;
         }
-        let shares =
-            Arc::new(PluginShares { memory: self.memory.join(), threads: self.threads.join(Standing::Guaranteed) });
+        let shares = Arc::new(PluginShares {
+            memory: self.memory.join(),
+            threads: self.threads.join(Standing::Guaranteed),
+        });
         plugins.insert(name.clone(), Arc::downgrade(&shares));
         shares
     }
 }
 
 impl PluginShares {
-    /// Runs guest code on a blocking thread, in its turn: async threads renew leases, and of the blocking threads some are
-    /// left for the host's own work, which look up names and write files, and some for each other plugin.
+    /// Runs guest code on a blocking thread, in its turn: async threads renew leases, and of the
+    /// blocking threads some are left for the host's own work, which look up names and write files,
+    /// and some for each other plugin.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> Result<T, ProcessorError> + Send + 'static,
@@ -63,7 +68,9 @@ impl PluginShares {
             let _turn = turn;
             call()
         };
-        let host = |error: tokio::task::JoinError| ProcessorError::Host { message: error.to_string() };
+        let host = |error: tokio::task::JoinError| ProcessorError::Host {
+            message: error.to_string(),
+        };
         tokio::task::spawn_blocking(call).await.map_err(host)?
     }
 }

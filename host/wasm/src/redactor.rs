@@ -1,5 +1,6 @@
-//! Keeps the values of secrets out of whatever a guest's text ends in: log lines, errors, dead letters, the status page.
-//! It is a guard against accidents. A plugin that means to tell can spell a value backwards.
+//! Keeps the values of secrets out of whatever a guest's text ends in: log lines, errors, dead
+//! letters, the status page. It is a guard against accidents. A plugin that means to tell can spell
+//! a value backwards.
 
 use std::borrow::Cow;
 
@@ -16,15 +17,22 @@ const BEGINNING_BYTES_MIN: usize = 4;
 /// Knows the values of one instance's secrets.
 #[derive(Default)]
 pub(crate) struct Redactor {
-    /// Values, and the lines of those that have several, the longest first: one may be a part of another.
+    /// Values, and the lines of those that have several, the longest first: one may be a part of
+    /// another.
     values: Vec<String>,
 }
 
 impl Redactor {
     pub(crate) fn of(secrets: &Secrets) -> Self {
         let lines = |value: &str| -> Vec<String> {
-            let lines = value.lines().map(str::trim).filter(|line| line.len() >= LINE_BYTES_MIN);
-            std::iter::once(value).chain(lines).map(str::to_owned).collect()
+            let lines = value
+                .lines()
+                .map(str::trim)
+                .filter(|line| line.len() >= LINE_BYTES_MIN);
+            std::iter::once(value)
+                .chain(lines)
+                .map(str::to_owned)
+                .collect()
         };
         let mut values: Vec<String> = secrets.values().flat_map(lines).collect();
         values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
@@ -43,8 +51,8 @@ impl Redactor {
         text
     }
 
-    /// What people are shown of a guest's text: without any of the values, clean, and cut before any work is done on it, since
-    /// a guest's text may be as large as a call allows.
+    /// What people are shown of a guest's text: without any of the values, clean, and cut before
+    /// any work is done on it, since a guest's text may be as large as a call allows.
     pub(crate) fn shown(&self, text: &str, bytes_max: usize) -> String {
         let beginning = &text[..text.floor_char_boundary(bytes_max)];
         if beginning.len() == text.len() {
@@ -52,19 +60,28 @@ impl Redactor {
         }
         let kept = &beginning[..beginning.len() - self.begun_at_end(beginning.as_bytes())];
         let shown = clean(&self.redact(kept), bytes_max);
-        if shown.ends_with('…') { shown } else { shown + "…" }
+        if shown.ends_with('…') {
+            shown
+        } else {
+            shown + "…"
+        }
     }
 
     /// Whether a value is in the text.
     pub(crate) fn is_in(&self, text: &str) -> bool {
-        self.values.iter().any(|value| text.contains(value.as_str()))
+        self.values
+            .iter()
+            .any(|value| text.contains(value.as_str()))
     }
 
     /// How many bytes at the end of a text that was cut may be the beginning of a value.
     pub(crate) fn begun_at_end(&self, text: &[u8]) -> usize {
         let begun = |value: &String| {
             let most = value.len().saturating_sub(1).min(text.len());
-            (BEGINNING_BYTES_MIN..=most).rev().find(|bytes| text.ends_with(&value.as_bytes()[..*bytes])).unwrap_or(0)
+            (BEGINNING_BYTES_MIN..=most)
+                .rev()
+                .find(|bytes| text.ends_with(&value.as_bytes()[..*bytes]))
+                .unwrap_or(0)
         };
         self.values.iter().map(begun).max().unwrap_or(0)
     }
@@ -83,7 +100,10 @@ mod tests {
     #[test]
     fn no_value_is_left_in_a_text_wherever_it_stands() {
         let redactor = Redactor::of(&Secrets::of(&["hush", "hush-hush", "other"]));
-        assert_eq!(redactor.redact("a hush-hush b, hush! othe"), "a [secret] b, [secret]! othe");
+        assert_eq!(
+            redactor.redact("a hush-hush b, hush! othe"),
+            "a [secret] b, [secret]! othe"
+        );
         assert!(matches!(redactor.redact("nothing here"), Cow::Borrowed(_)));
         assert!(redactor.is_in("x_other_y") && !redactor.is_in("x_othe_r"));
         assert_eq!(format!("{redactor:?}"), "3 values");
@@ -91,8 +111,13 @@ mod tests {
 
     #[test]
     fn a_value_of_several_lines_is_known_by_each_of_them() {
-        let redactor = Redactor::of(&Secrets::of(&["-----BEGIN-----\nMIIEvQIBADANBg\nab\n-----END-----"]));
-        assert_eq!(redactor.redact("line MIIEvQIBADANBg of ab"), "line [secret] of ab");
+        let redactor = Redactor::of(&Secrets::of(&[
+            "-----BEGIN-----\nMIIEvQIBADANBg\nab\n-----END-----",
+        ]));
+        assert_eq!(
+            redactor.redact("line MIIEvQIBADANBg of ab"),
+            "line [secret] of ab"
+        );
     }
 
     #[test]

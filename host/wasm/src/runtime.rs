@@ -24,9 +24,11 @@ use crate::plugin_shares::{PluginShares, Shares};
 use crate::state_exports::StateExports;
 use crate::{CompileLimits, Compiler, EngineError, HttpOptions, LoadError, Marks, Metering};
 
-/// Calls of guests at once, each on a thread of its own: the host's blocking threads must be some more than this.
+/// Calls of guests at once, each on a thread of its own: the host's blocking threads must be some
+/// more than this.
 pub const GUEST_CALLS_MAX: usize = 512;
-/// Compilations at once. One: it may use every core that it is given, and a temporary cache is emptied after each.
+/// Compilations at once. One: it may use every core that it is given, and a temporary cache is
+/// emptied after each.
 const COMPILATIONS_MAX: usize = 1;
 
 /// What the engine is started with.
@@ -46,7 +48,8 @@ pub struct RuntimeOptions {
     pub calls_max: usize,
     /// What holds for the HTTP requests of plugins that may make any.
     pub http: HttpOptions,
-    /// What bounds a call. By fuel, code differs from what the compiler in another process makes: this process compiles.
+    /// What bounds a call. By fuel, code differs from what the compiler in another process makes:
+    /// this process compiles.
     pub metering: Metering,
     /// What is remembered of versions that a host died of. Nothing.
     pub marks: Marks,
@@ -84,7 +87,8 @@ struct Shared {
     options: RuntimeOptions,
     compilations: Semaphore,
     http_clients: HttpClients,
-    // Outlives versions: a plugin gets no new budget by being reloaded. One entry a plugin name, so as many as files.
+    // Outlives versions: a plugin gets no new budget by being reloaded. One entry a plugin name, so
+    // as many as files.
     outputs: Mutex<HashMap<PluginName, Arc<PluginOutput>>>,
     measurement_names: Arc<MeasurementNames>,
     fuel_used: AtomicU64,
@@ -109,7 +113,10 @@ impl Runtime {
             (None, Compiler::Child(_)) => Some(CodeCache::temporary()?),
             (None, Compiler::InProcess) => None,
         };
-        let engine = new_engine(code_cache.as_ref().map(|code| code.cache().clone()), options.metering)?;
+        let engine = new_engine(
+            code_cache.as_ref().map(|code| code.cache().clone()),
+            options.metering,
+        )?;
         let mut linker = Linker::new(&engine);
         add_to_linker(&mut linker).map_err(|error| EngineError::Engine(format!("{error:#}")))?;
         let ticker = Ticker::start(&engine)?;
@@ -126,7 +133,9 @@ impl Runtime {
             options,
             _ticker: ticker,
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
     }
 
     /// What is remembered of versions that a host died of.
@@ -134,13 +143,15 @@ impl Runtime {
         &self.shared.options.marks
     }
 
-    /// How often compiled code was found in the cache, and how often this process compiled and put it there.
+    /// How often compiled code was found in the cache, and how often this process compiled and put
+    /// it there.
     pub fn cache_hits_and_misses(&self) -> (usize, usize) {
         let cache = self.shared.code_cache.as_ref().map(CodeCache::cache);
         cache.map_or((0, 0), |cache| (cache.cache_hits(), cache.cache_misses()))
     }
 
-    /// Fuel that calls of `process` took so far, over all instances; 0 unless metered by [`Metering::Fuel`].
+    /// Fuel that calls of `process` took so far, over all instances; 0 unless metered by
+    /// [`Metering::Fuel`].
     pub fn fuel_used(&self) -> u64 {
         self.shared.fuel_used.load(Ordering::Relaxed)
     }
@@ -170,10 +181,17 @@ impl Runtime {
     }
 
     pub(crate) fn output_of(&self, name: &PluginName, limits: &GuestLimits) -> Arc<PluginOutput> {
-        let mut outputs = self.shared.outputs.lock().unwrap_or_else(PoisonError::into_inner);
-        let output = outputs
-            .entry(name.clone())
-            .or_insert_with(|| Arc::new(PluginOutput::new(limits, Arc::clone(&self.shared.measurement_names))));
+        let mut outputs = self
+            .shared
+            .outputs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let output = outputs.entry(name.clone()).or_insert_with(|| {
+            Arc::new(PluginOutput::new(
+                limits,
+                Arc::clone(&self.shared.measurement_names),
+            ))
+        });
         Arc::clone(output)
     }
 }
@@ -182,7 +200,11 @@ impl Runtime {
 pub(crate) async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, LoadError> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| LoadError::Host { message: error.to_string() })
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| LoadError::Host {
+            message: error.to_string(),
+        })
 }
 
 /// The identity of a version.

@@ -1,4 +1,5 @@
-//! The secrets of one instance. Read when it is made, so that a new instance has the value that is valid now; never shown.
+//! The secrets of one instance. Read when it is made, so that a new instance has the value that is
+//! valid now; never shown.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,7 +11,8 @@ use shardmill_core::plugin::{ProcessorError, SecretSource};
 
 /// Largest value. A key with its chain of certificates has some 10 KB.
 const BYTES_MAX: u64 = 64 << 10;
-/// Shortest value, in characters. A shorter one could not be told from ordinary text where it must not be shown.
+/// Shortest value, in characters. A shorter one could not be told from ordinary text where it must
+/// not be shown.
 const CHARS_MIN: usize = 4;
 
 /// Values by name.
@@ -18,15 +20,20 @@ const CHARS_MIN: usize = 4;
 pub(crate) struct Secrets(BTreeMap<String, String>);
 
 impl Secrets {
-    /// Reads all of them; blocks for as long as reading small files takes. The error names the one that cannot be had.
+    /// Reads all of them; blocks for as long as reading small files takes. The error names the one
+    /// that cannot be had.
     pub(crate) fn read(sources: &BTreeMap<String, SecretSource>) -> Result<Self, ProcessorError> {
         let read_one = |(name, source): (&String, &SecretSource)| match read(source) {
             Ok(value) => Ok((name.clone(), value)),
-            Err(problem) => {
-                Err(ProcessorError::Host { message: format!("cannot read the secret {name}: {source} {problem}") })
-            }
+            Err(problem) => Err(ProcessorError::Host {
+                message: format!("cannot read the secret {name}: {source} {problem}"),
+            }),
         };
-        sources.iter().map(read_one).collect::<Result<_, _>>().map(Self)
+        sources
+            .iter()
+            .map(read_one)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
@@ -39,7 +46,13 @@ impl Secrets {
 
     #[cfg(test)]
     pub(crate) fn of(values: &[&str]) -> Self {
-        Self(values.iter().enumerate().map(|(n, value)| (n.to_string(), (*value).to_owned())).collect())
+        Self(
+            values
+                .iter()
+                .enumerate()
+                .map(|(n, value)| (n.to_string(), (*value).to_owned()))
+                .collect(),
+        )
     }
 }
 
@@ -62,17 +75,21 @@ fn read(source: &SecretSource) -> Result<String, String> {
     // Editors and `echo` end a file with a line break that nobody means.
     let value = value.trim_end_matches(['\r', '\n']);
     if value.chars().count() < CHARS_MIN {
-        return Err(format!("has less than {CHARS_MIN} characters, too few to keep it out of logs"));
+        return Err(format!(
+            "has less than {CHARS_MIN} characters, too few to keep it out of logs"
+        ));
     }
     Ok(value.to_owned())
 }
 
-/// Follows links, which is how secrets are mounted into containers; does not wait for a writer as a named pipe would.
+/// Follows links, which is how secrets are mounted into containers; does not wait for a writer as a
+/// named pipe would.
 fn read_file(path: &Path) -> Result<String, String> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let handle =
-        open(path, flags, Mode::empty()).map_err(|error| format!("cannot be read: {}", std::io::Error::from(error)))?;
-    let stat = fstat(&handle).map_err(|error| format!("cannot be read: {}", std::io::Error::from(error)))?;
+    let handle = open(path, flags, Mode::empty())
+        .map_err(|error| format!("cannot be read: {}", std::io::Error::from(error)))?;
+    let stat = fstat(&handle)
+        .map_err(|error| format!("cannot be read: {}", std::io::Error::from(error)))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err("is not a regular file".to_owned());
     }
@@ -101,7 +118,10 @@ mod tests {
     #[test]
     fn a_file_is_read_without_the_line_break_at_its_end() {
         assert_eq!(read_from(b"hush hush\r\n").unwrap(), "hush hush");
-        assert_eq!(read_from("-----\nkey\n-----\n".as_bytes()).unwrap(), "-----\nkey\n-----");
+        assert_eq!(
+            read_from("-----\nkey\n-----\n".as_bytes()).unwrap(),
+            "-----\nkey\n-----"
+        );
     }
 
     #[test]
@@ -113,20 +133,37 @@ mod tests {
             (vec![b'x'; (64 << 10) + 1], "more than 65536 bytes"),
         ] {
             let error = read_from(&content).unwrap_err();
-            assert!(error.contains(expected) && !error.contains("hus"), "{error}");
+            assert!(
+                error.contains(expected) && !error.contains("hus"),
+                "{error}"
+            );
         }
         let folder = tempfile::tempdir().unwrap();
-        assert!(read(&SecretSource::File(folder.path().into())).unwrap_err().contains("not a regular file"));
+        assert!(
+            read(&SecretSource::File(folder.path().into()))
+                .unwrap_err()
+                .contains("not a regular file")
+        );
     }
 
     #[test]
     fn the_error_names_the_secret_and_where_it_should_be() {
         let file = SecretSource::File("/nowhere/token".into());
-        let error = Secrets::read(&BTreeMap::from([("api".to_owned(), file)])).unwrap_err().to_string();
-        assert!(error.contains("cannot read the secret api: the file /nowhere/token cannot be read"), "{error}");
+        let error = Secrets::read(&BTreeMap::from([("api".to_owned(), file)]))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("cannot read the secret api: the file /nowhere/token cannot be read"),
+            "{error}"
+        );
         let variable = SecretSource::Variable("SHARDMILL_NOT_SET_ANYWHERE".to_owned());
-        let error = Secrets::read(&BTreeMap::from([("api".to_owned(), variable)])).unwrap_err().to_string();
-        assert!(error.contains("the environment variable SHARDMILL_NOT_SET_ANYWHERE is not set"), "{error}");
+        let error = Secrets::read(&BTreeMap::from([("api".to_owned(), variable)]))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("the environment variable SHARDMILL_NOT_SET_ANYWHERE is not set"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Checks the types of the exported functions at load. The generated bindings check them only when an instance is made,
-//! which would be after a plugin was announced as fit to run.
+//! Checks the types of the exported functions at load. The generated bindings check them only when
+//! an instance is made, which would be after a plugin was announced as fit to run.
 
 use wasmtime::Engine;
 use wasmtime::component::types::{self, ComponentItem};
@@ -11,24 +11,38 @@ use crate::state_exports::STATE;
 use crate::text::{SAID_BYTES_MAX, shown};
 use crate::world::is_processor;
 
-/// Refuses a component whose `processor` has other functions than the contract's, or whose `state` has, if it exports one.
+/// Refuses a component whose `processor` has other functions than the contract's, or whose `state`
+/// has, if it exports one.
 pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), LoadError> {
     let outside = component.component_type();
     let find = |is_it: fn(&str) -> bool| {
-        outside.exports(engine).find_map(|(name, export)| match export.ty {
-            ComponentItem::ComponentInstance(instance) if is_it(name) => Some(instance),
-            _ => None,
-        })
+        outside
+            .exports(engine)
+            .find_map(|(name, export)| match export.ty {
+                ComponentItem::ComponentInstance(instance) if is_it(name) => Some(instance),
+                _ => None,
+            })
     };
     let Some(processor) = find(is_processor) else {
-        return Err(LoadError::Mismatch { message: "the export processor is not an interface".to_owned() });
+        return Err(LoadError::Mismatch {
+            message: "the export processor is not an interface".to_owned(),
+        });
     };
-    let exports = Exports { engine, outside: &outside, interface: &processor };
+    let exports = Exports {
+        engine,
+        outside: &outside,
+        interface: &processor,
+    };
     exports.check::<(wit::ContextParam<'_>,), (Result<(), wit::Error>,)>("init")?;
     exports.check::<(wit::Batch<'_>,), (Result<wit::Outcome, wit::Error>,)>("process")?;
     exports.check::<(wit::CloseReason<'_>,), (Result<(), wit::Error>,)>("close")?;
-    let Some(state) = find(|name| name == STATE) else { return Ok(()) };
-    let exports = Exports { interface: &state, ..exports };
+    let Some(state) = find(|name| name == STATE) else {
+        return Ok(());
+    };
+    let exports = Exports {
+        interface: &state,
+        ..exports
+    };
     exports.check::<(), (Result<Vec<u8>, wit::Error>,)>("save")?;
     exports.check::<(&[u8],), (Result<(), wit::Error>,)>("load")
 }
@@ -46,10 +60,19 @@ impl Exports<'_> {
         Return: ComponentNamedList + Lift,
     {
         let mismatch = |message: String| Err(LoadError::Mismatch { message });
-        match self.interface.get_export(self.engine, function).map(|export| export.ty) {
+        match self
+            .interface
+            .get_export(self.engine, function)
+            .map(|export| export.ty)
+        {
             Some(ComponentItem::ComponentFunc(found)) => found
                 .typecheck::<Params, Return>(&self.outside.instance_type())
-                .or_else(|error| mismatch(format!("function {function}: {}", shown(error, SAID_BYTES_MAX)))),
+                .or_else(|error| {
+                    mismatch(format!(
+                        "function {function}: {}",
+                        shown(error, SAID_BYTES_MAX)
+                    ))
+                }),
             Some(_) => mismatch(format!("the export {function} is not a function")),
             None => mismatch(format!("the function {function} is missing")),
         }

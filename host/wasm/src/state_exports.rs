@@ -39,7 +39,9 @@ impl StateExports {
         mut store: impl AsContextMut,
         instance: &Instance,
     ) -> wasmtime::Result<StateFunctions> {
-        Ok(StateFunctions { save: instance.get_typed_func(&mut store, self.save)? })
+        Ok(StateFunctions {
+            save: instance.get_typed_func(&mut store, self.save)?,
+        })
     }
 
     pub(crate) async fn load(
@@ -55,7 +57,10 @@ impl StateExports {
 }
 
 impl StateFunctions {
-    pub(crate) async fn save(&self, store: &mut Store<InstanceState>) -> wasmtime::Result<Result<Vec<u8>, wit::Error>> {
+    pub(crate) async fn save(
+        &self,
+        store: &mut Store<InstanceState>,
+    ) -> wasmtime::Result<Result<Vec<u8>, wit::Error>> {
         let (answer,) = self.save.call_async(store, ()).await?;
         Ok(answer)
     }

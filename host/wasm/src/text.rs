@@ -1,5 +1,5 @@
-//! Text that a plugin made up or had a part in, before anyone reads it: it is cut while it is written, not afterwards, and has
-//! nothing in it that steers a terminal or begins a line.
+//! Text that a plugin made up or had a part in, before anyone reads it: it is cut while it is
+//! written, not afterwards, and has nothing in it that steers a terminal or begins a line.
 
 use std::fmt::{self, Display, Write};
 
@@ -11,7 +11,10 @@ pub(crate) const SAID_BYTES_MAX: usize = 1 << 10;
 /// Makes text safe for terminals and log files: no control characters, no more than `bytes_max`.
 pub(crate) fn clean(text: &str, bytes_max: usize) -> String {
     let end = text.floor_char_boundary(bytes_max);
-    let mut cleaned: String = text[..end].chars().map(|c| if steers(c) { ' ' } else { c }).collect();
+    let mut cleaned: String = text[..end]
+        .chars()
+        .map(|c| if steers(c) { ' ' } else { c })
+        .collect();
     if end < text.len() {
         cleaned.push('…');
     }
@@ -20,13 +23,17 @@ pub(crate) fn clean(text: &str, bytes_max: usize) -> String {
 
 /// What `thing` displays, clean. Whatever it would go on to write after `bytes_max` is never made.
 pub(crate) fn shown(thing: impl Display, bytes_max: usize) -> String {
-    let mut beginning = Beginning { text: String::new(), bytes_max };
+    let mut beginning = Beginning {
+        text: String::new(),
+        bytes_max,
+    };
     // An error says that there was more; the byte too many that was kept shows it.
     let _ = write!(beginning, "{thing:#}");
     clean(&beginning.text, bytes_max)
 }
 
-/// Keeps what is written up to the character in which a limit is passed, and then refuses: who formats, stops.
+/// Keeps what is written up to the character in which a limit is passed, and then refuses: who
+/// formats, stops.
 struct Beginning {
     text: String,
     bytes_max: usize,
@@ -37,7 +44,11 @@ impl Write for Beginning {
         let room = (self.bytes_max + 1).saturating_sub(self.text.len());
         let end = piece.ceil_char_boundary(room);
         self.text.push_str(&piece[..end]);
-        if self.text.len() > self.bytes_max { Err(fmt::Error) } else { Ok(()) }
+        if self.text.len() > self.bytes_max {
+            Err(fmt::Error)
+        } else {
+            Ok(())
+        }
     }
 }
 

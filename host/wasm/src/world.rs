@@ -12,12 +12,15 @@ const PROCESSOR_UNVERSIONED: &str = "shardmill:processor/processor";
 /// Versions that are compatible with ours: same major and minor, as semver has it below 1.0.
 const COMPATIBLE: &str = "0.1.";
 
-/// Functions in all modules. CPython and its libraries have some 30,000; compile time grows with the number.
+/// Functions in all modules. CPython and its libraries have some 30,000; compile time grows with
+/// the number.
 const FUNCTIONS_MAX: u64 = 200_000;
-/// Bytes of one function. CPython's interpreter loop is near 200 KB; compile time grows faster than the size.
+/// Bytes of one function. CPython's interpreter loop is near 200 KB; compile time grows faster than
+/// the size.
 const FUNCTION_BYTES_MAX: u64 = 2 << 20;
 
-/// Bytes that one instance may take outside of its memories and tables. CPython's 30,000 functions come to one MiB.
+/// Bytes that one instance may take outside of its memories and tables. CPython's 30,000 functions
+/// come to one MiB.
 const INSTANCE_BYTES_MAX: u64 = 16 << 20;
 /// Imports, and exports, of the whole component. Tools write some dozens.
 const NAMES_MAX: u64 = 10_000;
@@ -32,11 +35,21 @@ const GRANTED: [&str; 4] = [
     "shardmill:processor/metrics@0.1.",
 ];
 /// Drafts match in full only.
-const GRANTED_DRAFTS: [&str; 2] = ["wasi:logging/logging@0.1.0-draft", "wasi:config/store@0.2.0-rc.1"];
-/// Packages of WASI 0.2. Files and sockets, and HTTP without a grant, are there in name only, with nothing behind them but
-/// denials: most toolchains import them unasked.
-const GRANTED_WASI: [&str; 7] =
-    ["wasi:io/", "wasi:clocks/", "wasi:random/", "wasi:cli/", "wasi:filesystem/", "wasi:sockets/", "wasi:http/"];
+const GRANTED_DRAFTS: [&str; 2] = [
+    "wasi:logging/logging@0.1.0-draft",
+    "wasi:config/store@0.2.0-rc.1",
+];
+/// Packages of WASI 0.2. Files and sockets, and HTTP without a grant, are there in name only, with
+/// nothing behind them but denials: most toolchains import them unasked.
+const GRANTED_WASI: [&str; 7] = [
+    "wasi:io/",
+    "wasi:clocks/",
+    "wasi:random/",
+    "wasi:cli/",
+    "wasi:filesystem/",
+    "wasi:sockets/",
+    "wasi:http/",
+];
 /// What a component imports that makes HTTP requests, before its version.
 const SENDS_HTTP: &str = "wasi:http/outgoing-handler@";
 
@@ -66,15 +79,27 @@ impl World {
                 Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
                 Payload::End(_) => depth = depth.saturating_sub(1),
                 Payload::ComponentImportSection(section) if depth == 0 => {
-                    check("imports", world.imports.len() as u64 + u64::from(section.count()), NAMES_MAX)?;
+                    check(
+                        "imports",
+                        world.imports.len() as u64 + u64::from(section.count()),
+                        NAMES_MAX,
+                    )?;
                     for import in section {
-                        world.imports.push(clean(import.map_err(explain)?.name.name, NAME_BYTES_MAX));
+                        world
+                            .imports
+                            .push(clean(import.map_err(explain)?.name.name, NAME_BYTES_MAX));
                     }
                 }
                 Payload::ComponentExportSection(section) if depth == 0 => {
-                    check("exports", world.exports.len() as u64 + u64::from(section.count()), NAMES_MAX)?;
+                    check(
+                        "exports",
+                        world.exports.len() as u64 + u64::from(section.count()),
+                        NAMES_MAX,
+                    )?;
                     for export in section {
-                        world.exports.push(clean(export.map_err(explain)?.name.name, NAME_BYTES_MAX));
+                        world
+                            .exports
+                            .push(clean(export.map_err(explain)?.name.name, NAME_BYTES_MAX));
                     }
                 }
                 Payload::CodeSectionStart { count, .. } => {
@@ -82,7 +107,11 @@ impl World {
                     check("functions", functions, FUNCTIONS_MAX)?;
                 }
                 Payload::CodeSectionEntry(body) => {
-                    check("bytes in one function", body.range().len() as u64, FUNCTION_BYTES_MAX)?;
+                    check(
+                        "bytes in one function",
+                        body.range().len() as u64,
+                        FUNCTION_BYTES_MAX,
+                    )?;
                 }
                 _ => {}
             }
@@ -97,12 +126,29 @@ impl World {
             Some(version) if version.starts_with(COMPATIBLE) => {}
             Some(version) => {
                 let found = format!("{PROCESSOR_UNVERSIONED}@{version}");
-                return Err(LoadError::WrongVersion { found, expected: PROCESSOR });
+                return Err(LoadError::WrongVersion {
+                    found,
+                    expected: PROCESSOR,
+                });
             }
-            None => return Err(LoadError::NoProcessor { expected: PROCESSOR, exports: self.exports.clone() }),
+            None => {
+                return Err(LoadError::NoProcessor {
+                    expected: PROCESSOR,
+                    exports: self.exports.clone(),
+                });
+            }
         }
-        let imports: Vec<String> = self.imports.iter().filter(|name| !is_granted(name)).cloned().collect();
-        if imports.is_empty() { Ok(()) } else { Err(LoadError::UnknownImports { imports }) }
+        let imports: Vec<String> = self
+            .imports
+            .iter()
+            .filter(|name| !is_granted(name))
+            .cloned()
+            .collect();
+        if imports.is_empty() {
+            Ok(())
+        } else {
+            Err(LoadError::UnknownImports { imports })
+        }
     }
 
     /// Whether it can make HTTP requests, if it is granted any host.
@@ -112,7 +158,9 @@ impl World {
 
     /// The version of the contract that it was built against; empty if it names none.
     pub(crate) fn processor_version(&self) -> Option<&str> {
-        self.exports.iter().find_map(|name| version_of_processor(name))
+        self.exports
+            .iter()
+            .find_map(|name| version_of_processor(name))
     }
 }
 
@@ -131,18 +179,35 @@ fn version_of_processor(export: &str) -> Option<&str> {
 
 /// Whether the host links this import.
 pub(crate) fn is_granted(import: &str) -> bool {
-    let is_wasi_p2 = || GRANTED_WASI.iter().any(|package| import.starts_with(package)) && import.contains("@0.2.");
-    GRANTED.iter().any(|granted| import.starts_with(granted)) || GRANTED_DRAFTS.contains(&import) || is_wasi_p2()
+    let is_wasi_p2 = || {
+        GRANTED_WASI
+            .iter()
+            .any(|package| import.starts_with(package))
+            && import.contains("@0.2.")
+    };
+    GRANTED.iter().any(|granted| import.starts_with(granted))
+        || GRANTED_DRAFTS.contains(&import)
+        || is_wasi_p2()
 }
 
 fn check(what: &'static str, actual: u64, limit: u64) -> Result<(), LoadError> {
-    if actual > limit { Err(LoadError::TooBig { what, actual, limit }) } else { Ok(()) }
+    if actual > limit {
+        Err(LoadError::TooBig {
+            what,
+            actual,
+            limit,
+        })
+    } else {
+        Ok(())
+    }
 }
 
 fn check_footprint(footprint: &Footprint) -> Result<u64, LoadError> {
     if footprint.passes_components() {
         // How many there will be of what could not be told.
-        return Err(LoadError::Feature { message: "components that are passed to components".to_owned() });
+        return Err(LoadError::Feature {
+            message: "components that are passed to components".to_owned(),
+        });
     }
     let bytes = footprint.bytes();
     check(
@@ -155,10 +220,13 @@ fn check_footprint(footprint: &Footprint) -> Result<u64, LoadError> {
 
 fn malformed(error: &BinaryReaderError, size: usize) -> LoadError {
     let message = error.to_string();
-    // Too long a string or list is also called out of bounds, and is no sign that bytes are missing.
+    // Too long a string or list is also called out of bounds, and is no sign that bytes are
+    // missing.
     let is_too_long = message.contains("string size") || message.contains("size is out of bounds");
     if !is_too_long && (message.contains("unexpected end") || message.contains("out of bounds")) {
         return LoadError::Truncated { size };
     }
-    LoadError::Malformed { message: clean(&message, SAID_BYTES_MAX) }
+    LoadError::Malformed {
+        message: clean(&message, SAID_BYTES_MAX),
+    }
 }

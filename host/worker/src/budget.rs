@@ -1,9 +1,11 @@
-//! One byte budget for everything a host has fetched and not yet settled, of which each plugin has a share of its own.
+//! One byte budget for everything a host has fetched and not yet settled, of which each plugin has
+//! a share of its own.
 
 use shardmill_core::shares::Standing;
 use shardmill_core::shares::pool::{Member, Pool, Taken};
 
-/// Bytes a `GetRecords` reply may hold (AWS limit: 10 MB); reserved before the call, since nobody knows before.
+/// Bytes a `GetRecords` reply may hold (AWS limit: 10 MB); reserved before the call, since nobody
+/// knows before.
 pub(crate) const REPLY_BYTES_MAX: usize = 10 << 20;
 
 /// Counted in KiB, so that no sum of them overflows.
@@ -16,8 +18,8 @@ pub struct ByteBudget {
     bytes: usize,
 }
 
-/// One plugin's share of it, for all of its shards on all of its streams. Cheap to clone; it lasts until the last clone is
-/// dropped.
+/// One plugin's share of it, for all of its shards on all of its streams. Cheap to clone; it lasts
+/// until the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct ByteShare {
     member: Member,
@@ -43,20 +45,28 @@ pub struct TooManyPlugins {
 }
 
 impl ByteBudget {
-    /// A budget of `bytes`; `None` below twice the largest reply (20 MiB), which could stall a shard for good.
+    /// A budget of `bytes`; `None` below twice the largest reply (20 MiB), which could stall a
+    /// shard for good.
     ///
-    /// A plugin is guaranteed two of the largest replies (one in hand, one on its way), or its part of half the budget if that
-    /// is more; if there are too many plugins for that, its part of all. What is beyond the guarantees is lent.
+    /// A plugin is guaranteed two of the largest replies (one in hand, one on its way), or its part
+    /// of half the budget if that is more; if there are too many plugins for that, its part of all.
+    /// What is beyond the guarantees is lent.
     pub fn new(bytes: usize) -> Option<Self> {
         let is_enough = bytes >= 2 * REPLY_BYTES_MAX;
-        is_enough.then(|| Self { pool: Pool::new(bytes / UNIT_BYTES, 2 * REPLY_BYTES_MAX / UNIT_BYTES), bytes })
+        is_enough.then(|| Self {
+            pool: Pool::new(bytes / UNIT_BYTES, 2 * REPLY_BYTES_MAX / UNIT_BYTES),
+            bytes,
+        })
     }
 
     /// A share for one more plugin; refused if that could not take in a reply then.
     pub fn share(&self) -> Result<ByteShare, TooManyPlugins> {
         match self.pool.join_for(REPLY_BYTES_MAX / UNIT_BYTES) {
             Ok(member) => Ok(ByteShare { member }),
-            Err(_) => Err(TooManyPlugins { bytes: self.bytes, plugins: self.bytes / REPLY_BYTES_MAX + 1 }),
+            Err(_) => Err(TooManyPlugins {
+                bytes: self.bytes,
+                plugins: self.bytes / REPLY_BYTES_MAX + 1,
+            }),
         }
     }
 
@@ -67,19 +77,25 @@ impl ByteBudget {
 
     /// A share that only borrows: for what plugins can do without.
     pub(crate) fn borrowing(&self) -> ByteShare {
-        ByteShare { member: self.pool.join(Standing::BorrowsOnly) }
+        ByteShare {
+            member: self.pool.join(Standing::BorrowsOnly),
+        }
     }
 }
 
 impl ByteShare {
     /// Waits until `bytes` are free for this plugin, in order of asking. Cancel-safe.
     pub async fn reserve(&self, bytes: usize) -> Reservation {
-        Reservation { taken: self.member.take(bytes.div_ceil(UNIT_BYTES)).await }
+        Reservation {
+            taken: self.member.take(bytes.div_ceil(UNIT_BYTES)).await,
+        }
     }
 
     /// Takes `bytes` if they are free and nobody waits for them.
     pub fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
-        self.member.try_take(bytes.div_ceil(UNIT_BYTES)).map(|taken| Reservation { taken })
+        self.member
+            .try_take(bytes.div_ceil(UNIT_BYTES))
+            .map(|taken| Reservation { taken })
     }
 
     /// Bytes that the plugin holds.
@@ -96,14 +112,19 @@ impl ByteShare {
 impl Reservation {
     /// Gives back all but `bytes`.
     pub fn shrink_to(&mut self, bytes: usize) {
-        let excess = self.taken.units().saturating_sub(bytes.div_ceil(UNIT_BYTES));
+        let excess = self
+            .taken
+            .units()
+            .saturating_sub(bytes.div_ceil(UNIT_BYTES));
         self.taken.give_back(excess);
     }
 
-    /// Gives back what is not needed for `bytes`, or takes what is missing as far as it is free. Never waits: of those
-    /// who hold some and wait for more, none might ever get it.
+    /// Gives back what is not needed for `bytes`, or takes what is missing as far as it is free.
+    /// Never waits: of those who hold some and wait for more, none might ever get it.
     pub fn fit_to(&mut self, bytes: usize) {
-        let missing = bytes.div_ceil(UNIT_BYTES).saturating_sub(self.taken.units());
+        let missing = bytes
+            .div_ceil(UNIT_BYTES)
+            .saturating_sub(self.taken.units());
         if missing == 0 {
             return self.shrink_to(bytes);
         }
@@ -113,7 +134,9 @@ impl Reservation {
     /// Parts with what `bytes` need, as far as that is there.
     #[must_use]
     pub fn split(&mut self, bytes: usize) -> Self {
-        Self { taken: self.taken.split(bytes.div_ceil(UNIT_BYTES)) }
+        Self {
+            taken: self.taken.split(bytes.div_ceil(UNIT_BYTES)),
+        }
     }
 
     /// Takes over what `other` holds, of the same plugin.
@@ -134,7 +157,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_reservation_grows_by_what_is_free_and_never_waits() {
-        let share = ByteBudget::new(20 * MIB).expect("large enough").share().expect("the first");
+        let share = ByteBudget::new(20 * MIB)
+            .expect("large enough")
+            .share()
+            .expect("the first");
         let mut first = share.reserve(4 * MIB).await;
         let _second = share.reserve(10 * MIB).await;
         first.fit_to(6 * MIB);
@@ -148,23 +174,33 @@ mod tests {
     #[tokio::test]
     async fn a_plugin_that_takes_all_it_can_leaves_another_two_replies() {
         let budget = ByteBudget::new(256 * MIB).expect("large enough");
-        let shares: Vec<_> = (0..12).map(|_| budget.share().expect("room for it")).collect();
+        let shares: Vec<_> = (0..12)
+            .map(|_| budget.share().expect("room for it"))
+            .collect();
         let mut greedy = Vec::new();
         while let Some(reservation) = shares[0].try_reserve(MIB) {
             greedy.push(reservation);
         }
         for share in &shares[1..] {
             assert!(share.guaranteed_bytes() >= 2 * REPLY_BYTES_MAX);
-            let _ = (share.reserve(REPLY_BYTES_MAX).await, share.reserve(REPLY_BYTES_MAX).await);
+            let _ = (
+                share.reserve(REPLY_BYTES_MAX).await,
+                share.reserve(REPLY_BYTES_MAX).await,
+            );
         }
     }
 
     #[tokio::test]
     async fn a_plugin_that_could_not_take_in_a_reply_is_refused_and_told_what_to_raise() {
         let budget = ByteBudget::new(256 * MIB).expect("large enough");
-        let mut shares: Vec<_> = (0..25).map(|_| budget.share().expect("room for it")).collect();
+        let mut shares: Vec<_> = (0..25)
+            .map(|_| budget.share().expect("room for it"))
+            .collect();
         let error = budget.share().expect_err("one too many").to_string();
-        assert!(error.contains("host.buffer of 256 MiB") && error.contains("at least 260 MiB"), "{error}");
+        assert!(
+            error.contains("host.buffer of 256 MiB") && error.contains("at least 260 MiB"),
+            "{error}"
+        );
         shares.pop();
         assert!(budget.share().is_ok(), "one has gone");
     }

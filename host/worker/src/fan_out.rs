@@ -1,4 +1,5 @@
-//! The application's fan-out consumer on this host: one task sees to it that there is one, readers look at how it stands.
+//! The application's fan-out consumer on this host: one task sees to it that there is one, readers
+//! look at how it stands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +14,21 @@ use tokio::time::Instant;
 use crate::metrics;
 use crate::status::{FanOutStatus, StatusBoard};
 
-/// A consumer that cannot be had is asked for again, ever less often: an operator may have made room for it meanwhile.
+/// A consumer that cannot be had is asked for again, ever less often: an operator may have made
+/// room for it meanwhile.
 const ASK_AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_mins(5)) {
     Some(backoff) => backoff,
     None => Backoff::standard(),
 };
-/// Kinesis makes a consumer in some seconds; `DescribeStreamConsumer` allows 20 calls a second for the account.
-const IS_IT_READY: Backoff = match Backoff::new(Duration::from_millis(500), Duration::from_secs(10)) {
+/// Kinesis makes a consumer in some seconds; `DescribeStreamConsumer` allows 20 calls a second for
+/// the account.
+const IS_IT_READY: Backoff = match Backoff::new(Duration::from_millis(500), Duration::from_secs(10))
+{
     Some(backoff) => backoff,
     None => Backoff::standard(),
 };
-/// Longer than Kinesis takes for one by far: shards are polled for so long that it counts as a fallback.
+/// Longer than Kinesis takes for one by far: shards are polled for so long that it counts as a
+/// fallback.
 const READY_WITHIN_ASKS: u32 = 12;
 /// A consumer that was good for this long was not lost by being asked for in a circle.
 const GOOD_FOR: Duration = Duration::from_mins(1);
@@ -67,7 +72,9 @@ impl FanOutView {
     pub(crate) async fn until_usable(&self) {
         let mut standing = self.standing.subscribe();
         // The sender lives as long as this view.
-        let _ = standing.wait_for(|standing| matches!(standing, Standing::Usable(_))).await;
+        let _ = standing
+            .wait_for(|standing| matches!(standing, Standing::Usable(_)))
+            .await;
     }
 
     /// A reader was told that this consumer is not registered: it is asked for again.
@@ -89,23 +96,51 @@ impl ConsumerKeeper {
         plugin: PluginName,
         status: StatusBoard,
     ) -> (Self, FanOutView) {
-        let view = FanOutView { subscriptions, standing: Arc::new(watch::channel(Standing::NotYet).0) };
-        (Self { view: view.clone(), consumer, plugin, status }, view)
+        let view = FanOutView {
+            subscriptions,
+            standing: Arc::new(watch::channel(Standing::NotYet).0),
+        };
+        (
+            Self {
+                view: view.clone(),
+                consumer,
+                plugin,
+                status,
+            },
+            view,
+        )
     }
 
     /// Runs for as long as the worker does.
     pub(crate) async fn run(self) {
         let (mut failures, mut asked) = (0_u32, 0_u32);
         loop {
-            let wait = match self.view.subscriptions.ensure_consumer(&self.consumer).await {
+            let wait = match self
+                .view
+                .subscriptions
+                .ensure_consumer(&self.consumer)
+                .await
+            {
                 Ok(ConsumerState::Active(arn)) => {
                     let usable_at = Instant::now();
                     self.usable(arn).await;
                     asked = 0;
-                    failures = if usable_at.elapsed() < GOOD_FOR { failures + 1 } else { 1 };
-                    self.unusable("not_found", "the consumer no longer exists".to_owned(), failures);
+                    failures = if usable_at.elapsed() < GOOD_FOR {
+                        failures + 1
+                    } else {
+                        1
+                    };
+                    self.unusable(
+                        "not_found",
+                        "the consumer no longer exists".to_owned(),
+                        failures,
+                    );
                     // Once at once, since most likely somebody deregistered it; then ever less.
-                    if failures == 1 { Duration::ZERO } else { ASK_AGAIN.delay(failures, fastrand::f64()) }
+                    if failures == 1 {
+                        Duration::ZERO
+                    } else {
+                        ASK_AGAIN.delay(failures, fastrand::f64())
+                    }
                 }
                 Ok(state @ (ConsumerState::Creating | ConsumerState::Deleting)) => {
                     asked = asked.saturating_add(1);
@@ -125,16 +160,25 @@ impl ConsumerKeeper {
     /// Offers the consumer to the readers, until one of them cannot subscribe with it.
     async fn usable(&self, arn: ConsumerArn) {
         tracing::info!(consumer = %arn, "subscribing with enhanced fan-out");
-        let shown = FanOutStatus { consumer: arn.to_string(), unusable: None };
+        let shown = FanOutStatus {
+            consumer: arn.to_string(),
+            unusable: None,
+        };
         self.status.update(|status| status.fan_out = Some(shown));
         let mut standing = self.view.standing.subscribe();
         self.view.standing.send_replace(Standing::Usable(arn));
-        let _ = standing.wait_for(|standing| !matches!(standing, Standing::Usable(_))).await;
+        let _ = standing
+            .wait_for(|standing| !matches!(standing, Standing::Usable(_)))
+            .await;
     }
 
     /// A consumer in the making is no failure, unless it takes far too long.
     fn not_ready(&self, state: &ConsumerState, asked: u32) {
-        let doing = if *state == ConsumerState::Creating { "made" } else { "deleted" };
+        let doing = if *state == ConsumerState::Creating {
+            "made"
+        } else {
+            "deleted"
+        };
         let reason = format!("the consumer is still being {doing}");
         if asked >= READY_WITHIN_ASKS {
             self.unusable("not_ready", reason, asked - READY_WITHIN_ASKS + 1);
@@ -148,7 +192,8 @@ impl ConsumerKeeper {
         let is_news = self.view.standing.send_replace(Standing::Unusable) != Standing::Unusable;
         if is_news {
             let plugin = self.plugin.to_string();
-            ::metrics::counter!(metrics::FAN_OUT_FALLBACKS, "plugin" => plugin, "reason" => kind).increment(1);
+            ::metrics::counter!(metrics::FAN_OUT_FALLBACKS, "plugin" => plugin, "reason" => kind)
+                .increment(1);
             tracing::warn!(consumer = %self.consumer, reason, "enhanced fan-out is unavailable, polling for now");
         } else {
             tracing::debug!(consumer = %self.consumer, reason, failures, "enhanced fan-out is still unavailable");
@@ -157,7 +202,10 @@ impl ConsumerKeeper {
     }
 
     fn show(&self, reason: String) {
-        let shown = FanOutStatus { consumer: self.consumer.to_string(), unusable: Some(reason) };
+        let shown = FanOutStatus {
+            consumer: self.consumer.to_string(),
+            unusable: Some(reason),
+        };
         self.status.update(|status| status.fan_out = Some(shown));
     }
 }

@@ -1,5 +1,6 @@
-//! Stops all tasks of a host at once, as SIGSTOP does, while the clocks go on: the seam that lets a simulator pause one
-//! host among several in a process. In production it is absent and costs nothing.
+//! Stops all tasks of a host at once, as SIGSTOP does, while the clocks go on: the seam that lets a
+//! simulator pause one host among several in a process. In production it is absent and costs
+//! nothing.
 
 use std::pin::pin;
 
@@ -22,7 +23,9 @@ impl Freezer {
 
     /// Runs `future`, but never polls it while frozen.
     pub async fn guard<F: Future>(self, future: F) -> F::Output {
-        let Some(mut is_frozen) = self.0 else { return future.await };
+        let Some(mut is_frozen) = self.0 else {
+            return future.await;
+        };
         let mut future = pin!(future);
         loop {
             while *is_frozen.borrow_and_update() {

@@ -7,8 +7,8 @@ use shardmill_core::plan::{GoneShards, MissingShards};
 use shardmill_core::ports::StreamReader;
 use shardmill_core::stream::ShardId;
 
-/// Asks about each of `questions`, then whether the stream is still the one with `identity`, and judges by the answers. A
-/// question that gets no answer is answered with "it is there".
+/// Asks about each of `questions`, then whether the stream is still the one with `identity`, and
+/// judges by the answers. A question that gets no answer is answered with "it is there".
 pub async fn confirm_gone(
     missing: &MissingShards,
     questions: Vec<ShardId>,
@@ -21,6 +21,7 @@ pub async fn confirm_gone(
             unknown.insert(shard);
         }
     }
-    let is_same_stream = unknown.is_empty() || matches!(reader.identity().await, Ok(Some(same)) if same == identity);
+    let is_same_stream =
+        unknown.is_empty() || matches!(reader.identity().await, Ok(Some(same)) if same == identity);
     missing.judge(&unknown, is_same_stream)
 }

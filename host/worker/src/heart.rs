@@ -1,7 +1,9 @@
-//! The host's heartbeat: one small write that holds all its leases at once, where the KCL renews each row.
+//! The host's heartbeat: one small write that holds all its leases at once, where the KCL renews
+//! each row.
 //!
-//! Sound for the same reason as a renewal: the holder counts from *sending*, an observer from *seeing*, each on its own
-//! clock, so the holder stops first. Which leases it holds, [`Heartbeat`] decides.
+//! Sound for the same reason as a renewal: the holder counts from *sending*, an observer from
+//! *seeing*, each on its own clock, so the holder stops first. Which leases it holds, [`Heartbeat`]
+//! decides.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +23,8 @@ use crate::options::LeaseOptions;
 use crate::rollout::SharedRollout;
 use crate::status::StatusBoard;
 
-/// First wait after a failed heartbeat; doubles up to a third of the interval, so that several tries fit a deadline.
+/// First wait after a failed heartbeat; doubles up to a third of the interval, so that several
+/// tries fit a deadline.
 const RETRY_BASE: Duration = Duration::from_millis(100);
 
 /// What one grant may know of the host's heart. Cheap to clone.
@@ -34,7 +37,8 @@ pub(crate) struct HeartWatch {
 pub(crate) struct Heart {
     ports: HeartPorts,
     options: LeaseOptions,
-    /// Whether each row is renewed, since a KCL shares the table and knows no heartbeats: then this one holds nothing.
+    /// Whether each row is renewed, since a KCL shares the table and knows no heartbeats: then this
+    /// one holds nothing.
     renews_rows: Arc<AtomicBool>,
     row: WorkerRow,
     heartbeat: watch::Sender<Heartbeat>,
@@ -94,11 +98,27 @@ impl Heart {
         to_tell: ToTell,
     ) -> (Self, HeartWatch) {
         let is_holding = !renews_rows.load(Ordering::Relaxed);
-        let until = if is_holding { sent_at + options.hold_for() } else { Moment::default() };
+        let until = if is_holding {
+            sent_at + options.hold_for()
+        } else {
+            Moment::default()
+        };
         let (heartbeat, receiver) = watch::channel(Heartbeat::new(until));
-        let heart = Self { ports, options, renews_rows, row, heartbeat, to_tell };
+        let heart = Self {
+            ports,
+            options,
+            renews_rows,
+            row,
+            heartbeat,
+            to_tell,
+        };
         heart.show();
-        (heart, HeartWatch { heartbeat: receiver })
+        (
+            heart,
+            HeartWatch {
+                heartbeat: receiver,
+            },
+        )
     }
 
     /// Beats until another process takes this worker's name.
@@ -113,8 +133,12 @@ impl Heart {
                 Ok(()) = self.to_tell.is_draining.changed() => {}
             }
             self.row.is_draining = *self.to_tell.is_draining.borrow_and_update();
-            self.row.cannot_write.clone_from(&self.to_tell.cannot_write.borrow());
-            self.row.cannot_look.clone_from(&self.to_tell.cannot_look.borrow());
+            self.row
+                .cannot_write
+                .clone_from(&self.to_tell.cannot_write.borrow());
+            self.row
+                .cannot_look
+                .clone_from(&self.to_tell.cannot_look.borrow());
             self.row.versions = self.ports.rollout.tell(|rollout| rollout.rows());
             self.row.beat += 1;
             let sent_at = self.ports.clock.now();
@@ -124,8 +148,8 @@ impl Heart {
                     failures = 0;
                     wait = (sent_at + self.options.renew_every).since(self.ports.clock.now());
                 }
-                // Not ours any more; or an earlier try of ours was applied late and its beat is higher, which the next
-                // try settles.
+                // Not ours any more; or an earlier try of ours was applied late and its beat is
+                // higher, which the next try settles.
                 Ok(Raced::Lost) => {
                     if self.is_replaced().await {
                         return Replaced;
@@ -137,7 +161,9 @@ impl Heart {
                     if failures.is_power_of_two() {
                         tracing::warn!(worker = %self.row.worker, %error, failures, "heartbeat failed, trying again");
                     }
-                    self.ports.status.update(|status| status.heartbeat_error = Some(error.to_string()));
+                    self.ports
+                        .status
+                        .update(|status| status.heartbeat_error = Some(error.to_string()));
                     wait = self.retry_wait(failures);
                 }
             }
@@ -147,7 +173,8 @@ impl Heart {
     /// A heartbeat was written, or the registration, which is as good.
     fn show(&self) {
         let wall_seconds = Duration::from_millis(self.ports.clock.wall_ms()).as_secs_f64();
-        ::metrics::gauge!(metrics::HEARTBEAT, "plugin" => self.ports.plugin.to_string()).set(wall_seconds);
+        ::metrics::gauge!(metrics::HEARTBEAT, "plugin" => self.ports.plugin.to_string())
+            .set(wall_seconds);
         self.ports.status.update(|status| {
             (status.heartbeat_at, status.heartbeat_error) = (Some(Instant::now()), None);
         });
@@ -157,9 +184,14 @@ impl Heart {
     fn beaten(&self, sent_at: Moment) {
         self.show();
         let now = self.ports.clock.now();
-        let from = if SeededBug::DeadlineFromReply.is_on() { now } else { sent_at };
+        let from = if SeededBug::DeadlineFromReply.is_on() {
+            now
+        } else {
+            sent_at
+        };
         if !self.renews_rows.load(Ordering::Relaxed) {
-            self.heartbeat.send_modify(|heartbeat| heartbeat.beaten(from + self.options.hold_for(), now));
+            self.heartbeat
+                .send_modify(|heartbeat| heartbeat.beaten(from + self.options.hold_for(), now));
         }
     }
 
@@ -179,17 +211,21 @@ impl Heart {
         }
     }
 
-    /// The row was removed, as dead or by hand: this host lives, so it registers again, with the leases it finds.
+    /// The row was removed, as dead or by hand: this host lives, so it registers again, with the
+    /// leases it finds.
     async fn register_anew(&self) {
         let until = self.ports.clock.now() + self.options.hold_for();
         let registered = self.ports.coordinator.register(None, &self.row).await;
         if registered == Ok(Raced::Applied) && !self.renews_rows.load(Ordering::Relaxed) {
-            self.heartbeat.send_modify(|heartbeat| heartbeat.registered_anew(until));
+            self.heartbeat
+                .send_modify(|heartbeat| heartbeat.registered_anew(until));
         }
     }
 
     fn retry_wait(&self, failures: u32) -> Duration {
-        let wait = RETRY_BASE.saturating_mul(1 << failures.min(10)).min(self.options.renew_every / 3);
+        let wait = RETRY_BASE
+            .saturating_mul(1 << failures.min(10))
+            .min(self.options.renew_every / 3);
         wait.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 }

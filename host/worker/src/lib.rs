@@ -35,7 +35,7 @@ pub use retrieval::{FanOut, Retrieval};
 pub use rollout::SharedRollout;
 pub use shared_read::{RingBudget, SharedReader, SharedStream};
 pub use status::{
-    BlockedStatus, FanOutStatus, Gaps, GivenUp, Parking, ShardRetrieval, ShardState, ShardStatus, StageStatus,
-    StatusBoard, SwapRefusal, VersionStatus, Why, WorkerStatus,
+    BlockedStatus, FanOutStatus, Gaps, GivenUp, Parking, ShardRetrieval, ShardState, ShardStatus,
+    StageStatus, StatusBoard, SwapRefusal, VersionStatus, Why, WorkerStatus,
 };
 pub use worker::{Ports, Worker, WorkerError};

@@ -16,7 +16,8 @@ pub const RETRIES: &str = "shardmill_records_retried_total";
 pub const RECORDS_GIVEN_UP: &str = "shardmill_records_given_up_total";
 /// Batches cut in two to find the record that fails. Labels: plugin.
 pub const SPLITS: &str = "shardmill_batch_splits_total";
-/// Records that wait for a record of their key that is tried again, and that one. Labels: plugin, shard.
+/// Records that wait for a record of their key that is tried again, and that one. Labels: plugin,
+/// shard.
 pub const PARKED: &str = "shardmill_parked_records";
 /// Shards that the failure policy halted. Labels: plugin, shard; 1 while halted.
 pub const HALTED: &str = "shardmill_shard_halted";
@@ -58,11 +59,11 @@ pub const BUFFER: &str = "shardmill_buffer_bytes";
 pub const BUFFER_GUARANTEED: &str = "shardmill_buffer_guaranteed_bytes";
 /// Bytes of the host's buffer that hold replies for plugins that are a little behind.
 pub const BUFFER_SHARED: &str = "shardmill_buffer_shared_bytes";
-/// What the gauges of a shard are set to once its grant has ended. The exporter cannot take a series out of its registry:
-/// whoever shows them leaves out those of shards that have this value.
+/// What the gauges of a shard are set to once its grant has ended. The exporter cannot take a
+/// series out of its registry: whoever shows them leaves out those of shards that have this value.
 pub const ENDED: f64 = f64::NAN;
-/// The age of the oldest record of a shard that is fetched and not settled, in seconds; at least how far the reader is behind.
-/// Labels: plugin, shard.
+/// The age of the oldest record of a shard that is fetched and not settled, in seconds; at least
+/// how far the reader is behind. Labels: plugin, shard.
 pub const OLDEST_UNSETTLED_AGE: &str = "shardmill_oldest_unsettled_age_seconds";
 /// Records that the plugin holds back. Labels: plugin, shard.
 pub const HELD_BACK: &str = "shardmill_held_back_records";
@@ -72,7 +73,8 @@ pub const BLOCKED: &str = "shardmill_shard_blocked";
 pub const UNREADABLE: &str = "shardmill_shard_unreadable";
 /// Reads of shards. Labels: plugin, outcome.
 pub const READS: &str = "shardmill_reads_total";
-/// Reads of shared streams: called (cost a `GetRecords` call), shared (did not). Labels: stream, outcome.
+/// Reads of shared streams: called (cost a `GetRecords` call), shared (did not). Labels: stream,
+/// outcome.
 pub const SHARED_READS: &str = "shardmill_shared_reads_total";
 /// Events of subscriptions, with records or without. Labels: plugin.
 pub const EVENTS: &str = "shardmill_fan_out_events_total";
@@ -106,46 +108,182 @@ pub fn describe() {
     describe_counter!(BYTES, Unit::Bytes, "bytes of record data settled");
     describe_counter!(BATCHES, Unit::Count, "batches delivered with success");
     describe_counter!(FAILURES, Unit::Count, "failed deliveries, by kind");
-    describe_counter!(RETRIES, Unit::Count, "records that failed and will be delivered again");
-    describe_counter!(RECORDS_GIVEN_UP, Unit::Count, "records that the failure policy gave up, by decision and cause");
-    describe_counter!(SPLITS, Unit::Count, "batches split in two to find the record that fails");
-    describe_gauge!(PARKED, Unit::Count, "records waiting for a record of their key that is being retried");
-    describe_gauge!(HALTED, Unit::Count, "1 while the failure policy halts a shard");
-    describe_histogram!(PROCESS_SECONDS, Unit::Seconds, "time in the plugin, a batch");
-    describe_histogram!(STATE_BYTES, Unit::Bytes, "bytes of a shard's state, each time it is saved");
+    describe_counter!(
+        RETRIES,
+        Unit::Count,
+        "records that failed and will be delivered again"
+    );
+    describe_counter!(
+        RECORDS_GIVEN_UP,
+        Unit::Count,
+        "records that the failure policy gave up, by decision and cause"
+    );
+    describe_counter!(
+        SPLITS,
+        Unit::Count,
+        "batches split in two to find the record that fails"
+    );
+    describe_gauge!(
+        PARKED,
+        Unit::Count,
+        "records waiting for a record of their key that is being retried"
+    );
+    describe_gauge!(
+        HALTED,
+        Unit::Count,
+        "1 while the failure policy halts a shard"
+    );
+    describe_histogram!(
+        PROCESS_SECONDS,
+        Unit::Seconds,
+        "time in the plugin, a batch"
+    );
+    describe_histogram!(
+        STATE_BYTES,
+        Unit::Bytes,
+        "bytes of a shard's state, each time it is saved"
+    );
     describe_counter!(CHECKPOINTS, Unit::Count, "checkpoints written");
-    describe_counter!(RESTARTS, Unit::Count, "workers started again after they ended or panicked");
+    describe_counter!(
+        RESTARTS,
+        Unit::Count,
+        "workers started again after they ended or panicked"
+    );
     describe_gauge!(LEASES, Unit::Count, "leases held");
     describe_counter!(TAKES, Unit::Count, "leases taken");
-    describe_counter!(TAKE_FAILURES, Unit::Count, "takes of leases that failed, other than to another host");
-    describe_gauge!(HEARTBEAT, Unit::Seconds, "when the last heartbeat was written, since the Unix epoch");
+    describe_counter!(
+        TAKE_FAILURES,
+        Unit::Count,
+        "takes of leases that failed, other than to another host"
+    );
+    describe_gauge!(
+        HEARTBEAT,
+        Unit::Seconds,
+        "when the last heartbeat was written, since the Unix epoch"
+    );
     describe_counter!(LOSSES, Unit::Count, "leases lost");
-    describe_counter!(GIVEN_UP, Unit::Count, "leases given up because the shard made no progress here");
-    describe_counter!(SHARDS_GONE, Unit::Count, "shards trimmed away before they were read to their end");
-    describe_counter!(GAPS, Unit::Count, "places where records may have been trimmed before they were read");
-    describe_gauge!(HOLES, Unit::Count, "parts of the hash key space that no lease covers");
-    describe_gauge!(BEHIND, Unit::Seconds, "how far the last fetched record is behind the tip");
-    describe_gauge!(CHECKPOINTED, Unit::Seconds, "when the last checkpoint was written, since the Unix epoch");
-    describe_gauge!(BUFFER, Unit::Bytes, "bytes of the host's buffer that hold unsettled records");
-    describe_gauge!(BUFFER_GUARANTEED, Unit::Bytes, "bytes of the host's buffer guaranteed to the plugin");
-    describe_gauge!(BUFFER_SHARED, Unit::Bytes, "bytes of the host's buffer kept for plugins that are a little behind");
-    describe_gauge!(SETTLED_ARRIVAL, Unit::Seconds, "when the last settled record arrived, since the Unix epoch");
-    describe_gauge!(OLDEST_UNSETTLED_AGE, Unit::Seconds, "age of the oldest record that is fetched and not settled");
-    describe_gauge!(HELD_BACK, Unit::Count, "records that the plugin handled and does not commit yet");
-    describe_gauge!(BLOCKED, Unit::Count, "1 while a shard makes no progress, by why");
+    describe_counter!(
+        GIVEN_UP,
+        Unit::Count,
+        "leases given up because the shard made no progress here"
+    );
+    describe_counter!(
+        SHARDS_GONE,
+        Unit::Count,
+        "shards trimmed away before they were read to their end"
+    );
+    describe_counter!(
+        GAPS,
+        Unit::Count,
+        "places where records may have been trimmed before they were read"
+    );
+    describe_gauge!(
+        HOLES,
+        Unit::Count,
+        "parts of the hash key space that no lease covers"
+    );
+    describe_gauge!(
+        BEHIND,
+        Unit::Seconds,
+        "how far the last fetched record is behind the tip"
+    );
+    describe_gauge!(
+        CHECKPOINTED,
+        Unit::Seconds,
+        "when the last checkpoint was written, since the Unix epoch"
+    );
+    describe_gauge!(
+        BUFFER,
+        Unit::Bytes,
+        "bytes of the host's buffer that hold unsettled records"
+    );
+    describe_gauge!(
+        BUFFER_GUARANTEED,
+        Unit::Bytes,
+        "bytes of the host's buffer guaranteed to the plugin"
+    );
+    describe_gauge!(
+        BUFFER_SHARED,
+        Unit::Bytes,
+        "bytes of the host's buffer kept for plugins that are a little behind"
+    );
+    describe_gauge!(
+        SETTLED_ARRIVAL,
+        Unit::Seconds,
+        "when the last settled record arrived, since the Unix epoch"
+    );
+    describe_gauge!(
+        OLDEST_UNSETTLED_AGE,
+        Unit::Seconds,
+        "age of the oldest record that is fetched and not settled"
+    );
+    describe_gauge!(
+        HELD_BACK,
+        Unit::Count,
+        "records that the plugin handled and does not commit yet"
+    );
+    describe_gauge!(
+        BLOCKED,
+        Unit::Count,
+        "1 while a shard makes no progress, by why"
+    );
     describe_gauge!(UNREADABLE, Unit::Count, "1 while a shard cannot be read");
     describe_counter!(READS, Unit::Count, "reads of shards by plugins, by outcome");
-    describe_counter!(SHARED_READS, Unit::Count, "reads of shards, by whether they cost a GetRecords call");
+    describe_counter!(
+        SHARED_READS,
+        Unit::Count,
+        "reads of shards, by whether they cost a GetRecords call"
+    );
     describe_counter!(EVENTS, Unit::Count, "events of fan-out subscriptions");
-    describe_counter!(SUBSCRIPTION_ENDS, Unit::Count, "fan-out subscriptions that ended or were not made, by reason");
-    describe_counter!(FAN_OUT_FALLBACKS, Unit::Count, "fallbacks to polling for lack of a fan-out consumer, by reason");
-    describe_counter!(REPEATS, Unit::Count, "records dropped because they were fetched before");
+    describe_counter!(
+        SUBSCRIPTION_ENDS,
+        Unit::Count,
+        "fan-out subscriptions that ended or were not made, by reason"
+    );
+    describe_counter!(
+        FAN_OUT_FALLBACKS,
+        Unit::Count,
+        "fallbacks to polling for lack of a fan-out consumer, by reason"
+    );
+    describe_counter!(
+        REPEATS,
+        Unit::Count,
+        "records dropped because they were fetched before"
+    );
     describe_counter!(AGGREGATES, Unit::Count, "KPL aggregates read, by outcome");
-    describe_counter!(DAMAGED_AGGREGATES, Unit::Count, "KPL aggregates delivered unopened, by what is wrong");
-    describe_counter!(ROOM_MADE, Unit::Count, "instances closed between batches because others needed their memory");
-    describe_counter!(SWAPS, Unit::Count, "swaps to another version of the plugin, by outcome");
-    describe_counter!(ROLLOUT_CHANGES, Unit::Count, "what happened to new versions of the plugin");
-    describe_counter!(ROLLBACKS, Unit::Count, "versions rolled back and quarantined, by cause");
-    describe_gauge!(VERSIONS, Unit::Count, "versions of the plugin on this host, by state");
-    describe_gauge!(FLEET_VERSIONS, Unit::Count, "different versions that the live hosts of the fleet run");
+    describe_counter!(
+        DAMAGED_AGGREGATES,
+        Unit::Count,
+        "KPL aggregates delivered unopened, by what is wrong"
+    );
+    describe_counter!(
+        ROOM_MADE,
+        Unit::Count,
+        "instances closed between batches because others needed their memory"
+    );
+    describe_counter!(
+        SWAPS,
+        Unit::Count,
+        "swaps to another version of the plugin, by outcome"
+    );
+    describe_counter!(
+        ROLLOUT_CHANGES,
+        Unit::Count,
+        "what happened to new versions of the plugin"
+    );
+    describe_counter!(
+        ROLLBACKS,
+        Unit::Count,
+        "versions rolled back and quarantined, by cause"
+    );
+    describe_gauge!(
+        VERSIONS,
+        Unit::Count,
+        "versions of the plugin on this host, by state"
+    );
+    describe_gauge!(
+        FLEET_VERSIONS,
+        Unit::Count,
+        "different versions that the live hosts of the fleet run"
+    );
 }

@@ -64,8 +64,8 @@ pub struct LeaseOptions {
     pub duration: Duration,
     /// Time between renewals of an idle lease; a checkpoint counts as one.
     pub renew_every: Duration,
-    /// Time between looks at the coordinator table's small rows, which say whether to look at the leases. 1 s: how soon a
-    /// released lease is noticed.
+    /// Time between looks at the coordinator table's small rows, which say whether to look at the
+    /// leases. 1 s: how soon a released lease is noticed.
     pub scan_every: Duration,
     /// Time between listings of the stream's shards.
     pub shard_sync_every: Duration,
@@ -73,13 +73,16 @@ pub struct LeaseOptions {
     pub max_leases: usize,
     /// What hosts share out evenly.
     pub balance: Balance,
-    /// Whether KCL 2.x workers share the table: then each row is renewed as they do it, and one host's heartbeat holds
-    /// nothing. Found out by itself too, once a lease has an owner that is not registered.
+    /// Whether KCL 2.x workers share the table: then each row is renewed as they do it, and one
+    /// host's heartbeat holds nothing. Found out by itself too, once a lease has an owner that is
+    /// not registered.
     pub shared_with_kcl: bool,
-    /// How long reading may fail before the reader is made anew, and after as long again the lease is given up.
+    /// How long reading may fail before the reader is made anew, and after as long again the lease
+    /// is given up.
     pub read_deadline: Duration,
-    /// How long one call of the plugin may take before the instance is made anew, and after as long again the lease is
-    /// given up. Far above what a component may take, which has limits of its own.
+    /// How long one call of the plugin may take before the instance is made anew, and after as long
+    /// again the lease is given up. Far above what a component may take, which has limits of its
+    /// own.
     pub plugin_deadline: Duration,
     /// How long outputs may fail to be stored before the lease is given up.
     pub checkpoint_deadline: Duration,
@@ -94,7 +97,8 @@ pub struct ReadLimits {
     pub bytes_per_second: f64,
     /// Records asked for in one call, at most 10,000 (AWS limit).
     pub records_per_call: u32,
-    /// Wait after a reply without records at the shard's tip. Doubles with each further one, up to `idle_max`.
+    /// Wait after a reply without records at the shard's tip. Doubles with each further one, up to
+    /// `idle_max`.
     pub idle_every: Duration,
     /// The longest such wait: how late the first record on a silent shard may be noticed.
     pub idle_max: Duration,
@@ -139,21 +143,28 @@ impl Default for LeaseOptions {
 }
 
 impl LeaseOptions {
-    /// How long after *sending* its last successful write a holder may still deliver. A tenth less than the duration:
-    /// covers clocks that run 5 % apart (twice the rate error, see the invariant on holder deadlines).
+    /// How long after *sending* its last successful write a holder may still deliver. A tenth less
+    /// than the duration: covers clocks that run 5 % apart (twice the rate error, see the invariant
+    /// on holder deadlines).
     pub fn hold_for(&self) -> Duration {
         self.duration.saturating_sub(self.duration / 10)
     }
 
-    /// Refuses settings that cannot work together. They are named by their keys in the configuration.
+    /// Refuses settings that cannot work together. They are named by their keys in the
+    /// configuration.
     pub fn validate(&self) -> Result<(), InvalidOptions> {
         let refuse = |setting, problem: String| Err(InvalidOptions { setting, problem });
         if self.duration < Duration::from_secs(1) {
-            return refuse("leases.duration", format!("{:?} is too short; use at least 1s", self.duration));
+            return refuse(
+                "leases.duration",
+                format!("{:?} is too short; use at least 1s", self.duration),
+            );
         }
         if self.duration > LEASE_DURATION_MAX {
-            let problem =
-                format!("{:?} is too long: the shards of a dead host wait that long; use at most 1h", self.duration);
+            let problem = format!(
+                "{:?} is too long: the shards of a dead host wait that long; use at most 1h",
+                self.duration
+            );
             return refuse("leases.duration", problem);
         }
         if self.renew_every.is_zero() || self.renew_every > self.duration.mul_f64(0.4) {
@@ -165,9 +176,10 @@ impl LeaseOptions {
                 ),
             );
         }
-        for (setting, interval) in
-            [("leases.scan-every", self.scan_every), ("leases.shard-sync-every", self.shard_sync_every)]
-        {
+        for (setting, interval) in [
+            ("leases.scan-every", self.scan_every),
+            ("leases.shard-sync-every", self.shard_sync_every),
+        ] {
             if interval.is_zero() {
                 return refuse(setting, "must be above zero".to_owned());
             }
@@ -179,44 +191,67 @@ impl LeaseOptions {
         ] {
             if deadline < self.duration {
                 let duration = self.duration;
-                return refuse(setting, format!("{deadline:?} is shorter than leases.duration, {duration:?}"));
+                return refuse(
+                    setting,
+                    format!("{deadline:?} is shorter than leases.duration, {duration:?}"),
+                );
             }
         }
         if self.max_leases == 0 {
-            return refuse("leases.max", "must be at least 1; leave it out for no limit".to_owned());
+            return refuse(
+                "leases.max",
+                "must be at least 1; leave it out for no limit".to_owned(),
+            );
         }
         Ok(())
     }
 }
 
 impl ReadLimits {
-    /// Slower, and an iterator, which lives for five minutes (AWS limit), would expire between two calls.
+    /// Slower, and an iterator, which lives for five minutes (AWS limit), would expire between two
+    /// calls.
     pub const SLOWEST: Duration = Duration::from_mins(5);
 
-    /// Refuses settings that cannot work together. They are named by their keys in the configuration.
+    /// Refuses settings that cannot work together. They are named by their keys in the
+    /// configuration.
     pub fn validate(&self) -> Result<(), InvalidOptions> {
         let refuse = |setting, problem: String| Err(InvalidOptions { setting, problem });
         let slowest = Self::SLOWEST;
         // A number that is none compares as false.
         let is_often_enough = self.calls_per_second >= 1.0 / slowest.as_secs_f64();
         if !is_often_enough {
-            let problem = format!("{} is less than one call in {slowest:?}", self.calls_per_second);
+            let problem = format!(
+                "{} is less than one call in {slowest:?}",
+                self.calls_per_second
+            );
             return refuse("reads.calls-per-second", problem);
         }
         let is_some = self.bytes_per_second >= 1.0;
         if !is_some {
             return refuse("reads.bytes-per-second", "must be at least 1".to_owned());
         }
-        for (setting, wait) in [("reads.idle-every", self.idle_every), ("reads.idle-max", self.idle_max)] {
+        for (setting, wait) in [
+            ("reads.idle-every", self.idle_every),
+            ("reads.idle-max", self.idle_max),
+        ] {
             if wait > slowest {
-                return refuse(setting, format!("must be at most {slowest:?}, when a shard iterator expires"));
+                return refuse(
+                    setting,
+                    format!("must be at most {slowest:?}, when a shard iterator expires"),
+                );
             }
         }
         if self.idle_max < self.idle_every {
-            return refuse("reads.idle-max", format!("must be at least reads.idle-every, {:?}", self.idle_every));
+            return refuse(
+                "reads.idle-max",
+                format!("must be at least reads.idle-every, {:?}", self.idle_every),
+            );
         }
         if !(1..=RECORDS_PER_CALL_MAX).contains(&self.records_per_call) {
-            let problem = format!("{} is not between 1 and {RECORDS_PER_CALL_MAX}", self.records_per_call);
+            let problem = format!(
+                "{} is not between 1 and {RECORDS_PER_CALL_MAX}",
+                self.records_per_call
+            );
             return refuse("reads.records-per-call", problem);
         }
         Ok(())
@@ -236,9 +271,14 @@ impl Default for ReadLimits {
 }
 
 impl Default for BatchLimits {
-    /// 1,000 records or 4 MiB: enough to make the cost of a call vanish, small enough to retry and to swap between.
+    /// 1,000 records or 4 MiB: enough to make the cost of a call vanish, small enough to retry and
+    /// to swap between.
     fn default() -> Self {
-        Self { records: 1_000, bytes: 4 << 20, window: Duration::ZERO }
+        Self {
+            records: 1_000,
+            bytes: 4 << 20,
+            window: Duration::ZERO,
+        }
     }
 }
 
@@ -255,7 +295,8 @@ impl WorkerOptions {
         if self.batches.window > Duration::from_mins(5) {
             return refuse(
                 "batch.window",
-                "must be at most 300s, because a shard iterator expires after five minutes".to_owned(),
+                "must be at most 300s, because a shard iterator expires after five minutes"
+                    .to_owned(),
             );
         }
         if let Some(PolicyProblem { key, problem }) = self.failure.problem() {
@@ -270,8 +311,15 @@ impl WorkerOptions {
     fn validate_consumer(&self) -> Result<(), InvalidOptions> {
         match self.retrieval.fan_out().map(|fan_out| &fan_out.consumer) {
             Some(FanOutConsumer::Given(arn)) if arn.stream_name() != self.stream.as_str() => {
-                let problem = format!("{arn} is a consumer of stream {}, not of {}", arn.stream_name(), self.stream);
-                Err(InvalidOptions { setting: "reads.consumer", problem })
+                let problem = format!(
+                    "{arn} is a consumer of stream {}, not of {}",
+                    arn.stream_name(),
+                    self.stream
+                );
+                Err(InvalidOptions {
+                    setting: "reads.consumer",
+                    problem,
+                })
             }
             Some(FanOutConsumer::Given(_) | FanOutConsumer::Named(_)) | None => Ok(()),
         }

@@ -1,4 +1,5 @@
-//! One shard's pipeline: fetch, batch, deliver, flush, settle, checkpoint, until the shard ends or the lease goes.
+//! One shard's pipeline: fetch, batch, deliver, flush, settle, checkpoint, until the shard ends or
+//! the lease goes.
 
 mod arrivals;
 mod buffer;

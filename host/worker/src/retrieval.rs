@@ -5,11 +5,12 @@ use shardmill_core::stream::FanOutConsumer;
 /// How a worker reads its shards.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Retrieval {
-    /// `GetRecords`: costs nothing beyond the shards, and shares 2 MB/s and 5 calls/s a shard with all who poll.
+    /// `GetRecords`: costs nothing beyond the shards, and shares 2 MB/s and 5 calls/s a shard with
+    /// all who poll.
     #[default]
     Polling,
-    /// Enhanced fan-out, which AWS bills by consumer, shard and byte: 2 MB/s a shard for this consumer alone, pushed. Shards
-    /// are polled while it cannot be had.
+    /// Enhanced fan-out, which AWS bills by consumer, shard and byte: 2 MB/s a shard for this
+    /// consumer alone, pushed. Shards are polled while it cannot be had.
     FanOut(FanOut),
     /// Enhanced fan-out where the host allows that money is spent on it, polling elsewhere.
     Auto {
@@ -25,7 +26,8 @@ pub enum Retrieval {
 pub struct FanOut {
     /// The consumer.
     pub consumer: FanOutConsumer,
-    /// Whether the last worker of the application that leaves deregisters a consumer that is given by name.
+    /// Whether the last worker of the application that leaves deregisters a consumer that is given
+    /// by name.
     pub deregister_on_exit: bool,
 }
 
@@ -33,8 +35,16 @@ impl Retrieval {
     /// What to subscribe with, if shards are subscribed to at all.
     pub fn fan_out(&self) -> Option<&FanOut> {
         match self {
-            Self::FanOut(fan_out) | Self::Auto { is_fan_out_allowed: true, fan_out } => Some(fan_out),
-            Self::Polling | Self::Auto { is_fan_out_allowed: false, .. } => None,
+            Self::FanOut(fan_out)
+            | Self::Auto {
+                is_fan_out_allowed: true,
+                fan_out,
+            } => Some(fan_out),
+            Self::Polling
+            | Self::Auto {
+                is_fan_out_allowed: false,
+                ..
+            } => None,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The versions of one plugin on this host: the pure state machine, the compiled versions that it speaks of, and those who
-//! wait for its word.
+//! The versions of one plugin on this host: the pure state machine, the compiled versions that it
+//! speaks of, and those who wait for its word.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +14,8 @@ use crate::metrics;
 
 type Version = Arc<dyn ProcessorFactory>;
 
-/// Compiled versions that are kept before those are dropped that nobody needs: what runs, what ran before, what is tried,
-/// what started last, what is on offer.
+/// Compiled versions that are kept before those are dropped that nobody needs: what runs, what ran
+/// before, what is tried, what started last, what is on offer.
 const VERSIONS_KEPT: usize = 5;
 
 /// Shared by all shards that a plugin serves on a host, on whatever stream. Cheap to clone.
@@ -53,9 +53,18 @@ pub(crate) struct RolloutView {
 impl SharedRollout {
     /// Nothing runs yet.
     pub fn new(plugin: PluginName, worker: WorkerId, policy: RolloutPolicy) -> Self {
-        let inner = Inner { rollout: Rollout::new(worker, policy), versions: HashMap::new() };
-        let shared = Shared { plugin, inner: Mutex::new(inner), revision: watch::channel(0).0 };
-        Self { shared: Arc::new(shared) }
+        let inner = Inner {
+            rollout: Rollout::new(worker, policy),
+            versions: HashMap::new(),
+        };
+        let shared = Shared {
+            plugin,
+            inner: Mutex::new(inner),
+            revision: watch::channel(0).0,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// Goes by another policy from now on.
@@ -63,7 +72,8 @@ impl SharedRollout {
         self.tell(|rollout| rollout.set_policy(policy));
     }
 
-    /// A version lies in the folder that was not loaded; `since_ms` is milliseconds since the Unix epoch.
+    /// A version lies in the folder that was not loaded; `since_ms` is milliseconds since the Unix
+    /// epoch.
     pub fn file_refused(&self, digest: &PluginDigest, reason: &str, since_ms: u64) {
         self.tell(|rollout| rollout.file_refused(digest, reason, since_ms));
     }
@@ -74,14 +84,20 @@ impl SharedRollout {
     }
 
     pub(crate) fn view(&self) -> RolloutView {
-        RolloutView { shared: self.clone(), revision: self.shared.revision.subscribe() }
+        RolloutView {
+            shared: self.clone(),
+            revision: self.shared.revision.subscribe(),
+        }
     }
 
-    /// What the shard at `site` is to run, where `offered` is the newest version; see [`Rollout::role`].
+    /// What the shard at `site` is to run, where `offered` is the newest version; see
+    /// [`Rollout::role`].
     pub(crate) fn assign(&self, site: &Site, offered: &Version, may_try: bool, at: At) -> Assigned {
         self.act(|inner| {
             if !inner.versions.contains_key(offered.digest()) {
-                inner.versions.insert(offered.digest().clone(), Arc::clone(offered));
+                inner
+                    .versions
+                    .insert(offered.digest().clone(), Arc::clone(offered));
             }
             let role = inner.rollout.role(site, offered.digest(), may_try, at);
             inner.forget_unneeded(offered.digest());
@@ -89,7 +105,10 @@ impl SharedRollout {
             match role {
                 Role::Run(digest) => {
                     let is_active = inner.rollout.active() == Some(&digest);
-                    Assigned::Run { version: version(digest), is_active }
+                    Assigned::Run {
+                        version: version(digest),
+                        is_active,
+                    }
                 }
                 Role::Probe(digest) => Assigned::Probe(version(digest)),
             }
@@ -101,21 +120,32 @@ impl SharedRollout {
         self.act(|inner| inner.versions.get(inner.rollout.last_started()?).cloned())
     }
 
-    /// Asks or tells the state machine; what follows is logged, counted, and told to those who wait.
+    /// Asks or tells the state machine; what follows is logged, counted, and told to those who
+    /// wait.
     pub(crate) fn tell<T>(&self, act: impl FnOnce(&mut Rollout) -> T) -> T {
         self.act(|inner| act(&mut inner.rollout))
     }
 
     fn act<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
         let (answer, changes, revision) = {
-            let mut inner = self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut inner = self
+                .shared
+                .inner
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             let answer = act(&mut inner);
-            (answer, inner.rollout.take_changes(), inner.rollout.revision())
+            (
+                answer,
+                inner.rollout.take_changes(),
+                inner.rollout.revision(),
+            )
         };
         for change in &changes {
             self.report(change);
         }
-        self.shared.revision.send_if_modified(|told| std::mem::replace(told, revision) != revision);
+        self.shared
+            .revision
+            .send_if_modified(|told| std::mem::replace(told, revision) != revision);
         answer
     }
 
@@ -150,7 +180,10 @@ impl SharedRollout {
             }
             Change::RolledBack(digest, why) => {
                 tracing::error!(%plugin, %digest, cause = why.kind(), %why, "version rolled back and quarantined");
-                let labels = [("plugin", plugin.to_string()), ("cause", why.kind().to_owned())];
+                let labels = [
+                    ("plugin", plugin.to_string()),
+                    ("cause", why.kind().to_owned()),
+                ];
                 ::metrics::counter!(metrics::ROLLBACKS, &labels).increment(1);
                 "rolled-back"
             }
@@ -172,13 +205,16 @@ impl Inner {
     fn forget_unneeded(&mut self, offered: &PluginDigest) {
         if self.versions.len() > VERSIONS_KEPT {
             let rollout = &self.rollout;
-            self.versions.retain(|digest, _| digest == offered || rollout.needed().any(|needed| needed == digest));
+            self.versions.retain(|digest, _| {
+                digest == offered || rollout.needed().any(|needed| needed == digest)
+            });
         }
     }
 }
 
 impl RolloutView {
-    /// Returns once a shard's role may have changed since the last call, or since this sight began. Cancel-safe.
+    /// Returns once a shard's role may have changed since the last call, or since this sight began.
+    /// Cancel-safe.
     pub(crate) async fn changed(&mut self) {
         if self.revision.changed().await.is_err() {
             // Only with the host.

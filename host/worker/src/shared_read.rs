@@ -6,12 +6,13 @@
 //!   plugin C ─┘   (a place each)     └ chain of one that lags ─── iterator ───┘
 //! ```
 //!
-//! A caller's iterator says which record it follows, nothing else. If what comes after that record is kept, it is served
-//! from there; at the end of what is kept, one call serves all who wait; elsewhere, the caller reads with an iterator of
-//! its own, until it meets the others again. So nobody waits for anybody, and a plugin that lags costs what it would alone.
+//! A caller's iterator says which record it follows, nothing else. If what comes after that record
+//! is kept, it is served from there; at the end of what is kept, one call serves all who wait;
+//! elsewhere, the caller reads with an iterator of its own, until it meets the others again. So
+//! nobody waits for anybody, and a plugin that lags costs what it would alone.
 //!
-//! The shard's rates are kept here, since they are one for all. Errors, the end and the children are passed on as they
-//! came, to all who waited for the call.
+//! The shard's rates are kept here, since they are one for all. Errors, the end and the children
+//! are passed on as they came, to all who waited for the call.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,8 +38,8 @@ use place::{Place, decode, encode};
 pub use ring::RingBudget;
 use shard::{SharedShard, Step};
 
-/// Rounds of one fetch: an iterator, a call, the reply; more only if what was read is trimmed away at once, by a ring
-/// without room.
+/// Rounds of one fetch: an iterator, a call, the reply; more only if what was read is trimmed away
+/// at once, by a ring without room.
 const ROUNDS_MAX: usize = 8;
 /// How often all shards are looked through for what serves nobody any more.
 const PRUNE_EVERY: Duration = Duration::from_secs(1);
@@ -73,16 +74,36 @@ struct State {
 
 impl SharedStream {
     /// Shares the reads of `reader`, within `limits` for each shard; `stream` is for metrics.
-    pub fn new(stream: &StreamRef, reader: Arc<dyn StreamReader>, limits: ReadLimits, ring: RingBudget) -> Self {
-        let state = State { shards: HashMap::new(), identity: None, pruned_at: Instant::now() };
+    pub fn new(
+        stream: &StreamRef,
+        reader: Arc<dyn StreamReader>,
+        limits: ReadLimits,
+        ring: RingBudget,
+    ) -> Self {
+        let state = State {
+            shards: HashMap::new(),
+            identity: None,
+            pruned_at: Instant::now(),
+        };
         let (readers, state) = (AtomicUsize::new(0), Mutex::new(state));
-        Self { inner: Arc::new(Inner { stream: stream.to_string(), reader, limits, ring, readers, state }) }
+        Self {
+            inner: Arc::new(Inner {
+                stream: stream.to_string(),
+                reader,
+                limits,
+                ring,
+                readers,
+                state,
+            }),
+        }
     }
 
     /// A reader for one more plugin. Replies are kept only while there are several.
     pub fn reader(&self) -> SharedReader {
         self.inner.readers.fetch_add(1, Ordering::AcqRel);
-        SharedReader { inner: Arc::clone(&self.inner) }
+        SharedReader {
+            inner: Arc::clone(&self.inner),
+        }
     }
 
     /// Whether no reader is left.
@@ -106,7 +127,10 @@ impl StreamReader for SharedReader {
         self.inner.reader.list_shards()
     }
 
-    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
+    fn list_shards_since(
+        &self,
+        since_ms: u64,
+    ) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
         self.inner.reader.list_shards_since(since_ms)
     }
 
@@ -119,7 +143,12 @@ impl StreamReader for SharedReader {
         shard: &'a ShardId,
         from: &'a ReadFrom,
     ) -> PortFuture<'a, Result<ShardIterator, ReadError>> {
-        Box::pin(async move { Ok(encode(shard, &self.inner.find_or_open(shard, from, false).await?)) })
+        Box::pin(async move {
+            Ok(encode(
+                shard,
+                &self.inner.find_or_open(shard, from, false).await?,
+            ))
+        })
     }
 
     /// What this host read of a shard long ago says nothing about it.
@@ -127,11 +156,19 @@ impl StreamReader for SharedReader {
         self.inner.reader.knows(shard)
     }
 
-    fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>> {
+    fn fetch<'a>(
+        &'a self,
+        iterator: &'a ShardIterator,
+        limit: u32,
+    ) -> PortFuture<'a, Result<Fetched, ReadError>> {
         Box::pin(self.inner.fetch(iterator, limit))
     }
 
-    fn turn<'a>(&'a self, shard: &'a ShardId, next: Option<&'a ShardIterator>) -> PortFuture<'a, PacedBy> {
+    fn turn<'a>(
+        &'a self,
+        shard: &'a ShardId,
+        next: Option<&'a ShardIterator>,
+    ) -> PortFuture<'a, PacedBy> {
         Box::pin(async move {
             let place = next.and_then(decode).map(|(_, place)| place);
             self.inner.turn(shard, place.as_ref()).await;
@@ -153,7 +190,12 @@ impl Inner {
     }
 
     /// `is_anchored`: `from` is after a record that must still be there.
-    async fn find_or_open(&self, shard: &ShardId, from: &ReadFrom, is_anchored: bool) -> Result<Place, ReadError> {
+    async fn find_or_open(
+        &self,
+        shard: &ShardId,
+        from: &ReadFrom,
+        is_anchored: bool,
+    ) -> Result<Place, ReadError> {
         let opening = self.with_shard(shard, |shared| match shared.find(from) {
             Some(place) => Err(place),
             None => Ok(Arc::clone(&shared.opening)),
@@ -168,11 +210,15 @@ impl Inner {
         }
         let iterator = match from {
             ReadFrom::AfterSequenceNumber(sequence) if is_anchored => {
-                self.reader.iterator(shard, &ReadFrom::AtSequenceNumber(sequence.clone())).await?
+                self.reader
+                    .iterator(shard, &ReadFrom::AtSequenceNumber(sequence.clone()))
+                    .await?
             }
             from => self.reader.iterator(shard, from).await?,
         };
-        Ok(self.with_shard(shard, |shared| shared.open(from.clone(), is_anchored, iterator, Instant::now())))
+        Ok(self.with_shard(shard, |shared| {
+            shared.open(from.clone(), is_anchored, iterator, Instant::now())
+        }))
     }
 
     async fn fetch(&self, iterator: &ShardIterator, limit: u32) -> Result<Fetched, ReadError> {
@@ -181,7 +227,9 @@ impl Inner {
         let mut is_polled = false;
         for _ in 0..ROUNDS_MAX {
             let asked = (self.readers.load(Ordering::Acquire), is_polled);
-            match self.with_shard(&shard, |shared| shared.step(&place, limit, asked, Instant::now())) {
+            match self.with_shard(&shard, |shared| {
+                shared.step(&place, limit, asked, Instant::now())
+            }) {
                 Step::Ready(served) => {
                     let outcome = if has_called { "called" } else { "shared" };
                     ::metrics::counter!(metrics::SHARED_READS, "stream" => self.stream.clone(), "outcome" => outcome)
@@ -191,17 +239,25 @@ impl Inner {
                 }
                 Step::Expired => return Err(ReadError::ExpiredIterator),
                 Step::OpenBehind(sequence) => {
-                    place = self.find_or_open(&shard, &ReadFrom::AfterSequenceNumber(sequence), true).await?;
+                    place = self
+                        .find_or_open(&shard, &ReadFrom::AfterSequenceNumber(sequence), true)
+                        .await?;
                     is_polled = false;
                 }
                 Step::Open(from) => {
                     place = self.find_or_open(&shard, &from, false).await?;
                     is_polled = false;
                 }
-                Step::Poll { chain, polls, flight } => {
+                Step::Poll {
+                    chain,
+                    polls,
+                    flight,
+                } => {
                     let _flight = flight.lock().await;
                     let others = self.with_shard(&shard, |shared| {
-                        shared.chain(chain).map(|chain| (chain.polls != polls).then(|| chain.outcome.clone()))
+                        shared
+                            .chain(chain)
+                            .map(|chain| (chain.polls != polls).then(|| chain.outcome.clone()))
                     });
                     is_polled = match others {
                         // It is gone, and whoever made the call knows why.
@@ -223,11 +279,19 @@ impl Inner {
         })
     }
 
-    /// One call for a chain, in its turn. `Some` if the reply cannot be kept and is the caller's as it is: its iterator
-    /// means nothing here, so that he asks for a new one.
-    async fn poll(&self, shard: &ShardId, chain: u64, limit: u32) -> Result<Option<Fetched>, ReadError> {
-        let known = self
-            .with_shard(shard, |shared| shared.chain(chain).map(|chain| (chain.source.clone(), chain.resume_from())));
+    /// One call for a chain, in its turn. `Some` if the reply cannot be kept and is the caller's as
+    /// it is: its iterator means nothing here, so that he asks for a new one.
+    async fn poll(
+        &self,
+        shard: &ShardId,
+        chain: u64,
+        limit: u32,
+    ) -> Result<Option<Fetched>, ReadError> {
+        let known = self.with_shard(shard, |shared| {
+            shared
+                .chain(chain)
+                .map(|chain| (chain.source.clone(), chain.resume_from()))
+        });
         let iterator = match known {
             Some((Source::Iterator(iterator), _)) => iterator,
             Some((Source::Anew, Some(from))) => {
@@ -240,25 +304,41 @@ impl Inner {
                 });
                 iterator
             }
-            Some((Source::Anew, None) | (Source::Ended(_), _)) | None => return Err(ReadError::ExpiredIterator),
+            Some((Source::Anew, None) | (Source::Ended(_), _)) | None => {
+                return Err(ReadError::ExpiredIterator);
+            }
         };
         let slot = self.with_shard(shard, |shared| shared.take_slot(Instant::now()));
         tokio::time::sleep_until(slot).await;
         let sent_at = Instant::now();
-        // The record that only proves that nothing was trimmed takes no place: with one record a call, half of all calls
-        // would bring nothing, and the shard be trimmed faster than it is read.
-        let is_anchored = self.with_shard(shard, |shared| shared.chain(chain).is_some_and(|chain| chain.is_anchored));
-        let asked = if is_anchored { limit.saturating_add(1).min(RECORDS_PER_CALL_MAX) } else { limit };
+        // The record that only proves that nothing was trimmed takes no place: with one record a
+        // call, half of all calls would bring nothing, and the shard be trimmed faster than it is
+        // read.
+        let is_anchored = self.with_shard(shard, |shared| {
+            shared.chain(chain).is_some_and(|chain| chain.is_anchored)
+        });
+        let asked = if is_anchored {
+            limit.saturating_add(1).min(RECORDS_PER_CALL_MAX)
+        } else {
+            limit
+        };
         let reply = self.reader.fetch(&iterator, asked).await;
-        self.with_shard(shard, |shared| shared.polled(chain, reply, (sent_at, Instant::now()), &self.ring))
+        self.with_shard(shard, |shared| {
+            shared.polled(chain, reply, (sent_at, Instant::now()), &self.ring)
+        })
     }
 
     /// Waits until a caller at `place` has something to come for, or a call for him may be made.
     async fn turn(&self, shard: &ShardId, place: Option<&Place>) {
         loop {
-            let waits =
-                self.with_shard(shard, |shared| shared.turn_at(place, Instant::now()).map(|at| (at, shared.changes())));
-            let Some((at, mut changes)) = waits else { return };
+            let waits = self.with_shard(shard, |shared| {
+                shared
+                    .turn_at(place, Instant::now())
+                    .map(|at| (at, shared.changes()))
+            });
+            let Some((at, mut changes)) = waits else {
+                return;
+            };
             tokio::select! {
                 () = tokio::time::sleep_until(at) => {}
                 // Also when the shard was forgotten in between.
@@ -284,7 +364,10 @@ impl Inner {
         if let Some(shared) = state.shards.get_mut(shard) {
             return act(shared);
         }
-        act(state.shards.entry(shard.clone()).or_insert_with(|| SharedShard::new(self.limits, Instant::now())))
+        act(state
+            .shards
+            .entry(shard.clone())
+            .or_insert_with(|| SharedShard::new(self.limits, Instant::now())))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,7 +1,9 @@
-//! The signs of one held shard: what it does, what is in its way, how old the oldest record is that it has not settled.
+//! The signs of one held shard: what it does, what is in its way, how old the oldest record is that
+//! it has not settled.
 //!
-//! The one way for trouble, whatever it is of: it sets the status, the gauge with its `why`, and what the row says. The shard's
-//! gauges end with its grant: one that nobody updates any more would tell of a shard that another host may serve by now.
+//! The one way for trouble, whatever it is of: it sets the status, the gauge with its `why`, and
+//! what the row says. The shard's gauges end with its grant: one that nobody updates any more would
+//! tell of a shard that another host may serve by now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,9 +20,11 @@ use crate::status::{BlockedStatus, StageStatus, StatusBoard, Why};
 
 /// From here on a stage that waits for something takes long: shorter waits are ordinary.
 pub(crate) const LONG: Duration = Duration::from_secs(5);
-/// From here on the row says of records that are held back that they are: windows of some seconds are ordinary.
+/// From here on the row says of records that are held back that they are: windows of some seconds
+/// are ordinary.
 const HELD_BACK_LONG: Duration = Duration::from_secs(30);
-/// Failures in a row from which on the row says it, for people; a single failure is not worth a write.
+/// Failures in a row from which on the row says it, for people; a single failure is not worth a
+/// write.
 const NOTED_FROM: u32 = 3;
 
 /// What the pipeline of a shard does.
@@ -54,7 +58,8 @@ struct Shared {
     plugin: PluginName,
     shard: ShardId,
     clock: Arc<dyn Clock>,
-    // Told by the pipeline, the reader and the keeper, each in a task of its own; never held across an await.
+    // Told by the pipeline, the reader and the keeper, each in a task of its own; never held across
+    // an await.
     told: Mutex<Told>,
 }
 
@@ -65,7 +70,8 @@ struct Told {
     troubles: BTreeMap<Why, Trouble>,
     /// That the present stage takes long is one of them.
     is_stage_long: bool,
-    /// When the oldest record arrived that was fetched and is not settled, in milliseconds since the Unix epoch.
+    /// When the oldest record arrived that was fetched and is not settled, in milliseconds since
+    /// the Unix epoch.
     oldest_ms: Option<u64>,
     /// How far the tip was ahead of the last reply, in milliseconds.
     behind_ms: Option<u64>,
@@ -106,7 +112,12 @@ impl fmt::Display for Stage {
 }
 
 impl Signs {
-    pub(crate) fn new(board: StatusBoard, plugin: PluginName, shard: ShardId, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        board: StatusBoard,
+        plugin: PluginName,
+        shard: ShardId,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let told = Told {
             stage: Stage::Starting,
             since: Instant::now(),
@@ -117,7 +128,15 @@ impl Signs {
             held_back: 0,
             gauges: Some(BTreeSet::new()),
         };
-        Self { shared: Arc::new(Shared { board, plugin, shard, clock, told: Mutex::new(told) }) }
+        Self {
+            shared: Arc::new(Shared {
+                board,
+                plugin,
+                shard,
+                clock,
+                told: Mutex::new(told),
+            }),
+        }
     }
 
     /// Whose drop ends the gauges.
@@ -138,7 +157,9 @@ impl Signs {
         }
         let shown = StageStatus::new(stage.to_string());
         (told.stage, told.since) = (stage, Instant::now());
-        self.shared.board.update_shard(&self.shared.shard, |status| status.stage = shown);
+        self.shared
+            .board
+            .update_shard(&self.shared.shard, |status| status.stage = shown);
     }
 
     /// Something failed, the `attempts`th time in a row.
@@ -146,12 +167,23 @@ impl Signs {
         let mut told = self.lock();
         let earlier = told.troubles.remove(&why).and_then(|trouble| trouble.noted);
         // Powers of two, as in the log: the row must not be written at every attempt.
-        let noted = if attempts == NOTED_FROM || (attempts > NOTED_FROM && attempts.is_power_of_two()) {
-            Some(format!("attempt {attempts} failed: {reason}"))
-        } else {
-            earlier.filter(|_| attempts > NOTED_FROM)
-        };
-        self.tell(&mut told, Trouble { shown: BlockedStatus { why, attempts, reason }, noted });
+        let noted =
+            if attempts == NOTED_FROM || (attempts > NOTED_FROM && attempts.is_power_of_two()) {
+                Some(format!("attempt {attempts} failed: {reason}"))
+            } else {
+                earlier.filter(|_| attempts > NOTED_FROM)
+            };
+        self.tell(
+            &mut told,
+            Trouble {
+                shown: BlockedStatus {
+                    why,
+                    attempts,
+                    reason,
+                },
+                noted,
+            },
+        );
     }
 
     /// Something is in the way, and nothing is tried just now.
@@ -164,7 +196,8 @@ impl Signs {
         self.mend(&mut self.lock(), why);
     }
 
-    /// What is fetched and not settled: when its oldest record arrived, and how many records the plugin holds back.
+    /// What is fetched and not settled: when its oldest record arrived, and how many records the
+    /// plugin holds back.
     pub(crate) fn unsettled(&self, oldest_ms: Option<u64>, held_back: u64) {
         let mut told = self.lock();
         if (told.oldest_ms, told.held_back) != (oldest_ms, held_back) {
@@ -180,17 +213,22 @@ impl Signs {
         self.show_lag(&mut told);
     }
 
-    /// The age of the oldest record that is not settled: at least as far as the reader is behind; zero only if nothing waits.
+    /// The age of the oldest record that is not settled: at least as far as the reader is behind;
+    /// zero only if nothing waits.
     pub(crate) fn lag_ms(&self) -> Option<u64> {
         self.lag(&self.lock())
     }
 
-    /// Looks whether what the pipeline does takes long, and how time goes on. For who looks regularly, whatever the pipeline
-    /// waits for.
+    /// Looks whether what the pipeline does takes long, and how time goes on. For who looks
+    /// regularly, whatever the pipeline waits for.
     pub(crate) fn look(&self) {
         let mut told = self.lock();
         let is_long = told.since.elapsed() >= LONG;
-        if let Some(why) = told.stage.why().filter(|why| is_long && !told.troubles.contains_key(why)) {
+        if let Some(why) = told
+            .stage
+            .why()
+            .filter(|why| is_long && !told.troubles.contains_key(why))
+        {
             let reason = format!("{} has taken more than {LONG:?}", told.stage);
             told.is_stage_long = true;
             self.tell_standing(&mut told, why, 0, &reason);
@@ -201,14 +239,20 @@ impl Signs {
     /// What the row is to say of what is in the way.
     pub(crate) fn noted(&self) -> Option<String> {
         let told = self.lock();
-        if let Some(noted) = told.troubles.values().find_map(|trouble| trouble.noted.clone()) {
+        if let Some(noted) = told
+            .troubles
+            .values()
+            .find_map(|trouble| trouble.noted.clone())
+        {
             return Some(noted);
         }
         let age = self.age(&told).map(Duration::from_millis);
         let is_held_back = told.held_back > 0 && age.is_some_and(|age| age >= HELD_BACK_LONG);
         // In powers of two: the row must not be written for each record.
         let at_least = 1_u64 << told.held_back.checked_ilog2().unwrap_or_default();
-        is_held_back.then(|| format!("the plugin holds back at least {at_least} record(s), so the checkpoint waits"))
+        is_held_back.then(|| {
+            format!("the plugin holds back at least {at_least} record(s), so the checkpoint waits")
+        })
     }
 
     /// Sets a gauge of the shard.
@@ -217,8 +261,18 @@ impl Signs {
     }
 
     fn tell_standing(&self, told: &mut Told, why: Why, attempts: u32, reason: &str) {
-        let shown = BlockedStatus { why, attempts, reason: reason.to_owned() };
-        self.tell(told, Trouble { shown, noted: Some(reason.to_owned()) });
+        let shown = BlockedStatus {
+            why,
+            attempts,
+            reason: reason.to_owned(),
+        };
+        self.tell(
+            told,
+            Trouble {
+                shown,
+                noted: Some(reason.to_owned()),
+            },
+        );
     }
 
     fn tell(&self, told: &mut Told, trouble: Trouble) {
@@ -236,20 +290,36 @@ impl Signs {
     }
 
     fn show(&self, told: &Told) {
-        let worst = told.troubles.values().next().map(|trouble| trouble.shown.clone());
-        self.shared.board.update_shard(&self.shared.shard, |status| status.blocked = worst);
+        let worst = told
+            .troubles
+            .values()
+            .next()
+            .map(|trouble| trouble.shown.clone());
+        self.shared
+            .board
+            .update_shard(&self.shared.shard, |status| status.blocked = worst);
     }
 
     fn show_lag(&self, told: &mut Told) {
         let lag = self.lag(told);
-        let age = self.age(told).unwrap_or_default().max(told.behind_ms.unwrap_or_default());
-        self.set(told, metrics::OLDEST_UNSETTLED_AGE, None, Duration::from_millis(age).as_secs_f64());
+        let age = self
+            .age(told)
+            .unwrap_or_default()
+            .max(told.behind_ms.unwrap_or_default());
+        self.set(
+            told,
+            metrics::OLDEST_UNSETTLED_AGE,
+            None,
+            Duration::from_millis(age).as_secs_f64(),
+        );
         self.set(told, metrics::HELD_BACK, None, told.held_back as f64);
         let held_back = told.held_back;
-        self.shared.board.update_shard(&self.shared.shard, |status| {
-            status.lag_ms = lag;
-            status.held_back_records = held_back;
-        });
+        self.shared
+            .board
+            .update_shard(&self.shared.shard, |status| {
+                status.lag_ms = lag;
+                status.held_back_records = held_back;
+            });
     }
 
     /// How old the oldest record is that is fetched and not settled.
@@ -267,7 +337,9 @@ impl Signs {
     }
 
     fn set(&self, told: &mut Told, metric: &'static str, why: Option<Why>, value: f64) {
-        let Some(gauges) = &mut told.gauges else { return };
+        let Some(gauges) = &mut told.gauges else {
+            return;
+        };
         gauges.insert((metric, why));
         self.write(metric, why, value);
     }
@@ -280,7 +352,10 @@ impl Signs {
     }
 
     fn lock(&self) -> MutexGuard<'_, Told> {
-        self.shared.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .told
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

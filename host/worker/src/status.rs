@@ -16,8 +16,8 @@ pub use blocked::{BlockedStatus, StageStatus, Why};
 
 /// The shared view of one worker. Cheap to clone.
 ///
-/// A mutex, since each pipeline writes its own entry and readers want all of them at one moment; never held across an
-/// await.
+/// A mutex, since each pipeline writes its own entry and readers want all of them at one moment;
+/// never held across an await.
 #[derive(Debug, Clone, Default)]
 pub struct StatusBoard {
     inner: Arc<Mutex<WorkerStatus>>,
@@ -47,9 +47,11 @@ pub struct WorkerStatus {
     pub pass_error: Option<String>,
     /// What of others it waits for before it can look at its leases, if it does.
     pub waits_on: Option<StageStatus>,
-    /// Whether it waits for another version, since the one on offer was found bad by the fleet; then it holds no lease.
+    /// Whether it waits for another version, since the one on offer was found bad by the fleet;
+    /// then it holds no lease.
     pub is_version_quarantined: bool,
-    /// Why it cannot write lease rows, if it cannot. The leases concerned are given up after a while.
+    /// Why it cannot write lease rows, if it cannot. The leases concerned are given up after a
+    /// while.
     pub cannot_write: Option<String>,
     /// The worker that leads: lists shards, makes and removes leases.
     pub leader: Option<String>,
@@ -134,12 +136,13 @@ pub struct ShardStatus {
     pub is_at_tip: bool,
     /// How it is read.
     pub retrieval: ShardRetrieval,
-    /// The age of the oldest record that is fetched and not settled, or how far the reader is behind if that is more, in
-    /// milliseconds. 0 only if nothing waits.
+    /// The age of the oldest record that is fetched and not settled, or how far the reader is
+    /// behind if that is more, in milliseconds. 0 only if nothing waits.
     pub lag_ms: Option<u64>,
     /// Records that the plugin handled and lets nobody commit yet.
     pub held_back_records: u64,
-    /// Milliseconds behind the tip at the last reply: of the reader, who may be far ahead of what is settled.
+    /// Milliseconds behind the tip at the last reply: of the reader, who may be far ahead of what
+    /// is settled.
     pub millis_behind_latest: Option<u64>,
     /// Records settled in this run.
     pub records: u64,
@@ -232,8 +235,18 @@ pub enum ShardRetrieval {
 
 impl VersionStatus {
     pub(crate) fn of(row: &VersionRow) -> Self {
-        let VersionRow { digest, state, since_ms, reason } = row.clone();
-        Self { digest: digest.as_str().to_owned(), state, since_ms, reason }
+        let VersionRow {
+            digest,
+            state,
+            since_ms,
+            reason,
+        } = row.clone();
+        Self {
+            digest: digest.as_str().to_owned(),
+            state,
+            since_ms,
+            reason,
+        }
     }
 }
 
@@ -245,10 +258,12 @@ impl WorkerStatus {
 
     /// Whether the worker has looked at its leases, and every shard it serves is idle.
     pub fn is_idle(&self) -> bool {
-        let mut held = self
-            .shards
-            .values()
-            .filter(|shard| !matches!(shard.state, ShardState::Lost | ShardState::Released | ShardState::GaveUp));
+        let mut held = self.shards.values().filter(|shard| {
+            !matches!(
+                shard.state,
+                ShardState::Lost | ShardState::Released | ShardState::GaveUp
+            )
+        });
         self.passes > 0 && self.lease_rows > 0 && held.all(ShardStatus::is_idle)
     }
 }
@@ -274,16 +289,22 @@ impl StatusBoard {
         }
     }
 
-    /// The last record fetched in this run, and how far the tip was ahead of the last reply, the empty ones included.
+    /// The last record fetched in this run, and how far the tip was ahead of the last reply, the
+    /// empty ones included.
     pub(crate) fn last_reply(&self, shard: &ShardId) -> (Option<Position>, Option<u64>) {
         let known = self.lock();
         let status = known.shards.get(shard.as_str());
-        status.map_or((None, None), |status| (status.fetched.clone(), status.millis_behind_latest))
+        status.map_or((None, None), |status| {
+            (status.fetched.clone(), status.millis_behind_latest)
+        })
     }
 
     /// Whether the last reply had nothing, since everything was read.
     pub(crate) fn is_at_tip(&self, shard: &ShardId) -> bool {
-        self.lock().shards.get(shard.as_str()).is_some_and(|status| status.is_at_tip)
+        self.lock()
+            .shards
+            .get(shard.as_str())
+            .is_some_and(|status| status.is_at_tip)
     }
 
     fn lock(&self) -> MutexGuard<'_, WorkerStatus> {
@@ -297,15 +318,32 @@ impl ShardStatus {
         let is_covered = match (&self.fetched, &self.checkpoint) {
             (None, _) | (Some(_), Checkpoint::ShardEnd) => true,
             (Some(fetched), Checkpoint::At(position)) => position >= fetched,
-            (Some(_), Checkpoint::TrimHorizon | Checkpoint::Latest | Checkpoint::AtTimestamp) => false,
+            (Some(_), Checkpoint::TrimHorizon | Checkpoint::Latest | Checkpoint::AtTimestamp) => {
+                false
+            }
         };
         is_covered && (self.is_at_tip || self.state == ShardState::Ended)
     }
 
     /// The same, after an earlier grant of the shard in this run, whose counts go on.
     pub(crate) fn after(self, earlier: Option<Self>) -> Self {
-        let Some(Self { records, batches, given_up, gaps, .. }) = earlier else { return self };
-        Self { records, batches, given_up, gaps, ..self }
+        let Some(Self {
+            records,
+            batches,
+            given_up,
+            gaps,
+            ..
+        }) = earlier
+        else {
+            return self;
+        };
+        Self {
+            records,
+            batches,
+            given_up,
+            gaps,
+            ..self
+        }
     }
 
     /// A shard whose grant has just begun.
@@ -346,6 +384,9 @@ fn age<S: serde::Serializer>(at: &Option<Instant>, serializer: S) -> Result<S::O
     }
 }
 
-fn as_text<S: serde::Serializer>(checkpoint: &Checkpoint, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_text<S: serde::Serializer>(
+    checkpoint: &Checkpoint,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_str(checkpoint)
 }

@@ -1,6 +1,8 @@
-//! The tables, with a deadline on each call: whoever waits for an answer that never comes waits no longer than a lease can.
+//! The tables, with a deadline on each call: whoever waits for an answer that never comes waits no
+//! longer than a lease can.
 //!
-//! What is cut off counts as unanswered, as a lost answer does: nobody knows whether it was applied.
+//! What is cut off counts as unanswered, as a lost answer does: nobody knows whether it was
+//! applied.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +11,15 @@ use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, Stream
 use shardmill_core::lease::{Lease, LeaseToken, TableDeadlines, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{
-    CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress,
-    Raced, SavedState, ShardEndWrite, StoreError, WriteResult,
+    CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore,
+    PortFuture, Progress, Raced, SavedState, ShardEndWrite, StoreError, WriteResult,
 };
 use shardmill_core::rollout::Quarantined;
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::LeaseKey;
 
-/// The shard list of a large stream is written in parts, with pauses. It is a hint: nobody waits for it.
+/// The shard list of a large stream is written in parts, with pauses. It is a hint: nobody waits
+/// for it.
 const SHARD_LIST_MAX: Duration = Duration::from_mins(2);
 
 /// A lease table that answers in time, or not at all.
@@ -36,17 +39,26 @@ impl TimedStore {
         Self { store, deadlines }
     }
 
-    fn call<'a, T: 'a>(&self, call: PortFuture<'a, Result<T, StoreError>>) -> PortFuture<'a, Result<T, StoreError>> {
+    fn call<'a, T: 'a>(
+        &self,
+        call: PortFuture<'a, Result<T, StoreError>>,
+    ) -> PortFuture<'a, Result<T, StoreError>> {
         within(self.deadlines.call, call)
     }
 }
 
 impl TimedCoordinator {
     pub(crate) fn new(coordinator: Arc<dyn Coordinator>, deadlines: TableDeadlines) -> Self {
-        Self { coordinator, deadlines }
+        Self {
+            coordinator,
+            deadlines,
+        }
     }
 
-    fn call<'a, T: 'a>(&self, call: PortFuture<'a, Result<T, StoreError>>) -> PortFuture<'a, Result<T, StoreError>> {
+    fn call<'a, T: 'a>(
+        &self,
+        call: PortFuture<'a, Result<T, StoreError>>,
+    ) -> PortFuture<'a, Result<T, StoreError>> {
         within(self.deadlines.call, call)
     }
 }
@@ -60,7 +72,11 @@ fn within<'a, T: 'a>(
     }
     Box::pin(async move {
         let answer = tokio::time::timeout(limit, call).await;
-        answer.unwrap_or_else(|_| Err(StoreError::Unknown { message: format!("no answer within {limit:?}") }))
+        answer.unwrap_or_else(|_| {
+            Err(StoreError::Unknown {
+                message: format!("no answer within {limit:?}"),
+            })
+        })
     })
 }
 
@@ -86,7 +102,12 @@ impl LeaseStore for TimedStore {
         self.call(self.store.create(lease))
     }
 
-    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
+    fn take<'a>(
+        &'a self,
+        seen: &'a Lease,
+        by: &'a WorkerId,
+        wall_ms: u64,
+    ) -> PortFuture<'a, WriteResult> {
         self.call(self.store.take(seen, by, wall_ms))
     }
 
@@ -98,19 +119,35 @@ impl LeaseStore for TimedStore {
         self.call(self.store.delete(seen))
     }
 
-    fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+    fn renew<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult> {
         self.call(self.store.renew(token, progress))
     }
 
-    fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
+    fn checkpoint<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a CheckpointWrite,
+    ) -> PortFuture<'a, WriteResult> {
         self.call(self.store.checkpoint(token, write))
     }
 
-    fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
+    fn end<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a ShardEndWrite,
+    ) -> PortFuture<'a, WriteResult> {
         self.call(self.store.end(token, write))
     }
 
-    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+    fn release<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult> {
         self.call(self.store.release(token, progress))
     }
 
@@ -119,7 +156,10 @@ impl LeaseStore for TimedStore {
         self.store.ensure_state_table()
     }
 
-    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
+    fn state<'a>(
+        &'a self,
+        key: &'a LeaseKey,
+    ) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
         self.call(self.store.state(key))
     }
 }
@@ -142,11 +182,18 @@ impl Coordinator for TimedCoordinator {
         self.call(self.coordinator.mail(id))
     }
 
-    fn leave_mail<'a>(&'a self, id: &'a WorkerId, mail: Option<&'a Mail>) -> PortFuture<'a, Result<(), StoreError>> {
+    fn leave_mail<'a>(
+        &'a self,
+        id: &'a WorkerId,
+        mail: Option<&'a Mail>,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         self.call(self.coordinator.leave_mail(id, mail))
     }
 
-    fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
+    fn worker<'a>(
+        &'a self,
+        id: &'a WorkerId,
+    ) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
         self.call(self.coordinator.worker(id))
     }
 
@@ -158,12 +205,16 @@ impl Coordinator for TimedCoordinator {
         self.call(self.coordinator.register(seen, row))
     }
 
-    /// Sooner than other calls: the next heartbeat is as good, and all leases of the host wait for one.
+    /// Sooner than other calls: the next heartbeat is as good, and all leases of the host wait for
+    /// one.
     fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
         within(self.deadlines.attempt, self.coordinator.heartbeat(row))
     }
 
-    fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+    fn remove_worker<'a>(
+        &'a self,
+        row: &'a WorkerRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
         self.call(self.coordinator.remove_worker(row))
     }
 
@@ -183,7 +234,10 @@ impl Coordinator for TimedCoordinator {
         self.call(self.coordinator.write_stream(seen, next))
     }
 
-    fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>> {
+    fn write_start<'a>(
+        &'a self,
+        start: &'a ApplicationStart,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
         self.call(self.coordinator.write_start(start))
     }
 
@@ -191,7 +245,10 @@ impl Coordinator for TimedCoordinator {
         self.call(self.coordinator.quarantine(entry))
     }
 
-    fn release_version<'a>(&'a self, digest: &'a PluginDigest) -> PortFuture<'a, Result<(), StoreError>> {
+    fn release_version<'a>(
+        &'a self,
+        digest: &'a PluginDigest,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         self.call(self.coordinator.release_version(digest))
     }
 
@@ -203,7 +260,10 @@ impl Coordinator for TimedCoordinator {
         within(self.deadlines.listing, self.coordinator.shards())
     }
 
-    fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>> {
+    fn write_shards<'a>(
+        &'a self,
+        shards: &'a CachedShards,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         within(SHARD_LIST_MAX, self.coordinator.write_shards(shards))
     }
 }

@@ -1,4 +1,5 @@
-//! The worker: looks at the fleet, leads it if it falls to it, plans, takes, and owns the grants that follow.
+//! The worker: looks at the fleet, leads it if it falls to it, plans, takes, and owns the grants
+//! that follow.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use shardmill_core::fleet::{ApplicationStart, Incarnation, StreamIdentity};
 use shardmill_core::lease::TableDeadlines;
 use shardmill_core::plan::{KclWatch, OVERDUE_LEASES};
 use shardmill_core::ports::{
-    Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, Sink, StreamReader, Subscriptions,
+    Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, Sink, StreamReader,
+    Subscriptions,
 };
 use shardmill_core::stream::LeaseKey;
 use shardmill_core::time::Moment;
@@ -91,7 +93,8 @@ pub struct Worker {
     identity: StreamIdentity,
     /// Where the application began, as the table has it.
     start: ApplicationStart,
-    /// When this run first looked at tables without a start, by the stream's clock: later tries go on from there.
+    /// When this run first looked at tables without a start, by the stream's clock: later tries go
+    /// on from there.
     first_look_ms: Option<u64>,
     observed: Observed,
     duties: Duties,
@@ -146,7 +149,11 @@ impl Worker {
     }
 
     /// Checks the settings; touches nothing yet.
-    pub fn new(ports: Ports, options: WorkerOptions, status: StatusBoard) -> Result<Self, InvalidOptions> {
+    pub fn new(
+        ports: Ports,
+        options: WorkerOptions,
+        status: StatusBoard,
+    ) -> Result<Self, InvalidOptions> {
         options.validate()?;
         let deadlines = TableDeadlines::of(options.leases.duration);
         let ports = Ports {
@@ -158,7 +165,11 @@ impl Worker {
     }
 
     /// A new run of a worker with these ports, whose calls have their deadlines.
-    fn assemble(ports: Ports, options: WorkerOptions, status: StatusBoard) -> Result<Self, InvalidOptions> {
+    fn assemble(
+        ports: Ports,
+        options: WorkerOptions,
+        status: StatusBoard,
+    ) -> Result<Self, InvalidOptions> {
         let digest = ports.versions.borrow().digest().as_str().to_owned();
         status.update(|status| {
             status.plugin_digest = Some(digest);
@@ -166,7 +177,11 @@ impl Worker {
         });
         let (consumer_keeper, fan_out) = fan_out(&ports, &options, &status)?.unzip();
         // Nothing is done before the table's own is known.
-        let start = ApplicationStart { position: options.initial_position, looked_at_ms: 0, found_leases: true };
+        let start = ApplicationStart {
+            position: options.initial_position,
+            looked_at_ms: 0,
+            found_leases: true,
+        };
         let shared_with_kcl = options.leases.shared_with_kcl;
         let renews_rows = Arc::new(AtomicBool::new(shared_with_kcl));
         Ok(Self {
@@ -203,12 +218,21 @@ impl Worker {
         })
     }
 
-    /// Runs until `stop`; then drains every pipeline, checkpoints and releases, for at most `drain_limit`.
+    /// Runs until `stop`; then drains every pipeline, checkpoints and releases, for at most
+    /// `drain_limit`.
     ///
-    /// While lease rows cannot be written on this host, it is no part of the fleet. Dropping the future stops everything at
-    /// once, as a crash would.
-    pub async fn run(self, stop: CancellationToken, drain_limit: Duration) -> Result<(), WorkerError> {
-        let (ports, options, status) = (self.ports.clone(), WorkerOptions::clone(&self.options), self.status.clone());
+    /// While lease rows cannot be written on this host, it is no part of the fleet. Dropping the
+    /// future stops everything at once, as a crash would.
+    pub async fn run(
+        self,
+        stop: CancellationToken,
+        drain_limit: Duration,
+    ) -> Result<(), WorkerError> {
+        let (ports, options, status) = (
+            self.ports.clone(),
+            WorkerOptions::clone(&self.options),
+            self.status.clone(),
+        );
         let mut worker = self;
         loop {
             match worker.run_once(&stop, drain_limit).await {
@@ -221,11 +245,20 @@ impl Worker {
         }
     }
 
-    async fn run_once(mut self, stop: &CancellationToken, drain_limit: Duration) -> Result<(), WorkerError> {
+    async fn run_once(
+        mut self,
+        stop: &CancellationToken,
+        drain_limit: Duration,
+    ) -> Result<(), WorkerError> {
         let plugin = self.options.plugin.to_string();
         // From the start: who alerts on a figure must not wait for the first lease.
         self.count_leases();
-        for counter in [metrics::TAKES, metrics::TAKE_FAILURES, metrics::LOSSES, metrics::GIVEN_UP] {
+        for counter in [
+            metrics::TAKES,
+            metrics::TAKE_FAILURES,
+            metrics::LOSSES,
+            metrics::GIVEN_UP,
+        ] {
             ::metrics::counter!(counter, "plugin" => plugin.clone()).increment(0);
         }
         let served = match self.start(stop).await {
@@ -236,7 +269,8 @@ impl Worker {
         match served {
             // Whoever took this worker's name owns its leases too: nothing is left to drain.
             Err(WorkerError::Replaced { .. }) => {}
-            // Others wait for what cannot be released: no longer than for what a crash leaves behind.
+            // Others wait for what cannot be released: no longer than for what a crash leaves
+            // behind.
             Err(WorkerError::CannotWrite { .. }) => {
                 let limit = drain_limit.min(self.options.leases.duration);
                 self.leave(limit).await;
@@ -290,7 +324,8 @@ impl Worker {
                         Err(error) => {
                             failures += 1;
                             self.pass_failed(&error, failures);
-                            // What was lost in an outage, and is this host's by name, must not wait for long after it.
+                            // What was lost in an outage, and is this host's by name, must not wait
+                            // for long after it.
                             self.options.backoff.delay(failures, fastrand::f64()).min(self.options.leases.duration)
                         }
                     };
@@ -302,8 +337,13 @@ impl Worker {
 
     fn heart_ended(&self, ended: Result<Replaced, JoinError>) -> WorkerError {
         match ended {
-            Ok(Replaced) => WorkerError::Replaced { worker: self.options.worker.to_string() },
-            Err(error) => WorkerError::TaskEnded { what: "writes heartbeats", reason: error.to_string() },
+            Ok(Replaced) => WorkerError::Replaced {
+                worker: self.options.worker.to_string(),
+            },
+            Err(error) => WorkerError::TaskEnded {
+                what: "writes heartbeats",
+                reason: error.to_string(),
+            },
         }
     }
 
@@ -324,7 +364,9 @@ impl Worker {
         }
         let plugin = self.options.plugin.to_string();
         match end {
-            PipelineEnd::Ended => tracing::info!(lease = %key, "shard ended, its children are leased"),
+            PipelineEnd::Ended => {
+                tracing::info!(lease = %key, "shard ended, its children are leased")
+            }
             PipelineEnd::Released => tracing::info!(lease = %key, "lease released"),
             PipelineEnd::Lost(reason) => {
                 tracing::warn!(lease = %key, %reason, "lease lost");
@@ -340,11 +382,12 @@ impl Worker {
     }
 
     fn leave_to_others(&mut self, key: LeaseKey, reason: &str) {
-        /// Others get this many lease durations to try before this host tries again: longer than those that have their
-        /// share wait until they take it all the same.
+        /// Others get this many lease durations to try before this host tries again: longer than
+        /// those that have their share wait until they take it all the same.
         const LEAVE_TO_OTHERS_LEASES: u32 = OVERDUE_LEASES + 1;
         tracing::warn!(lease = %key, reason, "lease given up");
-        ::metrics::counter!(metrics::GIVEN_UP, "plugin" => self.options.plugin.to_string()).increment(1);
+        ::metrics::counter!(metrics::GIVEN_UP, "plugin" => self.options.plugin.to_string())
+            .increment(1);
         let until = self.ports.clock.now() + self.options.leases.duration * LEAVE_TO_OTHERS_LEASES;
         self.avoided.insert(key, until);
     }
@@ -365,11 +408,21 @@ fn fan_out(
     options: &WorkerOptions,
     status: &StatusBoard,
 ) -> Result<Option<(ConsumerKeeper, FanOutView)>, InvalidOptions> {
-    let Some(wanted) = options.retrieval.fan_out() else { return Ok(None) };
+    let Some(wanted) = options.retrieval.fan_out() else {
+        return Ok(None);
+    };
     let Some(subscriptions) = &ports.subscriptions else {
         let problem = "enhanced fan-out needs a port for subscriptions".to_owned();
-        return Err(InvalidOptions { setting: "reads.retrieval", problem });
+        return Err(InvalidOptions {
+            setting: "reads.retrieval",
+            problem,
+        });
     };
     let (subscriptions, consumer) = (Arc::clone(subscriptions), wanted.consumer.clone());
-    Ok(Some(ConsumerKeeper::new(subscriptions, consumer, options.plugin.clone(), status.clone())))
+    Ok(Some(ConsumerKeeper::new(
+        subscriptions,
+        consumer,
+        options.plugin.clone(),
+        status.clone(),
+    )))
 }

@@ -1,5 +1,5 @@
-//! A plugin that fails on everything, with a full backlog on 16 shards, beside one that works, on one host: what the second
-//! loses by it.
+//! A plugin that fails on everything, with a full backlog on 16 shards, beside one that works, on
+//! one host: what the second loses by it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -47,12 +47,18 @@ struct Scene<'a> {
 }
 
 /// Alone and beside the other take turns in one run; their ratio is what counts.
-#[expect(clippy::print_stdout, reason = "the report is what this command is for")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the report is what this command is for"
+)]
 pub(crate) async fn measure(rig: &Rig) {
     let engine = Runtime::new(RuntimeOptions::default()).expect("an engine");
     let component = async |name: &str| -> Arc<dyn ProcessorFactory> {
         let plugin = PluginName::new(name).expect("valid");
-        let loaded = engine.load(plugin, Bytes::from(guest(name))).await.expect("loads");
+        let loaded = engine
+            .load(plugin, Bytes::from(guest(name)))
+            .await
+            .expect("loads");
         let factory: Arc<dyn ProcessorFactory> = Arc::new(loaded);
         factory
     };
@@ -61,8 +67,16 @@ pub(crate) async fn measure(rig: &Rig) {
     let working = rig.stream("bench-working", SHARDS).await;
     rig.fill(&working, BACKLOG.0, BACKLOG.1).await;
     let timed = rig.stream("bench-timed", SHARDS).await;
-    let (failing, working) = ((failing, component("evil").await), (working, component("noop").await));
-    let scene = Scene { rig, failing, working, timed };
+    let (failing, working) = (
+        (failing, component("evil").await),
+        (working, component("noop").await),
+    );
+    let scene = Scene {
+        rig,
+        failing,
+        working,
+        timed,
+    };
     let (mut alone, mut beside) = (Runs::default(), Runs::default());
     for round in 0..ROUNDS {
         scene.run(&format!("alone-{round}"), &mut alone).await;
@@ -70,7 +84,9 @@ pub(crate) async fn measure(rig: &Rig) {
         scene.run(&format!("beside-{round}"), &mut beside).await;
         neighbour.stop().await;
     }
-    println!("\na plugin that works, alone and beside one that fails on {SHARDS} shards with a full backlog");
+    println!(
+        "\na plugin that works, alone and beside one that fails on {SHARDS} shards with a full backlog"
+    );
     report("alone", &alone);
     report("beside", &beside);
     println!(
@@ -91,7 +107,11 @@ impl Scene<'_> {
         let neighbour = self.rig.run(options, plugin);
         let is_blocked = || {
             let shards = neighbour.status.snapshot().shards;
-            shards.values().filter(|shard| shard.blocked.is_some()).count() == SHARDS as usize
+            shards
+                .values()
+                .filter(|shard| shard.blocked.is_some())
+                .count()
+                == SHARDS as usize
         };
         eventually("every shard fails", is_blocked).await;
         neighbour
@@ -104,7 +124,12 @@ impl Scene<'_> {
         runs.seconds.push(measure.working());
         let mut options = default_options("working", stream, &format!("unlimited-{application}"));
         options.reads = unlimited(10_000);
-        runs.unlimited.push(self.rig.work_off(options, plugin, BACKLOG.0).await.working());
+        runs.unlimited.push(
+            self.rig
+                .work_off(options, plugin, BACKLOG.0)
+                .await
+                .working(),
+        );
         let latencies = self.latencies(application).await;
         runs.p50.push(latencies[latencies.len() / 2]);
         runs.p99.push(latencies[latencies.len() * 99 / 100]);
@@ -119,8 +144,14 @@ impl Scene<'_> {
             NativePlugin::new(1, move |_, batch| {
                 let now = started.elapsed().as_secs_f64();
                 let sent = |data: &Bytes| std::str::from_utf8(data).ok()?.parse::<f64>().ok();
-                let took = batch.records.iter().filter_map(|record| Some(now - sent(&record.data)?));
-                noted.lock().unwrap_or_else(PoisonError::into_inner).extend(took);
+                let took = batch
+                    .records
+                    .iter()
+                    .filter_map(|record| Some(now - sent(&record.data)?));
+                noted
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .extend(took);
                 Ok(Processed::default())
             })
             .unwatched(),
@@ -128,7 +159,15 @@ impl Scene<'_> {
         let mut options = default_options("timed", &self.timed, &format!("timed-{application}"));
         options.initial_position = InitialPosition::Latest;
         let running = self.rig.run(options, &plugin);
-        let is_reading = || running.status.snapshot().shards.values().filter(|shard| shard.is_at_tip).count();
+        let is_reading = || {
+            running
+                .status
+                .snapshot()
+                .shards
+                .values()
+                .filter(|shard| shard.is_at_tip)
+                .count()
+        };
         eventually("every shard is read", || is_reading() == SHARDS as usize).await;
         let writer = StreamWriter::new(self.rig.clients.kinesis.clone(), self.timed.clone());
         let mut ticks = tokio::time::interval(PUT_EVERY);
@@ -136,21 +175,38 @@ impl Scene<'_> {
         while begun.elapsed() < TIMED_FOR {
             ticks.tick().await;
             let data = Bytes::from(started.elapsed().as_secs_f64().to_string());
-            let entry =
-                |n: u32| PutEntry { partition_key: (put + n).to_string(), explicit_hash_key: None, data: data.clone() };
-            writer.put_all((0..PUT_AT_ONCE).map(entry), |_, _| {}).await.expect("put");
+            let entry = |n: u32| PutEntry {
+                partition_key: (put + n).to_string(),
+                explicit_hash_key: None,
+                data: data.clone(),
+            };
+            writer
+                .put_all((0..PUT_AT_ONCE).map(entry), |_, _| {})
+                .await
+                .expect("put");
             put += PUT_AT_ONCE;
         }
-        let count = || latencies.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let count = || {
+            latencies
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .len()
+        };
         eventually("all came", || count() >= put as usize).await;
         running.stop().await;
-        let mut latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut latencies = latencies
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         latencies.sort_by(f64::total_cmp);
         latencies
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the report is what this command is for")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the report is what this command is for"
+)]
 fn report(what: &str, runs: &Runs) {
     let rate = |seconds: &[f64]| BACKLOG.0 as f64 / median(seconds);
     println!(
@@ -170,7 +226,12 @@ fn median(runs: &[f64]) -> f64 {
 
 /// As a host has them by default.
 fn default_options(plugin: &str, stream: &StreamName, application: &str) -> WorkerOptions {
-    let mut options = options(stream, application, ReadLimits::default(), Retrieval::Polling);
+    let mut options = options(
+        stream,
+        application,
+        ReadLimits::default(),
+        Retrieval::Polling,
+    );
     options.plugin = PluginName::new(plugin).expect("valid");
     options
 }

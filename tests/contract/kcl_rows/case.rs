@@ -1,11 +1,16 @@
-//! One entry of the conformance list: a row as a KCL wrote it, what happens to it, and how it must look afterwards.
+//! One entry of the conformance list: a row as a KCL wrote it, what happens to it, and how it must
+//! look afterwards.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use harness::embedded::Embedded;
 use harness::kcl_peer::{Item, KclPeer, item, number};
 use shardmill_aws::LeaseTable;
-use shardmill_core::lease::{ConflictVerdict, Lease, LeaseToken, LossReason, WorkerId, judge_conflict};
-use shardmill_core::ports::{CheckpointWrite, LeaseStore, Progress, ShardEndWrite, WriteResult, Written};
+use shardmill_core::lease::{
+    ConflictVerdict, Lease, LeaseToken, LossReason, WorkerId, judge_conflict,
+};
+use shardmill_core::ports::{
+    CheckpointWrite, LeaseStore, Progress, ShardEndWrite, WriteResult, Written,
+};
 use shardmill_core::stream::{Position, SequenceNumber, ShardId};
 use shardmill_local::LocalOptions;
 
@@ -59,7 +64,13 @@ pub(super) enum Write {
 }
 
 pub(super) fn case(name: &'static str, row: Item) -> Case {
-    Case { name, row, reads: |_| true, steps: Vec::new(), changes: Vec::new() }
+    Case {
+        name,
+        row,
+        reads: |_| true,
+        steps: Vec::new(),
+        changes: Vec::new(),
+    }
 }
 
 pub(super) fn lost_to_kcl() -> ConflictVerdict {
@@ -73,17 +84,27 @@ impl Case {
     }
 
     pub(super) fn steps<const N: usize>(self, steps: [Step; N]) -> Self {
-        Self { steps: Vec::from(steps), ..self }
+        Self {
+            steps: Vec::from(steps),
+            ..self
+        }
     }
 
     /// These writes of ours, all applied.
     pub(super) fn writes<const N: usize>(self, writes: [Write; N]) -> Self {
-        Self { steps: Vec::from(writes.map(Step::Ours)), ..self }
+        Self {
+            steps: Vec::from(writes.map(Step::Ours)),
+            ..self
+        }
     }
 
-    /// How the row differs in the end. All else must be as it was, but for the counter, which is checked by itself.
+    /// How the row differs in the end. All else must be as it was, but for the counter, which is
+    /// checked by itself.
     pub(super) fn leaves<const N: usize>(self, changes: [Change; N]) -> Self {
-        Self { changes: Vec::from(changes), ..self }
+        Self {
+            changes: Vec::from(changes),
+            ..self
+        }
     }
 
     /// Runs it in a table of its own.
@@ -97,11 +118,23 @@ impl Case {
         let key = self.row["leaseKey"].as_s().unwrap().clone();
 
         let listing = table.list().await.unwrap();
-        let [seen] = &listing.leases[..] else { panic!("{name}: {listing:?}") };
+        let [seen] = &listing.leases[..] else {
+            panic!("{name}: {listing:?}")
+        };
         assert!((self.reads)(seen), "{name}: {seen:?}");
-        assert_eq!(table.get(&seen.key).await.unwrap().as_ref(), Some(seen), "{name}");
+        assert_eq!(
+            table.get(&seen.key).await.unwrap().as_ref(),
+            Some(seen),
+            "{name}"
+        );
 
-        let mut run = Run { name, kcl: &kcl, table: &table, seen: seen.clone(), token: None };
+        let mut run = Run {
+            name,
+            kcl: &kcl,
+            table: &table,
+            seen: seen.clone(),
+            token: None,
+        };
         for step in &self.steps {
             run.step(step).await;
         }
@@ -110,18 +143,29 @@ impl Case {
     }
 
     fn expected(&self, first_counter: u64) -> Option<Item> {
-        if self.steps.iter().any(|step| matches!(step, Step::KclDeletes)) {
+        if self
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::KclDeletes))
+        {
             return None;
         }
         let raises = |step: &&Step| match step {
             Step::Ours(_) | Step::AnswerLost(_) | Step::KclRenews | Step::KclTakes => true,
-            Step::Refused(..) | Step::KclTakesTooLate | Step::KclStartsHandOff | Step::KclDeletes => false,
+            Step::Refused(..)
+            | Step::KclTakesTooLate
+            | Step::KclStartsHandOff
+            | Step::KclDeletes => false,
         };
         let mut row = self.row.clone();
         for (name, value) in &self.changes {
             match value {
                 Some(value) => row.extend(item([(name, value.clone())])),
-                None => assert!(row.remove(*name).is_some(), "{}: {name} was never there", self.name),
+                None => assert!(
+                    row.remove(*name).is_some(),
+                    "{}: {name} was never there",
+                    self.name
+                ),
             }
         }
         let raised = self.steps.iter().filter(raises).count() as u64;
@@ -130,7 +174,8 @@ impl Case {
     }
 }
 
-/// The row as a KCL reads it: without the attributes that shardmill adds, which a KCL ignores and keeps.
+/// The row as a KCL reads it: without the attributes that shardmill adds, which a KCL ignores and
+/// keeps.
 fn without_ours(mut row: Item) -> Item {
     const OURS: [&str; 7] = [
         "pluginDigest",
@@ -162,15 +207,24 @@ impl Run<'_> {
     async fn step(&mut self, step: &Step) {
         let (name, key, first) = (self.name, self.seen.key.as_str(), self.seen.counter.0);
         // The KCL goes by the row as it is, unless it comes too late.
-        let now = self.table.get(&self.seen.key).await.unwrap().unwrap_or_else(|| self.seen.clone());
+        let now = self
+            .table
+            .get(&self.seen.key)
+            .await
+            .unwrap()
+            .unwrap_or_else(|| self.seen.clone());
         let owner = now.owner.as_ref().map(WorkerId::as_str);
         match step {
             Step::Ours(write) => {
-                let Written::Applied(token) = self.send(*write).await.unwrap() else { panic!("{name}: {step:?}") };
+                let Written::Applied(token) = self.send(*write).await.unwrap() else {
+                    panic!("{name}: {step:?}")
+                };
                 self.token = Some(token);
             }
             Step::Refused(write, expected) => {
-                let Written::Conflict(row) = self.send(*write).await.unwrap() else { panic!("{name}: {step:?}") };
+                let Written::Conflict(row) = self.send(*write).await.unwrap() else {
+                    panic!("{name}: {step:?}")
+                };
                 let verdict = judge_conflict(&self.sent_with(), row.as_deref());
                 assert_eq!(verdict, *expected, "{name}: {step:?}");
                 if verdict == ConflictVerdict::AppliedEarlier {
@@ -178,18 +232,34 @@ impl Run<'_> {
                 }
             }
             Step::AnswerLost(write) => {
-                assert!(matches!(self.send(*write).await.unwrap(), Written::Applied(_)), "{name}: {step:?}");
+                assert!(
+                    matches!(self.send(*write).await.unwrap(), Written::Applied(_)),
+                    "{name}: {step:?}"
+                );
             }
-            Step::KclRenews => assert!(self.kcl.renew(key, now.counter.0).await, "{name}: {step:?}"),
-            Step::KclTakes => assert!(self.kcl.take(key, now.counter.0, owner, KCL).await, "{name}: {step:?}"),
-            Step::KclTakesTooLate => assert!(!self.kcl.take(key, first, owner, KCL).await, "{name}: {step:?}"),
-            Step::KclStartsHandOff => assert!(self.kcl.start_hand_off(key, ME, KCL).await, "{name}: {step:?}"),
+            Step::KclRenews => {
+                assert!(self.kcl.renew(key, now.counter.0).await, "{name}: {step:?}")
+            }
+            Step::KclTakes => assert!(
+                self.kcl.take(key, now.counter.0, owner, KCL).await,
+                "{name}: {step:?}"
+            ),
+            Step::KclTakesTooLate => assert!(
+                !self.kcl.take(key, first, owner, KCL).await,
+                "{name}: {step:?}"
+            ),
+            Step::KclStartsHandOff => assert!(
+                self.kcl.start_hand_off(key, ME, KCL).await,
+                "{name}: {step:?}"
+            ),
             Step::KclDeletes => self.kcl.delete(key).await,
         }
     }
 
     fn sent_with(&self) -> LeaseToken {
-        self.token.clone().unwrap_or_else(|| self.seen.token(WorkerId::new(ME).unwrap()))
+        self.token
+            .clone()
+            .unwrap_or_else(|| self.seen.token(WorkerId::new(ME).unwrap()))
     }
 
     async fn send(&self, write: Write) -> WriteResult {
@@ -198,12 +268,33 @@ impl Run<'_> {
             Write::Take => table.take(&self.seen, &token.owner, WALL_MS).await,
             Write::Renew => table.renew(&token, &progress).await,
             Write::Save => {
-                let position = Position { sequence: SequenceNumber::parse("42").unwrap(), sub_sequence: 5 };
-                table.checkpoint(&token, &CheckpointWrite { position, progress, state: None }).await
+                let position = Position {
+                    sequence: SequenceNumber::parse("42").unwrap(),
+                    sub_sequence: 5,
+                };
+                table
+                    .checkpoint(
+                        &token,
+                        &CheckpointWrite {
+                            position,
+                            progress,
+                            state: None,
+                        },
+                    )
+                    .await
             }
             Write::End => {
                 let children = ["c1", "c2"].map(|id| ShardId::new(id).unwrap()).to_vec();
-                table.end(&token, &ShardEndWrite { children, progress, keeps_state: false }).await
+                table
+                    .end(
+                        &token,
+                        &ShardEndWrite {
+                            children,
+                            progress,
+                            keeps_state: false,
+                        },
+                    )
+                    .await
             }
             Write::Release => table.release(&token, &progress).await,
         }

@@ -41,11 +41,23 @@ impl FakeSubscription {
     fn look(&mut self) -> Option<Result<Option<ShardEvent>, SubscribeError>> {
         let fault = match lock(&self.state).subscriptions.get_mut(&self.key) {
             Some(running) if running.id == self.id => running.fault,
-            Some(_) => return Some(Err(SubscribeError::InUse { message: "taken over".to_owned() })),
-            None => return Some(Err(SubscribeError::ConsumerNotFound { message: self.key.0.clone() })),
+            Some(_) => {
+                return Some(Err(SubscribeError::InUse {
+                    message: "taken over".to_owned(),
+                }));
+            }
+            None => {
+                return Some(Err(SubscribeError::ConsumerNotFound {
+                    message: self.key.0.clone(),
+                }));
+            }
         };
         match fault {
-            Some(Break::Cut) => return Some(Err(SubscribeError::Unavailable { message: "cut off".to_owned() })),
+            Some(Break::Cut) => {
+                return Some(Err(SubscribeError::Unavailable {
+                    message: "cut off".to_owned(),
+                }));
+            }
             Some(Break::Stall) => return None,
             _ if self.made_at.elapsed() >= LIFETIME => return Some(Ok(None)),
             Some(Break::Mute) => return self.heartbeat().map(|event| Ok(Some(event))),

@@ -10,7 +10,8 @@ use super::{Item, Row, classify, encode};
 ///
 /// # Panics
 ///
-/// If a row is called bad without words, or a lease is another one after it was written and read back.
+/// If a row is called bad without words, or a lease is another one after it was written and read
+/// back.
 pub(super) fn check(bytes: &[u8]) {
     let Some(item) = item(bytes) else { return };
     match classify(&item) {
@@ -25,18 +26,33 @@ pub(super) fn check(bytes: &[u8]) {
 }
 
 fn comparable(lease: &Lease) -> Lease {
-    Lease { checkpoint_owner: None, bytes_per_second: None, ..lease.clone() }
+    Lease {
+        checkpoint_owner: None,
+        bytes_per_second: None,
+        ..lease.clone()
+    }
 }
 
 fn item(bytes: &[u8]) -> Option<Item> {
-    let Value::Object(attributes) = serde_json::from_slice(bytes).ok()? else { return None };
-    attributes.into_iter().map(|(name, typed)| Some((name, value(&typed)?))).collect()
+    let Value::Object(attributes) = serde_json::from_slice(bytes).ok()? else {
+        return None;
+    };
+    attributes
+        .into_iter()
+        .map(|(name, typed)| Some((name, value(&typed)?)))
+        .collect()
 }
 
 fn value(typed: &Value) -> Option<AttributeValue> {
     let (kind, value) = typed.as_object()?.iter().next()?;
     let text = || value.as_str().map(str::to_owned);
-    let texts = || value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>();
+    let texts = || {
+        value
+            .as_array()?
+            .iter()
+            .map(|text| text.as_str().map(str::to_owned))
+            .collect::<Option<Vec<_>>>()
+    };
     Some(match kind.as_str() {
         "S" => AttributeValue::S(text()?),
         "N" => AttributeValue::N(text()?),
@@ -44,7 +60,13 @@ fn value(typed: &Value) -> Option<AttributeValue> {
         "NS" => AttributeValue::Ns(texts()?),
         "BOOL" => AttributeValue::Bool(value.as_bool()?),
         "NULL" => AttributeValue::Null(true),
-        "L" => AttributeValue::L(value.as_array()?.iter().map(self::value).collect::<Option<_>>()?),
+        "L" => AttributeValue::L(
+            value
+                .as_array()?
+                .iter()
+                .map(self::value)
+                .collect::<Option<_>>()?,
+        ),
         _ => return None,
     })
 }

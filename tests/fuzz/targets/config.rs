@@ -1,4 +1,5 @@
-//! Whatever a configuration file says, it is refused with words or makes a configuration that works.
+//! Whatever a configuration file says, it is refused with words or makes a configuration that
+//! works.
 #![no_main]
 #![allow(dead_code, unused_imports, missing_docs)]
 

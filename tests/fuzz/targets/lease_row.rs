@@ -1,4 +1,5 @@
-//! Whatever a row of the lease table holds, it is read as a lease, as another kind of row, or as a bad one.
+//! Whatever a row of the lease table holds, it is read as a lease, as another kind of row, or as a
+//! bad one.
 #![no_main]
 #![allow(dead_code, missing_docs)]
 

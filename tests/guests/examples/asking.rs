@@ -1,10 +1,16 @@
-//! Asks the host for what can be granted: each record's data says what, in words, and what came of it is emitted.
+//! Asks the host for what can be granted: each record's data says what, in words, and what came of
+//! it is emitted.
 
 use shardmill_processor::bindings::wasi::config::store;
 use shardmill_processor::{Batch, Context, Error, Outcome, Processor, config, emit, log, metrics};
 
 mod bindings {
-    #![allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "generated code")]
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::pedantic,
+        reason = "generated code"
+    )]
 
     wit_bindgen::generate!({
         world: "shardmill:guests/requests",
@@ -16,8 +22,8 @@ mod bindings {
 use bindings::wasi::clocks::monotonic_clock::subscribe_duration;
 use bindings::wasi::http::outgoing_handler::handle;
 use bindings::wasi::http::types::{
-    ErrorCode, Fields, FutureIncomingResponse, IncomingResponse, Method, OutgoingBody, OutgoingRequest,
-    OutgoingResponse, RequestOptions, Scheme,
+    ErrorCode, Fields, FutureIncomingResponse, IncomingResponse, Method, OutgoingBody,
+    OutgoingRequest, OutgoingResponse, RequestOptions, Scheme,
 };
 use bindings::wasi::io::streams::StreamError;
 
@@ -42,7 +48,9 @@ impl Processor for Asking {
             let text = String::from_utf8_lossy(&record.data).into_owned();
             let words: Vec<&str> = text.split(' ').collect();
             let answer = match words[..] {
-                ["error", key] => return Err(format!("could not log in with {}", value(key)).into()),
+                ["error", key] => {
+                    return Err(format!("could not log in with {}", value(key)).into());
+                }
                 ["panic", key] => panic!("could not log in with {}", value(key)),
                 ["reject", key] => {
                     outcome.reject(index, format!("could not log in with {}", value(key)));
@@ -59,13 +67,17 @@ impl Processor for Asking {
 fn answer(words: &[&str]) -> String {
     match words {
         ["env", name] => std::env::var(name).unwrap_or_else(|_| "(not set)".to_owned()),
-        ["environment"] => {
-            std::env::vars().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
-        }
+        ["environment"] => std::env::vars()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect::<Vec<_>>()
+            .join(","),
         ["get", key] => config::get(key).unwrap_or_else(|| "(none)".to_owned()),
         ["all"] => {
             let all = store::get_all().unwrap_or_default();
-            all.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+            all.into_iter()
+                .map(|(key, value)| format!("{key}={value}"))
+                .collect::<Vec<_>>()
+                .join(",")
         }
         ["log", key] => {
             log::info(format!("logged in with {} today", value(key)));
@@ -78,7 +90,12 @@ fn answer(words: &[&str]) -> String {
             "measured".to_owned()
         }
         ["http", method, url] => told(exchange(method, url, 0, None)),
-        ["http", method, url, body_bytes] => told(exchange(method, url, body_bytes.parse().unwrap_or_default(), None)),
+        ["http", method, url, body_bytes] => told(exchange(
+            method,
+            url,
+            body_bytes.parse().unwrap_or_default(),
+            None,
+        )),
         ["wait", millis, url] => told(exchange("GET", url, 0, millis.parse().ok())),
         ["follow", url] => follow(url),
         ["leave", url] => {
@@ -88,7 +105,9 @@ fn answer(words: &[&str]) -> String {
         }
         ["linger", url] => {
             // The same once the response has begun.
-            match start("GET", url, 0, None).map_err(|error| format!("{error:?}")).and_then(|one| await_response(&one))
+            match start("GET", url, 0, None)
+                .map_err(|error| format!("{error:?}"))
+                .and_then(|one| await_response(&one))
             {
                 Ok(response) => {
                     let status = response.status();
@@ -119,14 +138,25 @@ fn print_padded(padding: usize, value: &str) -> String {
 fn told(result: Result<(u16, Vec<u8>), String>) -> String {
     match result {
         Ok((status, body)) => {
-            format!("{status} {} {}", body.len(), String::from_utf8_lossy(&body[..body.len().min(60)]))
+            format!(
+                "{status} {} {}",
+                body.len(),
+                String::from_utf8_lossy(&body[..body.len().min(60)])
+            )
         }
         Err(error) => format!("error {error}"),
     }
 }
 
-fn exchange(method: &str, url: &str, body_bytes: usize, timeout_ms: Option<u64>) -> Result<(u16, Vec<u8>), String> {
-    let response = await_response(&start(method, url, body_bytes, timeout_ms).map_err(|error| format!("{error:?}"))?)?;
+fn exchange(
+    method: &str,
+    url: &str,
+    body_bytes: usize,
+    timeout_ms: Option<u64>,
+) -> Result<(u16, Vec<u8>), String> {
+    let response = await_response(
+        &start(method, url, body_bytes, timeout_ms).map_err(|error| format!("{error:?}"))?,
+    )?;
     Ok((response.status(), read(&response)?))
 }
 
@@ -147,7 +177,11 @@ fn start(
         "CONNECT" => Method::Connect,
         other => Method::Other(other.to_owned()),
     });
-    let _ = request.set_scheme(Some(&if scheme == "http" { Scheme::Http } else { Scheme::Https }));
+    let _ = request.set_scheme(Some(&if scheme == "http" {
+        Scheme::Http
+    } else {
+        Scheme::Https
+    }));
     let _ = request.set_authority(Some(authority));
     let _ = request.set_path_with_query(Some(path));
     let options = RequestOptions::new();
@@ -193,7 +227,11 @@ fn read(response: &IncomingResponse) -> Result<Vec<u8>, String> {
             Ok(piece) => bytes.extend(piece),
             Err(StreamError::Closed) => return Ok(bytes),
             Err(StreamError::LastOperationFailed(error)) => {
-                return Err(format!("after {} bytes: {}", bytes.len(), error.to_debug_string()));
+                return Err(format!(
+                    "after {} bytes: {}",
+                    bytes.len(),
+                    error.to_debug_string()
+                ));
             }
         }
     }
@@ -201,14 +239,20 @@ fn read(response: &IncomingResponse) -> Result<Vec<u8>, String> {
 
 /// As every client does it.
 fn follow(url: &str) -> String {
-    let response =
-        match start("GET", url, 0, None).map_err(|error| format!("{error:?}")).and_then(|one| await_response(&one)) {
-            Ok(response) => response,
-            Err(error) => return format!("error {error}"),
-        };
+    let response = match start("GET", url, 0, None)
+        .map_err(|error| format!("{error:?}"))
+        .and_then(|one| await_response(&one))
+    {
+        Ok(response) => response,
+        Err(error) => return format!("error {error}"),
+    };
     let location = response.headers().get("location").pop();
     match location.and_then(|location| String::from_utf8(location).ok()) {
-        Some(location) => format!("{} then {}", response.status(), told(exchange("GET", &location, 0, None))),
+        Some(location) => format!(
+            "{} then {}",
+            response.status(),
+            told(exchange("GET", &location, 0, None))
+        ),
         None => format!("{} and no redirect", response.status()),
     }
 }
@@ -220,7 +264,12 @@ fn burst(count: usize, url: &str) -> String {
         Err(error) => Err(format!("{error:?}")),
     });
     let (answered, refused): (Vec<_>, Vec<_>) = answers.partition(Result::is_ok);
-    format!("{} answered, {} refused: {:?}", answered.len(), refused.len(), refused.first())
+    format!(
+        "{} answered, {} refused: {:?}",
+        answered.len(),
+        refused.len(),
+        refused.first()
+    )
 }
 
 fn fill_fields() -> String {
@@ -238,8 +287,12 @@ fn fill_bodies() -> String {
     let mut kept = Vec::new();
     loop {
         let request = OutgoingRequest::new(Fields::new());
-        let Ok(body) = request.body() else { return "no body".to_owned() };
-        let Ok(stream) = body.write() else { return "no stream".to_owned() };
+        let Ok(body) = request.body() else {
+            return "no body".to_owned();
+        };
+        let Ok(stream) = body.write() else {
+            return "no stream".to_owned();
+        };
         while let Ok(room @ 1..) = stream.check_write() {
             let bytes = usize::try_from(room).unwrap_or(WRITE_BYTES).min(1 << 20);
             if stream.write(&vec![7; bytes]).is_err() {
@@ -250,7 +303,8 @@ fn fill_bodies() -> String {
     }
 }
 
-/// Handles of one kind, for as long as the host gives any; each is given as much to keep as it takes.
+/// Handles of one kind, for as long as the host gives any; each is given as much to keep as it
+/// takes.
 fn fill_handles(what: &str, bytes: usize) -> String {
     let text = "M".repeat(bytes);
     let mut kept: Vec<Box<dyn std::any::Any>> = Vec::new();
@@ -265,12 +319,22 @@ fn fill_handles(what: &str, bytes: usize) -> String {
 fn keep(what: &str, text: &str) -> Option<Box<dyn std::any::Any>> {
     let request = || OutgoingRequest::new(Fields::new());
     match what {
-        "methods" => with(request(), |one| one.set_method(&Method::Other(text.to_owned()))),
-        "schemes" => with(request(), |one| one.set_scheme(Some(&Scheme::Other(text.to_owned())))),
+        "methods" => with(request(), |one| {
+            one.set_method(&Method::Other(text.to_owned()))
+        }),
+        "schemes" => with(request(), |one| {
+            one.set_scheme(Some(&Scheme::Other(text.to_owned())))
+        }),
         "authorities" => with(request(), |one| one.set_authority(Some(text))),
-        "paths" => with(request(), |one| one.set_path_with_query(Some(&format!("/{text}")))),
-        "lists" => Some(Box::new(Fields::from_list(&[("x".to_owned(), text.as_bytes().to_vec())]).ok()?)),
-        "set" => with(Fields::new(), |one| one.set("x", &[text.as_bytes().to_vec()])),
+        "paths" => with(request(), |one| {
+            one.set_path_with_query(Some(&format!("/{text}")))
+        }),
+        "lists" => Some(Box::new(
+            Fields::from_list(&[("x".to_owned(), text.as_bytes().to_vec())]).ok()?,
+        )),
+        "set" => with(Fields::new(), |one| {
+            one.set("x", &[text.as_bytes().to_vec()])
+        }),
         "appended" => with(Fields::new(), |one| one.append("x", text.as_bytes())),
         "copies" => with(Fields::new(), |one| one.append("x", text.as_bytes()))
             .map(|one| Box::new((one.downcast_ref::<Fields>().map(Fields::clone), one)) as Box<_>),
@@ -293,7 +357,10 @@ fn keep(what: &str, text: &str) -> Option<Box<dyn std::any::Any>> {
     }
 }
 
-fn with<T: 'static, E>(handle: T, set: impl FnOnce(&T) -> Result<(), E>) -> Option<Box<dyn std::any::Any>> {
+fn with<T: 'static, E>(
+    handle: T,
+    set: impl FnOnce(&T) -> Result<(), E>,
+) -> Option<Box<dyn std::any::Any>> {
     set(&handle).ok()?;
     Some(Box::new(handle))
 }

@@ -1,17 +1,20 @@
-//! Emits one JSON line a record, as `versioned` does, and behaves well or badly as a second constant says, which tests
-//! overwrite in the compiled file, too: `good`; `trap` at the first batch; `slow`, ten times; `leak`; `rare`, which rejects
-//! about one record in a thousand; `hold`, which holds all back until the shard ends.
+//! Emits one JSON line a record, as `versioned` does, and behaves well or badly as a second
+//! constant says, which tests overwrite in the compiled file, too: `good`; `trap` at the first
+//! batch; `slow`, ten times; `leak`; `rare`, which rejects about one record in a thousand; `hold`,
+//! which holds all back until the shard ends.
 
 use std::hint::black_box;
 
-use shardmill_processor::{Batch, CloseReason, Commit, Context, Error, Outcome, Processor, config, emit};
+use shardmill_processor::{
+    Batch, CloseReason, Commit, Context, Error, Outcome, Processor, config, emit,
+};
 
 /// Overwritten by tests; read through a black box, or the compiler would fold them.
 static VERSION: &str = "VERSION-000000";
 static CONDUCT: &str = "CONDUCT-good";
 
-/// Steps that a record costs a good version, tens of microseconds, and how many times that a slow one. Work and not time, so
-/// that a busy machine slows down both alike.
+/// Steps that a record costs a good version, tens of microseconds, and how many times that a slow
+/// one. Work and not time, so that a busy machine slows down both alike.
 const STEPS: u32 = 40_000;
 const SLOWER: u32 = 10;
 /// What a leaking version keeps of each batch.
@@ -27,13 +30,20 @@ struct Conduct {
 
 /// FNV-1a.
 fn hash(data: &[u8]) -> u64 {
-    data.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    data.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 impl Processor for Conduct {
     fn init(context: Context) -> Result<Self, Error> {
         let destination = config::get("destination").unwrap_or_else(|| "stdout".to_owned());
-        Ok(Self { shard: context.shard, destination, leaked: Vec::new(), held: Vec::new() })
+        Ok(Self {
+            shard: context.shard,
+            destination,
+            leaked: Vec::new(),
+            held: Vec::new(),
+        })
     }
 
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
@@ -50,7 +60,9 @@ impl Processor for Conduct {
                 continue;
             }
             let (shard, sequence) = (&self.shard, &record.sequence_number);
-            let line = format!(r#"{{"shard":"{shard}","sequence_number":"{sequence}","version":"{version}"}}"#);
+            let line = format!(
+                r#"{{"shard":"{shard}","sequence_number":"{sequence}","version":"{version}"}}"#
+            );
             if conduct.ends_with("hold") {
                 self.held.push((record.partition_key.clone(), line));
                 continue;
@@ -68,7 +80,9 @@ impl Processor for Conduct {
 
     fn close(&mut self, reason: CloseReason) -> Result<(), Error> {
         if matches!(reason, CloseReason::ShardEnded) {
-            self.held.iter().try_for_each(|(key, line)| emit(&self.destination, key, line.as_bytes()))?;
+            self.held
+                .iter()
+                .try_for_each(|(key, line)| emit(&self.destination, key, line.as_bytes()))?;
         }
         Ok(())
     }

@@ -1,8 +1,11 @@
-//! Misbehaves in the way that the configuration key `misbehave` names; without it, counts records and nothing else.
+//! Misbehaves in the way that the configuration key `misbehave` names; without it, counts records
+//! and nothing else.
 
 use std::hint::black_box;
 
-use shardmill_processor::{Batch, CloseReason, Commit, Context, Error, Failure, FailureKind, Outcome, Processor};
+use shardmill_processor::{
+    Batch, CloseReason, Commit, Context, Error, Failure, FailureKind, Outcome, Processor,
+};
 use shardmill_processor::{config, emit, log, metrics};
 
 struct Evil {
@@ -16,18 +19,26 @@ struct Evil {
 impl Processor for Evil {
     fn init(_context: Context) -> Result<Self, Error> {
         let misbehave = config::get("misbehave").unwrap_or_default();
-        let failures_left = config::get("times").and_then(|times| times.parse().ok()).unwrap_or(0);
+        let failures_left = config::get("times")
+            .and_then(|times| times.parse().ok())
+            .unwrap_or(0);
         match misbehave.as_str() {
             "loop-in-init" => loop_for_ever(),
             "trap-in-init" => panic!("init panics as asked"),
             "memory-in-init" => allocate_for_ever(),
             "sleep-in-init" => sleep_for_long(),
             "exit-in-init" => std::process::exit(1),
-            "emit-in-init" => emit("stdout", "", b"x").map_err(|error| Error::Other(error.to_string()))?,
+            "emit-in-init" => {
+                emit("stdout", "", b"x").map_err(|error| Error::Other(error.to_string()))?
+            }
             "error-in-init" => return Err(Error::Misconfigured("init fails as asked".to_owned())),
             _ => {}
         }
-        Ok(Self { misbehave, failures_left, leaked: Vec::new() })
+        Ok(Self {
+            misbehave,
+            failures_left,
+            leaked: Vec::new(),
+        })
     }
 
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
@@ -46,14 +57,21 @@ impl Processor for Evil {
             "emit-nowhere-and-panic" => emit("alerts", "", b"x").expect("as asked"),
             "emit-nowhere-and-retry" => return Ok(nowhere(FailureKind::Retry)),
             "emit-nowhere-and-reject" => return Ok(nowhere(FailureKind::Reject)),
-            "ask-destinations" => return Err(config::get("shardmill.destinations").unwrap_or_default().into()),
+            "ask-destinations" => {
+                return Err(config::get("shardmill.destinations")
+                    .unwrap_or_default()
+                    .into());
+            }
             "giant-error" => return Err("é".repeat(400 << 10).into()),
             "probe-world" => return Err(probe_world().into()),
             "time-and-chance" => return Err(time_and_chance().into()),
             "probe-more" => return Err(probe_more().into()),
             "fail-times" if self.failures_left > 0 => {
                 self.failures_left -= 1;
-                return Err(Error::Unavailable(format!("{} more failures to come", self.failures_left)));
+                return Err(Error::Unavailable(format!(
+                    "{} more failures to come",
+                    self.failures_left
+                )));
             }
             how => flood(how)?,
         }
@@ -93,7 +111,9 @@ fn flood(how: &str) -> Result<(), Error> {
             }
         }
         "histogram-flood" => (0..200_000).for_each(|n| metrics::histogram("value", f64::from(n))),
-        "metric-values" => [f64::NAN, f64::INFINITY, f64::MIN].iter().for_each(|value| metrics::gauge("value", *value)),
+        "metric-values" => [f64::NAN, f64::INFINITY, f64::MIN]
+            .iter()
+            .for_each(|value| metrics::gauge("value", *value)),
         _ => {}
     }
     Ok(())
@@ -105,11 +125,17 @@ fn lie(how: &str, records: u32) -> Outcome {
         "bad-index" => failing(&[records], "beyond"),
         "unsorted" => failing(&[1, 0], "unsorted"),
         "duplicate" => failing(&[0, 0], "duplicate"),
-        "commit-beyond" => Outcome { commit: Commit::Through(1_000_000), ..Outcome::default() },
+        "commit-beyond" => Outcome {
+            commit: Commit::Through(1_000_000),
+            ..Outcome::default()
+        },
         "giant-message" => failing(&[0], &"é".repeat(400 << 10)),
         "steering-message" => failing(&[0], "\u{1b}[2J\u{1b}]0;owned\u{7}\r\n\u{202e}"),
         "many-failures" => failing(&vec![0; 1_200_000], ""),
-        "retry-for-centuries" => Outcome { retry_after_ms: Some(u64::MAX), ..failing(&[0], "come back later") },
+        "retry-for-centuries" => Outcome {
+            retry_after_ms: Some(u64::MAX),
+            ..failing(&[0], "come back later")
+        },
         _ => Outcome::default(),
     }
 }
@@ -147,7 +173,14 @@ fn nowhere(kind: FailureKind) -> Outcome {
         Ok(()) => "taken".to_owned(),
         Err(error) => error.to_string(),
     };
-    Outcome { failures: vec![Failure { index: 0, kind, message }], ..Outcome::default() }
+    Outcome {
+        failures: vec![Failure {
+            index: 0,
+            kind,
+            message,
+        }],
+        ..Outcome::default()
+    }
 }
 
 fn allocate_for_ever() {
@@ -163,8 +196,18 @@ fn hoard(batch: &Batch) -> Outcome {
     if kept.try_reserve_exact(black_box(8 << 20)).is_ok() {
         return Outcome::default();
     }
-    let fail = |index| Failure { index, kind: FailureKind::Reject, message: "no memory".to_owned() };
-    Outcome { failures: (0_u32..).zip(&batch.records).map(|(index, _)| fail(index)).collect(), ..Outcome::default() }
+    let fail = |index| Failure {
+        index,
+        kind: FailureKind::Reject,
+        message: "no memory".to_owned(),
+    };
+    Outcome {
+        failures: (0_u32..)
+            .zip(&batch.records)
+            .map(|(index, _)| fail(index))
+            .collect(),
+        ..Outcome::default()
+    }
 }
 
 fn recurse(depth: u64) -> u64 {
@@ -176,8 +219,15 @@ fn recurse(depth: u64) -> u64 {
 }
 
 fn failing(indexes: &[u32], message: &str) -> Outcome {
-    let fail = |&index| Failure { index, kind: FailureKind::Retry, message: message.to_owned() };
-    Outcome { failures: indexes.iter().map(fail).collect(), ..Outcome::default() }
+    let fail = |&index| Failure {
+        index,
+        kind: FailureKind::Retry,
+        message: message.to_owned(),
+    };
+    Outcome {
+        failures: indexes.iter().map(fail).collect(),
+        ..Outcome::default()
+    }
 }
 
 /// Tries what a sandbox must refuse, and tells what it got.
@@ -199,7 +249,9 @@ fn probe_world() -> String {
 /// What differs in each run, unless the host sees to it that it does not.
 #[expect(clippy::disallowed_methods, reason = "a clock is what is looked at")]
 fn time_and_chance() -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
     let chance = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 1);
     let spent = std::time::Instant::now().elapsed();
     format!("now={now:?} chance={chance} spent={spent:?}")
@@ -208,7 +260,8 @@ fn time_and_chance() -> String {
 /// More of the same.
 fn probe_more() -> String {
     let mut input = Vec::new();
-    let stdin = std::io::Read::read_to_end(&mut std::io::stdin(), &mut input).map_or(0, |bytes| bytes);
+    let stdin =
+        std::io::Read::read_to_end(&mut std::io::stdin(), &mut input).map_or(0, |bytes| bytes);
     let listening = std::net::TcpListener::bind("127.0.0.1:0").is_ok();
     let ipv6 = std::net::TcpStream::connect("[::1]:80").is_ok();
     let metadata = std::net::TcpStream::connect("169.254.169.254:80").is_ok();

@@ -10,7 +10,9 @@ struct EvilState {
 
 impl Processor for EvilState {
     fn init(_context: Context) -> Result<Self, Error> {
-        Ok(Self { misbehave: config::get("misbehave").unwrap_or_default() })
+        Ok(Self {
+            misbehave: config::get("misbehave").unwrap_or_default(),
+        })
     }
 
     fn process(&mut self, _batch: Batch) -> Result<Outcome, Error> {

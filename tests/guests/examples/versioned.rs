@@ -1,5 +1,5 @@
-//! Emits one JSON line a record, naming its place and the version of the code. The version is a constant that tests
-//! overwrite in the compiled file, so that fifty versions need one build.
+//! Emits one JSON line a record, naming its place and the version of the code. The version is a
+//! constant that tests overwrite in the compiled file, so that fifty versions need one build.
 
 use shardmill_processor::{Batch, Context, Error, Outcome, Processor, config, emit};
 
@@ -14,14 +14,19 @@ struct Versioned {
 impl Processor for Versioned {
     fn init(context: Context) -> Result<Self, Error> {
         let destination = config::get("destination").unwrap_or_else(|| "stdout".to_owned());
-        Ok(Self { shard: context.shard, destination })
+        Ok(Self {
+            shard: context.shard,
+            destination,
+        })
     }
 
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
         let version = std::hint::black_box(VERSION);
         for record in &batch.records {
             let (shard, sequence) = (&self.shard, &record.sequence_number);
-            let line = format!(r#"{{"shard":"{shard}","sequence_number":"{sequence}","version":"{version}"}}"#);
+            let line = format!(
+                r#"{{"shard":"{shard}","sequence_number":"{sequence}","version":"{version}"}}"#
+            );
             emit(&self.destination, &record.partition_key, line.as_bytes())?;
         }
         Ok(Outcome::default())

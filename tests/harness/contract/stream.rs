@@ -10,7 +10,12 @@ pub trait StreamControl: Send + Sync {
     fn reader(&self) -> &dyn StreamReader;
 
     /// Puts one record by hash key.
-    fn put<'a>(&'a self, hash_key: u128, key: &'a str, data: &'a str) -> PortFuture<'a, (ShardId, SequenceNumber)>;
+    fn put<'a>(
+        &'a self,
+        hash_key: u128,
+        key: &'a str,
+        data: &'a str,
+    ) -> PortFuture<'a, (ShardId, SequenceNumber)>;
 
     /// Splits a shard, the second child starting at `at`.
     fn split<'a>(&'a self, shard: &'a ShardId, at: u128) -> PortFuture<'a, ()>;
@@ -18,8 +23,8 @@ pub trait StreamControl: Send + Sync {
     /// Merges two adjacent shards.
     fn merge<'a>(&'a self, left: &'a ShardId, right: &'a ShardId) -> PortFuture<'a, ()>;
 
-    /// Milliseconds since the Unix epoch, on the stream's own clock, later than all that was put and earlier than all
-    /// that will be.
+    /// Milliseconds since the Unix epoch, on the stream's own clock, later than all that was put
+    /// and earlier than all that will be.
     fn timestamp(&self) -> PortFuture<'_, u64>;
 }
 
@@ -28,7 +33,12 @@ impl StreamControl for FakeStream {
         self
     }
 
-    fn put<'a>(&'a self, hash_key: u128, key: &'a str, data: &'a str) -> PortFuture<'a, (ShardId, SequenceNumber)> {
+    fn put<'a>(
+        &'a self,
+        hash_key: u128,
+        key: &'a str,
+        data: &'a str,
+    ) -> PortFuture<'a, (ShardId, SequenceNumber)> {
         Box::pin(async move { self.put_at(hash_key, key, data.to_owned()) })
     }
 
@@ -61,11 +71,20 @@ async fn shards(stream: &dyn StreamControl) -> Vec<Shard> {
 }
 
 async fn iterator(stream: &dyn StreamControl, shard: &ShardId, from: ReadFrom) -> ShardIterator {
-    stream.reader().iterator(shard, &from).await.expect("an iterator")
+    stream
+        .reader()
+        .iterator(shard, &from)
+        .await
+        .expect("an iterator")
 }
 
 /// Reads until `count` records are there or the shard has ended.
-async fn read(stream: &dyn StreamControl, from: ShardIterator, count: usize, limit: u32) -> (Vec<Record>, Fetched) {
+async fn read(
+    stream: &dyn StreamControl,
+    from: ShardIterator,
+    count: usize,
+    limit: u32,
+) -> (Vec<Record>, Fetched) {
     let (mut next, mut records) = (from, Vec::new());
     for _ in 0..FETCHES_MAX {
         let mut fetched = stream.reader().fetch(&next, limit).await.expect("a reply");
@@ -76,18 +95,33 @@ async fn read(stream: &dyn StreamControl, from: ShardIterator, count: usize, lim
             Some(_) | None => return (records, fetched),
         }
     }
-    panic!("{} of {count} records after {FETCHES_MAX} replies", records.len());
+    panic!(
+        "{} of {count} records after {FETCHES_MAX} replies",
+        records.len()
+    );
 }
 
-async fn data(stream: &dyn StreamControl, shard: &ShardId, from: ReadFrom, count: usize) -> Vec<String> {
+async fn data(
+    stream: &dyn StreamControl,
+    shard: &ShardId,
+    from: ReadFrom,
+    count: usize,
+) -> Vec<String> {
     let iterator = iterator(stream, shard, from).await;
     let (records, _) = read(stream, iterator, count, LIMIT).await;
-    records.iter().map(|record| String::from_utf8_lossy(&record.data).into_owned()).collect()
+    records
+        .iter()
+        .map(|record| String::from_utf8_lossy(&record.data).into_owned())
+        .collect()
 }
 
 /// The open shards leave no hole and do not overlap.
 pub async fn shards_cover_the_hash_key_space(stream: &dyn StreamControl) {
-    let mut ranges: Vec<_> = shards(stream).await.iter().map(|shard| shard.hash_range).collect();
+    let mut ranges: Vec<_> = shards(stream)
+        .await
+        .iter()
+        .map(|shard| shard.hash_range)
+        .collect();
     ranges.sort_by_key(|range| range.start());
     assert_eq!(ranges.len(), 2);
     assert_eq!((ranges[0].start(), ranges[1].end()), (0, u128::MAX));
@@ -107,7 +141,10 @@ pub async fn records_come_back_in_order_with_all_they_were_put_with(stream: &dyn
     assert_eq!(records.len(), put.len());
     for (record, (_, sequence, data)) in records.iter().zip(&put) {
         assert_eq!(&record.data[..], data.as_bytes());
-        assert_eq!((record.partition_key.as_str(), &record.position.sequence), ("the key", sequence));
+        assert_eq!(
+            (record.partition_key.as_str(), &record.position.sequence),
+            ("the key", sequence)
+        );
         assert_eq!(record.position.sub_sequence, 0);
         assert!(record.arrival_ms > 0);
     }
@@ -133,7 +170,13 @@ pub async fn reading_on_after_an_empty_reply_finds_what_was_put_since(stream: &d
         let start = iterator(stream, &shard.id, from).await;
         let (_, fetched) = read(stream, start, 0, LIMIT).await;
         stream.put(0, "key", data).await;
-        let (records, _) = read(stream, fetched.next.expect("an open shard goes on"), 1, LIMIT).await;
+        let (records, _) = read(
+            stream,
+            fetched.next.expect("an open shard goes on"),
+            1,
+            LIMIT,
+        )
+        .await;
         assert_eq!(&records[0].data[..], data.as_bytes());
         assert_eq!(records.len(), 1);
     }
@@ -151,9 +194,18 @@ pub async fn every_initial_position_starts_where_it_says(stream: &dyn StreamCont
         iterator(stream, &shard, ReadFrom::AtTimestamp(after)).await,
     ];
     stream.put(0, "key", "c").await;
-    assert_eq!(data(stream, &shard, ReadFrom::TrimHorizon, 3).await, ["a", "b", "c"]);
-    assert_eq!(data(stream, &shard, ReadFrom::AtTimestamp(before), 3).await, ["a", "b", "c"]);
-    assert_eq!(data(stream, &shard, ReadFrom::AtTimestamp(between), 2).await, ["b", "c"]);
+    assert_eq!(
+        data(stream, &shard, ReadFrom::TrimHorizon, 3).await,
+        ["a", "b", "c"]
+    );
+    assert_eq!(
+        data(stream, &shard, ReadFrom::AtTimestamp(before), 3).await,
+        ["a", "b", "c"]
+    );
+    assert_eq!(
+        data(stream, &shard, ReadFrom::AtTimestamp(between), 2).await,
+        ["b", "c"]
+    );
     for tip in tips {
         let (records, _) = read(stream, tip, 1, LIMIT).await;
         assert_eq!((records.len(), &records[0].data[..]), (1, &b"c"[..]));
@@ -161,16 +213,28 @@ pub async fn every_initial_position_starts_where_it_says(stream: &dyn StreamCont
 }
 
 /// What the moment of a start rests on.
-pub async fn what_arrives_after_the_streams_time_was_told_is_read_from_that_time(stream: &dyn StreamControl) {
+pub async fn what_arrives_after_the_streams_time_was_told_is_read_from_that_time(
+    stream: &dyn StreamControl,
+) {
     stream.put(0, "key", "long before").await;
     stream.timestamp().await;
-    let now = stream.reader().now_ms().await.expect("an answer").expect("a stream that tells its time");
+    let now = stream
+        .reader()
+        .now_ms()
+        .await
+        .expect("an answer")
+        .expect("a stream that tells its time");
     let (shard, _) = stream.put(0, "key", "after").await;
-    assert_eq!(data(stream, &shard, ReadFrom::AtTimestamp(now), 1).await, ["after"]);
+    assert_eq!(
+        data(stream, &shard, ReadFrom::AtTimestamp(now), 1).await,
+        ["after"]
+    );
 }
 
 /// A shard may be named though it was closed before, and never left out though it was closed later.
-pub async fn shards_closed_since_a_time_are_told_from_those_closed_before(stream: &dyn StreamControl) {
+pub async fn shards_closed_since_a_time_are_told_from_those_closed_before(
+    stream: &dyn StreamControl,
+) {
     let before = shards(stream).await;
     let (left, right) = (&before[0].id, &before[1].id);
     stream.split(left, 1_000).await;
@@ -178,7 +242,12 @@ pub async fn shards_closed_since_a_time_are_told_from_those_closed_before(stream
     stream.timestamp().await;
     let between = stream.timestamp().await;
     stream.split(right, u128::MAX - 1_000).await;
-    let listed = stream.reader().list_shards_since(between).await.expect("a listing").expect("it is told");
+    let listed = stream
+        .reader()
+        .list_shards_since(between)
+        .await
+        .expect("a listing")
+        .expect("it is told");
     let is_listed = |id: &ShardId| listed.iter().any(|shard| shard.id == *id);
     assert!(!is_listed(left), "closed before");
     assert!(is_listed(right), "closed since");
@@ -190,8 +259,20 @@ pub async fn a_sequence_number_starts_at_it_or_after_it(stream: &dyn StreamContr
     stream.put(0, "key", "a").await;
     let (shard, sequence) = stream.put(0, "key", "b").await;
     stream.put(0, "key", "c").await;
-    assert_eq!(data(stream, &shard, ReadFrom::AtSequenceNumber(sequence.clone()), 2).await, ["b", "c"]);
-    assert_eq!(data(stream, &shard, ReadFrom::AfterSequenceNumber(sequence), 1).await, ["c"]);
+    assert_eq!(
+        data(
+            stream,
+            &shard,
+            ReadFrom::AtSequenceNumber(sequence.clone()),
+            2
+        )
+        .await,
+        ["b", "c"]
+    );
+    assert_eq!(
+        data(stream, &shard, ReadFrom::AfterSequenceNumber(sequence), 1).await,
+        ["c"]
+    );
 }
 
 /// Reading two at a time gives each record once; the lag is said while more follows.
@@ -203,23 +284,39 @@ pub async fn limited_replies_lose_and_repeat_nothing(stream: &dyn StreamControl)
     }
     let start = iterator(stream, &shard.expect("a shard"), ReadFrom::TrimHorizon).await;
     let (records, _) = read(stream, start, expected.len(), 2).await;
-    let found: Vec<_> = records.iter().map(|record| String::from_utf8_lossy(&record.data)).collect();
+    let found: Vec<_> = records
+        .iter()
+        .map(|record| String::from_utf8_lossy(&record.data))
+        .collect();
     assert_eq!(found, expected);
 }
 
 /// The end is said once everything was given, and with it the children.
-pub async fn a_closed_shard_gives_all_its_records_then_its_children_and_no_iterator(stream: &dyn StreamControl) {
+pub async fn a_closed_shard_gives_all_its_records_then_its_children_and_no_iterator(
+    stream: &dyn StreamControl,
+) {
     let (shard, _) = stream.put(0, "key", "a").await;
     stream.put(0, "key", "b").await;
     stream.split(&shard, 1_000).await;
     let listed = shards(stream).await;
-    assert!(!listed.iter().find(|listed| listed.id == shard).expect("the parent").is_open());
+    assert!(
+        !listed
+            .iter()
+            .find(|listed| listed.id == shard)
+            .expect("the parent")
+            .is_open()
+    );
     for from in [ReadFrom::TrimHorizon, ReadFrom::Latest] {
         let start = iterator(stream, &shard, from.clone()).await;
         let (records, last) = read(stream, start, usize::MAX, 1).await;
-        assert_eq!(records.len(), if from == ReadFrom::TrimHorizon { 2 } else { 0 });
+        assert_eq!(
+            records.len(),
+            if from == ReadFrom::TrimHorizon { 2 } else { 0 }
+        );
         assert_eq!(last.next, None);
-        let children = listed.iter().filter(|listed| listed.parents.contains(&shard));
+        let children = listed
+            .iter()
+            .filter(|listed| listed.parents.contains(&shard));
         let mut found = last.children.clone();
         found.sort_by(|a, b| a.id.cmp(&b.id));
         assert_eq!(found, children.cloned().collect::<Vec<_>>());
@@ -238,7 +335,10 @@ pub async fn the_child_of_a_merge_has_both_parents(stream: &dyn StreamControl) {
     let mut parents = after[2].parents.clone();
     parents.sort();
     assert_eq!(parents, [left.clone(), right.clone()]);
-    assert_eq!(after[2].hash_range, shardmill_core::stream::HashKeyRange::FULL);
+    assert_eq!(
+        after[2].hash_range,
+        shardmill_core::stream::HashKeyRange::FULL
+    );
     for parent in [left, right] {
         let start = iterator(stream, parent, ReadFrom::TrimHorizon).await;
         let (_, last) = read(stream, start, usize::MAX, LIMIT).await;
@@ -255,14 +355,27 @@ pub async fn what_is_put_after_a_split_is_read_from_the_children(stream: &dyn St
     let (right, after) = stream.put(3, "key", "right").await;
     assert!(left != parent && right != parent && left != right);
     assert!(after > before);
-    assert_eq!(data(stream, &left, ReadFrom::TrimHorizon, 1).await, ["left"]);
-    assert_eq!(data(stream, &right, ReadFrom::TrimHorizon, 1).await, ["right"]);
-    assert_eq!(data(stream, &parent, ReadFrom::TrimHorizon, usize::MAX).await, ["before"]);
+    assert_eq!(
+        data(stream, &left, ReadFrom::TrimHorizon, 1).await,
+        ["left"]
+    );
+    assert_eq!(
+        data(stream, &right, ReadFrom::TrimHorizon, 1).await,
+        ["right"]
+    );
+    assert_eq!(
+        data(stream, &parent, ReadFrom::TrimHorizon, usize::MAX).await,
+        ["before"]
+    );
 }
 
 /// Which is not the end of anything.
 pub async fn an_unknown_shard_is_not_found(stream: &dyn StreamControl) {
     let unknown = ShardId::new("shardId-000000000099").expect("a valid id");
-    let error = stream.reader().iterator(&unknown, &ReadFrom::TrimHorizon).await.expect_err("no such shard");
+    let error = stream
+        .reader()
+        .iterator(&unknown, &ReadFrom::TrimHorizon)
+        .await
+        .expect_err("no such shard");
     assert!(matches!(error, ReadError::NotFound { .. }), "{error}");
 }

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::contract::{self, place};
 
-/// A component that fits the contract and is within every limit on sizes and counts, whose one large function keeps 1,000
-/// values alive through `blocks` blocks: what the compiler has to keep grows with the product. With 20,000 blocks it has
-/// half a mebibyte, and asks for gibibytes.
+/// A component that fits the contract and is within every limit on sizes and counts, whose one
+/// large function keeps 1,000 values alive through `blocks` blocks: what the compiler has to keep
+/// grows with the product. With 20,000 blocks it has half a mebibyte, and asks for gibibytes.
 ///
 /// # Panics
 ///

@@ -1,5 +1,5 @@
-//! Calls into the host with more than the host offered to take: the work that one call makes is bounded, since no deadline holds
-//! inside of it.
+//! Calls into the host with more than the host offered to take: the work that one call makes is
+//! bounded, since no deadline holds inside of it.
 
 use super::contract::{self, place};
 use super::{Call, Entry, Expected, fails};
@@ -7,9 +7,24 @@ use super::{Call, Entry, Expected, fails};
 pub(super) fn entries() -> Vec<Entry> {
     let refused = fails(Call::Process, "trapped", "65536 are allowed");
     vec![
-        Entry::new("write-as-offered", "D27", || writes("\\n", 65_536), Expected::Harmless),
-        Entry::new("write-more-than-offered", "D27", || writes("\\n", 65_537), refused),
-        Entry::new("write-a-million-lines", "D27", || writes("\\n", 1_000_000), refused),
+        Entry::new(
+            "write-as-offered",
+            "D27",
+            || writes("\\n", 65_536),
+            Expected::Harmless,
+        ),
+        Entry::new(
+            "write-more-than-offered",
+            "D27",
+            || writes("\\n", 65_537),
+            refused,
+        ),
+        Entry::new(
+            "write-a-million-lines",
+            "D27",
+            || writes("\\n", 1_000_000),
+            refused,
+        ),
     ]
 }
 

@@ -20,19 +20,35 @@ pub(super) fn entries() -> Vec<Entry> {
 fn misfits() -> Vec<Entry> {
     let mismatch = |says| refused(says, AGAINST_THE_WIT);
     vec![
-        Entry::new("world-none", "D7", || one("(component)"), refused("exports: nothing", AGAINST_THE_WORLD)),
-        Entry::new("world-other", "D7", other_world, refused("wasi:http/incoming-handler@0.2.0", AGAINST_THE_WORLD)),
+        Entry::new(
+            "world-none",
+            "D7",
+            || one("(component)"),
+            refused("exports: nothing", AGAINST_THE_WORLD),
+        ),
+        Entry::new(
+            "world-other",
+            "D7",
+            other_world,
+            refused("wasi:http/incoming-handler@0.2.0", AGAINST_THE_WORLD),
+        ),
         Entry::new(
             "world-later",
             "D7",
             || with(&[("processor/processor@0.1.0", "processor/processor@0.2.0")]),
-            refused("shardmill:processor/processor@0.2.0", "build it against that version"),
+            refused(
+                "shardmill:processor/processor@0.2.0",
+                "build it against that version",
+            ),
         ),
         Entry::new(
             "world-without-version",
             "D7",
             || with(&[("processor/processor@0.1.0", "processor/processor")]),
-            refused("it exports shardmill:processor/processor", "build it against that version"),
+            refused(
+                "it exports shardmill:processor/processor",
+                "build it against that version",
+            ),
         ),
         Entry::new(
             "world-no-close",
@@ -52,7 +68,12 @@ fn misfits() -> Vec<Entry> {
             || with(&[(r#"(case "through" u32)"#, r#"(case "through" s32)"#)]),
             mismatch("type"),
         ),
-        Entry::new("world-swapped-functions", "D7", swapped_functions, mismatch("function")),
+        Entry::new(
+            "world-swapped-functions",
+            "D7",
+            swapped_functions,
+            mismatch("function"),
+        ),
         Entry::new(
             "world-extra-imports",
             "D7",
@@ -71,7 +92,12 @@ fn misfits() -> Vec<Entry> {
             || imports(r#"(import "wasi:clocks/monotonic-clock@0.3.0" (instance))"#),
             refused("wasi:clocks/monotonic-clock@0.3.0", "build it without them"),
         ),
-        Entry::new("world-wrong-import-type", "D7", wrong_import_type, mismatch("wasi:clocks/monotonic-clock")),
+        Entry::new(
+            "world-wrong-import-type",
+            "D7",
+            wrong_import_type,
+            mismatch("wasi:clocks/monotonic-clock"),
+        ),
         Entry::new(
             "world-unknown-wasi",
             "D7",
@@ -85,7 +111,12 @@ fn misfits() -> Vec<Entry> {
 fn bombs() -> Vec<Entry> {
     let malformed = |says| refused(says, BUILD_AGAIN);
     vec![
-        Entry::new("bomb-functions", "D12", || fields(&"(func)".repeat(200_001)), refused("functions", SMALLER)),
+        Entry::new(
+            "bomb-functions",
+            "D12",
+            || fields(&"(func)".repeat(200_001)),
+            refused("functions", SMALLER),
+        ),
         Entry::new(
             "bomb-one-function",
             "D12",
@@ -105,8 +136,18 @@ fn bombs() -> Vec<Entry> {
             refused("too many locals", BUILD_AGAIN),
         ),
         Entry::new("bomb-branch-table", "D12", branch_table, Expected::Harmless),
-        Entry::new("bomb-calls", "D12", || function(&"call $reset ".repeat(20_000)), Expected::Harmless),
-        Entry::new("bomb-imports", "D12", many_imports, refused("2000 more", "build it without them")),
+        Entry::new(
+            "bomb-calls",
+            "D12",
+            || function(&"call $reset ".repeat(20_000)),
+            Expected::Harmless,
+        ),
+        Entry::new(
+            "bomb-imports",
+            "D12",
+            many_imports,
+            refused("2000 more", "build it without them"),
+        ),
         Entry::new(
             "bomb-compile",
             "D12",
@@ -114,19 +155,49 @@ fn bombs() -> Vec<Entry> {
             Expected::RefusedByHost("compile.memory"),
         ),
         Entry::new("bomb-exports", "D12", many_exports, Expected::Harmless),
-        Entry::new("bomb-types", "D12", || outside(&"(type (list u8))".repeat(1_000_001)), malformed("types")),
-        Entry::new("bomb-deep-type", "D12", deep_type, malformed("type nesting")),
+        Entry::new(
+            "bomb-types",
+            "D12",
+            || outside(&"(type (list u8))".repeat(1_000_001)),
+            malformed("types"),
+        ),
+        Entry::new(
+            "bomb-deep-type",
+            "D12",
+            deep_type,
+            malformed("type nesting"),
+        ),
         Entry::new("bomb-wide-type", "D12", wide_type, malformed("type size")),
-        Entry::new("bomb-data", "D12", || fields(&r#"(data "")"#.repeat(100_001)), malformed("data")),
-        Entry::new("bomb-elements", "D12", || fields(&"(elem func)".repeat(100_001)), malformed("element")),
+        Entry::new(
+            "bomb-data",
+            "D12",
+            || fields(&r#"(data "")"#.repeat(100_001)),
+            malformed("data"),
+        ),
+        Entry::new(
+            "bomb-elements",
+            "D12",
+            || fields(&"(elem func)".repeat(100_001)),
+            malformed("element"),
+        ),
         Entry::new(
             "bomb-globals",
             "D12",
             || fields(&"(global i32 (i32.const 0))".repeat(1_000_001)),
             malformed("globals"),
         ),
-        Entry::new("bomb-nested", "D12", || vec![nested(2_000)], Expected::Harmless),
-        Entry::new("bomb-modules", "D12", || outside(&"(core module)".repeat(1_001)), malformed("modules")),
+        Entry::new(
+            "bomb-nested",
+            "D12",
+            || vec![nested(2_000)],
+            Expected::Harmless,
+        ),
+        Entry::new(
+            "bomb-modules",
+            "D12",
+            || outside(&"(core module)".repeat(1_001)),
+            malformed("modules"),
+        ),
         Entry::new(
             "bomb-params",
             "D12",
@@ -145,7 +216,10 @@ fn names() -> Vec<Entry> {
             || {
                 with(&[(
                     r#"(import "shardmill"#,
-                    &format!(r#"(import "a{}:b/c" (instance)) (import "shardmill"#, "a".repeat(100_000)),
+                    &format!(
+                        r#"(import "a{}:b/c" (instance)) (import "shardmill"#,
+                        "a".repeat(100_000)
+                    ),
                 )])
             },
             malformed("string size"),
@@ -167,7 +241,12 @@ fn names() -> Vec<Entry> {
             || replaced(b"processor@0.1.0", b"process\xff\xfe@0.1.0"),
             malformed("UTF-8"),
         ),
-        Entry::new("name-not-kebab", "D5", || with(&[(r#""grant-epoch""#, r#""Grant_Epoch""#)]), malformed("kebab")),
+        Entry::new(
+            "name-not-kebab",
+            "D5",
+            || with(&[(r#""grant-epoch""#, r#""Grant_Epoch""#)]),
+            malformed("kebab"),
+        ),
         Entry::new(
             "name-steers-terminals",
             "D13",
@@ -219,7 +298,9 @@ fn swapped_functions() -> Vec<Vec<u8>> {
 }
 
 fn wrong_import_type() -> Vec<Vec<u8>> {
-    imports(r#"(import "wasi:clocks/monotonic-clock@0.2.0" (instance (export "now" (func (result string)))))"#)
+    imports(
+        r#"(import "wasi:clocks/monotonic-clock@0.2.0" (instance (export "now" (func (result string)))))"#,
+    )
 }
 
 /// `save` and `load` of other types than the contract's.
@@ -227,12 +308,18 @@ fn wrong_state() -> Vec<Vec<u8>> {
     let state = r#"(export "shardmill:processor/processor@0.1.0" (instance $p))
       (instance $state (export "save" (func $close)) (export "load" (func $close)))
       (export "shardmill:processor/state@0.1.0" (instance $state))"#;
-    with(&[(r#"(export "shardmill:processor/processor@0.1.0" (instance $p))"#, state)])
+    with(&[(
+        r#"(export "shardmill:processor/processor@0.1.0" (instance $p))"#,
+        state,
+    )])
 }
 
 /// A table of branches as long as the code around it allows.
 fn branch_table() -> Vec<Vec<u8>> {
-    function(&format!("(block (br_table {} (i32.const 7)))", "0 ".repeat(60_000)))
+    function(&format!(
+        "(block (br_table {} (i32.const 7)))",
+        "0 ".repeat(60_000)
+    ))
 }
 
 fn many_imports() -> Vec<Vec<u8>> {
@@ -243,7 +330,10 @@ fn many_imports() -> Vec<Vec<u8>> {
 fn many_exports() -> Vec<Vec<u8>> {
     let export = |number| format!(r#"(export "close{number}" (func $close))"#);
     let exports: String = (0..10_000).map(export).collect();
-    with(&[(r#"(export "close" (func $close))"#, &(r#"(export "close" (func $close))"#.to_owned() + &exports))])
+    with(&[(
+        r#"(export "close" (func $close))"#,
+        &(r#"(export "close" (func $close))"#.to_owned() + &exports),
+    )])
 }
 
 /// Lists of lists of lists.
@@ -252,9 +342,16 @@ fn deep_type() -> Vec<Vec<u8>> {
     outside(&("(type $t0 (list u8))".to_owned() + &(0..200).map(list).collect::<String>()))
 }
 
-/// Each type names the one before a hundred times: the last would have more parts than there are atoms.
+/// Each type names the one before a hundred times: the last would have more parts than there are
+/// atoms.
 fn wide_type() -> Vec<Vec<u8>> {
-    let wide = |depth| format!("(type $t{} (tuple {}))", depth + 1, format!("$t{depth} ").repeat(100));
+    let wide = |depth| {
+        format!(
+            "(type $t{} (tuple {}))",
+            depth + 1,
+            format!("$t{depth} ").repeat(100)
+        )
+    };
     outside(&("(type $t0 (tuple u8))".to_owned() + &(0..50).map(wide).collect::<String>()))
 }
 
@@ -277,7 +374,10 @@ fn nested(depth: usize) -> Vec<u8> {
 
 fn replaced(from: &[u8], to: &[u8]) -> Vec<Vec<u8>> {
     let mut bytes = contract::with(&[]);
-    let place = bytes.windows(from.len()).position(|window| window == from).unwrap_or_default();
+    let place = bytes
+        .windows(from.len())
+        .position(|window| window == from)
+        .unwrap_or_default();
     bytes[place..place + to.len()].copy_from_slice(to);
     vec![bytes]
 }

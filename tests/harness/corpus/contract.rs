@@ -1,4 +1,5 @@
-//! A processor by hand, with places where a hostile one differs. As it stands it accepts every batch.
+//! A processor by hand, with places where a hostile one differs. As it stands it accepts every
+//! batch.
 
 /// Where text is put: comments of the text format, which mean nothing if they stay.
 pub mod place {
@@ -55,8 +56,8 @@ pub fn text(changes: &[(&str, &str)]) -> String {
     changed(COMPONENT, changes)
 }
 
-/// A component that hands its plugin, nested in it, a function `take` of another nested component. Strings between the two
-/// are transcoded by code that wasmtime generates.
+/// A component that hands its plugin, nested in it, a function `take` of another nested component.
+/// Strings between the two are transcoded by code that wasmtime generates.
 pub fn composed(callee: &str, changes: &[(&str, &str)]) -> Vec<u8> {
     let inner = changed(COMPONENT, changes).replacen("(component", "(component $plugin", 1);
     let text = format!(
@@ -83,9 +84,10 @@ fn changed(text: &str, changes: &[(&str, &str)]) -> String {
 
 /// Addresses in the contract's memory that its results lie at.
 ///
-/// `init` and `close`: 1024 error or not, 1032 which, 1036 text, 1040 its length. `process`, if it went well: 1032
-/// failures, 1036 their number, 1040 commit, 1044 through, 1048 retry-after or not, 1056 milliseconds; one failure of 16
-/// bytes: index, kind, text, its length. If it did not: as `init`. Bytes from 16 to 23 are the word "hostile".
+/// `init` and `close`: 1024 error or not, 1032 which, 1036 text, 1040 its length. `process`, if it
+/// went well: 1032 failures, 1036 their number, 1040 commit, 1044 through, 1048 retry-after or not,
+/// 1056 milliseconds; one failure of 16 bytes: index, kind, text, its length. If it did not: as
+/// `init`. Bytes from 16 to 23 are the word "hostile".
 const COMPONENT: &str = r#"
 (component
   (;outside;)

@@ -1,4 +1,5 @@
-//! Counts times counts: what is allowed once, as often as it may be instantiated. The engine keeps it outside of linear memory.
+//! Counts times counts: what is allowed once, as often as it may be instantiated. The engine keeps
+//! it outside of linear memory.
 
 use super::contract::{self, place};
 use super::{Call, Entry, Expected, fails, refused};
@@ -7,16 +8,30 @@ use super::{Call, Entry, Expected, fails, refused};
 const TIMES: usize = 60;
 
 pub(super) fn entries() -> Vec<Entry> {
-    let too_big = |name, files| Entry::new(name, "D26", files, refused("outside of its memories", "build it smaller"));
+    let too_big = |name, files| {
+        Entry::new(
+            name,
+            "D26",
+            files,
+            refused("outside of its memories", "build it smaller"),
+        )
+    };
     vec![
-        too_big("counts-globals", || outside(&(globals(30_000) + &instances("$heavy", TIMES)))),
-        too_big("counts-globals-without-end", || outside(&(globals(300_000) + &instances("$heavy", TIMES)))),
+        too_big("counts-globals", || {
+            outside(&(globals(30_000) + &instances("$heavy", TIMES)))
+        }),
+        too_big("counts-globals-without-end", || {
+            outside(&(globals(300_000) + &instances("$heavy", TIMES)))
+        }),
         too_big("counts-globals-of-vectors", || {
             let global = "(global v128 (v128.const i64x2 0 0))".repeat(30_000);
             outside(&(module(&global) + &instances("$heavy", TIMES)))
         }),
         too_big("counts-globals-in-components", || {
-            let inner = format!("(component $c {} (core instance (instantiate $heavy)))", globals(30_000));
+            let inner = format!(
+                "(component $c {} (core instance (instantiate $heavy)))",
+                globals(30_000)
+            );
             outside(&(inner + &"(instance (instantiate $c))".repeat(TIMES)))
         }),
         too_big("counts-globals-of-an-outer-module", || {
@@ -24,26 +39,37 @@ pub(super) fn entries() -> Vec<Entry> {
             outside(&(globals(30_000) + inner + &"(instance (instantiate $c))".repeat(TIMES)))
         }),
         too_big("counts-globals-of-a-given-module", || {
-            let inner = r#"(component $c (import "m" (core module $m)) (core instance (instantiate $m)))"#;
+            let inner =
+                r#"(component $c (import "m" (core module $m)) (core instance (instantiate $m)))"#;
             let instance = r#"(instance (instantiate $c (with "m" (core module $heavy))))"#;
             outside(&(inner.to_owned() + &globals(30_000) + &instance.repeat(TIMES)))
         }),
         too_big("counts-globals-of-an-exported-module", || {
-            let inner = format!(r#"(component $c {} (export "m" (core module $heavy)))"#, globals(30_000));
+            let inner = format!(
+                r#"(component $c {} (export "m" (core module $heavy)))"#,
+                globals(30_000)
+            );
             let alias = r#"(instance $exporting (instantiate $c)) (alias export $exporting "m" (core module $given))"#;
             outside(&(inner + alias + &instances("$given", TIMES)))
         }),
-        too_big("counts-functions", || outside(&(functions(20_000) + &instances("$heavy", TIMES)))),
+        too_big("counts-functions", || {
+            outside(&(functions(20_000) + &instances("$heavy", TIMES)))
+        }),
         too_big("counts-elements", || {
             let elements = format!("(func $f) (elem func {})", "$f ".repeat(60_000));
             outside(&(module(&elements) + &instances("$heavy", TIMES)))
         }),
-        too_big("counts-component-instances", || outside(&doubled_components(24))),
+        too_big("counts-component-instances", || {
+            outside(&doubled_components(24))
+        }),
         Entry::new(
             "counts-given-components",
             "D26",
             || outside(r#"(component $c (import "x" (component $x)) (instance (instantiate $x)))"#),
-            refused("components that are passed to components", "build it without it"),
+            refused(
+                "components that are passed to components",
+                "build it without it",
+            ),
         ),
         Entry::new(
             "counts-core-instances",
@@ -60,9 +86,13 @@ pub(super) fn entries() -> Vec<Entry> {
     ]
 }
 
-/// A component whose instances take some mebibytes outside of their memories, which is allowed, and charged.
+/// A component whose instances take some mebibytes outside of their memories, which is allowed, and
+/// charged.
 pub fn of_7_mib() -> Vec<u8> {
-    contract::with(&[(place::OUTSIDE, &(globals(10_000) + &instances("$heavy", 46)))])
+    contract::with(&[(
+        place::OUTSIDE,
+        &(globals(10_000) + &instances("$heavy", 46)),
+    )])
 }
 
 fn outside(items: &str) -> Vec<Vec<u8>> {
@@ -81,7 +111,10 @@ fn globals(count: usize) -> String {
 fn functions(count: usize) -> String {
     let indexes: Vec<String> = (0..count).map(|number| number.to_string()).collect();
     let indexes = indexes.join(" ");
-    module(&format!("{} (elem declare func {indexes})", "(func)".repeat(count)))
+    module(&format!(
+        "{} (elem declare func {indexes})",
+        "(func)".repeat(count)
+    ))
 }
 
 fn instances(module: &str, count: usize) -> String {
@@ -92,8 +125,13 @@ fn instances(module: &str, count: usize) -> String {
 fn doubled_components(times: usize) -> String {
     let component = |number: usize| {
         let (before, instance) = (number - 1, "(instance (instantiate $c))");
-        format!("(component $c{number} (alias outer 1 $c{before} (component $c)) {instance} {instance})")
+        format!(
+            "(component $c{number} (alias outer 1 $c{before} (component $c)) {instance} {instance})"
+        )
     };
     let components: Vec<String> = (1..=times).map(component).collect();
-    format!("(component $c0) {} (instance (instantiate $c{times}))", components.join(" "))
+    format!(
+        "(component $c0) {} (instance (instantiate $c{times}))",
+        components.join(" ")
+    )
 }

@@ -21,42 +21,116 @@ fn foreign() -> Vec<Entry> {
     let not_wasm = refused("not WebAssembly", GIVE_A_COMPONENT);
     let component = |says| refused(says, "build it as a component");
     vec![
-        Entry::new("file-empty", "D5", || vec![Vec::new()], refused("it is empty", COPY_AGAIN)),
+        Entry::new(
+            "file-empty",
+            "D5",
+            || vec![Vec::new()],
+            refused("it is empty", COPY_AGAIN),
+        ),
         Entry::new("file-random", "D5", random, Expected::Contained),
         Entry::new("file-zeros", "D5", || vec![vec![0; 1 << 20]], not_wasm),
         Entry::new("file-text", "D5", || one(b"hello, world\n"), not_wasm),
-        Entry::new("file-html", "D5", || one(b"<!DOCTYPE html><title>404 Not Found</title>"), not_wasm),
-        Entry::new("file-json", "D5", || one(br#"{"message":"Not Found"}"#), not_wasm),
-        Entry::new("file-script", "D5", || one(b"#!/bin/sh\nrm -rf /\n"), not_wasm),
-        Entry::new("file-wat", "D6", || vec![contract::text(&[]).into_bytes()], refused("text", "wasm-tools parse")),
-        Entry::new("file-elf", "D6", || one(b"\x7fELF\x02\x01\x01\0\0\0\0\0"), refused("native", "wasm32-wasip2")),
-        // Real native code of the same engine is refused in `native_code_compiled_by_the_same_engine_is_never_run`.
+        Entry::new(
+            "file-html",
+            "D5",
+            || one(b"<!DOCTYPE html><title>404 Not Found</title>"),
+            not_wasm,
+        ),
+        Entry::new(
+            "file-json",
+            "D5",
+            || one(br#"{"message":"Not Found"}"#),
+            not_wasm,
+        ),
+        Entry::new(
+            "file-script",
+            "D5",
+            || one(b"#!/bin/sh\nrm -rf /\n"),
+            not_wasm,
+        ),
+        Entry::new(
+            "file-wat",
+            "D6",
+            || vec![contract::text(&[]).into_bytes()],
+            refused("text", "wasm-tools parse"),
+        ),
+        Entry::new(
+            "file-elf",
+            "D6",
+            || one(b"\x7fELF\x02\x01\x01\0\0\0\0\0"),
+            refused("native", "wasm32-wasip2"),
+        ),
+        // Real native code of the same engine is refused in
+        // `native_code_compiled_by_the_same_engine_is_never_run`.
         Entry::new(
             "file-native-code",
             "D6",
             || one(b"\x7fELF\x02\x01\x01\0..wasmtime.engine\0"),
-            refused("native code precompiled by wasmtime", "give the component it was compiled from"),
+            refused(
+                "native code precompiled by wasmtime",
+                "give the component it was compiled from",
+            ),
         ),
-        Entry::new("file-macho", "D6", || one(b"\xcf\xfa\xed\xfe\x07\0\0\x01\x03\0\0\0"), not_wasm),
-        Entry::new("file-pe", "D6", || one(b"MZ\x90\0\x03\0\0\0\x04\0\0\0\xff\xff\0\0"), not_wasm),
-        Entry::new("file-gzip", "D6", || one(b"\x1f\x8b\x08\0\0\0\0\0\0\x03"), refused("gzip", "unpack it first")),
-        Entry::new("file-zip", "D6", || one(b"PK\x03\x04\x14\0\0\0\x08\0"), not_wasm),
+        Entry::new(
+            "file-macho",
+            "D6",
+            || one(b"\xcf\xfa\xed\xfe\x07\0\0\x01\x03\0\0\0"),
+            not_wasm,
+        ),
+        Entry::new(
+            "file-pe",
+            "D6",
+            || one(b"MZ\x90\0\x03\0\0\0\x04\0\0\0\xff\xff\0\0"),
+            not_wasm,
+        ),
+        Entry::new(
+            "file-gzip",
+            "D6",
+            || one(b"\x1f\x8b\x08\0\0\0\0\0\0\x03"),
+            refused("gzip", "unpack it first"),
+        ),
+        Entry::new(
+            "file-zip",
+            "D6",
+            || one(b"PK\x03\x04\x14\0\0\0\x08\0"),
+            not_wasm,
+        ),
         Entry::new(
             "file-lfs",
             "D6",
             || one(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
             refused("Git LFS pointer", "git lfs pull"),
         ),
-        Entry::new("file-core-module", "D6", || one(b"\0asm\x01\0\0\0"), component("core WebAssembly module")),
-        Entry::new("file-contract-as-module", "D6", contract_as_module, component("core WebAssembly module")),
-        Entry::new("file-wasip1", "D6", wasip1, refused("WASI preview 1", "wasm32-wasip2")),
+        Entry::new(
+            "file-core-module",
+            "D6",
+            || one(b"\0asm\x01\0\0\0"),
+            component("core WebAssembly module"),
+        ),
+        Entry::new(
+            "file-contract-as-module",
+            "D6",
+            contract_as_module,
+            component("core WebAssembly module"),
+        ),
+        Entry::new(
+            "file-wasip1",
+            "D6",
+            wasip1,
+            refused("WASI preview 1", "wasm32-wasip2"),
+        ),
         Entry::new(
             "file-other-layer",
             "D6",
             || one(b"\0asm\x77\0\x07\0"),
             refused("unknown version", GIVE_A_COMPONENT),
         ),
-        Entry::new("file-later-version", "D6", later_version, refused("unknown version", GIVE_A_COMPONENT)),
+        Entry::new(
+            "file-later-version",
+            "D6",
+            later_version,
+            refused("unknown version", GIVE_A_COMPONENT),
+        ),
     ]
 }
 
@@ -66,26 +140,76 @@ fn broken() -> Vec<Entry> {
     vec![
         Entry::new("file-magic-only", "D5", || one(b"\0asm"), incomplete),
         Entry::new("file-half-a-header", "D5", || one(&HEADER[..6]), incomplete),
-        Entry::new("file-header-only", "D5", || one(HEADER), refused("does not export", "build it against the world")),
+        Entry::new(
+            "file-header-only",
+            "D5",
+            || one(HEADER),
+            refused("does not export", "build it against the world"),
+        ),
         Entry::new("file-cut-short", "D5", cut_short, Expected::Contained),
-        Entry::new("file-cut-in-code", "D5", || vec![guest("noop")[..30_000].to_vec()], cut),
-        Entry::new("file-cut-by-a-byte", "D5", || vec![without_last(contract::with(&[]))], cut),
-        Entry::new("file-section-of-4-gib", "D5", section_of_4_gib, refused("too large", BUILD_AGAIN)),
-        Entry::new("file-endless-length", "D5", endless_length, refused("not a valid component", BUILD_AGAIN)),
-        Entry::new("file-section-unknown", "D5", section_unknown, refused("not a valid component", BUILD_AGAIN)),
+        Entry::new(
+            "file-cut-in-code",
+            "D5",
+            || vec![guest("noop")[..30_000].to_vec()],
+            cut,
+        ),
+        Entry::new(
+            "file-cut-by-a-byte",
+            "D5",
+            || vec![without_last(contract::with(&[]))],
+            cut,
+        ),
+        Entry::new(
+            "file-section-of-4-gib",
+            "D5",
+            section_of_4_gib,
+            refused("too large", BUILD_AGAIN),
+        ),
+        Entry::new(
+            "file-endless-length",
+            "D5",
+            endless_length,
+            refused("not a valid component", BUILD_AGAIN),
+        ),
+        Entry::new(
+            "file-section-unknown",
+            "D5",
+            section_unknown,
+            refused("not a valid component", BUILD_AGAIN),
+        ),
         Entry::new(
             "file-shifted",
             "D5",
             || vec![[&[0], &contract::with(&[])[..]].concat()],
             refused("not WebAssembly", GIVE_A_COMPONENT),
         ),
-        Entry::new("file-twice", "D5", || vec![contract::with(&[]).repeat(2)], refused("not a valid", BUILD_AGAIN)),
-        Entry::new("file-garbage-behind", "D5", garbage_behind, refused("not a valid component", BUILD_AGAIN)),
+        Entry::new(
+            "file-twice",
+            "D5",
+            || vec![contract::with(&[]).repeat(2)],
+            refused("not a valid", BUILD_AGAIN),
+        ),
+        Entry::new(
+            "file-garbage-behind",
+            "D5",
+            garbage_behind,
+            refused("not a valid component", BUILD_AGAIN),
+        ),
         Entry::new("file-zeros-behind", "D5", zeros_behind, cut),
         Entry::new("file-bits-flipped", "D5", bits_flipped, Expected::Contained),
-        Entry::new("file-bits-flipped-in-rust", "D5", bits_flipped_in_rust, Expected::Contained),
+        Entry::new(
+            "file-bits-flipped-in-rust",
+            "D5",
+            bits_flipped_in_rust,
+            Expected::Contained,
+        ),
         Entry::new("file-bytes-lost", "D5", bytes_lost, Expected::Contained),
-        Entry::new("file-oversize", "D12", oversize, Expected::RefusedByHost("bytes, more than the 33554432 allowed")),
+        Entry::new(
+            "file-oversize",
+            "D12",
+            oversize,
+            Expected::RefusedByHost("bytes, more than the 33554432 allowed"),
+        ),
     ]
 }
 
@@ -95,7 +219,9 @@ fn one(bytes: &[u8]) -> Vec<Vec<u8>> {
 
 fn random() -> Vec<Vec<u8>> {
     let mut random = Random(1);
-    (1..=64).map(|length| (0..length).map(|_| random.byte()).collect()).collect()
+    (1..=64)
+        .map(|length| (0..length).map(|_| random.byte()).collect())
+        .collect()
 }
 
 /// A core module with exports of the right names.
@@ -132,7 +258,14 @@ fn without_last(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 fn section_of_4_gib() -> Vec<Vec<u8>> {
-    vec![[HEADER, &[1, 0xff, 0xff, 0xff, 0xff, 0x0f], b"\0asm\x01\0\0\0"].concat()]
+    vec![
+        [
+            HEADER,
+            &[1, 0xff, 0xff, 0xff, 0xff, 0x0f],
+            b"\0asm\x01\0\0\0",
+        ]
+        .concat(),
+    ]
 }
 
 /// A length in more bytes than any number has.
@@ -212,7 +345,10 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
+        self.0 = self
+            .0
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .wrapping_add(0x1234_5678_9abc_def1);
         self.0 ^= self.0 >> 29;
         self.0
     }

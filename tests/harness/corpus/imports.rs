@@ -1,4 +1,5 @@
-//! Every call into the host, with arguments at their ends, and without end. Each file is an attack of its own.
+//! Every call into the host, with arguments at their ends, and without end. Each file is an attack
+//! of its own.
 
 use super::contract::{self, place};
 use super::{Call, Entry, Expected, fails};
@@ -10,10 +11,8 @@ const ANSWER: &str = "(;answer;)";
 
 /// The calls that take a text or bytes, once for each that they take.
 const EMIT_TO: &str = "(call $put (;text;) (i32.const 16) (i32.const 7) (i32.const 16) (i32.const 7) (i32.const 2048))";
-const EMIT_KEY: &str =
-    "(call $put (i32.const 16) (i32.const 7) (;text;) (i32.const 16) (i32.const 7) (i32.const 2048))";
-const EMIT_DATA: &str =
-    "(call $put (i32.const 16) (i32.const 7) (i32.const 16) (i32.const 7) (;text;) (i32.const 2048))";
+const EMIT_KEY: &str = "(call $put (i32.const 16) (i32.const 7) (;text;) (i32.const 16) (i32.const 7) (i32.const 2048))";
+const EMIT_DATA: &str = "(call $put (i32.const 16) (i32.const 7) (i32.const 16) (i32.const 7) (;text;) (i32.const 2048))";
 const COUNTER: &str = "(call $counter (;text;) (i64.const 1))";
 const GAUGE: &str = "(call $gauge (;text;) (f64.const 1))";
 const HISTOGRAM: &str = "(call $histogram (;text;) (f64.const 1))";
@@ -25,23 +24,44 @@ pub(super) fn entries() -> Vec<Entry> {
     let mut entries = texts();
     entries.extend(answers());
     entries.extend(without_end());
-    entries.push(Entry::new("import-odd-numbers", "D13", odd_numbers, Expected::Harmless));
+    entries.push(Entry::new(
+        "import-odd-numbers",
+        "D13",
+        odd_numbers,
+        Expected::Harmless,
+    ));
     entries
 }
 
 fn texts() -> Vec<Entry> {
-    let outside = |name, files| Entry::new(name, "D13", files, fails(Call::Process, "trapped", "out of bounds"));
-    let not_utf8 = |name, files| Entry::new(name, "D13", files, fails(Call::Process, "trapped", "utf-8"));
+    let outside = |name, files| {
+        Entry::new(
+            name,
+            "D13",
+            files,
+            fails(Call::Process, "trapped", "out of bounds"),
+        )
+    };
+    let not_utf8 =
+        |name, files| Entry::new(name, "D13", files, fails(Call::Process, "trapped", "utf-8"));
     vec![
         outside("import-emit-to-outside", || with_texts(EMIT_TO, OUTSIDE)),
         outside("import-emit-key-outside", || with_texts(EMIT_KEY, OUTSIDE)),
-        outside("import-emit-data-outside", || with_texts(EMIT_DATA, OUTSIDE)),
+        outside("import-emit-data-outside", || {
+            with_texts(EMIT_DATA, OUTSIDE)
+        }),
         outside("import-counter-outside", || with_texts(COUNTER, OUTSIDE)),
         outside("import-gauge-outside", || with_texts(GAUGE, OUTSIDE)),
-        outside("import-histogram-outside", || with_texts(HISTOGRAM, OUTSIDE)),
+        outside("import-histogram-outside", || {
+            with_texts(HISTOGRAM, OUTSIDE)
+        }),
         outside("import-config-outside", || with_texts(GET, OUTSIDE)),
-        outside("import-log-context-outside", || with_texts(LOG_CONTEXT, OUTSIDE)),
-        outside("import-log-message-outside", || with_texts(LOG_MESSAGE, OUTSIDE)),
+        outside("import-log-context-outside", || {
+            with_texts(LOG_CONTEXT, OUTSIDE)
+        }),
+        outside("import-log-message-outside", || {
+            with_texts(LOG_MESSAGE, OUTSIDE)
+        }),
         not_utf8("import-emit-to-not-utf8", || with_bytes(EMIT_TO)),
         not_utf8("import-emit-key-not-utf8", || with_bytes(EMIT_KEY)),
         not_utf8("import-counter-not-utf8", || with_bytes(COUNTER)),
@@ -54,49 +74,91 @@ fn texts() -> Vec<Entry> {
 }
 
 /// Where texts lie that lie nowhere: beyond the memory's end, across it, around it.
-const OUTSIDE: [(&str, &str); 6] =
-    [("65536", "1"), ("65535", "2"), ("0", "65537"), ("-1", "1"), ("0", "-1"), ("0x7fffffff", "0x7fffffff")];
+const OUTSIDE: [(&str, &str); 6] = [
+    ("65536", "1"),
+    ("65535", "2"),
+    ("0", "65537"),
+    ("-1", "1"),
+    ("0", "-1"),
+    ("0x7fffffff", "0x7fffffff"),
+];
 
-/// What is no UTF-8, as the text format writes bytes: alone, too long a form, half of a pair, too large, cut off.
-const NOT_UTF8: [(&str, u32); 6] =
-    [(r"\80", 1), (r"\c0\80", 2), (r"\ed\a0\80", 3), (r"\f4\90\80\80", 4), (r"ab\e2\82", 4), (r"\ff\fe", 2)];
+/// What is no UTF-8, as the text format writes bytes: alone, too long a form, half of a pair, too
+/// large, cut off.
+const NOT_UTF8: [(&str, u32); 6] = [
+    (r"\80", 1),
+    (r"\c0\80", 2),
+    (r"\ed\a0\80", 3),
+    (r"\f4\90\80\80", 4),
+    (r"ab\e2\82", 4),
+    (r"\ff\fe", 2),
+];
 
 fn with_texts(call: &str, places: [(&str, &str); 6]) -> Vec<Vec<u8>> {
     let text = |(at, length): (&str, &str)| format!("(i32.const {at}) (i32.const {length})");
-    places.into_iter().map(|place| calling(&call.replace(TEXT, &text(place)))).collect()
+    places
+        .into_iter()
+        .map(|place| calling(&call.replace(TEXT, &text(place))))
+        .collect()
 }
 
 fn with_bytes(call: &str) -> Vec<Vec<u8>> {
     let attack = |(bytes, length): (&str, u32)| {
         let call = call.replace(TEXT, &format!("(i32.const 8192) (i32.const {length})"));
-        let copy = format!("(memory.init $bytes (i32.const 8192) (i32.const 0) (i32.const {length}))");
-        calling_with(&format!("{copy} {call}"), &format!(r#"(data $bytes "{bytes}")"#))
+        let copy =
+            format!("(memory.init $bytes (i32.const 8192) (i32.const 0) (i32.const {length}))");
+        calling_with(
+            &format!("{copy} {call}"),
+            &format!(r#"(data $bytes "{bytes}")"#),
+        )
     };
     NOT_UTF8.into_iter().map(attack).collect()
 }
 
 /// Answers that the host is to put where there is no memory, or no place for them.
 fn answers() -> Vec<Entry> {
-    let outside = |name, files| Entry::new(name, "D13", files, fails(Call::Process, "trapped", "out of bounds"));
-    let unaligned = |name, files| Entry::new(name, "D13", files, fails(Call::Process, "trapped", "align"));
+    let outside = |name, files| {
+        Entry::new(
+            name,
+            "D13",
+            files,
+            fails(Call::Process, "trapped", "out of bounds"),
+        )
+    };
+    let unaligned =
+        |name, files| Entry::new(name, "D13", files, fails(Call::Process, "trapped", "align"));
     vec![
-        outside("import-answers-outside", || answered(&["65536", "-16", "65528", "0x7ffffff8"])),
+        outside("import-answers-outside", || {
+            answered(&["65536", "-16", "65528", "0x7ffffff8"])
+        }),
         unaligned("import-answers-unaligned", || answered(&["2049", "2050"])),
     ]
 }
 
 fn answered(places: &[&str]) -> Vec<Vec<u8>> {
-    let calls = ["(call $get (i32.const 16) (i32.const 7) (;answer;))", "(call $who (;answer;))"];
-    let at = |call: &str, place: &str| calling(&call.replace(ANSWER, &format!("(i32.const {place})")));
-    places.iter().flat_map(|place| calls.map(|call| at(call, place))).collect()
+    let calls = [
+        "(call $get (i32.const 16) (i32.const 7) (;answer;))",
+        "(call $who (;answer;))",
+    ];
+    let at =
+        |call: &str, place: &str| calling(&call.replace(ANSWER, &format!("(i32.const {place})")));
+    places
+        .iter()
+        .flat_map(|place| calls.map(|call| at(call, place)))
+        .collect()
 }
 
-/// Calls again and again, until somebody stops it: each that may be made, with little and with all that fits.
+/// Calls again and again, until somebody stops it: each that may be made, with little and with all
+/// that fits.
 fn without_end() -> Vec<Entry> {
     let contained = |name, files| Entry::new(name, "D27", files, Expected::Contained);
     vec![
-        contained("import-loops-emit", || loops(&[EMIT_TO, EMIT_KEY, EMIT_DATA])),
-        contained("import-loops-measure", || loops(&[COUNTER, GAUGE, HISTOGRAM])),
+        contained("import-loops-emit", || {
+            loops(&[EMIT_TO, EMIT_KEY, EMIT_DATA])
+        }),
+        contained("import-loops-measure", || {
+            loops(&[COUNTER, GAUGE, HISTOGRAM])
+        }),
         contained("import-loops-log", || loops(&[LOG_CONTEXT, LOG_MESSAGE])),
         contained("import-loops-ask", || {
             let asks = [
@@ -116,8 +178,14 @@ fn without_end() -> Vec<Entry> {
 
 /// Each call with a short text and with one that fills the memory.
 fn loops(calls: &[&str]) -> Vec<Vec<u8>> {
-    let texts = ["(i32.const 16) (i32.const 7)", "(i32.const 0) (i32.const 0)", "(i32.const 24) (i32.const 65000)"];
-    let attacks = calls.iter().flat_map(|call| texts.map(|text| call.replace(TEXT, text)));
+    let texts = [
+        "(i32.const 16) (i32.const 7)",
+        "(i32.const 0) (i32.const 0)",
+        "(i32.const 24) (i32.const 65000)",
+    ];
+    let attacks = calls
+        .iter()
+        .flat_map(|call| texts.map(|text| call.replace(TEXT, text)));
     attacks.map(|call| calling(&endless(&call))).collect()
 }
 
@@ -128,11 +196,27 @@ fn endless(call: &str) -> String {
 
 fn odd_numbers() -> Vec<Vec<u8>> {
     let name = "(i32.const 16) (i32.const 7)";
-    let odd = ["nan", "-nan", "inf", "-inf", "-0", "0x1p-1074", "0x1.fffffffffffffp1023"];
-    let measured = odd
-        .map(|value| format!("(call $gauge {name} (f64.const {value})) (call $histogram {name} (f64.const {value}))"));
-    let counted = format!("(call $counter {name} (i64.const -1)) (call $counter {name} (i64.const -1))");
-    measured.iter().chain([&counted]).map(|calls| calling(calls)).collect()
+    let odd = [
+        "nan",
+        "-nan",
+        "inf",
+        "-inf",
+        "-0",
+        "0x1p-1074",
+        "0x1.fffffffffffffp1023",
+    ];
+    let measured = odd.map(|value| {
+        format!(
+            "(call $gauge {name} (f64.const {value})) (call $histogram {name} (f64.const {value}))"
+        )
+    });
+    let counted =
+        format!("(call $counter {name} (i64.const -1)) (call $counter {name} (i64.const -1))");
+    measured
+        .iter()
+        .chain([&counted])
+        .map(|calls| calling(calls))
+        .collect()
 }
 
 /// A plugin that does this with a batch.

@@ -1,4 +1,5 @@
-//! Components that use what toolchains do not need and plugins do not get: less code that untrusted bytes can reach.
+//! Components that use what toolchains do not need and plugins do not get: less code that untrusted
+//! bytes can reach.
 
 use super::contract::{self, place};
 use super::{Entry, Expected, refused};
@@ -7,37 +8,102 @@ pub(super) fn entries() -> Vec<Entry> {
     let off = |says| refused(says, "build it without");
     let asynchronous = refused("async", "build it with synchronous exports");
     vec![
-        Entry::new("proposal-memory64", "GHSA-p8xm", || fields("(memory i64 1)"), off("memory64")),
-        Entry::new("proposal-threads", "CVE-2025-64345", || fields("(memory 1 1 shared)"), off("threads")),
+        Entry::new(
+            "proposal-memory64",
+            "GHSA-p8xm",
+            || fields("(memory i64 1)"),
+            off("memory64"),
+        ),
+        Entry::new(
+            "proposal-threads",
+            "CVE-2025-64345",
+            || fields("(memory 1 1 shared)"),
+            off("threads"),
+        ),
         Entry::new(
             "proposal-atomics",
             "CVE-2025-64345",
             || function("(drop (i32.atomic.load (i32.const 0)))"),
             off("threads"),
         ),
-        Entry::new("proposal-gc", "§4.3 GC", || fields("(type (struct (field i32)))"), off("gc")),
-        Entry::new("proposal-i31", "§4.3 GC", || function("(drop (ref.i31 (i32.const 1)))"), off("gc")),
-        Entry::new("proposal-exceptions", "§4.3 exceptions", || fields("(tag (param i32))"), off("exceptions")),
+        Entry::new(
+            "proposal-gc",
+            "§4.3 GC",
+            || fields("(type (struct (field i32)))"),
+            off("gc"),
+        ),
+        Entry::new(
+            "proposal-i31",
+            "§4.3 GC",
+            || function("(drop (ref.i31 (i32.const 1)))"),
+            off("gc"),
+        ),
+        Entry::new(
+            "proposal-exceptions",
+            "§4.3 exceptions",
+            || fields("(tag (param i32))"),
+            off("exceptions"),
+        ),
         Entry::new(
             "proposal-function-references",
             "§4.3 GC",
             || fields("(type $f (func)) (func (param (ref $f)))"),
             off("function references"),
         ),
-        Entry::new("proposal-page-sizes", "§4.3", || fields("(memory 1 (pagesize 1))"), off("custom page sizes")),
-        Entry::new("proposal-stack-switching", "§4.3", || fields("(type $f (func)) (type (cont $f))"), off("")),
-        Entry::new("proposal-relaxed-simd", "§4.3", relaxed_simd, off("relaxed")),
-        Entry::new("proposal-wide-arithmetic", "§4.3", wide_arithmetic, off("wide arithmetic")),
-        Entry::new("proposal-async-export", "CVE-2026-115384", async_export, asynchronous),
-        Entry::new("proposal-async-type", "GHSA-x84v", || outside("(type (stream u8))"), asynchronous),
-        Entry::new("proposal-future", "GHSA-x84v", || outside("(type (future u8))"), asynchronous),
+        Entry::new(
+            "proposal-page-sizes",
+            "§4.3",
+            || fields("(memory 1 (pagesize 1))"),
+            off("custom page sizes"),
+        ),
+        Entry::new(
+            "proposal-stack-switching",
+            "§4.3",
+            || fields("(type $f (func)) (type (cont $f))"),
+            off(""),
+        ),
+        Entry::new(
+            "proposal-relaxed-simd",
+            "§4.3",
+            relaxed_simd,
+            off("relaxed"),
+        ),
+        Entry::new(
+            "proposal-wide-arithmetic",
+            "§4.3",
+            wide_arithmetic,
+            off("wide arithmetic"),
+        ),
+        Entry::new(
+            "proposal-async-export",
+            "CVE-2026-115384",
+            async_export,
+            asynchronous,
+        ),
+        Entry::new(
+            "proposal-async-type",
+            "GHSA-x84v",
+            || outside("(type (stream u8))"),
+            asynchronous,
+        ),
+        Entry::new(
+            "proposal-future",
+            "GHSA-x84v",
+            || outside("(type (future u8))"),
+            asynchronous,
+        ),
         Entry::new(
             "proposal-task-return",
             "CVE-2026-115384",
             || outside("(core func (canon task.return))"),
             asynchronous,
         ),
-        Entry::new("proposal-error-context", "GHSA-x84v", || outside("(type error-context)"), off("error-context")),
+        Entry::new(
+            "proposal-error-context",
+            "GHSA-x84v",
+            || outside("(type error-context)"),
+            off("error-context"),
+        ),
         Entry::new(
             "proposal-component-value",
             "§4.3",
@@ -45,7 +111,12 @@ pub(super) fn entries() -> Vec<Entry> {
             Expected::Contained,
         ),
         // Needed by some toolchains, so they must work.
-        Entry::new("proposal-tail-calls", "CVE-2024-47763", tail_calls, Expected::Harmless),
+        Entry::new(
+            "proposal-tail-calls",
+            "CVE-2024-47763",
+            tail_calls,
+            Expected::Harmless,
+        ),
         Entry::new(
             "proposal-multi-memory",
             "§4.3 linear memory",
@@ -85,7 +156,10 @@ fn async_export() -> Vec<Vec<u8>> {
 fn tail_calls() -> Vec<Vec<u8>> {
     let fields = "(func $down (param i32)
       (if (local.get 0) (then (return_call $down (i32.sub (local.get 0) (i32.const 1))))))";
-    vec![contract::with(&[(place::FIELDS, fields), (place::PROCESS, "(call $down (i32.const 1000000))")])]
+    vec![contract::with(&[
+        (place::FIELDS, fields),
+        (place::PROCESS, "(call $down (i32.const 1000000))"),
+    ])]
 }
 
 /// Loads of floating point at the very end of memory, whose parts past the end must never be read.

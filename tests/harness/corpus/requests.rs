@@ -6,7 +6,12 @@ use super::{Call, Entry, Expected, fails};
 pub(super) fn entries() -> Vec<Entry> {
     let kept = fails(Call::Process, "limit", "bytes kept behind handles");
     vec![
-        Entry::new("methods-of-900-kb", "D17", || requests(40, 900_000), Expected::Harmless),
+        Entry::new(
+            "methods-of-900-kb",
+            "D17",
+            || requests(40, 900_000),
+            Expected::Harmless,
+        ),
         Entry::new("requests-kept", "D17", || requests(1_020, 64), kept),
     ]
 }

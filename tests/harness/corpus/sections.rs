@@ -1,5 +1,5 @@
-//! What lies in a file beside its code, and what there may be many of: sections that nobody needs, and counts at their limits in
-//! each of many instances. Each file is an attack of its own.
+//! What lies in a file beside its code, and what there may be many of: sections that nobody needs,
+//! and counts at their limits in each of many instances. Each file is an attack of its own.
 
 use super::contract::{self, place};
 use super::{Entry, Expected};
@@ -21,10 +21,18 @@ pub(super) fn entries() -> Vec<Entry> {
     vec![
         contained("section-empty", || in_module("")),
         contained("section-of-one-byte", || in_module("\\ff")),
-        contained("section-counts-4-gi", || in_module("\\01\\ff\\ff\\ff\\ff\\0f\\00\\01\\61")),
-        contained("section-says-more-than-it-has", || in_module("\\01\\7f\\01\\00\\7f\\61\\61")),
-        contained("section-not-utf8", || in_module("\\01\\05\\01\\00\\02\\ff\\fe\\02\\05\\01\\00\\02\\ff\\fe")),
-        contained("section-steers-terminals", || in_module("\\00\\0a\\09\\1b]0;own\\07\\0a")),
+        contained("section-counts-4-gi", || {
+            in_module("\\01\\ff\\ff\\ff\\ff\\0f\\00\\01\\61")
+        }),
+        contained("section-says-more-than-it-has", || {
+            in_module("\\01\\7f\\01\\00\\7f\\61\\61")
+        }),
+        contained("section-not-utf8", || {
+            in_module("\\01\\05\\01\\00\\02\\ff\\fe\\02\\05\\01\\00\\02\\ff\\fe")
+        }),
+        contained("section-steers-terminals", || {
+            in_module("\\00\\0a\\09\\1b]0;own\\07\\0a")
+        }),
         contained("section-of-1-mib", || in_module(&"\\01".repeat(1 << 20))),
         contained("section-behind-the-component", behind),
         contained("many-of-each", many),
@@ -34,7 +42,9 @@ pub(super) fn entries() -> Vec<Entry> {
 }
 
 fn in_module(bytes: &str) -> Vec<Vec<u8>> {
-    let section = |name: &str| contract::with(&[(place::FIELDS, &format!(r#"(@custom "{name}" "{bytes}")"#))]);
+    let section = |name: &str| {
+        contract::with(&[(place::FIELDS, &format!(r#"(@custom "{name}" "{bytes}")"#))])
+    };
     KNOWN.into_iter().map(section).collect()
 }
 
@@ -58,15 +68,22 @@ fn behind() -> Vec<Vec<u8>> {
 
 /// As many as a limit of the format allows, or some more.
 fn many() -> Vec<Vec<u8>> {
-    let field = |field: &str, count: usize| contract::with(&[(place::FIELDS, &field.repeat(count))]);
+    let field =
+        |field: &str, count: usize| contract::with(&[(place::FIELDS, &field.repeat(count))]);
     vec![
         field("(type (func))", 100_000),
         field("(func)", 20_000),
         field("(table 1 funcref)", 30),
         field("(data \"\")", 90_000),
         field("(elem func)", 90_000),
-        contract::with(&[(place::FIELDS, &format!("(func {})", "(local i64)".repeat(49_000)))]),
-        contract::with(&[(place::FIELDS, &format!("(func (param {}))", "i64 ".repeat(1_000)))]),
+        contract::with(&[(
+            place::FIELDS,
+            &format!("(func {})", "(local i64)".repeat(49_000)),
+        )]),
+        contract::with(&[(
+            place::FIELDS,
+            &format!("(func (param {}))", "i64 ".repeat(1_000)),
+        )]),
         contract::with(&[(place::FIELDS, &exports(50_000))]),
     ]
 }
@@ -84,7 +101,10 @@ fn many_instances() -> Vec<Vec<u8>> {
         heavy("(table 1500 funcref)", 60),
         heavy("(table 0 0xffffffff funcref)", 60),
         heavy(&"(data \"x\")".repeat(2_000), 60),
-        heavy(&format!("(func $f) {}", "(elem func $f $f $f)".repeat(1_000)), 60),
+        heavy(
+            &format!("(func $f) {}", "(elem func $f $f $f)".repeat(1_000)),
+            60,
+        ),
         heavy(&exports(1_000), 60),
         heavy("(func $f (local i64) (call $g)) (func $g) (start $f)", 60),
     ]
@@ -99,7 +119,10 @@ fn exports(count: usize) -> String {
 /// Things in things.
 fn deep() -> Vec<Vec<u8>> {
     let nested = |open: &str, close: &str, times: usize| {
-        contract::with(&[(place::FIELDS, &format!("(func {}{})", open.repeat(times), close.repeat(times)))])
+        contract::with(&[(
+            place::FIELDS,
+            &format!("(func {}{})", open.repeat(times), close.repeat(times)),
+        )])
     };
     let outside = |text: &str| contract::with(&[(place::OUTSIDE, text)]);
     vec![

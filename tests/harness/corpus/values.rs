@@ -1,4 +1,5 @@
-//! Plugins whose memory, `realloc`, results and calls make no sense: what crosses the border is checked.
+//! Plugins whose memory, `realloc`, results and calls make no sense: what crosses the border is
+//! checked.
 
 use super::contract::{self, place};
 use super::{Call, Entry, Expected, fails};
@@ -14,10 +15,30 @@ pub(super) fn entries() -> Vec<Entry> {
 fn results() -> Vec<Entry> {
     let trap = |says| fails(Call::Process, "trapped", says);
     vec![
-        Entry::new("contract-as-it-is", "none", || vec![contract::with(&[])], Expected::Harmless),
-        Entry::new("result-outside-memory", "D13", || process("(return (i32.const -8))"), trap("out of bounds")),
-        Entry::new("result-across-the-end", "D13", || process("(return (i32.const 65528))"), trap("out of bounds")),
-        Entry::new("result-unaligned", "D13", || process("(return (i32.const 1028))"), trap("align")),
+        Entry::new(
+            "contract-as-it-is",
+            "none",
+            || vec![contract::with(&[])],
+            Expected::Harmless,
+        ),
+        Entry::new(
+            "result-outside-memory",
+            "D13",
+            || process("(return (i32.const -8))"),
+            trap("out of bounds"),
+        ),
+        Entry::new(
+            "result-across-the-end",
+            "D13",
+            || process("(return (i32.const 65528))"),
+            trap("out of bounds"),
+        ),
+        Entry::new(
+            "result-unaligned",
+            "D13",
+            || process("(return (i32.const 1028))"),
+            trap("align"),
+        ),
         Entry::new(
             "result-case-unknown",
             "D13",
@@ -36,22 +57,42 @@ fn results() -> Vec<Entry> {
             || process("(i32.store8 (i32.const 1040) (i32.const 3))"),
             trap("discriminant"),
         ),
-        Entry::new("commit-garbage", "D16", commit_garbage, fails(Call::Process, "invalid_outcome", "commit index")),
+        Entry::new(
+            "commit-garbage",
+            "D16",
+            commit_garbage,
+            fails(Call::Process, "invalid_outcome", "commit index"),
+        ),
         Entry::new(
             "option-unknown",
             "D13",
             || process("(i32.store8 (i32.const 1048) (i32.const 2))"),
             trap("discriminant"),
         ),
-        Entry::new("retry-after-for-ever", "D13", retry_after_for_ever, Expected::Harmless),
+        Entry::new(
+            "retry-after-for-ever",
+            "D13",
+            retry_after_for_ever,
+            Expected::Harmless,
+        ),
         Entry::new(
             "index-of-4-gi",
             "D15",
             || failure("(i32.store (i32.const 2048) (i32.const -1))"),
             fails(Call::Process, "invalid_outcome", "beyond the batch"),
         ),
-        Entry::new("post-return-loops", "D2", || post("(loop br 0)"), fails(Call::Init, "deadline", "init")),
-        Entry::new("post-return-traps", "D1", || post("unreachable"), fails(Call::Init, "trapped", "unreachable")),
+        Entry::new(
+            "post-return-loops",
+            "D2",
+            || post("(loop br 0)"),
+            fails(Call::Init, "deadline", "init"),
+        ),
+        Entry::new(
+            "post-return-traps",
+            "D1",
+            || post("unreachable"),
+            fails(Call::Init, "trapped", "unreachable"),
+        ),
         Entry::new(
             "post-return-loops-later",
             "D2",
@@ -64,16 +105,35 @@ fn results() -> Vec<Entry> {
 fn lists() -> Vec<Entry> {
     let trap = |says| fails(Call::Process, "trapped", says);
     vec![
-        Entry::new("list-of-4-gi", "D13", || list("0", "-1"), trap("out of bounds")),
+        Entry::new(
+            "list-of-4-gi",
+            "D13",
+            || list("0", "-1"),
+            trap("out of bounds"),
+        ),
         // Its length in bytes is 16 once the upper bits are lost.
-        Entry::new("list-length-wraps", "D13", || list("0", "0x10000001"), trap("out of bounds")),
-        Entry::new("list-outside-memory", "D13", || list("65528", "1"), trap("out of bounds")),
+        Entry::new(
+            "list-length-wraps",
+            "D13",
+            || list("0", "0x10000001"),
+            trap("out of bounds"),
+        ),
+        Entry::new(
+            "list-outside-memory",
+            "D13",
+            || list("65528", "1"),
+            trap("out of bounds"),
+        ),
         Entry::new("list-unaligned", "D13", || list("2", "1"), trap("align")),
         Entry::new(
             "list-is-the-result",
             "D13",
             || list("1024", "2"),
-            fails(Call::Process, "invalid_outcome", "is not above the one before"),
+            fails(
+                Call::Process,
+                "invalid_outcome",
+                "is not above the one before",
+            ),
         ),
         Entry::new(
             "list-amplifies",
@@ -93,23 +153,73 @@ fn lists() -> Vec<Entry> {
 fn reallocs() -> Vec<Entry> {
     let trap = |says| fails(Call::Init, "trapped", says);
     vec![
-        Entry::new("realloc-loops", "D2", || realloc("(loop br 0)"), fails(Call::Init, "deadline", "init")),
-        Entry::new("realloc-traps", "D1", || realloc("unreachable"), trap("unreachable")),
+        Entry::new(
+            "realloc-loops",
+            "D2",
+            || realloc("(loop br 0)"),
+            fails(Call::Init, "deadline", "init"),
+        ),
+        Entry::new(
+            "realloc-traps",
+            "D1",
+            || realloc("unreachable"),
+            trap("unreachable"),
+        ),
         Entry::new(
             "realloc-outside-memory",
             "GHSA-394w",
             || realloc("(return (i32.const -16))"),
             trap("beyond end of memory"),
         ),
-        Entry::new("realloc-across-the-end", "GHSA-394w", || realloc("(return (i32.const 65535))"), trap("")),
+        Entry::new(
+            "realloc-across-the-end",
+            "GHSA-394w",
+            || realloc("(return (i32.const 65535))"),
+            trap(""),
+        ),
         // A large batch reaches from 0 over the results at 1024, a small one does not.
-        Entry::new("realloc-null", "D13", || realloc("(return (i32.const 0))"), Expected::Contained),
-        Entry::new("realloc-one-place", "D13", || realloc("(return (i32.const 4096))"), Expected::Harmless),
-        Entry::new("realloc-over-results", "D13", || realloc("(return (i32.const 1024))"), Expected::Contained),
-        Entry::new("realloc-unaligned", "D13", realloc_unaligned, fails(Call::Process, "trapped", "align")),
-        Entry::new("realloc-grows", "D3", realloc_grows, fails(Call::Init, "limit", "memory bytes")),
-        Entry::new("realloc-recurses", "D3", realloc_recurses, fails(Call::Init, "limit", "stack bytes")),
-        Entry::new("realloc-calls-the-host", "D17", realloc_calls_the_host, trap("leave")),
+        Entry::new(
+            "realloc-null",
+            "D13",
+            || realloc("(return (i32.const 0))"),
+            Expected::Contained,
+        ),
+        Entry::new(
+            "realloc-one-place",
+            "D13",
+            || realloc("(return (i32.const 4096))"),
+            Expected::Harmless,
+        ),
+        Entry::new(
+            "realloc-over-results",
+            "D13",
+            || realloc("(return (i32.const 1024))"),
+            Expected::Contained,
+        ),
+        Entry::new(
+            "realloc-unaligned",
+            "D13",
+            realloc_unaligned,
+            fails(Call::Process, "trapped", "align"),
+        ),
+        Entry::new(
+            "realloc-grows",
+            "D3",
+            realloc_grows,
+            fails(Call::Init, "limit", "memory bytes"),
+        ),
+        Entry::new(
+            "realloc-recurses",
+            "D3",
+            realloc_recurses,
+            fails(Call::Init, "limit", "stack bytes"),
+        ),
+        Entry::new(
+            "realloc-calls-the-host",
+            "D17",
+            realloc_calls_the_host,
+            trap("leave"),
+        ),
     ]
 }
 
@@ -126,17 +236,35 @@ fn instructions() -> Vec<Entry> {
         Entry::new(
             "division-overflows",
             "D1",
-            || process("(drop (i32.div_s (i32.const 0x80000000) (i32.sub (local.get $n) (i32.const 1))))"),
+            || {
+                process(
+                    "(drop (i32.div_s (i32.const 0x80000000) (i32.sub (local.get $n) (i32.const 1))))",
+                )
+            },
             trap("overflow"),
         ),
         Entry::new(
             "converts-nan",
             "GHSA-qqfj",
-            || process("(drop (i64.trunc_f64_u (f64.div (f64.convert_i32_u (local.get $n)) (f64.const 0))))"),
+            || {
+                process(
+                    "(drop (i64.trunc_f64_u (f64.div (f64.convert_i32_u (local.get $n)) (f64.const 0))))",
+                )
+            },
             trap("integer"),
         ),
-        Entry::new("calls-null", "D1", calls_null, trap("uninitialized element")),
-        Entry::new("calls-another-type", "D1", calls_another_type, trap("indirect call type mismatch")),
+        Entry::new(
+            "calls-null",
+            "D1",
+            calls_null,
+            trap("uninitialized element"),
+        ),
+        Entry::new(
+            "calls-another-type",
+            "D1",
+            calls_another_type,
+            trap("indirect call type mismatch"),
+        ),
         Entry::new(
             "reads-past-the-end",
             "D1",
@@ -155,12 +283,42 @@ fn instructions() -> Vec<Entry> {
             || process("(memory.copy (i32.const 0) (i32.const 8) (i32.const 65536))"),
             trap("out of bounds"),
         ),
-        Entry::new("fills-without-end", "GHSA-2hw9", fills_without_end, deadline),
-        Entry::new("copies-without-end", "GHSA-2hw9", copies_without_end, deadline),
-        Entry::new("table-fills-without-end", "GHSA-2hw9", table_fills_without_end, deadline),
-        Entry::new("grows-without-end", "D3", || process("(loop (drop (memory.grow (i32.const 1))) (br 0))"), deadline),
-        Entry::new("grows-by-4-gib", "D3", || process("(drop (memory.grow (i32.const 0xffff)))"), Expected::Harmless),
-        Entry::new("recurses", "D3", recurses, fails(Call::Process, "limit", "stack bytes")),
+        Entry::new(
+            "fills-without-end",
+            "GHSA-2hw9",
+            fills_without_end,
+            deadline,
+        ),
+        Entry::new(
+            "copies-without-end",
+            "GHSA-2hw9",
+            copies_without_end,
+            deadline,
+        ),
+        Entry::new(
+            "table-fills-without-end",
+            "GHSA-2hw9",
+            table_fills_without_end,
+            deadline,
+        ),
+        Entry::new(
+            "grows-without-end",
+            "D3",
+            || process("(loop (drop (memory.grow (i32.const 1))) (br 0))"),
+            deadline,
+        ),
+        Entry::new(
+            "grows-by-4-gib",
+            "D3",
+            || process("(drop (memory.grow (i32.const 0xffff)))"),
+            Expected::Harmless,
+        ),
+        Entry::new(
+            "recurses",
+            "D3",
+            recurses,
+            fails(Call::Process, "limit", "stack bytes"),
+        ),
         Entry::new(
             "recurses-with-big-frames",
             "D3",
@@ -188,7 +346,9 @@ fn post(body: &str) -> Vec<Vec<u8>> {
 
 /// An outcome whose failures lie at this place, and are so many.
 fn list(at: &str, length: &str) -> Vec<Vec<u8>> {
-    process(&format!("(i32.store (i32.const 1032) (i32.const {at})) (i32.store (i32.const 1036) (i32.const {length}))"))
+    process(&format!(
+        "(i32.store (i32.const 1032) (i32.const {at})) (i32.store (i32.const 1036) (i32.const {length}))"
+    ))
 }
 
 /// An outcome with one failure, at 2048, changed like this.
@@ -198,8 +358,8 @@ fn failure(change: &str) -> Vec<Vec<u8>> {
     ))
 }
 
-/// 3,840 failures with one message of 60,000 bytes between them: 230 MB for the host, 60 KB for the guest. The number is one
-/// whose bytes are UTF-8, since it lies in that message.
+/// 3,840 failures with one message of 60,000 bytes between them: 230 MB for the host, 60 KB for the
+/// guest. The number is one whose bytes are UTF-8, since it lies in that message.
 fn list_amplifies() -> Vec<Vec<u8>> {
     process(
         "(drop (memory.grow (i32.const 2)))
@@ -225,11 +385,15 @@ fn list_of_two_million() -> Vec<Vec<u8>> {
 }
 
 fn commit_garbage() -> Vec<Vec<u8>> {
-    process("(i32.store8 (i32.const 1040) (i32.const 2)) (i32.store (i32.const 1044) (i32.const -1))")
+    process(
+        "(i32.store8 (i32.const 1040) (i32.const 2)) (i32.store (i32.const 1044) (i32.const -1))",
+    )
 }
 
 fn retry_after_for_ever() -> Vec<Vec<u8>> {
-    process("(i32.store8 (i32.const 1048) (i32.const 1)) (i64.store (i32.const 1056) (i64.const -1))")
+    process(
+        "(i32.store8 (i32.const 1048) (i32.const 1)) (i64.store (i32.const 1056) (i64.const -1))",
+    )
 }
 
 fn post_return_loops_later() -> Vec<Vec<u8>> {
@@ -251,7 +415,13 @@ fn realloc_grows() -> Vec<Vec<u8>> {
 
 fn realloc_recurses() -> Vec<Vec<u8>> {
     let call = "(drop (call $again (local.get $old) (local.get $old-size) (local.get $align) (local.get $size)))";
-    with(&[(r#"(func (export "realloc")"#, r#"(func $again (export "realloc")"#), (place::REALLOC, call)])
+    with(&[
+        (
+            r#"(func (export "realloc")"#,
+            r#"(func $again (export "realloc")"#,
+        ),
+        (place::REALLOC, call),
+    ])
 }
 
 /// The component may not be left while its arguments are being written.
@@ -261,7 +431,10 @@ fn realloc_calls_the_host() -> Vec<Vec<u8>> {
       (core instance $host (export "now" (func $now)))"#;
     with(&[
         (place::OUTSIDE, clock),
-        (place::LIBRARY, r#"(import "host" "now" (func $now (result i64)))"#),
+        (
+            place::LIBRARY,
+            r#"(import "host" "now" (func $now (result i64)))"#,
+        ),
         (
             "(core instance $library (instantiate $library))",
             r#"(core instance $library (instantiate $library (with "host" (instance $host))))"#,
@@ -271,12 +444,21 @@ fn realloc_calls_the_host() -> Vec<Vec<u8>> {
 }
 
 fn calls_null() -> Vec<Vec<u8>> {
-    with(&[(place::FIELDS, "(table 4 funcref)"), (place::PROCESS, "(call_indirect (i32.const 2))")])
+    with(&[
+        (place::FIELDS, "(table 4 funcref)"),
+        (place::PROCESS, "(call_indirect (i32.const 2))"),
+    ])
 }
 
 fn calls_another_type() -> Vec<Vec<u8>> {
     let fields = "(table 4 funcref) (elem (i32.const 0) $reset)";
-    with(&[(place::FIELDS, fields), (place::PROCESS, "(drop (call_indirect (result i64) (i32.const 0)))")])
+    with(&[
+        (place::FIELDS, fields),
+        (
+            place::PROCESS,
+            "(drop (call_indirect (result i64) (i32.const 0)))",
+        ),
+    ])
 }
 
 fn fills_without_end() -> Vec<Vec<u8>> {
@@ -295,18 +477,31 @@ fn copies_without_end() -> Vec<Vec<u8>> {
 
 fn table_fills_without_end() -> Vec<Vec<u8>> {
     let fill = "(loop (table.fill $t (i32.const 0) (ref.null func) (i32.const 99000)) (br 0))";
-    with(&[(place::FIELDS, "(table $t 99000 funcref)"), (place::PROCESS, fill)])
+    with(&[
+        (place::FIELDS, "(table $t 99000 funcref)"),
+        (place::PROCESS, fill),
+    ])
 }
 
 fn recurses() -> Vec<Vec<u8>> {
-    with(&[(place::FIELDS, "(func $down (call $down))"), (place::PROCESS, "(call $down)")])
+    with(&[
+        (place::FIELDS, "(func $down (call $down))"),
+        (place::PROCESS, "(call $down)"),
+    ])
 }
 
 /// A frame of some KiB, so that the stack's end is jumped at from afar.
 fn recurses_with_big_frames() -> Vec<Vec<u8>> {
-    let values: Vec<String> = (0..2_000).map(|n| format!("(i64.load offset={} (local.get 0))", n * 8)).collect();
+    let values: Vec<String> = (0..2_000)
+        .map(|n| format!("(i64.load offset={} (local.get 0))", n * 8))
+        .collect();
     let values = values.join(" ");
     let sum = "i64.add ".repeat(1_999);
-    let down = format!("(func $down (param i32) (result i64) {values} (call $down (local.get 0)) drop {sum})");
-    with(&[(place::FIELDS, &down), (place::PROCESS, "(drop (call $down (local.get $n)))")])
+    let down = format!(
+        "(func $down (param i32) (result i64) {values} (call $down (local.get 0)) drop {sum})"
+    );
+    with(&[
+        (place::FIELDS, &down),
+        (place::PROCESS, "(drop (call $down (local.get $n)))"),
+    ])
 }

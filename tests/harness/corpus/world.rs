@@ -1,4 +1,5 @@
-//! Plugins that call what the host offers with what no toolchain would pass, or more often than anyone would.
+//! Plugins that call what the host offers with what no toolchain would pass, or more often than
+//! anyone would.
 
 use super::contract::{self, place};
 use super::{Call, Entry, Expected, fails};
@@ -14,37 +15,84 @@ pub(super) fn entries() -> Vec<Entry> {
             || random("(i64.const 0x40000000)"),
             limit("random bytes in one call"),
         ),
-        Entry::new("random-of-16-eib", "GHSA-852m", || random("(i64.const -1)"), limit("random bytes in one call")),
-        Entry::new("handles-leaked", "GHSA-852m", handles_leaked, limit("handles")),
-        Entry::new("handle-never-given", "D17", || clock("(call $block (i32.const 4711))"), trap("handle")),
-        Entry::new("handle-used-after-drop", "D17", handle_used_after_drop, trap("handle")),
-        Entry::new("handle-dropped-twice", "D17", handle_dropped_twice, trap("handle")),
+        Entry::new(
+            "random-of-16-eib",
+            "GHSA-852m",
+            || random("(i64.const -1)"),
+            limit("random bytes in one call"),
+        ),
+        Entry::new(
+            "handles-leaked",
+            "GHSA-852m",
+            handles_leaked,
+            limit("handles"),
+        ),
+        Entry::new(
+            "handle-never-given",
+            "D17",
+            || clock("(call $block (i32.const 4711))"),
+            trap("handle"),
+        ),
+        Entry::new(
+            "handle-used-after-drop",
+            "D17",
+            handle_used_after_drop,
+            trap("handle"),
+        ),
+        Entry::new(
+            "handle-dropped-twice",
+            "D17",
+            handle_dropped_twice,
+            trap("handle"),
+        ),
         Entry::new(
             "waits-for-an-hour",
             "D14",
             || clock("(call $block (call $subscribe (i64.const 3600000000000)))"),
             deadline,
         ),
-        Entry::new("waits-for-centuries", "D14", || clock("(call $block (call $subscribe (i64.const -1)))"), deadline),
+        Entry::new(
+            "waits-for-centuries",
+            "D14",
+            || clock("(call $block (call $subscribe (i64.const -1)))"),
+            deadline,
+        ),
         Entry::new(
             "emit-outside-memory",
             "D13",
-            || emit("(i32.const 65530) (i32.const 7) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)"),
+            || {
+                emit(
+                    "(i32.const 65530) (i32.const 7) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)",
+                )
+            },
             trap("out of bounds"),
         ),
         Entry::new(
             "emit-of-4-gib",
             "D13",
-            || emit("(i32.const 16) (i32.const 7) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const -1)"),
+            || {
+                emit(
+                    "(i32.const 16) (i32.const 7) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const -1)",
+                )
+            },
             trap("out of bounds"),
         ),
         Entry::new(
             "emit-not-utf8",
             "D13",
-            || emit("(i32.const 16) (i32.const 7) (i32.const 8192) (i32.const 4) (i32.const 0) (i32.const 0)"),
+            || {
+                emit(
+                    "(i32.const 16) (i32.const 7) (i32.const 8192) (i32.const 4) (i32.const 0) (i32.const 0)",
+                )
+            },
             trap("utf-8"),
         ),
-        Entry::new("emit-too-much-at-once", "D13", emit_too_much_at_once, limit("passed to the host in one call")),
+        Entry::new(
+            "emit-too-much-at-once",
+            "D13",
+            emit_too_much_at_once,
+            limit("passed to the host in one call"),
+        ),
         // Its destination is none: that comes before whatever the guest made of it.
         Entry::new(
             "emit-answer-outside-memory",
@@ -52,15 +100,60 @@ pub(super) fn entries() -> Vec<Entry> {
             emit_answer_outside_memory,
             fails(Call::Process, "misconfigured", "out of bounds"),
         ),
-        Entry::new("log-level-unknown", "D13", || log("77", "16", ""), trap("discriminant")),
-        Entry::new("log-not-utf8", "D13", || log("2", "8192", ""), trap("utf-8")),
-        Entry::new("log-without-end", "D13", || log("2", "16", "(br $again)"), deadline),
-        Entry::new("log-of-15-mb", "D13", log_of_15_mb, limit("passed to the host in one call")),
-        Entry::new("init-leaves-the-host-waiting", "D2", init_waits, fails(Call::Init, "deadline", "init")),
-        Entry::new("close-waits", "D2", close_waits, fails(Call::Close, "deadline", "close")),
-        Entry::new("host-call-in-post-return", "D17", host_call_in_post_return, fails(Call::Init, "trapped", "leave")),
-        Entry::new("clock-read-without-end", "D2", || clock("(loop (drop (call $now)) (br 0))"), deadline),
-        Entry::new("handles-made-and-dropped", "D17", handles_made_and_dropped, Expected::Harmless),
+        Entry::new(
+            "log-level-unknown",
+            "D13",
+            || log("77", "16", ""),
+            trap("discriminant"),
+        ),
+        Entry::new(
+            "log-not-utf8",
+            "D13",
+            || log("2", "8192", ""),
+            trap("utf-8"),
+        ),
+        Entry::new(
+            "log-without-end",
+            "D13",
+            || log("2", "16", "(br $again)"),
+            deadline,
+        ),
+        Entry::new(
+            "log-of-15-mb",
+            "D13",
+            log_of_15_mb,
+            limit("passed to the host in one call"),
+        ),
+        Entry::new(
+            "init-leaves-the-host-waiting",
+            "D2",
+            init_waits,
+            fails(Call::Init, "deadline", "init"),
+        ),
+        Entry::new(
+            "close-waits",
+            "D2",
+            close_waits,
+            fails(Call::Close, "deadline", "close"),
+        ),
+        Entry::new(
+            "host-call-in-post-return",
+            "D17",
+            host_call_in_post_return,
+            fails(Call::Init, "trapped", "leave"),
+        ),
+        Entry::new(
+            "clock-read-without-end",
+            "D2",
+            || clock("(loop (drop (call $now)) (br 0))"),
+            deadline,
+        ),
+        Entry::new(
+            "handles-made-and-dropped",
+            "D17",
+            handles_made_and_dropped,
+            Expected::Harmless,
+        ),
     ]
 }
 
@@ -114,14 +207,24 @@ const LOG: &str = r#"
 const NOT_UTF8: &str = "(memory.fill (i32.const 8192) (i32.const 0xff) (i32.const 64))";
 
 fn calling(lowered: &str, imports: &str, changes: &[(&str, &str)]) -> Vec<Vec<u8>> {
-    let with =
-        [(place::LOWERED, lowered), (place::IMPORTS, imports), (place::WITH, r#"(with "host" (instance $host))"#)];
+    let with = [
+        (place::LOWERED, lowered),
+        (place::IMPORTS, imports),
+        (place::WITH, r#"(with "host" (instance $host))"#),
+    ];
     vec![contract::with(&[&with[..], changes].concat())]
 }
 
 fn random(length: &str) -> Vec<Vec<u8>> {
     let imports = r#"(import "host" "random" (func $random (param i64 i32)))"#;
-    calling(RANDOM, imports, &[(place::PROCESS, &format!("(call $random {length} (i32.const 2048))"))])
+    calling(
+        RANDOM,
+        imports,
+        &[(
+            place::PROCESS,
+            &format!("(call $random {length} (i32.const 2048))"),
+        )],
+    )
 }
 
 fn clock(process: &str) -> Vec<Vec<u8>> {
@@ -145,16 +248,24 @@ fn handles_made_and_dropped() -> Vec<Vec<u8>> {
 }
 
 fn handle_used_after_drop() -> Vec<Vec<u8>> {
-    clock("(local.set $n (call $subscribe (i64.const 1))) (call $drop (local.get $n)) (call $block (local.get $n))")
+    clock(
+        "(local.set $n (call $subscribe (i64.const 1))) (call $drop (local.get $n)) (call $block (local.get $n))",
+    )
 }
 
 fn handle_dropped_twice() -> Vec<Vec<u8>> {
-    clock("(local.set $n (call $subscribe (i64.const 1))) (call $drop (local.get $n)) (call $drop (local.get $n))")
+    clock(
+        "(local.set $n (call $subscribe (i64.const 1))) (call $drop (local.get $n)) (call $drop (local.get $n))",
+    )
 }
 
 fn emitting(process: &str) -> Vec<Vec<u8>> {
     let imports = r#"(import "host" "put" (func $put (param i32 i32 i32 i32 i32 i32 i32)))"#;
-    calling(EMIT, imports, &[(place::PROCESS, &format!("{NOT_UTF8} {process}"))])
+    calling(
+        EMIT,
+        imports,
+        &[(place::PROCESS, &format!("{NOT_UTF8} {process}"))],
+    )
 }
 
 fn emit(arguments: &str) -> Vec<Vec<u8>> {
@@ -177,8 +288,17 @@ fn emit_answer_outside_memory() -> Vec<Vec<u8>> {
 /// Logs the seven bytes at this place at this level, and then does something.
 fn log(level: &str, at: &str, then: &str) -> Vec<Vec<u8>> {
     let imports = r#"(import "host" "log" (func $log (param i32 i32 i32 i32 i32)))"#;
-    let call = format!("(call $log (i32.const {level}) (i32.const 16) (i32.const 7) (i32.const {at}) (i32.const 7))");
-    calling(LOG, imports, &[(place::PROCESS, &format!("{NOT_UTF8} (loop $again {call} {then})"))])
+    let call = format!(
+        "(call $log (i32.const {level}) (i32.const 16) (i32.const 7) (i32.const {at}) (i32.const 7))"
+    );
+    calling(
+        LOG,
+        imports,
+        &[(
+            place::PROCESS,
+            &format!("{NOT_UTF8} (loop $again {call} {then})"),
+        )],
+    )
 }
 
 /// The host copies an argument before it looks at it.
@@ -190,11 +310,25 @@ fn log_of_15_mb() -> Vec<Vec<u8>> {
 }
 
 fn init_waits() -> Vec<Vec<u8>> {
-    calling(CLOCK, CLOCK_IMPORTS, &[(place::INIT, "(call $block (call $subscribe (i64.const 3600000000000)))")])
+    calling(
+        CLOCK,
+        CLOCK_IMPORTS,
+        &[(
+            place::INIT,
+            "(call $block (call $subscribe (i64.const 3600000000000)))",
+        )],
+    )
 }
 
 fn close_waits() -> Vec<Vec<u8>> {
-    calling(CLOCK, CLOCK_IMPORTS, &[(place::CLOSE, "(call $block (call $subscribe (i64.const 3600000000000)))")])
+    calling(
+        CLOCK,
+        CLOCK_IMPORTS,
+        &[(
+            place::CLOSE,
+            "(call $block (call $subscribe (i64.const 3600000000000)))",
+        )],
+    )
 }
 
 fn host_call_in_post_return() -> Vec<Vec<u8>> {

@@ -18,8 +18,8 @@ pub struct Delivery {
     pub places: Vec<Place>,
     /// The plugin's version.
     pub digest: String,
-    /// Which instance of it, by a number that no other has in the history. An instance that another one replaced gets
-    /// nothing more, and what it held back goes to the other one.
+    /// Which instance of it, by a number that no other has in the history. An instance that another
+    /// one replaced gets nothing more, and what it held back goes to the other one.
     pub instance: u64,
     /// 1 for the first.
     pub attempt: u32,
@@ -60,6 +60,7 @@ pub enum Outcome {
 pub struct Output {
     /// Unique in the history: a record that is delivered again emits another.
     pub id: u64,
-    /// The record that it came of; of several, the last. It must be stored before a checkpoint covers that record.
+    /// The record that it came of; of several, the last. It must be stored before a checkpoint
+    /// covers that record.
     pub of: Place,
 }

@@ -13,7 +13,8 @@ pub struct Place {
     pub sub: u64,
 }
 
-/// A sequence number, ordered as a number of any length, never as text. Cheap to clone: a history names each many times.
+/// A sequence number, ordered as a number of any length, never as text. Cheap to clone: a history
+/// names each many times.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Sequence(Arc<str>);
 
@@ -45,6 +46,9 @@ impl fmt::Debug for Sequence {
 impl Place {
     /// A plain record.
     pub fn plain(digits: &str) -> Self {
-        Self { sequence: Sequence::new(digits), sub: 0 }
+        Self {
+            sequence: Sequence::new(digits),
+            sub: 0,
+        }
     }
 }

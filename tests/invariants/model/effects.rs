@@ -7,7 +7,8 @@ use super::judge::{judge, record};
 use super::protocol::{Action, Mutation, Protocol, is_timely};
 use super::recorder::Recorder;
 use super::state::{
-    Child, Doubt, END, Fate, Grant, HOLD_TICKS, Host, Intent, LEASE_TICKS, Life, Message, ModelRow, State,
+    Child, Doubt, END, Fate, Grant, HOLD_TICKS, Host, Intent, LEASE_TICKS, Life, Message, ModelRow,
+    State,
 };
 
 impl Protocol {
@@ -18,14 +19,20 @@ impl Protocol {
         if !self.is_careless() {
             let counter = state.row.counter;
             for host in &mut state.hosts {
-                host.ghost = host.ghost.take().filter(|ghost| ghost.expected.1 >= counter);
+                host.ghost = host
+                    .ghost
+                    .take()
+                    .filter(|ghost| ghost.expected.1 >= counter);
             }
         }
         state
     }
 
     fn is_careless(&self) -> bool {
-        matches!(self.mutation, Some(Mutation::NoCondition | Mutation::OwnerOnlyCondition))
+        matches!(
+            self.mutation,
+            Some(Mutation::NoCondition | Mutation::OwnerOnlyCondition)
+        )
     }
 
     fn act(&self, state: &mut State, action: Action, log: &mut Recorder) {
@@ -59,7 +66,10 @@ impl Protocol {
             }
             Action::Deliver(id) => deliver(state, id, false, log),
             Action::SaidEnd(id) => {
-                state.hosts[id].grant.iter_mut().for_each(|grant| grant.said_end = true);
+                state.hosts[id]
+                    .grant
+                    .iter_mut()
+                    .for_each(|grant| grant.said_end = true);
                 log.said_end(id);
             }
             Action::CreateChild(id, child) => {
@@ -96,7 +106,9 @@ impl Protocol {
             if let Some(call) = &mut host.call {
                 call.age = (call.age + 1).min(HOLD_TICKS);
             }
-            let Some(grant) = &mut host.grant else { continue };
+            let Some(grant) = &mut host.grant else {
+                continue;
+            };
             grant.left = grant.left.saturating_sub(1);
             if let Some(doubt) = &mut grant.doubt {
                 doubt.age = (doubt.age + 1).min(HOLD_TICKS);
@@ -113,28 +125,57 @@ impl Protocol {
 
     /// What a host that is wrong about its deadline clings to.
     fn outlives(&self, host: &Host) -> bool {
-        self.is(Mutation::DeliverPastDeadline) || (self.is(Mutation::DeadlineFromReply) && host.call.is_some())
+        self.is(Mutation::DeliverPastDeadline)
+            || (self.is(Mutation::DeadlineFromReply) && host.call.is_some())
     }
 
     fn send(state: &mut State, id: usize, intent: Intent, age: u8, log: &mut Recorder) {
         let host = &mut state.hosts[id];
         let (expected, epoch, settled, said_end) = match (&host.grant, &host.seen) {
-            (Some(grant), _) => ((Some(id as u8), grant.counter), grant.epoch, grant.settled, grant.said_end),
+            (Some(grant), _) => (
+                (Some(id as u8), grant.counter),
+                grant.epoch,
+                grant.settled,
+                grant.said_end,
+            ),
             (None, Some((seen, _))) => ((seen.owner, seen.counter), 0, 0, false),
             (None, None) => return,
         };
         // What does not matter for this write would only tell equal states apart.
-        let at_sending = (state.row.counter, if intent == Intent::Take { state.row.quiet } else { 0 });
+        let at_sending = (
+            state.row.counter,
+            if intent == Intent::Take {
+                state.row.quiet
+            } else {
+                0
+            },
+        );
         let settled = if intent == Intent::Renew { 0 } else { settled };
         let said_end = said_end && intent == Intent::End;
         let fate = Fate::Travelling;
-        host.call = Some(Message { intent, expected, epoch, settled, said_end, at_sending, age, fate });
+        host.call = Some(Message {
+            intent,
+            expected,
+            epoch,
+            settled,
+            said_end,
+            at_sending,
+            age,
+            fate,
+        });
         host.is_starting = false;
         log.call_sent_at[id] = log.now;
     }
 
     /// The store gets a write: applies it, or refuses it.
-    fn arrive(&self, state: &mut State, id: usize, message: &Message, sent_at: u64, log: &mut Recorder) -> Fate {
+    fn arrive(
+        &self,
+        state: &mut State,
+        id: usize,
+        message: &Message,
+        sent_at: u64,
+        log: &mut Recorder,
+    ) -> Fate {
         let (owner, counter) = message.expected;
         let row = &state.row;
         let is_met = match self.mutation {
@@ -147,7 +188,8 @@ impl Protocol {
         }
         let before = row.clone();
         let after = &mut state.row;
-        let is_raised = message.intent != Intent::Take || !self.is(Mutation::CounterNotRaisedOnTake);
+        let is_raised =
+            message.intent != Intent::Take || !self.is(Mutation::CounterNotRaisedOnTake);
         after.counter = before.counter + u8::from(is_raised);
         after.quiet = 0;
         match message.intent {
@@ -169,9 +211,15 @@ impl Protocol {
     }
 
     fn answer(&self, state: &mut State, id: usize, log: &mut Recorder) {
-        let Some(call) = state.hosts[id].call.take() else { return };
+        let Some(call) = state.hosts[id].call.take() else {
+            return;
+        };
         let kind = Some(call.intent.kind(call.expected.1));
-        let result = if call.fate == Fate::Applied { CallResult::Ok } else { CallResult::Conflict };
+        let result = if call.fate == Fate::Applied {
+            CallResult::Ok
+        } else {
+            CallResult::Conflict
+        };
         log.called(id, kind, result, log.call_sent_at[id]);
         match (call.fate, call.intent) {
             (Fate::Applied, Intent::Take) => self.granted(state, id, call.expected, call.age),
@@ -181,7 +229,10 @@ impl Protocol {
                 let grant = state.hosts[id].grant.as_mut();
                 // The same verdict as on a read: the write may have arrived earlier.
                 if let Some(grant) = grant {
-                    grant.doubt.get_or_insert(Doubt { intent, age: call.age });
+                    grant.doubt.get_or_insert(Doubt {
+                        intent,
+                        age: call.age,
+                    });
                 }
                 self.settle_doubt(state, id, owner, counter);
             }
@@ -190,12 +241,23 @@ impl Protocol {
 
     fn granted(&self, state: &mut State, id: usize, expected: (Option<u8>, u8), age: u8) {
         let host = &mut state.hosts[id];
-        let Some((seen, _)) = host.seen.take() else { return };
+        let Some((seen, _)) = host.seen.take() else {
+            return;
+        };
         let counter = expected.1 + u8::from(!self.is(Mutation::CounterNotRaisedOnTake));
         let left = self.left(age);
         let start = seen.checkpoint;
         let (epoch, doubt, said_end, is_draining) = (counter, None, false, false);
-        let grant = Grant { counter, epoch, settled: start, written: start, left, doubt, said_end, is_draining };
+        let grant = Grant {
+            counter,
+            epoch,
+            settled: start,
+            written: start,
+            left,
+            doubt,
+            said_end,
+            is_draining,
+        };
         host.grant = (left > 0).then_some(grant);
     }
 
@@ -205,7 +267,10 @@ impl Protocol {
         let host = &mut state.hosts[id];
         let Some(grant) = &mut host.grant else { return };
         // The first of several equal ones is the one that counts.
-        let left = grant.doubt.take().map_or(left, |doubt| self.left(doubt.age.max(age)));
+        let left = grant
+            .doubt
+            .take()
+            .map_or(left, |doubt| self.left(doubt.age.max(age)));
         grant.counter += 1;
         grant.left = left.max(grant.left);
         match intent {
@@ -216,15 +281,27 @@ impl Protocol {
     }
 
     fn left(&self, age: u8) -> u8 {
-        if self.is(Mutation::DeadlineFromReply) { HOLD_TICKS } else { HOLD_TICKS.saturating_sub(age) }
+        if self.is(Mutation::DeadlineFromReply) {
+            HOLD_TICKS
+        } else {
+            HOLD_TICKS.saturating_sub(age)
+        }
     }
 
     fn give_up(state: &mut State, id: usize, log: &mut Recorder) {
         state.budget.lost_answers -= 1;
         let host = &mut state.hosts[id];
         let Some(call) = host.call.take() else { return };
-        log.called(id, Some(call.intent.kind(call.expected.1)), CallResult::Unknown, log.call_sent_at[id]);
-        let doubt = Doubt { intent: call.intent, age: call.age };
+        log.called(
+            id,
+            Some(call.intent.kind(call.expected.1)),
+            CallResult::Unknown,
+            log.call_sent_at[id],
+        );
+        let doubt = Doubt {
+            intent: call.intent,
+            age: call.age,
+        };
         if let (Some(grant), true) = (&mut host.grant, call.intent != Intent::Take) {
             grant.doubt.get_or_insert(doubt);
         }
@@ -236,7 +313,9 @@ impl Protocol {
 
     /// What a row says of a write without an answer.
     fn settle_doubt(&self, state: &mut State, id: usize, owner: Option<u8>, counter: u8) {
-        let Some(grant) = &mut state.hosts[id].grant else { return };
+        let Some(grant) = &mut state.hosts[id].grant else {
+            return;
+        };
         let Some(doubt) = grant.doubt else { return };
         let is_mine = owner == Some(id as u8);
         if is_mine && counter == grant.counter + 1 {
@@ -254,7 +333,14 @@ impl Protocol {
                 lose(state, id, log);
                 let ghost = state.hosts[id].ghost.take();
                 let (seen, grant, call) = (None, None, None);
-                state.hosts[id] = Host { life: Life::Down, seen, is_starting: true, grant, call, ghost };
+                state.hosts[id] = Host {
+                    life: Life::Down,
+                    seen,
+                    is_starting: true,
+                    grant,
+                    call,
+                    ghost,
+                };
                 log.host(id, HostChange::Crashed);
             }
             Action::Restart(id) => {
@@ -263,17 +349,27 @@ impl Protocol {
             }
             Action::Pause(id) => {
                 state.budget.pauses -= 1;
-                let is_past_check = state.hosts[id].grant.as_ref().is_some_and(|grant| self.may_deliver(grant));
+                let is_past_check = state.hosts[id]
+                    .grant
+                    .as_ref()
+                    .is_some_and(|grant| self.may_deliver(grant));
                 state.hosts[id].life = Life::Paused { is_past_check };
                 log.host(id, HostChange::Paused);
             }
             Action::Resume(id) => {
                 let was = std::mem::replace(&mut state.hosts[id].life, Life::Up);
                 log.host(id, HostChange::Resumed);
-                if was == (Life::Paused { is_past_check: true }) {
+                if was
+                    == (Life::Paused {
+                        is_past_check: true,
+                    })
+                {
                     deliver(state, id, true, log);
                 }
-                let is_over = state.hosts[id].grant.as_ref().is_some_and(|grant| grant.left == 0);
+                let is_over = state.hosts[id]
+                    .grant
+                    .as_ref()
+                    .is_some_and(|grant| grant.left == 0);
                 if is_over && !self.outlives(&state.hosts[id]) {
                     lose(state, id, log);
                 }
@@ -290,11 +386,23 @@ fn scan(state: &mut State, id: usize) {
         return;
     }
     let unmoved = match &host.seen {
-        Some((seen, unmoved)) if (seen.owner, seen.counter) == (state.row.owner, state.row.counter) => *unmoved,
+        Some((seen, unmoved))
+            if (seen.owner, seen.counter) == (state.row.owner, state.row.counter) =>
+        {
+            *unmoved
+        }
         _ => 0,
     };
     // Only what a scan can show; the rest would only tell equal states apart.
-    host.seen = Some((ModelRow { epoch: 0, quiet: 0, given_back: 0, ..state.row.clone() }, unmoved));
+    host.seen = Some((
+        ModelRow {
+            epoch: 0,
+            quiet: 0,
+            given_back: 0,
+            ..state.row.clone()
+        },
+        unmoved,
+    ));
 }
 
 /// The grant is over; a write on its way may still arrive.
@@ -310,7 +418,9 @@ fn lose(state: &mut State, id: usize, log: &mut Recorder) {
 }
 
 fn deliver(state: &mut State, id: usize, is_excused: bool, log: &mut Recorder) {
-    let Some(grant) = &mut state.hosts[id].grant else { return };
+    let Some(grant) = &mut state.hosts[id].grant else {
+        return;
+    };
     grant.settled += 1;
     log.delivered(id, 0, grant.epoch, grant.settled);
     let is_held = (state.row.owner, state.row.epoch) == (Some(id as u8), grant.epoch);

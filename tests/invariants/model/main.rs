@@ -1,7 +1,9 @@
-//! The lease protocol, exhaustively: two hosts, a shard that has split, its children, and every order of what may happen.
+//! The lease protocol, exhaustively: two hosts, a shard that has split, its children, and every
+//! order of what may happen.
 //!
-//! The model judges each step by the rules of the library. Its paths are also written down as histories and judged by
-//! `check`: random ones must be fine, and a path that breaks a rule must break it there too.
+//! The model judges each step by the rules of the library. Its paths are also written down as
+//! histories and judged by `check`: random ones must be fine, and a path that breaks a rule must
+//! break it there too.
 //!
 //! Here each row is renewed by itself; what holds leases without that is in [`heart`].
 
@@ -30,20 +32,37 @@ use stateright::{Checker, HasDiscoveries, Model};
 const RULE: &str = "no invariant is broken";
 
 /// Faults in any one run: each scope is searched to its end, so that together they stay small.
-const NONE: Budget = Budget { crashes: 0, pauses: 0, lost_answers: 0, claims: 0, delays: 0 };
+const NONE: Budget = Budget {
+    crashes: 0,
+    pauses: 0,
+    lost_answers: 0,
+    claims: 0,
+    delays: 0,
+};
 
 fn protocol(counter_max: u8, budget: Budget, mutation: Option<Mutation>) -> Protocol {
-    Protocol { records: 2, counter_max, budget, mutation }
+    Protocol {
+        records: 2,
+        counter_max,
+        budget,
+        mutation,
+    }
 }
 
 /// What `check` says of a path.
-fn verdict(protocol: &Protocol, actions: impl IntoIterator<Item = Action>) -> (State, Vec<Invariant>) {
+fn verdict(
+    protocol: &Protocol,
+    actions: impl IntoIterator<Item = Action>,
+) -> (State, Vec<Invariant>) {
     let mut log = Recorder::on(protocol.records);
     let mut state = protocol.start();
     for action in actions {
         state = protocol.step(&state, action, &mut log);
     }
-    let mut found: Vec<_> = check(&log.events, &limits()).iter().map(|violation| violation.invariant).collect();
+    let mut found: Vec<_> = check(&log.events, &limits())
+        .iter()
+        .map(|violation| violation.invariant)
+        .collect();
     found.dedup();
     (state, found)
 }
@@ -53,7 +72,11 @@ fn holds(name: &str, counter_max: u8, budget: Budget) {
     let protocol = protocol(counter_max, budget, None);
     let checker = protocol.clone().checker().spawn_bfs().join();
     let (unique, depth) = (checker.unique_state_count(), checker.max_depth());
-    println!("{name}: {unique} states, {} steps, depth {depth}, {:?}", checker.state_count(), began.elapsed());
+    println!(
+        "{name}: {unique} states, {} steps, depth {depth}, {:?}",
+        checker.state_count(),
+        began.elapsed()
+    );
     if let Some(path) = checker.discovery(RULE) {
         let actions = path.into_actions();
         let verdict = verdict(&protocol, actions.iter().copied());
@@ -69,17 +92,41 @@ fn the_protocol_holds_without_faults() {
 
 #[test]
 fn the_protocol_holds_when_a_host_crashes_and_an_answer_is_lost() {
-    holds("crash, lost answer", 5, Budget { crashes: 1, lost_answers: 1, ..NONE });
+    holds(
+        "crash, lost answer",
+        5,
+        Budget {
+            crashes: 1,
+            lost_answers: 1,
+            ..NONE
+        },
+    );
 }
 
 #[test]
 fn the_protocol_holds_when_a_lease_is_claimed_and_an_answer_is_lost() {
-    holds("claim, lost answer", 5, Budget { claims: 1, lost_answers: 1, ..NONE });
+    holds(
+        "claim, lost answer",
+        5,
+        Budget {
+            claims: 1,
+            lost_answers: 1,
+            ..NONE
+        },
+    );
 }
 
 #[test]
 fn the_protocol_holds_when_answers_are_slow_and_lost() {
-    holds("delay, lost answer", 4, Budget { delays: 1, lost_answers: 1, ..NONE });
+    holds(
+        "delay, lost answer",
+        4,
+        Budget {
+            delays: 1,
+            lost_answers: 1,
+            ..NONE
+        },
+    );
 }
 
 #[test]
@@ -89,7 +136,13 @@ fn the_protocol_holds_when_a_host_is_paused() {
 
 #[test]
 fn paths_of_the_protocol_are_fine_histories() {
-    let budget = Budget { crashes: 1, pauses: 1, lost_answers: 2, claims: 2, delays: 2 };
+    let budget = Budget {
+        crashes: 1,
+        pauses: 1,
+        lost_answers: 2,
+        claims: 2,
+        delays: 2,
+    };
     let protocol = protocol(9, budget, None);
     let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
     let (mut ends, mut steps) = (0, 0);
@@ -120,24 +173,55 @@ fn paths_of_the_protocol_are_fine_histories() {
 #[track_caller]
 fn finds(mutation: Mutation, budget: Budget, expected: &[Invariant]) {
     let protocol = protocol(5, budget, Some(mutation));
-    let checker = protocol.clone().checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
-    let path = checker.discovery(RULE).unwrap_or_else(|| panic!("{mutation:?} was not found"));
+    let checker = protocol
+        .clone()
+        .checker()
+        .finish_when(HasDiscoveries::AnyFailures)
+        .spawn_bfs()
+        .join();
+    let path = checker
+        .discovery(RULE)
+        .unwrap_or_else(|| panic!("{mutation:?} was not found"));
     let actions = path.into_actions();
     let (state, found) = verdict(&protocol, actions.iter().copied());
-    println!("{mutation:?}: {:?} after {} steps, {} states", state.broken, actions.len(), checker.unique_state_count());
-    assert!(state.broken.is_some_and(|broken| expected.contains(&broken)), "{state:#?} after {actions:#?}");
+    println!(
+        "{mutation:?}: {:?} after {} steps, {} states",
+        state.broken,
+        actions.len(),
+        checker.unique_state_count()
+    );
+    assert!(
+        state
+            .broken
+            .is_some_and(|broken| expected.contains(&broken)),
+        "{state:#?} after {actions:#?}"
+    );
     // The history may show it by more than one rule, but never by none.
-    assert!(found.iter().any(|broken| expected.contains(broken)), "check says {found:?} of {actions:#?}");
+    assert!(
+        found.iter().any(|broken| expected.contains(broken)),
+        "check says {found:?} of {actions:#?}"
+    );
 }
 
 #[test]
 fn no_condition_is_found() {
-    finds(Mutation::NoCondition, Budget { crashes: 1, ..NONE }, &[Invariant::S2]);
+    finds(
+        Mutation::NoCondition,
+        Budget { crashes: 1, ..NONE },
+        &[Invariant::S2],
+    );
 }
 
 #[test]
 fn a_condition_on_the_owner_only_is_found() {
-    finds(Mutation::OwnerOnlyCondition, Budget { lost_answers: 1, ..NONE }, &[Invariant::S2]);
+    finds(
+        Mutation::OwnerOnlyCondition,
+        Budget {
+            lost_answers: 1,
+            ..NONE
+        },
+        &[Invariant::S2],
+    );
 }
 
 #[test]
@@ -147,12 +231,23 @@ fn a_take_that_does_not_raise_the_counter_is_found() {
 
 #[test]
 fn a_deadline_from_the_reply_is_found() {
-    finds(Mutation::DeadlineFromReply, Budget { delays: 3, ..NONE }, &[Invariant::S10]);
+    finds(
+        Mutation::DeadlineFromReply,
+        Budget { delays: 3, ..NONE },
+        &[Invariant::S10],
+    );
 }
 
 #[test]
 fn going_on_after_an_unknown_outcome_is_found() {
-    finds(Mutation::ContinueAfterUnknown, Budget { lost_answers: 1, ..NONE }, &[Invariant::S11]);
+    finds(
+        Mutation::ContinueAfterUnknown,
+        Budget {
+            lost_answers: 1,
+            ..NONE
+        },
+        &[Invariant::S11],
+    );
 }
 
 #[test]
@@ -182,7 +277,11 @@ fn a_checkpoint_before_settling_is_found() {
 
 #[test]
 fn a_hand_over_without_a_checkpoint_is_found() {
-    finds(Mutation::HandOverWithoutCheckpoint, Budget { claims: 1, ..NONE }, &[Invariant::S9]);
+    finds(
+        Mutation::HandOverWithoutCheckpoint,
+        Budget { claims: 1, ..NONE },
+        &[Invariant::S9],
+    );
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! The lease protocol as the hosts follow it, and the ways to get it wrong: what may happen in which state.
+//! The lease protocol as the hosts follow it, and the ways to get it wrong: what may happen in
+//! which state.
 
 use stateright::{Model, Property};
 
 use super::recorder::Recorder;
 use super::state::{
-    Budget, Child, END, Fate, Grant, HOLD_TICKS, HOSTS, Host, Intent, LEASE_TICKS, Life, ModelRow, State,
+    Budget, Child, END, Fate, Grant, HOLD_TICKS, HOSTS, Host, Intent, LEASE_TICKS, Life, ModelRow,
+    State,
 };
 
 /// The model: its size, and what is wrong with it.
@@ -34,7 +36,8 @@ pub(crate) enum Mutation {
     CheckpointGoesBack,
 }
 
-/// What may happen next. The number is a host's, in `Serve` and `CreateChild` the second one a child's.
+/// What may happen next. The number is a host's, in `Serve` and `CreateChild` the second one a
+/// child's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
     Tick,
@@ -89,10 +92,15 @@ impl Model for Protocol {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("no invariant is broken", |_, state: &State| state.broken.is_none()),
-            Property::sometimes("the shard ends and both children are served", |_, state: &State| {
-                state.row.checkpoint == END && state.children == [Child::Served; 2]
+            Property::always("no invariant is broken", |_, state: &State| {
+                state.broken.is_none()
             }),
+            Property::sometimes(
+                "the shard ends and both children are served",
+                |_, state: &State| {
+                    state.row.checkpoint == END && state.children == [Child::Served; 2]
+                },
+            ),
         ]
     }
 
@@ -105,10 +113,30 @@ impl Model for Protocol {
 
 impl Protocol {
     pub(crate) fn start(&self) -> State {
-        let row =
-            ModelRow { owner: None, counter: 0, checkpoint: 0, claimant: None, epoch: 0, quiet: 0, given_back: 0 };
-        let host = Host { life: Life::Up, seen: None, is_starting: true, grant: None, call: None, ghost: None };
-        State { row, children: [Child::Absent; 2], hosts: [host.clone(), host], budget: self.budget, broken: None }
+        let row = ModelRow {
+            owner: None,
+            counter: 0,
+            checkpoint: 0,
+            claimant: None,
+            epoch: 0,
+            quiet: 0,
+            given_back: 0,
+        };
+        let host = Host {
+            life: Life::Up,
+            seen: None,
+            is_starting: true,
+            grant: None,
+            call: None,
+            ghost: None,
+        };
+        State {
+            row,
+            children: [Child::Absent; 2],
+            hosts: [host.clone(), host],
+            budget: self.budget,
+            broken: None,
+        }
     }
 
     pub(crate) fn is(&self, mutation: Mutation) -> bool {
@@ -129,7 +157,11 @@ impl Protocol {
             Life::Paused { .. } => actions.push(Action::Resume(id)),
             Life::Down => actions.push(Action::Restart(id)),
         }
-        if host.call.as_ref().is_some_and(|call| call.fate == Fate::Travelling) {
+        if host
+            .call
+            .as_ref()
+            .is_some_and(|call| call.fate == Fate::Travelling)
+        {
             actions.push(Action::Arrive(id));
         }
         if host.ghost.is_some() {
@@ -153,9 +185,18 @@ impl Protocol {
             None => {}
         }
         // The children are alike: the second one only follows the first.
-        if let Some(child) = state.children.iter().position(|child| *child != Child::Served) {
-            let sees_end = host.seen.as_ref().is_some_and(|(row, _)| row.checkpoint == END);
-            if state.children[child] == Child::Free && (sees_end || self.is(Mutation::ChildBeforeParentEnd)) {
+        if let Some(child) = state
+            .children
+            .iter()
+            .position(|child| *child != Child::Served)
+        {
+            let sees_end = host
+                .seen
+                .as_ref()
+                .is_some_and(|(row, _)| row.checkpoint == END);
+            if state.children[child] == Child::Free
+                && (sees_end || self.is(Mutation::ChildBeforeParentEnd))
+            {
                 actions.push(Action::Serve(id, child));
             }
         }
@@ -163,11 +204,16 @@ impl Protocol {
 
     fn takers_moves(&self, state: &State, id: usize, actions: &mut Vec<Action>) {
         let host = &state.hosts[id];
-        let is_news = host.seen.as_ref().is_none_or(|(seen, _)| !is_same(seen, &state.row));
+        let is_news = host
+            .seen
+            .as_ref()
+            .is_none_or(|(seen, _)| !is_same(seen, &state.row));
         if is_news {
             actions.push(Action::Scan(id));
         }
-        let Some((seen, unmoved)) = &host.seen else { return };
+        let Some((seen, unmoved)) = &host.seen else {
+            return;
+        };
         if seen.checkpoint == END {
             return;
         }
@@ -184,7 +230,11 @@ impl Protocol {
             actions.push(Action::Send(id, Intent::Take));
         }
         let may_claim = seen.owner.is_some_and(|owner| Some(owner) != me) && *unmoved < LEASE_TICKS;
-        if may_claim && state.budget.claims > 0 && state.row.owner == seen.owner && state.row.claimant.is_none() {
+        if may_claim
+            && state.budget.claims > 0
+            && state.row.owner == seen.owner
+            && state.row.claimant.is_none()
+        {
             actions.push(Action::Claim(id));
         }
     }
@@ -206,7 +256,10 @@ impl Protocol {
             actions.push(Action::SaidEnd(id));
         }
         if is_done && grant.said_end {
-            let absent = state.children.iter().position(|child| *child == Child::Absent);
+            let absent = state
+                .children
+                .iter()
+                .position(|child| *child == Child::Absent);
             actions.extend(absent.map(|child| Action::CreateChild(id, child)));
         }
         if !is_idle {
@@ -225,11 +278,13 @@ impl Protocol {
         if self.is(Mutation::CheckpointGoesBack) && grant.written > 1 {
             send(Intent::Checkpoint(grant.written - 1));
         }
-        let has_children = !state.children.contains(&Child::Absent) || self.is(Mutation::EndWithoutChildren);
+        let has_children =
+            !state.children.contains(&Child::Absent) || self.is(Mutation::EndWithoutChildren);
         if is_done && (grant.said_end || self.is(Mutation::EndWithoutWord)) && has_children {
             send(Intent::End);
         }
-        let is_written = grant.settled <= grant.written || self.is(Mutation::HandOverWithoutCheckpoint);
+        let is_written =
+            grant.settled <= grant.written || self.is(Mutation::HandOverWithoutCheckpoint);
         if grant.is_draining && is_written {
             send(Intent::Release);
         }
@@ -243,12 +298,20 @@ impl Protocol {
     }
 }
 
-/// Whether everybody who can act has taken in what there is. Slowness is a fault, and has a budget like others.
+/// Whether everybody who can act has taken in what there is. Slowness is a fault, and has a budget
+/// like others.
 pub(crate) fn is_timely(state: &State) -> bool {
-    state.hosts.iter().filter(|host| host.life == Life::Up).all(|host| {
-        let knows = host.seen.as_ref().is_some_and(|(seen, _)| is_same(seen, &state.row));
-        host.call.is_none() && (host.grant.is_some() || knows)
-    })
+    state
+        .hosts
+        .iter()
+        .filter(|host| host.life == Life::Up)
+        .all(|host| {
+            let knows = host
+                .seen
+                .as_ref()
+                .is_some_and(|(seen, _)| is_same(seen, &state.row));
+            host.call.is_none() && (host.grant.is_some() || knows)
+        })
 }
 
 /// Whether a scan would show nothing new.

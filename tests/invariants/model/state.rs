@@ -1,4 +1,5 @@
-//! What the model's world is made of. Everything saturates or is bounded, so that there is an end of states.
+//! What the model's world is made of. Everything saturates or is bounded, so that there is an end
+//! of states.
 
 use std::collections::BTreeSet;
 
@@ -143,7 +144,9 @@ pub(crate) enum Fate {
 impl Intent {
     pub(crate) fn kind(self, expected_counter: u8) -> WriteKind {
         match self {
-            Self::Take => WriteKind::Take { seen: expected_counter.into() },
+            Self::Take => WriteKind::Take {
+                seen: expected_counter.into(),
+            },
             Self::Renew => WriteKind::Renew,
             Self::Checkpoint(_) => WriteKind::Checkpoint,
             Self::End => WriteKind::End,
@@ -155,7 +158,11 @@ impl Intent {
 impl ModelRow {
     pub(crate) fn to_row(&self) -> Row {
         let name = |host: u8| HOSTS[usize::from(host)].to_owned();
-        let children: &[&str] = if self.checkpoint == END { &SHARDS[1..] } else { &[] };
+        let children: &[&str] = if self.checkpoint == END {
+            &SHARDS[1..]
+        } else {
+            &[]
+        };
         Row {
             owner: self.owner.map(name),
             counter: self.counter.into(),

@@ -4,13 +4,16 @@ use super::story::{LEASE, MS, SECOND, Story};
 use crate::Invariant::S10;
 use crate::history::{CallResult, WriteKind};
 
-/// `a` sends a take, which is applied; it gets the answer `later`, and meanwhile `b` may take the lease.
+/// `a` sends a take, which is applied; it gets the answer `later`, and meanwhile `b` may take the
+/// lease.
 fn late_answer(beats: &[u64], answered_after: u64) -> Story {
     let mut story = Story::with_records(2);
     let sent_at = story.now;
     let mut row = story.row("p");
     (row.owner, row.counter) = (Some("a".to_owned()), row.counter + 1);
-    let kind = WriteKind::Take { seen: row.counter - 1 };
+    let kind = WriteKind::Take {
+        seen: row.counter - 1,
+    };
     story = story.applied(Some("a"), "p", kind, Some(row));
     for beat in beats {
         story.now = story.now.max(sent_at + beat * SECOND);
@@ -22,8 +25,13 @@ fn late_answer(beats: &[u64], answered_after: u64) -> Story {
 
 #[test]
 fn a_heartbeat_holds_what_was_taken_before_it_while_that_still_held() {
-    late_answer(&[3, 6], 1).wait(8 * SECOND).deliver("a", "p", &[1]).passes();
-    late_answer(&[3, 6, 9 - 1], 12).deliver("a", "p", &[1]).passes();
+    late_answer(&[3, 6], 1)
+        .wait(8 * SECOND)
+        .deliver("a", "p", &[1])
+        .passes();
+    late_answer(&[3, 6, 9 - 1], 12)
+        .deliver("a", "p", &[1])
+        .passes();
     late_answer(&[3], 11).deliver("a", "p", &[1]).passes();
     late_answer(&[3], 13).deliver("a", "p", &[1]).breaks(&[S10]);
 }
@@ -31,6 +39,11 @@ fn a_heartbeat_holds_what_was_taken_before_it_while_that_still_held() {
 #[test]
 fn a_heartbeat_after_a_missed_deadline_holds_nothing_that_was_taken_before() {
     const { assert!(LEASE == 10 * SECOND) };
-    late_answer(&[12], 13).deliver("a", "p", &[1]).breaks(&[S10]);
-    late_answer(&[12], 13).renew("a", "p").deliver("a", "p", &[1]).passes();
+    late_answer(&[12], 13)
+        .deliver("a", "p", &[1])
+        .breaks(&[S10]);
+    late_answer(&[12], 13)
+        .renew("a", "p")
+        .deliver("a", "p", &[1])
+        .passes();
 }

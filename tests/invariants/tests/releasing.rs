@@ -7,28 +7,60 @@ use crate::history::{CallResult, HostChange, WriteKind};
 #[test]
 fn s9_of_a_lease_that_is_given_up_what_was_settled_may_repeat_and_nothing_is_lost() {
     let given_up = || {
-        let story = Story::with_records(3).take("a", "p").deliver("a", "p", &[1, 2]);
+        let story = Story::with_records(3)
+            .take("a", "p")
+            .deliver("a", "p", &[1, 2]);
         story.wait(LEASE / 2).give_up("a", "p").take("b", "p")
     };
-    given_up().deliver("b", "p", &[1, 2, 3]).checkpoint("b", "p", 3).healed().passes();
+    given_up()
+        .deliver("b", "p", &[1, 2, 3])
+        .checkpoint("b", "p", 3)
+        .healed()
+        .passes();
     given_up().deliver("b", "p", &[3]).breaks(&[S8]);
     // So it is where a run gives back what an earlier one took.
-    let by_name = Story::with_records(2).take("a", "p").deliver("a", "p", &[1]).host("a", HostChange::Crashed);
-    let by_name = by_name.host("a", HostChange::Started).release("a", "p").take("b", "p");
-    by_name.deliver("b", "p", &[1, 2]).checkpoint("b", "p", 2).healed().passes();
+    let by_name = Story::with_records(2)
+        .take("a", "p")
+        .deliver("a", "p", &[1])
+        .host("a", HostChange::Crashed);
+    let by_name = by_name
+        .host("a", HostChange::Started)
+        .release("a", "p")
+        .take("b", "p");
+    by_name
+        .deliver("b", "p", &[1, 2])
+        .checkpoint("b", "p", 2)
+        .healed()
+        .passes();
     // The promise of an earlier hand-over outlives it.
-    let before = Story::with_records(3).take("a", "p").deliver("a", "p", &[1]).release("a", "p").take("b", "p");
-    before.give_up("b", "p").take("a", "p").deliver("a", "p", &[1, 2]).breaks(&[S9]);
+    let before = Story::with_records(3)
+        .take("a", "p")
+        .deliver("a", "p", &[1])
+        .release("a", "p")
+        .take("b", "p");
+    before
+        .give_up("b", "p")
+        .take("a", "p")
+        .deliver("a", "p", &[1, 2])
+        .breaks(&[S9]);
 }
 
 #[test]
 fn s9_who_may_have_lost_a_lease_owes_nothing_for_the_row_that_it_gives_back() {
     let given_back = |story: Story| {
         let story = story.release("a", "p").take("b", "p");
-        story.deliver("b", "p", &[1, 2]).checkpoint("b", "p", 2).healed()
+        story
+            .deliver("b", "p", &[1, 2])
+            .checkpoint("b", "p", 2)
+            .healed()
     };
-    let held = || Story::with_records(2).take("a", "p").deliver("a", "p", &[1, 2]);
-    // Clocks are off by half of the margin at most: before that, the host knows that it holds the lease.
+    let held = || {
+        Story::with_records(2)
+            .take("a", "p")
+            .deliver("a", "p", &[1, 2])
+    };
+    // Clocks are off by half of the margin at most: before that, the host knows that it holds the
+    // lease.
     given_back(held().wait(LEASE * 8 / 10)).breaks(&[S9]);
     given_back(held().wait(LEASE * 87 / 100)).passes();
     let renewed = |result| {
@@ -37,19 +69,47 @@ fn s9_who_may_have_lost_a_lease_owes_nothing_for_the_row_that_it_gives_back() {
         let mut row = story.row("p");
         row.counter += 1;
         let story = story.applied(Some("a"), "p", WriteKind::Renew, Some(row));
-        story.called("a", "p", Some(WriteKind::Renew), result, sent_at).wait(LEASE / 2)
+        story
+            .called("a", "p", Some(WriteKind::Renew), result, sent_at)
+            .wait(LEASE / 2)
     };
     given_back(renewed(CallResult::Ok)).breaks(&[S9]);
     given_back(renewed(CallResult::Unknown)).passes();
-    let beaten = || held().wait(LEASE / 2).heartbeat("a", CallResult::Ok).wait(LEASE / 2);
+    let beaten = || {
+        held()
+            .wait(LEASE / 2)
+            .heartbeat("a", CallResult::Ok)
+            .wait(LEASE / 2)
+    };
     given_back(beaten()).breaks(&[S9]);
     // A heart that missed its deadline holds nothing that was taken before.
-    let revived = held().wait(LEASE / 10).heartbeat("a", CallResult::Ok).wait(LEASE).take("a", "p");
-    let revived = revived.deliver("a", "p", &[1, 2]).heartbeat("a", CallResult::Ok);
-    given_back(revived.wait(LEASE / 2).heartbeat("a", CallResult::Ok).wait(LEASE / 2)).passes();
+    let revived = held()
+        .wait(LEASE / 10)
+        .heartbeat("a", CallResult::Ok)
+        .wait(LEASE)
+        .take("a", "p");
+    let revived = revived
+        .deliver("a", "p", &[1, 2])
+        .heartbeat("a", CallResult::Ok);
+    given_back(
+        revived
+            .wait(LEASE / 2)
+            .heartbeat("a", CallResult::Ok)
+            .wait(LEASE / 2),
+    )
+    .passes();
     // Nor does one whose registration was removed.
-    let registered_anew = held().wait(LEASE / 10).heartbeat("a", CallResult::Conflict).heartbeat("a", CallResult::Ok);
-    given_back(registered_anew.wait(LEASE / 2).heartbeat("a", CallResult::Ok).wait(LEASE / 2)).passes();
+    let registered_anew = held()
+        .wait(LEASE / 10)
+        .heartbeat("a", CallResult::Conflict)
+        .heartbeat("a", CallResult::Ok);
+    given_back(
+        registered_anew
+            .wait(LEASE / 2)
+            .heartbeat("a", CallResult::Ok)
+            .wait(LEASE / 2),
+    )
+    .passes();
     let mut beside_kcl = beaten();
     beside_kcl.limits.heartbeats_hold = false;
     given_back(beside_kcl).passes();
@@ -58,16 +118,30 @@ fn s9_who_may_have_lost_a_lease_owes_nothing_for_the_row_that_it_gives_back() {
 #[test]
 fn s9_a_lease_is_given_up_only_if_its_shard_does_not_get_on() {
     let held = |bound| {
-        let mut story = Story::with_records(3).take("a", "p").deliver("a", "p", &[1, 2]);
+        let mut story = Story::with_records(3)
+            .take("a", "p")
+            .deliver("a", "p", &[1, 2]);
         story.limits.given_up_after = Some(bound);
         story
     };
     held(LEASE / 2).wait(LEASE / 2).give_up("a", "p").passes();
     held(LEASE).wait(LEASE / 2).give_up("a", "p").breaks(&[S9]);
     // What an earlier run took is its own by name only.
-    let restarted = held(LEASE).host("a", HostChange::Crashed).host("a", HostChange::Started);
+    let restarted = held(LEASE)
+        .host("a", HostChange::Crashed)
+        .host("a", HostChange::Started);
     restarted.give_up("a", "p").passes();
     // Its row can be written, but nothing is settled; or the other way round.
-    held(LEASE).wait(LEASE * 2 / 3).renew("a", "p").wait(LEASE * 2 / 3).give_up("a", "p").passes();
-    held(LEASE).wait(LEASE * 2 / 3).deliver("a", "p", &[3]).wait(LEASE * 2 / 3).give_up("a", "p").passes();
+    held(LEASE)
+        .wait(LEASE * 2 / 3)
+        .renew("a", "p")
+        .wait(LEASE * 2 / 3)
+        .give_up("a", "p")
+        .passes();
+    held(LEASE)
+        .wait(LEASE * 2 / 3)
+        .deliver("a", "p", &[3])
+        .wait(LEASE * 2 / 3)
+        .give_up("a", "p")
+        .passes();
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::history::{
-    Call, CallResult, Checkpoint, Delivery, Event, Heartbeat, HostChange, Micros, Outcome, Place, Row, ShardInfo,
-    Topology, What, Write, WriteKind,
+    Call, CallResult, Checkpoint, Delivery, Event, Heartbeat, HostChange, Micros, Outcome, Place,
+    Row, ShardInfo, Topology, What, Write, WriteKind,
 };
 use crate::{Invariant, Limits, check};
 
@@ -51,7 +51,9 @@ impl Story {
             instance: (0, String::new()),
         };
         story.created(1);
-        story.host("a", HostChange::Started).host("b", HostChange::Started)
+        story
+            .host("a", HostChange::Started)
+            .host("b", HostChange::Started)
     }
 
     /// `p` with records 1 to `count`, and a row.
@@ -90,7 +92,10 @@ impl Story {
     }
 
     fn created(&mut self, identity: u64) {
-        let shards = vec![ShardInfo { id: "p".to_owned(), range: (0, u128::MAX) }];
+        let shards = vec![ShardInfo {
+            id: "p".to_owned(),
+            range: (0, u128::MAX),
+        }];
         let what = What::Topology(Topology::Created { identity, shards });
         self.events.push(Event { at: self.now, what });
     }
@@ -104,20 +109,34 @@ impl Story {
     /// `p` splits into `l` and `r`.
     pub(super) fn split(self) -> Self {
         let half = u128::MAX / 2;
-        let child = |id: &str, range| ShardInfo { id: id.to_owned(), range };
+        let child = |id: &str, range| ShardInfo {
+            id: id.to_owned(),
+            range,
+        };
         let children = vec![child("l", (0, half)), child("r", (half + 1, u128::MAX))];
-        self.push(What::Topology(Topology::Split { parent: "p".to_owned(), children }))
+        self.push(What::Topology(Topology::Split {
+            parent: "p".to_owned(),
+            children,
+        }))
     }
 
     pub(super) fn trimmed(self, shard: &str, through: Option<u64>) -> Self {
-        self.push(What::Topology(Topology::Trimmed { shard: shard.to_owned(), through: through.map(place) }))
+        self.push(What::Topology(Topology::Trimmed {
+            shard: shard.to_owned(),
+            through: through.map(place),
+        }))
     }
 
     pub(super) fn produced(mut self, shard: &str, numbers: impl IntoIterator<Item = u64>) -> Self {
         for number in numbers {
             let (shard, key) = (shard.to_owned(), "k".to_owned());
             let arrived_at = self.now;
-            self = self.push(What::Produced { shard, at: place(number), key, arrived_at });
+            self = self.push(What::Produced {
+                shard,
+                at: place(number),
+                key,
+                arrived_at,
+            });
         }
         self
     }
@@ -125,19 +144,34 @@ impl Story {
     /// A record that arrived at `arrived_at`, whenever it is told.
     pub(super) fn arrived(self, shard: &str, number: u64, arrived_at: Micros) -> Self {
         let (shard, key) = (shard.to_owned(), "k".to_owned());
-        self.push(What::Produced { shard, at: place(number), key, arrived_at })
+        self.push(What::Produced {
+            shard,
+            at: place(number),
+            key,
+            arrived_at,
+        })
     }
 
     pub(super) fn host(self, host: &str, change: HostChange) -> Self {
-        self.push(What::Host { host: host.to_owned(), change })
+        self.push(What::Host {
+            host: host.to_owned(),
+            change,
+        })
     }
 
     pub(super) fn offered(self, host: &str, digest: &str, is_good: bool) -> Self {
-        self.push(What::Offered { host: host.to_owned(), digest: digest.to_owned(), is_good })
+        self.push(What::Offered {
+            host: host.to_owned(),
+            digest: digest.to_owned(),
+            is_good,
+        })
     }
 
     pub(super) fn said_end(self, host: &str, shard: &str) -> Self {
-        self.push(What::SaidEnd { host: host.to_owned(), shard: shard.to_owned() })
+        self.push(What::SaidEnd {
+            host: host.to_owned(),
+            shard: shard.to_owned(),
+        })
     }
 
     pub(super) fn row(&self, key: &str) -> Row {
@@ -145,7 +179,13 @@ impl Story {
     }
 
     /// Applies a write without telling anybody.
-    pub(super) fn applied(mut self, by: Option<&str>, key: &str, kind: WriteKind, after: Option<Row>) -> Self {
+    pub(super) fn applied(
+        mut self,
+        by: Option<&str>,
+        key: &str,
+        kind: WriteKind,
+        after: Option<Row>,
+    ) -> Self {
         let sent_at = self.now;
         let before = self.rows.get(key).cloned();
         match &after {
@@ -153,10 +193,18 @@ impl Story {
             None => drop(self.rows.remove(key)),
         }
         if let (WriteKind::Take { .. }, Some(by), Some(row)) = (kind, by, &after) {
-            self.epochs.insert((by.to_owned(), key.to_owned()), row.counter);
+            self.epochs
+                .insert((by.to_owned(), key.to_owned()), row.counter);
         }
         let by = by.map(str::to_owned);
-        self.push(What::Written(Write { key: key.to_owned(), by, kind, before, after, sent_at }))
+        self.push(What::Written(Write {
+            key: key.to_owned(),
+            by,
+            kind,
+            before,
+            after,
+            sent_at,
+        }))
     }
 
     /// Tells the host how a call went that was sent at `sent_at`.
@@ -169,16 +217,36 @@ impl Story {
         sent_at: Micros,
     ) -> Self {
         let (host, key, local_at) = (host.to_owned(), key.to_owned(), self.now + MS);
-        self.push(What::Called(Call { host, key, kind, result, sent_at, local_sent_at: sent_at, local_at }))
+        self.push(What::Called(Call {
+            host,
+            key,
+            kind,
+            result,
+            sent_at,
+            local_sent_at: sent_at,
+            local_at,
+        }))
     }
 
     /// A write by its holder that changes the row by `change`, and its answer.
-    pub(super) fn write(self, host: &str, key: &str, kind: WriteKind, change: impl FnOnce(&mut Row)) -> Self {
+    pub(super) fn write(
+        self,
+        host: &str,
+        key: &str,
+        kind: WriteKind,
+        change: impl FnOnce(&mut Row),
+    ) -> Self {
         let sent_at = self.now;
         let mut row = self.row(key);
         row.counter += 1;
         change(&mut row);
-        self.applied(Some(host), key, kind, Some(row)).called(host, key, Some(kind), CallResult::Ok, sent_at)
+        self.applied(Some(host), key, kind, Some(row)).called(
+            host,
+            key,
+            Some(kind),
+            CallResult::Ok,
+            sent_at,
+        )
     }
 
     pub(super) fn create(self, key: &str) -> Self {
@@ -213,11 +281,17 @@ impl Story {
     }
 
     pub(super) fn checkpoint(self, host: &str, key: &str, to: u64) -> Self {
-        self.write(host, key, WriteKind::Checkpoint, |row| row.checkpoint = at(to))
+        self.write(host, key, WriteKind::Checkpoint, |row| {
+            row.checkpoint = at(to)
+        })
     }
 
     pub(super) fn end(self, host: &str, key: &str) -> Self {
-        let children = if key == "p" && self.rows.contains_key("l") { set(&["l", "r"]) } else { set(&[]) };
+        let children = if key == "p" && self.rows.contains_key("l") {
+            set(&["l", "r"])
+        } else {
+            set(&[])
+        };
         self.write(host, key, WriteKind::End, |row| {
             row.checkpoint = Checkpoint::End;
             row.children = children;
@@ -260,13 +334,24 @@ impl Story {
     }
 
     /// Starts a delivery, whose id is then [`Story::last_id`].
-    pub(super) fn start(mut self, host: &str, shard: &str, numbers: &[u64], attempt: u32, digest: &str) -> Self {
+    pub(super) fn start(
+        mut self,
+        host: &str,
+        shard: &str,
+        numbers: &[u64],
+        attempt: u32,
+        digest: &str,
+    ) -> Self {
         self.ids += 1;
         if self.instance.1 != digest {
             self = self.reborn();
             self.instance.1 = digest.to_owned();
         }
-        let epoch = self.epochs.get(&(host.to_owned(), shard.to_owned())).copied().unwrap_or_default();
+        let epoch = self
+            .epochs
+            .get(&(host.to_owned(), shard.to_owned()))
+            .copied()
+            .unwrap_or_default();
         let delivery = Delivery {
             id: self.ids,
             host: host.to_owned(),
@@ -293,22 +378,33 @@ impl Story {
             self = self.reborn();
         }
         let (id, failed) = (self.ids, failed.iter().copied().map(place).collect());
-        self.push(What::DeliveryEnded { id, outcome, failed })
+        self.push(What::DeliveryEnded {
+            id,
+            outcome,
+            failed,
+        })
     }
 
     /// Says how much of the last delivery may be committed.
     pub(super) fn held_back(self, through: Option<u64>) -> Self {
         let id = self.ids;
-        self.push(What::HeldBack { id, through: through.map(place) })
+        self.push(What::HeldBack {
+            id,
+            through: through.map(place),
+        })
     }
 
     /// A delivery that goes well.
     pub(super) fn deliver(self, host: &str, shard: &str, numbers: &[u64]) -> Self {
-        self.start(host, shard, numbers, 1, "v1").ended(Outcome::Ok, &[])
+        self.start(host, shard, numbers, 1, "v1")
+            .ended(Outcome::Ok, &[])
     }
 
     /// All of `p` with two records is settled by `a`, and its end was read.
     pub(super) fn read_to_end(self) -> Self {
-        self.take("a", "p").deliver("a", "p", &[1, 2]).split().said_end("a", "p")
+        self.take("a", "p")
+            .deliver("a", "p", &[1, 2])
+            .split()
+            .said_end("a", "p")
     }
 }

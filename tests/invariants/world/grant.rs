@@ -24,7 +24,8 @@ pub(crate) struct Grant {
     pub(crate) generation: usize,
     /// The stream that the checkpoint it started from speaks of.
     pub(crate) start_generation: usize,
-    /// Records that the plugin took without reporting them, and when they were committed; `None` while held back.
+    /// Records that the plugin took without reporting them, and when they were committed; `None`
+    /// while held back.
     pub(crate) handled: BTreeMap<Place, Option<Micros>>,
     /// Those of them that are held back.
     held_back: BTreeSet<Place>,
@@ -34,9 +35,11 @@ pub(crate) struct Grant {
     is_by_key: bool,
     /// What failed, and what was given up.
     pub(crate) failures: Failures,
-    /// Committed before an instance was replaced that held others back. They may come again, since what it held back must.
+    /// Committed before an instance was replaced that held others back. They may come again, since
+    /// what it held back must.
     repeatable: BTreeSet<Place>,
-    /// Given up before that, and not come to again: their host remembers them, but not what lies between.
+    /// Given up before that, and not come to again: their host remembers them, but not what lies
+    /// between.
     unpassed: BTreeSet<Place>,
     /// What was emitted and is not stored.
     unstored: BTreeMap<u64, Unstored>,
@@ -79,12 +82,21 @@ pub(crate) struct Last {
 
 impl GrantKey {
     pub(crate) fn of(delivery: &Delivery) -> Self {
-        Self { host: delivery.host.clone(), shard: delivery.shard.clone(), epoch: delivery.epoch }
+        Self {
+            host: delivery.host.clone(),
+            shard: delivery.shard.clone(),
+            epoch: delivery.epoch,
+        }
     }
 }
 
 impl Grant {
-    pub(super) fn new(key: GrantKey, start: Checkpoint, generation: usize, start_generation: usize) -> Self {
+    pub(super) fn new(
+        key: GrantKey,
+        start: Checkpoint,
+        generation: usize,
+        start_generation: usize,
+    ) -> Self {
         Self {
             key,
             written: start.clone(),
@@ -114,11 +126,14 @@ impl Grant {
 
     /// Whether `place` was settled by `at`.
     pub(crate) fn was_settled_by(&self, place: &Place, at: Micros) -> bool {
-        self.handled.get(place).is_some_and(|committed| committed.is_some_and(|committed| committed <= at))
+        self.handled
+            .get(place)
+            .is_some_and(|committed| committed.is_some_and(|committed| committed <= at))
             || self.failures.was_given_up_by(place, at)
     }
 
-    /// Whether `place` need not be delivered any more, as far as this instance of the plugin is concerned.
+    /// Whether `place` need not be delivered any more, as far as this instance of the plugin is
+    /// concerned.
     pub(crate) fn is_done_with(&self, place: &Place) -> bool {
         self.handled.contains_key(place) || self.failures.is_given_up(place)
     }
@@ -128,15 +143,23 @@ impl Grant {
         self.repeatable.contains(place)
     }
 
-    /// `delivery` goes to another instance than the one before. What the one before held back comes again, and reading
-    /// starts after what is settled: what was committed above that comes again too. Of what a plugin that keeps state has
-    /// saved, its host may not know: the instance may have died on the way.
+    /// `delivery` goes to another instance than the one before. What the one before held back comes
+    /// again, and reading starts after what is settled: what was committed above that comes again
+    /// too. Of what a plugin that keeps state has saved, its host may not know: the instance may
+    /// have died on the way.
     pub(super) fn meets(&mut self, delivery: &Delivery) {
-        let is_same = self.last.as_ref().is_none_or(|last| last.instance == delivery.instance);
+        let is_same = self
+            .last
+            .as_ref()
+            .is_none_or(|last| last.instance == delivery.instance);
         if is_same || !self.holds_back() && self.saved.is_none() {
             return;
         }
-        let from = if self.saved.is_some() { self.written.clone() } else { self.frontier() };
+        let from = if self.saved.is_some() {
+            self.written.clone()
+        } else {
+            self.frontier()
+        };
         for place in std::mem::take(&mut self.held_back) {
             self.handled.remove(&place);
         }
@@ -148,7 +171,8 @@ impl Grant {
         }
     }
 
-    /// Whether its plugin keeps state, which holds all that was handled and so waits for all that is held back.
+    /// Whether its plugin keeps state, which holds all that was handled and so waits for all that
+    /// is held back.
     pub(crate) fn waits_to_save(&self) -> bool {
         self.saved.is_some() && self.holds_back()
     }
@@ -159,7 +183,9 @@ impl Grant {
 
     /// From where records are not known to be settled without a gap.
     pub(crate) fn frontier(&self) -> Checkpoint {
-        self.settled_through.clone().map_or_else(|| self.start.clone(), Checkpoint::At)
+        self.settled_through
+            .clone()
+            .map_or_else(|| self.start.clone(), Checkpoint::At)
     }
 
     pub(super) fn started(&mut self, delivery: &Delivery, policy: &Policy) {
@@ -175,7 +201,9 @@ impl Grant {
         self.failures.started(delivery, policy);
         self.has_delivered = true;
         self.open = Some(delivery.id);
-        self.last = Some(Last { instance: delivery.instance });
+        self.last = Some(Last {
+            instance: delivery.instance,
+        });
     }
 
     pub(super) fn ended(
@@ -204,39 +232,58 @@ impl Grant {
         }
         let Some(through) = through else { return };
         while self.held_back.first().is_some_and(|first| first <= through) {
-            self.handled.extend(self.held_back.pop_first().map(|place| (place, Some(at))));
+            self.handled
+                .extend(self.held_back.pop_first().map(|place| (place, Some(at))));
         }
     }
 
-    /// Through where nothing may come again once the lease is given back in good order: what is written down. Without its
-    /// state nothing of a plugin that keeps any can be, not even what was given up; nor is what came of it stored by then.
+    /// Through where nothing may come again once the lease is given back in good order: what is
+    /// written down. Without its state nothing of a plugin that keeps any can be, not even what was
+    /// given up; nor is what came of it stored by then.
     pub(crate) fn owed(&self) -> Option<&Place> {
         let through = match &self.saved {
             Some(saved) => saved.through.as_ref()?,
             None => self.settled_through.as_ref()?,
         };
-        self.before(self.unstored.values().map(|output| &output.batch).min(), self.known(through)?)
+        self.before(
+            self.unstored.values().map(|output| &output.batch).min(),
+            self.known(through)?,
+        )
     }
 
-    /// Through where the host knows of everything up to `through` that it is settled: after an instance was replaced,
-    /// not beyond what was given up before and not come to again.
+    /// Through where the host knows of everything up to `through` that it is settled: after an
+    /// instance was replaced, not beyond what was given up before and not come to again.
     fn known<'a>(&'a self, through: &'a Place) -> Option<&'a Place> {
         self.before(self.unpassed.first(), through)
     }
 
     /// `through`, or the last settled record before `limit`, if that comes first.
     fn before<'a>(&'a self, limit: Option<&Place>, through: &'a Place) -> Option<&'a Place> {
-        let Some(limit) = limit.filter(|limit| *limit <= through) else { return Some(through) };
-        let handled = self.handled.range::<Place, _>(..limit).next_back().map(|(place, _)| place);
+        let Some(limit) = limit.filter(|limit| *limit <= through) else {
+            return Some(through);
+        };
+        let handled = self
+            .handled
+            .range::<Place, _>(..limit)
+            .next_back()
+            .map(|(place, _)| place);
         handled.max(self.failures.last_given_up_before(limit))
     }
 
-    /// A record that is delivered again emits again: what came of it before is not waited for any more.
+    /// A record that is delivered again emits again: what came of it before is not waited for any
+    /// more.
     pub(super) fn emitted(&mut self, outputs: &[Output], batch: Option<&Place>) {
-        self.unstored.retain(|_, before| outputs.iter().all(|output| output.of != before.of));
+        self.unstored
+            .retain(|_, before| outputs.iter().all(|output| output.of != before.of));
         for Output { id, of } in outputs {
             let batch = batch.unwrap_or(of).clone();
-            self.unstored.insert(*id, Unstored { of: of.clone(), batch });
+            self.unstored.insert(
+                *id,
+                Unstored {
+                    of: of.clone(),
+                    batch,
+                },
+            );
         }
     }
 
@@ -247,14 +294,28 @@ impl Grant {
 
     /// A state was saved: it commits everything handled so far.
     pub(super) fn saved(&mut self, shard: &Shard, at: Micros) {
-        self.handled.extend(std::mem::take(&mut self.held_back).into_iter().map(|place| (place, Some(at))));
+        self.handled.extend(
+            std::mem::take(&mut self.held_back)
+                .into_iter()
+                .map(|place| (place, Some(at))),
+        );
         self.advance(shard);
-        // What an instance did that another one replaced is in it only as far as its checkpoint went.
+        // What an instance did that another one replaced is in it only as far as its checkpoint
+        // went.
         let is_in_it = |place: &&Place| {
-            self.handled.contains_key(*place) && !self.may_repeat(place) || self.failures.is_given_up(place)
+            self.handled.contains_key(*place) && !self.may_repeat(place)
+                || self.failures.is_given_up(place)
         };
-        let written = if let Checkpoint::At(place) = &self.written { Some(place) } else { None };
-        let through = shard.due(&self.written, &Checkpoint::End).take_while(is_in_it).last().or(written);
+        let written = if let Checkpoint::At(place) = &self.written {
+            Some(place)
+        } else {
+            None
+        };
+        let through = shard
+            .due(&self.written, &Checkpoint::End)
+            .take_while(is_in_it)
+            .last()
+            .or(written);
         let through = through.and_then(|through| self.known(through)).cloned();
         self.saved = Some(Saved { through });
     }
@@ -272,10 +333,16 @@ impl Grant {
             self.handled.get(*place).is_some_and(Option::is_some) && !self.may_repeat(place)
                 || self.failures.is_given_up(place)
         };
-        // What failed waits, also if nobody had to deliver it: an operator may go back to before the start.
+        // What failed waits, also if nobody had to deliver it: an operator may go back to before
+        // the start.
         let waits = self.pending.first();
-        let is_settled = |place: &&Place| is_committed(place) && waits.is_none_or(|first| *place < first);
-        let through = shard.due(&frontier, &Checkpoint::End).take_while(is_settled).last().cloned();
+        let is_settled =
+            |place: &&Place| is_committed(place) && waits.is_none_or(|first| *place < first);
+        let through = shard
+            .due(&frontier, &Checkpoint::End)
+            .take_while(is_settled)
+            .last()
+            .cloned();
         self.settled_through = through.or(self.settled_through.take());
     }
 

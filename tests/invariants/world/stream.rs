@@ -7,7 +7,8 @@ use crate::history::{Checkpoint, Delivery, Micros, Place, ShardInfo, Start, Topo
 /// The streams that existed under the one name, one after another.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// Counts the streams; shards of an earlier one are not those of a later one, even under the same id.
+    /// Counts the streams; shards of an earlier one are not those of a later one, even under the
+    /// same id.
     pub(crate) generation: usize,
     pub(crate) shards: BTreeMap<(usize, String), Shard>,
     identity: Option<u64>,
@@ -27,7 +28,8 @@ pub(crate) struct Shard {
     pub(crate) arrivals: BTreeMap<Place, Micros>,
     /// The partition key of each record.
     pub(crate) keys: BTreeMap<Place, String>,
-    /// Who settled each record, first and last; no last one if an operator asked for it to be repeated.
+    /// Who settled each record, first and last; no last one if an operator asked for it to be
+    /// repeated.
     pub(crate) settled: BTreeMap<Place, Settled>,
     /// Through where a holder had settled everything when it gave the lease back, and its epoch.
     pub(crate) given_back: Option<(u64, Place)>,
@@ -37,7 +39,8 @@ pub(crate) struct Shard {
     pub(crate) trimmed_through: Option<Place>,
     /// An operator decided where reading goes on.
     pub(crate) is_interfered: bool,
-    /// Nobody need deliver what is at or below: trimmed, skipped by an operator, or before the start.
+    /// Nobody need deliver what is at or below: trimmed, skipped by an operator, or before the
+    /// start.
     waived_through: Option<Place>,
     /// When a record was last settled, perhaps again.
     pub(crate) last_settled_at: Micros,
@@ -52,7 +55,12 @@ pub(crate) struct Settled {
 
 impl Stream {
     pub(crate) fn new(start: Option<Start>) -> Self {
-        Self { generation: 0, shards: BTreeMap::new(), identity: None, start }
+        Self {
+            generation: 0,
+            shards: BTreeMap::new(),
+            identity: None,
+            start,
+        }
     }
 
     pub(crate) fn shard(&self, id: &str) -> Option<&Shard> {
@@ -62,7 +70,10 @@ impl Stream {
     /// The shards of the stream as it is now.
     pub(crate) fn current(&self) -> impl Iterator<Item = (&str, &Shard)> {
         let is_current = |generation: usize| generation == self.generation;
-        self.shards.iter().filter(move |(key, _)| is_current(key.0)).map(|(key, shard)| (key.1.as_str(), shard))
+        self.shards
+            .iter()
+            .filter(move |(key, _)| is_current(key.0))
+            .map(|(key, shard)| (key.1.as_str(), shard))
     }
 
     /// Nobody need deliver what arrived before the start.
@@ -70,9 +81,18 @@ impl Stream {
         self.start = Some(start);
         let Start::At(moment) = start else { return };
         let generation = self.generation;
-        for (_, shard) in self.shards.iter_mut().filter(|(key, _)| key.0 == generation) {
+        for (_, shard) in self
+            .shards
+            .iter_mut()
+            .filter(|(key, _)| key.0 == generation)
+        {
             let is_before = |(_, arrived_at): &(&Place, &Micros)| **arrived_at < moment;
-            let last = shard.arrivals.iter().rev().find(is_before).map(|(place, _)| place.clone());
+            let last = shard
+                .arrivals
+                .iter()
+                .rev()
+                .find(is_before)
+                .map(|(place, _)| place.clone());
             shard.waive(last);
         }
     }
@@ -82,7 +102,11 @@ impl Stream {
         let mut found = BTreeSet::new();
         let mut unvisited = vec![shard.to_owned()];
         while let Some(id) = unvisited.pop() {
-            let parents = self.shard(&id).map(|shard| &shard.parents).into_iter().flatten();
+            let parents = self
+                .shard(&id)
+                .map(|shard| &shard.parents)
+                .into_iter()
+                .flatten();
             for parent in parents {
                 if found.insert(parent.clone()) {
                     unvisited.push(parent.clone());
@@ -92,16 +116,27 @@ impl Stream {
         found
     }
 
-    /// Whether `delivery` holds records of today's stream and not of the one `generation` stands for.
+    /// Whether `delivery` holds records of today's stream and not of the one `generation` stands
+    /// for.
     pub(crate) fn is_of_current(&self, delivery: &Delivery, generation: usize) -> bool {
         let has = |generation: usize, place: &Place| {
             let shard = self.shards.get(&(generation, delivery.shard.clone()));
             shard.is_some_and(|shard| shard.records.contains_key(place))
         };
-        delivery.places.iter().any(|place| has(self.generation, place) && !has(generation, place))
+        delivery
+            .places
+            .iter()
+            .any(|place| has(self.generation, place) && !has(generation, place))
     }
 
-    pub(super) fn produced(&mut self, shard: &str, place: &Place, key: &str, arrived_at: Micros, at: Micros) {
+    pub(super) fn produced(
+        &mut self,
+        shard: &str,
+        place: &Place,
+        key: &str,
+        arrived_at: Micros,
+        at: Micros,
+    ) {
         let start = self.start;
         let shard = self.entry(shard);
         shard.records.insert(place.clone(), at);
@@ -141,23 +176,39 @@ impl Stream {
             }
             Topology::Deleted => {
                 let generation = self.generation;
-                let mine = self.shards.iter_mut().filter(|(key, _)| key.0 == generation);
+                let mine = self
+                    .shards
+                    .iter_mut()
+                    .filter(|(key, _)| key.0 == generation);
                 mine.for_each(|(_, shard)| shard.is_gone = true);
             }
         }
     }
 
-    /// An operator, or whoever deletes and creates rows, decides where reading goes on: repeats and gaps are wanted.
+    /// An operator, or whoever deletes and creates rows, decides where reading goes on: repeats and
+    /// gaps are wanted.
     pub(super) fn interfered(&mut self, write: &Write) {
-        let Some(shard) = self.shards.get_mut(&(self.generation, write.key.clone())) else { return };
+        let Some(shard) = self.shards.get_mut(&(self.generation, write.key.clone())) else {
+            return;
+        };
         shard.given_back = None;
         shard.is_interfered |= write.by.is_none();
-        shard.settled.values_mut().for_each(|settled| settled.epoch = None);
-        let before = write.before.as_ref().map_or(&Checkpoint::Initial, |row| &row.checkpoint);
+        shard
+            .settled
+            .values_mut()
+            .for_each(|settled| settled.epoch = None);
+        let before = write
+            .before
+            .as_ref()
+            .map_or(&Checkpoint::Initial, |row| &row.checkpoint);
         let Some(after) = &write.after else { return };
         if after.checkpoint > *before {
             let last = shard.records.keys().next_back().cloned();
-            shard.waive(if let Checkpoint::At(place) = &after.checkpoint { Some(place.clone()) } else { last });
+            shard.waive(if let Checkpoint::At(place) = &after.checkpoint {
+                Some(place.clone())
+            } else {
+                last
+            });
         }
     }
 
@@ -171,7 +222,9 @@ impl Stream {
     }
 
     fn entry(&mut self, id: &str) -> &mut Shard {
-        self.shards.entry((self.generation, id.to_owned())).or_default()
+        self.shards
+            .entry((self.generation, id.to_owned()))
+            .or_default()
     }
 }
 
@@ -192,7 +245,11 @@ impl Shard {
             (Excluded(lower), Checkpoint::At(through)) => *lower >= through,
             (_, through) => *from == Checkpoint::End || *through == Checkpoint::Initial,
         };
-        let upper = if let Checkpoint::At(through) = through { Included(through) } else { Unbounded };
+        let upper = if let Checkpoint::At(through) = through {
+            Included(through)
+        } else {
+            Unbounded
+        };
         let records = (!is_empty).then(|| self.records.range::<Place, _>((lower, upper)));
         records.into_iter().flatten().map(|(place, _)| place)
     }
@@ -200,12 +257,21 @@ impl Shard {
     /// Whether all that is left to settle was settled, and when the last of it was.
     pub(crate) fn all_settled_at(&self) -> Option<Micros> {
         let mut due = self.due(&Checkpoint::Initial, &Checkpoint::End);
-        due.all(|place| self.settled.contains_key(place)).then_some(self.last_settled_at)
+        due.all(|place| self.settled.contains_key(place))
+            .then_some(self.last_settled_at)
     }
 
-    pub(super) fn settled<'a>(&mut self, places: impl Iterator<Item = &'a Place>, epoch: u64, at: Micros) {
+    pub(super) fn settled<'a>(
+        &mut self,
+        places: impl Iterator<Item = &'a Place>,
+        epoch: u64,
+        at: Micros,
+    ) {
         for place in places {
-            let settled = self.settled.entry(place.clone()).or_insert(Settled { first_at: at, epoch: None });
+            let settled = self.settled.entry(place.clone()).or_insert(Settled {
+                first_at: at,
+                epoch: None,
+            });
             settled.epoch = Some(epoch);
             self.last_settled_at = at;
         }

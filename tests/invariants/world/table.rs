@@ -18,7 +18,8 @@ pub(crate) struct Table {
 #[derive(Debug, Clone)]
 pub(crate) struct RowFacts {
     pub(crate) row: Row,
-    /// The counter after the last take; `None` before the first, and after an operator changed the owner.
+    /// The counter after the last take; `None` before the first, and after an operator changed the
+    /// owner.
     pub(crate) epoch: Option<u64>,
     /// When the last take was applied.
     pub(crate) taken_at: Micros,
@@ -43,7 +44,10 @@ impl Table {
             return;
         };
         self.created_at.entry(write.key.clone()).or_insert(at);
-        let facts = self.rows.entry(write.key.clone()).or_insert_with(|| RowFacts::fresh(after, at, generation));
+        let facts = self
+            .rows
+            .entry(write.key.clone())
+            .or_insert_with(|| RowFacts::fresh(after, at, generation));
         facts.written(write, after, at, generation);
         if after.checkpoint == Checkpoint::End {
             self.ended.insert((generation, write.key.clone()));

@@ -61,20 +61,30 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// What `seed` runs over. Unless somebody says otherwise, a bug is looked for over the ports, where all of them act, in
-    /// runs that have what it needs.
+    /// What `seed` runs over. Unless somebody says otherwise, a bug is looked for over the ports,
+    /// where all of them act, in runs that have what it needs.
     fn scope(&self, seed: u64, bug: Option<Bug>) -> Scope {
-        let dimensions = self.with.as_deref().map_or_else(Dimensions::usual, Dimensions::of);
+        let dimensions = self
+            .with
+            .as_deref()
+            .map_or_else(Dimensions::usual, Dimensions::of);
         let (usual, needed) = match bug {
             Some(bug) => (Over::Ports, bug.needs()),
             None => (Over::of(seed), [].as_slice()),
         };
-        Scope { over: self.over.unwrap_or(usual), is_plain: self.plain, dimensions: dimensions.and(needed) }
+        Scope {
+            over: self.over.unwrap_or(usual),
+            is_plain: self.plain,
+            dimensions: dimensions.and(needed),
+        }
     }
 }
 
 fn parse_seeds(text: &str) -> Result<std::ops::Range<u64>, String> {
-    let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text:?}: {error}"));
+    let number = |text: &str| {
+        text.parse::<u64>()
+            .map_err(|error| format!("{text:?}: {error}"))
+    };
     match text.split_once("..") {
         Some((first, end)) => Ok(number(first)?..number(end)?),
         None => number(text).map(|seed| seed..seed + 1),
@@ -89,20 +99,46 @@ fn main() -> io::Result<ExitCode> {
     }
     let (began, mut summary, mut problem) = (Instant::now(), Summary::default(), Ok(()));
     let job = |seed| one(&arguments, seed);
-    run_all(arguments.seeds.clone(), arguments.threads, &job, |seed, result| {
-        problem = tell(&mut out, &arguments, &mut summary, seed, result);
-        if problem.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    });
+    run_all(
+        arguments.seeds.clone(),
+        arguments.threads,
+        &job,
+        |seed, result| {
+            problem = tell(&mut out, &arguments, &mut summary, seed, result);
+            if problem.is_ok() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        },
+    );
     problem?;
     let seconds = began.elapsed().as_secs_f64();
     writeln!(out, "{summary}")?;
-    writeln!(out, "{:.1} s, {:.2} schedules/s", seconds, summary.seeds as f64 / seconds)?;
-    Ok(if summary.failing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    writeln!(
+        out,
+        "{:.1} s, {:.2} schedules/s",
+        seconds,
+        summary.seeds as f64 / seconds
+    )?;
+    Ok(if summary.failing.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn one(arguments: &Arguments, seed: u64) -> SeedReport {
-    let file = arguments.trace.as_ref().map(|path| TraceFile::create(path).expect("the trace file can be made"));
-    run(seed, arguments.scope(seed, arguments.bug), arguments.bug, file)
+    let file = arguments
+        .trace
+        .as_ref()
+        .map(|path| TraceFile::create(path).expect("the trace file can be made"));
+    run(
+        seed,
+        arguments.scope(seed, arguments.bug),
+        arguments.bug,
+        file,
+    )
 }
 
 fn tell(
@@ -114,7 +150,12 @@ fn tell(
 ) -> io::Result<()> {
     match result {
         Ok(mut report) => {
-            let is_tolerated = |what: &String| arguments.tolerate.iter().any(|id| what.starts_with(&format!("{id} ")));
+            let is_tolerated = |what: &String| {
+                arguments
+                    .tolerate
+                    .iter()
+                    .any(|id| what.starts_with(&format!("{id} ")))
+            };
             report.violations.retain(|what| !is_tolerated(what));
             summary.add(&report);
             if arguments.hashes {
@@ -132,7 +173,11 @@ fn tell(
         Err(problem) => {
             summary.seeds += 1;
             summary.failing.push(seed);
-            writeln!(out, "seed {seed}: {problem}\n  replay: {}", replay(arguments, seed))?;
+            writeln!(
+                out,
+                "seed {seed}: {problem}\n  replay: {}",
+                replay(arguments, seed)
+            )?;
             keep(arguments, seed, &problem)?;
         }
     }
@@ -145,25 +190,46 @@ fn keep(arguments: &Arguments, seed: u64, what: &str) -> io::Result<()> {
         return Ok(());
     }
     let what: String = what.chars().take(80).collect();
-    let mut list = OpenOptions::new().append(true).create(true).open(REGRESSIONS)?;
-    writeln!(list, "{seed}{} # {what}", words(arguments.scope(seed, arguments.bug), " ", " "))
+    let mut list = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(REGRESSIONS)?;
+    writeln!(
+        list,
+        "{seed}{} # {what}",
+        words(arguments.scope(seed, arguments.bug), " ", " ")
+    )
 }
 
-/// What makes a run what it is, beside its seed: as options if `prefix` is ` --`, as words of the list if it is a space.
+/// What makes a run what it is, beside its seed: as options if `prefix` is ` --`, as words of the
+/// list if it is a space.
 fn words(scope: Scope, over: &str, prefix: &str) -> String {
     let over = match scope.over {
         Over::Wire => format!("{over}wire"),
         Over::Ports => format!("{over}ports"),
     };
-    if scope.is_plain { format!("{over}{prefix}plain") } else { over }
+    if scope.is_plain {
+        format!("{over}{prefix}plain")
+    } else {
+        over
+    }
 }
 
 fn replay(arguments: &Arguments, seed: u64) -> String {
-    let bug = arguments.bug.map(|bug| format!(" --bug {bug}")).unwrap_or_default();
+    let bug = arguments
+        .bug
+        .map(|bug| format!(" --bug {bug}"))
+        .unwrap_or_default();
     let mut scope = words(arguments.scope(seed, arguments.bug), " --over ", " --");
     if let Some(dimensions) = &arguments.with {
-        let names: Vec<_> = dimensions.iter().filter_map(ValueEnum::to_possible_value).collect();
-        let names: Vec<_> = names.iter().map(clap::builder::PossibleValue::get_name).collect();
+        let names: Vec<_> = dimensions
+            .iter()
+            .filter_map(ValueEnum::to_possible_value)
+            .collect();
+        let names: Vec<_> = names
+            .iter()
+            .map(clap::builder::PossibleValue::get_name)
+            .collect();
         scope.push_str(" --with ");
         scope.push_str(&names.join(","));
     }
@@ -186,23 +252,32 @@ fn table_of_bugs(arguments: &Arguments, out: &mut impl Write) -> io::Result<Exit
         out.flush()?;
     }
     writeln!(out, "found {found} of {all}")?;
-    Ok(if found == all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if found == all {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// How many schedules were tried, and the first that is wrong with `bug` and right without it.
 fn find(arguments: &Arguments, bug: Bug) -> (u64, Option<(u64, String)>) {
     let (mut tried, mut found) = (0, None);
     let job = |seed| run(seed, arguments.scope(seed, Some(bug)), Some(bug), None);
-    run_all(0..arguments.bug_schedules, arguments.threads, &job, |seed, result| {
-        tried += 1;
-        match what_is_wrong(result) {
-            Some(what) if !is_wrong_without(arguments, bug, seed) => {
-                found = Some((seed, what));
-                ControlFlow::Break(())
+    run_all(
+        0..arguments.bug_schedules,
+        arguments.threads,
+        &job,
+        |seed, result| {
+            tried += 1;
+            match what_is_wrong(result) {
+                Some(what) if !is_wrong_without(arguments, bug, seed) => {
+                    found = Some((seed, what));
+                    ControlFlow::Break(())
+                }
+                _ => ControlFlow::Continue(()),
             }
-            _ => ControlFlow::Continue(()),
-        }
-    });
+        },
+    );
     (tried, found)
 }
 

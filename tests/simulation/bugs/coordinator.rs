@@ -20,7 +20,11 @@ pub struct WrongCoordinator {
 impl WrongCoordinator {
     /// `table` with `bug`, as `host` has it.
     pub fn new(table: Arc<dyn Coordinator>, bug: PortBug, host: &str) -> Self {
-        Self { table, bug, host: host.to_owned() }
+        Self {
+            table,
+            bug,
+            host: host.to_owned(),
+        }
     }
 }
 
@@ -51,11 +55,18 @@ impl Coordinator for WrongCoordinator {
         self.table.mail(id)
     }
 
-    fn leave_mail<'a>(&'a self, id: &'a WorkerId, mail: Option<&'a Mail>) -> PortFuture<'a, Result<(), StoreError>> {
+    fn leave_mail<'a>(
+        &'a self,
+        id: &'a WorkerId,
+        mail: Option<&'a Mail>,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         self.table.leave_mail(id, mail)
     }
 
-    fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
+    fn worker<'a>(
+        &'a self,
+        id: &'a WorkerId,
+    ) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
         // Its own row it must see, or it never starts.
         if self.bug == PortBug::WorkerIsNotFound && id.as_str() != self.host {
             return Box::pin(std::future::ready(Ok(None)));
@@ -82,7 +93,10 @@ impl Coordinator for WrongCoordinator {
         }
     }
 
-    fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+    fn remove_worker<'a>(
+        &'a self,
+        row: &'a WorkerRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
         match self.bug {
             PortBug::SignOffIsNotSent => applied(),
             _ => self.table.remove_worker(row),
@@ -105,7 +119,10 @@ impl Coordinator for WrongCoordinator {
         self.table.write_stream(seen, next)
     }
 
-    fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>> {
+    fn write_start<'a>(
+        &'a self,
+        start: &'a ApplicationStart,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
         match self.bug {
             PortBug::StartIsNotWritten => applied(),
             _ => self.table.write_start(start),
@@ -116,7 +133,10 @@ impl Coordinator for WrongCoordinator {
         self.table.quarantine(entry)
     }
 
-    fn release_version<'a>(&'a self, digest: &'a PluginDigest) -> PortFuture<'a, Result<(), StoreError>> {
+    fn release_version<'a>(
+        &'a self,
+        digest: &'a PluginDigest,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         self.table.release_version(digest)
     }
 
@@ -128,7 +148,10 @@ impl Coordinator for WrongCoordinator {
         self.table.shards()
     }
 
-    fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>> {
+    fn write_shards<'a>(
+        &'a self,
+        shards: &'a CachedShards,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         self.table.write_shards(shards)
     }
 }

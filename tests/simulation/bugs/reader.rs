@@ -19,7 +19,11 @@ pub struct WrongReader {
 impl WrongReader {
     /// `reader` with `bug`.
     pub fn new(reader: Arc<dyn StreamReader>, bug: PortBug) -> Self {
-        Self { reader, bug, listed: Mutex::default() }
+        Self {
+            reader,
+            bug,
+            listed: Mutex::default(),
+        }
     }
 
     async fn list(&self) -> Result<Vec<Shard>, ReadError> {
@@ -35,7 +39,9 @@ impl WrongReader {
                 shards.truncate(2);
             }
             PortBug::ListsOpenShardsOnly => shards.retain(Shard::is_open),
-            PortBug::ListsWithoutParents => shards.iter_mut().for_each(|shard| shard.parents.clear()),
+            PortBug::ListsWithoutParents => {
+                shards.iter_mut().for_each(|shard| shard.parents.clear())
+            }
             PortBug::ListsShardsFromCache => *lock(&self.listed) = Some(shards.clone()),
             _ => {}
         }
@@ -44,7 +50,9 @@ impl WrongReader {
 
     fn from(&self, from: &ReadFrom) -> ReadFrom {
         match (self.bug, from) {
-            (PortBug::AtIsAfter, ReadFrom::AtSequenceNumber(at)) => ReadFrom::AfterSequenceNumber(at.clone()),
+            (PortBug::AtIsAfter, ReadFrom::AtSequenceNumber(at)) => {
+                ReadFrom::AfterSequenceNumber(at.clone())
+            }
             (PortBug::AtIsLatest, ReadFrom::AtSequenceNumber(_))
             | (PortBug::OldestIsLatest, ReadFrom::TrimHorizon)
             | (PortBug::StartIsNow, ReadFrom::AtTimestamp(_)) => ReadFrom::Latest,
@@ -57,10 +65,14 @@ impl WrongReader {
         match self.bug {
             PortBug::ReplyLacksLast => drop(records.pop()),
             PortBug::ReplyLacksFirst if !records.is_empty() => drop(records.remove(0)),
-            PortBug::ReplyLacksMiddle if records.len() > 2 => drop(records.remove(records.len() / 2)),
+            PortBug::ReplyLacksMiddle if records.len() > 2 => {
+                drop(records.remove(records.len() / 2))
+            }
             PortBug::ReplyOutOfOrder => records.reverse(),
             PortBug::EmptyReplyEnds if records.is_empty() => fetched.next = None,
-            PortBug::EndIsNotTold if fetched.next.is_none() => fetched.next = Some(iterator.clone()),
+            PortBug::EndIsNotTold if fetched.next.is_none() => {
+                fetched.next = Some(iterator.clone())
+            }
             PortBug::EndNamesOneChild => fetched.children.truncate(1),
             _ => {}
         }
@@ -77,14 +89,21 @@ impl StreamReader for WrongReader {
         Box::pin(self.list())
     }
 
-    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
+    fn list_shards_since(
+        &self,
+        since_ms: u64,
+    ) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
         self.reader.list_shards_since(since_ms)
     }
 
     fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>> {
         Box::pin(async move {
             let now_ms = self.reader.now_ms().await?;
-            let ahead_ms = if self.bug == PortBug::TellsTimeAhead { 30_000 } else { 0 };
+            let ahead_ms = if self.bug == PortBug::TellsTimeAhead {
+                30_000
+            } else {
+                0
+            };
             Ok(now_ms.map(|now_ms| now_ms + ahead_ms))
         })
     }
@@ -98,7 +117,11 @@ impl StreamReader for WrongReader {
         Box::pin(async move { self.reader.iterator(shard, &from).await })
     }
 
-    fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>> {
+    fn fetch<'a>(
+        &'a self,
+        iterator: &'a ShardIterator,
+        limit: u32,
+    ) -> PortFuture<'a, Result<Fetched, ReadError>> {
         Box::pin(async move { Ok(self.wrong(iterator, self.reader.fetch(iterator, limit).await?)) })
     }
 }

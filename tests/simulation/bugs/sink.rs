@@ -1,4 +1,5 @@
-//! Dead letters with a bug. (The bugs of sinks for outputs are in [`crate::sink`], which knows what is stored.)
+//! Dead letters with a bug. (The bugs of sinks for outputs are in [`crate::sink`], which knows what
+//! is stored.)
 
 use std::sync::Arc;
 
@@ -20,7 +21,11 @@ impl WrongDeadLetters {
 }
 
 impl DeadLetters for WrongDeadLetters {
-    fn store<'a>(&'a self, sink: &'a str, letters: Arc<Vec<DeadLetter>>) -> PortFuture<'a, Result<(), SinkError>> {
+    fn store<'a>(
+        &'a self,
+        sink: &'a str,
+        letters: Arc<Vec<DeadLetter>>,
+    ) -> PortFuture<'a, Result<(), SinkError>> {
         if self.bug != PortBug::LastLetterIsLost {
             return self.letters.store(sink, letters);
         }

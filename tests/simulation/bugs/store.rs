@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState, ShardEndWrite,
-    StoreError, WriteResult, Written,
+    CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState,
+    ShardEndWrite, StoreError, WriteResult, Written,
 };
 use shardmill_core::stream::{LeaseKey, SequenceNumber};
 use tokio::time::Instant;
@@ -36,21 +36,37 @@ struct Kept {
 impl WrongStore {
     /// `store` with `bug`.
     pub fn new(store: Arc<dyn LeaseStore>, bug: PortBug) -> Self {
-        Self { store, bug, kept: Mutex::default() }
+        Self {
+            store,
+            bug,
+            kept: Mutex::default(),
+        }
     }
 
     async fn listed(&self, is_consistent: bool) -> Result<LeaseListing, StoreError> {
         if self.bug == PortBug::ListsFromCache
-            && let Some((_, listing)) = lock(&self.kept).listing.as_ref().filter(|(at, _)| at.elapsed() < LISTING_KEPT)
+            && let Some((_, listing)) = lock(&self.kept)
+                .listing
+                .as_ref()
+                .filter(|(at, _)| at.elapsed() < LISTING_KEPT)
         {
             return Ok(listing.clone());
         }
-        let listing = if is_consistent { self.store.list_consistently().await } else { self.store.list().await };
+        let listing = if is_consistent {
+            self.store.list_consistently().await
+        } else {
+            self.store.list().await
+        };
         let mut listing = listing?;
         match self.bug {
             PortBug::ListsWithoutLastRow => drop(listing.leases.pop()),
-            PortBug::ForgetsParents => listing.leases.iter_mut().for_each(|row| row.parents.clear()),
-            PortBug::ListsFromCache => lock(&self.kept).listing = Some((Instant::now(), listing.clone())),
+            PortBug::ForgetsParents => listing
+                .leases
+                .iter_mut()
+                .for_each(|row| row.parents.clear()),
+            PortBug::ListsFromCache => {
+                lock(&self.kept).listing = Some((Instant::now(), listing.clone()))
+            }
             _ => {}
         }
         Ok(listing)
@@ -65,7 +81,9 @@ impl WrongStore {
         let mut row = self.store.get(key).await?;
         match (self.bug, &mut row) {
             (PortBug::ForgetsParents, Some(row)) => row.parents.clear(),
-            (PortBug::ReadsRowFromCache, Some(row)) => drop(lock(&self.kept).rows.insert(key.clone(), row.clone())),
+            (PortBug::ReadsRowFromCache, Some(row)) => {
+                drop(lock(&self.kept).rows.insert(key.clone(), row.clone()))
+            }
             _ => {}
         }
         Ok(row)
@@ -73,7 +91,10 @@ impl WrongStore {
 
     /// A checkpoint, and then its state.
     async fn written_apart(&self, token: &LeaseToken, write: &CheckpointWrite) -> WriteResult {
-        let without = CheckpointWrite { state: None, ..write.clone() };
+        let without = CheckpointWrite {
+            state: None,
+            ..write.clone()
+        };
         match self.store.checkpoint(token, &without).await {
             Ok(Written::Applied(then)) => self.store.checkpoint(&then, write).await,
             result => result,
@@ -84,7 +105,9 @@ impl WrongStore {
     async fn told(&self, then: LeaseToken, write: PortFuture<'_, WriteResult>) -> WriteResult {
         match (self.bug, write.await) {
             (PortBug::UnknownToldAsApplied, Err(StoreError::Unknown { .. }))
-            | (PortBug::ConflictToldAsApplied, Ok(Written::Conflict(_))) => Ok(Written::Applied(then)),
+            | (PortBug::ConflictToldAsApplied, Ok(Written::Conflict(_))) => {
+                Ok(Written::Applied(then))
+            }
             (_, result) => result,
         }
     }
@@ -98,8 +121,16 @@ impl WrongStore {
             PortBug::CheckpointOneTooFar => {
                 let mut kept = lock(&self.kept);
                 kept.checkpoints += 1;
-                let next = write.position.sequence.as_str().parse::<u128>().map(|number| (number + 1).to_string());
-                if let (0, Ok(Ok(next))) = (kept.checkpoints % 2, next.map(|next| SequenceNumber::parse(&next))) {
+                let next = write
+                    .position
+                    .sequence
+                    .as_str()
+                    .parse::<u128>()
+                    .map(|number| (number + 1).to_string());
+                if let (0, Ok(Ok(next))) = (
+                    kept.checkpoints % 2,
+                    next.map(|next| SequenceNumber::parse(&next)),
+                ) {
                     write.position.sequence = next;
                 }
             }
@@ -140,8 +171,16 @@ impl LeaseStore for WrongStore {
         })
     }
 
-    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.told(seen.token(by.clone()).advanced(), self.store.take(seen, by, wall_ms)))
+    fn take<'a>(
+        &'a self,
+        seen: &'a Lease,
+        by: &'a WorkerId,
+        wall_ms: u64,
+    ) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.told(
+            seen.token(by.clone()).advanced(),
+            self.store.take(seen, by, wall_ms),
+        ))
     }
 
     fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
@@ -152,34 +191,61 @@ impl LeaseStore for WrongStore {
         self.store.delete(seen)
     }
 
-    fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+    fn renew<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult> {
         Box::pin(self.told(token.advanced(), self.store.renew(token, progress)))
     }
 
-    fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
+    fn checkpoint<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a CheckpointWrite,
+    ) -> PortFuture<'a, WriteResult> {
         Box::pin(async move {
             match self.bug {
                 PortBug::CheckpointIsNotSent => self.store.renew(token, &write.progress).await,
-                PortBug::StateWrittenApart if write.state.is_some() => self.written_apart(token, write).await,
-                _ => self.told(token.advanced(), self.store.checkpoint(token, &self.changed(write))).await,
+                PortBug::StateWrittenApart if write.state.is_some() => {
+                    self.written_apart(token, write).await
+                }
+                _ => {
+                    self.told(
+                        token.advanced(),
+                        self.store.checkpoint(token, &self.changed(write)),
+                    )
+                    .await
+                }
             }
         })
     }
 
-    fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
+    fn end<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a ShardEndWrite,
+    ) -> PortFuture<'a, WriteResult> {
         Box::pin(async move {
             let mut write = write.clone();
             if self.bug == PortBug::EndForgetsChildren {
                 write.children.clear();
             }
-            self.told(token.advanced(), self.store.end(token, &write)).await
+            self.told(token.advanced(), self.store.end(token, &write))
+                .await
         })
     }
 
-    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+    fn release<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult> {
         match self.bug {
             PortBug::ReleaseOnlyRenews => self.store.renew(token, progress),
-            PortBug::ReleaseIsNotSent => Box::pin(std::future::ready(Ok(Written::Applied(token.advanced())))),
+            PortBug::ReleaseIsNotSent => {
+                Box::pin(std::future::ready(Ok(Written::Applied(token.advanced()))))
+            }
             _ => Box::pin(self.told(token.advanced(), self.store.release(token, progress))),
         }
     }
@@ -188,7 +254,10 @@ impl LeaseStore for WrongStore {
         self.store.ensure_state_table()
     }
 
-    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
+    fn state<'a>(
+        &'a self,
+        key: &'a LeaseKey,
+    ) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
         Box::pin(async move {
             if self.bug == PortBug::StateIsNotFound {
                 return Ok(None);
@@ -199,7 +268,10 @@ impl LeaseStore for WrongStore {
                 return Ok(state.clone());
             }
             let state = self.store.state(key).await?;
-            if state.as_ref().is_some_and(|state| state.checkpoint != Checkpoint::TrimHorizon) {
+            if state
+                .as_ref()
+                .is_some_and(|state| state.checkpoint != Checkpoint::TrimHorizon)
+            {
                 lock(&self.kept).states.insert(key.clone(), state.clone());
             }
             Ok(state)

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use shardmill_core::ports::{ConsumerState, PortFuture, ShardEvent, SubscribeError, Subscription, Subscriptions};
+use shardmill_core::ports::{
+    ConsumerState, PortFuture, ShardEvent, SubscribeError, Subscription, Subscriptions,
+};
 use shardmill_core::stream::{ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, ShardId};
 
 use super::PortBug;
@@ -34,7 +36,10 @@ impl Subscriptions for WrongSubscriptions {
         self.subscriptions.ensure_consumer(consumer)
     }
 
-    fn remove_consumer<'a>(&'a self, name: &'a ConsumerName) -> PortFuture<'a, Result<(), SubscribeError>> {
+    fn remove_consumer<'a>(
+        &'a self,
+        name: &'a ConsumerName,
+    ) -> PortFuture<'a, Result<(), SubscribeError>> {
         self.subscriptions.remove_consumer(name)
     }
 
@@ -46,7 +51,10 @@ impl Subscriptions for WrongSubscriptions {
     ) -> PortFuture<'a, Result<Box<dyn Subscription>, SubscribeError>> {
         Box::pin(async move {
             let subscription = self.subscriptions.subscribe(consumer, shard, from).await?;
-            let wrong: Box<dyn Subscription> = Box::new(WrongSubscription { subscription, bug: self.bug });
+            let wrong: Box<dyn Subscription> = Box::new(WrongSubscription {
+                subscription,
+                bug: self.bug,
+            });
             Ok(wrong)
         })
     }
@@ -65,6 +73,12 @@ impl WrongSubscription {
 
 impl Subscription for WrongSubscription {
     fn next(&mut self) -> PortFuture<'_, Result<Option<ShardEvent>, SubscribeError>> {
-        Box::pin(async move { Ok(self.subscription.next().await?.map(|event| self.wrong(event))) })
+        Box::pin(async move {
+            Ok(self
+                .subscription
+                .next()
+                .await?
+                .map(|event| self.wrong(event)))
+        })
     }
 }

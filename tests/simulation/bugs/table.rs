@@ -1,4 +1,5 @@
-//! A lease table with a bug: what a wrong expression or condition of an adapter leaves in a row. Only over the ports.
+//! A lease table with a bug: what a wrong expression or condition of an adapter leaves in a row.
+//! Only over the ports.
 
 use shardmill_core::lease::{Checkpoint, Lease, LeaseToken};
 use shardmill_core::ports::Written;
@@ -15,7 +16,9 @@ pub(crate) fn held_write(
     token: &LeaseToken,
     write: impl FnOnce(&mut LeaseRows, &LeaseToken) -> Written,
 ) -> Written {
-    let Some(forged) = forged(bug, kind, rows, token) else { return write(rows, token) };
+    let Some(forged) = forged(bug, kind, rows, token) else {
+        return write(rows, token);
+    };
     match write(rows, &forged) {
         Written::Applied(_) => Written::Applied(token.advanced()),
         conflict @ Written::Conflict(_) => conflict,
@@ -23,12 +26,19 @@ pub(crate) fn held_write(
 }
 
 /// What the row shows, if the write does not ask for what the holder knows.
-fn forged(bug: Option<PortBug>, kind: WriteKind, rows: &LeaseRows, token: &LeaseToken) -> Option<LeaseToken> {
+fn forged(
+    bug: Option<PortBug>,
+    kind: WriteKind,
+    rows: &LeaseRows,
+    token: &LeaseToken,
+) -> Option<LeaseToken> {
     let row = rows.get(&token.key)?;
     let owner = row.owner.clone()?;
     let is_unasked = match bug? {
         PortBug::HeldWritesWithoutCondition => true,
-        PortBug::CheckpointWithoutCondition => matches!(kind, WriteKind::Checkpoint | WriteKind::End),
+        PortBug::CheckpointWithoutCondition => {
+            matches!(kind, WriteKind::Checkpoint | WriteKind::End)
+        }
         PortBug::ConditionOnOwnerOnly => owner == token.owner,
         _ => false,
     };
@@ -38,7 +48,10 @@ fn forged(bug: Option<PortBug>, kind: WriteKind, rows: &LeaseRows, token: &Lease
 /// What a take asks the row to be.
 pub(crate) fn asked_of_take(bug: Option<PortBug>, rows: &LeaseRows, seen: &Lease) -> Lease {
     let asks_for_nothing = bug == Some(PortBug::TakeWithoutCondition);
-    rows.get(&seen.key).filter(|_| asks_for_nothing).unwrap_or(seen).clone()
+    rows.get(&seen.key)
+        .filter(|_| asks_for_nothing)
+        .unwrap_or(seen)
+        .clone()
 }
 
 /// The row that a write leaves, which turned `before` into `after`.
@@ -47,10 +60,16 @@ pub(crate) fn spoilt(bug: PortBug, kind: WriteKind, before: &Lease, after: &Leas
     match (bug, kind) {
         (PortBug::TakeKeepsCounter, WriteKind::Take { .. })
         | (PortBug::CheckpointKeepsCounter, WriteKind::Checkpoint | WriteKind::End)
-        | (PortBug::ReleaseKeepsCounter, WriteKind::Release | WriteKind::GiveUp) => row.counter = before.counter,
+        | (PortBug::ReleaseKeepsCounter, WriteKind::Release | WriteKind::GiveUp) => {
+            row.counter = before.counter
+        }
         (PortBug::ClaimRaisesCounter, WriteKind::Claim) => row.counter = before.counter.next(),
-        (PortBug::TakeWritesBackOldCheckpoint, WriteKind::Take { .. }) => row.checkpoint = Checkpoint::TrimHorizon,
-        (PortBug::TakeKeepsClaim, WriteKind::Take { .. }) => row.claimant.clone_from(&before.claimant),
+        (PortBug::TakeWritesBackOldCheckpoint, WriteKind::Take { .. }) => {
+            row.checkpoint = Checkpoint::TrimHorizon
+        }
+        (PortBug::TakeKeepsClaim, WriteKind::Take { .. }) => {
+            row.claimant.clone_from(&before.claimant)
+        }
         (PortBug::ReleaseDropsClaim, WriteKind::Release | WriteKind::GiveUp) => row.claimant = None,
         _ => {}
     }

@@ -46,8 +46,17 @@ impl NetCoordinator {
     ) -> Result<T, StoreError> {
         let world = Arc::clone(&self.0.world);
         let action = action_of(operation);
-        let ask = Ask { service: Service::Coordinator, kind, operation, action, about: "" };
-        Ok(self.0.call(ask, move || Answer::of(Ok(serve(&world)))).await?)
+        let ask = Ask {
+            service: Service::Coordinator,
+            kind,
+            operation,
+            action,
+            about: "",
+        };
+        Ok(self
+            .0
+            .call(ask, move || Answer::of(Ok(serve(&world))))
+            .await?)
     }
 
     async fn write<T: Send + 'static>(
@@ -56,7 +65,10 @@ impl NetCoordinator {
         operation: &'static str,
         act: impl Fn(&mut CoordinatorRows) -> T + Send + Sync + 'static,
     ) -> Result<T, StoreError> {
-        self.ask(kind, operation, move |world| memory(world).write_coordinator(world, &act)).await
+        self.ask(kind, operation, move |world| {
+            memory(world).write_coordinator(world, &act)
+        })
+        .await
     }
 }
 
@@ -66,33 +78,42 @@ impl Coordinator for NetCoordinator {
     }
 
     fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
-        Box::pin(self.ask(RequestKind::Other, "fleet", |world| memory(world).query(world)))
+        Box::pin(self.ask(RequestKind::Other, "fleet", |world| {
+            memory(world).query(world)
+        }))
     }
 
     fn board(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
-        Box::pin(
-            self.ask(RequestKind::Other, "board", |world| FleetRows {
-                workers: Vec::new(),
-                ..memory(world).query(world)
-            }),
-        )
+        Box::pin(self.ask(RequestKind::Other, "board", |world| FleetRows {
+            workers: Vec::new(),
+            ..memory(world).query(world)
+        }))
     }
 
     fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>> {
         let id = id.clone();
-        let read = move |world: &World| memory(world).read_coordinator(|rows| rows.mail.get(&id).cloned());
+        let read =
+            move |world: &World| memory(world).read_coordinator(|rows| rows.mail.get(&id).cloned());
         Box::pin(self.ask(RequestKind::Other, "mail", read))
     }
 
-    fn leave_mail<'a>(&'a self, id: &'a WorkerId, mail: Option<&'a Mail>) -> PortFuture<'a, Result<(), StoreError>> {
+    fn leave_mail<'a>(
+        &'a self,
+        id: &'a WorkerId,
+        mail: Option<&'a Mail>,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         let (id, mail) = (id.clone(), mail.cloned());
         let act = move |rows: &mut CoordinatorRows| drop(rows.leave_mail(&id, mail.as_ref()));
         Box::pin(self.write(RequestKind::Other, "leave_mail", act))
     }
 
-    fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
+    fn worker<'a>(
+        &'a self,
+        id: &'a WorkerId,
+    ) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
         let id = id.clone();
-        let read = move |world: &World| memory(world).read_coordinator(|rows| rows.worker(&id).cloned());
+        let read =
+            move |world: &World| memory(world).read_coordinator(|rows| rows.worker(&id).cloned());
         Box::pin(self.ask(RequestKind::Other, "worker", read))
     }
 
@@ -108,15 +129,25 @@ impl Coordinator for NetCoordinator {
 
     fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
         let row = row.clone();
-        Box::pin(self.write(RequestKind::Heartbeat, "heartbeat", move |rows| rows.heartbeat(&row)))
+        Box::pin(
+            self.write(RequestKind::Heartbeat, "heartbeat", move |rows| {
+                rows.heartbeat(&row)
+            }),
+        )
     }
 
-    fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+    fn remove_worker<'a>(
+        &'a self,
+        row: &'a WorkerRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
         let (row, host) = (row.clone(), Arc::clone(&self.0.host));
         Box::pin(self.ask(RequestKind::Other, "remove_worker", move |world| {
             let raced = memory(world).write_coordinator(world, |rows| rows.remove_worker(&row));
             if raced == Raced::Applied && row.worker.as_str() == &*host {
-                world.note(What::Host { host: host.to_string(), change: HostChange::SignedOff });
+                world.note(What::Host {
+                    host: host.to_string(),
+                    change: HostChange::SignedOff,
+                });
             }
             raced
         }))
@@ -142,23 +173,39 @@ impl Coordinator for NetCoordinator {
         Box::pin(self.write(RequestKind::Other, "write_stream", act))
     }
 
-    fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>> {
+    fn write_start<'a>(
+        &'a self,
+        start: &'a ApplicationStart,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
         let start = *start;
-        Box::pin(self.write(RequestKind::Other, "write_start", move |rows| rows.write_start(&start)))
+        Box::pin(self.write(RequestKind::Other, "write_start", move |rows| {
+            rows.write_start(&start)
+        }))
     }
 
     fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {
         let entry = entry.clone();
-        Box::pin(self.write(RequestKind::Other, "quarantine", move |rows| rows.quarantine(&entry)))
+        Box::pin(self.write(RequestKind::Other, "quarantine", move |rows| {
+            rows.quarantine(&entry)
+        }))
     }
 
-    fn release_version<'a>(&'a self, digest: &'a PluginDigest) -> PortFuture<'a, Result<(), StoreError>> {
+    fn release_version<'a>(
+        &'a self,
+        digest: &'a PluginDigest,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         let digest = digest.clone();
-        Box::pin(self.write(RequestKind::Other, "release_version", move |rows| rows.release_version(&digest)))
+        Box::pin(
+            self.write(RequestKind::Other, "release_version", move |rows| {
+                rows.release_version(&digest)
+            }),
+        )
     }
 
     fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.write(RequestKind::Other, "announce", |rows| rows.fleet.bulletin += 1))
+        Box::pin(self.write(RequestKind::Other, "announce", |rows| {
+            rows.fleet.bulletin += 1
+        }))
     }
 
     fn shards(&self) -> PortFuture<'_, Result<Option<CachedShards>, StoreError>> {
@@ -166,8 +213,13 @@ impl Coordinator for NetCoordinator {
         Box::pin(self.ask(RequestKind::Other, "shards", read))
     }
 
-    fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>> {
+    fn write_shards<'a>(
+        &'a self,
+        shards: &'a CachedShards,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         let shards = shards.clone();
-        Box::pin(self.write(RequestKind::Other, "write_shards", move |rows| rows.shards = Some(shards.clone())))
+        Box::pin(self.write(RequestKind::Other, "write_shards", move |rows| {
+            rows.shards = Some(shards.clone())
+        }))
     }
 }

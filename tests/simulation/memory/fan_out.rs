@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use shardmill_core::ports::{ConsumerState, PortFuture, ShardEvent, SubscribeError, Subscription, Subscriptions};
+use shardmill_core::ports::{
+    ConsumerState, PortFuture, ShardEvent, SubscribeError, Subscription, Subscriptions,
+};
 use shardmill_core::stream::{ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, ShardId};
 use shardmill_fakes::fake_fan_out::FakeSubscription;
 use tokio::sync::mpsc;
@@ -38,9 +40,21 @@ impl NetFanOut {
         serve: impl Fn(&MemoryStream) -> T + Send + Sync + 'static,
     ) -> Result<T, Failed> {
         let world = Arc::clone(&self.0.world);
-        let action = if operation == "subscribe" { "SubscribeToShard" } else { "DescribeStreamConsumer" };
-        let ask = Ask { service: Service::Kinesis, kind: RequestKind::Other, operation, action, about };
-        self.0.call(ask, move || Answer::of(Ok(serve(memory(&world))))).await
+        let action = if operation == "subscribe" {
+            "SubscribeToShard"
+        } else {
+            "DescribeStreamConsumer"
+        };
+        let ask = Ask {
+            service: Service::Kinesis,
+            kind: RequestKind::Other,
+            operation,
+            action,
+            about,
+        };
+        self.0
+            .call(ask, move || Answer::of(Ok(serve(memory(&world)))))
+            .await
     }
 
     async fn ensure(&self, consumer: &FanOutConsumer) -> Result<ConsumerState, SubscribeError> {
@@ -65,7 +79,9 @@ impl NetFanOut {
         from: &ReadFrom,
     ) -> Result<Box<dyn Subscription>, SubscribeError> {
         let (asked_for, of, from) = (consumer.clone(), shard.clone(), from.clone());
-        let opened = self.ask("subscribe", shard.as_str(), move |memory| memory.fan_out.open(&asked_for, &of, &from));
+        let opened = self.ask("subscribe", shard.as_str(), move |memory| {
+            memory.fan_out.open(&asked_for, &of, &from)
+        });
         let world = &self.0.world;
         match opened.await? {
             Ok(subscription) => {
@@ -80,7 +96,10 @@ impl NetFanOut {
                     lifetime,
                 };
                 // Of the world's: what is on its way arrives, whatever becomes of the host.
-                world.flights.clone().spawn(push(connection, subscription, sender));
+                world
+                    .flights
+                    .clone()
+                    .spawn(push(connection, subscription, sender));
                 Ok(Box::new(Received(receiver)))
             }
             Err(error) => {
@@ -94,7 +113,11 @@ impl NetFanOut {
 }
 
 /// Sends what `subscription` has to the host, as long as the connection is good.
-async fn push(connection: Connection, mut subscription: FakeSubscription, sender: mpsc::Sender<Pushed>) {
+async fn push(
+    connection: Connection,
+    mut subscription: FakeSubscription,
+    sender: mpsc::Sender<Pushed>,
+) {
     let ends_at = connection.ends_at();
     loop {
         let event = tokio::select! {
@@ -109,7 +132,9 @@ async fn push(connection: Connection, mut subscription: FakeSubscription, sender
         match connection.fare() {
             Fare::Arrives => {}
             Fare::Breaks => {
-                let cut = SubscribeError::Unavailable { message: "connection reset by peer".to_owned() };
+                let cut = SubscribeError::Unavailable {
+                    message: "connection reset by peer".to_owned(),
+                };
                 let _gone = sender.send(Err(cut)).await;
                 return;
             }
@@ -143,11 +168,19 @@ impl Subscriptions for NetFanOut {
         Box::pin(self.ensure(consumer))
     }
 
-    fn remove_consumer<'a>(&'a self, name: &'a ConsumerName) -> PortFuture<'a, Result<(), SubscribeError>> {
+    fn remove_consumer<'a>(
+        &'a self,
+        name: &'a ConsumerName,
+    ) -> PortFuture<'a, Result<(), SubscribeError>> {
         let asked = name.clone();
         Box::pin(async move {
-            self.ask("remove_consumer", name.as_str(), move |memory| memory.fan_out.deregister(asked.as_str())).await?;
-            self.0.world.count("reached: consumer deregistered by the last host");
+            self.ask("remove_consumer", name.as_str(), move |memory| {
+                memory.fan_out.deregister(asked.as_str())
+            })
+            .await?;
+            self.0
+                .world
+                .count("reached: consumer deregistered by the last host");
             Ok(())
         })
     }

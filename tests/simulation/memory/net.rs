@@ -74,8 +74,8 @@ struct Patience {
 }
 
 impl Ask<'_> {
-    /// Whether it is up to the host to give the call up: it waits for as long as a table takes to be made, and asks Kinesis
-    /// as long as the client does.
+    /// Whether it is up to the host to give the call up: it waits for as long as a table takes to
+    /// be made, and asks Kinesis as long as the client does.
     fn may_hang(&self) -> bool {
         self.service != Service::Kinesis && self.action != "DescribeTable"
     }
@@ -84,7 +84,10 @@ impl Ask<'_> {
 impl<T> Answer<T> {
     /// A reply that ends no shard.
     pub fn of(result: Result<T, Failed>) -> Self {
-        Self { result, ended_shard: None }
+        Self {
+            result,
+            ended_shard: None,
+        }
     }
 }
 
@@ -133,10 +136,16 @@ impl Patience {
     fn with(service: Service) -> Self {
         let seconds = Duration::from_secs;
         match service {
-            Service::Dynamodb | Service::Coordinator => {
-                Self { attempts: 3, attempt: seconds(10), operation: seconds(15) }
-            }
-            Service::Kinesis => Self { attempts: 2, attempt: seconds(30), operation: seconds(65) },
+            Service::Dynamodb | Service::Coordinator => Self {
+                attempts: 3,
+                attempt: seconds(10),
+                operation: seconds(15),
+            },
+            Service::Kinesis => Self {
+                attempts: 2,
+                attempt: seconds(30),
+                operation: seconds(65),
+            },
         }
     }
 }
@@ -147,7 +156,8 @@ impl Net {
         self.world.now()
     }
 
-    /// Asks, and asks again while that may help. `serve` is what the service does with the request, perhaps more than once.
+    /// Asks, and asks again while that may help. `serve` is what the service does with the request,
+    /// perhaps more than once.
     pub async fn call<T: Send + 'static>(
         &self,
         ask: Ask<'_>,
@@ -165,14 +175,17 @@ impl Net {
                 match answer.unwrap_or(Err(Failed::NoAnswer)) {
                     Err(failed) if failed.is_worth_another_try() && attempt < patience.attempts => {
                         let jitter = self.world.dice().f64();
-                        tokio::time::sleep(Duration::from_secs(1 << (attempt - 1)).mul_f64(jitter)).await;
+                        tokio::time::sleep(Duration::from_secs(1 << (attempt - 1)).mul_f64(jitter))
+                            .await;
                     }
                     answer => return answer,
                 }
             }
             Err(Failed::NoAnswer)
         };
-        timeout(patience.operation, tries).await.unwrap_or(Err(Failed::NoAnswer))
+        timeout(patience.operation, tries)
+            .await
+            .unwrap_or(Err(Failed::NoAnswer))
     }
 
     async fn attempt<T: Send + 'static>(
@@ -180,13 +193,19 @@ impl Net {
         ask: Ask<'_>,
         serve: Arc<impl Fn() -> Answer<T> + Send + Sync + 'static>,
     ) -> Result<T, Failed> {
-        self.world.trace(&self.host, ask.operation, ask.about.as_bytes());
-        let request =
-            Request { host: Arc::clone(&self.host), service: ask.service, kind: ask.kind, action: ask.action };
+        self.world
+            .trace(&self.host, ask.operation, ask.about.as_bytes());
+        let request = Request {
+            host: Arc::clone(&self.host),
+            service: ask.service,
+            kind: ask.kind,
+            action: ask.action,
+        };
         let fate = Fate::draw(&self.world, &request);
         let (sender, reply) = oneshot::channel();
         let apply = move || std::future::ready(serve());
-        // A task of the world's: what is on its way arrives, whatever becomes of the host that sent it.
+        // A task of the world's: what is on its way arrives, whatever becomes of the host that sent
+        // it.
         let flights = self.world.flights.clone();
         flights.spawn(fly(Arc::clone(&self.world), request, fate, apply, sender));
         match reply.await {
@@ -203,9 +222,10 @@ impl From<Failed> for StoreError {
         match failed {
             Failed::Throttled => Self::Throttled { message },
             Failed::NoAnswer => Self::Unknown { message },
-            Failed::Denied | Failed::NotFound | Failed::ExpiredIterator | Failed::ExpiredNextToken => {
-                Self::Refused { message }
-            }
+            Failed::Denied
+            | Failed::NotFound
+            | Failed::ExpiredIterator
+            | Failed::ExpiredNextToken => Self::Refused { message },
         }
     }
 }
@@ -230,7 +250,9 @@ impl From<Failed> for SubscribeError {
             Failed::Throttled => Self::Throttled { message },
             Failed::Denied => Self::Refused { message },
             Failed::NotFound => Self::NotFound { message },
-            Failed::NoAnswer | Failed::ExpiredNextToken | Failed::ExpiredIterator => Self::Unavailable { message },
+            Failed::NoAnswer | Failed::ExpiredNextToken | Failed::ExpiredIterator => {
+                Self::Unavailable { message }
+            }
         }
     }
 }

@@ -59,7 +59,13 @@ impl NetReader {
             "iterator" => "GetShardIterator",
             _ => "GetRecords",
         };
-        let ask = Ask { service: Service::Kinesis, kind, operation, action, about };
+        let ask = Ask {
+            service: Service::Kinesis,
+            kind,
+            operation,
+            action,
+            about,
+        };
         self.net.call(ask, move || serve(&world)).await
     }
 
@@ -70,7 +76,9 @@ impl NetReader {
                 Err(failed) => return Err(failed.into()),
                 Ok(shards) if since_ms.is_some() => return Ok(shards),
                 Ok(shards) => {
-                    let unreadable = |problem| ReadError::Unavailable { message: format!("unreadable: {problem}") };
+                    let unreadable = |problem| ReadError::Unavailable {
+                        message: format!("unreadable: {problem}"),
+                    };
                     return check_listing(&shards).map(|()| shards).map_err(unreadable);
                 }
             }
@@ -81,10 +89,19 @@ impl NetReader {
     async fn list_once(&self, since_ms: Option<u64>) -> Result<Vec<Shard>, Failed> {
         let mut shards: Vec<Shard> = Vec::new();
         loop {
-            let wanted =
-                Wanted { since_ms, after: shards.last().map(|shard| shard.id.clone()), most: self.page_shards };
-            let kind = if wanted.after.is_some() { RequestKind::NextPage } else { RequestKind::Other };
-            let page = self.ask(kind, "list_shards", "", move |world| page(world, &wanted)).await?;
+            let wanted = Wanted {
+                since_ms,
+                after: shards.last().map(|shard| shard.id.clone()),
+                most: self.page_shards,
+            };
+            let kind = if wanted.after.is_some() {
+                RequestKind::NextPage
+            } else {
+                RequestKind::Other
+            };
+            let page = self
+                .ask(kind, "list_shards", "", move |world| page(world, &wanted))
+                .await?;
             shards.extend(page.shards);
             if page.is_last {
                 return Ok(shards);
@@ -133,13 +150,19 @@ fn shard_of(iterator: &ShardIterator) -> Option<&str> {
     iterator.0.split('/').nth(1)
 }
 
-fn fetch(world: &World, iterator: &ShardIterator, limit: u32) -> Answer<Result<Fetched, ReadError>> {
+fn fetch(
+    world: &World,
+    iterator: &ShardIterator,
+    limit: u32,
+) -> Answer<Result<Fetched, ReadError>> {
     let shard = shard_of(iterator).unwrap_or_default();
     if world.stream.is_too_fast(shard) {
         world.count("fault: ReadThrottle");
         return Answer::of(Err(Failed::Throttled));
     }
-    let Some(place) = still_good(world, iterator) else { return Answer::of(Err(Failed::ExpiredIterator)) };
+    let Some(place) = still_good(world, iterator) else {
+        return Answer::of(Err(Failed::ExpiredIterator));
+    };
     let stream = &memory(world).stream;
     stream.set_now_ms(wall_ms(world));
     let fetched = stream.look_on(&place, limit).map(|fetched| {
@@ -147,20 +170,34 @@ fn fetch(world: &World, iterator: &ShardIterator, limit: u32) -> Answer<Result<F
         Fetched { next, ..fetched }
     });
     let has_ended = fetched.as_ref().is_ok_and(|fetched| fetched.next.is_none());
-    Answer { result: Ok(fetched), ended_shard: has_ended.then(|| shard.to_owned()) }
+    Answer {
+        result: Ok(fetched),
+        ended_shard: has_ended.then(|| shard.to_owned()),
+    }
 }
 
 impl StreamReader for NetReader {
     fn identity(&self) -> PortFuture<'_, Result<Option<StreamIdentity>, ReadError>> {
-        let identity = |_: &World| Answer::of(Ok(Some(StreamIdentity { created_at_ms: 1_000_000 })));
-        Box::pin(async move { Ok(self.ask(RequestKind::Other, "identity", "", identity).await?) })
+        let identity = |_: &World| {
+            Answer::of(Ok(Some(StreamIdentity {
+                created_at_ms: 1_000_000,
+            })))
+        };
+        Box::pin(async move {
+            Ok(self
+                .ask(RequestKind::Other, "identity", "", identity)
+                .await?)
+        })
     }
 
     fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
         Box::pin(self.list(None))
     }
 
-    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
+    fn list_shards_since(
+        &self,
+        since_ms: u64,
+    ) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
         Box::pin(async move { Ok(Some(self.list(Some(since_ms)).await?)) })
     }
 
@@ -180,12 +217,22 @@ impl StreamReader for NetReader {
             let placed = memory(world).stream.place(&asked, &from);
             Answer::of(Ok(placed.map(|iterator| fresh(world, &iterator))))
         };
-        Box::pin(async move { self.ask(RequestKind::Other, "iterator", shard.as_str(), serve).await? })
+        Box::pin(async move {
+            self.ask(RequestKind::Other, "iterator", shard.as_str(), serve)
+                .await?
+        })
     }
 
-    fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>> {
+    fn fetch<'a>(
+        &'a self,
+        iterator: &'a ShardIterator,
+        limit: u32,
+    ) -> PortFuture<'a, Result<Fetched, ReadError>> {
         let place = iterator.clone();
         let serve = move |world: &World| fetch(world, &place, limit);
-        Box::pin(async move { self.ask(RequestKind::Fetch, "fetch", &iterator.0, serve).await? })
+        Box::pin(async move {
+            self.ask(RequestKind::Fetch, "fetch", &iterator.0, serve)
+                .await?
+        })
     }
 }

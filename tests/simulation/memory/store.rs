@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState, ShardEndWrite,
-    StoreError, WriteResult, Written,
+    CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState,
+    ShardEndWrite, StoreError, WriteResult, Written,
 };
 use shardmill_core::stream::LeaseKey;
 use shardmill_fakes::lease_rows::LeaseRows;
@@ -59,9 +59,22 @@ impl NetStore {
     ) -> Result<T, StoreError> {
         let world = Arc::clone(&self.0.world);
         let action = action_of(operation);
-        let kind = if operation == "take" { RequestKind::Take } else { RequestKind::Other };
-        let ask = Ask { service: Service::Dynamodb, kind, operation, action, about };
-        Ok(self.0.call(ask, move || Answer::of(Ok(read(&world)))).await?)
+        let kind = if operation == "take" {
+            RequestKind::Take
+        } else {
+            RequestKind::Other
+        };
+        let ask = Ask {
+            service: Service::Dynamodb,
+            kind,
+            operation,
+            action,
+            about,
+        };
+        Ok(self
+            .0
+            .call(ask, move || Answer::of(Ok(read(&world))))
+            .await?)
     }
 
     async fn write<T: Send + 'static>(
@@ -73,7 +86,11 @@ impl NetStore {
     ) -> Result<T, StoreError> {
         let (row, by, sent_at) = (key.clone(), Arc::clone(&self.0.host), self.0.now());
         self.read(operation, key.as_str(), move |world| {
-            let asked = Asked { by: Some(&by), kind, sent_at };
+            let asked = Asked {
+                by: Some(&by),
+                kind,
+                sent_at,
+            };
             memory(world).write_lease(world, &row, asked, &act)
         })
         .await
@@ -94,7 +111,8 @@ impl NetStore {
     }
 }
 
-/// A write with a state is a transaction, which DynamoDB knows again by its token: it happens once, and answers the same.
+/// A write with a state is a transaction, which DynamoDB knows again by its token: it happens once,
+/// and answers the same.
 fn once(act: impl Fn(&mut LeaseRows) -> Written) -> impl Fn(&mut LeaseRows) -> Written {
     let applied = Mutex::new(None);
     move |rows| {
@@ -120,21 +138,36 @@ impl LeaseStore for NetStore {
     }
 
     fn list_consistently(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
-        Box::pin(self.read("list_consistently", "", |world| memory(world).read_leases(LeaseRows::list)))
+        Box::pin(self.read("list_consistently", "", |world| {
+            memory(world).read_leases(LeaseRows::list)
+        }))
     }
 
     fn get<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<Lease>, StoreError>> {
         let row = key.clone();
-        Box::pin(self.read("get", key.as_str(), move |world| memory(world).read_leases(|rows| rows.get(&row).cloned())))
+        Box::pin(self.read("get", key.as_str(), move |world| {
+            memory(world).read_leases(|rows| rows.get(&row).cloned())
+        }))
     }
 
     fn create<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, Result<Created, StoreError>> {
         let row = lease.clone();
-        Box::pin(self.write("create", &lease.key, WriteKind::Create, move |rows| rows.create(&row)))
+        Box::pin(
+            self.write("create", &lease.key, WriteKind::Create, move |rows| {
+                rows.create(&row)
+            }),
+        )
     }
 
-    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
-        let kind = WriteKind::Take { seen: seen.counter.0 };
+    fn take<'a>(
+        &'a self,
+        seen: &'a Lease,
+        by: &'a WorkerId,
+        wall_ms: u64,
+    ) -> PortFuture<'a, WriteResult> {
+        let kind = WriteKind::Take {
+            seen: seen.counter.0,
+        };
         let (row, by, bug) = (seen.clone(), by.clone(), self.0.world.bug);
         let act = move |rows: &mut LeaseRows| {
             let row = bugs::asked_of_take(bug, rows, &row);
@@ -145,28 +178,50 @@ impl LeaseStore for NetStore {
 
     fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
         let (row, by) = (seen.clone(), by.clone());
-        Box::pin(self.write("claim", &seen.key, WriteKind::Claim, move |rows| rows.claim(&row, &by)))
+        Box::pin(
+            self.write("claim", &seen.key, WriteKind::Claim, move |rows| {
+                rows.claim(&row, &by)
+            }),
+        )
     }
 
     fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
         let row = seen.clone();
-        Box::pin(self.write("delete", &seen.key, WriteKind::Delete, move |rows| rows.delete(&row)))
+        Box::pin(
+            self.write("delete", &seen.key, WriteKind::Delete, move |rows| {
+                rows.delete(&row)
+            }),
+        )
     }
 
-    fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+    fn renew<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult> {
         let progress = progress.clone();
-        let act = self.held(WriteKind::Renew, token, move |rows, held| rows.renew(held, &progress));
+        let act = self.held(WriteKind::Renew, token, move |rows, held| {
+            rows.renew(held, &progress)
+        });
         Box::pin(self.write("renew", &token.key, WriteKind::Renew, act))
     }
 
-    fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
+    fn checkpoint<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a CheckpointWrite,
+    ) -> PortFuture<'a, WriteResult> {
         let (kind, asked) = (WriteKind::Checkpoint, write.clone());
         let act = self.held(kind, token, move |rows, held| rows.checkpoint(held, &asked));
         if write.state.is_some() {
             return Box::pin(async move {
-                let written = self.write("checkpoint_with_state", &token.key, kind, once(act)).await?;
+                let written = self
+                    .write("checkpoint_with_state", &token.key, kind, once(act))
+                    .await?;
                 if matches!(written, Written::Applied(_)) {
-                    self.0.world.count("reached: state written with a checkpoint");
+                    self.0
+                        .world
+                        .count("reached: state written with a checkpoint");
                 }
                 Ok(written)
             });
@@ -174,16 +229,26 @@ impl LeaseStore for NetStore {
         Box::pin(self.write("checkpoint", &token.key, kind, act))
     }
 
-    fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
+    fn end<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a ShardEndWrite,
+    ) -> PortFuture<'a, WriteResult> {
         let asked = write.clone();
-        let act = self.held(WriteKind::End, token, move |rows, held| rows.end(held, &asked));
+        let act = self.held(WriteKind::End, token, move |rows, held| {
+            rows.end(held, &asked)
+        });
         if write.keeps_state {
             return Box::pin(self.write("end_with_state", &token.key, WriteKind::End, once(act)));
         }
         Box::pin(self.write("end", &token.key, WriteKind::End, act))
     }
 
-    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+    fn release<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult> {
         let (kind, progress) = (release_kind(progress), progress.clone());
         let act = self.held(kind, token, move |rows, held| rows.release(held, &progress));
         Box::pin(self.write("release", &token.key, kind, act))
@@ -193,7 +258,10 @@ impl LeaseStore for NetStore {
         Box::pin(self.read("ensure_state_table", "", |_| ()))
     }
 
-    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
+    fn state<'a>(
+        &'a self,
+        key: &'a LeaseKey,
+    ) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
         let row = key.clone();
         let read = move |world: &World| memory(world).read_leases(|rows| rows.state(&row).cloned());
         Box::pin(self.read("state", key.as_str(), read))

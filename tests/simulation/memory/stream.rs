@@ -45,7 +45,10 @@ impl MemoryStream {
     /// A stream of so many shards.
     pub fn new(shards: u32) -> Self {
         let stream = Arc::new(FakeStream::new(shards));
-        Self { fan_out: FakeFanOut::new(Arc::clone(&stream)), stream }
+        Self {
+            fan_out: FakeFanOut::new(Arc::clone(&stream)),
+            stream,
+        }
     }
 
     /// Puts these records: each with where it was stored.
@@ -53,7 +56,10 @@ impl MemoryStream {
         self.stream.set_now_ms(wall_ms(run));
         let put = |entry: &Entry| {
             let (shard, sequence) = self.stream.put(&entry.key, entry.data.clone());
-            Some(Stored { shard: shard.to_string(), sequence: sequence.as_str().to_owned() })
+            Some(Stored {
+                shard: shard.to_string(),
+                sequence: sequence.as_str().to_owned(),
+            })
         };
         entries.iter().map(put).collect()
     }
@@ -71,13 +77,21 @@ impl MemoryStream {
         self.stream.merge(&left, &right);
     }
 
-    /// Forgets what is older than `retention`: shards that lost records, each with the last of them, or that are gone.
+    /// Forgets what is older than `retention`: shards that lost records, each with the last of
+    /// them, or that are gone.
     pub fn trim(&self, run: &Run, retention: Duration) -> Vec<(String, Option<Place>)> {
-        let since_ms = wall_ms(run).saturating_sub(u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
+        let since_ms =
+            wall_ms(run).saturating_sub(u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
         let trimmed = self.stream.trim_before(since_ms);
         // With all user records inside of the last Kinesis record.
-        let last_of = |last: SequenceNumber| Place { sub: u64::MAX, ..Place::plain(last.as_str()) };
-        trimmed.into_iter().map(|(shard, last)| (shard.to_string(), last.map(last_of))).collect()
+        let last_of = |last: SequenceNumber| Place {
+            sub: u64::MAX,
+            ..Place::plain(last.as_str())
+        };
+        trimmed
+            .into_iter()
+            .map(|(shard, last)| (shard.to_string(), last.map(last_of)))
+            .collect()
     }
 
     /// All shards.
@@ -97,13 +111,18 @@ impl MemoryStream {
         was_there
     }
 
-    /// Somebody else subscribes to a shard with the hosts' consumer, and leaves at once; whether that worked.
+    /// Somebody else subscribes to a shard with the hosts' consumer, and leaves at once; whether
+    /// that worked.
     pub fn intrude(&self, shard: &str) -> bool {
         if !self.fan_out.consumers().iter().any(|name| name == CONSUMER) {
             return false;
         }
         let consumer = FanOutConsumer::Named(ConsumerName::new(CONSUMER).expect("valid"));
-        let Ok(ConsumerState::Active(arn)) = self.fan_out.ensure(&consumer) else { return false };
-        self.fan_out.open(&arn, &id(shard), &ReadFrom::Latest).is_ok()
+        let Ok(ConsumerState::Active(arn)) = self.fan_out.ensure(&consumer) else {
+            return false;
+        };
+        self.fan_out
+            .open(&arn, &id(shard), &ReadFrom::Latest)
+            .is_ok()
     }
 }

@@ -1,4 +1,5 @@
-//! Lease and coordinator table in memory, with what their rows were some time ago for reads that may be stale.
+//! Lease and coordinator table in memory, with what their rows were some time ago for reads that
+//! may be stale.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,9 @@ use shardmill_core::ports::LeaseListing;
 use shardmill_core::stream::{InitialPosition, LeaseKey};
 use shardmill_fakes::coordinator_rows::CoordinatorRows;
 use shardmill_fakes::lease_rows::LeaseRows;
-use shardmill_invariants::history::{Checkpoint, Micros, Place, Row, Start, What, Write, WriteKind};
+use shardmill_invariants::history::{
+    Checkpoint, Micros, Place, Row, Start, What, Write, WriteKind,
+};
 
 use crate::bugs;
 use crate::edits::Edit;
@@ -61,9 +64,14 @@ impl<T> Default for Past<T> {
 }
 
 impl<T> Past<T> {
-    /// Adds a version; keeps the newest that is older than any stale read goes back, and all that are newer.
+    /// Adds a version; keeps the newest that is older than any stale read goes back, and all that
+    /// are newer.
     fn push(&mut self, now: Micros, version: T) {
-        let old = self.0.iter().take_while(|(since, _)| since + KEPT < now).count();
+        let old = self
+            .0
+            .iter()
+            .take_while(|(since, _)| since + KEPT < now)
+            .count();
         self.0.drain(..old.saturating_sub(1));
         self.0.push((now, Arc::new(version)));
     }
@@ -81,7 +89,11 @@ impl MemoryTables {
     /// The lease rows as they are.
     pub fn leases(&self) -> BTreeMap<String, Row> {
         let listing = lock(&self.leases).rows.list();
-        listing.leases.iter().map(|lease| (lease.key.as_str().to_owned(), row_of(lease))).collect()
+        listing
+            .leases
+            .iter()
+            .map(|lease| (lease.key.as_str().to_owned(), row_of(lease)))
+            .collect()
     }
 
     /// Who leads, and since when.
@@ -93,7 +105,12 @@ impl MemoryTables {
 
     /// Where the application begins, once that is written down.
     pub fn start(&self) -> Option<Start> {
-        lock(&self.coordinator).rows.fleet.start.as_ref().map(start_of)
+        lock(&self.coordinator)
+            .rows
+            .fleet
+            .start
+            .as_ref()
+            .map(start_of)
     }
 
     /// Reads the lease table as it is.
@@ -109,8 +126,14 @@ impl MemoryTables {
             return table.rows.list();
         }
         world.count("fault: StaleRead");
-        let rows = table.past.values().filter_map(|past| past.draw(world)?.clone());
-        LeaseListing { leases: rows.collect(), ..LeaseListing::default() }
+        let rows = table
+            .past
+            .values()
+            .filter_map(|past| past.draw(world)?.clone());
+        LeaseListing {
+            leases: rows.collect(),
+            ..LeaseListing::default()
+        }
     }
 
     /// Lets `act` change one row, and writes down what it did.
@@ -136,7 +159,12 @@ impl MemoryTables {
             return result;
         }
         let (before, after) = (before.as_ref().map(row_of), after.cloned());
-        note_rare(world, asked.kind, before.as_ref(), asked.by.unwrap_or_default());
+        note_rare(
+            world,
+            asked.kind,
+            before.as_ref(),
+            asked.by.unwrap_or_default(),
+        );
         world.note(What::Written(Write {
             key: key.as_str().to_owned(),
             by: asked.by.map(str::to_owned),
@@ -146,15 +174,25 @@ impl MemoryTables {
             sent_at: asked.sent_at,
         }));
         if world.weather().chance(Fault::StaleRead) > 0.0 {
-            table.past.entry(key.clone()).or_default().push(world.now(), after);
+            table
+                .past
+                .entry(key.clone())
+                .or_default()
+                .push(world.now(), after);
         }
         result
     }
 
     /// Somebody edits a row by hand.
     pub fn edit(&self, world: &World, shard: &str, edit: &Edit) {
-        let Ok(key) = LeaseKey::new(shard) else { return };
-        let asked = Asked { by: None, kind: WriteKind::Admin, sent_at: world.now() };
+        let Ok(key) = LeaseKey::new(shard) else {
+            return;
+        };
+        let asked = Asked {
+            by: None,
+            kind: WriteKind::Admin,
+            sent_at: world.now(),
+        };
         self.write_lease(world, &key, asked, |rows| edit.apply(rows, &key));
     }
 
@@ -172,16 +210,29 @@ impl MemoryTables {
         }
         world.count("fault: StaleQuery");
         let version = || table.past.draw(world);
-        let known = table.past.0.iter().flat_map(|(_, rows)| &rows.workers).map(|row| &row.worker);
+        let known = table
+            .past
+            .0
+            .iter()
+            .flat_map(|(_, rows)| &rows.workers)
+            .map(|row| &row.worker);
         let known: BTreeSet<_> = known.collect();
-        let row_at_some_time = |worker: &WorkerId| version()?.workers.iter().find(|row| row.worker == *worker).cloned();
+        let row_at_some_time = |worker: &WorkerId| {
+            version()?
+                .workers
+                .iter()
+                .find(|row| row.worker == *worker)
+                .cloned()
+        };
         FleetRows {
             workers: known.into_iter().filter_map(row_at_some_time).collect(),
             leader: version().and_then(|rows| rows.leader.clone()),
             bulletin: version().map_or(0, |rows| rows.bulletin),
             stream: version().and_then(|rows| rows.stream.clone()),
             start: version().and_then(|rows| rows.start),
-            quarantined: version().map(|rows| rows.quarantined.clone()).unwrap_or_default(),
+            quarantined: version()
+                .map(|rows| rows.quarantined.clone())
+                .unwrap_or_default(),
         }
     }
 
@@ -189,15 +240,22 @@ impl MemoryTables {
     pub fn remove_worker(&self, world: &World, worker: &str) -> bool {
         self.write_coordinator(world, |rows| {
             let before = rows.fleet.workers.len();
-            rows.fleet.workers.retain(|row| row.worker.as_str() != worker);
+            rows.fleet
+                .workers
+                .retain(|row| row.worker.as_str() != worker);
             rows.fleet.workers.len() < before
         })
     }
 
     /// Lets `act` change rows of the coordinator table.
-    pub(super) fn write_coordinator<T>(&self, world: &World, act: impl FnOnce(&mut CoordinatorRows) -> T) -> T {
+    pub(super) fn write_coordinator<T>(
+        &self,
+        world: &World,
+        act: impl FnOnce(&mut CoordinatorRows) -> T,
+    ) -> T {
         let mut table = lock(&self.coordinator);
-        let version = |rows: &CoordinatorRows| rows.fleet.leader.as_ref().map(|leader| leader.version);
+        let version =
+            |rows: &CoordinatorRows| rows.fleet.leader.as_ref().map(|leader| leader.version);
         let before = version(&table.rows);
         let start_before = table.rows.fleet.start;
         let result = act(&mut table.rows);
@@ -228,15 +286,18 @@ fn start_of(start: &ApplicationStart) -> Start {
 
 /// A row in the judge's words.
 fn row_of(lease: &Lease) -> Row {
-    let names = |shards: &[shardmill_core::stream::ShardId]| shards.iter().map(ToString::to_string).collect();
+    let names = |shards: &[shardmill_core::stream::ShardId]| {
+        shards.iter().map(ToString::to_string).collect()
+    };
     Row {
         owner: lease.owner.as_ref().map(ToString::to_string),
         counter: lease.counter.0,
         checkpoint: match &lease.checkpoint {
             lease::Checkpoint::ShardEnd => Checkpoint::End,
-            lease::Checkpoint::At(at) => {
-                Checkpoint::At(Place { sub: at.sub_sequence, ..Place::plain(at.sequence.as_str()) })
-            }
+            lease::Checkpoint::At(at) => Checkpoint::At(Place {
+                sub: at.sub_sequence,
+                ..Place::plain(at.sequence.as_str())
+            }),
             _ => Checkpoint::Initial,
         },
         parents: names(&lease.parents),

@@ -5,7 +5,8 @@ use std::process::Command;
 /// Seeds run unless `SHARDMILL_SEEDS` says otherwise.
 const SEEDS: &str = "600";
 
-/// States that the widened simulator is there for: a run that never gets there proves nothing of them.
+/// States that the widened simulator is there for: a run that never gets there proves nothing of
+/// them.
 const REACHED: [&str; 25] = [
     "fault: SaveFails",
     "fault: DeadLetterError",
@@ -35,13 +36,20 @@ const REACHED: [&str; 25] = [
 ];
 
 fn simulate(arguments: &[&str]) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_simulate")).args(arguments).output().expect("the simulator runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let output = Command::new(env!("CARGO_BIN_EXE_simulate"))
+        .args(arguments)
+        .output()
+        .expect("the simulator runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     (output.status.success(), text)
 }
 
 fn hashes(text: &str) -> Vec<&str> {
-    let mut found: Vec<_> = text.lines().filter(|line| line.contains(" hash ")).collect();
+    let mut found: Vec<_> = text
+        .lines()
+        .filter(|line| line.contains(" hash "))
+        .collect();
     found.sort_unstable();
     found
 }
@@ -60,14 +68,20 @@ fn no_seed_breaks_a_promise() {
     let (is_right, text) = simulate(&["--seeds", &format!("0..{seeds}"), "--threads", "2"]);
     assert!(is_right, "{text}");
     let is_many = seeds.parse::<u64>().is_ok_and(|seeds| seeds >= 600);
-    let missing: Vec<_> = REACHED.iter().filter(|state| is_many && !text.contains(*state)).collect();
+    let missing: Vec<_> = REACHED
+        .iter()
+        .filter(|state| is_many && !text.contains(*state))
+        .collect();
     assert!(missing.is_empty(), "{seeds} seeds never got to {missing:?}");
 }
 
 #[test]
 fn what_failed_once_stays_mended() {
     let lines = include_str!("../regressions.txt").lines();
-    for line in lines.map(|line| line.split('#').next().unwrap_or_default().trim()).filter(|line| !line.is_empty()) {
+    for line in lines
+        .map(|line| line.split('#').next().unwrap_or_default().trim())
+        .filter(|line| !line.is_empty())
+    {
         let mut arguments = vec!["--seeds"];
         for word in line.split_whitespace() {
             match word {
@@ -81,8 +95,8 @@ fn what_failed_once_stays_mended() {
     }
 }
 
-/// Bugs that are found soon over the ports, the invariant that finds them, and seeds enough to show it
-/// after a mend that changes every run. All of them: `simulate --bugs`.
+/// Bugs that are found soon over the ports, the invariant that finds them, and seeds enough to show
+/// it after a mend that changes every run. All of them: `simulate --bugs`.
 const FOUND_SOON: [(&str, &str, &str); 62] = [
     ("TakesLiveLeases", "S10", "0..12"),
     ("ChildBeforeParent", "S6", "0..12"),
@@ -171,9 +185,20 @@ fn seeded_bugs_are_found_by_the_invariant_that_forbids_them() {
     let over_the_wire = FOUND_SOON_OVER_THE_WIRE.map(|found| ("wire", found));
     let over_the_ports = FOUND_SOON.map(|found| ("ports", found));
     for (over, (bug, invariant, seeds)) in over_the_wire.into_iter().chain(over_the_ports) {
-        let (is_right, text) = simulate(&["--over", over, "--seeds", seeds, "--bug", bug, "--threads", "2"]);
+        let (is_right, text) = simulate(&[
+            "--over",
+            over,
+            "--seeds",
+            seeds,
+            "--bug",
+            bug,
+            "--threads",
+            "2",
+        ]);
         assert!(!is_right, "{bug} was not found");
-        let is_named = text.lines().any(|line| line.trim_start().starts_with(&format!("{invariant} at ")));
+        let is_named = text
+            .lines()
+            .any(|line| line.trim_start().starts_with(&format!("{invariant} at ")));
         assert!(is_named, "{bug} does not break {invariant}:\n{text}");
     }
 }

@@ -41,14 +41,33 @@ impl Scene {
         let stream = Arc::new(FakeStream::new(1));
         let ring = RingBudget::of(&ByteBudget::new(buffer_bytes).unwrap(), buffer_bytes);
         let name = StreamRef::parse("stream").unwrap();
-        let shared = SharedStream::new(&name, Arc::clone(&stream) as Arc<dyn StreamReader>, limits, ring.clone());
+        let shared = SharedStream::new(
+            &name,
+            Arc::clone(&stream) as Arc<dyn StreamReader>,
+            limits,
+            ring.clone(),
+        );
         let shard = stream.shards()[0].id.clone();
-        Self { stream, shared, ring, shard }
+        Self {
+            stream,
+            shared,
+            ring,
+            shard,
+        }
     }
 
     pub(crate) fn walker(&self, from: ReadFrom) -> Walker {
         let (reader, shard) = (self.shared.reader(), self.shard.clone());
-        Walker { reader, shard, from, next: None, seen: Vec::new(), behind: None, has_ended: false, is_in_doubt: false }
+        Walker {
+            reader,
+            shard,
+            from,
+            next: None,
+            seen: Vec::new(),
+            behind: None,
+            has_ended: false,
+            is_in_doubt: false,
+        }
     }
 
     pub(crate) fn put(&self, records: usize) {
@@ -67,12 +86,18 @@ impl Scene {
 }
 
 pub(crate) fn sequences(records: &[Record]) -> Vec<SequenceNumber> {
-    records.iter().map(|record| record.position.sequence.clone()).collect()
+    records
+        .iter()
+        .map(|record| record.position.sequence.clone())
+        .collect()
 }
 
 impl Walker {
     pub(crate) async fn read(&mut self) -> Result<Fetched, ReadError> {
-        assert_eq!(self.reader.turn(&self.shard, self.next.as_ref()).await, PacedBy::Reader);
+        assert_eq!(
+            self.reader.turn(&self.shard, self.next.as_ref()).await,
+            PacedBy::Reader
+        );
         let iterator = if let Some(iterator) = self.next.take() {
             iterator
         } else {
@@ -90,7 +115,9 @@ impl Walker {
         match &fetched {
             Ok(fetched) => {
                 let last = self.seen.last().cloned();
-                let new = sequences(&fetched.records).into_iter().filter(|sequence| Some(sequence) > last.as_ref());
+                let new = sequences(&fetched.records)
+                    .into_iter()
+                    .filter(|sequence| Some(sequence) > last.as_ref());
                 self.seen.extend(new);
                 self.is_in_doubt = false;
                 self.next.clone_from(&fetched.next);
@@ -117,7 +144,10 @@ impl Walker {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
-        panic!("{} of {count} records after {READS_MAX} reads", self.seen.len());
+        panic!(
+            "{} of {count} records after {READS_MAX} reads",
+            self.seen.len()
+        );
     }
 
     /// Reads for this long.

@@ -34,7 +34,9 @@ struct Sum {
 
 impl Processor for Carriers {
     fn init(_context: Context) -> Result<Self, Error> {
-        Ok(Self { destination: config::get("destination").unwrap_or_else(|| "stdout".to_owned()) })
+        Ok(Self {
+            destination: config::get("destination").unwrap_or_else(|| "stdout".to_owned()),
+        })
     }
 
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
@@ -52,7 +54,8 @@ impl Processor for Carriers {
             }
         }
         for (carrier, sum) in &sums {
-            let line = serde_json::to_vec(&Line { carrier, sum }).map_err(|error| error.to_string())?;
+            let line =
+                serde_json::to_vec(&Line { carrier, sum }).map_err(|error| error.to_string())?;
             emit(&self.destination, carrier, &line)?;
         }
         Ok(outcome)
@@ -90,10 +93,24 @@ mod tests {
             sub_sequence_number: 0,
             arrival_ms: 0,
         };
-        let batch = Batch { records: lines.iter().map(record).collect(), attempt: 1, millis_behind_latest: 0 };
-        let outcome = Carriers { destination: "out".to_owned() }.process(batch).unwrap();
+        let batch = Batch {
+            records: lines.iter().map(record).collect(),
+            attempt: 1,
+            millis_behind_latest: 0,
+        };
+        let outcome = Carriers {
+            destination: "out".to_owned(),
+        }
+        .process(batch)
+        .unwrap();
         let text = |data| String::from_utf8(data).unwrap();
-        (outcome, testing::take_emitted().into_iter().map(|piece| (piece.key, text(piece.data))).collect())
+        (
+            outcome,
+            testing::take_emitted()
+                .into_iter()
+                .map(|piece| (piece.key, text(piece.data)))
+                .collect(),
+        )
     }
 
     #[test]
@@ -104,17 +121,37 @@ mod tests {
         assert_eq!(
             emitted,
             [
-                line("AA", r#"{"carrier":"AA","flights":1,"with_delay":1,"delay_minutes":-5}"#),
-                line("UA", r#"{"carrier":"UA","flights":2,"with_delay":1,"delay_minutes":2}"#),
+                line(
+                    "AA",
+                    r#"{"carrier":"AA","flights":1,"with_delay":1,"delay_minutes":-5}"#
+                ),
+                line(
+                    "UA",
+                    r#"{"carrier":"UA","flights":2,"with_delay":1,"delay_minutes":2}"#
+                ),
             ]
         );
     }
 
     #[test]
     fn what_is_not_a_flight_is_rejected_and_the_rest_counts() {
-        let bad = ["", r#"["UA",2]"#, "null", "{", "{}", r#"{"carrier":7}"#, r#"{"carrier":"UA","dep_delay":"late"}"#];
+        let bad = [
+            "",
+            r#"["UA",2]"#,
+            "null",
+            "{",
+            "{}",
+            r#"{"carrier":7}"#,
+            r#"{"carrier":"UA","dep_delay":"late"}"#,
+        ];
         let (outcome, emitted) = process(&[&bad[..], &FLIGHTS[..]].concat());
-        assert!(outcome.failures.iter().map(|failure| failure.index as usize).eq(0..bad.len()));
+        assert!(
+            outcome
+                .failures
+                .iter()
+                .map(|failure| failure.index as usize)
+                .eq(0..bad.len())
+        );
         assert_eq!(emitted.len(), 2);
     }
 }

@@ -1,7 +1,8 @@
-//! `shardmill bench`: what a plugin costs. Batches go through one instance of the production engine, beside others that do
-//! nothing.
+//! `shardmill bench`: what a plugin costs. Batches go through one instance of the production
+//! engine, beside others that do nothing.
 //!
-//! Nothing is leased, fetched, stored or checkpointed here; docs/benchmarks.md has the cost of a whole host.
+//! Nothing is leased, fetched, stored or checkpointed here; docs/benchmarks.md has the cost of a
+//! whole host.
 
 mod batches;
 mod measure;
@@ -50,13 +51,23 @@ struct Report<'a> {
 
 pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
-    let stem = args.plugin.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-    let name = PluginName::new(stem).with_context(|| format!("{} cannot name a plugin", args.plugin.display()))?;
+    let stem = args
+        .plugin
+        .file_stem()
+        .and_then(|stem| stem.to_str())
+        .unwrap_or_default();
+    let name = PluginName::new(stem)
+        .with_context(|| format!("{} cannot name a plugin", args.plugin.display()))?;
     let mut config = match &args.settings.config {
         Some(path) => Config::load(path)?,
         None => Config::for_stream(&StreamName::new(STREAM)?).map_err(anyhow::Error::msg)?,
     };
-    config.plugin.entry(name.to_string()).or_default().entry("stream").or_insert_with(|| STREAM.into());
+    config
+        .plugin
+        .entry(name.to_string())
+        .or_default()
+        .entry("stream")
+        .or_insert_with(|| STREAM.into());
     let manifest = Manifest::read(&args.plugin.with_extension("toml"))?;
     let settings = config.of_plugin(&name, manifest.as_ref());
     let mut settings = settings.map_err(|message| ConfigError::Plugin { message })?;
@@ -64,10 +75,16 @@ pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
         settings.batches.records = records as usize;
     }
     let input = read_input(args).await?;
-    let options = runtime_options(&config, Metering::Deadline).context("cannot find the compiler")?;
+    let options =
+        runtime_options(&config, Metering::Deadline).context("cannot find the compiler")?;
     let runtime = Runtime::new(options).context("cannot start the Wasm engine")?;
     let plugin = component::load(&runtime, &config, &name, &args.plugin).await?;
-    let empty = runtime.load(PluginName::new("empty")?, Bytes::from_static(EMPTY_COMPONENT)).await?;
+    let empty = runtime
+        .load(
+            PluginName::new("empty")?,
+            Bytes::from_static(EMPTY_COMPONENT),
+        )
+        .await?;
     let bench = Bench {
         batches: batches(input, &settings.batches),
         records: args.records,
@@ -77,14 +94,23 @@ pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
     let measured = bench.run(&plugin, &empty, signals.stop()).await?;
     tell(args, &plugin, &measured)?;
     match measured.failed {
-        Some(failed) => bail!("{} records failed, the first one: {}", failed.records, failed.first),
+        Some(failed) => bail!(
+            "{} records failed, the first one: {}",
+            failed.records,
+            failed.first
+        ),
         None => Ok(()),
     }
 }
 
 async fn read_input(args: &BenchArgs) -> anyhow::Result<BenchInput> {
-    let Some(path) = args.input.clone() else { return Ok(BenchInput::made_up()) };
-    let key = args.key_field.clone().map_or(KeySource::LineNumber, KeySource::Field);
+    let Some(path) = args.input.clone() else {
+        return Ok(BenchInput::made_up());
+    };
+    let key = args
+        .key_field
+        .clone()
+        .map_or(KeySource::LineNumber, KeySource::Field);
     let read = tokio::task::spawn_blocking(move || BenchInput::read(&path, key));
     Ok(read.await.context("the reader of the input panicked")??)
 }
@@ -95,8 +121,13 @@ fn context(
     name: &PluginName,
     settings: &PluginConfig,
 ) -> anyhow::Result<InstanceContext> {
-    let destinations: BTreeSet<String> =
-        config.sinks.keys().chain(&args.settings.sinks).cloned().chain([STDOUT.to_owned()]).collect();
+    let destinations: BTreeSet<String> = config
+        .sinks
+        .keys()
+        .chain(&args.settings.sinks)
+        .cloned()
+        .chain([STDOUT.to_owned()])
+        .collect();
     Ok(InstanceContext {
         plugin: name.clone(),
         application: name.to_string(),
@@ -124,6 +155,9 @@ fn tell(args: &BenchArgs, plugin: &Plugin, measured: &BenchReport) -> anyhow::Re
         });
     }
     let size = HumanBytes(size as u64);
-    print(&format!("{} {digest}, {size}, compiled in {compile_ms:.1} ms\n{measured}", plugin.name()));
+    print(&format!(
+        "{} {digest}, {size}, compiled in {compile_ms:.1} ms\n{measured}",
+        plugin.name()
+    ));
     Ok(())
 }

@@ -28,15 +28,25 @@ pub(crate) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
     let from = match args.from {
         None => ReadFrom::TrimHorizon,
         Some(time) => {
-            let since_epoch = time.duration_since(UNIX_EPOCH).context("--from is before 1970")?;
+            let since_epoch = time
+                .duration_since(UNIX_EPOCH)
+                .context("--from is before 1970")?;
             ReadFrom::AtTimestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
         }
     };
     let mut total = 0;
     for shard in &shards {
-        let part = Take { from: from.clone(), count: args.count.unwrap_or(u64::MAX) };
+        let part = Take {
+            from: from.clone(),
+            count: args.count.unwrap_or(u64::MAX),
+        };
         let write = |record| {
-            let mut line = Captured { stream: stream.clone(), shard: shard.clone(), record }.encode();
+            let mut line = Captured {
+                stream: stream.clone(),
+                shard: shard.clone(),
+                record,
+            }
+            .encode();
             line.push(b'\n');
             std::io::stdout().lock().write_all(&line)
         };
@@ -56,7 +66,9 @@ pub(crate) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
 
 /// Of the errors of a capture, only those of standard output are the system's.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// Those asked for, which must be there; or all, parents before their children.
@@ -72,12 +84,19 @@ async fn shards(reader: &KinesisReader, args: &CaptureArgs) -> anyhow::Result<Ve
     }
     let asked = args.shards.iter().map(|id| {
         let id = ShardId::new(id)?;
-        if listed.contains(&id) { Ok(id) } else { bail!("{} has no shard {id}", args.stream) }
+        if listed.contains(&id) {
+            Ok(id)
+        } else {
+            bail!("{} has no shard {id}", args.stream)
+        }
     });
     asked.collect()
 }
 
 /// Standard output is the records.
 fn tell(records: u64, shards: usize) {
-    shardmill_serve::telemetry::tell(&format!("{} records of {shards} shards captured", HumanCount(records)));
+    shardmill_serve::telemetry::tell(&format!(
+        "{} records of {shards} shards captured",
+        HumanCount(records)
+    ));
 }

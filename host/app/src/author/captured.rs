@@ -1,5 +1,6 @@
-//! Records as they lay in their shards, as lines of JSON: what `shardmill capture` writes and `shardmill test --captured`
-//! delivers. The keys are those of a dead letter, less what tells of a failure; dead letters are read too.
+//! Records as they lay in their shards, as lines of JSON: what `shardmill capture` writes and
+//! `shardmill test --captured` delivers. The keys are those of a dead letter, less what tells of a
+//! failure; dead letters are read too.
 
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
@@ -80,7 +81,13 @@ struct Line {
 impl Captured {
     /// One line, without its end. What is not UTF-8 is in base64.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let Record { data, partition_key, explicit_hash_key, position, arrival_ms } = &self.record;
+        let Record {
+            data,
+            partition_key,
+            explicit_hash_key,
+            position,
+            arrival_ms,
+        } = &self.record;
         let text = std::str::from_utf8(data).ok();
         let line = Line {
             version: VERSION,
@@ -105,38 +112,62 @@ impl Captured {
 
     /// Reads one line; the error says what is wrong with it.
     pub(crate) fn decode(line: &[u8]) -> Result<Self, String> {
-        let line: Line = serde_json::from_slice(line).map_err(|error| format!("not a captured record: {error}"))?;
+        let line: Line = serde_json::from_slice(line)
+            .map_err(|error| format!("not a captured record: {error}"))?;
         if line.version != VERSION {
-            return Err(format!("a record of version {}, but this shardmill reads version {VERSION}", line.version));
+            return Err(format!(
+                "a record of version {}, but this shardmill reads version {VERSION}",
+                line.version
+            ));
         }
         let data = match (line.data, line.data_base64) {
             (Some(text), None) => Bytes::from(text),
-            (None, Some(base64)) => STANDARD.decode(base64).map_err(|error| error.to_string())?.into(),
+            (None, Some(base64)) => STANDARD
+                .decode(base64)
+                .map_err(|error| error.to_string())?
+                .into(),
             _ => return Err("it must have exactly one of data and data-base64".to_owned()),
         };
-        let sequence = SequenceNumber::parse(&line.sequence_number).map_err(|error| error.to_string())?;
+        let sequence =
+            SequenceNumber::parse(&line.sequence_number).map_err(|error| error.to_string())?;
         let record = Record {
             data,
             partition_key: line.partition_key,
             explicit_hash_key: line.explicit_hash_key,
-            position: Position { sequence, sub_sequence: line.sub_sequence_number },
+            position: Position {
+                sequence,
+                sub_sequence: line.sub_sequence_number,
+            },
             arrival_ms: line.arrival_ms,
         };
         let stream = StreamName::new(&line.stream).map_err(|error| error.to_string())?;
         let shard = ShardId::new(&line.shard).map_err(|error| error.to_string())?;
-        Ok(Self { stream, shard, record })
+        Ok(Self {
+            stream,
+            shard,
+            record,
+        })
     }
 }
 
-/// Reads a file, plain or gzip: captured records, or dead letters, if its first line is one. Blocks, so call it on the blocking
-/// pool.
+/// Reads a file, plain or gzip: captured records, or dead letters, if its first line is one.
+/// Blocks, so call it on the blocking pool.
 pub(crate) fn read(path: &Path) -> Result<Vec<Captured>, CaptureError> {
-    let failed = |source| CaptureError::Read { path: path.to_owned(), source };
+    let failed = |source| CaptureError::Read {
+        path: path.to_owned(),
+        source,
+    };
     let mut input = open_input(path).map_err(failed)?;
     let (mut captured, mut bytes, mut number) = (Vec::new(), 0, 0_u64);
     loop {
         let mut line = Vec::new();
-        if input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line).map_err(failed)? == 0 {
+        if input
+            .by_ref()
+            .take(LINE_BYTES_MAX)
+            .read_until(b'\n', &mut line)
+            .map_err(failed)?
+            == 0
+        {
             return Ok(captured);
         }
         number += 1;
@@ -145,7 +176,10 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Captured>, CaptureError> {
         }
         let record = match Captured::decode(&line) {
             Ok(record) => record,
-            Err(_) if captured.is_empty() && shardmill_sinks::letters::Fragment::decode(&line).is_ok() => {
+            Err(_)
+                if captured.is_empty()
+                    && shardmill_sinks::letters::Fragment::decode(&line).is_ok() =>
+            {
                 return read_letters(path);
             }
             Err(problem) => {
@@ -162,15 +196,26 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Captured>, CaptureError> {
 }
 
 fn read_letters(path: &Path) -> Result<Vec<Captured>, CaptureError> {
-    let bad = |place: &str, problem: String| CaptureError::BadLine { place: place.to_owned(), problem };
+    let bad = |place: &str, problem: String| CaptureError::BadLine {
+        place: place.to_owned(),
+        problem,
+    };
     let name = input_name(path);
-    let mut input = LetterInput::open(vec![path.to_owned()]).map_err(|error| bad(&name, error.to_string()))?;
+    let mut input =
+        LetterInput::open(vec![path.to_owned()]).map_err(|error| bad(&name, error.to_string()))?;
     let (mut captured, mut bytes) = (Vec::new(), 0);
-    while let Some(item) = input.next_item().map_err(|error| bad(&name, error.to_string()))? {
+    while let Some(item) = input
+        .next_item()
+        .map_err(|error| bad(&name, error.to_string()))?
+    {
         match item {
             Item::Letter(letter) => {
                 let letter = *letter;
-                captured.push(Captured { stream: letter.stream, shard: letter.shard, record: letter.record });
+                captured.push(Captured {
+                    stream: letter.stream,
+                    shard: letter.shard,
+                    record: letter.record,
+                });
                 bytes += captured.last().map_or(0, Captured::held_bytes);
             }
             Item::Damaged { problem, .. } => return Err(bad(&name, problem)),
@@ -180,7 +225,13 @@ fn read_letters(path: &Path) -> Result<Vec<Captured>, CaptureError> {
         }
     }
     match input.incomplete().first() {
-        Some(incomplete) => Err(bad(&name, format!("parts {:?} of a dead letter are missing", incomplete.missing))),
+        Some(incomplete) => Err(bad(
+            &name,
+            format!(
+                "parts {:?} of a dead letter are missing",
+                incomplete.missing
+            ),
+        )),
         None => Ok(captured),
     }
 }
@@ -194,7 +245,11 @@ mod tests {
     use super::*;
 
     fn letter() -> DeadLetter {
-        let Captured { stream, shard, record } = captured("49590338271490256608559692538361571095", b"x");
+        let Captured {
+            stream,
+            shard,
+            record,
+        } = captured("49590338271490256608559692538361571095", b"x");
         DeadLetter {
             record,
             stream,
@@ -213,11 +268,18 @@ mod tests {
             data: Bytes::from_static(data),
             partition_key: "é\"".to_owned(),
             explicit_hash_key: Some("7".to_owned()),
-            position: Position { sequence: SequenceNumber::parse(sequence).unwrap(), sub_sequence: 3 },
+            position: Position {
+                sequence: SequenceNumber::parse(sequence).unwrap(),
+                sub_sequence: 3,
+            },
             arrival_ms: 9,
         };
         let stream = StreamName::new("orders").unwrap();
-        Captured { stream, shard: ShardId::new("shardId-000000000001").unwrap(), record }
+        Captured {
+            stream,
+            shard: ShardId::new("shardId-000000000001").unwrap(),
+            record,
+        }
     }
 
     fn file(lines: &[&[u8]]) -> tempfile::NamedTempFile {
@@ -228,7 +290,11 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written_whatever_its_data() {
-        let all = [captured("1", b"{\"a\":1}\n"), captured("2", b"\xff\0"), captured("3", b"")];
+        let all = [
+            captured("1", b"{\"a\":1}\n"),
+            captured("2", b"\xff\0"),
+            captured("3", b""),
+        ];
         let lines: Vec<_> = all.iter().map(Captured::encode).collect();
         assert!(lines.iter().all(|line| !line.contains(&b'\n')));
         let file = file(&[&lines[0], b"", &lines[1], &lines[2]]);
@@ -240,7 +306,10 @@ mod tests {
         let letter = letter();
         let file = file(&[&encode(&letter, None)[0]]);
         let read = read(file.path()).unwrap();
-        assert_eq!((read.len(), &read[0].record, &read[0].shard), (1, &letter.record, &letter.shard));
+        assert_eq!(
+            (read.len(), &read[0].record, &read[0].shard),
+            (1, &letter.record, &letter.shard)
+        );
     }
 
     #[test]
@@ -261,8 +330,17 @@ mod tests {
         let good = captured("1", b"x").encode();
         let file = file(&[&good, b"{\"flight\":1}"]);
         let told = read(file.path()).unwrap_err().to_string();
-        assert!(told.contains("line 2: not a captured record") && told.contains("shardmill capture"), "{told}");
-        let later = String::from_utf8(good).unwrap().replace("\"shardmill-record\":1", "\"shardmill-record\":2");
-        assert!(Captured::decode(later.as_bytes()).unwrap_err().contains("version 2"));
+        assert!(
+            told.contains("line 2: not a captured record") && told.contains("shardmill capture"),
+            "{told}"
+        );
+        let later = String::from_utf8(good)
+            .unwrap()
+            .replace("\"shardmill-record\":1", "\"shardmill-record\":2");
+        assert!(
+            Captured::decode(later.as_bytes())
+                .unwrap_err()
+                .contains("version 2")
+        );
     }
 }

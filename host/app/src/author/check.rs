@@ -31,10 +31,16 @@ pub(crate) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
         None => Config::for_stream(&StreamName::new(STREAM)?).map_err(anyhow::Error::msg)?,
     };
     // What is larger than the host takes is still told about, within what compiling it may cost.
-    let component = Found::read(&args.file, host.host.plugin_bytes_max.max(INSPECTED_BYTES_MAX))?;
+    let component = Found::read(
+        &args.file,
+        host.host.plugin_bytes_max.max(INSPECTED_BYTES_MAX),
+    )?;
     let options = runtime_options(&host, Metering::Deadline).context("cannot find the compiler")?;
     // What the host keeps is left alone, and the time that is told is that of compiling.
-    let options = RuntimeOptions { cache_dir: None, ..options };
+    let options = RuntimeOptions {
+        cache_dir: None,
+        ..options
+    };
     let runtime = Runtime::new(options).context("cannot start the Wasm engine")?;
     let inspection = runtime.inspect(component.bytes.clone()).await?;
     let settings = Settings::read(&args.file, &host, named.is_some())?;
@@ -52,19 +58,32 @@ pub(crate) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
         print_json(&report)?;
     } else {
         let running = running.as_ref().map(Running::as_text).unwrap_or_default();
-        let wrong = problems.iter().fold(String::new(), |text, problem| text + "problem   " + problem + "\n");
-        let verdict = if problems.is_empty() { "would be run" } else { "would be refused" };
-        print(&format!("{}{}{running}{wrong}verdict   {verdict}", as_text(&inspection, &settings), settings.as_text()));
+        let wrong = problems.iter().fold(String::new(), |text, problem| {
+            text + "problem   " + problem + "\n"
+        });
+        let verdict = if problems.is_empty() {
+            "would be run"
+        } else {
+            "would be refused"
+        };
+        print(&format!(
+            "{}{}{running}{wrong}verdict   {verdict}",
+            as_text(&inspection, &settings),
+            settings.as_text()
+        ));
     }
     if problems.is_empty() {
         return Ok(());
     }
-    bail!("the host would refuse {}: {}", args.file.display(), problems.join("; and "))
+    bail!(
+        "the host would refuse {}: {}",
+        args.file.display(),
+        problems.join("; and ")
+    )
 }
 
 fn as_json(inspection: &Inspection) -> serde_json::Value {
-    let import =
-        |import: &shardmill_wasm::InspectedImport| json!({ "name": import.name, "granted": import.is_granted });
+    let import = |import: &shardmill_wasm::InspectedImport| json!({ "name": import.name, "granted": import.is_granted });
     json!({
         "kind": inspection.kind.to_string(),
         "contract": inspection.contract,
@@ -92,14 +111,22 @@ fn as_text(inspection: &Inspection, settings: &Settings) -> String {
         let _ = writeln!(text, "compiled  in {:.1} ms", time.as_secs_f64() * 1e3);
     }
     for import in &inspection.imports {
-        let granted = if import.is_granted { "granted" } else { "NOT GRANTED" };
+        let granted = if import.is_granted {
+            "granted"
+        } else {
+            "NOT GRANTED"
+        };
         let _ = writeln!(text, "imports   {:48} {granted}", import.name);
     }
     for export in &inspection.exports {
         let _ = writeln!(text, "exports   {export}");
     }
     if inspection.sends_http && !settings.asks_http() {
-        let _ = writeln!(text, "grant     {:48} not requested: its requests are denied", "http");
+        let _ = writeln!(
+            text,
+            "grant     {:48} not requested: its requests are denied",
+            "http"
+        );
     }
     text
 }

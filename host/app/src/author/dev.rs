@@ -44,9 +44,13 @@ pub(crate) async fn execute(args: DevArgs) -> anyhow::Result<()> {
     let mut config = configure(&args, stream.clone())?;
     if let Some(feed) = args.feed.as_deref().filter(|feed| *feed != Path::new("-")) {
         // Before anything is made or started for it.
-        let found = std::fs::metadata(feed).with_context(|| format!("cannot read {}", feed.display()))?;
+        let found =
+            std::fs::metadata(feed).with_context(|| format!("cannot read {}", feed.display()))?;
         if found.is_dir() {
-            bail!("cannot read {}: it is a directory, not a file", feed.display());
+            bail!(
+                "cannot read {}: it is a directory, not a file",
+                feed.display()
+            );
         }
     }
     find_plugins(&args.plugins)?;
@@ -57,7 +61,10 @@ pub(crate) async fn execute(args: DevArgs) -> anyhow::Result<()> {
     })
     .await
     .context("cannot start the embedded stack")?;
-    config.aws = crate::aws::at_endpoints(stack.kinesis_endpoint().to_owned(), stack.dynamodb_endpoint().to_owned());
+    config.aws = crate::aws::at_endpoints(
+        stack.kinesis_endpoint().to_owned(),
+        stack.dynamodb_endpoint().to_owned(),
+    );
     let clients = crate::aws::connect(&config.aws).await?;
     let admin = StreamAdmin::new(clients.kinesis.clone());
     admin.ensure_stream(&stream, args.shards).await?;
@@ -66,7 +73,13 @@ pub(crate) async fn execute(args: DevArgs) -> anyhow::Result<()> {
     }
     for sink in config.sinks.values() {
         // Elsewhere a stream has an owner who makes it; here there is nobody else.
-        if let SinkOptions::Kinesis { target: PutTarget::Name(stream), region: None, endpoint: None, .. } = sink {
+        if let SinkOptions::Kinesis {
+            target: PutTarget::Name(stream),
+            region: None,
+            endpoint: None,
+            ..
+        } = sink
+        {
             admin.ensure_stream(stream, args.shards).await?;
         }
     }
@@ -75,19 +88,25 @@ pub(crate) async fn execute(args: DevArgs) -> anyhow::Result<()> {
     result
 }
 
-/// Makes the folder that is taken where none is named; one that is named has to be there, as for `run`.
+/// Makes the folder that is taken where none is named; one that is named has to be there, as for
+/// `run`.
 fn find_plugins(folder: &Path) -> anyhow::Result<()> {
     if folder == Path::new(PLUGINS) {
         return std::fs::create_dir_all(folder).context("cannot make the plugins folder");
     }
     if !folder.is_dir() {
-        let meant = files::folder_beside(folder).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
-        bail!("there is no plugins folder {}: create it, or name another with --plugins{meant}", folder.display());
+        let meant = files::folder_beside(folder)
+            .map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+        bail!(
+            "there is no plugins folder {}: create it, or name another with --plugins{meant}",
+            folder.display()
+        );
     }
     Ok(())
 }
 
-/// Settings that suit one machine: the embedded stack has none of AWS' read limits, and nobody pays for a request.
+/// Settings that suit one machine: the embedded stack has none of AWS' read limits, and nobody pays
+/// for a request.
 fn configure(args: &DevArgs, stream: StreamName) -> anyhow::Result<Config> {
     let mut config = if let Some(path) = &args.config {
         Config::load(path)?
@@ -107,8 +126,12 @@ fn configure(args: &DevArgs, stream: StreamName) -> anyhow::Result<Config> {
     config.plugins.clone_from(&args.plugins);
     config.host.admin = Some(args.admin);
     // A restart with the same plugins need not compile them again.
-    config.host.cache.get_or_insert_with(|| args.data.join("compiled"));
-    // The data directory is held by one process, so a fixed id never meets a twin, and a restart resumes at once.
+    config
+        .host
+        .cache
+        .get_or_insert_with(|| args.data.join("compiled"));
+    // The data directory is held by one process, so a fixed id never meets a twin, and a restart
+    // resumes at once.
     if let Some(worker_id) = WorkerId::new("dev") {
         config.worker_id = worker_id;
     }
@@ -125,7 +148,9 @@ async fn serve(
     let endpoints = config.aws.clone();
     let host = Host::build(config.clone(), clients.clone(), Measurements::start()).await?;
     let status = host.status();
-    let admin = host.admin_address().map(|address| format!("http://{address}/status"));
+    let admin = host
+        .admin_address()
+        .map(|address| format!("http://{address}/status"));
     tracing::info!(
         %stream,
         plugins = %args.plugins.display(),
@@ -148,7 +173,12 @@ async fn serve(
         if args.until_idle {
             let idle = wait_until_idle(&status, &clients, fed.as_ref(), &stream, &config);
             let waited = stop.run_until_cancelled(idle).await;
-            let summary = Summary::new(&status.snapshot(), fed.as_ref(), started.elapsed(), waited.is_some());
+            let summary = Summary::new(
+                &status.snapshot(),
+                fed.as_ref(),
+                started.elapsed(),
+                waited.is_some(),
+            );
             host_stop.cancel();
             waited.transpose()?;
             return Ok(Some(summary));
@@ -166,14 +196,18 @@ async fn serve(
     };
     let (served, summary) = tokio::join!(serving, work);
     served?;
-    let Some(summary) = summary? else { return Ok(()) };
+    let Some(summary) = summary? else {
+        return Ok(());
+    };
     if args.json {
         print_json(&summary)?;
     } else {
         print(&summary.to_string());
     }
     if summary.was_interrupted {
-        return Err(Interrupted(": not everything that was fed has been processed".to_owned()).into());
+        return Err(
+            Interrupted(": not everything that was fed has been processed".to_owned()).into(),
+        );
     }
     Ok(summary.all_handled()?)
 }
@@ -184,63 +218,105 @@ async fn feed(
     stream: &StreamName,
     stop: &CancellationToken,
 ) -> anyhow::Result<Option<PumpSummary>> {
-    let Some(path) = &args.feed else { return Ok(None) };
-    let key = args.key_field.clone().map_or(KeySource::LineNumber, KeySource::Field);
+    let Some(path) = &args.feed else {
+        return Ok(None);
+    };
+    let key = args
+        .key_field
+        .clone()
+        .map_or(KeySource::LineNumber, KeySource::Field);
     let writer = StreamWriter::new(clients.kinesis.clone(), stream.clone());
-    let summary = pump(&writer, path, key, stop).await.context("cannot feed the stream")?;
-    tracing::info!(records = summary.records, seconds = summary.seconds, "feed done");
+    let summary = pump(&writer, path, key, stop)
+        .await
+        .context("cannot feed the stream")?;
+    tracing::info!(
+        records = summary.records,
+        seconds = summary.seconds,
+        "feed done"
+    );
     Ok(Some(summary))
 }
 
 /// Why a shard of the plugin delivers nothing any more, if one does: it would never be idle.
 fn halted(plugin: &PluginSnapshot) -> Option<String> {
-    let (id, shard) = plugin.worker.shards.iter().find(|(_, shard)| shard.state == ShardState::Halted)?;
-    let why = shard.blocked.as_ref().map_or("", |blocked| blocked.reason.as_str());
+    let (id, shard) = plugin
+        .worker
+        .shards
+        .iter()
+        .find(|(_, shard)| shard.state == ShardState::Halted)?;
+    let why = shard
+        .blocked
+        .as_ref()
+        .map_or("", |blocked| blocked.reason.as_str());
     Some(format!("the failure policy halts shard {id}: {why}"))
 }
 
 /// What holds a shard and will not pass by itself, or did not for long: it would never be idle.
 fn held(host: &HostSnapshot) -> Option<String> {
-    let mut shards = host.plugins.iter().flat_map(|(plugin, of)| of.worker.shards.iter().map(move |of| (plugin, of)));
+    let mut shards = host
+        .plugins
+        .iter()
+        .flat_map(|(plugin, of)| of.worker.shards.iter().map(move |of| (plugin, of)));
     shards.find_map(|(plugin, (id, shard))| {
-        let BlockedStatus { why, attempts, reason } = shard.blocked.as_ref()?;
+        let BlockedStatus {
+            why,
+            attempts,
+            reason,
+        } = shard.blocked.as_ref()?;
         let attempts_max = match why {
             Why::Misconfigured => MISCONFIGURED_MAX,
             // How often the plugin is tried is the failure policy's, by default for ever.
             Why::Plugin | Why::Halted => return None,
-            Why::Sink | Why::Row | Why::Reading | Why::State | Why::Memory | Why::Children | Why::Buffer => {
-                FAILURES_MAX
-            }
+            Why::Sink
+            | Why::Row
+            | Why::Reading
+            | Why::State
+            | Why::Memory
+            | Why::Children
+            | Why::Buffer => FAILURES_MAX,
         };
         let is_for_good = *attempts >= attempts_max;
-        is_for_good.then(|| format!("plugin {plugin}: shard {id} is held after {attempts} attempts: {reason}"))
+        is_for_good.then(|| {
+            format!("plugin {plugin}: shard {id} is held after {attempts} attempts: {reason}")
+        })
     })
 }
 
 /// Whether no failure policy ever gives up a record of the plugin.
 fn tries_for_ever(config: &Config, label: &str) -> bool {
-    let settings = PluginName::new(plugin_of_label(label)).ok().and_then(|name| {
-        let manifest = Manifest::read(&Manifest::path_in(&config.plugins, &name)).ok()?;
-        config.of_plugin(&name, manifest.as_ref()).ok()
-    });
+    let settings = PluginName::new(plugin_of_label(label))
+        .ok()
+        .and_then(|name| {
+            let manifest = Manifest::read(&Manifest::path_in(&config.plugins, &name)).ok()?;
+            config.of_plugin(&name, manifest.as_ref()).ok()
+        });
     settings.is_some_and(|settings| settings.failure.then.is_none())
 }
 
 /// Why a file was refused, if nothing of its name ever ran: it will never be idle.
 fn never_ran(plugin: &PluginSnapshot) -> Option<&str> {
-    plugin.refused_file.as_deref().filter(|_| plugin.worker.plugin_digest.is_none())
+    plugin
+        .refused_file
+        .as_deref()
+        .filter(|_| plugin.worker.plugin_digest.is_none())
 }
 
 /// An error if a file was refused and nothing of its name ever ran.
 fn all_ran(host: &HostSnapshot) -> anyhow::Result<()> {
-    let refused = host.plugins.iter().find_map(|(plugin, of)| Some((plugin, never_ran(of)?)));
+    let refused = host
+        .plugins
+        .iter()
+        .find_map(|(plugin, of)| Some((plugin, never_ran(of)?)));
     match refused {
-        Some((plugin, why)) => bail!("plugin {plugin} was refused: {why}; the other plugins are idle"),
+        Some((plugin, why)) => {
+            bail!("plugin {plugin} was refused: {why}; the other plugins are idle")
+        }
         None => Ok(()),
     }
 }
 
-/// Idle: what was fed is checkpointed by every plugin that runs, and every shard held here is at its tip.
+/// Idle: what was fed is checkpointed by every plugin that runs, and every shard held here is at
+/// its tip.
 async fn wait_until_idle(
     status: &HostStatus,
     clients: &AwsClients,
@@ -250,18 +326,36 @@ async fn wait_until_idle(
 ) -> anyhow::Result<()> {
     loop {
         let snapshot = status.snapshot();
-        let has_plugin = snapshot.plugins.values().any(|plugin| plugin.worker.plugin_digest.is_some());
+        let has_plugin = snapshot
+            .plugins
+            .values()
+            .any(|plugin| plugin.worker.plugin_digest.is_some());
         if !snapshot.is_folder_read {
             // Still compiling what lies there.
         } else if !has_plugin {
-            bail!("there is no working plugin in {}; drop a component there", config.plugins.display());
-        } else if let Some(problem) = snapshot.plugins.values().find_map(halted).or_else(|| held(&snapshot)) {
+            bail!(
+                "there is no working plugin in {}; drop a component there",
+                config.plugins.display()
+            );
+        } else if let Some(problem) = snapshot
+            .plugins
+            .values()
+            .find_map(halted)
+            .or_else(|| held(&snapshot))
+        {
             bail!("{problem}");
         } else if let Some(problem) = stuck(&snapshot, |plugin| tries_for_ever(config, plugin)) {
             bail!("{problem}");
-        } else if snapshot.plugins.values().all(|plugin| never_ran(plugin).is_some() || plugin.worker.is_idle()) {
+        } else if snapshot
+            .plugins
+            .values()
+            .all(|plugin| never_ran(plugin).is_some() || plugin.worker.is_idle())
+        {
             let mut is_done = true;
-            let of_fed = snapshot.plugins.values().filter(|plugin| plugin.stream.as_deref() == Some(stream.as_str()));
+            let of_fed = snapshot
+                .plugins
+                .values()
+                .filter(|plugin| plugin.stream.as_deref() == Some(stream.as_str()));
             for application in of_fed.filter_map(|plugin| plugin.application.as_deref()) {
                 let table = LeaseTable::new(clients.dynamodb.clone(), application);
                 is_done &= is_fed_checkpointed(&table.list().await?.leases, fed);

@@ -63,11 +63,18 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Opens `path`, or standard input for `-`. Gzip is recognised by its first bytes, not by its name.
+    /// Opens `path`, or standard input for `-`. Gzip is recognised by its first bytes, not by its
+    /// name.
     pub(crate) fn open(path: &Path, key: KeySource) -> Result<Self, FeedError> {
         let name = input_name(path);
         match open_input(path) {
-            Ok(input) => Ok(Self { name, input, key, line: 0, bytes_read: 0 }),
+            Ok(input) => Ok(Self {
+                name,
+                input,
+                key,
+                line: 0,
+                bytes_read: 0,
+            }),
             Err(source) => Err(FeedError::Read { name, source }),
         }
     }
@@ -76,26 +83,40 @@ impl Feed {
     pub(crate) fn next_line(&mut self) -> Result<Option<FeedLine>, FeedError> {
         loop {
             let mut data = Vec::new();
-            // One byte more than allowed, so that a line of any length is recognised without being held.
+            // One byte more than allowed, so that a line of any length is recognised without being
+            // held.
             let limit = RECORD_BYTES_MAX as u64 + 1;
             let read = self.input.by_ref().take(limit).read_until(b'\n', &mut data);
-            let count = read.map_err(|source| FeedError::Read { name: self.name.clone(), source })?;
+            let count = read.map_err(|source| FeedError::Read {
+                name: self.name.clone(),
+                source,
+            })?;
             if count == 0 {
                 return Ok(None);
             }
             self.line += 1;
             self.bytes_read += count as u64;
-            while data.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
+            while data
+                .last()
+                .is_some_and(|byte| matches!(byte, b'\n' | b'\r'))
+            {
                 data.pop();
             }
             if data.is_empty() {
                 continue;
             }
-            let partition_key = self.key_of(&data).map_err(|problem| self.bad_line(problem))?;
+            let partition_key = self
+                .key_of(&data)
+                .map_err(|problem| self.bad_line(problem))?;
             if data.len() + partition_key.len() > RECORD_BYTES_MAX {
-                return Err(self.bad_line("longer than the maximum of a record, 10 MiB with its key".to_owned()));
+                return Err(self.bad_line(
+                    "longer than the maximum of a record, 10 MiB with its key".to_owned(),
+                ));
             }
-            return Ok(Some(FeedLine { data, partition_key }));
+            return Ok(Some(FeedLine {
+                data,
+                partition_key,
+            }));
         }
     }
 
@@ -105,7 +126,11 @@ impl Feed {
     }
 
     fn bad_line(&self, problem: String) -> FeedError {
-        FeedError::BadLine { name: self.name.clone(), line: self.line, problem }
+        FeedError::BadLine {
+            name: self.name.clone(),
+            line: self.line,
+            problem,
+        }
     }
 
     fn key_of(&self, data: &[u8]) -> Result<String, String> {
@@ -113,20 +138,28 @@ impl Feed {
             KeySource::LineNumber => return Ok(self.line.to_string()),
             KeySource::Field(path) => path,
         };
-        let object: Value =
-            serde_json::from_slice(data).map_err(|error| format!("not JSON, so it has no field {path:?}: {error}"))?;
-        let found = path.split('.').try_fold(&object, |value, name| value.get(name));
+        let object: Value = serde_json::from_slice(data)
+            .map_err(|error| format!("not JSON, so it has no field {path:?}: {error}"))?;
+        let found = path
+            .split('.')
+            .try_fold(&object, |value, name| value.get(name));
         let key = match found {
             Some(Value::String(text)) => text.clone(),
             Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string(),
             Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => {
-                return Err(format!("has no text or number in field {path:?}; choose another --key-field"));
+                return Err(format!(
+                    "has no text or number in field {path:?}; choose another --key-field"
+                ));
             }
         };
         match key.chars().count() {
-            0 => Err(format!("field {path:?} is empty, and a partition key must not be")),
+            0 => Err(format!(
+                "field {path:?} is empty, and a partition key must not be"
+            )),
             1..=KEY_CHARS_MAX => Ok(key),
-            _ => Err(format!("field {path:?} is longer than a partition key may be, {KEY_CHARS_MAX} characters")),
+            _ => Err(format!(
+                "field {path:?} is longer than a partition key may be, {KEY_CHARS_MAX} characters"
+            )),
         }
     }
 }
@@ -161,23 +194,40 @@ mod tests {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
         gzip.write_all(content).unwrap();
         let plain = read_all(content, field("k")).unwrap();
-        assert_eq!(plain.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a", "7", "true"]);
-        assert_eq!(read_all(&gzip.finish().unwrap(), field("k")).unwrap(), plain);
+        assert_eq!(
+            plain
+                .iter()
+                .map(|(key, _)| key.as_str())
+                .collect::<Vec<_>>(),
+            ["a", "7", "true"]
+        );
+        assert_eq!(
+            read_all(&gzip.finish().unwrap(), field("k")).unwrap(),
+            plain
+        );
     }
 
     #[test]
     fn a_key_may_stand_in_an_inner_object() {
-        assert_eq!(read_all(br#"{"p":{"net":"uw"}}"#, field("p.net")).unwrap()[0].0, "uw");
+        assert_eq!(
+            read_all(br#"{"p":{"net":"uw"}}"#, field("p.net")).unwrap()[0].0,
+            "uw"
+        );
     }
 
     #[test]
     fn a_bad_line_is_named_with_its_number_and_problem() {
         for (content, expected) in [
-            ("{\"k\":1}\n{\"x\":1}", "line 2: has no text or number in field \"k\""),
+            (
+                "{\"k\":1}\n{\"x\":1}",
+                "line 2: has no text or number in field \"k\"",
+            ),
             ("{\"k\":1}\n\nnot json", "line 3: not JSON"),
             ("{\"k\":\"\"}", "line 1: field \"k\" is empty"),
         ] {
-            let error = read_all(content.as_bytes(), field("k")).unwrap_err().to_string();
+            let error = read_all(content.as_bytes(), field("k"))
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
@@ -185,6 +235,12 @@ mod tests {
     #[test]
     fn any_bytes_can_be_fed_when_no_field_is_asked_for() {
         let lines = read_all(b"plain text\nmore", KeySource::LineNumber).unwrap();
-        assert_eq!(lines, [("1".into(), "plain text".into()), ("2".into(), "more".into())]);
+        assert_eq!(
+            lines,
+            [
+                ("1".into(), "plain text".into()),
+                ("2".into(), "more".into())
+            ]
+        );
     }
 }

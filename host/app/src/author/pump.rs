@@ -19,11 +19,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::author::feed::{Feed, FeedError, FeedLine, KeySource};
 
-/// Lines read ahead: some requests' worth, so that reading and putting overlap. What is there goes, however little.
+/// Lines read ahead: some requests' worth, so that reading and putting overlap. What is there goes,
+/// however little.
 const CHUNK_LINES: usize = 2_000;
 /// Bytes read ahead: more than one record may have.
 const AHEAD_BYTES: usize = 16 << 20;
-/// How long the request that is under way at a stop may take; what it stored is not counted if it takes longer.
+/// How long the request that is under way at a stop may take; what it stored is not counted if it
+/// takes longer.
 const LAST_REQUEST_WITHIN: Duration = Duration::from_secs(3);
 /// Where nobody watches a progress bar, progress is a log line this often.
 const LOG_EVERY: Duration = Duration::from_secs(10);
@@ -51,7 +53,8 @@ pub(crate) struct PumpSummary {
     pub(crate) was_stopped: bool,
 }
 
-/// Puts all lines of `path`, each as soon as it is there; on `stop`, ends after the request in flight.
+/// Puts all lines of `path`, each as soon as it is there; on `stop`, ends after the request in
+/// flight.
 pub(crate) async fn pump(
     writer: &StreamWriter,
     path: &Path,
@@ -62,16 +65,28 @@ pub(crate) async fn pump(
     let handle = Handle::current();
     // Opening may block as well: who looks whether it is gzip waits for the first bytes of a pipe.
     let opened = path.to_owned();
-    let reader = tokio::task::spawn_blocking(move || read_lines(Feed::open(&opened, key)?, &sender, &handle));
+    let reader = tokio::task::spawn_blocking(move || {
+        read_lines(Feed::open(&opened, key)?, &sender, &handle)
+    });
     let progress = Progress::start();
     let mut total = PutReport::default();
     let mut chunk = Vec::with_capacity(CHUNK_LINES);
-    while let Some(1..) = stop.run_until_cancelled(lines.recv_many(&mut chunk, CHUNK_LINES)).await {
+    while let Some(1..) = stop
+        .run_until_cancelled(lines.recv_many(&mut chunk, CHUNK_LINES))
+        .await
+    {
         let largest = largest_of(&chunk);
-        let (entries, _room): (Vec<_>, Vec<_>) = chunk.drain(..).map(|line: ReadLine| (line.entry, line.room)).unzip();
+        let (entries, _room): (Vec<_>, Vec<_>) = chunk
+            .drain(..)
+            .map(|line: ReadLine| (line.entry, line.room))
+            .unzip();
         let (records, bytes) = (total.records, total.bytes);
-        let putting = writer.put_all(entries, |more, more_bytes| progress.at(records + more, bytes + more_bytes));
-        let Some(put) = unless_left(putting, stop).await else { break };
+        let putting = writer.put_all(entries, |more, more_bytes| {
+            progress.at(records + more, bytes + more_bytes)
+        });
+        let Some(put) = unless_left(putting, stop).await else {
+            break;
+        };
         match put {
             Ok(report) => add(&mut total, report),
             Err(mut error) => {
@@ -91,13 +106,13 @@ pub(crate) async fn pump(
     match read {
         Ok(()) => Ok(summary),
         Err(error) if summary.records == 0 => Err(error.into()),
-        Err(error) => {
-            Err(anyhow::Error::new(error).context(format!("stored {} records, then stopped", summary.records)))
-        }
+        Err(error) => Err(anyhow::Error::new(error)
+            .context(format!("stored {} records, then stopped", summary.records))),
     }
 }
 
-/// `None` if `work` was not done within a while of the stop: requests that fail are tried again for minutes.
+/// `None` if `work` was not done within a while of the stop: requests that fail are tried again for
+/// minutes.
 async fn unless_left<T>(work: impl Future<Output = T>, stop: &CancellationToken) -> Option<T> {
     let left = async {
         stop.cancelled().await;
@@ -117,7 +132,10 @@ struct Largest {
 }
 
 fn largest_of(lines: &[ReadLine]) -> Option<Largest> {
-    let sizes = lines.iter().map(|line| Largest { line: line.line, bytes: line.entry.data.len() });
+    let sizes = lines.iter().map(|line| Largest {
+        line: line.line,
+        bytes: line.entry.data.len(),
+    });
     sizes.max_by_key(|largest| largest.bytes)
 }
 
@@ -147,11 +165,23 @@ struct ReadLine {
 }
 
 /// Reads ahead of the requests until the end of the feed, or until nobody listens.
-fn read_lines(mut feed: Feed, lines: &mpsc::Sender<ReadLine>, handle: &Handle) -> Result<(), FeedError> {
+fn read_lines(
+    mut feed: Feed,
+    lines: &mpsc::Sender<ReadLine>,
+    handle: &Handle,
+) -> Result<(), FeedError> {
     let room = Arc::new(Semaphore::new(AHEAD_BYTES));
-    while let Some(FeedLine { data, partition_key }) = feed.next_line()? {
+    while let Some(FeedLine {
+        data,
+        partition_key,
+    }) = feed.next_line()?
+    {
         let line = feed.line();
-        let entry = PutEntry { partition_key, explicit_hash_key: None, data: Bytes::from(data) };
+        let entry = PutEntry {
+            partition_key,
+            explicit_hash_key: None,
+            data: Bytes::from(data),
+        };
         let bytes = u32::try_from(entry.cost_bytes().min(AHEAD_BYTES)).unwrap_or(u32::MAX);
         let taking = async {
             tokio::select! {
@@ -159,7 +189,9 @@ fn read_lines(mut feed: Feed, lines: &mpsc::Sender<ReadLine>, handle: &Handle) -
                 () = lines.closed() => None,
             }
         };
-        let Some(room) = handle.block_on(taking) else { return Ok(()) };
+        let Some(room) = handle.block_on(taking) else {
+            return Ok(());
+        };
         if lines.blocking_send(ReadLine { line, entry, room }).is_err() {
             return Ok(());
         }
@@ -184,7 +216,11 @@ impl Progress {
             bar
         });
         let now = Instant::now();
-        Self { bar, started: now, logged: std::cell::Cell::new(now) }
+        Self {
+            bar,
+            started: now,
+            logged: std::cell::Cell::new(now),
+        }
     }
 
     fn at(&self, records: u64, bytes: u64) {
@@ -192,7 +228,11 @@ impl Progress {
         match &self.bar {
             Some(bar) => {
                 bar.tick();
-                bar.set_message(format!("{} records, {}, {rate:.0}/s", HumanCount(records), HumanBytes(bytes)));
+                bar.set_message(format!(
+                    "{} records, {}, {rate:.0}/s",
+                    HumanCount(records),
+                    HumanBytes(bytes)
+                ));
             }
             None if self.logged.get().elapsed() >= LOG_EVERY => {
                 tracing::info!(records, bytes, rate, "putting records");
@@ -236,18 +276,38 @@ mod tests {
         let room = Arc::new(Semaphore::new(9));
         let line = |line: u64, bytes: usize| ReadLine {
             line,
-            entry: PutEntry { partition_key: String::new(), explicit_hash_key: None, data: vec![0; bytes].into() },
+            entry: PutEntry {
+                partition_key: String::new(),
+                explicit_hash_key: None,
+                data: vec![0; bytes].into(),
+            },
             room: Arc::clone(&room).try_acquire_owned().unwrap(),
         };
         let largest = largest_of(&[line(1, 5), line(7, 900), line(8, 6)]);
         let told = |message: &str| {
-            let cause = ReadError::Refused { message: message.to_owned() };
-            let stored = PutReport { records: 3, ..PutReport::default() };
-            in_one_line(&with_line(PutError { stored, attempts: 1, cause }, Path::new("a.ndjson"), largest))
+            let cause = ReadError::Refused {
+                message: message.to_owned(),
+            };
+            let stored = PutReport {
+                records: 3,
+                ..PutReport::default()
+            };
+            in_one_line(&with_line(
+                PutError {
+                    stored,
+                    attempts: 1,
+                    cause,
+                },
+                Path::new("a.ndjson"),
+                largest,
+            ))
         };
         let expected = "a.ndjson, line 7, of 900 bytes: stored 3 records, then kinesis refused the request: a record is larger \
                         than the stream takes";
         assert_eq!(told(RECORD_TOO_LARGE), expected);
-        assert_eq!(told("no"), "stored 3 records, then kinesis refused the request: no");
+        assert_eq!(
+            told("no"),
+            "stored 3 records, then kinesis refused the request: no"
+        );
     }
 }

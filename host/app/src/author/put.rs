@@ -15,7 +15,9 @@ pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
     let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
     let target = PutTarget::parse(&args.stream)?;
     let writer = StreamWriter::to(clients.kinesis, target);
-    let key = args.key_field.map_or(KeySource::LineNumber, KeySource::Field);
+    let key = args
+        .key_field
+        .map_or(KeySource::LineNumber, KeySource::Field);
     let summary = match pump(&writer, &args.file, key, signals.stop()).await {
         Err(error) if is_without_stream(&error) => return Err(no_stream(&args.stream)),
         summary => summary?,
@@ -26,7 +28,10 @@ pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
         print(&told(&summary, &args.stream));
     }
     if summary.was_stopped {
-        let line = format!(": {} records were put, the rest of the input was not", HumanCount(summary.records));
+        let line = format!(
+            ": {} records were put, the rest of the input was not",
+            HumanCount(summary.records)
+        );
         return Err(Interrupted(line).into());
     }
     Ok(())
@@ -34,15 +39,22 @@ pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
 
 /// Whether the stream was not there from the start.
 fn is_without_stream(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<PutError>()
-        .is_some_and(|error| matches!(error.cause, ReadError::NotFound { .. }) && error.stored.records == 0)
+    error.downcast_ref::<PutError>().is_some_and(|error| {
+        matches!(error.cause, ReadError::NotFound { .. }) && error.stored.records == 0
+    })
 }
 
 fn told(summary: &PumpSummary, stream: &str) -> String {
     let (records, bytes) = (HumanCount(summary.records), HumanBytes(summary.bytes));
-    let again =
-        if summary.retries > 0 { format!(", {} sent again", HumanCount(summary.retries)) } else { String::new() };
-    let PumpSummary { seconds, records_per_second: rate, .. } = summary;
+    let again = if summary.retries > 0 {
+        format!(", {} sent again", HumanCount(summary.retries))
+    } else {
+        String::new()
+    };
+    let PumpSummary {
+        seconds,
+        records_per_second: rate,
+        ..
+    } = summary;
     format!("{records} records ({bytes}) put into {stream} in {seconds:.1} s, {rate:.0}/s{again}")
 }

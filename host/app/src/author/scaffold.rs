@@ -1,4 +1,5 @@
-//! A first project in a language: templates that are part of the binary, with the contract beside them.
+//! A first project in a language: templates that are part of the binary, with the contract beside
+//! them.
 
 use std::fmt;
 use std::fs;
@@ -8,7 +9,8 @@ use std::path::{Path, PathBuf};
 use include_dir::{Dir, DirEntry, include_dir};
 
 static TEMPLATES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/templates");
-/// The contract: WIT for all languages, what is written by hand for Rust and Go, and what is generated for C.
+/// The contract: WIT for all languages, what is written by hand for Rust and Go, and what is
+/// generated for C.
 static CONTRACT: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../wit");
 /// What templates say instead of the project's name.
 const NAME: &str = "{{name}}";
@@ -75,11 +77,16 @@ pub(crate) enum ScaffoldError {
 impl ProjectName {
     /// Checks it.
     pub(crate) fn new(text: &str) -> Result<Self, InvalidProjectName> {
-        let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
+        let is_inner =
+            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
         let is_good = (NAME_CHARS_MIN..=NAME_CHARS_MAX).contains(&text.len())
             && text.starts_with(|c: char| c.is_ascii_lowercase())
             && text.chars().all(is_inner);
-        if is_good { Ok(Self(text.to_owned())) } else { Err(InvalidProjectName(text.to_owned())) }
+        if is_good {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidProjectName(text.to_owned()))
+        }
     }
 }
 
@@ -97,16 +104,23 @@ impl Language {
     /// Where a file of the contract lies in a project, if it belongs into one of this language.
     fn place(self, path: &Path) -> Option<PathBuf> {
         if path.extension().is_some_and(|extension| extension == "wit") {
-            // jco takes the only world that there is, whatever it is told: a project that keeps state adds to that one.
-            let is_for_others = path == Path::new("stateful.wit") && matches!(self, Self::Go | Self::C);
+            // jco takes the only world that there is, whatever it is told: a project that keeps
+            // state adds to that one.
+            let is_for_others =
+                path == Path::new("stateful.wit") && matches!(self, Self::Go | Self::C);
             return (!is_for_others).then(|| Path::new("wit").join(path));
         }
         match self {
             Self::Rust => path.starts_with("src").then(|| Path::new("wit").join(path)),
-            Self::Go => path.strip_prefix("go").ok().map(|path| Path::new("shardmill").join(path)),
+            Self::Go => path
+                .strip_prefix("go")
+                .ok()
+                .map(|path| Path::new("shardmill").join(path)),
             Self::C => {
-                let is_source =
-                    |path: &&Path| path.extension().is_some_and(|extension| extension == "c" || extension == "h");
+                let is_source = |path: &&Path| {
+                    path.extension()
+                        .is_some_and(|extension| extension == "c" || extension == "h")
+                };
                 let source = path.strip_prefix("c").ok().filter(is_source);
                 source.map(|path| Path::new("shardmill").join(path))
             }
@@ -139,7 +153,11 @@ impl Project {
             }
         }
         for (path, content) in files_of(&CONTRACT) {
-            files.extend(self.language.place(path).map(|place| (place, content.to_vec())));
+            files.extend(
+                self.language
+                    .place(path)
+                    .map(|place| (place, content.to_vec())),
+            );
         }
         files
     }
@@ -151,7 +169,11 @@ impl Project {
             move |source| ScaffoldError::Write { path, source }
         };
         fs::create_dir_all(folder).map_err(failed(folder))?;
-        if fs::read_dir(folder).map_err(failed(folder))?.next().is_some() {
+        if fs::read_dir(folder)
+            .map_err(failed(folder))?
+            .next()
+            .is_some()
+        {
             return Err(ScaffoldError::Occupied(folder.to_owned()));
         }
         for (path, content) in self.files() {
@@ -166,7 +188,10 @@ impl Project {
 
     fn named(&self, content: &[u8]) -> Vec<u8> {
         match std::str::from_utf8(content) {
-            Ok(text) => text.replace(NAME, &self.name.0).replace(CRATE, &self.name.0.replace('-', "_")).into_bytes(),
+            Ok(text) => text
+                .replace(NAME, &self.name.0)
+                .replace(CRATE, &self.name.0.replace('-', "_"))
+                .into_bytes(),
             Err(_) => content.to_vec(),
         }
     }
@@ -192,15 +217,25 @@ mod tests {
     use super::*;
 
     fn project(language: Language) -> Project {
-        Project { name: ProjectName::new("alerts").unwrap(), language }
+        Project {
+            name: ProjectName::new("alerts").unwrap(),
+            language,
+        }
     }
 
     #[test]
     fn each_language_has_a_project_with_a_readme_a_test_and_the_contract() {
         for language in Language::value_variants() {
             let files = project(*language).files();
-            let paths: BTreeSet<String> = files.iter().map(|(path, _)| path.display().to_string()).collect();
-            assert_eq!(paths.len(), files.len(), "{language}: two files in one place");
+            let paths: BTreeSet<String> = files
+                .iter()
+                .map(|(path, _)| path.display().to_string())
+                .collect();
+            assert_eq!(
+                paths.len(),
+                files.len(),
+                "{language}: two files in one place"
+            );
             let contract = [
                 "wit/processor.wit",
                 "wit/state.wit",
@@ -208,28 +243,52 @@ mod tests {
                 "wit/deps/wasi-http/http.wit",
             ];
             for expected in ["README.md", ".gitignore"].into_iter().chain(contract) {
-                assert!(paths.contains(expected), "{language} has no {expected}: {paths:?}");
+                assert!(
+                    paths.contains(expected),
+                    "{language} has no {expected}: {paths:?}"
+                );
             }
             let has_test = files.iter().any(|(path, content)| {
-                path.display().to_string().contains("test") || String::from_utf8_lossy(content).contains("#[test]")
+                path.display().to_string().contains("test")
+                    || String::from_utf8_lossy(content).contains("#[test]")
             });
             assert!(has_test, "{language}: no test");
-            let text: String = files.iter().map(|(_, content)| String::from_utf8_lossy(content)).collect();
-            assert!(paths.iter().all(|path| !path.contains(NAME)), "{language}: {paths:?}");
-            assert!(text.contains("alerts") && !text.contains(NAME) && !text.contains(CRATE), "{language}");
+            let text: String = files
+                .iter()
+                .map(|(_, content)| String::from_utf8_lossy(content))
+                .collect();
+            assert!(
+                paths.iter().all(|path| !path.contains(NAME)),
+                "{language}: {paths:?}"
+            );
+            assert!(
+                text.contains("alerts") && !text.contains(NAME) && !text.contains(CRATE),
+                "{language}"
+            );
         }
     }
 
     #[test]
     fn a_rust_project_may_be_made_in_the_folder_of_another_workspace() {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("Cargo.toml"), "[workspace]\nmembers = []\n").unwrap();
+        fs::write(
+            folder.path().join("Cargo.toml"),
+            "[workspace]\nmembers = []\n",
+        )
+        .unwrap();
         let path = folder.path().join("alerts");
         project(Language::Rust).write(&path).unwrap();
         let mut cargo = std::process::Command::new(env!("CARGO"));
-        let read = cargo.args(["metadata", "--no-deps", "--offline", "--format-version=1"]).current_dir(path).output();
+        let read = cargo
+            .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
+            .current_dir(path)
+            .output();
         let read = read.unwrap();
-        assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+        assert!(
+            read.status.success(),
+            "{}",
+            String::from_utf8_lossy(&read.stderr)
+        );
     }
 
     #[test]
@@ -248,7 +307,18 @@ mod tests {
         for good in ["abc", "alerts", "alerts-2", "order_totals"] {
             assert!(ProjectName::new(good).is_ok(), "{good}");
         }
-        for bad in ["", "ab", "2alerts", "Alerts", "a b", "-a", "a/b", "..", "ä", &"a".repeat(65)] {
+        for bad in [
+            "",
+            "ab",
+            "2alerts",
+            "Alerts",
+            "a b",
+            "-a",
+            "a/b",
+            "..",
+            "ä",
+            &"a".repeat(65),
+        ] {
             assert!(ProjectName::new(bad).is_err(), "{bad}");
         }
     }

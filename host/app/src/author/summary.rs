@@ -48,19 +48,31 @@ pub(crate) struct PluginSummary {
 
 /// A run to whose end everything was settled, though not everything was handled.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} record(s) were given up, as the failure policy says; the log names each with its reason")]
+#[error(
+    "{0} record(s) were given up, as the failure policy says; the log names each with its reason"
+)]
 pub(crate) struct RecordsGivenUp(u64);
 
 impl Summary {
     /// An error if records were given up.
     pub(crate) fn all_handled(&self) -> Result<(), RecordsGivenUp> {
-        match self.plugins.values().map(|plugin| plugin.dead_lettered + plugin.skipped).sum() {
+        match self
+            .plugins
+            .values()
+            .map(|plugin| plugin.dead_lettered + plugin.skipped)
+            .sum()
+        {
             0 => Ok(()),
             given_up => Err(RecordsGivenUp(given_up)),
         }
     }
 
-    pub(crate) fn new(snapshot: &HostSnapshot, fed: Option<&PumpSummary>, elapsed: Duration, is_idle: bool) -> Self {
+    pub(crate) fn new(
+        snapshot: &HostSnapshot,
+        fed: Option<&PumpSummary>,
+        elapsed: Duration,
+        is_idle: bool,
+    ) -> Self {
         let was_interrupted = !is_idle || fed.is_some_and(|fed| fed.was_stopped);
         let plugins = snapshot.plugins.iter().map(|(name, plugin)| {
             let shards = &plugin.worker.shards;
@@ -69,27 +81,58 @@ impl Summary {
                 shards: shards.len(),
                 records: shards.values().map(|shard| shard.records).sum(),
                 batches: shards.values().map(|shard| shard.batches).sum(),
-                dead_lettered: shards.values().map(|shard| shard.given_up.dead_lettered).sum(),
+                dead_lettered: shards
+                    .values()
+                    .map(|shard| shard.given_up.dead_lettered)
+                    .sum(),
                 skipped: shards.values().map(|shard| shard.given_up.skipped).sum(),
-                records_by_shard: shards.iter().map(|(id, shard)| (id.clone(), shard.records)).collect(),
+                records_by_shard: shards
+                    .iter()
+                    .map(|(id, shard)| (id.clone(), shard.records))
+                    .collect(),
             };
             (name.clone(), part)
         });
         let fed = fed.map_or(0, |fed| fed.records);
-        Self { seconds: elapsed.as_secs_f64(), fed, was_interrupted, plugins: plugins.collect() }
+        Self {
+            seconds: elapsed.as_secs_f64(),
+            fed,
+            was_interrupted,
+            plugins: plugins.collect(),
+        }
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = if self.was_interrupted { "interrupted" } else { "idle" };
-        write!(f, "fed {} records; {end} after {:.1} s", HumanCount(self.fed), self.seconds)?;
+        let end = if self.was_interrupted {
+            "interrupted"
+        } else {
+            "idle"
+        };
+        write!(
+            f,
+            "fed {} records; {end} after {:.1} s",
+            HumanCount(self.fed),
+            self.seconds
+        )?;
         for (name, plugin) in &self.plugins {
-            let digest = plugin.plugin_digest.as_deref().map_or("?", |digest| &digest[..12]);
+            let digest = plugin
+                .plugin_digest
+                .as_deref()
+                .map_or("?", |digest| &digest[..12]);
             let (records, batches) = (HumanCount(plugin.records), HumanCount(plugin.batches));
-            write!(f, "\n{name} ({digest}): {records} records in {batches} batches on {} shards", plugin.shards)?;
+            write!(
+                f,
+                "\n{name} ({digest}): {records} records in {batches} batches on {} shards",
+                plugin.shards
+            )?;
             if plugin.dead_lettered > 0 {
-                write!(f, ", {} given up and stored as dead letters", HumanCount(plugin.dead_lettered))?;
+                write!(
+                    f,
+                    ", {} given up and stored as dead letters",
+                    HumanCount(plugin.dead_lettered)
+                )?;
             }
             if plugin.skipped > 0 {
                 write!(f, ", {} given up and dropped", HumanCount(plugin.skipped))?;
@@ -133,16 +176,27 @@ mod tests {
             skipped: 0,
             records_by_shard: BTreeMap::new(),
         };
-        Summary { seconds: 1.0, fed: 9, was_interrupted, plugins: BTreeMap::from([("orders".to_owned(), part)]) }
+        Summary {
+            seconds: 1.0,
+            fed: 9,
+            was_interrupted,
+            plugins: BTreeMap::from([("orders".to_owned(), part)]),
+        }
     }
 
     #[test]
     fn a_run_that_was_interrupted_is_not_told_as_done_and_what_was_given_up_is_told() {
         let done = summary(false, 0).to_string();
-        assert!(done.contains("idle after 1.0 s") && done.contains("all checkpointed"), "{done}");
+        assert!(
+            done.contains("idle after 1.0 s") && done.contains("all checkpointed"),
+            "{done}"
+        );
         let interrupted = summary(true, 0).to_string();
         assert!(interrupted.contains("interrupted after"), "{interrupted}");
-        assert!(!interrupted.contains("idle") && !interrupted.contains("all checkpointed"), "{interrupted}");
+        assert!(
+            !interrupted.contains("idle") && !interrupted.contains("all checkpointed"),
+            "{interrupted}"
+        );
         let given_up = summary(false, 3);
         assert!(given_up.to_string().contains("3 given up"), "{given_up}");
         assert!(given_up.all_handled().is_err());

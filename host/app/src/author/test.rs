@@ -13,7 +13,9 @@ use shardmill_wasm::Metering;
 
 use crate::author::captured;
 use crate::author::feed::KeySource;
-use crate::author::trial::{CapturedStream, Failure, Reload, Trial, TrialInput, TrialReport, Trying};
+use crate::author::trial::{
+    CapturedStream, Failure, Reload, Trial, TrialInput, TrialReport, Trying,
+};
 use crate::author::trial::{compare, lines, lines_by_shard, rank_sequence_numbers};
 use crate::cli::TestArgs;
 use crate::output::print_json;
@@ -40,22 +42,48 @@ pub(crate) async fn execute(args: TestArgs) -> anyhow::Result<()> {
         shards: args.shards,
         batch_records: args.settings.batch_records,
         attempts: args.attempts,
-        reload: args
-            .reload_after
-            .map(|after| Reload { after: usize::try_from(after).unwrap_or(usize::MAX), to: args.reload_to.clone() }),
+        reload: args.reload_after.map(|after| Reload {
+            after: usize::try_from(after).unwrap_or(usize::MAX),
+            to: args.reload_to.clone(),
+        }),
         timeout: args.timeout,
-        metering: if args.deterministic { Metering::Fuel { per_call: args.fuel } } else { Metering::Deadline },
+        metering: if args.deterministic {
+            Metering::Fuel {
+                per_call: args.fuel,
+            }
+        } else {
+            Metering::Deadline
+        },
     };
     let mut tried = Box::pin(trial.run(input, signals.stop())).await?;
     if args.deterministic {
-        tried.kept.failed.sort_by(|one, other| one.shard.cmp(&other.shard));
+        tried
+            .kept
+            .failed
+            .sort_by(|one, other| one.shard.cmp(&other.shard));
     }
-    let format = if args.envelope { LineFormat::Envelope } else { LineFormat::Data };
-    let parts = if args.deterministic { lines_by_shard(&tried.kept, format) } else { vec![lines(&tried.kept, format)] };
+    let format = if args.envelope {
+        LineFormat::Envelope
+    } else {
+        LineFormat::Data
+    };
+    let parts = if args.deterministic {
+        lines_by_shard(&tried.kept, format)
+    } else {
+        vec![lines(&tried.kept, format)]
+    };
     // Captured records keep their numbers.
     let has_numbers = args.captured.is_some();
-    let output: Vec<u8> =
-        parts.into_iter().flat_map(|part| if has_numbers { part } else { rank_sequence_numbers(&part) }).collect();
+    let output: Vec<u8> = parts
+        .into_iter()
+        .flat_map(|part| {
+            if has_numbers {
+                part
+            } else {
+                rank_sequence_numbers(&part)
+            }
+        })
+        .collect();
     let report = TrialReport {
         records: records as u64,
         batches: tried.batches,
@@ -63,7 +91,9 @@ pub(crate) async fn execute(args: TestArgs) -> anyhow::Result<()> {
         failures: tried.kept.failed.iter().map(Failure::from).collect(),
         seconds: tried.took.as_secs_f64(),
         digests: tried.digests,
-        fuel_per_record: args.deterministic.then(|| tried.fuel / (records as u64).max(1)),
+        fuel_per_record: args
+            .deterministic
+            .then(|| tried.fuel / (records as u64).max(1)),
         comparison: expected.map(|expected| compare(&expected, &output, args.unordered)),
     };
     if args.output.json {
@@ -87,20 +117,33 @@ async fn read_input(args: &TestArgs) -> anyhow::Result<Trying> {
         return Ok(Trying::Captured(Arc::new(CapturedStream::new(captured)?)));
     }
     let (path, spoil) = (args.input.clone().unwrap_or_default(), args.spoil);
-    let key = args.key_field.clone().map_or(KeySource::LineNumber, KeySource::Field);
+    let key = args
+        .key_field
+        .clone()
+        .map_or(KeySource::LineNumber, KeySource::Field);
     let read = tokio::task::spawn_blocking(move || TrialInput::read(&path, key, spoil));
-    Ok(Trying::Put(read.await.context("the reader of the input panicked")??.entries))
+    Ok(Trying::Put(
+        read.await
+            .context("the reader of the input panicked")??
+            .entries,
+    ))
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let within_bound = || -> std::io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        std::fs::File::open(path)?.take(EXPECTED_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        std::fs::File::open(path)?
+            .take(EXPECTED_BYTES_MAX + 1)
+            .read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     let bytes = within_bound().with_context(|| format!("cannot read {}", path.display()))?;
     if bytes.len() as u64 > EXPECTED_BYTES_MAX {
-        bail!("{} has more than {} MiB: use part of it", path.display(), EXPECTED_BYTES_MAX >> 20);
+        bail!(
+            "{} has more than {} MiB: use part of it",
+            path.display(),
+            EXPECTED_BYTES_MAX >> 20
+        );
     }
     Ok(bytes)
 }

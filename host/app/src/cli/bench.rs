@@ -27,7 +27,8 @@ pub(crate) struct BenchArgs {
     /// Lines to deliver over and over, one record each, plain or gzip; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
-    /// The field of each line that becomes the partition key, such as `carrier` or `properties.net`.
+    /// The field of each line that becomes the partition key, such as `carrier` or
+    /// `properties.net`.
     #[arg(long, value_name = "FIELD", requires = "input")]
     pub(crate) key_field: Option<String>,
     /// Records in a round, rounded up to whole batches. Default: as many as take half a second.

@@ -20,7 +20,8 @@ pub(crate) struct CaptureArgs {
     /// Only this shard, such as shardId-000000000003; repeat it for more. Default: all shards.
     #[arg(long = "shard", value_name = "SHARD")]
     pub(crate) shards: Vec<String>,
-    /// The time to start from in each shard, such as 2026-01-31T00:00:00Z. Default: the oldest record.
+    /// The time to start from in each shard, such as 2026-01-31T00:00:00Z. Default: the oldest
+    /// record.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
     pub(crate) from: Option<std::time::SystemTime>,
     /// Most records of each shard. Default: all, up to the latest.

@@ -20,8 +20,8 @@ pub(crate) struct CheckArgs {
     /// The component.
     #[arg(value_name = "FILE.wasm")]
     pub(crate) file: PathBuf,
-    /// Also show what would change from the version that runs now. Asks the host at --host, or at host.admin of the
-    /// configuration, or else the lease table.
+    /// Also show what would change from the version that runs now. Asks the host at --host, or at
+    /// host.admin of the configuration, or else the lease table.
     #[arg(long)]
     pub(crate) running: bool,
     /// The admin address of a host to ask.
@@ -38,8 +38,17 @@ pub(crate) struct CheckArgs {
 impl CheckArgs {
     /// Whether to ask the lease table, because its place is given here.
     pub(crate) fn is_aws_named(&self) -> bool {
-        let AwsArgs { region, endpoint, dynamodb_endpoint, local, .. } = &self.place.aws;
+        let AwsArgs {
+            region,
+            endpoint,
+            dynamodb_endpoint,
+            local,
+            ..
+        } = &self.place.aws;
         self.host.is_none()
-            && (region.is_some() || endpoint.is_some() || dynamodb_endpoint.is_some() || local.is_some())
+            && (region.is_some()
+                || endpoint.is_some()
+                || dynamodb_endpoint.is_some()
+                || local.is_some())
     }
 }

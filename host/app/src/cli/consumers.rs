@@ -12,7 +12,8 @@ use super::{OutputArgs, PlaceArgs};
 pub(crate) struct ConsumersArgs {
     /// The stream, by name or ARN.
     pub(crate) stream: String,
-    /// Deregister this consumer; refused while hosts of the application of that name are registered.
+    /// Deregister this consumer; refused while hosts of the application of that name are
+    /// registered.
     #[arg(long, value_name = "NAME", conflicts_with = "json")]
     pub(crate) delete: Option<String>,
     /// Deregister it even if hosts are registered.

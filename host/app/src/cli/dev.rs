@@ -19,7 +19,8 @@ pub(crate) struct DevArgs {
     /// The folder of plugins. `plugins` is created if it is missing; any other must exist.
     #[arg(long, default_value = PLUGINS)]
     pub(crate) plugins: PathBuf,
-    /// Where the embedded stack keeps streams, leases and checkpoints; other commands find it with --local=DATA.
+    /// Where the embedded stack keeps streams, leases and checkpoints; other commands find it with
+    /// --local=DATA.
     #[arg(long, value_name = "DATA", default_value = "data")]
     pub(crate) data: PathBuf,
     /// The stream; created if it is missing.
@@ -28,13 +29,16 @@ pub(crate) struct DevArgs {
     /// Shards of a stream that is created.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) shards: u32,
-    /// A file whose lines to put into the stream at the start, plain or gzip; `-` is standard input.
+    /// A file whose lines to put into the stream at the start, plain or gzip; `-` is standard
+    /// input.
     #[arg(long, value_name = "FILE")]
     pub(crate) feed: Option<PathBuf>,
-    /// The field of each line that becomes the partition key, such as `carrier` or `properties.net`.
+    /// The field of each line that becomes the partition key, such as `carrier` or
+    /// `properties.net`.
     #[arg(long, value_name = "FIELD", requires = "feed")]
     pub(crate) key_field: Option<String>,
-    /// Exit with a summary once every record is processed and checkpointed; exit code 65 if records were given up.
+    /// Exit with a summary once every record is processed and checkpointed; exit code 65 if records
+    /// were given up.
     #[arg(long)]
     pub(crate) until_idle: bool,
     /// Print the summary as JSON.

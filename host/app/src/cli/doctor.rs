@@ -21,8 +21,8 @@ pub(crate) struct DoctorArgs {
     /// The stream, by name or ARN; leases are then compared with its shards.
     #[arg(long, value_name = "STREAM")]
     pub(crate) stream: Option<String>,
-    /// The failover time of the KCL fleet that uses the table (failoverTimeMillis; the KCL's default is 10s). It is in no
-    /// table, so without it no worker of a KCL counts as dead.
+    /// The failover time of the KCL fleet that uses the table (failoverTimeMillis; the KCL's
+    /// default is 10s). It is in no table, so without it no worker of a KCL counts as dead.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub(crate) failover_time: Option<Duration>,
     /// How long to watch. A failover time that is given counts as the lease duration.

@@ -1,5 +1,5 @@
-//! The commands of `shardmill --help`, by purpose. clap has no groups of subcommands, so the page is built here, out of the
-//! commands' own descriptions.
+//! The commands of `shardmill --help`, by purpose. clap has no groups of subcommands, so the page
+//! is built here, out of the commands' own descriptions.
 
 use std::fmt::Write;
 
@@ -8,7 +8,20 @@ use clap::Command;
 /// Every command that is shown, but `help`.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Write a plugin", &["dev", "new", "test", "bench", "check"]),
-    ("Operate hosts", &["run", "doctor", "leases", "explain", "plan", "plugins", "consumers", "state", "replay"]),
+    (
+        "Operate hosts",
+        &[
+            "run",
+            "doctor",
+            "leases",
+            "explain",
+            "plan",
+            "plugins",
+            "consumers",
+            "state",
+            "replay",
+        ],
+    ),
     ("Move records", &["put", "capture"]),
     ("About shardmill", &["completions", "man", "version"]),
 ];
@@ -35,7 +48,10 @@ fn page(command: &Command) -> String {
             }
         }
     }
-    let _ = write!(page, "\n{heading}Options:{heading:#}\n{{options}}{{after-help}}");
+    let _ = write!(
+        page,
+        "\n{heading}Options:{heading:#}\n{{options}}{{after-help}}"
+    );
     page
 }
 
@@ -52,13 +68,18 @@ mod tests {
     const LINE_COLUMNS: usize = 80;
 
     fn shown(command: &Command) -> impl Iterator<Item = &Command> {
-        command.get_subcommands().filter(|command| !command.is_hide_set())
+        command
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set())
     }
 
     #[test]
     fn every_command_is_in_one_group_and_no_other_name_is() {
         let command = Cli::command();
-        let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| names.iter().copied())
+            .collect();
         let names: BTreeSet<&str> = shown(&command).map(Command::get_name).collect();
         let mut expected: BTreeSet<&str> = grouped.iter().copied().collect();
         assert_eq!(grouped.len(), expected.len(), "a command is in two groups");
@@ -77,10 +98,19 @@ mod tests {
             let (name, about) = (shown.get_name(), shown.get_about().unwrap().to_string());
             let line = format!("  {name:NAME_COLUMNS$}  {about}");
             assert!(line.len() <= LINE_COLUMNS, "too long for a line: {line}");
-            assert!(page.lines().any(|found| found == line), "{line:?} is not in {page}");
-            assert!(!about.contains(['{', '}']), "clap reads braces on this page: {about}");
+            assert!(
+                page.lines().any(|found| found == line),
+                "{line:?} is not in {page}"
+            );
+            assert!(
+                !about.contains(['{', '}']),
+                "clap reads braces on this page: {about}"
+            );
         }
-        assert!(page.contains("--log-format") && page.contains("Operate hosts:"), "{page}");
+        assert!(
+            page.contains("--log-format") && page.contains("Operate hosts:"),
+            "{page}"
+        );
         assert!(!page.contains("compile-component"), "{page}");
     }
 

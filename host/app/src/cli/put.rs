@@ -17,8 +17,8 @@ pub(crate) struct PutArgs {
     /// The stream, by name or ARN.
     #[arg(long, value_name = "STREAM", default_value = "dev")]
     pub(crate) stream: String,
-    /// The field of each line that becomes the partition key, such as `carrier` or `properties.net`. Without it, keys spread
-    /// evenly and order is lost.
+    /// The field of each line that becomes the partition key, such as `carrier` or
+    /// `properties.net`. Without it, keys spread evenly and order is lost.
     #[arg(long, value_name = "FIELD")]
     pub(crate) key_field: Option<String>,
     /// How to print.

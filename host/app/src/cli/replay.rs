@@ -23,22 +23,32 @@ pub(crate) struct ReplayArgs {
     /// Only show what is in the files.
     #[arg(long, conflicts_with_all = ["plugin", "to_stream", "failed"])]
     pub(crate) list: bool,
-    /// The component to run. Default: for each letter, its plugin's NAME.wasm in the plugins folder.
+    /// The component to run. Default: for each letter, its plugin's NAME.wasm in the plugins
+    /// folder.
     #[arg(long, value_name = "FILE.wasm", conflicts_with = "to_stream")]
     pub(crate) plugin: Option<PathBuf>,
-    /// Only the letters of this plugin; required with --plugin if the files hold letters of several.
+    /// Only the letters of this plugin; required with --plugin if the files hold letters of
+    /// several.
     #[arg(long, value_name = "NAME")]
     pub(crate) of: Option<String>,
-    /// The file for letters that are not processed, created if there are any. Default: the first FILE with `.left` appended.
+    /// The file for letters that are not processed, created if there are any. Default: the first
+    /// FILE with `.left` appended.
     #[arg(long, value_name = "FILE")]
     pub(crate) failed: Option<PathBuf>,
     /// Most deliveries of a letter.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), conflicts_with = "to_stream")]
     pub(crate) attempts: u32,
-    /// The grant epoch that the plugin sees; set it if the plugin fences its own side effects with it.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with = "to_stream")]
+    /// The grant epoch that the plugin sees; set it if the plugin fences its own side effects with
+    /// it.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 0,
+        conflicts_with = "to_stream"
+    )]
     pub(crate) epoch: u64,
-    /// Put the original records into this stream instead; every application that reads it gets them as new records.
+    /// Put the original records into this stream instead; every application that reads it gets them
+    /// as new records.
     #[arg(long, value_name = "STREAM")]
     pub(crate) to_stream: Option<String>,
     /// How to print.

@@ -15,7 +15,8 @@ pub(crate) struct RunArgs {
     /// Check the configuration and exit: code 0 if it is good, 64 if not.
     #[arg(long)]
     pub(crate) check: bool,
-    /// With --check: also try credentials, streams, tables and sinks, and list all that is missing. Writes nothing.
+    /// With --check: also try credentials, streams, tables and sinks, and list all that is missing.
+    /// Writes nothing.
     #[arg(long, requires = "check")]
     pub(crate) connect: bool,
     /// How to reach AWS.

@@ -10,7 +10,8 @@ use super::values;
 /// Where streams and tables are, and the settings that hosts use there.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct PlaceArgs {
-    /// The hosts' configuration file: how to reach AWS, and any other setting that this command uses.
+    /// The hosts' configuration file: how to reach AWS, and any other setting that this command
+    /// uses.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Flags win over the file.
@@ -34,7 +35,8 @@ pub(crate) struct AwsArgs {
     /// The address of DynamoDB.
     #[arg(long, value_name = "URL")]
     pub(crate) dynamodb_endpoint: Option<String>,
-    /// Use the embedded stack of a running `shardmill dev` with this --data directory; `--local` is short for `--local=data`.
+    /// Use the embedded stack of a running `shardmill dev` with this --data directory; `--local` is
+    /// short for `--local=data`.
     #[arg(long, value_name = "DATA", num_args = 0..=1, require_equals = true, default_missing_value = "data",
           conflicts_with_all = ["endpoint", "kinesis_endpoint", "dynamodb_endpoint"])]
     pub(crate) local: Option<PathBuf>,
@@ -53,9 +55,9 @@ pub(crate) struct OutputArgs {
 pub(crate) struct WatchArgs {
     /// How long to watch before judging who is alive; 0s reads once and calls nobody dead.
     ///
-    /// A host is dead if it writes nothing for longer than its lease duration. Default: for doctor, explain and plan, 1.2
-    /// times the lease duration (12s unless that was changed, and at most 1m for explain and plan); for leases and plugins,
-    /// 0s.
+    /// A host is dead if it writes nothing for longer than its lease duration. Default: for doctor,
+    /// explain and plan, 1.2 times the lease duration (12s unless that was changed, and at most 1m
+    /// for explain and plan); for leases and plugins, 0s.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub(crate) watch_for: Option<Duration>,
 }
@@ -80,7 +82,8 @@ pub(crate) struct ReadingArgs {
 /// With what a plugin is tried, without a stream.
 #[derive(Debug, Args)]
 pub(crate) struct SettingsArgs {
-    /// Settings as for `run`: limits, batches, the plugin's section. Its sinks are used as names only.
+    /// Settings as for `run`: limits, batches, the plugin's section. Its sinks are used as names
+    /// only.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Another destination that the plugin may emit to; repeat it for more.

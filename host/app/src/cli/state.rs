@@ -6,9 +6,11 @@ use super::{OutputArgs, PlaceArgs, values};
 
 /// Arguments of `state`.
 #[derive(Debug, Args)]
-#[command(after_help = "With --json, each row has the state in base64.\n\nExamples:\n  \
+#[command(
+    after_help = "With --json, each row has the state in base64.\n\nExamples:\n  \
     shardmill state totals\n  \
-    shardmill state totals --shard shardId-000000000000 > state.json")]
+    shardmill state totals --shard shardId-000000000000 > state.json"
+)]
 pub(crate) struct StateArgs {
     /// The application: the plugin's name, unless the configuration says otherwise.
     #[arg(value_parser = values::application)]

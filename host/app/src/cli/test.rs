@@ -8,7 +8,10 @@ use clap::{ArgGroup, Args};
 use super::{OutputArgs, SettingsArgs, values};
 
 /// Arguments of `test`.
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of its own on the command line"
+)]
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("records").required(true).args(["input", "captured"]),
@@ -29,11 +32,12 @@ pub(crate) struct TestArgs {
     /// Lines to deliver, one record each, plain or gzip; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
-    /// Records to deliver with their original shard, sequence number, key and arrival time: the output of `shardmill capture`,
-    /// or dead letters; plain or gzip.
+    /// Records to deliver with their original shard, sequence number, key and arrival time: the
+    /// output of `shardmill capture`, or dead letters; plain or gzip.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["input", "key_field", "spoil", "shards"])]
     pub(crate) captured: Option<PathBuf>,
-    /// The field of each line that becomes the partition key, such as `carrier` or `properties.net`.
+    /// The field of each line that becomes the partition key, such as `carrier` or
+    /// `properties.net`.
     #[arg(long, value_name = "FIELD")]
     pub(crate) key_field: Option<String>,
     /// The expected output, line by line.
@@ -63,8 +67,9 @@ pub(crate) struct TestArgs {
     /// Most deliveries of a failing record, if the failure policy sets no limit.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) attempts: u32,
-    /// Make the result the same on every machine: calls are limited by fuel (about one unit an instruction) instead of time,
-    /// and clocks and random numbers are the same in each run. Prints output shard by shard, and the fuel a record took.
+    /// Make the result the same on every machine: calls are limited by fuel (about one unit an
+    /// instruction) instead of time, and clocks and random numbers are the same in each run. Prints
+    /// output shard by shard, and the fuel a record took.
     #[arg(long)]
     pub(crate) deterministic: bool,
     /// Fuel for one call. The default is about what a fast machine uses in five seconds.

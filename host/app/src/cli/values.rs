@@ -6,7 +6,8 @@ use std::time::Duration;
 use shardmill_core::plugin::check_ending;
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; a duration is written such as 500ms, 10s or 5m"))
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; a duration is written such as 500ms, 10s or 5m"))
 }
 
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
@@ -29,13 +30,26 @@ mod tests {
     #[test]
     fn a_value_that_does_not_parse_is_told_how_it_is_written() {
         for text in ["10", "abc", ""] {
-            assert!(duration(text).unwrap_err().contains("such as 500ms"), "{text}");
+            assert!(
+                duration(text).unwrap_err().contains("such as 500ms"),
+                "{text}"
+            );
         }
         for text in ["9090", "localhost:9090"] {
-            assert!(address(text).unwrap_err().contains("127.0.0.1:9090"), "{text}");
+            assert!(
+                address(text).unwrap_err().contains("127.0.0.1:9090"),
+                "{text}"
+            );
         }
-        assert!(application("totals-state").unwrap_err().contains("a table of the application \"totals\""));
-        assert_eq!(application("totals.device-state"), Ok("totals.device-state".to_owned()));
+        assert!(
+            application("totals-state")
+                .unwrap_err()
+                .contains("a table of the application \"totals\"")
+        );
+        assert_eq!(
+            application("totals.device-state"),
+            Ok("totals.device-state".to_owned())
+        );
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(address("127.0.0.1:80").unwrap().port(), 80);
     }

@@ -21,7 +21,8 @@ struct Row {
     name: String,
     status: String,
     created_at: i64,
-    /// Hosts registered under an application of this name; `None` if there is no such application, or it may not be read.
+    /// Hosts registered under an application of this name; `None` if there is no such application,
+    /// or it may not be read.
     hosts: Option<usize>,
     arn: String,
 }
@@ -36,8 +37,19 @@ pub(crate) async fn execute(args: &ConsumersArgs) -> anyhow::Result<()> {
     };
     for consumer in consumers {
         let hosts = hosts(&clients, &consumer.name).await;
-        let ConsumerDescription { name, arn, status, created_at } = consumer;
-        rows.push(Row { name, status, created_at, hosts, arn });
+        let ConsumerDescription {
+            name,
+            arn,
+            status,
+            created_at,
+        } = consumer;
+        rows.push(Row {
+            name,
+            status,
+            created_at,
+            hosts,
+            arn,
+        });
     }
     match &args.delete {
         Some(name) => delete(&fan_out, &rows, name, args).await,
@@ -49,7 +61,12 @@ pub(crate) async fn execute(args: &ConsumersArgs) -> anyhow::Result<()> {
     }
 }
 
-async fn delete(fan_out: &KinesisFanOut, rows: &[Row], name: &str, args: &ConsumersArgs) -> anyhow::Result<()> {
+async fn delete(
+    fan_out: &KinesisFanOut,
+    rows: &[Row],
+    name: &str,
+    args: &ConsumersArgs,
+) -> anyhow::Result<()> {
     let Some(row) = rows.iter().find(|row| row.name == name) else {
         bail!(
             "stream {} has no consumer {name}; `shardmill consumers {}` lists those it has",
@@ -64,13 +81,19 @@ async fn delete(fan_out: &KinesisFanOut, rows: &[Row], name: &str, args: &Consum
         );
     }
     fan_out.remove_consumer(&ConsumerName::new(name)?).await?;
-    print(&format!("consumer {name} of stream {} is being deleted", args.stream));
+    print(&format!(
+        "consumer {name} of stream {} is being deleted",
+        args.stream
+    ));
     Ok(())
 }
 
 /// Consumers are named as applications, unless the configuration says otherwise.
 async fn hosts(clients: &AwsClients, application: &str) -> Option<usize> {
-    match CoordinatorTable::new(clients.dynamodb.clone(), application).fleet().await {
+    match CoordinatorTable::new(clients.dynamodb.clone(), application)
+        .fleet()
+        .await
+    {
         Ok(fleet) => Some(fleet.workers.len()),
         Err(error) => {
             tracing::debug!(application, %error, "no coordinator table to read");
@@ -84,13 +107,24 @@ fn table(rows: &[Row], now_ms: u64) -> String {
         return "no consumer is registered".to_owned();
     }
     let mut table = Table::new();
-    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .load_preset(NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["consumer", "status", "registered", "hosts"]);
     for row in rows {
-        let registered_ms = u64::try_from(row.created_at).unwrap_or(0).saturating_mul(1_000);
+        let registered_ms = u64::try_from(row.created_at)
+            .unwrap_or(0)
+            .saturating_mul(1_000);
         let registered = age(Duration::from_millis(now_ms.saturating_sub(registered_ms)));
-        let hosts = row.hosts.map_or_else(|| "unknown".to_owned(), |hosts| hosts.to_string());
-        table.add_row([row.name.clone(), row.status.clone(), format!("{registered} ago"), hosts]);
+        let hosts = row
+            .hosts
+            .map_or_else(|| "unknown".to_owned(), |hosts| hosts.to_string());
+        table.add_row([
+            row.name.clone(),
+            row.status.clone(),
+            format!("{registered} ago"),
+            hosts,
+        ]);
     }
     table.to_string()
 }

@@ -58,12 +58,17 @@ fn looks_like_a_shard(text: &str) -> bool {
 /// Where it was looked for, and what there is instead.
 fn unknown(shard: &ShardId, application: &str, reading: &Reading) -> String {
     let rows = reading.listing.leases.len();
-    let mut text = format!("no shard {shard}: none of the {rows} rows of lease table {application} is for it");
+    let mut text =
+        format!("no shard {shard}: none of the {rows} rows of lease table {application} is for it");
     match (reading.shards(), &reading.stream) {
         (Some(list), Some(stream)) => {
             let mut ids: Vec<_> = list.shards.iter().map(|shard| &shard.id).collect();
             ids.sort();
-            let _ = write!(text, ", and it is none of the {} shards of stream {stream}", ids.len());
+            let _ = write!(
+                text,
+                ", and it is none of the {} shards of stream {stream}",
+                ids.len()
+            );
             if let (Some(first), Some(last)) = (ids.first(), ids.last()) {
                 let _ = write!(text, " ({first} to {last})");
             }
@@ -82,7 +87,14 @@ fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{label:11} {value}");
     };
-    line("shard", &format!("{} of application {application}{}", told.shard, listed(told.listed)));
+    line(
+        "shard",
+        &format!(
+            "{} of application {application}{}",
+            told.shard,
+            listed(told.listed)
+        ),
+    );
     for cause in &told.causes {
         line("why", &cause.to_string());
     }
@@ -95,22 +107,45 @@ fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
         }
     }
     for version in untaken(&reading.fleet) {
-        line("not run", &format!("{version}; {}", version.mend(application)));
+        line(
+            "not run",
+            &format!("{version}; {}", version.mend(application)),
+        );
     }
     for up in &told.lineage {
-        let label = if up.depth == 1 { "waits for" } else { "that for" };
-        line(label, &format!("{}: {}", up.place.lease.key.shard_id(), in_short(&up.place)));
+        let label = if up.depth == 1 {
+            "waits for"
+        } else {
+            "that for"
+        };
+        line(
+            label,
+            &format!("{}: {}", up.place.lease.key.shard_id(), in_short(&up.place)),
+        );
     }
     let mut opinions: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for opinion in told.opinions.iter().filter(|opinion| opinion.intent.is_telling(&told.causes)) {
-        opinions.entry(opinion.intent.to_string()).or_default().push(opinion.worker.as_str());
+    for opinion in told
+        .opinions
+        .iter()
+        .filter(|opinion| opinion.intent.is_telling(&told.causes))
+    {
+        opinions
+            .entry(opinion.intent.to_string())
+            .or_default()
+            .push(opinion.worker.as_str());
     }
     for (intent, workers) in &opinions {
         line("worker", &format!("{} {intent}", workers.join(", ")));
     }
     for relative in &told.relatives {
-        let where_it_is = relative.place.as_ref().map_or_else(|| "no row".to_owned(), in_short);
-        line(relation(relative.relation), &format!("{}: {where_it_is}", relative.shard));
+        let where_it_is = relative
+            .place
+            .as_ref()
+            .map_or_else(|| "no row".to_owned(), in_short);
+        line(
+            relation(relative.relation),
+            &format!("{}: {where_it_is}", relative.shard),
+        );
     }
     if let Some(start) = &reading.fleet.start {
         line("starts", &format!("the application starts at {start}"));
@@ -134,14 +169,18 @@ fn listed(listed: Option<Listed>) -> &'static str {
 }
 
 fn healthy(place: Option<&Place>) -> String {
-    let owner = place.and_then(|place| place.holder.as_ref()).map_or("its owner", |holder| holder.worker.as_str());
+    let owner = place
+        .and_then(|place| place.holder.as_ref())
+        .map_or("its owner", |holder| holder.worker.as_str());
     match place.and_then(|place| place.has_advanced) {
         Some(true) => "it moves: its checkpoint rose while it was watched".to_owned(),
         Some(false) => format!(
             "the tables show nothing in its way; if records still wait, /status of {owner} shows what its reader and \
              its plugin do"
         ),
-        None => "one look shows nothing in its way; watch for longer to see whether it moves".to_owned(),
+        None => {
+            "one look shows nothing in its way; watch for longer to see whether it moves".to_owned()
+        }
     }
 }
 
@@ -151,43 +190,72 @@ fn facts(place: &Place, reading: &Reading) -> Vec<(&'static str, String)> {
     let owner = match &place.holder {
         None => "none".to_owned(),
         Some(holder) => {
-            let since = place.held_for.map(|since| format!(" for {}", age(since))).unwrap_or_default();
+            let since = place
+                .held_for
+                .map(|since| format!(" for {}", age(since)))
+                .unwrap_or_default();
             format!("{}{since} ({holder})", holder.worker)
         }
     };
     let moved = match place.has_advanced {
         _ if lease.is_finished() => String::new(),
         Some(true) => format!(", rose in the {} it was watched", age(reading.watched_for)),
-        Some(false) => format!(", did not move in the {} it was watched", age(reading.watched_for)),
+        Some(false) => format!(
+            ", did not move in the {} it was watched",
+            age(reading.watched_for)
+        ),
         None => String::new(),
     };
-    let mut facts = vec![("owner", owner), ("checkpoint", format!("{}{moved}", checkpoint(lease, reading)))];
+    let mut facts = vec![
+        ("owner", owner),
+        (
+            "checkpoint",
+            format!("{}{moved}", checkpoint(lease, reading)),
+        ),
+    ];
     if let Some(ms) = lease.millis_behind_latest.filter(|_| !lease.is_finished()) {
         let behind = age(Duration::from_millis(ms));
         facts.push(("behind", format!("{behind}, when the row was last written")));
     }
     if let Some(ms) = lease.settled_arrival_ms.filter(|_| !lease.is_finished()) {
         let old = age(Duration::from_millis(reading.wall_ms.saturating_sub(ms)));
-        facts.push(("settled", format!("records up to one that arrived {old} ago")));
+        facts.push((
+            "settled",
+            format!("records up to one that arrived {old} ago"),
+        ));
     }
     if let Some(bytes) = lease.bytes_per_second.filter(|_| !lease.is_finished()) {
         facts.push(("throughput", format!("{}/s", HumanBytes(bytes))));
     }
     if let Some(digest) = &lease.plugin_digest {
-        facts.push(("plugin", digest.as_str().get(..12).unwrap_or(digest.as_str()).to_owned()));
+        facts.push((
+            "plugin",
+            digest
+                .as_str()
+                .get(..12)
+                .unwrap_or(digest.as_str())
+                .to_owned(),
+        ));
     }
     if let Some(given_up) = &lease.given_up {
         facts.push(("gave up", format!("last: {given_up}")));
     }
     if let Some(claim) = &place.claim {
-        facts.push(("claimed by", format!("{claim}, seen for {}", age(claim.waited))));
+        facts.push((
+            "claimed by",
+            format!("{claim}, seen for {}", age(claim.waited)),
+        ));
     }
     facts
 }
 
 /// With the time that a start stands for, which is not in the row.
 fn checkpoint(lease: &Lease, reading: &Reading) -> String {
-    let from = reading.fleet.start.as_ref().and_then(|start| lease.checkpoint.read_from(start));
+    let from = reading
+        .fleet
+        .start
+        .as_ref()
+        .and_then(|start| lease.checkpoint.read_from(start));
     match (&lease.checkpoint, from) {
         (Checkpoint::Latest | Checkpoint::AtTimestamp, Some(ReadFrom::AtTimestamp(ms))) => {
             format!("{}, which is {}", lease.checkpoint, Utc(ms))

@@ -51,7 +51,12 @@ pub(crate) async fn execute(args: &LeasesArgs) -> anyhow::Result<()> {
     let watch_for = args.watching.watch_for.unwrap_or_default();
     if !watch_for.is_zero() {
         look(&coordinator, &mut observer).await;
-        if signals.stop().run_until_cancelled(tokio::time::sleep(watch_for)).await.is_none() {
+        if signals
+            .stop()
+            .run_until_cancelled(tokio::time::sleep(watch_for))
+            .await
+            .is_none()
+        {
             return Err(Interrupted(": the leases were not shown".to_owned()).into());
         }
     }
@@ -63,17 +68,30 @@ pub(crate) async fn execute(args: &LeasesArgs) -> anyhow::Result<()> {
             if let Some(fleet) = fleet {
                 show_workers(&fleet, &observer);
             }
-            show_other_streams(&applications_of_streams(&clients.dynamodb, &args.application).await);
+            show_other_streams(
+                &applications_of_streams(&clients.dynamodb, &args.application).await,
+            );
         }
-        let Some(interval) = args.watch else { return Ok(()) };
-        if signals.stop().run_until_cancelled(tokio::time::sleep(interval)).await.is_none() {
+        let Some(interval) = args.watch else {
+            return Ok(());
+        };
+        if signals
+            .stop()
+            .run_until_cancelled(tokio::time::sleep(interval))
+            .await
+            .is_none()
+        {
             return Ok(());
         }
     }
 }
 
 /// Names the applications of its streams where one has no leases of its own.
-async fn list(table: &LeaseTable, clients: &AwsClients, args: &LeasesArgs) -> anyhow::Result<LeaseListing> {
+async fn list(
+    table: &LeaseTable,
+    clients: &AwsClients,
+    args: &LeasesArgs,
+) -> anyhow::Result<LeaseListing> {
     let error = match table.list().await {
         Ok(listing) => return Ok(listing),
         Err(error) => error,
@@ -89,10 +107,14 @@ async fn list(table: &LeaseTable, clients: &AwsClients, args: &LeasesArgs) -> an
              lists those that have been served"
         );
     }
-    bail!("there is no lease table {application}, but its streams have their own leases: {}", others.join(", "))
+    bail!(
+        "there is no lease table {application}, but its streams have their own leases: {}",
+        others.join(", ")
+    )
 }
 
-/// A KCL's application has no coordinator table, and whoever may read the one table need not be allowed the other.
+/// A KCL's application has no coordinator table, and whoever may read the one table need not be
+/// allowed the other.
 async fn look(coordinator: &CoordinatorTable, observer: &mut LeaseObserver) -> Option<FleetRows> {
     match coordinator.fleet().await {
         Ok(fleet) => {
@@ -106,9 +128,17 @@ async fn look(coordinator: &CoordinatorTable, observer: &mut LeaseObserver) -> O
     }
 }
 
-fn show_leases(listing: &LeaseListing, observer: &LeaseObserver, args: &LeasesArgs) -> anyhow::Result<()> {
+fn show_leases(
+    listing: &LeaseListing,
+    observer: &LeaseObserver,
+    args: &LeasesArgs,
+) -> anyhow::Result<()> {
     let now = BootClock.now();
-    let mut rows: Vec<Row> = listing.leases.iter().map(|lease| row(lease, observer, now)).collect();
+    let mut rows: Vec<Row> = listing
+        .leases
+        .iter()
+        .map(|lease| row(lease, observer, now))
+        .collect();
     rows.sort_by(|a, b| a.shard.cmp(&b.shard));
     if args.output.json {
         return print_json(&rows);
@@ -127,18 +157,27 @@ fn show_workers(fleet: &FleetRows, observer: &LeaseObserver) {
     if fleet.workers.is_empty() {
         print("\nno worker is registered");
     } else {
-        print(&format!("\n{}", worker_table(fleet, observer, BootClock.now())));
+        print(&format!(
+            "\n{}",
+            worker_table(fleet, observer, BootClock.now())
+        ));
     }
 }
 
 fn show_other_streams(applications: &[String]) {
     if !applications.is_empty() {
-        print(&format!("\nfurther streams have their own leases: {}", applications.join(", ")));
+        print(&format!(
+            "\nfurther streams have their own leases: {}",
+            applications.join(", ")
+        ));
     }
 }
 
 fn row(lease: &Lease, observer: &LeaseObserver, now: Moment) -> Row {
-    let owner_pulse = lease.owner.as_ref().and_then(|owner| observer.worker_pulse(owner, now));
+    let owner_pulse = lease
+        .owner
+        .as_ref()
+        .and_then(|owner| observer.worker_pulse(owner, now));
     Row {
         shard: lease.key.to_string(),
         owner: lease.owner.as_ref().map(ToString::to_string),
@@ -149,7 +188,10 @@ fn row(lease: &Lease, observer: &LeaseObserver, now: Moment) -> Row {
         millis_behind_latest: lease.millis_behind_latest,
         settled_arrival_ms: lease.settled_arrival_ms,
         bytes_per_second: lease.bytes_per_second,
-        plugin_digest: lease.plugin_digest.as_ref().map(|digest| digest.as_str().to_owned()),
+        plugin_digest: lease
+            .plugin_digest
+            .as_ref()
+            .map(|digest| digest.as_str().to_owned()),
         claimed_by: lease.claimant.as_ref().map(ToString::to_string),
         stuck: lease.stuck.clone(),
         parents: lease.parents.iter().map(ToString::to_string).collect(),
@@ -157,15 +199,27 @@ fn row(lease: &Lease, observer: &LeaseObserver, now: Moment) -> Row {
     }
 }
 
-/// Claims and troubles are rare: their columns are there only if there are any, so that a row fits in a line.
+/// Claims and troubles are rare: their columns are there only if there are any, so that a row fits
+/// in a line.
 fn lease_table(rows: &[Row], wall_ms: u64) -> Table {
     let has_claim = rows.iter().any(|row| row.claimed_by.is_some());
     let has_stuck = rows.iter().any(|row| row.stuck.is_some());
-    let mut header = vec!["shard", "owner", "since", "counter", "checkpoint", "lag", "settled", "plugin"];
+    let mut header = vec![
+        "shard",
+        "owner",
+        "since",
+        "counter",
+        "checkpoint",
+        "lag",
+        "settled",
+        "plugin",
+    ];
     header.extend(has_claim.then_some("claimed by"));
     header.extend(has_stuck.then_some("stuck"));
     let mut table = Table::new();
-    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .load_preset(NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header);
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     for row in rows {
@@ -176,11 +230,19 @@ fn lease_table(rows: &[Row], wall_ms: u64) -> Table {
             None => "?".to_owned(),
         };
         let arrived = row.settled_arrival_ms.filter(|_| !is_ended);
-        let settled = arrived.map(|ms| format!("{} old", age(Duration::from_millis(wall_ms.saturating_sub(ms)))));
+        let settled = arrived.map(|ms| {
+            format!(
+                "{} old",
+                age(Duration::from_millis(wall_ms.saturating_sub(ms)))
+            )
+        });
         // The row remembers the last take after it was given up, too.
         let held_since = row.held_since_ms.filter(|_| row.owner.is_some());
         let since = held_since.map(|ms| age(Duration::from_millis(wall_ms.saturating_sub(ms))));
-        let digest = row.plugin_digest.as_deref().map_or("-", |digest| digest.get(..12).unwrap_or(digest));
+        let digest = row
+            .plugin_digest
+            .as_deref()
+            .map_or("-", |digest| digest.get(..12).unwrap_or(digest));
         let mut cells = vec![
             row.shard.clone(),
             or_dash(&row.owner),
@@ -192,7 +254,11 @@ fn lease_table(rows: &[Row], wall_ms: u64) -> Table {
             digest.to_owned(),
         ];
         cells.extend(has_claim.then(|| or_dash(&row.claimed_by)));
-        cells.extend(has_stuck.then(|| row.stuck.as_deref().map_or_else(|| "-".to_owned(), shortened)));
+        cells.extend(has_stuck.then(|| {
+            row.stuck
+                .as_deref()
+                .map_or_else(|| "-".to_owned(), shortened)
+        }));
         table.add_row(cells);
     }
     table
@@ -211,24 +277,42 @@ fn shortened(text: &str) -> String {
 fn worker_table(fleet: &FleetRows, observer: &LeaseObserver, now: Moment) -> Table {
     let leader = fleet.leader.as_ref().and_then(|row| row.holder.as_ref());
     let mut table = Table::new();
-    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .load_preset(NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["worker", "run", "beat", "lease", "most", "state"]);
     for row in &fleet.workers {
-        let leads = leader.is_some_and(|(worker, run)| *worker == row.worker && *run == row.incarnation);
+        let leads =
+            leader.is_some_and(|(worker, run)| *worker == row.worker && *run == row.incarnation);
         let office = match (leads, row.is_draining) {
             (_, true) => Some("shutting down".to_owned()),
             (true, false) => Some("leader".to_owned()),
             (false, false) => None,
         };
         let pulse = observer.worker_pulse(&row.worker, now);
-        let life = pulse.filter(|pulse| !matches!(pulse, Pulse::Unwatched { .. })).map(|pulse| pulse.to_string());
+        let life = pulse
+            .filter(|pulse| !matches!(pulse, Pulse::Unwatched { .. }))
+            .map(|pulse| pulse.to_string());
         let trouble = row.cannot_write.as_deref();
         let trouble = trouble.map(|text| format!("cannot write lease rows: {}", shortened(text)));
         let blind = row.cannot_look.as_deref();
         let blind = blind.map(|text| format!("cannot read its leases: {}", shortened(text)));
-        let state: Vec<String> = office.into_iter().chain(life).chain(trouble).chain(blind).collect();
-        let state = if state.is_empty() { "-".to_owned() } else { state.join(", ") };
-        let most = if row.max_leases == usize::MAX { "-".to_owned() } else { row.max_leases.to_string() };
+        let state: Vec<String> = office
+            .into_iter()
+            .chain(life)
+            .chain(trouble)
+            .chain(blind)
+            .collect();
+        let state = if state.is_empty() {
+            "-".to_owned()
+        } else {
+            state.join(", ")
+        };
+        let most = if row.max_leases == usize::MAX {
+            "-".to_owned()
+        } else {
+            row.max_leases.to_string()
+        };
         let lease = humantime::format_duration(row.lease_duration).to_string();
         let (worker, run) = (row.worker.to_string(), row.incarnation.to_string());
         table.add_row([&worker, &run, &row.beat.to_string(), &lease, &most, &state]);

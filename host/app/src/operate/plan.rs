@@ -6,7 +6,8 @@ use anyhow::Context;
 use serde::Serialize;
 use shardmill_core::lease::{Pulse, WorkerId};
 use shardmill_core::plan::{
-    FleetView, MissingRow, Plan, PlanLimits, Preview, Reason, Step, missing_rows, observed_workers, plan, preview,
+    FleetView, MissingRow, Plan, PlanLimits, Preview, Reason, Step, missing_rows, observed_workers,
+    plan, preview,
 };
 use shardmill_core::stream::LeaseKey;
 
@@ -58,7 +59,8 @@ struct ShardLine {
 }
 
 pub(crate) async fn execute(args: &PlanArgs) -> anyhow::Result<()> {
-    let worker = WorkerId::new(&args.worker).context("--as needs the id of a worker, such as host-3")?;
+    let worker =
+        WorkerId::new(&args.worker).context("--as needs the id of a worker, such as host-3")?;
     let reading = Reading::take(&args.application, &args.reading).await?;
     let report = report(&args.application, &worker, &reading);
     if args.reading.output.json {
@@ -83,7 +85,10 @@ fn report(application: &str, me: &WorkerId, reading: &Reading) -> Report {
     let limits = limits_of(me, reading);
     let decided = preview(&view, &limits);
     let leaders_plan = plan_of_leader(me, leads, reading);
-    let missing = reading.shards().map(|list| missing_rows(&view, &list, &limits)).unwrap_or_default();
+    let missing = reading
+        .shards()
+        .map(|list| missing_rows(&view, &list, &limits))
+        .unwrap_or_default();
     Report {
         application: application.to_owned(),
         worker: me.to_string(),
@@ -106,29 +111,48 @@ fn report(application: &str, me: &WorkerId, reading: &Reading) -> Report {
 fn starts_at(reading: &Reading) -> String {
     match &reading.fleet.start {
         Some(start) => start.to_string(),
-        None => format!("{}, as configured: no host has started yet", reading.limits.initial_position),
+        None => format!(
+            "{}, as configured: no host has started yet",
+            reading.limits.initial_position
+        ),
     }
 }
 
 /// What another worker, which leads, would do as the leader; nothing if there is none.
 fn plan_of_leader(me: &WorkerId, leads: bool, reading: &Reading) -> Plan {
-    let Some(leader) = reading.leader().filter(|leader| !leads && *leader != me) else { return Plan::default() };
+    let Some(leader) = reading.leader().filter(|leader| !leads && *leader != me) else {
+        return Plan::default();
+    };
     let workers = observed_workers(&reading.observer, reading.now);
     let leases = reading.leases_of(leader);
     let (shards, is_bootstrapped) = (reading.shards(), reading.is_bootstrapped());
-    let view = FleetView { me: leader, leases: &leases, workers: &workers, shards, is_bootstrapped };
+    let view = FleetView {
+        me: leader,
+        leases: &leases,
+        workers: &workers,
+        shards,
+        is_bootstrapped,
+    };
     let mut decided = plan(&view, &limits_of(leader, reading));
-    decided.steps.retain(|step| matches!(step, Step::Create { .. } | Step::Delete { .. }));
-    decided.held_back.retain(|(_, reason)| *reason == Reason::GoneAfterNextListing);
+    decided
+        .steps
+        .retain(|step| matches!(step, Step::Create { .. } | Step::Delete { .. }));
+    decided
+        .held_back
+        .retain(|(_, reason)| *reason == Reason::GoneAfterNextListing);
     decided
 }
 
 /// What is left alone in the last of the passes, and what the leader, whoever it is, waits with.
 fn left_for_now(decided: &Preview, leaders_plan: &Plan) -> Vec<ShardLine> {
-    let is_first_only =
-        |(_, reason): &&(LeaseKey, Reason)| decided.then.is_some() && *reason == Reason::GoneAfterNextListing;
+    let is_first_only = |(_, reason): &&(LeaseKey, Reason)| {
+        decided.then.is_some() && *reason == Reason::GoneAfterNextListing
+    };
     let last = decided.then.as_ref().unwrap_or(&decided.now);
-    let waiting = leaders_plan.held_back.iter().chain(decided.now.held_back.iter().filter(is_first_only));
+    let waiting = leaders_plan
+        .held_back
+        .iter()
+        .chain(decided.now.held_back.iter().filter(is_first_only));
     let line = |(key, reason): &(LeaseKey, Reason)| ShardLine {
         shard: key.shard_id().to_string(),
         kind: reason.word(),
@@ -139,12 +163,19 @@ fn left_for_now(decided: &Preview, leaders_plan: &Plan) -> Vec<ShardLine> {
 
 fn without_row((shard, start): &MissingRow<'_>) -> Option<ShardLine> {
     let why = start.as_ref().err()?;
-    Some(ShardLine { shard: shard.id.to_string(), kind: why.word(), reason: why.to_string() })
+    Some(ShardLine {
+        shard: shard.id.to_string(),
+        kind: why.word(),
+        reason: why.to_string(),
+    })
 }
 
 fn limits_of(me: &WorkerId, reading: &Reading) -> PlanLimits {
     let row = reading.fleet.workers.iter().find(|row| row.worker == *me);
-    PlanLimits { max_leases: row.map_or(reading.limits.max_leases, |row| row.max_leases), ..reading.limits }
+    PlanLimits {
+        max_leases: row.map_or(reading.limits.max_leases, |row| row.max_leases),
+        ..reading.limits
+    }
 }
 
 fn standing(me: &WorkerId, reading: &Reading) -> &'static str {
@@ -162,8 +193,13 @@ fn steps(decided: &Plan) -> Vec<StepLine> {
         step: step.verb(),
         shard: step.key().shard_id().to_string(),
         checkpoint: match step {
-            Step::Create { lease: row, .. } | Step::Take { seen: row, .. } => Some(row.checkpoint.to_string()),
-            Step::Delete { .. } | Step::Claim { .. } | Step::Release { .. } | Step::HandOver { .. } => None,
+            Step::Create { lease: row, .. } | Step::Take { seen: row, .. } => {
+                Some(row.checkpoint.to_string())
+            }
+            Step::Delete { .. }
+            | Step::Claim { .. }
+            | Step::Release { .. }
+            | Step::HandOver { .. } => None,
         },
         kind: step.reason().word(),
         reason: step.reason().to_string(),
@@ -183,7 +219,11 @@ fn as_text(report: &Report) -> String {
         (None, false) => "none".to_owned(),
     };
     let _ = writeln!(text, "leader   {leader}");
-    let _ = writeln!(text, "stream   {}", report.stream.as_deref().unwrap_or("not known"));
+    let _ = writeln!(
+        text,
+        "stream   {}",
+        report.stream.as_deref().unwrap_or("not known")
+    );
     let _ = writeln!(text, "starts   {}", report.starts_at);
     let watched = match report.watched_for_ms {
         0 => "watched once: every registered worker counts as alive".to_owned(),
@@ -195,7 +235,11 @@ fn as_text(report: &Report) -> String {
     }
     write_steps(&mut text, "now", &report.now);
     write_steps(&mut text, "then, once these rows are there", &report.then);
-    write_steps(&mut text, "meanwhile the leader, at its next listing", &report.leader_would);
+    write_steps(
+        &mut text,
+        "meanwhile the leader, at its next listing",
+        &report.leader_would,
+    );
     if report.now.is_empty() && report.then.is_empty() {
         text.push_str("\nnow\n  nothing\n");
     }
@@ -210,9 +254,23 @@ fn write_steps(text: &mut String, title: &str, steps: &[StepLine]) {
         return;
     }
     let _ = writeln!(text, "\n{title}");
-    let width = steps.iter().map(|line| line.shard.len()).max().unwrap_or_default();
-    for StepLine { step, shard, checkpoint, reason, .. } in steps {
-        let at = checkpoint.as_ref().map(|checkpoint| format!(" at {checkpoint}")).unwrap_or_default();
+    let width = steps
+        .iter()
+        .map(|line| line.shard.len())
+        .max()
+        .unwrap_or_default();
+    for StepLine {
+        step,
+        shard,
+        checkpoint,
+        reason,
+        ..
+    } in steps
+    {
+        let at = checkpoint
+            .as_ref()
+            .map(|checkpoint| format!(" at {checkpoint}"))
+            .unwrap_or_default();
         let _ = writeln!(text, "  {step:9}  {shard:width$}{at}  {reason}");
     }
 }
@@ -222,7 +280,11 @@ fn write_shards(text: &mut String, title: &str, shards: &[ShardLine]) {
         return;
     }
     let _ = writeln!(text, "\n{title}");
-    let width = shards.iter().map(|line| line.shard.len()).max().unwrap_or_default();
+    let width = shards
+        .iter()
+        .map(|line| line.shard.len())
+        .max()
+        .unwrap_or_default();
     for ShardLine { shard, reason, .. } in shards {
         let _ = writeln!(text, "  {shard:width$}  {reason}");
     }

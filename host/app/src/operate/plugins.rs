@@ -101,14 +101,20 @@ pub(crate) async fn execute(args: &PluginsArgs) -> anyhow::Result<()> {
         rows = look(&applications, &clients).await?;
         watch.observe(&rows, BootClock.now());
     }
-    let reports: Vec<Report> = rows.iter().map(|(name, fleet)| watch.report(name, fleet)).collect();
+    let reports: Vec<Report> = rows
+        .iter()
+        .map(|(name, fleet)| watch.report(name, fleet))
+        .collect();
     if args.output.json {
         print_json(&reports)?;
     } else {
         print(&as_text(&reports, BootClock.wall_ms()));
     }
-    let mixed: Vec<&str> =
-        reports.iter().filter(|report| report.is_mixed).map(|report| report.application.as_str()).collect();
+    let mixed: Vec<&str> = reports
+        .iter()
+        .filter(|report| report.is_mixed)
+        .map(|report| report.application.as_str())
+        .collect();
     if mixed.is_empty() {
         return Ok(());
     }
@@ -118,10 +124,18 @@ pub(crate) async fn execute(args: &PluginsArgs) -> anyhow::Result<()> {
     )
 }
 
-async fn look(applications: &[String], clients: &AwsClients) -> anyhow::Result<BTreeMap<String, FleetRows>> {
+async fn look(
+    applications: &[String],
+    clients: &AwsClients,
+) -> anyhow::Result<BTreeMap<String, FleetRows>> {
     let mut rows = BTreeMap::new();
     for name in applications {
-        rows.insert(name.clone(), CoordinatorTable::new(clients.dynamodb.clone(), name).fleet().await?);
+        rows.insert(
+            name.clone(),
+            CoordinatorTable::new(clients.dynamodb.clone(), name)
+                .fleet()
+                .await?,
+        );
     }
     Ok(rows)
 }
@@ -178,8 +192,18 @@ impl QuarantineLine {
 
 impl VersionLine {
     fn of(row: &VersionRow) -> Self {
-        let VersionRow { digest, state, since_ms, reason } = row.clone();
-        Self { digest: digest.as_str().to_owned(), state, since_ms, reason }
+        let VersionRow {
+            digest,
+            state,
+            since_ms,
+            reason,
+        } = row.clone();
+        Self {
+            digest: digest.as_str().to_owned(),
+            state,
+            since_ms,
+            reason,
+        }
     }
 }
 
@@ -188,35 +212,91 @@ fn as_text(reports: &[Report], wall_ms: u64) -> String {
         return "no shardmill host has served any application here".to_owned();
     }
     let mut table = Table::new();
-    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .load_preset(NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["application", "host", "version", "state", "since", "why"]);
     let ago = |ms: u64| age(Duration::from_millis(wall_ms.saturating_sub(ms)));
-    for Report { application, hosts, quarantined, .. } in reports {
-        for HostLine { host, life, versions, .. } in hosts {
+    for Report {
+        application,
+        hosts,
+        quarantined,
+        ..
+    } in reports
+    {
+        for HostLine {
+            host,
+            life,
+            versions,
+            ..
+        } in hosts
+        {
             let host = match *life {
                 "silent" | "dead" => format!("{host} ({life})"),
                 _ => host.clone(),
             };
             if versions.is_empty() {
-                table.add_row([application.as_str(), &host, "-", "does not report", "-", "-"]);
+                table.add_row([
+                    application.as_str(),
+                    &host,
+                    "-",
+                    "does not report",
+                    "-",
+                    "-",
+                ]);
             }
-            for VersionLine { digest, state, since_ms, reason } in versions {
+            for VersionLine {
+                digest,
+                state,
+                since_ms,
+                reason,
+            } in versions
+            {
                 let why = reason.as_deref().map_or_else(|| "-".to_owned(), shortened);
-                table.add_row([application, &host, &digest[..12], state, &ago(*since_ms), &why]);
+                table.add_row([
+                    application,
+                    &host,
+                    &digest[..12],
+                    state,
+                    &ago(*since_ms),
+                    &why,
+                ]);
             }
         }
-        for QuarantineLine { digest, host, at_ms, reason } in quarantined {
+        for QuarantineLine {
+            digest,
+            host,
+            at_ms,
+            reason,
+        } in quarantined
+        {
             let found = format!("(found by {host})");
-            table.add_row([application, &found, &digest[..12], "quarantined", &ago(*at_ms), &shortened(reason)]);
+            table.add_row([
+                application,
+                &found,
+                &digest[..12],
+                "quarantined",
+                &ago(*at_ms),
+                &shortened(reason),
+            ]);
         }
     }
     let mut text = table.to_string();
     for report in reports.iter().filter(|report| report.is_mixed) {
-        let running = report.hosts.iter().filter(|host| host.is_alive).filter_map(|host| host.versions.first());
+        let running = report
+            .hosts
+            .iter()
+            .filter(|host| host.is_alive)
+            .filter_map(|host| host.versions.first());
         let digests: BTreeSet<&str> = running.map(|version| &version.digest[..12]).collect();
         let digests: Vec<&str> = digests.into_iter().collect();
         let (application, digests) = (&report.application, digests.join(", "));
-        text.extend(["\n\nhosts of ", application, " run different versions: ", &digests]);
+        text.extend([
+            "\n\nhosts of ",
+            application,
+            " run different versions: ",
+            &digests,
+        ]);
     }
     text
 }
@@ -233,24 +313,37 @@ fn shortened(text: &str) -> String {
 async fn release(application: &str, digest: &str, clients: &AwsClients) -> anyhow::Result<()> {
     let wanted = digest.to_ascii_lowercase();
     if !is_prefix(&wanted) {
-        bail!("{digest:?} is not a version: give its digest, or the first {PREFIX_MIN} digits or more");
+        bail!(
+            "{digest:?} is not a version: give its digest, or the first {PREFIX_MIN} digits or more"
+        );
     }
     let mut applications = vec![application.to_owned()];
     applications.extend(applications_of_streams(&clients.dynamodb, application).await);
     let rows = look(&applications, clients).await?;
     let entries = rows.values().flat_map(|fleet| &fleet.quarantined);
-    let found: BTreeSet<&str> =
-        entries.map(|entry| entry.digest.as_str()).filter(|digest| digest.starts_with(&wanted)).collect();
-    let Some(found) = found.first().filter(|_| found.len() == 1).and_then(|digest| PluginDigest::from_hex(digest))
+    let found: BTreeSet<&str> = entries
+        .map(|entry| entry.digest.as_str())
+        .filter(|digest| digest.starts_with(&wanted))
+        .collect();
+    let Some(found) = found
+        .first()
+        .filter(|_| found.len() == 1)
+        .and_then(|digest| PluginDigest::from_hex(digest))
     else {
-        let how_many = if found.is_empty() { "no" } else { "more than one" };
+        let how_many = if found.is_empty() {
+            "no"
+        } else {
+            "more than one"
+        };
         bail!(
             "{how_many} quarantined version of {application} begins with {wanted}; `shardmill plugins {application}` lists them"
         );
     };
     for (name, fleet) in &rows {
         if fleet.quarantined.iter().any(|entry| entry.digest == found) {
-            CoordinatorTable::new(clients.dynamodb.clone(), name).release_version(&found).await?;
+            CoordinatorTable::new(clients.dynamodb.clone(), name)
+                .release_version(&found)
+                .await?;
             print(&format!(
                 "released {} of {name}; hosts that have its file try it again within seconds",
                 found.as_str()
@@ -268,7 +361,12 @@ mod tests {
 
     fn host(name: &str, digit: &str, beat: u64) -> WorkerRow {
         let digest = PluginDigest::from_hex(&digit.repeat(64)).unwrap();
-        let running = VersionRow { digest, state: "active".into(), since_ms: 1_000, reason: None };
+        let running = VersionRow {
+            digest,
+            state: "active".into(),
+            since_ms: 1_000,
+            reason: None,
+        };
         WorkerRow {
             worker: WorkerId::new(name).unwrap(),
             incarnation: Incarnation::new("run").unwrap(),
@@ -284,7 +382,10 @@ mod tests {
 
     #[test]
     fn a_mixed_fleet_is_said_and_dead_hosts_do_not_count() {
-        let rows = |beat| FleetRows { workers: vec![host("a", "1", beat), host("b", "2", 7)], ..FleetRows::default() };
+        let rows = |beat| FleetRows {
+            workers: vec![host("a", "1", beat), host("b", "2", 7)],
+            ..FleetRows::default()
+        };
         let report = |looks: &[(u64, u64)]| {
             let mut watch = Watch::default();
             for (at, beat) in looks {
@@ -296,12 +397,21 @@ mod tests {
         let once = report(&[(0, 2)]);
         assert!(once.is_mixed);
         let text = as_text(&[once], 61_000);
-        assert!(text.contains("hosts of orders run different versions: 111111111111, 222222222222"), "{text}");
+        assert!(
+            text.contains("hosts of orders run different versions: 111111111111, 222222222222"),
+            "{text}"
+        );
         assert!(text.contains("1m"), "{text}");
         let short = report(&[(0, 2), (3, 3)]);
-        assert!(short.is_mixed, "a host that was not due to beat is not silent");
+        assert!(
+            short.is_mixed,
+            "a host that was not due to beat is not silent"
+        );
         let watched = report(&[(0, 2), (11, 3)]);
-        assert!(!watched.is_mixed, "b did not beat for longer than its lease duration");
+        assert!(
+            !watched.is_mixed,
+            "b did not beat for longer than its lease duration"
+        );
         assert!(as_text(&[watched], 61_000).contains("b (dead)"));
     }
 }

@@ -6,12 +6,17 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use shardmill_aws::{CoordinatorTable, KinesisReader, LeaseTable, applications_of_streams};
 use shardmill_config::{AwsConfig, Config};
-use shardmill_core::fleet::{FleetRows, Incarnation, LeaderStep, Leadership, StreamIdentity, StreamRow, StreamVerdict};
+use shardmill_core::fleet::{
+    FleetRows, Incarnation, LeaderStep, Leadership, StreamIdentity, StreamRow, StreamVerdict,
+};
 use shardmill_core::lease::{Lease, LeaseObserver, WorkerId};
 use shardmill_core::plan::{
-    GoneShards, MissingShards, OVERDUE_LEASES, ObservedLease, Outlook, PlanLimits, ShardList, alive_workers,
+    GoneShards, MissingShards, OVERDUE_LEASES, ObservedLease, Outlook, PlanLimits, ShardList,
+    alive_workers,
 };
-use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, StoreError, StreamReader};
+use shardmill_core::ports::{
+    Clock, Coordinator, LeaseListing, LeaseStore, StoreError, StreamReader,
+};
 use shardmill_core::stream::{InitialPosition, Shard, ShardId, StreamName, StreamRef};
 use shardmill_core::time::Moment;
 use shardmill_serve::BootClock;
@@ -19,11 +24,12 @@ use shardmill_worker::{LeaseOptions, WorkerError, confirm_gone};
 
 use crate::cli::ReadingArgs;
 
-/// The longest look without `--watch-for`: a row says how long its host's leases last, and anybody may have written it.
+/// The longest look without `--watch-for`: a row says how long its host's leases last, and anybody
+/// may have written it.
 const WATCH_MAX: Duration = Duration::from_mins(1);
 
-/// The part of a lease duration by which watching is longer, unless it is said: beats come a little late, and whoever writes
-/// nothing for longer than the duration is dead.
+/// The part of a lease duration by which watching is longer, unless it is said: beats come a little
+/// late, and whoever writes nothing for longer than the duration is dead.
 const MARGIN_PARTS: u32 = 5;
 
 /// How long to watch, unless it is said, to know who is alive of those whose leases last this long.
@@ -50,7 +56,8 @@ pub(super) struct Reading {
     pub(super) notes: Vec<String>,
     shards: Option<Vec<Shard>>,
     gone: GoneShards,
-    /// Shards that were closed before the application began, as a leader would find out; `None` if that cannot be known.
+    /// Shards that were closed before the application began, as a leader would find out; `None` if
+    /// that cannot be known.
     before_start: Option<BTreeSet<ShardId>>,
 }
 
@@ -78,7 +85,9 @@ fn who_cannot_look(fleet: &FleetRows) -> impl Iterator<Item = String> {
 impl Reading {
     pub(super) async fn take(application: &str, args: &ReadingArgs) -> anyhow::Result<Self> {
         let config = args.place.config.as_deref().map(Config::load).transpose()?;
-        let file_aws = config.as_ref().map_or_else(AwsConfig::default, |config| config.aws.clone());
+        let file_aws = config
+            .as_ref()
+            .map_or_else(AwsConfig::default, |config| config.aws.clone());
         let clients = crate::aws::connect(&crate::aws::merge(&file_aws, &args.place.aws)?).await?;
         let tables = Tables {
             leases: LeaseTable::new(clients.dynamodb.clone(), application),
@@ -89,7 +98,10 @@ impl Reading {
         reading.observe(&first);
         reading.settle_duration(config.as_ref(), &first.fleet);
         reading.earlier.clone_from(&first.listing.leases);
-        let watch_for = args.watch.watch_for.unwrap_or(watch_past(reading.lease_duration).min(WATCH_MAX));
+        let watch_for = args
+            .watch
+            .watch_for
+            .unwrap_or(watch_past(reading.lease_duration).min(WATCH_MAX));
         let last = if watch_for.is_zero() || !first.has_leases {
             first
         } else {
@@ -102,26 +114,38 @@ impl Reading {
             last
         };
         let named = args.stream.as_deref().map(StreamRef::parse).transpose()?;
-        let configured = config.as_ref().and_then(|config| config.stream_of_application(application));
+        let configured = config
+            .as_ref()
+            .and_then(|config| config.stream_of_application(application));
         if let Some(own) = &configured {
             reading.limits.initial_position = own.initial_position;
         }
         let stream = named
             .or_else(|| configured.map(|own| own.stream))
             .or_else(|| config.as_ref().and_then(|config| config.stream.clone()))
-            .or_else(|| last.fleet.stream.as_ref().map(|row| row.name.clone().into()));
+            .or_else(|| {
+                last.fleet
+                    .stream
+                    .as_ref()
+                    .map(|row| row.name.clone().into())
+            });
         reading.stream = stream.as_ref().map(|stream| stream.name().clone());
         let others = applications_of_streams(&clients.dynamodb, application).await;
         if !others.is_empty() {
-            reading
-                .notes
-                .push(format!("further streams have their own leases; ask about them by: {}", others.join(", ")));
+            reading.notes.push(format!(
+                "further streams have their own leases; ask about them by: {}",
+                others.join(", ")
+            ));
         }
         if !last.has_leases {
-            reading.notes.push(format!("there is no lease table {application} yet; the first host creates it"));
+            reading.notes.push(format!(
+                "there is no lease table {application} yet; the first host creates it"
+            ));
         } else if !last.has_coordinator {
             let table = tables.coordinator.name();
-            reading.notes.push(format!("there is no table {table}: no shardmill host has served this application yet"));
+            reading.notes.push(format!(
+                "there is no table {table}: no shardmill host has served this application yet"
+            ));
         }
         reading.notes.extend(who_cannot_look(&last.fleet));
         let (has_leases, has_any) = (last.has_leases, last.has_leases || last.has_coordinator);
@@ -130,7 +154,9 @@ impl Reading {
         match stream {
             Some(stream) => {
                 let reader = KinesisReader::new(clients.kinesis, &stream);
-                reading.read_stream(application, stream.name().clone(), &reader).await?;
+                reading
+                    .read_stream(application, stream.name().clone(), &reader)
+                    .await?;
             }
             None if !has_any => bail!(
                 "there is no lease table {application} and no table {}: name the application (a plugin's name, \
@@ -138,7 +164,9 @@ impl Reading {
                  would do",
                 tables.coordinator.name()
             ),
-            None => reading.notes.push("no stream is known, so shards without rows are not shown; use --stream".into()),
+            None => reading.notes.push(
+                "no stream is known, so shards without rows are not shown; use --stream".into(),
+            ),
         }
         reading.limits.shared_with_kcl |= has_leases && reading.has_foreign();
         Ok(reading)
@@ -157,7 +185,9 @@ impl Reading {
             fleet: FleetRows::default(),
             stream: None,
             limits: PlanLimits {
-                initial_position: config.map_or(InitialPosition::TrimHorizon, |config| config.initial_position),
+                initial_position: config.map_or(InitialPosition::TrimHorizon, |config| {
+                    config.initial_position
+                }),
                 max_leases: leases.max_leases,
                 balance: leases.balance,
                 shared_with_kcl: leases.shared_with_kcl,
@@ -173,7 +203,9 @@ impl Reading {
 
     /// A start that was written down is kept, whatever is configured.
     fn settle_start(&mut self, has_config: bool) {
-        let Some(start) = &self.fleet.start else { return };
+        let Some(start) = &self.fleet.start else {
+            return;
+        };
         let configured = self.limits.initial_position;
         if let Some(kept) = start.kept_instead_of(configured).filter(|_| has_config) {
             self.notes.push(format!(
@@ -185,7 +217,10 @@ impl Reading {
 
     /// Without a configuration, the fleet's own lease duration is the one that counts.
     fn settle_duration(&mut self, config: Option<&Config>, fleet: &FleetRows) {
-        if let (None, Some(longest)) = (config, fleet.workers.iter().map(|row| row.lease_duration).max()) {
+        if let (None, Some(longest)) = (
+            config,
+            fleet.workers.iter().map(|row| row.lease_duration).max(),
+        ) {
             self.lease_duration = longest;
             self.limits.overdue_after = longest * OVERDUE_LEASES;
         }
@@ -196,10 +231,12 @@ impl Reading {
         (self.now, self.wall_ms) = (clock.now(), clock.wall_ms());
         self.observer.observe_workers(&look.fleet.workers, self.now);
         self.observer.observe(&look.listing.leases, self.now);
-        self.leadership.observe(look.fleet.leader.as_ref(), self.now);
+        self.leadership
+            .observe(look.fleet.leader.as_ref(), self.now);
     }
 
-    /// Lists the shards, if the stream is the one that the checkpoints belong to: a host would not start otherwise.
+    /// Lists the shards, if the stream is the one that the checkpoints belong to: a host would not
+    /// start otherwise.
     async fn read_stream(
         &mut self,
         application: &str,
@@ -209,22 +246,37 @@ impl Reading {
         let identity = match reader.identity().await {
             Ok(Some(identity)) => identity,
             Ok(None) => {
-                self.notes.push(format!("there is no stream {stream}; leases are kept until it is back"));
+                self.notes.push(format!(
+                    "there is no stream {stream}; leases are kept until it is back"
+                ));
                 return Ok(());
             }
             Err(error) => {
-                self.notes.push(format!("stream {stream} cannot be read, so its shards are not shown: {error}"));
+                self.notes.push(format!(
+                    "stream {stream} cannot be read, so its shards are not shown: {error}"
+                ));
                 return Ok(());
             }
         };
         let application = application.to_owned();
-        match (StreamRow::judge(self.fleet.stream.as_ref(), &stream, identity), self.fleet.stream.clone()) {
+        match (
+            StreamRow::judge(self.fleet.stream.as_ref(), &stream, identity),
+            self.fleet.stream.clone(),
+        ) {
             (StreamVerdict::OtherName, Some(row)) => {
-                let error = WorkerError::OtherStream { application, ours: stream, theirs: row.name };
+                let error = WorkerError::OtherStream {
+                    application,
+                    ours: stream,
+                    theirs: row.name,
+                };
                 return Err(error).context("no host would serve this");
             }
             (StreamVerdict::Recreated, _) => {
-                return Err(WorkerError::StreamRecreated { application, stream }).context("no host would serve this");
+                return Err(WorkerError::StreamRecreated {
+                    application,
+                    stream,
+                })
+                .context("no host would serve this");
             }
             _ => {}
         }
@@ -234,22 +286,42 @@ impl Reading {
                 self.before_start = self.closed_before_start(reader, &shards).await;
                 self.shards = Some(shards);
             }
-            Err(error) => self.notes.push(format!("the shards of {stream} cannot be listed: {error}")),
+            Err(error) => self
+                .notes
+                .push(format!("the shards of {stream} cannot be listed: {error}")),
         }
         Ok(())
     }
 
-    /// Shards that have rows and that Kinesis does not know, as a leader would see them that lists for the first time.
-    async fn look_for_gone(&self, reader: &KinesisReader, identity: StreamIdentity, shards: &[Shard]) -> GoneShards {
+    /// Shards that have rows and that Kinesis does not know, as a leader would see them that lists
+    /// for the first time.
+    async fn look_for_gone(
+        &self,
+        reader: &KinesisReader,
+        identity: StreamIdentity,
+        shards: &[Shard],
+    ) -> GoneShards {
         let mut missing = MissingShards::default();
-        missing.listed(self.listing.leases.iter().map(|lease| lease.key.shard_id()), shards);
+        missing.listed(
+            self.listing.leases.iter().map(|lease| lease.key.shard_id()),
+            shards,
+        );
         let questions = missing.to_ask_ahead();
         confirm_gone(&missing, questions, reader, identity).await
     }
 
     /// Before there is a start, what is closed now is what a first host would find closed.
-    async fn closed_before_start(&self, reader: &KinesisReader, shards: &[Shard]) -> Option<BTreeSet<ShardId>> {
-        let closed = || shards.iter().filter(|shard| !shard.is_open()).map(|shard| shard.id.clone());
+    async fn closed_before_start(
+        &self,
+        reader: &KinesisReader,
+        shards: &[Shard],
+    ) -> Option<BTreeSet<ShardId>> {
+        let closed = || {
+            shards
+                .iter()
+                .filter(|shard| !shard.is_open())
+                .map(|shard| shard.id.clone())
+        };
         let since_ms = match &self.fleet.start {
             Some(start) if start.found_leases => return None,
             Some(start) => start.since_ms(),
@@ -260,7 +332,9 @@ impl Reading {
                 InitialPosition::TrimHorizon => None,
             },
         };
-        let Some(since_ms) = since_ms else { return Some(BTreeSet::new()) };
+        let Some(since_ms) = since_ms else {
+            return Some(BTreeSet::new());
+        };
         match reader.list_shards_since(since_ms).await {
             Ok(Some(since)) => {
                 let since: BTreeSet<&ShardId> = since.iter().map(|shard| &shard.id).collect();
@@ -272,8 +346,12 @@ impl Reading {
 
     fn has_foreign(&self) -> bool {
         let alive = self.alive();
-        let Some(nobody) = WorkerId::new(NOBODY) else { return false };
-        self.outlook(&nobody, &alive).foreign(&self.listing.leases, &self.fleet.workers).is_some()
+        let Some(nobody) = WorkerId::new(NOBODY) else {
+            return false;
+        };
+        self.outlook(&nobody, &alive)
+            .foreign(&self.listing.leases, &self.fleet.workers)
+            .is_some()
     }
 
     /// Workers that live and are not on their way out.
@@ -281,34 +359,59 @@ impl Reading {
         alive_workers(&self.observer, self.now)
     }
 
-    pub(super) fn outlook<'a>(&'a self, me: &'a WorkerId, alive: &'a BTreeSet<WorkerId>) -> Outlook<'a> {
-        Outlook { me, observer: &self.observer, alive, lease_duration: self.lease_duration, now: self.now }
+    pub(super) fn outlook<'a>(
+        &'a self,
+        me: &'a WorkerId,
+        alive: &'a BTreeSet<WorkerId>,
+    ) -> Outlook<'a> {
+        Outlook {
+            me,
+            observer: &self.observer,
+            alive,
+            lease_duration: self.lease_duration,
+            now: self.now,
+        }
     }
 
     /// The rows as `me` sees them, if it runs.
     pub(super) fn leases_of(&self, me: &WorkerId) -> Vec<ObservedLease> {
-        self.outlook(me, &self.alive()).leases_if_running(self.listing.leases.iter())
+        self.outlook(me, &self.alive())
+            .leases_if_running(self.listing.leases.iter())
     }
 
     pub(super) fn shards(&self) -> Option<ShardList<'_>> {
-        Some(ShardList { shards: self.shards.as_ref()?, gone: &self.gone, before_start: self.before_start.as_ref() })
+        Some(ShardList {
+            shards: self.shards.as_ref()?,
+            gone: &self.gone,
+            before_start: self.before_start.as_ref(),
+        })
     }
 
     /// Whether a first sync was complete.
     pub(super) fn is_bootstrapped(&self) -> bool {
-        self.fleet.is_bootstrapped_given(!self.listing.leases.is_empty())
+        self.fleet
+            .is_bootstrapped_given(!self.listing.leases.is_empty())
     }
 
     /// Whether `worker` leads, or would at its next look.
     pub(super) fn would_lead(&self, worker: &WorkerId) -> bool {
         let row = self.fleet.workers.iter().find(|row| row.worker == *worker);
-        let run = row.map_or_else(|| Incarnation::from_random(0), |row| row.incarnation.clone());
-        self.leadership.decide(worker, &run, self.lease_duration, self.now) != LeaderStep::Follow
+        let run = row.map_or_else(
+            || Incarnation::from_random(0),
+            |row| row.incarnation.clone(),
+        );
+        self.leadership
+            .decide(worker, &run, self.lease_duration, self.now)
+            != LeaderStep::Follow
     }
 
     /// The leader that is on record.
     pub(super) fn leader(&self) -> Option<&WorkerId> {
-        self.fleet.leader.as_ref().and_then(|row| row.holder.as_ref()).map(|(worker, _)| worker)
+        self.fleet
+            .leader
+            .as_ref()
+            .and_then(|row| row.holder.as_ref())
+            .map(|(worker, _)| worker)
     }
 }
 
@@ -318,14 +421,23 @@ pub(super) const NOBODY: &str = "\u{0}nobody";
 impl Tables {
     async fn look(&self) -> anyhow::Result<Look> {
         let (fleet, has_coordinator) = match self.coordinator.fleet().await {
-            Err(StoreError::Refused { .. }) if !self.coordinator.exists().await? => (FleetRows::default(), false),
+            Err(StoreError::Refused { .. }) if !self.coordinator.exists().await? => {
+                (FleetRows::default(), false)
+            }
             fleet => (fleet?, true),
         };
         let (listing, has_leases) = match self.leases.list().await {
-            Err(StoreError::Refused { .. }) if !self.leases.exists().await? => (LeaseListing::default(), false),
+            Err(StoreError::Refused { .. }) if !self.leases.exists().await? => {
+                (LeaseListing::default(), false)
+            }
             listing => (listing?, true),
         };
-        Ok(Look { listing, fleet, has_leases, has_coordinator })
+        Ok(Look {
+            listing,
+            fleet,
+            has_leases,
+            has_coordinator,
+        })
     }
 }
 

@@ -1,7 +1,9 @@
-//! Feeds dead letters back through a plugin, here and now: the same engine, limits and sinks as a host, without a lease.
+//! Feeds dead letters back through a plugin, here and now: the same engine, limits and sinks as a
+//! host, without a lease.
 //!
-//! What a replay must not do is lose a letter. So whatever is not processed, for whatever reason, is in the file of what
-//! is left: letters that fail again, letters that the plugin held back, damaged lines, and all that comes after a stop.
+//! What a replay must not do is lose a letter. So whatever is not processed, for whatever reason,
+//! is in the file of what is left: letters that fail again, letters that the plugin held back,
+//! damaged lines, and all that comes after a stop.
 
 mod options;
 mod remainder;
@@ -26,13 +28,16 @@ use shardmill_sinks::letters::{InputError, Item, LetterInput};
 
 /// Letters read ahead. Few, because each may hold 10 MiB.
 const READ_AHEAD: usize = 4;
-/// Instances alive at once; the one that was used longest ago is closed for another. An instance may take 64 MiB.
+/// Instances alive at once; the one that was used longest ago is closed for another. An instance
+/// may take 64 MiB.
 const SESSIONS_MAX: usize = 64;
 
 impl ReplayOptions {
     /// Batches hold letters of one shard, in rising order, as those of a host do.
     fn may_join(&self, batch: &[DeadLetter], letter: &DeadLetter) -> bool {
-        let Some(last) = batch.last() else { return true };
+        let Some(last) = batch.last() else {
+            return true;
+        };
         let bytes: usize = batch.iter().map(|letter| letter.record.cost_bytes()).sum();
         batch.len() < self.batches.records
             && bytes + letter.record.cost_bytes() <= self.batches.bytes
@@ -61,19 +66,36 @@ struct Source {
 
 impl Source {
     fn of(letter: &DeadLetter) -> Self {
-        let DeadLetter { plugin, application, stream, shard, .. } = letter.clone();
-        Self { plugin, application, stream, shard }
+        let DeadLetter {
+            plugin,
+            application,
+            stream,
+            shard,
+            ..
+        } = letter.clone();
+        Self {
+            plugin,
+            application,
+            stream,
+            shard,
+        }
     }
 }
 
 impl Replay {
     /// Reads and checks nothing yet.
     pub(crate) fn new(options: ReplayOptions, ports: ReplayPorts) -> Self {
-        Self { options, ports, summary: ReplaySummary::default(), sessions: Vec::new() }
+        Self {
+            options,
+            ports,
+            summary: ReplaySummary::default(),
+            sessions: Vec::new(),
+        }
     }
 
-    /// Replays all of `input`, in its order; on `stop`, ends after the batch in hand. An error means that what is left
-    /// could not be written down or the input not be read: then the input is what is left.
+    /// Replays all of `input`, in its order; on `stop`, ends after the batch in hand. An error
+    /// means that what is left could not be written down or the input not be read: then the input
+    /// is what is left.
     pub(crate) async fn run(
         mut self,
         input: LetterInput,
@@ -91,7 +113,12 @@ impl Replay {
                     self.ports.remainder.keep_line(&line)?;
                 }
                 Item::Letter(letter) => {
-                    if self.options.only.as_ref().is_some_and(|only| *only != letter.plugin) {
+                    if self
+                        .options
+                        .only
+                        .as_ref()
+                        .is_some_and(|only| *only != letter.plugin)
+                    {
                         self.summary.left_out += 1;
                         continue;
                     }
@@ -107,16 +134,28 @@ impl Replay {
         while let Some((_, session)) = self.sessions.pop() {
             self.close(session, stop).await?;
         }
-        let mut input = reader.await.context("the reader of the letters panicked")??;
-        self.ports.remainder.keep_incomplete(&mut input, &mut self.summary)?;
+        let mut input = reader
+            .await
+            .context("the reader of the letters panicked")??;
+        self.ports
+            .remainder
+            .keep_incomplete(&mut input, &mut self.summary)?;
         self.summary.remainder = self.ports.remainder.finish()?;
         Ok(self.summary)
     }
 
-    async fn deliver(&mut self, batch: Vec<DeadLetter>, stop: &CancellationToken) -> anyhow::Result<()> {
-        let Some(first) = batch.first() else { return Ok(()) };
+    async fn deliver(
+        &mut self,
+        batch: Vec<DeadLetter>,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        let Some(first) = batch.first() else {
+            return Ok(());
+        };
         if stop.is_cancelled() {
-            self.summary.stopped.get_or_insert_with(|| "by a signal".to_owned());
+            self.summary
+                .stopped
+                .get_or_insert_with(|| "by a signal".to_owned());
         }
         if self.summary.stopped.is_some() {
             return self.part(stop).leave(&batch);
@@ -135,11 +174,21 @@ impl Replay {
     }
 
     fn part<'a>(&'a mut self, stop: &'a CancellationToken) -> Run<'a> {
-        Run { options: &self.options, ports: &mut self.ports, summary: &mut self.summary, stop }
+        Run {
+            options: &self.options,
+            ports: &mut self.ports,
+            summary: &mut self.summary,
+            stop,
+        }
     }
 
-    /// The session of a source, taken out; a new one if there is none. The inner error ends the replay.
-    async fn session(&mut self, source: &Source, stop: &CancellationToken) -> anyhow::Result<Result<Session, String>> {
+    /// The session of a source, taken out; a new one if there is none. The inner error ends the
+    /// replay.
+    async fn session(
+        &mut self,
+        source: &Source,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Result<Session, String>> {
         if let Some(at) = self.sessions.iter().position(|(other, _)| other == source) {
             return Ok(Ok(self.sessions.remove(at).1));
         }
@@ -151,7 +200,12 @@ impl Replay {
             Ok(version) => version,
             Err(error) => return Ok(Err(format!("{error:#}"))),
         };
-        let config = self.options.config.get(source.plugin.as_str()).cloned().unwrap_or_default();
+        let config = self
+            .options
+            .config
+            .get(source.plugin.as_str())
+            .cloned()
+            .unwrap_or_default();
         let own_destinations = self.options.own_destinations.get(source.plugin.as_str());
         let context = InstanceContext {
             plugin: source.plugin.clone(),
@@ -160,12 +214,23 @@ impl Replay {
             shard: source.shard.clone(),
             worker: self.options.worker.clone(),
             epoch: self.options.epoch,
-            destinations: own_destinations.unwrap_or(&self.options.destinations).clone(),
+            destinations: own_destinations
+                .unwrap_or(&self.options.destinations)
+                .clone(),
             limits: self.options.limits.get(source.plugin.as_str()).copied(),
-            grants: self.options.grants.get(source.plugin.as_str()).cloned().unwrap_or_default(),
+            grants: self
+                .options
+                .grants
+                .get(source.plugin.as_str())
+                .cloned()
+                .unwrap_or_default(),
             config,
         };
-        Ok(Ok(Session::new(version, Arc::new(context), self.options.attempts)))
+        Ok(Ok(Session::new(
+            version,
+            Arc::new(context),
+            self.options.attempts,
+        )))
     }
 
     async fn close(&mut self, session: Session, stop: &CancellationToken) -> anyhow::Result<()> {

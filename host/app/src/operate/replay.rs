@@ -45,7 +45,15 @@ pub(crate) async fn execute(args: ReplayArgs) -> anyhow::Result<()> {
         Some(stream) => {
             let clients = crate::aws::connect(&config.aws).await?;
             let target = PutTarget::parse(stream)?;
-            to_stream::put(input, only.as_ref(), &clients, target, remainder, signals.stop()).await?
+            to_stream::put(
+                input,
+                only.as_ref(),
+                &clients,
+                target,
+                remainder,
+                signals.stop(),
+            )
+            .await?
         }
         None => Box::pin(run(&args, config, only, input, remainder, signals.stop())).await?,
     };
@@ -96,7 +104,8 @@ async fn run(
 ) -> anyhow::Result<ReplaySummary> {
     let clients = clients(&config).await?;
     let sinks = open_sinks(&config.sinks, &config.aws.options(), clients.as_ref()).await?;
-    let runtime_options = runtime_options(&config, Metering::Deadline).context("cannot find the compiler")?;
+    let runtime_options =
+        runtime_options(&config, Metering::Deadline).context("cannot find the compiler")?;
     let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
     let settings = config.settings_of_plugins().map_err(anyhow::Error::msg)?;
     let names = sinks.names();
@@ -108,25 +117,53 @@ async fn run(
         worker: config.worker_id.clone(),
         epoch: LeaseCounter(args.epoch),
         destinations: names.clone(),
-        own_destinations: settings.iter().map(|(name, own)| (name.clone(), own.destinations(&names))).collect(),
-        grants: settings.iter().map(|(name, own)| (name.clone(), Arc::new(own.grants.clone()))).collect(),
-        limits: settings.iter().map(|(name, own)| (name.clone(), own.limits)).collect(),
-        config: settings.into_iter().map(|(name, own)| (name, own.config.into_iter().collect())).collect(),
+        own_destinations: settings
+            .iter()
+            .map(|(name, own)| (name.clone(), own.destinations(&names)))
+            .collect(),
+        grants: settings
+            .iter()
+            .map(|(name, own)| (name.clone(), Arc::new(own.grants.clone())))
+            .collect(),
+        limits: settings
+            .iter()
+            .map(|(name, own)| (name.clone(), own.limits))
+            .collect(),
+        config: settings
+            .into_iter()
+            .map(|(name, own)| (name, own.config.into_iter().collect()))
+            .collect(),
     };
-    let versions = Files { runtime, config, given: args.plugin.clone(), loaded: HashMap::new() };
-    let ports =
-        ReplayPorts { versions: Box::new(versions), sink: Arc::new(sinks), clock: Arc::new(BootClock), remainder };
+    let versions = Files {
+        runtime,
+        config,
+        given: args.plugin.clone(),
+        loaded: HashMap::new(),
+    };
+    let ports = ReplayPorts {
+        versions: Box::new(versions),
+        sink: Arc::new(sinks),
+        clock: Arc::new(BootClock),
+        remainder,
+    };
     let bar = progress_bar();
-    let summary = Replay::new(options, ports).run(input, stop, |summary| show_progress(bar.as_ref(), summary)).await;
+    let summary = Replay::new(options, ports)
+        .run(input, stop, |summary| show_progress(bar.as_ref(), summary))
+        .await;
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
     summary
 }
 
-/// Only where a sink needs them: letters are replayed to files and endpoints without an AWS account.
+/// Only where a sink needs them: letters are replayed to files and endpoints without an AWS
+/// account.
 async fn clients(config: &Config) -> anyhow::Result<Option<AwsClients>> {
-    if !config.sinks.values().any(|sink| matches!(sink, SinkOptions::Kinesis { .. })) {
+    if !config
+        .sinks
+        .values()
+        .any(|sink| matches!(sink, SinkOptions::Kinesis { .. }))
+    {
         return Ok(None);
     }
     Ok(Some(crate::aws::connect(&config.aws).await?))
@@ -194,7 +231,10 @@ impl Files {
                 "there are letters of {other} and of {name}: say with --of whose letters the --plugin should process"
             );
         }
-        let path = self.given.clone().unwrap_or_else(|| self.config.plugins.join(format!("{name}.wasm")));
+        let path = self
+            .given
+            .clone()
+            .unwrap_or_else(|| self.config.plugins.join(format!("{name}.wasm")));
         let plugin = Arc::new(component::load(&self.runtime, &self.config, name, &path).await?);
         if plugin.saves_state() {
             bail!(
@@ -209,7 +249,10 @@ impl Files {
 }
 
 impl Versions for Files {
-    fn version<'a>(&'a mut self, plugin: &'a PluginName) -> PortFuture<'a, anyhow::Result<Arc<dyn ProcessorFactory>>> {
+    fn version<'a>(
+        &'a mut self,
+        plugin: &'a PluginName,
+    ) -> PortFuture<'a, anyhow::Result<Arc<dyn ProcessorFactory>>> {
         Box::pin(self.load(plugin))
     }
 }

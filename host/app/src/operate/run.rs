@@ -26,8 +26,13 @@ pub(crate) async fn execute(args: RunArgs) -> anyhow::Result<()> {
         tracing::warn!(warning, "the configuration may not mean what you intend");
     }
     shardmill_serve::hardening::tell_wall();
-    if let Some(advice) = shardmill_config::machine::too_few_maps(config.host.instances_memory_bytes) {
-        tracing::info!(advice, "many shards may need more memory maps than the system allows");
+    if let Some(advice) =
+        shardmill_config::machine::too_few_maps(config.host.instances_memory_bytes)
+    {
+        tracing::info!(
+            advice,
+            "many shards may need more memory maps than the system allows"
+        );
     }
     let signals = Signals::listen()?;
     config.aws = crate::aws::merge(&config.aws, &args.aws)?;
@@ -37,8 +42,12 @@ pub(crate) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     let worker_id = config.worker_id.clone();
     let stream = config.stream.as_ref().map(ToString::to_string);
     let plugins = config.plugins.clone();
-    let host = Host::build(config, clients, Measurements::start()).await.context("cannot start")?;
-    let admin = host.admin_address().map(|address| format!("http://{address}/status"));
+    let host = Host::build(config, clients, Measurements::start())
+        .await
+        .context("cannot start")?;
+    let admin = host
+        .admin_address()
+        .map(|address| format!("http://{address}/status"));
     tracing::info!(stream, worker = %worker_id, plugins = %plugins.display(), admin, "host started");
     Box::pin(host.run(signals.stop().clone())).await?;
     tracing::info!("host stopped");
@@ -64,7 +73,11 @@ async fn check(args: &RunArgs, mut config: Config) -> anyhow::Result<()> {
         let clients = crate::aws::connect(&config.aws).await?;
         missing = Box::pin(probe(&config, &clients)).await;
     }
-    let all: Vec<&str> = problems.iter().chain(&missing).map(String::as_str).collect();
+    let all: Vec<&str> = problems
+        .iter()
+        .chain(&missing)
+        .map(String::as_str)
+        .collect();
     let told = all.join("\n       ");
     if !problems.is_empty() {
         return Err(ConfigError::Plugin { message: told }.into());
@@ -72,7 +85,11 @@ async fn check(args: &RunArgs, mut config: Config) -> anyhow::Result<()> {
     if !missing.is_empty() {
         bail!("{told}");
     }
-    let reached = if args.connect { ", and everything that it names can be reached" } else { "" };
+    let reached = if args.connect {
+        ", and everything that it names can be reached"
+    } else {
+        ""
+    };
     print(&format!("{} is good{reached}", args.config.display()));
     Ok(())
 }

@@ -42,7 +42,10 @@ pub(crate) async fn execute(args: &StateArgs) -> anyhow::Result<()> {
                 print_bytes(&saved.bytes);
                 Ok(())
             }
-            None => bail!("{} has no state of shard {shard}; `shardmill leases` lists its shards", args.application),
+            None => bail!(
+                "{} has no state of shard {shard}; `shardmill leases` lists its shards",
+                args.application
+            ),
         };
     }
     let mut rows = Vec::new();
@@ -74,13 +77,17 @@ fn row(lease: &Lease, saved: Option<SavedState>, is_whole: bool) -> Row {
             .as_ref()
             .and_then(|saved| saved.plugin_digest.as_ref())
             .map(|digest| digest.as_str().to_owned()),
-        state: saved.filter(|_| is_whole).map(|saved| BASE64_STANDARD.encode(&saved.bytes)),
+        state: saved
+            .filter(|_| is_whole)
+            .map(|saved| BASE64_STANDARD.encode(&saved.bytes)),
     }
 }
 
 fn shown(rows: &[Row]) -> Table {
     let mut table = Table::new();
-    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .load_preset(NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["shard", "checkpoint", "state", "saved by"]);
     for row in rows {
         let state = match (row.bytes, &row.state_checkpoint) {
@@ -88,7 +95,10 @@ fn shown(rows: &[Row]) -> Table {
             (Some(bytes), Some(at)) => format!("{bytes} bytes, of checkpoint {at}!"),
             _ => "-".to_owned(),
         };
-        let digest = row.plugin_digest.as_deref().map_or("-", |digest| digest.get(..12).unwrap_or(digest));
+        let digest = row
+            .plugin_digest
+            .as_deref()
+            .map_or("-", |digest| digest.get(..12).unwrap_or(digest));
         table.add_row([row.shard.as_str(), &row.checkpoint, &state, digest]);
     }
     table

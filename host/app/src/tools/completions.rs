@@ -19,7 +19,9 @@ fn script(shell: Shell) -> Vec<u8> {
 
 /// The same without hidden commands, which clap's scripts would offer.
 fn shown(command: &Command) -> Command {
-    let commands = command.get_subcommands().filter(|command| !command.is_hide_set());
+    let commands = command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set());
     Command::new("shardmill")
         .version(env!("CARGO_PKG_VERSION"))
         .args(command.get_arguments().cloned())
@@ -37,9 +39,15 @@ mod tests {
         for shell in Shell::value_variants() {
             let script = String::from_utf8(script(*shell)).unwrap();
             for word in ["explain", "replay", "watch-for", "kinesis-endpoint"] {
-                assert!(script.contains(word), "{word} is not in the script for {shell}");
+                assert!(
+                    script.contains(word),
+                    "{word} is not in the script for {shell}"
+                );
             }
-            assert!(!script.contains("compile-component"), "a hidden command is in the script for {shell}");
+            assert!(
+                !script.contains("compile-component"),
+                "a hidden command is in the script for {shell}"
+            );
         }
     }
 }

@@ -38,7 +38,10 @@ struct Details {
 }
 
 pub(crate) fn execute(args: &VersionArgs) -> anyhow::Result<()> {
-    let report = Report { version: env!("CARGO_PKG_VERSION"), details: args.verbose.then(Details::find) };
+    let report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        details: args.verbose.then(Details::find),
+    };
     if args.output.json {
         return print_json(&report);
     }
@@ -53,13 +56,23 @@ impl Details {
             rustc: env!("SHARDMILL_BUILD_RUSTC"),
             target: env!("SHARDMILL_BUILD_TARGET"),
             profile: env!("SHARDMILL_BUILD_PROFILE"),
-            features: if cfg!(feature = "local") { vec!["local"] } else { Vec::new() },
+            features: if cfg!(feature = "local") {
+                vec!["local"]
+            } else {
+                Vec::new()
+            },
             wasmtime: env!("SHARDMILL_BUILD_WASMTIME"),
             contract: CONTRACT,
             reads: vec![
                 "lease tables of KCL 2.x and 3.x".to_owned(),
-                format!("dead letters of version {}", shardmill_sinks::letters::LETTER_VERSION),
-                format!("captured records of version {}", crate::author::captured::VERSION),
+                format!(
+                    "dead letters of version {}",
+                    shardmill_sinks::letters::LETTER_VERSION
+                ),
+                format!(
+                    "captured records of version {}",
+                    crate::author::captured::VERSION
+                ),
             ],
             os: os(),
             cpu: cpu(),
@@ -70,8 +83,14 @@ impl Details {
 
 fn as_text(report: &Report) -> String {
     let mut text = format!("shardmill {}\n", report.version);
-    let Some(details) = &report.details else { return text };
-    let features = if details.features.is_empty() { "none".to_owned() } else { details.features.join(", ") };
+    let Some(details) = &report.details else {
+        return text;
+    };
+    let features = if details.features.is_empty() {
+        "none".to_owned()
+    } else {
+        details.features.join(", ")
+    };
     let rows = [
         ("commit", details.commit.to_owned()),
         ("rustc", details.rustc.to_owned()),
@@ -79,10 +98,16 @@ fn as_text(report: &Report) -> String {
         ("profile", details.profile.to_owned()),
         ("features", features),
         ("wasmtime", details.wasmtime.to_owned()),
-        ("contract", format!("shardmill:processor@{}", details.contract)),
+        (
+            "contract",
+            format!("shardmill:processor@{}", details.contract),
+        ),
         ("reads", details.reads.join(", ")),
         ("os", details.os.clone()),
-        ("cpu", format!("{}, {} for this process", details.cpu, details.cpus)),
+        (
+            "cpu",
+            format!("{}, {} for this process", details.cpu, details.cpus),
+        ),
     ];
     for (label, value) in rows {
         // Writing to a string cannot fail.
@@ -99,7 +124,11 @@ fn os() -> String {
     let distribution = value_of(&release, "PRETTY_NAME", '=').unwrap_or(UNKNOWN);
     match kernel.trim() {
         "" => std::env::consts::OS.to_owned(),
-        kernel => format!("{} {kernel}, {}", std::env::consts::OS, distribution.trim_matches('"')),
+        kernel => format!(
+            "{} {kernel}, {}",
+            std::env::consts::OS,
+            distribution.trim_matches('"')
+        ),
     }
 }
 
@@ -112,7 +141,9 @@ fn cpu() -> String {
 /// The first value under a name, of lines of names and values.
 fn value_of<'a>(text: &'a str, name: &str, separator: char) -> Option<&'a str> {
     let mut pairs = text.lines().filter_map(|line| line.split_once(separator));
-    pairs.find(|(found, _)| found.trim() == name).map(|(_, value)| value.trim())
+    pairs
+        .find(|(found, _)| found.trim() == name)
+        .map(|(_, value)| value.trim())
 }
 
 #[cfg(test)]
@@ -123,7 +154,11 @@ mod tests {
     fn a_build_knows_its_compiler_and_its_engine() {
         let details = Details::find();
         assert!(details.rustc.starts_with("rustc 1."), "{}", details.rustc);
-        assert!(details.target.contains(std::env::consts::ARCH), "{}", details.target);
+        assert!(
+            details.target.contains(std::env::consts::ARCH),
+            "{}",
+            details.target
+        );
         let lock = include_str!("../../../../Cargo.lock");
         let engine = format!("name = \"wasmtime\"\nversion = \"{}\"", details.wasmtime);
         assert!(lock.contains(&engine), "{}", details.wasmtime);
@@ -131,11 +166,23 @@ mod tests {
 
     #[test]
     fn the_short_form_is_one_line_and_the_long_one_has_a_line_for_each_fact() {
-        let short = as_text(&Report { version: "0.1.0", details: None });
+        let short = as_text(&Report {
+            version: "0.1.0",
+            details: None,
+        });
         assert_eq!(short, "shardmill 0.1.0\n");
-        let long = as_text(&Report { version: "0.1.0", details: Some(Details::find()) });
-        for label in ["commit", "rustc", "wasmtime", "contract", "reads", "os", "cpu"] {
-            assert!(long.lines().any(|line| line.split(' ').next() == Some(label)), "{label} is not in {long}");
+        let long = as_text(&Report {
+            version: "0.1.0",
+            details: Some(Details::find()),
+        });
+        for label in [
+            "commit", "rustc", "wasmtime", "contract", "reads", "os", "cpu",
+        ] {
+            assert!(
+                long.lines()
+                    .any(|line| line.split(' ').next() == Some(label)),
+                "{label} is not in {long}"
+            );
         }
         assert!(long.contains("dead letters of version 1"), "{long}");
     }

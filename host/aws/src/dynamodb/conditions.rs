@@ -1,6 +1,8 @@
-//! Every conditional expression on a lease row, with its name. There is no write without one of these.
+//! Every conditional expression on a lease row, with its name. There is no write without one of
+//! these.
 //!
-//! All raise `leaseCounter` by one, as the KCL does, so that a lease that is written is a lease that lives.
+//! All raise `leaseCounter` by one, as the KCL does, so that a lease that is written is a lease
+//! that lives.
 
 use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{CheckpointWrite, Progress, ShardEndWrite};
@@ -10,26 +12,29 @@ use super::lease_item::{Item, number, shard_set, text, throughput};
 /// Create: the row does not exist. KCL: the same (`createLeaseIfNotExists`).
 pub(super) const IS_NEW: &str = "attribute_not_exists(leaseKey)";
 
-/// Take a lease that had an owner. KCL takes on the counter alone; the owner is asked for too, because a KCL 3.x
-/// hand-off changes the owner without moving the counter.
+/// Take a lease that had an owner. KCL takes on the counter alone; the owner is asked for too,
+/// because a KCL 3.x hand-off changes the owner without moving the counter.
 const UNCHANGED_AND_OWNED: &str = "leaseCounter = :seen AND leaseOwner = :seenOwner";
 
-/// Take a lease that had no owner. A `leaseOwner` of type NULL is none, for the KCL too (`DynamoUtils`): asked for by its
-/// absence alone, such a row could never be taken.
-const UNCHANGED_AND_UNOWNED: &str =
-    "leaseCounter = :seen AND (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null))";
+/// Take a lease that had no owner. A `leaseOwner` of type NULL is none, for the KCL too
+/// (`DynamoUtils`): asked for by its absence alone, such a row could never be taken.
+const UNCHANGED_AND_UNOWNED: &str = "leaseCounter = :seen AND (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null))";
 
-/// Renew, checkpoint, end, release: the row still is as this holder left it. KCL asks for the counter alone.
+/// Renew, checkpoint, end, release: the row still is as this holder left it. KCL asks for the
+/// counter alone.
 const STILL_MINE: &str = "leaseCounter = :seen AND leaseOwner = :me";
 
-/// Claim: the lease still is the owner's, and nobody else asked for it. Not the counter: that moves with the owner's work.
+/// Claim: the lease still is the owner's, and nobody else asked for it. Not the counter: that moves
+/// with the owner's work.
 const UNCLAIMED: &str = "leaseOwner = :seenOwner AND attribute_not_exists(claimedBy)";
 
 /// Claim what somebody asked for and did not get.
 const CLAIMED_IN_VAIN: &str = "leaseOwner = :seenOwner AND claimedBy = :seenClaimant";
 
-/// What a checkpoint clears: a KCL two-phase checkpoint that somebody prepared is void once a newer one is written.
-const PENDING_CHECKPOINT: &str = "pendingCheckpoint, pendingCheckpointSubSequenceNumber, pendingCheckpointState";
+/// What a checkpoint clears: a KCL two-phase checkpoint that somebody prepared is void once a newer
+/// one is written.
+const PENDING_CHECKPOINT: &str =
+    "pendingCheckpoint, pendingCheckpointSubSequenceNumber, pendingCheckpointState";
 
 /// One conditional `UpdateItem`.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +44,8 @@ pub(super) struct ConditionalUpdate {
     pub(super) values: Item,
 }
 
-/// Becomes the owner; clears a claim, and a KCL 3.x hand-off, which would leave the shard silent (KCL PR 1743).
+/// Becomes the owner; clears a claim, and a KCL 3.x hand-off, which would leave the shard silent
+/// (KCL PR 1743).
 pub(super) fn take(seen: &Lease, by: &WorkerId, wall_ms: u64) -> ConditionalUpdate {
     let mut values = Item::from([
         (":seen".to_owned(), number(seen.counter.0)),
@@ -61,13 +67,19 @@ pub(super) fn take(seen: &Lease, by: &WorkerId, wall_ms: u64) -> ConditionalUpda
         values.insert(":null".to_owned(), text("NULL"));
         UNCHANGED_AND_UNOWNED
     };
-    ConditionalUpdate { condition, update, values }
+    ConditionalUpdate {
+        condition,
+        update,
+        values,
+    }
 }
 
 /// Asks the owner for the lease. The only write that leaves the counter alone: it is the owner's.
 pub(super) fn claim(seen: &Lease, owner: &WorkerId, by: &WorkerId) -> ConditionalUpdate {
-    let mut values =
-        Item::from([(":seenOwner".to_owned(), text(owner.as_str())), (":me".to_owned(), text(by.as_str()))]);
+    let mut values = Item::from([
+        (":seenOwner".to_owned(), text(owner.as_str())),
+        (":me".to_owned(), text(by.as_str())),
+    ]);
     let condition = match &seen.claimant {
         Some(claimant) => {
             values.insert(":seenClaimant".to_owned(), text(claimant.as_str()));
@@ -75,10 +87,15 @@ pub(super) fn claim(seen: &Lease, owner: &WorkerId, by: &WorkerId) -> Conditiona
         }
         None => UNCLAIMED,
     };
-    ConditionalUpdate { condition, update: "SET claimedBy = :me".to_owned(), values }
+    ConditionalUpdate {
+        condition,
+        update: "SET claimedBy = :me".to_owned(),
+        values,
+    }
 }
 
-/// The condition of a delete, with its values: the row still is as seen. The KCL deletes unconditionally.
+/// The condition of a delete, with its values: the row still is as seen. The KCL deletes
+/// unconditionally.
 pub(super) fn delete(seen: &Lease) -> (&'static str, Item) {
     let mut values = Item::from([(":seen".to_owned(), number(seen.counter.0))]);
     if let Some(owner) = &seen.owner {
@@ -111,9 +128,11 @@ pub(super) fn end(token: &LeaseToken, write: &ShardEndWrite) -> ConditionalUpdat
     held_write(token, &write.progress, values, &sets, PENDING_CHECKPOINT)
 }
 
-/// KCL 2.x `evictLease`, with the counter asked for as well; its peers see the lease as free at once.
+/// KCL 2.x `evictLease`, with the counter asked for as well; its peers see the lease as free at
+/// once.
 ///
-/// Leaves the claim in place: it says whom the lease is given up for. `stuck` says why it is given up, if for a trouble.
+/// Leaves the claim in place: it says whom the lease is given up for. `stuck` says why it is given
+/// up, if for a trouble.
 pub(super) fn release(token: &LeaseToken, progress: &Progress) -> ConditionalUpdate {
     held_write(token, progress, Item::new(), &[], "leaseOwner")
 }
@@ -124,8 +143,11 @@ fn checkpoint_values(checkpoint: &Checkpoint) -> (Item, Vec<&'static str>) {
         (":sub".to_owned(), number(checkpoint.sub_sequence())),
         (":zero".to_owned(), number(0)),
     ]);
-    let sets =
-        vec!["checkpoint = :checkpoint", "checkpointSubSequenceNumber = :sub", "ownerSwitchesSinceCheckpoint = :zero"];
+    let sets = vec![
+        "checkpoint = :checkpoint",
+        "checkpointSubSequenceNumber = :sub",
+        "ownerSwitchesSinceCheckpoint = :zero",
+    ];
     (values, sets)
 }
 
@@ -164,7 +186,11 @@ fn held_write(
         values.insert(":given".to_owned(), text(given_up));
         set("lastGivenUp = :given");
     }
-    let mut removed: Vec<&str> = if remove.is_empty() { Vec::new() } else { vec![remove] };
+    let mut removed: Vec<&str> = if remove.is_empty() {
+        Vec::new()
+    } else {
+        vec![remove]
+    };
     match &progress.stuck {
         Some(why) => {
             values.insert(":stuck".to_owned(), text(why));
@@ -179,5 +205,9 @@ fn held_write(
     values.insert(":seen".to_owned(), number(token.counter.0));
     values.insert(":next".to_owned(), number(token.counter.next().0));
     values.insert(":me".to_owned(), text(token.owner.as_str()));
-    ConditionalUpdate { condition: STILL_MINE, update, values }
+    ConditionalUpdate {
+        condition: STILL_MINE,
+        update,
+        values,
+    }
 }

@@ -1,14 +1,19 @@
-//! The coordinator table's small rows as DynamoDB items. All lie in one partition, so that one query reads them.
+//! The coordinator table's small rows as DynamoDB items. All lie in one partition, so that one
+//! query reads them.
 
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Service, StreamIdentity, StreamRow, WorkerRow};
+use shardmill_core::fleet::{
+    ApplicationStart, FleetRows, LeaderRow, Service, StreamIdentity, StreamRow, WorkerRow,
+};
 use shardmill_core::lease::{Checkpoint, LEASE_DURATION_MAX, WorkerId};
 use shardmill_core::stream::{InitialPosition, StreamName};
 
 use super::lease_item::{Item, number, text};
-use super::row::{FLEET, ID, INCARNATION, WORKER, incarnation, key, string, told, unsigned, worker};
+use super::row::{
+    FLEET, ID, INCARNATION, WORKER, incarnation, key, string, told, unsigned, worker,
+};
 use super::version_item;
 
 pub(super) const LEADER: &str = "leader";
@@ -54,13 +59,19 @@ pub(super) fn encode_worker(row: &WorkerRow) -> Item {
         (WORKER.to_owned(), text(row.worker.as_str())),
         (INCARNATION.to_owned(), text(row.incarnation.as_str())),
         (BEAT.to_owned(), number(row.beat)),
-        (LEASE_DURATION.to_owned(), number(u64::try_from(row.lease_duration.as_millis()).unwrap_or(u64::MAX))),
+        (
+            LEASE_DURATION.to_owned(),
+            number(u64::try_from(row.lease_duration.as_millis()).unwrap_or(u64::MAX)),
+        ),
         (DRAINING.to_owned(), AttributeValue::Bool(row.is_draining)),
     ]);
     if row.max_leases < usize::MAX {
         item.insert(MAX_LEASES.to_owned(), number(row.max_leases as u64));
     }
-    for (name, reason) in [(CANNOT_WRITE, &row.cannot_write), (CANNOT_LOOK, &row.cannot_look)] {
+    for (name, reason) in [
+        (CANNOT_WRITE, &row.cannot_write),
+        (CANNOT_LOOK, &row.cannot_look),
+    ] {
         if let Some(reason) = reason {
             // Every host reads it each second: it says what is wrong, and need not say all of it.
             let short: String = reason.chars().take(REASON_CHARS_MAX).collect();
@@ -87,22 +98,36 @@ pub(super) fn encode_leader(row: &LeaderRow) -> Item {
 }
 
 fn encode_service(service: &Service) -> AttributeValue {
-    let deputies = service.deputies.iter().map(|id| text(id.as_str())).collect();
+    let deputies = service
+        .deputies
+        .iter()
+        .map(|id| text(id.as_str()))
+        .collect();
     AttributeValue::M(Item::from([
         (DEPUTIES.to_owned(), AttributeValue::L(deputies)),
         (HOSTS.to_owned(), number(service.hosts as u64)),
         (LEASES.to_owned(), number(service.leases as u64)),
-        (BESIDE_KCL.to_owned(), AttributeValue::Bool(service.is_beside_kcl)),
+        (
+            BESIDE_KCL.to_owned(),
+            AttributeValue::Bool(service.is_beside_kcl),
+        ),
     ]))
 }
 
 /// One that cannot be read is as good as absent: then everybody watches.
 fn decode_service(item: &Item) -> Option<Service> {
     let service = item.get(SERVICE)?.as_m().ok()?;
-    let count = |name| unsigned(service, name).ok().and_then(|count| usize::try_from(count).ok());
+    let count = |name| {
+        unsigned(service, name)
+            .ok()
+            .and_then(|count| usize::try_from(count).ok())
+    };
     let ids = service.get(DEPUTIES)?.as_l().ok()?;
     Some(Service {
-        deputies: ids.iter().map(|id| WorkerId::new(id.as_s().ok()?)).collect::<Option<_>>()?,
+        deputies: ids
+            .iter()
+            .map(|id| WorkerId::new(id.as_s().ok()?))
+            .collect::<Option<_>>()?,
         hosts: count(HOSTS)?,
         leases: count(LEASES)?,
         is_beside_kcl: boolean(service, BESIDE_KCL),
@@ -114,7 +139,10 @@ pub(super) fn encode_stream(row: &StreamRow) -> Item {
     item.extend([
         (NAME.to_owned(), text(row.name.as_str())),
         (CREATED_AT.to_owned(), number(row.identity.created_at_ms)),
-        (BOOTSTRAPPED.to_owned(), AttributeValue::Bool(row.is_bootstrapped)),
+        (
+            BOOTSTRAPPED.to_owned(),
+            AttributeValue::Bool(row.is_bootstrapped),
+        ),
     ]);
     item
 }
@@ -122,9 +150,15 @@ pub(super) fn encode_stream(row: &StreamRow) -> Item {
 pub(super) fn encode_start(start: &ApplicationStart) -> Item {
     let mut item = key(FLEET, START);
     item.extend([
-        (POSITION.to_owned(), text(Checkpoint::initial(start.position).text())),
+        (
+            POSITION.to_owned(),
+            text(Checkpoint::initial(start.position).text()),
+        ),
         (LOOKED_AT.to_owned(), number(start.looked_at_ms)),
-        (FOUND_LEASES.to_owned(), AttributeValue::Bool(start.found_leases)),
+        (
+            FOUND_LEASES.to_owned(),
+            AttributeValue::Bool(start.found_leases),
+        ),
     ]);
     if let InitialPosition::AtTimestamp(ms) = start.position {
         item.insert(AT.to_owned(), number(ms));
@@ -132,8 +166,8 @@ pub(super) fn encode_start(start: &ApplicationStart) -> Item {
     item
 }
 
-/// Adds one item of the partition; says what is wrong with it, if it cannot be read. An unknown row is left alone: a
-/// later version may keep it there.
+/// Adds one item of the partition; says what is wrong with it, if it cannot be read. An unknown row
+/// is left alone: a later version may keep it there.
 pub(super) fn collect(item: &Item, rows: &mut FleetRows) -> Result<(), String> {
     match string(item, ID)? {
         LEADER => rows.leader = Some(decode_leader(item)?),
@@ -142,7 +176,8 @@ pub(super) fn collect(item: &Item, rows: &mut FleetRows) -> Result<(), String> {
         START => rows.start = Some(decode_start(item)?),
         id if id.starts_with(WORKER_PREFIX) => rows.workers.push(decode_worker(item)?),
         id if id.starts_with(version_item::QUARANTINE_PREFIX) => {
-            rows.quarantined.push(version_item::decode_quarantined(item)?);
+            rows.quarantined
+                .push(version_item::decode_quarantined(item)?);
         }
         _ => {}
     }
@@ -154,10 +189,17 @@ pub(super) fn decode_worker(item: &Item) -> Result<WorkerRow, String> {
         worker: worker(item)?,
         incarnation: incarnation(item)?,
         beat: unsigned(item, BEAT)?,
-        lease_duration: Duration::from_millis(unsigned(item, LEASE_DURATION)?).min(LEASE_DURATION_MAX),
+        lease_duration: Duration::from_millis(unsigned(item, LEASE_DURATION)?)
+            .min(LEASE_DURATION_MAX),
         is_draining: boolean(item, DRAINING),
-        max_leases: unsigned(item, MAX_LEASES).ok().and_then(|max| usize::try_from(max).ok()).unwrap_or(usize::MAX),
-        versions: item.get(VERSIONS).map(version_item::decode_all).unwrap_or_default(),
+        max_leases: unsigned(item, MAX_LEASES)
+            .ok()
+            .and_then(|max| usize::try_from(max).ok())
+            .unwrap_or(usize::MAX),
+        versions: item
+            .get(VERSIONS)
+            .map(version_item::decode_all)
+            .unwrap_or_default(),
         cannot_write: told(item, CANNOT_WRITE).ok(),
         cannot_look: told(item, CANNOT_LOOK).ok(),
     })
@@ -168,13 +210,19 @@ fn decode_leader(item: &Item) -> Result<LeaderRow, String> {
         Some(_) => Some((worker(item)?, incarnation(item)?)),
         None => None,
     };
-    Ok(LeaderRow { holder, version: unsigned(item, VERSION)?, service: decode_service(item) })
+    Ok(LeaderRow {
+        holder,
+        version: unsigned(item, VERSION)?,
+        service: decode_service(item),
+    })
 }
 
 fn decode_stream(item: &Item) -> Result<StreamRow, String> {
     Ok(StreamRow {
         name: StreamName::new(string(item, NAME)?).map_err(|error| error.to_string())?,
-        identity: StreamIdentity { created_at_ms: unsigned(item, CREATED_AT)? },
+        identity: StreamIdentity {
+            created_at_ms: unsigned(item, CREATED_AT)?,
+        },
         is_bootstrapped: boolean(item, BOOTSTRAPPED),
     })
 }
@@ -184,7 +232,11 @@ fn decode_start(item: &Item) -> Result<ApplicationStart, String> {
         "TRIM_HORIZON" => InitialPosition::TrimHorizon,
         "LATEST" => InitialPosition::Latest,
         "AT_TIMESTAMP" => InitialPosition::AtTimestamp(unsigned(item, AT)?),
-        other => return Err(format!("{POSITION} {other} is not TRIM_HORIZON, LATEST or AT_TIMESTAMP")),
+        other => {
+            return Err(format!(
+                "{POSITION} {other} is not TRIM_HORIZON, LATEST or AT_TIMESTAMP"
+            ));
+        }
     };
     Ok(ApplicationStart {
         position,
@@ -194,7 +246,10 @@ fn decode_start(item: &Item) -> Result<ApplicationStart, String> {
 }
 
 fn boolean(item: &Item, name: &str) -> bool {
-    item.get(name).and_then(|value| value.as_bool().ok()).copied().unwrap_or(false)
+    item.get(name)
+        .and_then(|value| value.as_bool().ok())
+        .copied()
+        .unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -207,9 +262,17 @@ mod tests {
 
     #[test]
     fn rows_survive_a_round_trip_and_unknown_ones_are_left_alone() {
-        let (worker, incarnation) = (WorkerId::new("a").unwrap(), Incarnation::new("run").unwrap());
+        let (worker, incarnation) = (
+            WorkerId::new("a").unwrap(),
+            Incarnation::new("run").unwrap(),
+        );
         let digest = PluginDigest::from_hex(&"ab".repeat(32)).unwrap();
-        let bad = Quarantined { digest: digest.clone(), host: worker.clone(), reason: "leaks".into(), at_ms: 9 };
+        let bad = Quarantined {
+            digest: digest.clone(),
+            host: worker.clone(),
+            reason: "leaks".into(),
+            at_ms: 9,
+        };
         let row = WorkerRow {
             worker: worker.clone(),
             incarnation: incarnation.clone(),
@@ -218,7 +281,12 @@ mod tests {
             is_draining: true,
             max_leases: 3,
             versions: vec![
-                VersionRow { digest: digest.clone(), state: "active".into(), since_ms: 5, reason: None },
+                VersionRow {
+                    digest: digest.clone(),
+                    state: "active".into(),
+                    since_ms: 5,
+                    reason: None,
+                },
                 VersionRow {
                     digest: digest.clone(),
                     state: "odd(later)".into(),
@@ -229,9 +297,22 @@ mod tests {
             cannot_write: Some("denied".into()),
             cannot_look: Some("refused".into()),
         };
-        let service = Service { deputies: vec![worker.clone()], hosts: 3, leases: 40, is_beside_kcl: true };
-        let leader = LeaderRow { holder: Some((worker, incarnation)), version: 4, service: Some(service) };
-        let released = LeaderRow { holder: None, version: 5, service: None };
+        let service = Service {
+            deputies: vec![worker.clone()],
+            hosts: 3,
+            leases: 40,
+            is_beside_kcl: true,
+        };
+        let leader = LeaderRow {
+            holder: Some((worker, incarnation)),
+            version: 4,
+            service: Some(service),
+        };
+        let released = LeaderRow {
+            holder: None,
+            version: 5,
+            service: None,
+        };
         let stream = StreamRow {
             name: StreamName::new("orders").unwrap(),
             identity: StreamIdentity { created_at_ms: 12 },
@@ -239,22 +320,36 @@ mod tests {
         };
         let mut rows = FleetRows::default();
         let quarantined = version_item::encode_quarantined(&bad);
-        for item in
-            [encode_worker(&row), encode_leader(&leader), encode_stream(&stream), quarantined, key(FLEET, "later")]
-        {
+        for item in [
+            encode_worker(&row),
+            encode_leader(&leader),
+            encode_stream(&stream),
+            quarantined,
+            key(FLEET, "later"),
+        ] {
             collect(&item, &mut rows).unwrap();
         }
         assert_eq!(rows.quarantined, [bad]);
-        assert_eq!((&rows.workers[..], &rows.leader, &rows.stream), (&[row][..], &Some(leader), &Some(stream)));
+        assert_eq!(
+            (&rows.workers[..], &rows.leader, &rows.stream),
+            (&[row][..], &Some(leader), &Some(stream))
+        );
         collect(&encode_leader(&released), &mut rows).unwrap();
         assert_eq!(rows.leader, Some(released));
     }
 
     #[test]
     fn every_start_survives_a_round_trip_and_one_that_cannot_be_read_is_named() {
-        for position in [InitialPosition::TrimHorizon, InitialPosition::Latest, InitialPosition::AtTimestamp(3)] {
-            let start =
-                ApplicationStart { position, looked_at_ms: 7, found_leases: position == InitialPosition::Latest };
+        for position in [
+            InitialPosition::TrimHorizon,
+            InitialPosition::Latest,
+            InitialPosition::AtTimestamp(3),
+        ] {
+            let start = ApplicationStart {
+                position,
+                looked_at_ms: 7,
+                found_leases: position == InitialPosition::Latest,
+            };
             let mut rows = FleetRows::default();
             collect(&encode_start(&start), &mut rows).unwrap();
             assert_eq!(rows.start, Some(start));
@@ -280,7 +375,10 @@ mod tests {
         assert!(decode_worker(&item).unwrap().versions.is_empty());
         let odd = vec![AttributeValue::Bool(true), AttributeValue::M(Item::new())];
         item.insert(VERSIONS.to_owned(), AttributeValue::L(odd));
-        assert!(decode_worker(&item).unwrap().versions.is_empty(), "and the row counts all the same");
+        assert!(
+            decode_worker(&item).unwrap().versions.is_empty(),
+            "and the row counts all the same"
+        );
     }
 
     #[test]

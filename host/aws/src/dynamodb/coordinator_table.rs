@@ -1,4 +1,5 @@
-//! The coordinator table of one application, through `Query`, `GetItem`, `PutItem`, `UpdateItem` and `DeleteItem`.
+//! The coordinator table of one application, through `Query`, `GetItem`, `PutItem`, `UpdateItem`
+//! and `DeleteItem`.
 
 use std::time::Duration;
 
@@ -20,11 +21,12 @@ use super::shard_cache::{self, SHARDS};
 use super::table::{self, Key};
 use super::version_item;
 
-/// A page is up to 1 MiB: this bounds a query at thousands of workers, or a hundred thousand shards.
+/// A page is up to 1 MiB: this bounds a query at thousands of workers, or a hundred thousand
+/// shards.
 const PAGES_MAX: usize = 100;
 
-/// Wait between two chunks of a shard list: a chunk costs up to 330 write units, and a partition takes 1,000 a second (AWS
-/// limit), of which heartbeats need some.
+/// Wait between two chunks of a shard list: a chunk costs up to 330 write units, and a partition
+/// takes 1,000 a second (AWS limit), of which heartbeats need some.
 const CHUNK_EVERY: Duration = Duration::from_millis(500);
 const WHOLE_KIND: &str = "#kind = :kind";
 const PART_OF_KIND: &str = "#kind = :kind AND id < :before";
@@ -42,7 +44,10 @@ pub struct CoordinatorTable {
 impl CoordinatorTable {
     /// The coordinator table of `application`, which is `<application>-coordinator`.
     pub fn new(client: Client, application: &str) -> Self {
-        Self { client, table: coordinator_table(application) }
+        Self {
+            client,
+            table: coordinator_table(application),
+        }
     }
 
     /// The table's name.
@@ -63,7 +68,11 @@ impl CoordinatorTable {
                 .client
                 .query()
                 .table_name(&self.table)
-                .key_condition_expression(if before.is_some() { PART_OF_KIND } else { WHOLE_KIND })
+                .key_condition_expression(if before.is_some() {
+                    PART_OF_KIND
+                } else {
+                    WHOLE_KIND
+                })
                 .expression_attribute_names("#kind", KIND)
                 .expression_attribute_values(":kind", text(kind))
                 .set_exclusive_start_key(start);
@@ -77,7 +86,12 @@ impl CoordinatorTable {
                 None => return Ok(items),
             }
         }
-        Err(StoreError::Refused { message: format!("table {}: {kind} has more than {PAGES_MAX} pages", self.table) })
+        Err(StoreError::Refused {
+            message: format!(
+                "table {}: {kind} has more than {PAGES_MAX} pages",
+                self.table
+            ),
+        })
     }
 
     async fn read_fleet(&self, before: Option<&str>) -> Result<FleetRows, StoreError> {
@@ -85,7 +99,12 @@ impl CoordinatorTable {
         for item in self.query(FLEET, before).await? {
             if let Err(problem) = collect(&item, &mut rows) {
                 let id = row::string(&item, ID).unwrap_or("?");
-                tracing::warn!(table = self.table, id, problem, "a coordinator row cannot be read, leaving it alone");
+                tracing::warn!(
+                    table = self.table,
+                    id,
+                    problem,
+                    "a coordinator row cannot be read, leaving it alone"
+                );
             }
         }
         Ok(rows)
@@ -93,11 +112,19 @@ impl CoordinatorTable {
 
     async fn read_worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         let row_key = key(FLEET, &coordinator_item::worker_id(id));
-        let request = self.client.get_item().table_name(&self.table).set_key(Some(row_key)).consistent_read(true);
+        let request = self
+            .client
+            .get_item()
+            .table_name(&self.table)
+            .set_key(Some(row_key))
+            .consistent_read(true);
         let reply = request.send().await.map_err(|error| self.error(&error))?;
         let decode = |item: &Item| {
             coordinator_item::decode_worker(item).map_err(|problem| StoreError::Refused {
-                message: format!("table {}: the row of worker {id} cannot be read, delete it: {problem}", self.table),
+                message: format!(
+                    "table {}: the row of worker {id} cannot be read, delete it: {problem}",
+                    self.table
+                ),
             })
         };
         reply.item.as_ref().map(decode).transpose()
@@ -105,21 +132,42 @@ impl CoordinatorTable {
 
     /// Mail that cannot be read, a newer leader's for instance, is as good as none.
     async fn read_mail(&self, id: &WorkerId) -> Result<Option<Mail>, StoreError> {
-        let request = self.client.get_item().table_name(&self.table).set_key(Some(mail_item::key_of(id)));
+        let request = self
+            .client
+            .get_item()
+            .table_name(&self.table)
+            .set_key(Some(mail_item::key_of(id)));
         let reply = request.send().await.map_err(|error| self.error(&error))?;
-        Ok(reply.item.as_ref().and_then(|item| mail_item::decode(item).ok()))
+        Ok(reply
+            .item
+            .as_ref()
+            .and_then(|item| mail_item::decode(item).ok()))
     }
 
     async fn remove_mail(&self, id: &WorkerId) -> Result<(), StoreError> {
-        let request = self.client.delete_item().table_name(&self.table).set_key(Some(mail_item::key_of(id)));
-        request.send().await.map(drop).map_err(|error| self.error(&error))
+        let request = self
+            .client
+            .delete_item()
+            .table_name(&self.table)
+            .set_key(Some(mail_item::key_of(id)));
+        request
+            .send()
+            .await
+            .map(drop)
+            .map_err(|error| self.error(&error))
     }
 
     async fn put(&self, item: Item, condition: Option<(&str, Item)>) -> Result<Raced, StoreError> {
-        let mut request = self.client.put_item().table_name(&self.table).set_item(Some(item));
+        let mut request = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(item));
         if let Some((condition, values)) = condition {
             let values = (!values.is_empty()).then_some(values);
-            request = request.condition_expression(condition).set_expression_attribute_values(values);
+            request = request
+                .condition_expression(condition)
+                .set_expression_attribute_values(values);
             // `name` is a reserved word of DynamoDB.
             if condition.contains("#name") {
                 request = request.expression_attribute_names("#name", NAME);
@@ -127,7 +175,11 @@ impl CoordinatorTable {
         }
         match request.send().await {
             Ok(_) => Ok(Raced::Applied),
-            Err(error) if error.as_service_error().is_some_and(PutItemError::is_conditional_check_failed_exception) => {
+            Err(error)
+                if error
+                    .as_service_error()
+                    .is_some_and(PutItemError::is_conditional_check_failed_exception) =>
+            {
                 Ok(Raced::Lost)
             }
             Err(error) => Err(self.error(&error)),
@@ -145,7 +197,9 @@ impl CoordinatorTable {
         match request.send().await {
             Ok(_) => Ok(Raced::Applied),
             Err(error)
-                if error.as_service_error().is_some_and(DeleteItemError::is_conditional_check_failed_exception) =>
+                if error
+                    .as_service_error()
+                    .is_some_and(DeleteItemError::is_conditional_check_failed_exception) =>
             {
                 Ok(Raced::Lost)
             }
@@ -161,14 +215,19 @@ impl CoordinatorTable {
             .set_key(Some(key(FLEET, BULLETIN)))
             .update_expression("ADD version :one")
             .expression_attribute_values(":one", number(1));
-        request.send().await.map(drop).map_err(|error| self.error(&error))
+        request
+            .send()
+            .await
+            .map(drop)
+            .map_err(|error| self.error(&error))
     }
 
-    /// Chunks first, the index last: a reader that sees the index sees its chunks, or knows that it does not.
+    /// Chunks first, the index last: a reader that sees the index sees its chunks, or knows that it
+    /// does not.
     async fn write_list(&self, shards: &CachedShards) -> Result<(), StoreError> {
         let version = format!("{:016x}", fastrand::u64(..));
-        let (index, chunks) =
-            shard_cache::encode(shards, &version).map_err(|message| StoreError::Refused { message })?;
+        let (index, chunks) = shard_cache::encode(shards, &version)
+            .map_err(|message| StoreError::Refused { message })?;
         for (number, chunk) in chunks.into_iter().enumerate() {
             if number > 0 {
                 tokio::time::sleep(CHUNK_EVERY).await;
@@ -188,12 +247,19 @@ impl CoordinatorTable {
 }
 
 fn as_seen(row: &WorkerRow) -> Item {
-    Item::from([(":run".to_owned(), text(row.incarnation.as_str())), (":beat".to_owned(), number(row.beat))])
+    Item::from([
+        (":run".to_owned(), text(row.incarnation.as_str())),
+        (":beat".to_owned(), number(row.beat)),
+    ])
 }
 
 impl Coordinator for CoordinatorTable {
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
-        Box::pin(table::ensure(&self.client, &self.table, &[Key::Hash(KIND), Key::Range(ID)]))
+        Box::pin(table::ensure(
+            &self.client,
+            &self.table,
+            &[Key::Hash(KIND), Key::Range(ID)],
+        ))
     }
 
     fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
@@ -209,7 +275,11 @@ impl Coordinator for CoordinatorTable {
         Box::pin(self.read_mail(id))
     }
 
-    fn leave_mail<'a>(&'a self, id: &'a WorkerId, mail: Option<&'a Mail>) -> PortFuture<'a, Result<(), StoreError>> {
+    fn leave_mail<'a>(
+        &'a self,
+        id: &'a WorkerId,
+        mail: Option<&'a Mail>,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             match mail {
                 Some(mail) => self.put(mail_item::encode(id, mail), None).await.map(drop),
@@ -218,7 +288,10 @@ impl Coordinator for CoordinatorTable {
         })
     }
 
-    fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
+    fn worker<'a>(
+        &'a self,
+        id: &'a WorkerId,
+    ) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>> {
         Box::pin(self.read_worker(id))
     }
 
@@ -240,7 +313,10 @@ impl Coordinator for CoordinatorTable {
         Box::pin(self.put(coordinator_item::encode_worker(row), Some(condition)))
     }
 
-    fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
+    fn remove_worker<'a>(
+        &'a self,
+        row: &'a WorkerRow,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
         Box::pin(self.delete(row))
     }
 
@@ -250,7 +326,10 @@ impl Coordinator for CoordinatorTable {
         next: &'a LeaderRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
         let condition = match seen {
-            Some(seen) => ("version = :seen", Item::from([(":seen".to_owned(), number(seen.version))])),
+            Some(seen) => (
+                "version = :seen",
+                Item::from([(":seen".to_owned(), number(seen.version))]),
+            ),
             None => ("attribute_not_exists(id)", Item::new()),
         };
         Box::pin(self.put(coordinator_item::encode_leader(next), Some(condition)))
@@ -274,20 +353,38 @@ impl Coordinator for CoordinatorTable {
         Box::pin(self.put(coordinator_item::encode_stream(next), Some(condition)))
     }
 
-    fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>> {
+    fn write_start<'a>(
+        &'a self,
+        start: &'a ApplicationStart,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
         let condition = ("attribute_not_exists(id)", Item::new());
         Box::pin(self.put(coordinator_item::encode_start(start), Some(condition)))
     }
 
     fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move { self.put(version_item::encode_quarantined(entry), None).await.map(drop) })
+        Box::pin(async move {
+            self.put(version_item::encode_quarantined(entry), None)
+                .await
+                .map(drop)
+        })
     }
 
-    fn release_version<'a>(&'a self, digest: &'a PluginDigest) -> PortFuture<'a, Result<(), StoreError>> {
+    fn release_version<'a>(
+        &'a self,
+        digest: &'a PluginDigest,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let row_key = version_item::quarantine_key(digest);
-            let request = self.client.delete_item().table_name(&self.table).set_key(Some(row_key));
-            request.send().await.map(drop).map_err(|error| self.error(&error))
+            let request = self
+                .client
+                .delete_item()
+                .table_name(&self.table)
+                .set_key(Some(row_key));
+            request
+                .send()
+                .await
+                .map(drop)
+                .map_err(|error| self.error(&error))
         })
     }
 
@@ -299,7 +396,10 @@ impl Coordinator for CoordinatorTable {
         Box::pin(async move { Ok(shard_cache::decode(&self.query(SHARDS, None).await?)) })
     }
 
-    fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>> {
+    fn write_shards<'a>(
+        &'a self,
+        shards: &'a CachedShards,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
         Box::pin(self.write_list(shards))
     }
 }

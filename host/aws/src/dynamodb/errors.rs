@@ -1,7 +1,8 @@
 //! What a DynamoDB error means for a lease write: the one table of it.
 //!
-//! The question is always "was it applied?". Throttled and refused requests were not. Where nobody can know, the answer
-//! is [`StoreError::Unknown`], which the worker settles with a consistent read before more records go out.
+//! The question is always "was it applied?". Throttled and refused requests were not. Where nobody
+//! can know, the answer is [`StoreError::Unknown`], which the worker settles with a consistent read
+//! before more records go out.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use shardmill_core::ports::StoreError;
@@ -23,7 +24,10 @@ where
         };
     };
     let code = service.code().unwrap_or_default();
-    let message = format!("table {table}: {}", sdk_error::answered(code, service.message().unwrap_or_default()));
+    let message = format!(
+        "table {table}: {}",
+        sdk_error::answered(code, service.message().unwrap_or_default())
+    );
     by_code(code, message)
 }
 
@@ -49,7 +53,8 @@ fn by_code(code: &str, message: String) -> StoreError {
         | "ExpiredTokenException"
         | "SerializationException"
         | "ItemCollectionSizeLimitExceededException" => StoreError::Refused { message },
-        // InternalServerError, ServiceUnavailable, TransactionConflict, ReplicatedWriteConflict, and what comes next.
+        // InternalServerError, ServiceUnavailable, TransactionConflict, ReplicatedWriteConflict,
+        // and what comes next.
         _ => StoreError::Unknown { message },
     }
 }

@@ -1,7 +1,7 @@
 //! A lease row as a DynamoDB item, in the words of the KCL 2.x (`DynamoDBLeaseSerializer`).
 //!
-//! Rows are only ever made whole by a create; every other write names the attributes it changes. So attributes that
-//! other programs keep on a row survive us.
+//! Rows are only ever made whole by a create; every other write names the attributes it changes. So
+//! attributes that other programs keep on a row survive us.
 
 use std::collections::HashMap;
 
@@ -66,21 +66,47 @@ pub(super) fn encode(lease: &Lease) -> Item {
         (LEASE_COUNTER.to_owned(), number(lease.counter.0)),
         (OWNER_SWITCHES.to_owned(), number(lease.owner_switches)),
         (CHECKPOINT.to_owned(), text(lease.checkpoint.text())),
-        (SUB_SEQUENCE.to_owned(), number(lease.checkpoint.sub_sequence())),
+        (
+            SUB_SEQUENCE.to_owned(),
+            number(lease.checkpoint.sub_sequence()),
+        ),
     ]);
     let mut put = |name: &str, value: Option<AttributeValue>| {
         if let Some(value) = value {
             item.insert(name.to_owned(), value);
         }
     };
-    put(LEASE_OWNER, lease.owner.as_ref().map(|owner| text(owner.as_str())));
+    put(
+        LEASE_OWNER,
+        lease.owner.as_ref().map(|owner| text(owner.as_str())),
+    );
     put(PARENTS, shard_set(&lease.parents));
     put(CHILDREN, shard_set(&lease.children));
-    put(HASH_KEY_START, lease.hash_range.map(|range| text(&range.start().to_string())));
-    put(HASH_KEY_END, lease.hash_range.map(|range| text(&range.end().to_string())));
-    put(PLUGIN_DIGEST, lease.plugin_digest.as_ref().map(|digest| text(digest.as_str())));
+    put(
+        HASH_KEY_START,
+        lease
+            .hash_range
+            .map(|range| text(&range.start().to_string())),
+    );
+    put(
+        HASH_KEY_END,
+        lease.hash_range.map(|range| text(&range.end().to_string())),
+    );
+    put(
+        PLUGIN_DIGEST,
+        lease
+            .plugin_digest
+            .as_ref()
+            .map(|digest| text(digest.as_str())),
+    );
     put(MILLIS_BEHIND_LATEST, lease.millis_behind_latest.map(number));
-    put(CLAIMED_BY, lease.claimant.as_ref().map(|claimant| text(claimant.as_str())));
+    put(
+        CLAIMED_BY,
+        lease
+            .claimant
+            .as_ref()
+            .map(|claimant| text(claimant.as_str())),
+    );
     put(SETTLED_ARRIVAL, lease.settled_arrival_ms.map(number));
     put(HELD_SINCE, lease.held_since_ms.map(number));
     put(THROUGHPUT, lease.bytes_per_second.map(throughput));
@@ -99,7 +125,10 @@ pub(super) fn classify(item: &Item) -> Row {
         Ok(lease) => Row::Lease(Box::new(lease)),
         Err(problem) => {
             let key = told(item, LEASE_KEY).unwrap_or_default();
-            Row::Bad(BadRow { key, problem: one_line(&problem).into_owned() })
+            Row::Bad(BadRow {
+                key,
+                problem: one_line(&problem).into_owned(),
+            })
         }
     }
 }
@@ -114,13 +143,17 @@ pub(super) fn decode(item: &Item) -> Result<Lease, String> {
         owner: worker(item, LEASE_OWNER)?,
         counter: counter(item)?,
         owner_switches: unsigned(item, OWNER_SWITCHES)?.unwrap_or(0),
-        checkpoint: Checkpoint::parse(checkpoint, sub_sequence)
-            .ok_or_else(|| format!("{CHECKPOINT} {checkpoint:?} is neither a sequence number nor a sentinel"))?,
+        checkpoint: Checkpoint::parse(checkpoint, sub_sequence).ok_or_else(|| {
+            format!("{CHECKPOINT} {checkpoint:?} is neither a sequence number nor a sentinel")
+        })?,
         parents: shards(item, PARENTS)?,
         children: shards(item, CHILDREN)?,
         hash_range: hash_range(item)?,
         // For people only: what cannot be read is as good as absent.
-        plugin_digest: string(item, PLUGIN_DIGEST).ok().flatten().and_then(PluginDigest::from_hex),
+        plugin_digest: string(item, PLUGIN_DIGEST)
+            .ok()
+            .flatten()
+            .and_then(PluginDigest::from_hex),
         millis_behind_latest: unsigned(item, MILLIS_BEHIND_LATEST).ok().flatten(),
         checkpoint_owner: worker(item, CHECKPOINT_OWNER)?,
         claimant: worker(item, CLAIMED_BY)?,
@@ -134,13 +167,21 @@ pub(super) fn decode(item: &Item) -> Result<Lease, String> {
 
 /// Kilobytes of 1,000 bytes; the KCL writes six decimals, three are exact here.
 pub(super) fn throughput(bytes_per_second: u64) -> AttributeValue {
-    AttributeValue::N(format!("{}.{:03}", bytes_per_second / 1_000, bytes_per_second % 1_000))
+    AttributeValue::N(format!(
+        "{}.{:03}",
+        bytes_per_second / 1_000,
+        bytes_per_second % 1_000
+    ))
 }
 
 /// For balancing only: what cannot be read is as good as absent.
 fn read_throughput(item: &Item) -> Option<u64> {
     let kilobytes: f64 = item.get(THROUGHPUT)?.as_n().ok()?.parse().ok()?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate; the cast saturates")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate; the cast saturates"
+    )]
     (kilobytes.is_finite() && kilobytes >= 0.0).then_some((kilobytes * 1_000.0).round() as u64)
 }
 
@@ -154,7 +195,10 @@ pub(super) fn number(value: u64) -> AttributeValue {
 
 /// `None` instead of an empty set, which DynamoDB does not have.
 pub(super) fn shard_set(shards: &[ShardId]) -> Option<AttributeValue> {
-    let names: Vec<String> = shards.iter().map(|shard| shard.as_str().to_owned()).collect();
+    let names: Vec<String> = shards
+        .iter()
+        .map(|shard| shard.as_str().to_owned())
+        .collect();
     (!names.is_empty()).then_some(AttributeValue::Ss(names))
 }
 
@@ -172,16 +216,20 @@ fn string<'a>(item: &'a Item, name: &str) -> Result<Option<&'a str>, String> {
 
 /// What is there for people only, on one line; what cannot be read is as good as absent.
 fn told(item: &Item, name: &str) -> Option<String> {
-    string(item, name).ok().flatten().map(|text| one_line(text).into_owned())
+    string(item, name)
+        .ok()
+        .flatten()
+        .map(|text| one_line(text).into_owned())
 }
 
 /// DynamoDB numbers are decimal text; a counter at 2^53 and beyond stays exact.
 fn unsigned(item: &Item, name: &str) -> Result<Option<u64>, String> {
     match item.get(name) {
         None | Some(AttributeValue::Null(_)) => Ok(None),
-        Some(AttributeValue::N(text)) => {
-            text.parse().map(Some).map_err(|_| format!("{name} {text} is not a whole number from 0 to 2^64-1"))
-        }
+        Some(AttributeValue::N(text)) => text
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("{name} {text} is not a whole number from 0 to 2^64-1")),
         Some(_) => Err(format!("{name} is not a number")),
     }
 }
@@ -190,22 +238,30 @@ fn counter(item: &Item) -> Result<LeaseCounter, String> {
     let counter = require(unsigned(item, LEASE_COUNTER)?, LEASE_COUNTER)?;
     // A counter that cannot rise cannot fence.
     if counter > COUNTER_MAX {
-        return Err(format!("{LEASE_COUNTER} {counter} is above 2^63-2 and cannot be raised"));
+        return Err(format!(
+            "{LEASE_COUNTER} {counter} is above 2^63-2 and cannot be raised"
+        ));
     }
     Ok(LeaseCounter(counter))
 }
 
 fn worker(item: &Item, name: &str) -> Result<Option<WorkerId>, String> {
-    let Some(id) = string(item, name)? else { return Ok(None) };
-    WorkerId::new(id).map(Some).ok_or_else(|| format!("{name} is an empty string"))
+    let Some(id) = string(item, name)? else {
+        return Ok(None);
+    };
+    WorkerId::new(id)
+        .map(Some)
+        .ok_or_else(|| format!("{name} is an empty string"))
 }
 
 fn shards(item: &Item, name: &str) -> Result<Vec<ShardId>, String> {
     let mut names = match item.get(name) {
         None | Some(AttributeValue::Null(_)) => return Ok(Vec::new()),
-        Some(AttributeValue::Ss(names)) => {
-            names.iter().map(ShardId::new).collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?
-        }
+        Some(AttributeValue::Ss(names)) => names
+            .iter()
+            .map(ShardId::new)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| error.to_string())?,
         Some(_) => return Err(format!("{name} is not a string set")),
     };
     // A set comes in any order.
@@ -216,8 +272,12 @@ fn shards(item: &Item, name: &str) -> Result<Vec<ShardId>, String> {
 fn hash_range(item: &Item) -> Result<Option<HashKeyRange>, String> {
     match (string(item, HASH_KEY_START)?, string(item, HASH_KEY_END)?) {
         (None, None) => Ok(None),
-        (Some(start), Some(end)) => HashKeyRange::parse(start, end).map(Some).map_err(|error| error.to_string()),
-        _ => Err(format!("{HASH_KEY_START} and {HASH_KEY_END} must come together")),
+        (Some(start), Some(end)) => HashKeyRange::parse(start, end)
+            .map(Some)
+            .map_err(|error| error.to_string()),
+        _ => Err(format!(
+            "{HASH_KEY_START} and {HASH_KEY_END} must come together"
+        )),
     }
 }
 

@@ -34,7 +34,10 @@ fn shard(id: &str) -> ShardId {
 fn a_kcl_row_without_an_owner_is_read_whole() {
     let lease = decode(&fresh()).unwrap();
     assert_eq!(lease.key.as_str(), "shardId-000000000003");
-    assert_eq!((lease.owner, lease.counter, lease.owner_switches), (None, LeaseCounter(7), 2));
+    assert_eq!(
+        (lease.owner, lease.counter, lease.owner_switches),
+        (None, LeaseCounter(7), 2)
+    );
     assert_eq!(lease.checkpoint, Checkpoint::TrimHorizon);
     assert!(lease.parents.is_empty() && lease.children.is_empty() && lease.hash_range.is_none());
 }
@@ -49,19 +52,31 @@ fn every_checkpoint_the_kcl_writes_is_understood() {
         (
             "49640871423056104321897561048329857382957382957382",
             Checkpoint::At(Position::plain(
-                SequenceNumber::parse("49640871423056104321897561048329857382957382957382").unwrap(),
+                SequenceNumber::parse("49640871423056104321897561048329857382957382957382")
+                    .unwrap(),
             )),
         ),
     ] {
-        assert_eq!(decode(&with("checkpoint", text(text_value))).unwrap().checkpoint, expected);
+        assert_eq!(
+            decode(&with("checkpoint", text(text_value)))
+                .unwrap()
+                .checkpoint,
+            expected
+        );
     }
 }
 
 #[test]
 fn the_parents_of_a_merge_come_from_a_set_in_any_order() {
-    let item = with("parentShardId", strings(&["shardId-000000000002", "shardId-000000000001"]));
+    let item = with(
+        "parentShardId",
+        strings(&["shardId-000000000002", "shardId-000000000001"]),
+    );
     let parents = decode(&item).unwrap().parents;
-    assert_eq!(parents, [shard("shardId-000000000001"), shard("shardId-000000000002")]);
+    assert_eq!(
+        parents,
+        [shard("shardId-000000000001"), shard("shardId-000000000002")]
+    );
 }
 
 #[test]
@@ -75,21 +90,37 @@ fn attributes_that_are_not_ours_never_stop_a_row_from_being_read() {
         ("someone", AttributeValue::Bool(true)),
         ("pluginDigest", text("not a digest")),
     ] {
-        assert!(matches!(classify(&with(name, value)), Row::Lease(_)), "{name}");
+        assert!(
+            matches!(classify(&with(name, value)), Row::Lease(_)),
+            "{name}"
+        );
     }
 }
 
 #[test]
 fn rows_of_another_entity_type_are_foreign_not_bad() {
-    for kind in ["STREAM", "LEADER", "CLIENT_VERSION_MIGRATION", "TABLE_MIGRATION", "WORKER_METRIC_STATS"] {
-        let item = Item::from([("leaseKey".to_owned(), text("x")), ("entityType".to_owned(), text(kind))]);
+    for kind in [
+        "STREAM",
+        "LEADER",
+        "CLIENT_VERSION_MIGRATION",
+        "TABLE_MIGRATION",
+        "WORKER_METRIC_STATS",
+    ] {
+        let item = Item::from([
+            ("leaseKey".to_owned(), text("x")),
+            ("entityType".to_owned(), text(kind)),
+        ]);
         assert_eq!(classify(&item), Row::Foreign, "{kind}");
     }
 }
 
 #[test]
 fn a_multi_stream_key_is_read_and_names_its_shard() {
-    let lease = decode(&with("leaseKey", text("123456789012:orders:1700000000:shardId-000000000003"))).unwrap();
+    let lease = decode(&with(
+        "leaseKey",
+        text("123456789012:orders:1700000000:shardId-000000000003"),
+    ))
+    .unwrap();
     assert_eq!(lease.key.shard_id(), shard("shardId-000000000003"));
 }
 
@@ -102,26 +133,43 @@ fn a_hand_off_under_way_is_seen() {
 #[test]
 fn a_counter_beyond_2_to_the_53_stays_exact() {
     let counter = (1 << 53) + 1;
-    assert_eq!(decode(&with("leaseCounter", number(counter))).unwrap().counter, LeaseCounter(counter));
+    assert_eq!(
+        decode(&with("leaseCounter", number(counter)))
+            .unwrap()
+            .counter,
+        LeaseCounter(counter)
+    );
 }
 
 #[test]
 fn a_row_that_cannot_be_read_is_reported_with_its_key_and_what_is_wrong() {
     for (name, value, problem) in [
         ("leaseCounter", text("7"), "leaseCounter is not a number"),
-        ("leaseCounter", AttributeValue::N("-1".to_owned()), "leaseCounter -1"),
+        (
+            "leaseCounter",
+            AttributeValue::N("-1".to_owned()),
+            "leaseCounter -1",
+        ),
         ("checkpoint", text("SOMEWHERE"), "SOMEWHERE"),
-        ("parentShardId", text("shardId-000000000001"), "parentShardId is not a string set"),
+        (
+            "parentShardId",
+            text("shardId-000000000001"),
+            "parentShardId is not a string set",
+        ),
         ("startingHashKey", text("0"), "must come together"),
         ("leaseOwner", text(""), "leaseOwner is an empty string"),
     ] {
-        let Row::Bad(row) = classify(&with(name, value)) else { panic!("{name} was accepted") };
+        let Row::Bad(row) = classify(&with(name, value)) else {
+            panic!("{name} was accepted")
+        };
         assert_eq!(row.key, "shardId-000000000003");
         assert!(row.problem.contains(problem), "{}", row.problem);
     }
     let mut without_counter = fresh();
     without_counter.remove("leaseCounter");
-    assert!(matches!(classify(&without_counter), Row::Bad(row) if row.problem == "leaseCounter is missing"));
+    assert!(
+        matches!(classify(&without_counter), Row::Bad(row) if row.problem == "leaseCounter is missing")
+    );
 }
 
 #[test]
@@ -153,16 +201,30 @@ fn a_fresh_row_has_no_empty_attributes() {
     let mut lease = decode(&fresh()).unwrap();
     lease.hash_range = Some(HashKeyRange::FULL);
     let item = encode(&lease);
-    for absent in ["leaseOwner", "parentShardId", "childShardIds", "pluginDigest", "checkpointOwner", "entityType"] {
+    for absent in [
+        "leaseOwner",
+        "parentShardId",
+        "childShardIds",
+        "pluginDigest",
+        "checkpointOwner",
+        "entityType",
+    ] {
         assert!(!item.contains_key(absent), "{absent}");
     }
-    assert_eq!(item["endingHashKey"], text("340282366920938463463374607431768211455"));
+    assert_eq!(
+        item["endingHashKey"],
+        text("340282366920938463463374607431768211455")
+    );
 }
 
 #[test]
 fn no_row_that_fuzzing_found_is_another_one_once_written_and_read_back() {
-    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus/lease_row");
-    let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let corpus =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus/lease_row");
+    let files: Vec<_> = std::fs::read_dir(corpus)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     assert!(files.len() > 10, "the corpus is gone");
     for file in files {
         fuzz_check::check(&std::fs::read(file).unwrap());

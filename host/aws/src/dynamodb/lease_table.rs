@@ -1,6 +1,7 @@
 //! The lease table of one application, through `Scan`, `GetItem`, `PutItem` and `UpdateItem`.
 //!
-//! A failed condition comes back with the row as it stands (`ALL_OLD`), so that a lost race needs no second read.
+//! A failed condition comes back with the row as it stands (`ALL_OLD`), so that a lost race needs
+//! no second read.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
@@ -9,8 +10,8 @@ use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState, ShardEndWrite,
-    StoreError, WriteResult, Written,
+    CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState,
+    ShardEndWrite, StoreError, WriteResult, Written,
 };
 use shardmill_core::stream::LeaseKey;
 
@@ -33,13 +34,20 @@ pub struct LeaseTable {
 impl LeaseTable {
     /// The leases kept in `table`, through `client`.
     pub fn new(client: Client, table: impl Into<String>) -> Self {
-        Self { client, table: table.into(), page_rows: None }
+        Self {
+            client,
+            table: table.into(),
+            page_rows: None,
+        }
     }
 
     /// Scans in pages of at most this many rows. For tests of the paging.
     #[must_use]
     pub fn with_page_rows(self, rows: u16) -> Self {
-        Self { page_rows: Some(i32::from(rows).max(1)), ..self }
+        Self {
+            page_rows: Some(i32::from(rows).max(1)),
+            ..self
+        }
     }
 
     /// The table's name.
@@ -72,17 +80,34 @@ impl LeaseTable {
     }
 
     async fn get_row(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
-        let request = self.client.get_item().table_name(&self.table).key(LEASE_KEY, text(key.as_str()));
-        let reply = request.consistent_read(true).send().await.map_err(|error| self.error(&error))?;
+        let request = self
+            .client
+            .get_item()
+            .table_name(&self.table)
+            .key(LEASE_KEY, text(key.as_str()));
+        let reply = request
+            .consistent_read(true)
+            .send()
+            .await
+            .map_err(|error| self.error(&error))?;
         reply.item.map(|item| self.decode(key, &item)).transpose()
     }
 
     async fn put_new(&self, lease: &Lease) -> Result<Created, StoreError> {
         let item = lease_item::encode(lease);
-        let request = self.client.put_item().table_name(&self.table).set_item(Some(item)).condition_expression(IS_NEW);
+        let request = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(item))
+            .condition_expression(IS_NEW);
         match request.send().await {
             Ok(_) => Ok(Created::New),
-            Err(error) if error.as_service_error().is_some_and(PutItemError::is_conditional_check_failed_exception) => {
+            Err(error)
+                if error
+                    .as_service_error()
+                    .is_some_and(PutItemError::is_conditional_check_failed_exception) =>
+            {
                 Ok(Created::Existed)
             }
             Err(error) => Err(self.error(&error)),
@@ -100,10 +125,14 @@ impl LeaseTable {
             .update_expression(update.update)
             .set_expression_attribute_values(Some(update.values))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        let Err(error) = request.send().await else { return Ok(Written::Applied(then)) };
+        let Err(error) = request.send().await else {
+            return Ok(Written::Applied(then));
+        };
         match error.as_service_error() {
             Some(UpdateItemError::ConditionalCheckFailedException(failed)) => match &failed.item {
-                Some(row) => Ok(Written::Conflict(Some(Box::new(self.decode(&then.key, row)?)))),
+                Some(row) => Ok(Written::Conflict(Some(Box::new(
+                    self.decode(&then.key, row)?,
+                )))),
                 None => Ok(Written::Conflict(None)),
             },
             Some(_) | None => Err(self.error(&error)),
@@ -120,10 +149,16 @@ impl LeaseTable {
             .condition_expression(condition)
             .set_expression_attribute_values(Some(values))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        let Err(error) = request.send().await else { return Ok(Deleted::Gone) };
+        let Err(error) = request.send().await else {
+            return Ok(Deleted::Gone);
+        };
         match error.as_service_error() {
             Some(DeleteItemError::ConditionalCheckFailedException(failed)) => {
-                Ok(if failed.item.is_some() { Deleted::Changed } else { Deleted::Gone })
+                Ok(if failed.item.is_some() {
+                    Deleted::Changed
+                } else {
+                    Deleted::Gone
+                })
             }
             Some(_) | None => Err(self.error(&error)),
         }
@@ -146,7 +181,11 @@ impl LeaseTable {
 
 impl LeaseStore for LeaseTable {
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
-        Box::pin(table::ensure(&self.client, &self.table, &[Key::Hash(LEASE_KEY)]))
+        Box::pin(table::ensure(
+            &self.client,
+            &self.table,
+            &[Key::Hash(LEASE_KEY)],
+        ))
     }
 
     fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
@@ -165,27 +204,45 @@ impl LeaseStore for LeaseTable {
         Box::pin(self.put_new(lease))
     }
 
-    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult> {
+    fn take<'a>(
+        &'a self,
+        seen: &'a Lease,
+        by: &'a WorkerId,
+        wall_ms: u64,
+    ) -> PortFuture<'a, WriteResult> {
         let then = seen.token(by.clone()).advanced();
         Box::pin(self.write(conditions::take(seen, by, wall_ms), then))
     }
 
     fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
         let Some(owner) = &seen.owner else {
-            return Box::pin(std::future::ready(Ok(Written::Conflict(Some(Box::new(seen.clone()))))));
+            return Box::pin(std::future::ready(Ok(Written::Conflict(Some(Box::new(
+                seen.clone(),
+            ))))));
         };
-        Box::pin(self.write(conditions::claim(seen, owner, by), seen.token(owner.clone())))
+        Box::pin(self.write(
+            conditions::claim(seen, owner, by),
+            seen.token(owner.clone()),
+        ))
     }
 
     fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
         Box::pin(self.delete_row(seen))
     }
 
-    fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+    fn renew<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult> {
         Box::pin(self.write(conditions::renew(token, progress), token.advanced()))
     }
 
-    fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult> {
+    fn checkpoint<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a CheckpointWrite,
+    ) -> PortFuture<'a, WriteResult> {
         let (update, then) = (conditions::checkpoint(token, write), token.advanced());
         match &write.state {
             Some(state) => {
@@ -196,7 +253,11 @@ impl LeaseStore for LeaseTable {
         }
     }
 
-    fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult> {
+    fn end<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a ShardEndWrite,
+    ) -> PortFuture<'a, WriteResult> {
         let (update, then) = (conditions::end(token, write), token.advanced());
         if write.keeps_state {
             return Box::pin(self.write_with_state(update, StateChange::Remove, then));
@@ -204,15 +265,24 @@ impl LeaseStore for LeaseTable {
         Box::pin(self.write(update, then))
     }
 
-    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult> {
+    fn release<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult> {
         Box::pin(self.write(conditions::release(token, progress), token.advanced()))
     }
 
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
-        Box::pin(async move { table::ensure(&self.client, &self.state_table(), &[Key::Hash(LEASE_KEY)]).await })
+        Box::pin(async move {
+            table::ensure(&self.client, &self.state_table(), &[Key::Hash(LEASE_KEY)]).await
+        })
     }
 
-    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
+    fn state<'a>(
+        &'a self,
+        key: &'a LeaseKey,
+    ) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
         Box::pin(self.saved_state(key))
     }
 }

@@ -1,4 +1,5 @@
-//! What a leader leaves for one host, as an item in a partition of its own: a list of maps, one an errand.
+//! What a leader leaves for one host, as an item in a partition of its own: a list of maps, one an
+//! errand.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_core::fleet::{Errand, Incarnation, Mail, OwnerSeen, Task, Why};
@@ -8,7 +9,8 @@ use shardmill_core::stream::LeaseKey;
 use super::lease_item::{Item, number, text};
 use super::row::{INCARNATION, key, string, unsigned};
 
-/// Before a worker's id, as the partition key of its mail: a partition for each, so that none is hot.
+/// Before a worker's id, as the partition key of its mail: a partition for each, so that none is
+/// hot.
 const MAIL_PREFIX: &str = "mail#";
 const ERRANDS_ID: &str = "errands";
 
@@ -39,7 +41,10 @@ pub(super) fn encode(worker: &WorkerId, mail: &Mail) -> Item {
     item.extend([
         (INCARNATION.to_owned(), text(mail.to.as_str())),
         (NUMBER.to_owned(), number(mail.number)),
-        (ERRANDS.to_owned(), AttributeValue::L(mail.errands.iter().map(encode_errand).collect())),
+        (
+            ERRANDS.to_owned(),
+            AttributeValue::L(mail.errands.iter().map(encode_errand).collect()),
+        ),
     ]);
     item
 }
@@ -48,7 +53,11 @@ fn encode_errand(errand: &Errand) -> AttributeValue {
     let mut item = Item::from([(LEASE.to_owned(), text(errand.key.as_str()))]);
     let mut put = |name: &str, value: AttributeValue| item.insert(name.to_owned(), value);
     match &errand.task {
-        Task::Take { counter, owner, why } => {
+        Task::Take {
+            counter,
+            owner,
+            why,
+        } => {
             put(TASK, text(TAKE));
             put(COUNTER, number(counter.0));
             if let Some(owner) = owner {
@@ -64,7 +73,11 @@ fn encode_errand(errand: &Errand) -> AttributeValue {
                 Why::Overdue => None,
             };
         }
-        Task::Claim { from, replaces, lead } => {
+        Task::Claim {
+            from,
+            replaces,
+            lead,
+        } => {
             put(TASK, text(CLAIM));
             put(FROM, text(from.as_str()));
             put(LEAD, number(*lead));
@@ -82,11 +95,17 @@ fn encode_errand(errand: &Errand) -> AttributeValue {
 
 /// Reads mail, or says what is wrong with it: half of it is as good as none.
 pub(super) fn decode(item: &Item) -> Result<Mail, String> {
-    let errands = item.get(ERRANDS).and_then(|value| value.as_l().ok()).ok_or("errands are missing")?;
+    let errands = item
+        .get(ERRANDS)
+        .and_then(|value| value.as_l().ok())
+        .ok_or("errands are missing")?;
     Ok(Mail {
         to: run(item, INCARNATION)?,
         number: unsigned(item, NUMBER)?,
-        errands: errands.iter().map(decode_errand).collect::<Result<_, _>>()?,
+        errands: errands
+            .iter()
+            .map(decode_errand)
+            .collect::<Result<_, _>>()?,
     })
 }
 
@@ -101,27 +120,42 @@ fn decode_errand(value: &AttributeValue) -> Result<Errand, String> {
         },
         CLAIM => Task::Claim {
             from: worker(item, FROM)?,
-            replaces: item.contains_key(BY).then(|| worker(item, BY)).transpose()?,
+            replaces: item
+                .contains_key(BY)
+                .then(|| worker(item, BY))
+                .transpose()?,
             lead: unsigned(item, LEAD)?,
         },
-        EXPECT => Task::Expect { by: worker(item, BY)? },
+        EXPECT => Task::Expect {
+            by: worker(item, BY)?,
+        },
         other => return Err(format!("{other} is not an errand")),
     };
     Ok(Errand { key, task })
 }
 
 fn owner(item: &Item) -> Result<OwnerSeen, String> {
-    let beat = item.contains_key(RUN).then(|| Ok::<_, String>((run(item, RUN)?, unsigned(item, BEAT)?))).transpose()?;
-    Ok(OwnerSeen { id: worker(item, FROM)?, beat })
+    let beat = item
+        .contains_key(RUN)
+        .then(|| Ok::<_, String>((run(item, RUN)?, unsigned(item, BEAT)?)))
+        .transpose()?;
+    Ok(OwnerSeen {
+        id: worker(item, FROM)?,
+        beat,
+    })
 }
 
 fn why(item: &Item) -> Result<Why, String> {
     if item.contains_key(SHARE) {
         let share = unsigned(item, SHARE)?;
-        return Ok(Why::BelowShare { fair_share: usize::try_from(share).unwrap_or(usize::MAX) });
+        return Ok(Why::BelowShare {
+            fair_share: usize::try_from(share).unwrap_or(usize::MAX),
+        });
     }
     if item.contains_key(LEAD) {
-        return Ok(Why::Uneven { lead: unsigned(item, LEAD)? });
+        return Ok(Why::Uneven {
+            lead: unsigned(item, LEAD)?,
+        });
     }
     Ok(Why::Overdue)
 }
@@ -141,12 +175,25 @@ mod tests {
     #[test]
     fn mail_of_a_newer_leader_is_no_mail_and_not_half_of_one() {
         let worker = WorkerId::new("a").unwrap();
-        let errand = Errand { key: LeaseKey::new("shardId-0").unwrap(), task: Task::Expect { by: worker.clone() } };
-        let mail = Mail { to: Incarnation::new("run").unwrap(), number: 1, errands: vec![errand] };
+        let errand = Errand {
+            key: LeaseKey::new("shardId-0").unwrap(),
+            task: Task::Expect { by: worker.clone() },
+        };
+        let mail = Mail {
+            to: Incarnation::new("run").unwrap(),
+            number: 1,
+            errands: vec![errand],
+        };
         let mut item = encode(&worker, &mail);
         assert_eq!(decode(&item), Ok(mail));
-        let later = Item::from([(LEASE.to_owned(), text("shardId-1")), (TASK.to_owned(), text("mend"))]);
-        let errands = vec![item[ERRANDS].as_l().unwrap()[0].clone(), AttributeValue::M(later)];
+        let later = Item::from([
+            (LEASE.to_owned(), text("shardId-1")),
+            (TASK.to_owned(), text("mend")),
+        ]);
+        let errands = vec![
+            item[ERRANDS].as_l().unwrap()[0].clone(),
+            AttributeValue::M(later),
+        ];
         item.insert(ERRANDS.to_owned(), AttributeValue::L(errands));
         assert_eq!(decode(&item), Err("mend is not an errand".to_owned()));
     }

@@ -1,4 +1,5 @@
-//! Counts what is asked of tables, try by try, and what it costs: the SDK's own retries are requests too, and are throttled too.
+//! Counts what is asked of tables, try by try, and what it costs: the SDK's own retries are
+//! requests too, and are throttled too.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,10 +16,13 @@ use aws_sdk_dynamodb::operation::get_item::{GetItemInput, GetItemOutput};
 use aws_sdk_dynamodb::operation::put_item::{PutItemInput, PutItemOutput};
 use aws_sdk_dynamodb::operation::query::{QueryInput, QueryOutput};
 use aws_sdk_dynamodb::operation::scan::{ScanInput, ScanOutput};
-use aws_sdk_dynamodb::operation::transact_write_items::{TransactWriteItemsInput, TransactWriteItemsOutput};
+use aws_sdk_dynamodb::operation::transact_write_items::{
+    TransactWriteItemsInput, TransactWriteItemsOutput,
+};
 use aws_sdk_dynamodb::operation::update_item::{UpdateItemInput, UpdateItemOutput};
 use aws_sdk_dynamodb::types::{
-    ConditionCheck, ConsumedCapacity, Delete, Put, ReturnConsumedCapacity, TransactWriteItem, Update,
+    ConditionCheck, ConsumedCapacity, Delete, Put, ReturnConsumedCapacity, TransactWriteItem,
+    Update,
 };
 use aws_smithy_runtime_api::client::interceptors::context::{Input, Output};
 use aws_smithy_types::config_bag::{Storable, StoreReplace};
@@ -28,8 +32,8 @@ use crate::metrics::{TABLE_CAPACITY, TABLE_REQUESTS};
 /// Counts requests and units.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
-    /// What is left of units that are counted whole: a read that need not be consistent costs half of one. By table and
-    /// operation; locked for some nanoseconds.
+    /// What is left of units that are counted whole: a read that need not be consistent costs half
+    /// of one. By table and operation; locked for some nanoseconds.
     left: Mutex<BTreeMap<(String, &'static str), f64>>,
 }
 
@@ -67,20 +71,39 @@ impl Intercept for Meter {
         _components: &RuntimeComponents,
         bag: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let Some(Asked { table, operation }) = bag.load::<Asked>() else { return Ok(()) };
+        let Some(Asked { table, operation }) = bag.load::<Asked>() else {
+            return Ok(());
+        };
         let answer = context.response().map(|response| {
             let body = response.body().bytes().unwrap_or_default();
-            (response.status().as_u16(), String::from_utf8_lossy(&body[..body.len().min(ERROR_BYTES_MAX)]))
+            (
+                response.status().as_u16(),
+                String::from_utf8_lossy(&body[..body.len().min(ERROR_BYTES_MAX)]),
+            )
         });
-        let outcome = outcome(answer.as_ref().map(|(status, body)| (*status, body.as_ref())));
-        let labels =
-            [("table", table.clone()), ("operation", (*operation).to_owned()), ("outcome", outcome.to_owned())];
+        let outcome = outcome(
+            answer
+                .as_ref()
+                .map(|(status, body)| (*status, body.as_ref())),
+        );
+        let labels = [
+            ("table", table.clone()),
+            ("operation", (*operation).to_owned()),
+            ("outcome", outcome.to_owned()),
+        ];
         ::metrics::counter!(TABLE_REQUESTS, &labels).increment(1);
         if let Some(Ok(output)) = context.output_or_error() {
             for consumed in consumed(output) {
                 let table = consumed.table_name().unwrap_or(table);
-                let units = self.whole_units(table, operation, consumed.capacity_units().unwrap_or_default());
-                let labels = [("table", table.to_owned()), ("operation", (*operation).to_owned())];
+                let units = self.whole_units(
+                    table,
+                    operation,
+                    consumed.capacity_units().unwrap_or_default(),
+                );
+                let labels = [
+                    ("table", table.to_owned()),
+                    ("operation", (*operation).to_owned()),
+                ];
                 ::metrics::counter!(TABLE_CAPACITY, &labels).increment(units);
             }
         }
@@ -90,7 +113,11 @@ impl Intercept for Meter {
 
 impl Meter {
     /// Units to count now; what is less than one is kept for the next time.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "above zero; the cast saturates")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "above zero; the cast saturates"
+    )]
     fn whole_units(&self, table: &str, operation: &'static str, units: f64) -> u64 {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let sum = left.entry((table.to_owned(), operation)).or_default();
@@ -106,11 +133,20 @@ const ERROR_BYTES_MAX: usize = 512;
 
 /// By the answer's status and the beginning of its body.
 fn outcome(answer: Option<(u16, &str)>) -> &'static str {
-    let Some((status, body)) = answer else { return "failed" };
+    let Some((status, body)) = answer else {
+        return "failed";
+    };
     let has = |names: &[&str]| names.iter().any(|name| body.contains(name));
     match status {
         200..300 => "ok",
-        _ if has(&["ConditionalCheckFailed", "TransactionCanceled", "ResourceInUse"]) => "condition",
+        _ if has(&[
+            "ConditionalCheckFailed",
+            "TransactionCanceled",
+            "ResourceInUse",
+        ]) =>
+        {
+            "condition"
+        }
         // As of a table that is still to be made.
         _ if has(&["ResourceNotFound"]) => "absent",
         _ if has(&["Throttl", "ThroughputExceeded", "LimitExceeded"]) => "throttled",
@@ -119,7 +155,8 @@ fn outcome(answer: Option<(u16, &str)>) -> &'static str {
     }
 }
 
-/// What is asked, which is to tell the units that it consumes; `None` for what is no request of a host.
+/// What is asked, which is to tell the units that it consumes; `None` for what is no request of a
+/// host.
 fn ask_for_units(input: &mut Input) -> Option<Asked> {
     macro_rules! metered {
         ($($input:ty => $operation:literal),*) => {
@@ -140,21 +177,37 @@ fn ask_for_units(input: &mut Input) -> Option<Asked> {
     );
     if let Some(input) = input.downcast_mut::<TransactWriteItemsInput>() {
         input.return_consumed_capacity = Some(ReturnConsumedCapacity::Total);
-        let table = input.transact_items().first().and_then(table_of).unwrap_or_default().to_owned();
-        return Some(Asked { table, operation: "TransactWriteItems" });
+        let table = input
+            .transact_items()
+            .first()
+            .and_then(table_of)
+            .unwrap_or_default()
+            .to_owned();
+        return Some(Asked {
+            table,
+            operation: "TransactWriteItems",
+        });
     }
     if let Some(input) = input.downcast_ref::<DescribeTableInput>() {
-        return Some(Asked { table: input.table_name.clone().unwrap_or_default(), operation: "DescribeTable" });
+        return Some(Asked {
+            table: input.table_name.clone().unwrap_or_default(),
+            operation: "DescribeTable",
+        });
     }
     let input = input.downcast_ref::<CreateTableInput>()?;
-    Some(Asked { table: input.table_name.clone().unwrap_or_default(), operation: "CreateTable" })
+    Some(Asked {
+        table: input.table_name.clone().unwrap_or_default(),
+        operation: "CreateTable",
+    })
 }
 
 fn table_of(part: &TransactWriteItem) -> Option<&str> {
     let put = part.put().map(Put::table_name);
     let update = part.update().map(Update::table_name);
     let delete = part.delete().map(Delete::table_name);
-    put.or(update).or(delete).or_else(|| part.condition_check().map(ConditionCheck::table_name))
+    put.or(update)
+        .or(delete)
+        .or_else(|| part.condition_check().map(ConditionCheck::table_name))
 }
 
 fn consumed(output: &Output) -> Vec<&ConsumedCapacity> {
@@ -165,9 +218,18 @@ fn consumed(output: &Output) -> Vec<&ConsumedCapacity> {
             })*
         };
     }
-    of!(GetItemOutput, PutItemOutput, UpdateItemOutput, DeleteItemOutput, QueryOutput, ScanOutput);
+    of!(
+        GetItemOutput,
+        PutItemOutput,
+        UpdateItemOutput,
+        DeleteItemOutput,
+        QueryOutput,
+        ScanOutput
+    );
     let transaction = output.downcast_ref::<TransactWriteItemsOutput>();
-    transaction.map(|output| output.consumed_capacity().iter().collect()).unwrap_or_default()
+    transaction
+        .map(|output| output.consumed_capacity().iter().collect())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -178,13 +240,17 @@ mod tests {
     fn half_units_are_counted_two_by_two_and_by_table() {
         let meter = Meter::default();
         let count = |table: &str| meter.whole_units(table, "Query", 0.5);
-        assert_eq!((count("a"), count("b"), count("a"), count("a"), count("b")), (0, 0, 1, 0, 1));
+        assert_eq!(
+            (count("a"), count("b"), count("a"), count("a"), count("b")),
+            (0, 0, 1, 0, 1)
+        );
         assert_eq!(meter.whole_units("a", "Query", 2.0), 2);
     }
 
     #[test]
     fn an_answer_is_counted_by_what_it_means_for_the_operator() {
-        let error = |name: &str| format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{name}"}}"#);
+        let error =
+            |name: &str| format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{name}"}}"#);
         for (status, name, expected) in [
             (400, "ConditionalCheckFailedException", "condition"),
             (400, "ProvisionedThroughputExceededException", "throttled"),
@@ -195,6 +261,9 @@ mod tests {
         ] {
             assert_eq!(outcome(Some((status, &error(name)))), expected, "{name}");
         }
-        assert_eq!((outcome(Some((200, "{}"))), outcome(None)), ("ok", "failed"));
+        assert_eq!(
+            (outcome(Some((200, "{}"))), outcome(None)),
+            ("ok", "failed")
+        );
     }
 }

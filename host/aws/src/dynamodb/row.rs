@@ -1,4 +1,5 @@
-//! What all rows of the coordinator table have in common: their keys, and values of the simple kinds.
+//! What all rows of the coordinator table have in common: their keys, and values of the simple
+//! kinds.
 
 use std::collections::HashMap;
 
@@ -33,7 +34,10 @@ pub(super) fn incarnation(item: &Item) -> Result<Incarnation, String> {
 
 pub(super) fn string<'a>(item: &'a Item, name: &str) -> Result<&'a str, String> {
     let value = item.get(name).ok_or_else(|| format!("{name} is missing"))?;
-    value.as_s().map(String::as_str).map_err(|_| format!("{name} is not a string"))
+    value
+        .as_s()
+        .map(String::as_str)
+        .map_err(|_| format!("{name} is not a string"))
 }
 
 /// Text for people, on one line.
@@ -43,6 +47,9 @@ pub(super) fn told(item: &Item, name: &str) -> Result<String, String> {
 
 pub(super) fn unsigned(item: &Item, name: &str) -> Result<u64, String> {
     let value = item.get(name).ok_or_else(|| format!("{name} is missing"))?;
-    let text = value.as_n().map_err(|_| format!("{name} is not a number"))?;
-    text.parse().map_err(|_| format!("{name} {text} is not a whole number from 0 to 2^64-1"))
+    let text = value
+        .as_n()
+        .map_err(|_| format!("{name} is not a number"))?;
+    text.parse()
+        .map_err(|_| format!("{name} {text} is not a whole number from 0 to 2^64-1"))
 }

@@ -1,8 +1,9 @@
-//! How large rows are, in the bytes that DynamoDB counts units by: made from the same conversion that the adapters send, for
-//! those who reckon what a fleet costs.
+//! How large rows are, in the bytes that DynamoDB counts units by: made from the same conversion
+//! that the adapters send, for those who reckon what a fleet costs.
 //!
-//! Sizes as in "DynamoDB item sizes and formats" of the developer guide: names and strings in UTF-8 bytes, a number about a
-//! byte for two digits and one more, a boolean one byte, a list or map three bytes and one for each element.
+//! Sizes as in "DynamoDB item sizes and formats" of the developer guide: names and strings in UTF-8
+//! bytes, a number about a byte for two digits and one more, a boolean one byte, a list or map
+//! three bytes and one for each element.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_core::fleet::{LeaderRow, Mail, WorkerRow};
@@ -34,7 +35,9 @@ pub fn mail_row(worker: &WorkerId, mail: &Mail) -> usize {
 
 /// Bytes of any row.
 pub(super) fn of_item(item: &Item) -> usize {
-    item.iter().map(|(name, value)| name.len() + of_value(value)).sum()
+    item.iter()
+        .map(|(name, value)| name.len() + of_value(value))
+        .sum()
 }
 
 fn of_value(value: &AttributeValue) -> usize {
@@ -43,7 +46,12 @@ fn of_value(value: &AttributeValue) -> usize {
         AttributeValue::N(digits) => digits.len().div_ceil(2) + 1,
         AttributeValue::B(bytes) => bytes.as_ref().len(),
         AttributeValue::Ss(texts) => texts.iter().map(String::len).sum(),
-        AttributeValue::L(values) => 3 + values.iter().map(|value| 1 + of_value(value)).sum::<usize>(),
+        AttributeValue::L(values) => {
+            3 + values
+                .iter()
+                .map(|value| 1 + of_value(value))
+                .sum::<usize>()
+        }
         AttributeValue::M(item) => 3 + item.len() + of_item(item),
         // Booleans and nulls; no row of ours has any of the others.
         _ => 1,
@@ -62,8 +70,14 @@ mod tests {
             ("key".to_owned(), text("äb")),
             ("n".to_owned(), number(12_345)),
             ("flag".to_owned(), AttributeValue::Bool(true)),
-            ("set".to_owned(), AttributeValue::Ss(vec!["x".into(), "yz".into()])),
-            ("list".to_owned(), AttributeValue::L(vec![AttributeValue::M(nested)])),
+            (
+                "set".to_owned(),
+                AttributeValue::Ss(vec!["x".into(), "yz".into()]),
+            ),
+            (
+                "list".to_owned(),
+                AttributeValue::L(vec![AttributeValue::M(nested)]),
+            ),
         ]);
         let expected = (3 + 3) + (1 + 4) + (4 + 1) + (3 + 3) + (4 + 3 + 1 + (3 + 1 + 2 + 3));
         assert_eq!(of_item(&item), expected);

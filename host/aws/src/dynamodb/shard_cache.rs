@@ -1,4 +1,5 @@
-//! The shared shard list as items: an index row, and chunks, since an item holds 400 KB at most (DynamoDB limit).
+//! The shared shard list as items: an index row, and chunks, since an item holds 400 KB at most
+//! (DynamoDB limit).
 
 use serde::{Deserialize, Serialize};
 use shardmill_core::fleet::{Incarnation, StreamIdentity};
@@ -29,14 +30,18 @@ struct KeptShard {
     closed: Option<String>,
 }
 
-/// The index row and the chunks of `shards`; chunks carry the list's version, so that a reader never mixes two lists.
+/// The index row and the chunks of `shards`; chunks carry the list's version, so that a reader
+/// never mixes two lists.
 pub(super) fn encode(shards: &CachedShards, version: &str) -> Result<(Item, Vec<Item>), String> {
     let mut chunks = Vec::new();
     for (number, chunk) in shards.shards.chunks(CHUNK_SHARDS).enumerate() {
         let kept: Vec<KeptShard> = chunk.iter().map(keep).collect();
         let mut item = row::key(SHARDS, &chunk_id(number));
         item.insert(VERSION.to_owned(), text(version));
-        item.insert(DATA.to_owned(), text(&serde_json::to_string(&kept).map_err(|error| error.to_string())?));
+        item.insert(
+            DATA.to_owned(),
+            text(&serde_json::to_string(&kept).map_err(|error| error.to_string())?),
+        );
         chunks.push(item);
     }
     let mut index = row::key(SHARDS, INDEX);
@@ -51,7 +56,11 @@ pub(super) fn encode(shards: &CachedShards, version: &str) -> Result<(Item, Vec<
 
 /// The list, if `items` hold a whole one.
 pub(super) fn decode(items: &[Item]) -> Option<CachedShards> {
-    let by_id = |id: &str| items.iter().find(|item| row::string(item, row::ID) == Ok(id));
+    let by_id = |id: &str| {
+        items
+            .iter()
+            .find(|item| row::string(item, row::ID) == Ok(id))
+    };
     let index = by_id(INDEX)?;
     let version = row::string(index, VERSION).ok()?;
     let mut shards = Vec::new();
@@ -66,7 +75,9 @@ pub(super) fn decode(items: &[Item]) -> Option<CachedShards> {
         }
     }
     Some(CachedShards {
-        identity: StreamIdentity { created_at_ms: row::unsigned(index, CREATED_AT).ok()? },
+        identity: StreamIdentity {
+            created_at_ms: row::unsigned(index, CREATED_AT).ok()?,
+        },
         shards,
         listed_by: Incarnation::new(row::string(index, INCARNATION).ok()?)?,
     })
@@ -89,7 +100,11 @@ fn keep(shard: &Shard) -> KeptShard {
 fn restore(kept: KeptShard) -> Option<Shard> {
     Some(Shard {
         id: ShardId::new(kept.id).ok()?,
-        parents: kept.parents.into_iter().map(|id| ShardId::new(id).ok()).collect::<Option<_>>()?,
+        parents: kept
+            .parents
+            .into_iter()
+            .map(|id| ShardId::new(id).ok())
+            .collect::<Option<_>>()?,
         hash_range: HashKeyRange::parse(&kept.start, &kept.end).ok()?,
         ending_sequence: match kept.closed {
             Some(text) => Some(SequenceNumber::parse(&text).ok()?),
@@ -105,9 +120,14 @@ mod tests {
     fn list(count: usize) -> CachedShards {
         let shard = |n: usize| Shard {
             id: ShardId::new(format!("shardId-{n:012}")).unwrap(),
-            parents: (n > 0).then(|| ShardId::new(format!("shardId-{:012}", n - 1)).unwrap()).into_iter().collect(),
+            parents: (n > 0)
+                .then(|| ShardId::new(format!("shardId-{:012}", n - 1)).unwrap())
+                .into_iter()
+                .collect(),
             hash_range: HashKeyRange::FULL,
-            ending_sequence: n.is_multiple_of(2).then(|| SequenceNumber::parse("49640871423056104321897561").unwrap()),
+            ending_sequence: n
+                .is_multiple_of(2)
+                .then(|| SequenceNumber::parse("49640871423056104321897561").unwrap()),
         };
         CachedShards {
             identity: StreamIdentity { created_at_ms: 5 },
@@ -121,7 +141,11 @@ mod tests {
         for count in [0, 1, 1_000, 2_500] {
             let (index, chunks) = encode(&list(count), "v1").unwrap();
             assert_eq!(chunks.len(), count.div_ceil(CHUNK_SHARDS));
-            assert!(chunks.iter().all(|chunk| chunk[DATA].as_s().unwrap().len() < 380_000));
+            assert!(
+                chunks
+                    .iter()
+                    .all(|chunk| chunk[DATA].as_s().unwrap().len() < 380_000)
+            );
             let items: Vec<_> = chunks.into_iter().rev().chain([index]).collect();
             assert_eq!(decode(&items), Some(list(count)));
         }
@@ -132,7 +156,10 @@ mod tests {
         let (index, mut chunks) = encode(&list(1_500), "v1").unwrap();
         let (_, newer) = encode(&list(1_500), "v2").unwrap();
         chunks[1] = newer[1].clone();
-        assert_eq!(decode(&[index.clone(), chunks[0].clone(), chunks[1].clone()]), None);
+        assert_eq!(
+            decode(&[index.clone(), chunks[0].clone(), chunks[1].clone()]),
+            None
+        );
         assert_eq!(decode(&[index, chunks[0].clone()]), None);
         assert_eq!(decode(&[]), None);
     }

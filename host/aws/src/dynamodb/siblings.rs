@@ -1,4 +1,5 @@
-//! The tables of an application's further streams, by their names: for commands that should not leave them unsaid.
+//! The tables of an application's further streams, by their names: for commands that should not
+//! leave them unsaid.
 
 use aws_sdk_dynamodb::Client;
 use shardmill_core::plugin::coordinator_table;
@@ -6,11 +7,17 @@ use shardmill_core::ports::StoreError;
 
 use super::errors::store_error;
 
-/// The applications `APPLICATION.STREAM` that hosts have served. One page of a hundred tables, which holds them all (32
-/// streams of two tables); empty if tables may not be listed, since nobody needs that right for anything else.
+/// The applications `APPLICATION.STREAM` that hosts have served. One page of a hundred tables,
+/// which holds them all (32 streams of two tables); empty if tables may not be listed, since nobody
+/// needs that right for anything else.
 pub async fn applications_of_streams(client: &Client, application: &str) -> Vec<String> {
     let prefix = format!("{application}.");
-    match client.list_tables().exclusive_start_table_name(&prefix).send().await {
+    match client
+        .list_tables()
+        .exclusive_start_table_name(&prefix)
+        .send()
+        .await
+    {
         Ok(page) => beside(page.table_names(), &prefix),
         Err(error) => {
             tracing::debug!(%error, "cannot list tables, so further streams are not shown");
@@ -25,7 +32,11 @@ pub async fn served_applications(client: &Client) -> Result<Vec<String>, StoreEr
     const PAGES_MAX: usize = 1_000;
     let (mut tables, mut start) = (Vec::new(), None);
     for _ in 0..PAGES_MAX {
-        let page = client.list_tables().set_exclusive_start_table_name(start).send().await;
+        let page = client
+            .list_tables()
+            .set_exclusive_start_table_name(start)
+            .send()
+            .await;
         let page = page.map_err(|error| store_error("(all tables)", &error))?;
         tables.extend(page.table_names.unwrap_or_default());
         start = page.last_evaluated_table_name;
@@ -58,6 +69,9 @@ mod tests {
             "orders2.returns-coordinator",
         ]
         .map(str::to_owned);
-        assert_eq!(beside(&tables, "orders."), ["orders.returns", "orders.123456789012.clicks"]);
+        assert_eq!(
+            beside(&tables, "orders."),
+            ["orders.returns", "orders.123456789012.clicks"]
+        );
     }
 }

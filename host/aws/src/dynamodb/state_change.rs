@@ -27,7 +27,10 @@ impl StateChange {
         let checkpoint = write.checkpoint();
         let mut item = Item::from([
             (LEASE_KEY.to_owned(), text(key.as_str())),
-            (STATE.to_owned(), AttributeValue::B(Blob::new(state.to_vec()))),
+            (
+                STATE.to_owned(),
+                AttributeValue::B(Blob::new(state.to_vec())),
+            ),
             (CHECKPOINT.to_owned(), text(checkpoint.text())),
             (SUB_SEQUENCE.to_owned(), number(checkpoint.sub_sequence())),
         ]);

@@ -6,7 +6,8 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::create_table::CreateTableError;
 use aws_sdk_dynamodb::operation::describe_table::DescribeTableError;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TableDescription, TableStatus,
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    TableDescription, TableStatus,
 };
 use shardmill_core::ports::StoreError;
 
@@ -59,10 +60,17 @@ pub(super) async fn exists(client: &Client, table: &str) -> Result<bool, StoreEr
     Ok(describe(client, table).await?.is_some())
 }
 
-pub(super) async fn describe(client: &Client, table: &str) -> Result<Option<TableDescription>, StoreError> {
+pub(super) async fn describe(
+    client: &Client,
+    table: &str,
+) -> Result<Option<TableDescription>, StoreError> {
     match client.describe_table().table_name(table).send().await {
         Ok(reply) => Ok(reply.table),
-        Err(error) if error.as_service_error().is_some_and(DescribeTableError::is_resource_not_found_exception) => {
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(DescribeTableError::is_resource_not_found_exception) =>
+        {
             Ok(None)
         }
         Err(error) => Err(store_error(table, &error)),
@@ -70,12 +78,22 @@ pub(super) async fn describe(client: &Client, table: &str) -> Result<Option<Tabl
 }
 
 async fn create(client: &Client, table: &str, keys: &[Key]) -> Result<(), StoreError> {
-    let refused = |error: aws_sdk_dynamodb::error::BuildError| StoreError::Refused { message: error.to_string() };
-    // On demand, as the KCL makes it: lease traffic follows the number of shards, which nobody sizes a table for.
-    let mut request = client.create_table().table_name(table).billing_mode(BillingMode::PayPerRequest);
+    let refused = |error: aws_sdk_dynamodb::error::BuildError| StoreError::Refused {
+        message: error.to_string(),
+    };
+    // On demand, as the KCL makes it: lease traffic follows the number of shards, which nobody
+    // sizes a table for.
+    let mut request = client
+        .create_table()
+        .table_name(table)
+        .billing_mode(BillingMode::PayPerRequest);
     for key in keys {
         let (name, kind) = key.parts();
-        let schema = KeySchemaElement::builder().attribute_name(name).key_type(kind).build().map_err(refused)?;
+        let schema = KeySchemaElement::builder()
+            .attribute_name(name)
+            .key_type(kind)
+            .build()
+            .map_err(refused)?;
         let attribute = AttributeDefinition::builder()
             .attribute_name(name)
             .attribute_type(ScalarAttributeType::S)
@@ -86,34 +104,57 @@ async fn create(client: &Client, table: &str, keys: &[Key]) -> Result<(), StoreE
     match request.send().await {
         Ok(_) => Ok(()),
         // Another host was faster.
-        Err(error) if error.as_service_error().is_some_and(CreateTableError::is_resource_in_use_exception) => Ok(()),
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(CreateTableError::is_resource_in_use_exception) =>
+        {
+            Ok(())
+        }
         Err(error) => Err(store_error(table, &error)),
     }
 }
 
-pub(super) fn check_key(table: &str, found: &TableDescription, keys: &[Key]) -> Result<(), StoreError> {
+pub(super) fn check_key(
+    table: &str,
+    found: &TableDescription,
+    keys: &[Key],
+) -> Result<(), StoreError> {
     let key = key_of(found);
-    let expected: Vec<String> =
-        keys.iter().map(|key| key.parts()).map(|(name, kind)| format!("{} {name} S", kind.as_str())).collect();
+    let expected: Vec<String> = keys
+        .iter()
+        .map(|key| key.parts())
+        .map(|(name, kind)| format!("{} {name} S", kind.as_str()))
+        .collect();
     if key == expected {
         return Ok(());
     }
-    Err(StoreError::WrongTable { table: table.to_owned(), problem: wrong_key(&key, &expected) })
+    Err(StoreError::WrongTable {
+        table: table.to_owned(),
+        problem: wrong_key(&key, &expected),
+    })
 }
 
 /// Libraries whose tables have these keys: their checkpoints are not to be lost.
 const OTHER_LIBRARIES: [(&[&str], &str); 4] = [
     (&["HASH ShardID S"], "vmware-go-kcl"),
     (&[KINSUMER_KEY], "kinsumer"),
-    (&["HASH consumerGroup S", "RANGE streamName S"], "lifion-kinesis"),
+    (
+        &["HASH consumerGroup S", "RANGE streamName S"],
+        "lifion-kinesis",
+    ),
     (&["HASH shard_id S"], "kcl-rb"),
 ];
-/// The key of the table in which kinsumer keeps checkpoints, beside no table of the application's own name.
+/// The key of the table in which kinsumer keeps checkpoints, beside no table of the application's
+/// own name.
 pub(super) const KINSUMER_KEY: &str = "HASH Shard S";
 
 /// Nobody is told to delete a table: what is in it this program does not know.
 fn wrong_key(key: &[String], expected: &[String]) -> String {
-    let library = OTHER_LIBRARIES.iter().find(|(theirs, _)| key == *theirs).map(|(_, library)| library);
+    let library = OTHER_LIBRARIES
+        .iter()
+        .find(|(theirs, _)| key == *theirs)
+        .map(|(_, library)| library);
     let (found, expected) = (key.join(", "), expected.join(", "));
     match library {
         Some(library) => format!(
@@ -121,14 +162,19 @@ fn wrong_key(key: &[String], expected: &[String]) -> String {
              another application; docs/how-to/migrate-from-another-library.md says how that one continues where {library} \
              stopped"
         ),
-        None => format!("its key is [{found}], and should be [{expected}]: name another application"),
+        None => {
+            format!("its key is [{found}], and should be [{expected}]: name another application")
+        }
     }
 }
 
 /// The parts of a table's key, sorted.
 pub(super) fn key_of(found: &TableDescription) -> Vec<String> {
     let type_of = |name: &str| {
-        let attribute = found.attribute_definitions().iter().find(|attribute| attribute.attribute_name() == name);
+        let attribute = found
+            .attribute_definitions()
+            .iter()
+            .find(|attribute| attribute.attribute_name() == name);
         attribute.map_or("?", |attribute| attribute.attribute_type().as_str())
     };
     let part = |part: &KeySchemaElement| {
@@ -159,14 +205,24 @@ mod tests {
         for (key, library) in [
             (vec!["HASH ShardID S"], Some("vmware-go-kcl")),
             (vec!["HASH Shard S"], Some("kinsumer")),
-            (vec!["HASH consumerGroup S", "RANGE streamName S"], Some("lifion-kinesis")),
+            (
+                vec!["HASH consumerGroup S", "RANGE streamName S"],
+                Some("lifion-kinesis"),
+            ),
             (vec!["HASH shard_id S"], Some("kcl-rb")),
             (vec!["HASH id N"], None),
         ] {
             let key: Vec<String> = key.into_iter().map(str::to_owned).collect();
             let told = wrong_key(&key, &expected);
-            assert!(!told.contains("delete") && told.contains("name another application"), "{told}");
-            assert_eq!(library.is_some_and(|library| told.contains(library)), library.is_some(), "{told}");
+            assert!(
+                !told.contains("delete") && told.contains("name another application"),
+                "{told}"
+            );
+            assert_eq!(
+                library.is_some_and(|library| told.contains(library)),
+                library.is_some(),
+                "{told}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What hosts tell of their plugin's versions, as DynamoDB items: a list in a worker's row, and a row for each bad one.
+//! What hosts tell of their plugin's versions, as DynamoDB items: a list in a worker's row, and a
+//! row for each bad one.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_core::plugin::PluginDigest;
@@ -32,7 +33,8 @@ pub(super) fn encode_all(versions: &[VersionRow]) -> AttributeValue {
     AttributeValue::L(versions.iter().take(VERSIONS_MAX).map(encode).collect())
 }
 
-/// Those that can be read: what a host tells of its versions must never cost its row, which holds its leases.
+/// Those that can be read: what a host tells of its versions must never cost its row, which holds
+/// its leases.
 pub(super) fn decode_all(value: &AttributeValue) -> Vec<VersionRow> {
     let items = value.as_l().map(Vec::as_slice).unwrap_or_default();
     let decode = |value: &AttributeValue| {
@@ -65,7 +67,8 @@ pub(super) fn encode_quarantined(entry: &Quarantined) -> Item {
 pub(super) fn decode_quarantined(item: &Item) -> Result<Quarantined, String> {
     let digest = string(item, DIGEST)?;
     Ok(Quarantined {
-        digest: PluginDigest::from_hex(digest).ok_or_else(|| format!("{DIGEST} {digest} is not 64 hex digits"))?,
+        digest: PluginDigest::from_hex(digest)
+            .ok_or_else(|| format!("{DIGEST} {digest} is not 64 hex digits"))?,
         host: worker(item)?,
         reason: told(item, REASON)?,
         at_ms: unsigned(item, SINCE)?,

@@ -1,4 +1,5 @@
-//! Making and describing a stream; a worker only asks for its identity, the rest is for commands that people type.
+//! Making and describing a stream; a worker only asks for its identity, the rest is for commands
+//! that people type.
 
 use std::time::Duration;
 
@@ -62,8 +63,8 @@ impl StreamAdmin {
         Self { client }
     }
 
-    /// Makes the stream if there is none, and waits until it can be used. An existing stream keeps its shards; another
-    /// account's cannot be made.
+    /// Makes the stream if there is none, and waits until it can be used. An existing stream keeps
+    /// its shards; another account's cannot be made.
     pub async fn ensure_stream(
         &self,
         stream: impl Into<StreamRef>,
@@ -77,7 +78,10 @@ impl StreamAdmin {
     }
 
     /// `None` if there is no such stream.
-    pub async fn describe(&self, stream: impl Into<StreamRef>) -> Result<Option<StreamDescription>, AdminError> {
+    pub async fn describe(
+        &self,
+        stream: impl Into<StreamRef>,
+    ) -> Result<Option<StreamDescription>, AdminError> {
         let stream = &stream.into();
         let reply = self
             .client
@@ -103,12 +107,21 @@ impl StreamAdmin {
 
     async fn create(&self, stream: &StreamRef, shards: u32) -> Result<(), AdminError> {
         let shard_count = i32::try_from(shards).unwrap_or(i32::MAX);
-        let reply =
-            self.client.create_stream().stream_name(stream.name().as_str()).shard_count(shard_count).send().await;
+        let reply = self
+            .client
+            .create_stream()
+            .stream_name(stream.name().as_str())
+            .shard_count(shard_count)
+            .send()
+            .await;
         match reply {
             Ok(_) => Ok(()),
             // Somebody else was faster.
-            Err(error) if error.as_service_error().is_some_and(CreateStreamError::is_resource_in_use_exception) => {
+            Err(error)
+                if error
+                    .as_service_error()
+                    .is_some_and(CreateStreamError::is_resource_in_use_exception) =>
+            {
                 Ok(())
             }
             Err(error) => Err(read_error(&error).into()),
@@ -125,7 +138,11 @@ impl StreamAdmin {
                 None => "not there".to_owned(),
             };
             if waited >= ACTIVE_WAIT_MAX {
-                return Err(AdminError::NotActive { stream: stream.clone(), status, waited });
+                return Err(AdminError::NotActive {
+                    stream: stream.clone(),
+                    status,
+                    waited,
+                });
             }
             tokio::time::sleep(poll).await;
             waited += poll;
@@ -134,8 +151,12 @@ impl StreamAdmin {
     }
 }
 
-/// What tells the stream from another of its name: its creation time. `None` if there is none, or it is on its way out.
-pub(super) async fn identity(client: &Client, stream: &StreamRef) -> Result<Option<StreamIdentity>, ReadError> {
+/// What tells the stream from another of its name: its creation time. `None` if there is none, or
+/// it is on its way out.
+pub(super) async fn identity(
+    client: &Client,
+    stream: &StreamRef,
+) -> Result<Option<StreamIdentity>, ReadError> {
     let reply = client
         .describe_stream_summary()
         .set_stream_name(naming::name(stream))
@@ -149,11 +170,17 @@ pub(super) async fn identity(client: &Client, stream: &StreamRef) -> Result<Opti
             other => return Err(other),
         },
     };
-    let Some(summary) = summary.filter(|summary| summary.stream_status != StreamStatus::Deleting) else {
+    let Some(summary) = summary.filter(|summary| summary.stream_status != StreamStatus::Deleting)
+    else {
         return Ok(None);
     };
-    let created_at_ms = summary.stream_creation_timestamp.to_millis().ok().and_then(|ms| u64::try_from(ms).ok());
-    // The SDK gives 1970 for a member that is not there: another time than the stream's would stop every host.
+    let created_at_ms = summary
+        .stream_creation_timestamp
+        .to_millis()
+        .ok()
+        .and_then(|ms| u64::try_from(ms).ok());
+    // The SDK gives 1970 for a member that is not there: another time than the stream's would stop
+    // every host.
     created_at_ms
         .filter(|created_at_ms| *created_at_ms > 0)
         .map(|created_at_ms| Some(StreamIdentity { created_at_ms }))

@@ -1,4 +1,5 @@
-//! The stream's own time: the `Date` of a reply, which is the clock of arrival times in whole seconds, rounded down.
+//! The stream's own time: the `Date` of a reply, which is the clock of arrival times in whole
+//! seconds, rounded down.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -62,8 +63,16 @@ mod tests {
 
     #[test]
     fn a_date_is_read_as_the_second_it_names_and_nothing_else_is_one() {
-        assert_eq!(millis("Thu, 01 Jan 2026 00:00:07 GMT"), Some(1_767_225_607_000));
-        for other in ["", "now", "2026-01-01T00:00:07Z", "Thu, 01 Jan 1950 00:00:00 GMT"] {
+        assert_eq!(
+            millis("Thu, 01 Jan 2026 00:00:07 GMT"),
+            Some(1_767_225_607_000)
+        );
+        for other in [
+            "",
+            "now",
+            "2026-01-01T00:00:07Z",
+            "Thu, 01 Jan 1950 00:00:00 GMT",
+        ] {
             assert_eq!(millis(other), None, "{other}");
         }
     }

@@ -1,4 +1,5 @@
-//! From the SDK's types to ours. What cannot be read fails the call: a skipped record would be a lost one.
+//! From the SDK's types to ours. What cannot be read fails the call: a skipped record would be a
+//! lost one.
 
 use aws_sdk_kinesis::types as sdk;
 use bytes::Bytes;
@@ -7,7 +8,9 @@ use shardmill_core::stream::{HashKeyRange, Position, Record, SequenceNumber, Sha
 
 pub(super) fn record(record: sdk::Record) -> Result<Record, ReadError> {
     let sequence = SequenceNumber::parse(&record.sequence_number).map_err(unreadable)?;
-    let arrived = record.approximate_arrival_timestamp.and_then(|at| at.to_millis().ok());
+    let arrived = record
+        .approximate_arrival_timestamp
+        .and_then(|at| at.to_millis().ok());
     Ok(Record {
         data: Bytes::from(record.data.into_inner()),
         // Optional in the API since producers may leave it out; nothing is read from it but text.
@@ -20,11 +23,19 @@ pub(super) fn record(record: sdk::Record) -> Result<Record, ReadError> {
 
 pub(super) fn shard(shard: sdk::Shard) -> Result<Shard, ReadError> {
     let parents = [shard.parent_shard_id, shard.adjacent_parent_shard_id];
-    let ending = shard.sequence_number_range.and_then(|range| range.ending_sequence_number);
+    let ending = shard
+        .sequence_number_range
+        .and_then(|range| range.ending_sequence_number);
     Ok(Shard {
-        parents: parents.into_iter().flatten().map(shard_id).collect::<Result<_, _>>()?,
+        parents: parents
+            .into_iter()
+            .flatten()
+            .map(shard_id)
+            .collect::<Result<_, _>>()?,
         hash_range: hash_range(&shard.shard_id, shard.hash_key_range.as_ref())?,
-        ending_sequence: ending.map(|text| SequenceNumber::parse(&text).map_err(unreadable)).transpose()?,
+        ending_sequence: ending
+            .map(|text| SequenceNumber::parse(&text).map_err(unreadable))
+            .transpose()?,
         id: shard_id(shard.shard_id)?,
     })
 }
@@ -32,7 +43,11 @@ pub(super) fn shard(shard: sdk::Shard) -> Result<Shard, ReadError> {
 /// A child as the last reply of its parent shows it: open, as far as that reply can know.
 pub(super) fn child_shard(child: sdk::ChildShard) -> Result<Shard, ReadError> {
     Ok(Shard {
-        parents: child.parent_shards.into_iter().map(shard_id).collect::<Result<_, _>>()?,
+        parents: child
+            .parent_shards
+            .into_iter()
+            .map(shard_id)
+            .collect::<Result<_, _>>()?,
         hash_range: hash_range(&child.shard_id, child.hash_key_range.as_ref())?,
         ending_sequence: None,
         id: shard_id(child.shard_id)?,
@@ -40,7 +55,9 @@ pub(super) fn child_shard(child: sdk::ChildShard) -> Result<Shard, ReadError> {
 }
 
 pub(super) fn unreadable(problem: impl std::fmt::Display) -> ReadError {
-    ReadError::Unavailable { message: format!("unreadable reply: {problem}") }
+    ReadError::Unavailable {
+        message: format!("unreadable reply: {problem}"),
+    }
 }
 
 pub(super) fn shard_id(id: String) -> Result<ShardId, ReadError> {
@@ -48,7 +65,8 @@ pub(super) fn shard_id(id: String) -> Result<ShardId, ReadError> {
 }
 
 fn hash_range(shard: &str, range: Option<&sdk::HashKeyRange>) -> Result<HashKeyRange, ReadError> {
-    let range = range.ok_or_else(|| unreadable(format_args!("shard {shard} has no hash key range")))?;
+    let range =
+        range.ok_or_else(|| unreadable(format_args!("shard {shard} has no hash key range")))?;
     HashKeyRange::parse(&range.starting_hash_key, &range.ending_hash_key).map_err(unreadable)
 }
 
@@ -72,18 +90,30 @@ mod tests {
     fn a_record_keeps_its_bytes_key_position_and_arrival() {
         let read = record(sdk_record("42")).unwrap();
         assert_eq!(&read.data[..], b"data");
-        assert_eq!((read.partition_key.as_str(), read.arrival_ms), ("key", 1_500));
-        assert_eq!(read.position, Position::plain(SequenceNumber::parse("42").unwrap()));
+        assert_eq!(
+            (read.partition_key.as_str(), read.arrival_ms),
+            ("key", 1_500)
+        );
+        assert_eq!(
+            read.position,
+            Position::plain(SequenceNumber::parse("42").unwrap())
+        );
     }
 
     #[test]
     fn a_record_without_a_readable_sequence_number_fails_the_fetch_instead_of_being_dropped() {
-        assert!(matches!(record(sdk_record("forty-two")), Err(ReadError::Unavailable { .. })));
+        assert!(matches!(
+            record(sdk_record("forty-two")),
+            Err(ReadError::Unavailable { .. })
+        ));
     }
 
     #[test]
     fn a_shard_without_hash_keys_is_refused() {
-        let built = sdk::Shard::builder().shard_id("shardId-000000000000").build().unwrap();
+        let built = sdk::Shard::builder()
+            .shard_id("shardId-000000000000")
+            .build()
+            .unwrap();
         assert!(matches!(shard(built), Err(ReadError::Unavailable { .. })));
     }
 }

@@ -6,15 +6,19 @@ use shardmill_core::ports::{ReadError, SubscribeError};
 
 use crate::sdk_error;
 
-/// By the name that Kinesis gave the error. Names and not Rust types, because the same name comes from every operation
-/// and some (`ThrottlingException`, `InvalidSignatureException`) are in no operation's model.
+/// By the name that Kinesis gave the error. Names and not Rust types, because the same name comes
+/// from every operation and some (`ThrottlingException`, `InvalidSignatureException`) are in no
+/// operation's model.
 pub(super) fn read_error<E, R>(error: &SdkError<E, R>) -> ReadError
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
     R: std::fmt::Debug + 'static,
 {
     let message = describe(error);
-    match error.as_service_error().and_then(ProvideErrorMetadata::code) {
+    match error
+        .as_service_error()
+        .and_then(ProvideErrorMetadata::code)
+    {
         Some(code) => by_code(code, message),
         // Nothing was sent, nor will be before somebody mends the endpoint, say.
         None if matches!(error, SdkError::ConstructionFailure(_)) => ReadError::Refused { message },
@@ -29,14 +33,21 @@ where
     E: ProvideErrorMetadata + std::error::Error + 'static,
     R: std::fmt::Debug + 'static,
 {
-    match error.as_service_error().and_then(ProvideErrorMetadata::code) {
-        // Another subscription, or a stream or consumer that is not active yet: each is worth a wait.
-        Some("ResourceInUseException") => SubscribeError::InUse { message: describe(error) },
+    match error
+        .as_service_error()
+        .and_then(ProvideErrorMetadata::code)
+    {
+        // Another subscription, or a stream or consumer that is not active yet: each is worth a
+        // wait.
+        Some("ResourceInUseException") => SubscribeError::InUse {
+            message: describe(error),
+        },
         Some(_) | None => as_subscribe_error(read_error(error)),
     }
 }
 
-/// The same for what ends a subscription that runs. By type here: the SDK gives exceptions in an event stream no code.
+/// The same for what ends a subscription that runs. By type here: the SDK gives exceptions in an
+/// event stream no code.
 pub(super) fn event_error<R: std::fmt::Debug + 'static>(
     error: &SdkError<SubscribeToShardEventStreamError, R>,
 ) -> SubscribeError {
@@ -53,7 +64,8 @@ pub(super) fn event_error<R: std::fmt::Debug + 'static>(
             | Event::KmsNotFoundException(_)
             | Event::KmsOptInRequired(_),
         ) => as_subscribe_error(ReadError::KeyUnusable { message }),
-        // A cut connection, or an exception newer than this program, which may have a code all the same.
+        // A cut connection, or an exception newer than this program, which may have a code all the
+        // same.
         Some(_) | None => subscribe_error(error),
     }
 }
@@ -63,9 +75,13 @@ pub(super) fn as_subscribe_error(error: ReadError) -> SubscribeError {
         ReadError::Throttled { message } => SubscribeError::Throttled { message },
         ReadError::NotFound { message } => SubscribeError::NotFound { message },
         // Polling, which follows, is what waits for the key.
-        ReadError::Refused { message } | ReadError::KeyUnusable { message } => SubscribeError::Refused { message },
+        ReadError::Refused { message } | ReadError::KeyUnusable { message } => {
+            SubscribeError::Refused { message }
+        }
         ReadError::Unavailable { message } => SubscribeError::Unavailable { message },
-        ReadError::ExpiredIterator => SubscribeError::Unavailable { message: error.to_string() },
+        ReadError::ExpiredIterator => SubscribeError::Unavailable {
+            message: error.to_string(),
+        },
     }
 }
 
@@ -98,7 +114,8 @@ fn by_code(code: &str, message: String) -> ReadError {
         | "ExpiredTokenException"
         | "ExpiredToken"
         | "OptInRequired"
-        // The request itself is wrong, for instance a sequence number of another stream of this name.
+        // The request itself is wrong, for instance a sequence number of another stream of this
+        // name.
         | "InvalidArgumentException"
         | "ValidationException" => ReadError::Refused { message },
         _ => ReadError::Unavailable { message },
@@ -161,14 +178,27 @@ mod tests {
     #[test]
     fn an_exception_in_an_event_stream_has_its_meaning_though_it_has_no_code() {
         use SubscribeToShardEventStreamError as Event;
-        use aws_sdk_kinesis::types::error::{KmsDisabledException, ResourceInUseException, ResourceNotFoundException};
+        use aws_sdk_kinesis::types::error::{
+            KmsDisabledException, ResourceInUseException, ResourceNotFoundException,
+        };
 
         let meaning = |error: Event| event_error(&SdkError::service_error(error, ()));
-        let in_use = ResourceInUseException::builder().message("taken over").build();
-        assert!(matches!(meaning(Event::ResourceInUseException(in_use)), SubscribeError::InUse { .. }));
+        let in_use = ResourceInUseException::builder()
+            .message("taken over")
+            .build();
+        assert!(matches!(
+            meaning(Event::ResourceInUseException(in_use)),
+            SubscribeError::InUse { .. }
+        ));
         let gone = ResourceNotFoundException::builder().message("gone").build();
-        assert!(matches!(meaning(Event::ResourceNotFoundException(gone)), SubscribeError::NotFound { .. }));
+        assert!(matches!(
+            meaning(Event::ResourceNotFoundException(gone)),
+            SubscribeError::NotFound { .. }
+        ));
         let disabled = KmsDisabledException::builder().message("off").build();
-        assert!(matches!(meaning(Event::KmsDisabledException(disabled)), SubscribeError::Refused { .. }));
+        assert!(matches!(
+            meaning(Event::KmsDisabledException(disabled)),
+            SubscribeError::Refused { .. }
+        ));
     }
 }

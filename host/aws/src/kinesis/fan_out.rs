@@ -6,8 +6,12 @@ use aws_sdk_kinesis::error::SdkError;
 use aws_sdk_kinesis::operation::register_stream_consumer::RegisterStreamConsumerError;
 use aws_sdk_kinesis::primitives::DateTime;
 use aws_sdk_kinesis::types::{ConsumerStatus, ShardIteratorType, StartingPosition};
-use shardmill_core::ports::{ConsumerState, PortFuture, SubscribeError, Subscription, Subscriptions};
-use shardmill_core::stream::{ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, ShardId, StreamRef};
+use shardmill_core::ports::{
+    ConsumerState, PortFuture, SubscribeError, Subscription, Subscriptions,
+};
+use shardmill_core::stream::{
+    ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, ShardId, StreamRef,
+};
 
 use super::errors::subscribe_error;
 use super::subscription::KinesisSubscription;
@@ -29,8 +33,8 @@ pub struct KinesisFanOut {
 /// What a subscription travels on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Connections {
-    /// One of its own. Subscriptions that share an HTTP/2 connection share its flow-control window: a few shards whose
-    /// plugin is stuck would hold up all the others.
+    /// One of its own. Subscriptions that share an HTTP/2 connection share its flow-control window:
+    /// a few shards whose plugin is stuck would hold up all the others.
     Own,
     /// The client's, as a simulator needs it.
     Shared,
@@ -50,16 +54,23 @@ pub struct ConsumerDescription {
 }
 
 impl KinesisFanOut {
-    /// Subscribes to shards of `stream` through `client`, which must be of the region in its ARN; each on a connection of its
-    /// own.
+    /// Subscribes to shards of `stream` through `client`, which must be of the region in its ARN;
+    /// each on a connection of its own.
     pub fn new(client: Client, stream: impl Into<StreamRef>) -> Self {
-        Self { client, stream: stream.into(), connections: Connections::Own }
+        Self {
+            client,
+            stream: stream.into(),
+            connections: Connections::Own,
+        }
     }
 
     /// Subscribes on the client's own connections. For transports that are not the network.
     #[must_use]
     pub fn on_shared_connections(self) -> Self {
-        Self { connections: Connections::Shared, ..self }
+        Self {
+            connections: Connections::Shared,
+            ..self
+        }
     }
 
     /// All consumers of the stream.
@@ -67,38 +78,70 @@ impl KinesisFanOut {
         let stream_arn = self.stream_arn().await?;
         let (mut consumers, mut token) = (Vec::new(), None);
         for _ in 0..PAGES_MAX {
-            let request = self.client.list_stream_consumers().stream_arn(&stream_arn).max_results(PAGE_CONSUMERS);
-            let page = request.set_next_token(token).send().await.map_err(|error| subscribe_error(&error))?;
-            consumers.extend(page.consumers.unwrap_or_default().into_iter().map(|consumer| ConsumerDescription {
-                name: consumer.consumer_name,
-                arn: consumer.consumer_arn,
-                status: consumer.consumer_status.as_str().to_owned(),
-                created_at: consumer.consumer_creation_timestamp.secs(),
-            }));
+            let request = self
+                .client
+                .list_stream_consumers()
+                .stream_arn(&stream_arn)
+                .max_results(PAGE_CONSUMERS);
+            let page = request
+                .set_next_token(token)
+                .send()
+                .await
+                .map_err(|error| subscribe_error(&error))?;
+            consumers.extend(
+                page.consumers
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|consumer| ConsumerDescription {
+                        name: consumer.consumer_name,
+                        arn: consumer.consumer_arn,
+                        status: consumer.consumer_status.as_str().to_owned(),
+                        created_at: consumer.consumer_creation_timestamp.secs(),
+                    }),
+            );
             token = page.next_token.filter(|token| !token.is_empty());
             if token.is_none() {
                 return Ok(consumers);
             }
         }
-        Err(SubscribeError::Unavailable { message: format!("the list of consumers has more than {PAGES_MAX} pages") })
+        Err(SubscribeError::Unavailable {
+            message: format!("the list of consumers has more than {PAGES_MAX} pages"),
+        })
     }
 
     async fn stream_arn(&self) -> Result<String, SubscribeError> {
         if let Some(arn) = self.stream.arn() {
             return Ok(arn.to_owned());
         }
-        let reply = self.client.describe_stream_summary().stream_name(self.stream.name().as_str()).send().await;
+        let reply = self
+            .client
+            .describe_stream_summary()
+            .stream_name(self.stream.name().as_str())
+            .send()
+            .await;
         let reply = reply.map_err(|error| subscribe_error(&error))?;
         let summary = reply.stream_description_summary;
-        summary.map(|summary| summary.stream_arn).ok_or_else(|| unreadable("no description of the stream"))
+        summary
+            .map(|summary| summary.stream_arn)
+            .ok_or_else(|| unreadable("no description of the stream"))
     }
 
     async fn ensure_named(&self, name: &ConsumerName) -> Result<ConsumerState, SubscribeError> {
         let stream_arn = self.stream_arn().await?;
-        let request = self.client.describe_stream_consumer().stream_arn(&stream_arn).consumer_name(name.as_str());
-        match request.send().await.map_err(|error| subscribe_error(&error)) {
+        let request = self
+            .client
+            .describe_stream_consumer()
+            .stream_arn(&stream_arn)
+            .consumer_name(name.as_str());
+        match request
+            .send()
+            .await
+            .map_err(|error| subscribe_error(&error))
+        {
             Ok(reply) => {
-                let found = reply.consumer_description.ok_or_else(|| unreadable("no description of the consumer"))?;
+                let found = reply
+                    .consumer_description
+                    .ok_or_else(|| unreadable("no description of the consumer"))?;
                 state(&found.consumer_arn, &found.consumer_status)
             }
             Err(SubscribeError::NotFound { .. }) => self.register(&stream_arn, name).await,
@@ -106,11 +149,21 @@ impl KinesisFanOut {
         }
     }
 
-    async fn register(&self, stream_arn: &str, name: &ConsumerName) -> Result<ConsumerState, SubscribeError> {
-        let request = self.client.register_stream_consumer().stream_arn(stream_arn).consumer_name(name.as_str());
+    async fn register(
+        &self,
+        stream_arn: &str,
+        name: &ConsumerName,
+    ) -> Result<ConsumerState, SubscribeError> {
+        let request = self
+            .client
+            .register_stream_consumer()
+            .stream_arn(stream_arn)
+            .consumer_name(name.as_str());
         match request.send().await {
             Ok(reply) => {
-                let made = reply.consumer.ok_or_else(|| unreadable("no description of the consumer"))?;
+                let made = reply
+                    .consumer
+                    .ok_or_else(|| unreadable("no description of the consumer"))?;
                 tracing::info!(consumer = made.consumer_arn, "fan-out consumer registered");
                 state(&made.consumer_arn, &made.consumer_status)
             }
@@ -119,12 +172,19 @@ impl KinesisFanOut {
     }
 
     async fn look_for(&self, arn: &ConsumerArn) -> Result<ConsumerState, SubscribeError> {
-        let reply = self.client.describe_stream_consumer().consumer_arn(arn.as_str()).send().await;
+        let reply = self
+            .client
+            .describe_stream_consumer()
+            .consumer_arn(arn.as_str())
+            .send()
+            .await;
         let reply = reply.map_err(|error| match subscribe_error(&error) {
             SubscribeError::NotFound { message } => SubscribeError::ConsumerNotFound { message },
             other => other,
         })?;
-        let found = reply.consumer_description.ok_or_else(|| unreadable("no description of the consumer"))?;
+        let found = reply
+            .consumer_description
+            .ok_or_else(|| unreadable("no description of the consumer"))?;
         state(&found.consumer_arn, &found.consumer_status)
     }
 
@@ -135,12 +195,16 @@ impl KinesisFanOut {
         from: &ReadFrom,
     ) -> Result<Box<dyn Subscription>, SubscribeError> {
         // The reader watches for silence itself, and is silent itself while the host has no room.
-        let mut config =
-            aws_sdk_kinesis::Config::builder().stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        let mut config = aws_sdk_kinesis::Config::builder()
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
         if self.connections == Connections::Own {
             config = config.http_client(http_client());
         }
-        let request = self.client.subscribe_to_shard().consumer_arn(consumer.as_str()).shard_id(shard.as_str());
+        let request = self
+            .client
+            .subscribe_to_shard()
+            .consumer_arn(consumer.as_str())
+            .shard_id(shard.as_str());
         let request = request.starting_position(starting_position(from)?);
         match request.customize().config_override(config).send().await {
             Ok(reply) => Ok(Box::new(KinesisSubscription::new(reply.event_stream))),
@@ -148,14 +212,19 @@ impl KinesisFanOut {
         }
     }
 
-    /// "Resource not found" may be the consumer, the stream or the shard: only the first is mended by registering.
+    /// "Resource not found" may be the consumer, the stream or the shard: only the first is mended
+    /// by registering.
     async fn explain(&self, consumer: &ConsumerArn, error: SubscribeError) -> SubscribeError {
-        let SubscribeError::NotFound { message } = error else { return error };
+        let SubscribeError::NotFound { message } = error else {
+            return error;
+        };
         match self.look_for(consumer).await {
             Err(SubscribeError::ConsumerNotFound { .. }) | Ok(ConsumerState::Deleting) => {
                 SubscribeError::ConsumerNotFound { message }
             }
-            Ok(ConsumerState::Active(_) | ConsumerState::Creating) | Err(_) => SubscribeError::NotFound { message },
+            Ok(ConsumerState::Active(_) | ConsumerState::Creating) | Err(_) => {
+                SubscribeError::NotFound { message }
+            }
         }
     }
 }
@@ -173,11 +242,22 @@ impl Subscriptions for KinesisFanOut {
         })
     }
 
-    fn remove_consumer<'a>(&'a self, name: &'a ConsumerName) -> PortFuture<'a, Result<(), SubscribeError>> {
+    fn remove_consumer<'a>(
+        &'a self,
+        name: &'a ConsumerName,
+    ) -> PortFuture<'a, Result<(), SubscribeError>> {
         Box::pin(async move {
             let stream_arn = self.stream_arn().await?;
-            let request = self.client.deregister_stream_consumer().stream_arn(stream_arn).consumer_name(name.as_str());
-            match request.send().await.map_err(|error| subscribe_error(&error)) {
+            let request = self
+                .client
+                .deregister_stream_consumer()
+                .stream_arn(stream_arn)
+                .consumer_name(name.as_str());
+            match request
+                .send()
+                .await
+                .map_err(|error| subscribe_error(&error))
+            {
                 Ok(_) | Err(SubscribeError::NotFound { .. }) => Ok(()),
                 Err(error) => Err(error),
             }
@@ -200,16 +280,23 @@ fn register_failed<R: std::fmt::Debug + 'static>(
     match error.as_service_error() {
         // Another host was faster, or the stream is changing: the next look tells.
         Some(RegisterStreamConsumerError::ResourceInUseException(_)) => Ok(ConsumerState::Creating),
-        Some(RegisterStreamConsumerError::LimitExceededException(limit)) => Err(SubscribeError::ConsumerLimit {
-            message: limit.message().unwrap_or("LimitExceededException").to_owned(),
-        }),
+        Some(RegisterStreamConsumerError::LimitExceededException(limit)) => {
+            Err(SubscribeError::ConsumerLimit {
+                message: limit
+                    .message()
+                    .unwrap_or("LimitExceededException")
+                    .to_owned(),
+            })
+        }
         Some(_) | None => Err(subscribe_error(error)),
     }
 }
 
 fn state(arn: &str, status: &ConsumerStatus) -> Result<ConsumerState, SubscribeError> {
     match status {
-        ConsumerStatus::Active => ConsumerArn::new(arn).map(ConsumerState::Active).map_err(|error| unreadable(&error)),
+        ConsumerStatus::Active => ConsumerArn::new(arn)
+            .map(ConsumerState::Active)
+            .map_err(|error| unreadable(&error)),
         ConsumerStatus::Creating => Ok(ConsumerState::Creating),
         ConsumerStatus::Deleting => Ok(ConsumerState::Deleting),
         other => Err(unreadable(format_args!("consumer status {other}"))),
@@ -221,19 +308,27 @@ fn starting_position(from: &ReadFrom) -> Result<StartingPosition, SubscribeError
     let position = match from {
         ReadFrom::TrimHorizon => position.r#type(ShardIteratorType::TrimHorizon),
         ReadFrom::Latest => position.r#type(ShardIteratorType::Latest),
-        ReadFrom::AtTimestamp(ms) => position
-            .r#type(ShardIteratorType::AtTimestamp)
-            .timestamp(DateTime::from_millis(i64::try_from(*ms).unwrap_or(i64::MAX))),
-        ReadFrom::AtSequenceNumber(sequence) => {
-            position.r#type(ShardIteratorType::AtSequenceNumber).sequence_number(sequence.as_str())
+        ReadFrom::AtTimestamp(ms) => {
+            position
+                .r#type(ShardIteratorType::AtTimestamp)
+                .timestamp(DateTime::from_millis(
+                    i64::try_from(*ms).unwrap_or(i64::MAX),
+                ))
         }
-        ReadFrom::AfterSequenceNumber(sequence) => {
-            position.r#type(ShardIteratorType::AfterSequenceNumber).sequence_number(sequence.as_str())
-        }
+        ReadFrom::AtSequenceNumber(sequence) => position
+            .r#type(ShardIteratorType::AtSequenceNumber)
+            .sequence_number(sequence.as_str()),
+        ReadFrom::AfterSequenceNumber(sequence) => position
+            .r#type(ShardIteratorType::AfterSequenceNumber)
+            .sequence_number(sequence.as_str()),
     };
-    position.build().map_err(|error| SubscribeError::Refused { message: error.to_string() })
+    position.build().map_err(|error| SubscribeError::Refused {
+        message: error.to_string(),
+    })
 }
 
 fn unreadable(problem: impl std::fmt::Display) -> SubscribeError {
-    SubscribeError::Unavailable { message: format!("unreadable reply: {problem}") }
+    SubscribeError::Unavailable {
+        message: format!("unreadable reply: {problem}"),
+    }
 }

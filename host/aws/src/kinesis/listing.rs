@@ -13,7 +13,8 @@ use super::{convert, naming};
 
 /// Shards of one page; also the API's own default and maximum for streams of that size.
 pub(super) const PAGE_SHARDS_MAX: i32 = 1_000;
-/// A thousand pages are a million shards, far above any account's quota: more means that the paging goes in circles.
+/// A thousand pages are a million shards, far above any account's quota: more means that the paging
+/// goes in circles.
 const PAGES_MAX: usize = 1_000;
 /// A token lives 300 s (AWS limit). A listing that outlives it three times over will not end soon.
 const LISTINGS_MAX: usize = 3;
@@ -23,7 +24,8 @@ const LISTINGS_MAX: usize = 3;
 enum Listed {
     /// All that Kinesis knows.
     All,
-    /// Those that are open, or were closed at this time or later, in milliseconds since the Unix epoch.
+    /// Those that are open, or were closed at this time or later, in milliseconds since the Unix
+    /// epoch.
     Since(u64),
 }
 
@@ -59,10 +61,13 @@ pub(super) async fn list_shards(
     stream: &StreamRef,
     page_shards: i32,
 ) -> Result<Vec<Shard>, ReadError> {
-    list(client, stream, page_shards, Listed::All).await.map_err(ListingError::into_read_error)
+    list(client, stream, page_shards, Listed::All)
+        .await
+        .map_err(ListingError::into_read_error)
 }
 
-/// Those that are open, or were closed at `since_ms` or later; `None` if Kinesis does not take such a question.
+/// Those that are open, or were closed at `since_ms` or later; `None` if Kinesis does not take such
+/// a question.
 pub(super) async fn list_shards_since(
     client: &Client,
     stream: &StreamRef,
@@ -89,9 +94,12 @@ async fn list(
         match list_once(client, stream, page_shards, listed).await {
             Ok(shards) => {
                 let checked = check_listing(&shards).map(|()| shards);
-                return checked.map_err(|problem| ListingError::Other(convert::unreadable(problem)));
+                return checked
+                    .map_err(|problem| ListingError::Other(convert::unreadable(problem)));
             }
-            Err(PageError::ExpiredToken) => tracing::debug!(%stream, "the shard listing expired midway; restarting"),
+            Err(PageError::ExpiredToken) => {
+                tracing::debug!(%stream, "the shard listing expired midway; restarting")
+            }
             Err(PageError::Failed(error)) => return Err(error),
         }
     }
@@ -109,11 +117,17 @@ async fn list_once(
     let mut shards = Vec::new();
     let mut token = None;
     for _ in 0..PAGES_MAX {
-        let request = client.list_shards().max_results(page_shards).set_stream_arn(naming::arn(stream));
-        // A token stands for the name and the filter as well; both together are refused (API reference).
+        let request = client
+            .list_shards()
+            .max_results(page_shards)
+            .set_stream_arn(naming::arn(stream));
+        // A token stands for the name and the filter as well; both together are refused (API
+        // reference).
         let request = match token.take() {
             Some(token) => request.next_token(token),
-            None => request.set_stream_name(naming::name(stream)).set_shard_filter(filter.clone()),
+            None => request
+                .set_stream_name(naming::name(stream))
+                .set_shard_filter(filter.clone()),
         };
         let page = request.send().await.map_err(|error| page_error(&error))?;
         for shard in page.shards.unwrap_or_default() {
@@ -130,17 +144,29 @@ async fn list_once(
 
 impl Listed {
     fn filter(self) -> Result<Option<ShardFilter>, ReadError> {
-        let Self::Since(ms) = self else { return Ok(None) };
+        let Self::Since(ms) = self else {
+            return Ok(None);
+        };
         let since = DateTime::from_millis(i64::try_from(ms).unwrap_or(i64::MAX));
-        let filter = ShardFilter::builder().r#type(ShardFilterType::FromTimestamp).timestamp(since).build();
-        filter.map(Some).map_err(|error| ReadError::Refused { message: error.to_string() })
+        let filter = ShardFilter::builder()
+            .r#type(ShardFilterType::FromTimestamp)
+            .timestamp(since)
+            .build();
+        filter.map(Some).map_err(|error| ReadError::Refused {
+            message: error.to_string(),
+        })
     }
 }
 
 fn page_error<R: std::fmt::Debug + 'static>(error: &SdkError<ListShardsError, R>) -> PageError {
     match error.as_service_error() {
         Some(ListShardsError::ExpiredNextTokenException(_)) => PageError::ExpiredToken,
-        Some(service) if matches!(service.code(), Some("InvalidArgumentException" | "ValidationException")) => {
+        Some(service)
+            if matches!(
+                service.code(),
+                Some("InvalidArgumentException" | "ValidationException")
+            ) =>
+        {
             PageError::Failed(ListingError::Invalid(read_error(error)))
         }
         Some(_) | None => read_error(error).into(),

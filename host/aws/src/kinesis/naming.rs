@@ -3,7 +3,10 @@
 use shardmill_core::stream::StreamRef;
 
 pub(super) fn name(stream: &StreamRef) -> Option<String> {
-    stream.arn().is_none().then(|| stream.name().as_str().to_owned())
+    stream
+        .arn()
+        .is_none()
+        .then(|| stream.name().as_str().to_owned())
 }
 
 pub(super) fn arn(stream: &StreamRef) -> Option<String> {

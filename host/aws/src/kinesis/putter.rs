@@ -1,4 +1,5 @@
-//! `PutRecords`, one request at a time: says of each record whether it was stored, and repeats nothing.
+//! `PutRecords`, one request at a time: says of each record whether it was stored, and repeats
+//! nothing.
 
 use std::fmt;
 
@@ -33,7 +34,8 @@ pub enum PutOutcome {
         /// Under which number.
         sequence: SequenceNumber,
     },
-    /// Not this time, most often because the shard takes no more in this second; sending it again may help.
+    /// Not this time, most often because the shard takes no more in this second; sending it again
+    /// may help.
     Refused {
         /// In Kinesis' words.
         message: String,
@@ -64,7 +66,8 @@ pub struct Putter {
 // === impl PutEntry ===
 
 impl PutEntry {
-    /// What counts against the limits of a record and of a request: data and key, in bytes (AWS rule).
+    /// What counts against the limits of a record and of a request: data and key, in bytes (AWS
+    /// rule).
     pub fn cost_bytes(&self) -> usize {
         self.data.len() + self.partition_key.len()
     }
@@ -75,7 +78,9 @@ impl PutEntry {
             .set_explicit_hash_key(self.explicit_hash_key.map(|key| key.to_string()))
             .data(Blob::new(self.data.as_ref()))
             .build()
-            .map_err(|error| ReadError::Refused { message: error.to_string() })
+            .map_err(|error| ReadError::Refused {
+                message: error.to_string(),
+            })
     }
 }
 
@@ -96,10 +101,18 @@ impl PutTarget {
             && let Some(name) = resource.strip_prefix("stream/")
         {
             StreamName::new(name)?;
-            return Ok(Self::Arn { arn: text.to_owned(), region: region.to_owned() });
+            return Ok(Self::Arn {
+                arn: text.to_owned(),
+                region: region.to_owned(),
+            });
         }
-        let rule = "an ARN of a stream looks like arn:aws:kinesis:eu-west-1:123456789012:stream/NAME";
-        Err(InvalidName { what: "stream ARN", name: text.to_owned(), rule })
+        let rule =
+            "an ARN of a stream looks like arn:aws:kinesis:eu-west-1:123456789012:stream/NAME";
+        Err(InvalidName {
+            what: "stream ARN",
+            name: text.to_owned(),
+            rule,
+        })
     }
 }
 
@@ -124,7 +137,10 @@ impl Putter {
     ///
     /// After an error nothing is known of any record: some may be stored.
     pub async fn put(&self, entries: &[PutEntry]) -> Result<Vec<PutOutcome>, ReadError> {
-        let records = entries.iter().map(PutEntry::to_sdk).collect::<Result<Vec<_>, _>>()?;
+        let records = entries
+            .iter()
+            .map(PutEntry::to_sdk)
+            .collect::<Result<Vec<_>, _>>()?;
         let request = self.client.put_records().set_records(Some(records));
         let request = match &self.target {
             PutTarget::Name(name) => request.stream_name(name.as_str()),
@@ -132,7 +148,11 @@ impl Putter {
         };
         let reply = request.send().await.map_err(|error| read_error(&error))?;
         if reply.records.len() != entries.len() {
-            let problem = format_args!("{} results for {} records", reply.records.len(), entries.len());
+            let problem = format_args!(
+                "{} results for {} records",
+                reply.records.len(),
+                entries.len()
+            );
             return Err(convert::unreadable(problem));
         }
         reply.records.into_iter().map(outcome).collect()
@@ -146,7 +166,9 @@ fn outcome(result: PutRecordsResultEntry) -> Result<PutOutcome, ReadError> {
             sequence: SequenceNumber::parse(&sequence).map_err(convert::unreadable)?,
         }),
         _ => {
-            let code = result.error_code.unwrap_or_else(|| "refused without a reason".to_owned());
+            let code = result
+                .error_code
+                .unwrap_or_else(|| "refused without a reason".to_owned());
             let message = match result.error_message {
                 Some(message) => format!("{code}: {message}"),
                 None => code,
@@ -163,8 +185,12 @@ mod tests {
     #[test]
     fn a_stream_is_named_by_name_or_by_arn() {
         let arn = "arn:aws-cn:kinesis:cn-north-1:123456789012:stream/orders";
-        assert!(matches!(PutTarget::parse("orders").unwrap(), PutTarget::Name(name) if name.as_str() == "orders"));
-        assert!(matches!(PutTarget::parse(arn).unwrap(), PutTarget::Arn { region, .. } if region == "cn-north-1"));
+        assert!(
+            matches!(PutTarget::parse("orders").unwrap(), PutTarget::Name(name) if name.as_str() == "orders")
+        );
+        assert!(
+            matches!(PutTarget::parse(arn).unwrap(), PutTarget::Arn { region, .. } if region == "cn-north-1")
+        );
         assert_eq!(PutTarget::parse(arn).unwrap().to_string(), arn);
     }
 
@@ -185,8 +211,16 @@ mod tests {
 
     #[test]
     fn a_result_without_a_number_is_a_refusal_and_keeps_the_words_of_kinesis() {
-        let refused = PutRecordsResultEntry::builder().error_code("InternalFailure").error_message("busy").build();
-        assert_eq!(outcome(refused).unwrap(), PutOutcome::Refused { message: "InternalFailure: busy".to_owned() });
+        let refused = PutRecordsResultEntry::builder()
+            .error_code("InternalFailure")
+            .error_message("busy")
+            .build();
+        assert_eq!(
+            outcome(refused).unwrap(),
+            PutOutcome::Refused {
+                message: "InternalFailure: busy".to_owned()
+            }
+        );
         let odd = PutRecordsResultEntry::builder().build();
         assert!(matches!(outcome(odd).unwrap(), PutOutcome::Refused { .. }));
     }

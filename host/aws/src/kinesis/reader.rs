@@ -25,13 +25,20 @@ pub struct KinesisReader {
 impl KinesisReader {
     /// Reads `stream` through `client`, which must be of the region in its ARN.
     pub fn new(client: Client, stream: impl Into<StreamRef>) -> Self {
-        Self { client, stream: stream.into(), page_shards: PAGE_SHARDS_MAX }
+        Self {
+            client,
+            stream: stream.into(),
+            page_shards: PAGE_SHARDS_MAX,
+        }
     }
 
     /// Lists shards in pages of this many, at most 1,000. For tests of the paging.
     #[must_use]
     pub fn with_page_shards(self, page_shards: u16) -> Self {
-        Self { page_shards: i32::from(page_shards).clamp(1, PAGE_SHARDS_MAX), ..self }
+        Self {
+            page_shards: i32::from(page_shards).clamp(1, PAGE_SHARDS_MAX),
+            ..self
+        }
     }
 
     /// The stream.
@@ -39,15 +46,23 @@ impl KinesisReader {
         &self.stream
     }
 
-    async fn request_iterator(&self, shard: &ShardId, from: &ReadFrom) -> Result<ShardIterator, ReadError> {
+    async fn request_iterator(
+        &self,
+        shard: &ShardId,
+        from: &ReadFrom,
+    ) -> Result<ShardIterator, ReadError> {
         let request = self.client.get_shard_iterator().shard_id(shard.as_str());
-        let request = request.set_stream_name(naming::name(&self.stream)).set_stream_arn(naming::arn(&self.stream));
+        let request = request
+            .set_stream_name(naming::name(&self.stream))
+            .set_stream_arn(naming::arn(&self.stream));
         let request = match from {
             ReadFrom::TrimHorizon => request.shard_iterator_type(ShardIteratorType::TrimHorizon),
             ReadFrom::Latest => request.shard_iterator_type(ShardIteratorType::Latest),
             ReadFrom::AtTimestamp(ms) => request
                 .shard_iterator_type(ShardIteratorType::AtTimestamp)
-                .timestamp(DateTime::from_millis(i64::try_from(*ms).unwrap_or(i64::MAX))),
+                .timestamp(DateTime::from_millis(
+                    i64::try_from(*ms).unwrap_or(i64::MAX),
+                )),
             ReadFrom::AtSequenceNumber(sequence) => request
                 .shard_iterator_type(ShardIteratorType::AtSequenceNumber)
                 .starting_sequence_number(sequence.as_str()),
@@ -56,25 +71,45 @@ impl KinesisReader {
                 .starting_sequence_number(sequence.as_str()),
         };
         let reply = request.send().await.map_err(|error| read_error(&error))?;
-        reply.shard_iterator.map(ShardIterator).ok_or_else(|| convert::unreadable("no shard iterator"))
+        reply
+            .shard_iterator
+            .map(ShardIterator)
+            .ok_or_else(|| convert::unreadable("no shard iterator"))
     }
 
-    async fn get_records(&self, iterator: &ShardIterator, limit: u32) -> Result<Fetched, ReadError> {
+    async fn get_records(
+        &self,
+        iterator: &ShardIterator,
+        limit: u32,
+    ) -> Result<Fetched, ReadError> {
         let limit = i32::try_from(limit.clamp(1, FETCH_RECORDS_MAX)).unwrap_or(i32::MAX);
-        let request = self.client.get_records().shard_iterator(&iterator.0).limit(limit);
+        let request = self
+            .client
+            .get_records()
+            .shard_iterator(&iterator.0)
+            .limit(limit);
         let request = request.set_stream_arn(naming::arn(&self.stream));
         let reply = request.send().await.map_err(|error| read_error(&error))?;
         let says_nothing = reply.next_shard_iterator.is_none()
             && reply.child_shards.as_deref().unwrap_or_default().is_empty()
             && reply.millis_behind_latest.is_none();
         if says_nothing {
-            // To the SDK an empty body is a reply without members. Were this believed, a proxy could end a shard.
-            return Err(convert::unreadable("a reply has neither an iterator nor anything that ends a shard"));
+            // To the SDK an empty body is a reply without members. Were this believed, a proxy
+            // could end a shard.
+            return Err(convert::unreadable(
+                "a reply has neither an iterator nor anything that ends a shard",
+            ));
         }
         Ok(Fetched {
-            records: reply.records.into_iter().map(convert::record).collect::<Result<_, _>>()?,
+            records: reply
+                .records
+                .into_iter()
+                .map(convert::record)
+                .collect::<Result<_, _>>()?,
             next: reply.next_shard_iterator.map(ShardIterator),
-            millis_behind_latest: reply.millis_behind_latest.and_then(|ms| u64::try_from(ms).ok()),
+            millis_behind_latest: reply
+                .millis_behind_latest
+                .and_then(|ms| u64::try_from(ms).ok()),
             children: reply
                 .child_shards
                 .unwrap_or_default()
@@ -91,11 +126,23 @@ impl StreamReader for KinesisReader {
     }
 
     fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>> {
-        Box::pin(listing::list_shards(&self.client, &self.stream, self.page_shards))
+        Box::pin(listing::list_shards(
+            &self.client,
+            &self.stream,
+            self.page_shards,
+        ))
     }
 
-    fn list_shards_since(&self, since_ms: u64) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
-        Box::pin(listing::list_shards_since(&self.client, &self.stream, self.page_shards, since_ms))
+    fn list_shards_since(
+        &self,
+        since_ms: u64,
+    ) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
+        Box::pin(listing::list_shards_since(
+            &self.client,
+            &self.stream,
+            self.page_shards,
+            since_ms,
+        ))
     }
 
     fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>> {
@@ -110,7 +157,11 @@ impl StreamReader for KinesisReader {
         Box::pin(self.request_iterator(shard, from))
     }
 
-    fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>> {
+    fn fetch<'a>(
+        &'a self,
+        iterator: &'a ShardIterator,
+        limit: u32,
+    ) -> PortFuture<'a, Result<Fetched, ReadError>> {
         Box::pin(self.get_records(iterator, limit))
     }
 }

@@ -1,9 +1,10 @@
 //! `PutRecords` in batches, for commands that feed a stream.
 //!
-//! Order: records are sent in the order given, one batch at a time, and what Kinesis refused of a batch is sent again
-//! before anything newer. So a record is never overtaken by one of a later batch. Within one batch Kinesis itself gives
-//! no order once it refuses a part of it: a later record of the same key may be stored before the refused one.
-//! Stored at least once: a batch without an answer is sent again whole.
+//! Order: records are sent in the order given, one batch at a time, and what Kinesis refused of a
+//! batch is sent again before anything newer. So a record is never overtaken by one of a later
+//! batch. Within one batch Kinesis itself gives no order once it refuses a part of it: a later
+//! record of the same key may be stored before the refused one. Stored at least once: a batch
+//! without an answer is sent again whole.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,11 +21,13 @@ use super::putter::{PutEntry, PutOutcome, PutTarget, Putter};
 
 /// Records of one request (AWS limit).
 const BATCH_RECORDS_MAX: usize = 500;
-/// Data and keys of one request. AWS takes 10 MiB since 2025, emulators 5; a single larger record goes alone.
+/// Data and keys of one request. AWS takes 10 MiB since 2025, emulators 5; a single larger record
+/// goes alone.
 const BATCH_BYTES_MAX: usize = 5 * 1024 * 1024;
 /// Attempts in a row of which none stored anything, before the caller is told: about three minutes.
 const FRUITLESS_ATTEMPTS_MAX: u32 = 20;
-/// A shard's budget is counted by the second, so a first wait near a tenth of that and a cap of some seconds fit.
+/// A shard's budget is counted by the second, so a first wait near a tenth of that and a cap of
+/// some seconds fit.
 const BACKOFF: Backoff = match Backoff::new(Duration::from_millis(100), Duration::from_secs(10)) {
     Some(backoff) => backoff,
     None => Backoff::standard(),
@@ -60,7 +63,11 @@ impl fmt::Display for PutError {
             write!(f, "stored {} records, then ", self.stored.records)?;
         }
         if self.attempts > 1 {
-            write!(f, "gave up after {} attempts that stored nothing: ", self.attempts)?;
+            write!(
+                f,
+                "gave up after {} attempts that stored nothing: ",
+                self.attempts
+            )?;
         }
         write!(f, "{}", self.cause)
     }
@@ -81,7 +88,10 @@ impl StreamWriter {
 
     /// The same by name or ARN.
     pub fn to(client: Client, target: PutTarget) -> Self {
-        Self { putter: Putter::new(client, target), backoff: BACKOFF }
+        Self {
+            putter: Putter::new(client, target),
+            backoff: BACKOFF,
+        }
     }
 
     /// Waits otherwise between attempts.
@@ -127,7 +137,11 @@ impl StreamWriter {
             progress(report.records, report.bytes);
             fruitless = if batch.len() < sent { 0 } else { fruitless + 1 };
             if fruitless >= FRUITLESS_ATTEMPTS_MAX || is_lasting(&cause) {
-                return Err(PutError { stored: report.clone(), attempts: fruitless, cause });
+                return Err(PutError {
+                    stored: report.clone(),
+                    attempts: fruitless,
+                    cause,
+                });
             }
             // Twice as seldom each time: whoever waits is told why, and a log is not flooded.
             if fruitless.is_power_of_two() {
@@ -139,9 +153,16 @@ impl StreamWriter {
     }
 
     /// One request; books what was stored and returns the rest, in order.
-    async fn put_once(&self, batch: Vec<PutEntry>, report: &mut PutReport) -> Result<RefusedPart, ReadError> {
+    async fn put_once(
+        &self,
+        batch: Vec<PutEntry>,
+        report: &mut PutReport,
+    ) -> Result<RefusedPart, ReadError> {
         let outcomes = self.putter.put(&batch).await?;
-        let mut refused = RefusedPart { entries: Vec::new(), cause: throttled(String::new()) };
+        let mut refused = RefusedPart {
+            entries: Vec::new(),
+            cause: throttled(String::new()),
+        };
         for (entry, outcome) in batch.into_iter().zip(outcomes) {
             match outcome {
                 PutOutcome::Stored { shard, sequence } => {
@@ -162,7 +183,9 @@ impl StreamWriter {
 /// Whether trying again within minutes cannot help.
 fn is_lasting(cause: &ReadError) -> bool {
     match cause {
-        ReadError::Refused { .. } | ReadError::KeyUnusable { .. } | ReadError::NotFound { .. } => true,
+        ReadError::Refused { .. } | ReadError::KeyUnusable { .. } | ReadError::NotFound { .. } => {
+            true
+        }
         // Nobody gives credentials to a command that runs.
         ReadError::Unavailable { message } => message.contains(GIVE_CREDENTIALS),
         ReadError::Throttled { .. } | ReadError::ExpiredIterator => false,
@@ -178,8 +201,11 @@ fn throttled(message: String) -> ReadError {
     ReadError::Throttled { message }
 }
 
-/// As much as fits in one request; at least one record, which Kinesis then judges; `None` at the end.
-fn next_batch(entries: &mut std::iter::Peekable<impl Iterator<Item = PutEntry>>) -> Option<Vec<PutEntry>> {
+/// As much as fits in one request; at least one record, which Kinesis then judges; `None` at the
+/// end.
+fn next_batch(
+    entries: &mut std::iter::Peekable<impl Iterator<Item = PutEntry>>,
+) -> Option<Vec<PutEntry>> {
     let first = entries.next()?;
     let mut bytes = first.cost_bytes();
     let mut batch = vec![first];
@@ -202,19 +228,35 @@ mod tests {
     #[test]
     fn an_error_tells_what_was_stored_and_how_often_was_tried_where_there_is_anything_to_tell() {
         let told = |records: u64, attempts: u32| {
-            let stored = PutReport { records, ..PutReport::default() };
-            let cause = ReadError::Refused { message: "no".to_owned() };
-            PutError { stored, attempts, cause }.to_string()
+            let stored = PutReport {
+                records,
+                ..PutReport::default()
+            };
+            let cause = ReadError::Refused {
+                message: "no".to_owned(),
+            };
+            PutError {
+                stored,
+                attempts,
+                cause,
+            }
+            .to_string()
         };
         assert_eq!(told(0, 1), "kinesis refused the request: no");
-        assert_eq!(told(5, 1), "stored 5 records, then kinesis refused the request: no");
-        let tried =
-            "stored 5 records, then gave up after 20 attempts that stored nothing: kinesis refused the request: no";
+        assert_eq!(
+            told(5, 1),
+            "stored 5 records, then kinesis refused the request: no"
+        );
+        let tried = "stored 5 records, then gave up after 20 attempts that stored nothing: kinesis refused the request: no";
         assert_eq!(told(5, 20), tried);
     }
 
     fn entry(bytes: usize) -> PutEntry {
-        PutEntry { partition_key: String::new(), explicit_hash_key: None, data: vec![0; bytes].into() }
+        PutEntry {
+            partition_key: String::new(),
+            explicit_hash_key: None,
+            data: vec![0; bytes].into(),
+        }
     }
 
     fn batch_sizes(entries: Vec<PutEntry>) -> Vec<usize> {
@@ -230,7 +272,10 @@ mod tests {
 
     #[test]
     fn a_record_larger_than_a_batch_goes_alone() {
-        assert_eq!(batch_sizes(vec![entry(1), entry(BATCH_BYTES_MAX + 1), entry(1)]), [1, 1, 1]);
+        assert_eq!(
+            batch_sizes(vec![entry(1), entry(BATCH_BYTES_MAX + 1), entry(1)]),
+            [1, 1, 1]
+        );
         assert_eq!(batch_sizes(Vec::new()), [0; 0]);
     }
 }

@@ -1,4 +1,5 @@
-//! The adapters over the embedded stack: what survives a restart, and what concurrency must not lose.
+//! The adapters over the embedded stack: what survives a restart, and what concurrency must not
+//! lose.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test binary")]
 
@@ -9,12 +10,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use shardmill_aws::{
-    AwsClients, AwsOptions, KinesisReader, LeaseTable, PutEntry, PutReport, StaticCredentials, StreamAdmin,
-    StreamWriter, connect,
+    AwsClients, AwsOptions, KinesisReader, LeaseTable, PutEntry, PutReport, StaticCredentials,
+    StreamAdmin, StreamWriter, connect,
 };
 use shardmill_core::lease::{Checkpoint, Lease, LeaseCounter, WorkerId};
-use shardmill_core::ports::{CheckpointWrite, LeaseStore, Progress, StoreError, StreamReader, Written};
-use shardmill_core::stream::{LeaseKey, Position, ReadFrom, Record, SequenceNumber, ShardId, StreamName};
+use shardmill_core::ports::{
+    CheckpointWrite, LeaseStore, Progress, StoreError, StreamReader, Written,
+};
+use shardmill_core::stream::{
+    LeaseKey, Position, ReadFrom, Record, SequenceNumber, ShardId, StreamName,
+};
 use shardmill_local::{LOCAL_REGION, LocalOptions, LocalStack, StartError};
 
 const CHILD_DATA_DIR: &str = "SHARDMILL_TEST_CHILD_DATA_DIR";
@@ -36,11 +41,16 @@ async fn wait_for_endpoints(data_dir: &Path) -> BTreeMap<String, String> {
 
 async fn take_fresh(table: &LeaseTable, lease: &Lease) -> Written {
     table.create(lease).await.unwrap();
-    table.take(lease, &WorkerId::new("a").unwrap(), 7).await.unwrap()
+    table
+        .take(lease, &WorkerId::new("a").unwrap(), 7)
+        .await
+        .unwrap()
 }
 
 async fn start(data_dir: &Path) -> (LocalStack, AwsClients) {
-    let stack = LocalStack::start(LocalOptions::kept_in(data_dir)).await.unwrap();
+    let stack = LocalStack::start(LocalOptions::kept_in(data_dir))
+        .await
+        .unwrap();
     let clients = clients(&stack).await;
     (stack, clients)
 }
@@ -84,7 +94,12 @@ async fn put(clients: &AwsClients, range: std::ops::Range<usize>) -> PutReport {
 
 /// Everything in a shard, from the start to the tip or the end.
 async fn read_shard(reader: &KinesisReader, shard: &ShardId) -> Vec<Record> {
-    let mut next = Some(reader.iterator(shard, &ReadFrom::TrimHorizon).await.unwrap());
+    let mut next = Some(
+        reader
+            .iterator(shard, &ReadFrom::TrimHorizon)
+            .await
+            .unwrap(),
+    );
     let mut records = Vec::new();
     while let Some(iterator) = next {
         let mut fetched = reader.fetch(&iterator, 10_000).await.unwrap();
@@ -100,14 +115,22 @@ async fn read_all(clients: &AwsClients) -> BTreeMap<ShardId, Vec<Record>> {
     let mut all = BTreeMap::new();
     for shard in reader.list_shards().await.unwrap() {
         let records = read_shard(&reader, &shard.id).await;
-        assert!(records.is_sorted_by(|a, b| a.position < b.position), "{} is out of order", shard.id);
+        assert!(
+            records.is_sorted_by(|a, b| a.position < b.position),
+            "{} is out of order",
+            shard.id
+        );
         all.insert(shard.id, records);
     }
     all
 }
 
 async fn split(clients: &AwsClients, shard: &str) {
-    let request = clients.kinesis.split_shard().stream_name("orders").shard_to_split(shard);
+    let request = clients
+        .kinesis
+        .split_shard()
+        .stream_name("orders")
+        .shard_to_split(shard);
     request.new_starting_hash_key("1000").send().await.unwrap();
 }
 

@@ -26,8 +26,7 @@ const SECRET: &str = "[secrets.api]\nenv = \"API_TOKEN\"\n";
 #[test]
 fn nothing_is_granted_unless_it_is_asked_for() {
     assert_eq!(grants("", "").unwrap(), PluginGrants::default());
-    let generous =
-        "[ceilings.grants]\nhttp = [\"*\"]\nenv = [\"TZ\"]\n[secrets.api]\nenv = \"API\"\nplugins = [\"alerts\"]";
+    let generous = "[ceilings.grants]\nhttp = [\"*\"]\nenv = [\"TZ\"]\n[secrets.api]\nenv = \"API\"\nplugins = [\"alerts\"]";
     assert_eq!(grants(generous, "").unwrap(), PluginGrants::default());
 }
 
@@ -39,11 +38,18 @@ fn a_manifest_gets_what_the_ceilings_cover() {
                     state = true";
     let granted = grants(config, manifest).unwrap();
     assert_eq!(
-        granted.http.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        granted
+            .http
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
         ["https://api.example.org", "http://10.1.2.3:81"]
     );
     assert_eq!(granted.env, BTreeSet::from(["TZ".to_owned()]));
-    assert_eq!(granted.secrets["api"], SecretSource::Variable("API_TOKEN".to_owned()));
+    assert_eq!(
+        granted.secrets["api"],
+        SecretSource::Variable("API_TOKEN".to_owned())
+    );
     assert!(granted.state);
 }
 
@@ -60,23 +66,54 @@ fn a_manifest_that_asks_for_more_is_refused_with_file_line_and_mend() {
             "[grants]\nhttp = [\"*\"]",
             "add it to http under [ceilings.grants]",
         ),
-        ("[ceilings.grants]\nhttp = [\"a.org\"]", "[grants]\nhttp = [\"http://a.org\"]", "line 2: grants.http"),
-        ("", "[grants]\nenv = [\"TZ\"]", "line 2: grants.env: \"TZ\" is more than"),
-        ("[ceilings.grants]\nstate = false", "[grants]\nstate = true", "line 2: grants.state: state is more than"),
-        (SECRET, "[grants]\nsecrets = [\"api\"]", "add \"alerts\" to plugins under [secrets.api]"),
-        ("", "[grants]\nsecrets = [\"api\"]", "line 2: grants.secrets: no secret is named \"api\": add [secrets.api]"),
+        (
+            "[ceilings.grants]\nhttp = [\"a.org\"]",
+            "[grants]\nhttp = [\"http://a.org\"]",
+            "line 2: grants.http",
+        ),
+        (
+            "",
+            "[grants]\nenv = [\"TZ\"]",
+            "line 2: grants.env: \"TZ\" is more than",
+        ),
+        (
+            "[ceilings.grants]\nstate = false",
+            "[grants]\nstate = true",
+            "line 2: grants.state: state is more than",
+        ),
+        (
+            SECRET,
+            "[grants]\nsecrets = [\"api\"]",
+            "add \"alerts\" to plugins under [secrets.api]",
+        ),
+        (
+            "",
+            "[grants]\nsecrets = [\"api\"]",
+            "line 2: grants.secrets: no secret is named \"api\": add [secrets.api]",
+        ),
         (
             "",
             "[grants]\nenv = [\"AWS_SECRET_ACCESS_KEY\"]",
             "line 2: grants.env: \"AWS_SECRET_ACCESS_KEY\" holds the host's",
         ),
-        ("", "[grants]\nhttp = [\"http://x/y\"]", "names more than a host and a port"),
+        (
+            "",
+            "[grants]\nhttp = [\"http://x/y\"]",
+            "names more than a host and a port",
+        ),
         ("", "[grants]\nsockets = true", "unknown field `sockets`"),
-        ("", "[grants]\nhttp = \"api.example.org\"", "invalid type: string"),
+        (
+            "",
+            "[grants]\nhttp = \"api.example.org\"",
+            "invalid type: string",
+        ),
         ("", "[grants]\nstate = \"yes\"", "invalid type: string"),
     ] {
         let error = grants(config, manifest).unwrap_err();
-        assert!(error.contains("alerts.toml") && error.contains(expected), "{error}");
+        assert!(
+            error.contains("alerts.toml") && error.contains(expected),
+            "{error}"
+        );
     }
 }
 
@@ -84,9 +121,20 @@ fn a_manifest_that_asks_for_more_is_refused_with_file_line_and_mend() {
 fn the_hosts_own_section_may_give_anything_and_stands_over_the_manifest_key_by_key() {
     let config = format!("{SECRET}[plugin.alerts.grants]\nhttp = [\"*\"]\nsecrets = [\"api\"]\n");
     let granted = grants(&config, "[grants]\nhttp = [\"http://beyond.example\"]").unwrap();
-    assert_eq!(granted.http.iter().map(ToString::to_string).collect::<Vec<_>>(), ["https://*"]);
+    assert_eq!(
+        granted
+            .http
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
+        ["https://*"]
+    );
     assert!(granted.secrets.contains_key("api"));
-    let error = grants("[plugin.alerts.grants]\nhttp = [\"*\"]", "[grants]\nenv = [\"TZ\"]").unwrap_err();
+    let error = grants(
+        "[plugin.alerts.grants]\nhttp = [\"*\"]",
+        "[grants]\nenv = [\"TZ\"]",
+    )
+    .unwrap_err();
     assert!(
         error.contains("grants.env: \"TZ\" is more than"),
         "what the section leaves out is held to the ceiling: {error}"
@@ -95,10 +143,18 @@ fn the_hosts_own_section_may_give_anything_and_stands_over_the_manifest_key_by_k
 
 #[test]
 fn aws_credentials_are_granted_by_nobody_and_the_region_is_no_credential() {
-    for name in ["AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_PROFILE"] {
+    for name in [
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SESSION_TOKEN",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_PROFILE",
+    ] {
         for section in ["plugin.alerts.grants", "ceilings.grants"] {
             let error = grants(&format!("[{section}]\nenv = [\"{name}\"]"), "").unwrap_err();
-            assert!(error.contains(&format!("{section}.env")) && error.contains("no plugin may use"), "{error}");
+            assert!(
+                error.contains(&format!("{section}.env")) && error.contains("no plugin may use"),
+                "{error}"
+            );
         }
     }
     assert!(grants("[plugin.alerts.grants]\nenv = [\"AWS_REGION\"]", "").is_ok());
@@ -106,33 +162,62 @@ fn aws_credentials_are_granted_by_nobody_and_the_region_is_no_credential() {
 
 #[test]
 fn a_variable_that_holds_a_secret_is_not_shown_in_the_environment() {
-    let error = grants(&format!("{SECRET}[plugin.alerts.grants]\nenv = [\"API_TOKEN\"]"), "").unwrap_err();
-    assert!(error.contains("is the variable of the secret api"), "{error}");
+    let error = grants(
+        &format!("{SECRET}[plugin.alerts.grants]\nenv = [\"API_TOKEN\"]"),
+        "",
+    )
+    .unwrap_err();
+    assert!(
+        error.contains("is the variable of the secret api"),
+        "{error}"
+    );
     let sink = "[sinks.out]\ntype = \"http\"\nurl = \"http://x\"\nheaders = { authorization = \"env:KEY\" }\n";
-    let error = grants(&format!("{sink}[plugin.alerts.grants]\nenv = [\"KEY\"]"), "").unwrap_err();
+    let error = grants(
+        &format!("{sink}[plugin.alerts.grants]\nenv = [\"KEY\"]"),
+        "",
+    )
+    .unwrap_err();
     assert!(error.contains("is the variable of the sink out"), "{error}");
 }
 
 #[test]
 fn state_and_records_that_wait_for_their_key_contradict_each_other() {
     let error = grants("", "[failure]\norder = \"key\"\n[grants]\nstate = true").unwrap_err();
-    assert!(error.contains("line 4: grants.state: cannot be kept with failure.order"), "{error}");
+    assert!(
+        error.contains("line 4: grants.state: cannot be kept with failure.order"),
+        "{error}"
+    );
     let error = grants("[failure]\norder = \"key\"", "[grants]\nstate = true").unwrap_err();
-    assert!(error.contains("grants.state: cannot be kept with failure.order"), "{error}");
+    assert!(
+        error.contains("grants.state: cannot be kept with failure.order"),
+        "{error}"
+    );
 }
 
 #[test]
 fn ceilings_keep_their_own_errors() {
     for (config, expected) in [
         ("[ceilings]\nmemroy = \"1GiB\"", "unknown field `memroy`"),
-        ("[ceilings.grants]\nsecrets = [\"x\"]", "unknown field `secrets`"),
-        ("[ceilings.grants]\nhttp = [\"a/b\"]", "line 3: ceilings.grants.http: \"a/b\" names more"),
+        (
+            "[ceilings.grants]\nsecrets = [\"x\"]",
+            "unknown field `secrets`",
+        ),
+        (
+            "[ceilings.grants]\nhttp = [\"a/b\"]",
+            "line 3: ceilings.grants.http: \"a/b\" names more",
+        ),
     ] {
         let error = grants(config, "").unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
     let both = "[ceilings]\nmemory = \"1GiB\"\n[ceilings.grants]\nenv = [\"TZ\"]";
-    assert!(plugin(both, "[limits]\nmemory = \"1GiB\"\n[grants]\nenv = [\"TZ\"]").is_ok());
+    assert!(
+        plugin(
+            both,
+            "[limits]\nmemory = \"1GiB\"\n[grants]\nenv = [\"TZ\"]"
+        )
+        .is_ok()
+    );
 }
 
 #[test]
@@ -140,12 +225,24 @@ fn a_manifest_names_the_sinks_and_the_contract_that_it_needs() {
     let sinks = "[sinks.out]\ntype = \"stdout\"\n[sinks.other]\ntype = \"stdout\"\n";
     assert_eq!(plugin(sinks, "").unwrap().sinks, None, "all of them");
     let named = plugin(sinks, "sinks = [\"out\", \"stdout\"]\nworld = \"0.1\"").unwrap();
-    assert_eq!(named.sinks, Some(BTreeSet::from(["out".to_owned(), "stdout".to_owned()])));
-    assert_eq!(named.world.map(|world| world.to_string()).as_deref(), Some("0.1"));
+    assert_eq!(
+        named.sinks,
+        Some(BTreeSet::from(["out".to_owned(), "stdout".to_owned()]))
+    );
+    assert_eq!(
+        named.world.map(|world| world.to_string()).as_deref(),
+        Some("0.1")
+    );
     let error = plugin(sinks, "world = \"0.1\"\nsinks = [\"nowhere\"]").unwrap_err();
-    assert!(error.contains("line 2: sinks: no sink is named \"nowhere\": add [sinks.nowhere]"), "{error}");
+    assert!(
+        error.contains("line 2: sinks: no sink is named \"nowhere\": add [sinks.nowhere]"),
+        "{error}"
+    );
     let error = plugin(sinks, "world = \"0.2\"").unwrap_err();
-    assert!(error.contains("line 1: world: this host does not know version \"0.2\""), "{error}");
+    assert!(
+        error.contains("line 1: world: this host does not know version \"0.2\""),
+        "{error}"
+    );
     let error = plugin(sinks, "[config]\n\"secret.api\" = \"x\"").unwrap_err();
     assert!(error.contains("line 2: config.secret.api: "), "{error}");
 }
@@ -154,20 +251,46 @@ fn a_manifest_names_the_sinks_and_the_contract_that_it_needs() {
 #[test]
 fn the_manifest_in_the_documentation_has_every_key_and_works() {
     let docs = include_str!("../../../../docs/configuration.md");
-    let sample = docs.split("Every key of a manifest").nth(1).and_then(|rest| rest.split("```toml\n").nth(1));
+    let sample = docs
+        .split("Every key of a manifest")
+        .nth(1)
+        .and_then(|rest| rest.split("```toml\n").nth(1));
     let sample = sample.and_then(|rest| rest.split("```").next()).unwrap();
     let config = "[secrets.api]\nenv = \"API\"\nplugins = [\"alerts\"]\n\
                   [ceilings]\napplications = [\"orders\"]\nstreams = [\"orders\"]\n\
                   [ceilings.grants]\nhttp = [\"*.example.org\"]\nenv = [\"TZ\"]";
     let settings = plugin(config, sample).unwrap();
     assert!(!settings.grants.http.is_empty() && !settings.grants.secrets.is_empty());
-    let defaults =
-        (BatchLimits::default(), CheckpointPolicy::default(), GuestLimits::default(), RolloutPolicy::default());
-    assert_eq!((settings.batches, settings.checkpoints, settings.limits, settings.rollout), defaults);
+    let defaults = (
+        BatchLimits::default(),
+        CheckpointPolicy::default(),
+        GuestLimits::default(),
+        RolloutPolicy::default(),
+    );
+    assert_eq!(
+        (
+            settings.batches,
+            settings.checkpoints,
+            settings.limits,
+            settings.rollout
+        ),
+        defaults
+    );
     // What cannot stand together with the rest is shown in a comment.
     let shown: toml::Table = sample.replace("\n# ", "\n").parse().unwrap();
-    let sections = ["batch", "checkpoint", "retry", "failure", "limits", "rollout", "grants"];
-    for section in [String::new()].into_iter().chain(sections.map(|section| format!("[{section}]\n"))) {
+    let sections = [
+        "batch",
+        "checkpoint",
+        "retry",
+        "failure",
+        "limits",
+        "rollout",
+        "grants",
+    ];
+    for section in [String::new()]
+        .into_iter()
+        .chain(sections.map(|section| format!("[{section}]\n")))
+    {
         // What a manifest may have is told by the error for what it may not.
         let error = plugin("", &format!("{section}no-such-key = 1")).unwrap_err();
         let list = error.split("expected ").nth(1).unwrap_or_default();
@@ -178,7 +301,8 @@ fn the_manifest_in_the_documentation_has_every_key_and_works() {
             name => shown[name].as_table().unwrap(),
         };
         // Another way to name a stream, and what only the host's section may have.
-        let is_wanted = |key: &&&str| !there.contains_key(**key) && !["streams", "integrity"].contains(*key);
+        let is_wanted =
+            |key: &&&str| !there.contains_key(**key) && !["streams", "integrity"].contains(*key);
         let missing: Vec<_> = known.iter().filter(is_wanted).collect();
         assert!(missing.is_empty(), "{section}{missing:?}");
     }

@@ -1,4 +1,5 @@
-//! Whose application is whose: no plugin has a table in common with another, whatever their files are called.
+//! Whose application is whose: no plugin has a table in common with another, whatever their files
+//! are called.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +8,21 @@ use shardmill_core::plugin::{PluginName, tables_of};
 use super::plugin::PluginConfig;
 use crate::problem::Problem;
 
-/// The tables that sections of the configuration name for their plugins, whether those lie in the folder or not: a host elsewhere
-/// may serve them.
+/// The tables that sections of the configuration name for their plugins, whether those lie in the
+/// folder or not: a host elsewhere may serve them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Applications {
     by_table: BTreeMap<String, PluginName>,
 }
 
 impl Applications {
-    /// Takes in the plugin of a section: `base` is its application, `plugin` what follows from the section alone.
+    /// Takes in the plugin of a section: `base` is its application, `plugin` what follows from the
+    /// section alone.
     pub(crate) fn add(&mut self, name: &PluginName, base: &str, plugin: &PluginConfig) {
-        let of_streams = plugin.streams.iter().map(|stream| stream.application.as_str());
+        let of_streams = plugin
+            .streams
+            .iter()
+            .map(|stream| stream.application.as_str());
         for table in of_streams.chain([base]).flat_map(tables_of) {
             self.by_table.entry(table).or_insert_with(|| name.clone());
         }
@@ -30,10 +35,15 @@ impl Applications {
         mut applications: impl Iterator<Item = &'a str>,
     ) -> Result<(), Problem> {
         let owner = |application: &str| {
-            let mut owners = tables_of(application).into_iter().filter_map(|table| self.by_table.get(&table));
+            let mut owners = tables_of(application)
+                .into_iter()
+                .filter_map(|table| self.by_table.get(&table));
             owners.find(|owner| *owner != name)
         };
-        let Some((application, owner)) = applications.find_map(|one| Some((one, owner(one)?))) else { return Ok(()) };
+        let Some((application, owner)) = applications.find_map(|one| Some((one, owner(one)?)))
+        else {
+            return Ok(());
+        };
         let message = format!(
             "{application:?} is what the host's configuration names for plugin {owner} under [plugin.{owner}]: its \
              leases would be taken; rename the file, or set another application under [plugin.{name}]"
@@ -42,7 +52,8 @@ impl Applications {
     }
 }
 
-/// Two plugins with a table in common would take each other's leases, and which of them got them would be the faster one's luck.
+/// Two plugins with a table in common would take each other's leases, and which of them got them
+/// would be the faster one's luck.
 pub(crate) fn shared_applications(plugins: &BTreeMap<String, PluginConfig>) -> Vec<String> {
     let mut owners: BTreeMap<String, &str> = BTreeMap::new();
     let mut problems = Vec::new();
@@ -50,7 +61,10 @@ pub(crate) fn shared_applications(plugins: &BTreeMap<String, PluginConfig>) -> V
         for stream in &plugin.streams {
             let tables = tables_of(&stream.application);
             // Those of the plugin itself are held against each other where its streams are read.
-            let mut others = tables.map(|table| owners.insert(table, name)).into_iter().flatten();
+            let mut others = tables
+                .map(|table| owners.insert(table, name))
+                .into_iter()
+                .flatten();
             if let Some(other) = others.find(|other| other != name) {
                 problems.push(format!(
                     "plugins {other} and {name} both have the application {}: name another `application` for one of them",
@@ -82,13 +96,25 @@ mod tests {
         let told = "plugin.billing.application: \"billing\" is what the host's configuration names for plugin flights under \
                     [plugin.flights]";
         assert!(refused.contains(told), "{refused}");
-        assert!(refused.contains("set another application under [plugin.billing]"), "{refused}");
-        assert_eq!(of(flights, "flights").unwrap().streams[0].application, "billing");
+        assert!(
+            refused.contains("set another application under [plugin.billing]"),
+            "{refused}"
+        );
+        assert_eq!(
+            of(flights, "flights").unwrap().streams[0].application,
+            "billing"
+        );
         assert!(of(flights, "alerts").is_ok());
         let mended = format!("{flights}[plugin.billing]\napplication = \"billing.v2\"\n");
-        assert_eq!(of(&mended, "billing").unwrap().streams[0].application, "billing.v2");
+        assert_eq!(
+            of(&mended, "billing").unwrap().streams[0].application,
+            "billing.v2"
+        );
         let several = "[plugin.flights]\napplication = \"billing\"\nstreams = [\"clicks\"]\n";
-        assert!(of(several, "billing").is_err(), "one day it may read the stream of that table");
+        assert!(
+            of(several, "billing").is_err(),
+            "one day it may read the stream of that table"
+        );
     }
 
     #[test]
@@ -116,7 +142,14 @@ mod tests {
             let refused = of(config, "flights").unwrap_err();
             assert!(refused.contains(told), "{refused}");
         }
-        let alone = of("[plugin.flights]\nstreams = [\"device-state\"]\n", "flights").unwrap();
-        assert_eq!(alone.streams[0].application, "flights.device-state", "nobody chose the name of a stream for this");
+        let alone = of(
+            "[plugin.flights]\nstreams = [\"device-state\"]\n",
+            "flights",
+        )
+        .unwrap();
+        assert_eq!(
+            alone.streams[0].application, "flights.device-state",
+            "nobody chose the name of a stream for this"
+        );
     }
 }

@@ -60,9 +60,16 @@ impl PluginConfig {
 
     /// An application of which the other plugin has a table too, if there is one.
     pub fn shares_a_table_with(&self, other: &Self) -> Option<&str> {
-        let theirs: BTreeSet<String> = other.streams.iter().flat_map(|one| tables_of(&one.application)).collect();
-        let shared =
-            self.streams.iter().find(|one| tables_of(&one.application).iter().any(|table| theirs.contains(table)));
+        let theirs: BTreeSet<String> = other
+            .streams
+            .iter()
+            .flat_map(|one| tables_of(&one.application))
+            .collect();
+        let shared = self.streams.iter().find(|one| {
+            tables_of(&one.application)
+                .iter()
+                .any(|table| theirs.contains(table))
+        });
         shared.map(|one| one.application.as_str())
     }
 

@@ -2,8 +2,9 @@ use std::collections::VecDeque;
 
 use crate::plugin::PluginDigest;
 
-/// Versions that are remembered as proven; the oldest go first. 512: five versions of each of as many plugins as a host may
-/// have. One that is forgotten is on trial again, which costs a file for a minute.
+/// Versions that are remembered as proven; the oldest go first. 512: five versions of each of as
+/// many plugins as a host may have. One that is forgotten is on trial again, which costs a file for
+/// a minute.
 pub const PROVEN_MAX: usize = 512;
 
 /// Versions that worked well on this build of the host: another may fail where this one does not.
@@ -13,12 +14,15 @@ pub struct Proven {
 }
 
 impl Proven {
-    /// Reads what [`Self::to_text`] wrote. Lines of other builds, and what is none of ours, are passed over.
+    /// Reads what [`Self::to_text`] wrote. Lines of other builds, and what is none of ours, are
+    /// passed over.
     pub fn of_text(text: &str, build: &str) -> Self {
         let mut proven = Self::default();
         let of_build = |line: &str| {
             let (digest, by) = line.split_once(' ')?;
-            (by == build).then(|| PluginDigest::from_hex(digest)).flatten()
+            (by == build)
+                .then(|| PluginDigest::from_hex(digest))
+                .flatten()
         };
         for digest in text.lines().filter_map(of_build) {
             proven.add(digest);
@@ -28,7 +32,11 @@ impl Proven {
 
     /// A line a version.
     pub fn to_text(&self, build: &str) -> String {
-        let lines: Vec<String> = self.digests.iter().map(|digest| format!("{} {build}", digest.as_str())).collect();
+        let lines: Vec<String> = self
+            .digests
+            .iter()
+            .map(|digest| format!("{} {build}", digest.as_str()))
+            .collect();
         lines.join("\n")
     }
 
@@ -64,14 +72,25 @@ mod tests {
         proven.add(digest(0));
         proven.add(digest(PROVEN_MAX));
         assert!(proven.contains(&digest(0)) && proven.contains(&digest(PROVEN_MAX)));
-        assert!(!proven.contains(&digest(1)), "the oldest, since the first was proven anew");
+        assert!(
+            !proven.contains(&digest(1)),
+            "the oldest, since the first was proven anew"
+        );
         assert_eq!(Proven::of_text(&proven.to_text("1.0"), "1.0"), proven);
-        assert_eq!(Proven::of_text(&proven.to_text("1.0"), "1.1"), Proven::default());
+        assert_eq!(
+            Proven::of_text(&proven.to_text("1.0"), "1.1"),
+            Proven::default()
+        );
     }
 
     #[test]
     fn what_is_no_line_of_ours_is_passed_over() {
-        let text = format!("\u{0}\n{} 1.0\nxyz 1.0\n{}\n{}1.0", digest(3).as_str(), digest(4).as_str(), "0".repeat(70));
+        let text = format!(
+            "\u{0}\n{} 1.0\nxyz 1.0\n{}\n{}1.0",
+            digest(3).as_str(),
+            digest(4).as_str(),
+            "0".repeat(70)
+        );
         let proven = Proven::of_text(&text, "1.0");
         assert!(proven.contains(&digest(3)) && !proven.contains(&digest(4)));
     }

@@ -49,7 +49,10 @@ pub enum Over {
 impl Trials {
     /// None is on trial, and these need not be.
     pub fn new(proven: Proven) -> Self {
-        Self { on_trial: BTreeMap::new(), proven }
+        Self {
+            on_trial: BTreeMap::new(),
+            proven,
+        }
     }
 
     /// Whether a version needs no mark.
@@ -62,8 +65,15 @@ impl Trials {
         &self.proven
     }
 
-    /// A call of a version is about to begin, or its loading. Unless it must wait, [`Self::leave`] follows.
-    pub fn enter(&mut self, plugin: &PluginName, digest: &PluginDigest, is_suspect: bool, now: Moment) -> Entry {
+    /// A call of a version is about to begin, or its loading. Unless it must wait, [`Self::leave`]
+    /// follows.
+    pub fn enter(
+        &mut self,
+        plugin: &PluginName,
+        digest: &PluginDigest,
+        is_suspect: bool,
+        now: Moment,
+    ) -> Entry {
         if self.proven.contains(digest) {
             return Entry::Proven;
         }
@@ -72,13 +82,22 @@ impl Trials {
             return Entry::Marked;
         }
         // Who may be suspected must not be on trial beside anybody else who may.
-        let in_the_way = self.on_trial.values().filter(|trial| is_suspect || trial.is_alone);
+        let in_the_way = self
+            .on_trial
+            .values()
+            .filter(|trial| is_suspect || trial.is_alone);
         let others: Vec<PluginName> = in_the_way.map(|trial| trial.plugin.clone()).collect();
         if !others.is_empty() {
             return Entry::Wait(others);
         }
         let (plugin, is_alone) = (plugin.clone(), is_suspect);
-        let trial = Trial { plugin, since: now, is_alone, calls: 1, has_worked: false };
+        let trial = Trial {
+            plugin,
+            since: now,
+            is_alone,
+            calls: 1,
+            has_worked: false,
+        };
         self.on_trial.insert(digest.as_str().to_owned(), trial);
         Entry::Mark
     }
@@ -91,26 +110,38 @@ impl Trials {
         }
     }
 
-    /// A call of the version was denied memory: it has grown as far as it may, and its time starts again. Whoever does that is
-    /// never proven.
+    /// A call of the version was denied memory: it has grown as far as it may, and its time starts
+    /// again. Whoever does that is never proven.
     pub fn denied_memory(&mut self, digest: &PluginDigest, now: Moment) {
         if let Some(trial) = self.on_trial.get_mut(digest.as_str()) {
             trial.since = now;
         }
     }
 
-    /// A version is loaded, or refused. Whether it is on trial no more: nothing of it runs until it is called.
+    /// A version is loaded, or refused. Whether it is on trial no more: nothing of it runs until it
+    /// is called.
     pub fn loaded(&mut self, digest: &PluginDigest) -> bool {
-        let is_over = self.on_trial.get(digest.as_str()).is_some_and(|trial| trial.calls == 0 && !trial.has_worked);
+        let is_over = self
+            .on_trial
+            .get(digest.as_str())
+            .is_some_and(|trial| trial.calls == 0 && !trial.has_worked);
         is_over && self.on_trial.remove(digest.as_str()).is_some()
     }
 
     /// Ends the trials whose time is up.
     pub fn look(&mut self, now: Moment) -> Vec<Over> {
-        let is_over = |trial: &Trial| now.since(trial.since) >= PROVEN_AFTER && (trial.has_worked || trial.calls == 0);
-        let due: Vec<String> =
-            self.on_trial.iter().filter(|(_, trial)| is_over(trial)).map(|(digest, _)| digest.clone()).collect();
-        due.into_iter().filter_map(|digest| self.end(&digest)).collect()
+        let is_over = |trial: &Trial| {
+            now.since(trial.since) >= PROVEN_AFTER && (trial.has_worked || trial.calls == 0)
+        };
+        let due: Vec<String> = self
+            .on_trial
+            .iter()
+            .filter(|(_, trial)| is_over(trial))
+            .map(|(digest, _)| digest.clone())
+            .collect();
+        due.into_iter()
+            .filter_map(|digest| self.end(&digest))
+            .collect()
     }
 
     fn end(&mut self, digest: &str) -> Option<Over> {
@@ -153,7 +184,11 @@ mod tests {
         assert_eq!(enter(&mut trials, 1, false, 1), Entry::Marked);
         trials.leave(&digest(1), true);
         assert!(trials.look(at(59)).is_empty());
-        assert_eq!(trials.look(at(60)), [Over::Proven(digest(1))], "though a call of it goes on");
+        assert_eq!(
+            trials.look(at(60)),
+            [Over::Proven(digest(1))],
+            "though a call of it goes on"
+        );
         assert_eq!(enter(&mut trials, 1, true, 61), Entry::Proven);
     }
 
@@ -164,7 +199,11 @@ mod tests {
         assert!(trials.look(at(600)).is_empty(), "its first call goes on");
         trials.leave(&digest(1), false);
         assert_eq!(trials.look(at(600)), [Over::Idle(digest(1))]);
-        assert_eq!(enter(&mut trials, 1, true, 601), Entry::Mark, "its time starts again");
+        assert_eq!(
+            enter(&mut trials, 1, true, 601),
+            Entry::Mark,
+            "its time starts again"
+        );
         trials.leave(&digest(1), true);
         assert!(trials.look(at(660)).is_empty());
         assert_eq!(trials.look(at(661)), [Over::Proven(digest(1))]);
@@ -177,7 +216,11 @@ mod tests {
         trials.leave(&digest(1), true);
         trials.denied_memory(&digest(1), at(59));
         assert!(trials.look(at(118)).is_empty());
-        assert_eq!(trials.look(at(119)), [Over::Proven(digest(1))], "a minute without that");
+        assert_eq!(
+            trials.look(at(119)),
+            [Over::Proven(digest(1))],
+            "a minute without that"
+        );
         trials.denied_memory(&digest(1), at(120));
         assert_eq!(enter(&mut trials, 1, false, 121), Entry::Proven);
     }
@@ -186,16 +229,30 @@ mod tests {
     fn a_suspect_is_tried_alone_and_nobody_beside_it_but_who_is_proven() {
         let mut trials = Trials::default();
         assert_eq!(enter(&mut trials, 1, false, 0), Entry::Mark);
-        assert_eq!(enter(&mut trials, 2, false, 0), Entry::Mark, "two that nothing is known of");
-        assert_eq!(enter(&mut trials, 3, true, 0), Entry::Wait(vec![name(1), name(2)]));
+        assert_eq!(
+            enter(&mut trials, 2, false, 0),
+            Entry::Mark,
+            "two that nothing is known of"
+        );
+        assert_eq!(
+            enter(&mut trials, 3, true, 0),
+            Entry::Wait(vec![name(1), name(2)])
+        );
         trials.leave(&digest(1), true);
         trials.leave(&digest(2), false);
-        assert_eq!(trials.look(at(60)), [Over::Proven(digest(1)), Over::Idle(digest(2))]);
+        assert_eq!(
+            trials.look(at(60)),
+            [Over::Proven(digest(1)), Over::Idle(digest(2))]
+        );
         assert_eq!(enter(&mut trials, 3, true, 61), Entry::Mark);
         assert_eq!(enter(&mut trials, 4, true, 61), Entry::Wait(vec![name(3)]));
         assert_eq!(enter(&mut trials, 2, false, 61), Entry::Wait(vec![name(3)]));
         assert_eq!(enter(&mut trials, 1, false, 61), Entry::Proven);
-        assert_eq!(enter(&mut trials, 3, true, 62), Entry::Marked, "its own shards wait for nobody");
+        assert_eq!(
+            enter(&mut trials, 3, true, 62),
+            Entry::Marked,
+            "its own shards wait for nobody"
+        );
     }
 
     #[test]

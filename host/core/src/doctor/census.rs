@@ -32,9 +32,9 @@ pub struct OwnerCensus {
     pub leases: usize,
     /// Whether it lives, as far as its leases and its heart show.
     pub pulse: Pulse,
-    /// Whether it is a host of shardmill: registered in the coordinator table, or, if it is dead, the owner of a row with
-    /// attributes that shardmill adds. Those alone prove nothing of one that may live: a KCL that took the lease keeps
-    /// them.
+    /// Whether it is a host of shardmill: registered in the coordinator table, or, if it is dead,
+    /// the owner of a row with attributes that shardmill adds. Those alone prove nothing of one
+    /// that may live: a KCL that took the lease keeps them.
     pub is_shardmill: bool,
 }
 
@@ -42,25 +42,40 @@ impl Census {
     pub(super) fn of(table: &LeaseTableFacts, failover_time: Option<Duration>) -> Self {
         let leases = || table.leases.iter().map(|facts| &facts.lease);
         let pulses = pulses(table, failover_time.unwrap_or(Duration::MAX));
-        let registered: BTreeSet<&WorkerId> =
-            table.fleet.workers.iter().chain(later_workers(table)).map(|row| &row.worker).collect();
+        let registered: BTreeSet<&WorkerId> = table
+            .fleet
+            .workers
+            .iter()
+            .chain(later_workers(table))
+            .map(|row| &row.worker)
+            .collect();
         let owner_of = |(worker, pulse): (&WorkerId, &Pulse)| OwnerCensus {
             worker: worker.clone(),
             leases: 0,
             pulse: *pulse,
             is_shardmill: registered.contains(worker),
         };
-        let mut owners: BTreeMap<&WorkerId, OwnerCensus> =
-            pulses.iter().map(|(worker, pulse)| (worker, owner_of((worker, pulse)))).collect();
+        let mut owners: BTreeMap<&WorkerId, OwnerCensus> = pulses
+            .iter()
+            .map(|(worker, pulse)| (worker, owner_of((worker, pulse))))
+            .collect();
         for lease in leases() {
-            let Some(owner) = lease.owner.as_ref().and_then(|worker| owners.get_mut(worker)) else { continue };
+            let Some(owner) = lease
+                .owner
+                .as_ref()
+                .and_then(|worker| owners.get_mut(worker))
+            else {
+                continue;
+            };
             owner.leases += usize::from(!lease.is_finished());
             owner.is_shardmill |= !owner.pulse.may_live() && has_marks(lease);
         }
         Self {
             leases: table.leases.len(),
             finished: leases().filter(|lease| lease.is_finished()).count(),
-            unowned: leases().filter(|lease| !lease.is_finished() && lease.owner.is_none()).count(),
+            unowned: leases()
+                .filter(|lease| !lease.is_finished() && lease.owner.is_none())
+                .count(),
             owners: owners.into_values().collect(),
             kcl2_leader: kcl_leader(leases().filter_map(|lease| lease.owner.as_ref())).cloned(),
         }
@@ -68,23 +83,34 @@ impl Census {
 
     /// Owners that are not hosts of shardmill, and hold something unfinished or were seen to write.
     pub(super) fn other_workers(&self) -> impl Iterator<Item = &OwnerCensus> {
-        let is_other = |owner: &&OwnerCensus| !owner.is_shardmill && (owner.leases > 0 || owner.pulse == Pulse::Beats);
+        let is_other = |owner: &&OwnerCensus| {
+            !owner.is_shardmill && (owner.leases > 0 || owner.pulse == Pulse::Beats)
+        };
         self.owners.iter().filter(is_other)
     }
 }
 
 fn later_workers(table: &LeaseTableFacts) -> impl Iterator<Item = &WorkerRow> {
-    table.second_look.iter().flat_map(|look| &look.fleet.workers)
+    table
+        .second_look
+        .iter()
+        .flat_map(|look| &look.fleet.workers)
 }
 
 fn has_marks(lease: &Lease) -> bool {
-    lease.plugin_digest.is_some() || lease.millis_behind_latest.is_some() || lease.held_since_ms.is_some()
+    lease.plugin_digest.is_some()
+        || lease.millis_behind_latest.is_some()
+        || lease.held_since_ms.is_some()
 }
 
-/// What the two looks show of each owner of a row, by the rule that hosts go by. An owner shows its life by any of its
-/// leases.
+/// What the two looks show of each owner of a row, by the rule that hosts go by. An owner shows its
+/// life by any of its leases.
 fn pulses(table: &LeaseTableFacts, failover_time: Duration) -> BTreeMap<WorkerId, Pulse> {
-    let first: Vec<Lease> = table.leases.iter().map(|facts| facts.lease.clone()).collect();
+    let first: Vec<Lease> = table
+        .leases
+        .iter()
+        .map(|facts| facts.lease.clone())
+        .collect();
     let mut observer = LeaseObserver::default();
     let mut now = Moment::default();
     observer.observe_workers(&table.fleet.workers, now);
@@ -98,11 +124,19 @@ fn pulses(table: &LeaseTableFacts, failover_time: Duration) -> BTreeMap<WorkerId
     }
     let mut pulses: BTreeMap<WorkerId, Pulse> = BTreeMap::new();
     for lease in last {
-        let (Some(owner), Some(pulse)) = (&lease.owner, observer.pulse(lease, now, failover_time)) else { continue };
-        pulses.entry(owner.clone()).and_modify(|known| *known = known.or_livelier(pulse)).or_insert(pulse);
+        let (Some(owner), Some(pulse)) = (&lease.owner, observer.pulse(lease, now, failover_time))
+        else {
+            continue;
+        };
+        pulses
+            .entry(owner.clone())
+            .and_modify(|known| *known = known.or_livelier(pulse))
+            .or_insert(pulse);
     }
     // One that lost all its leases between the looks may live all the same.
-    let unseen = Pulse::Unwatched { expires_in: failover_time };
+    let unseen = Pulse::Unwatched {
+        expires_in: failover_time,
+    };
     for owner in first.iter().filter_map(|lease| lease.owner.as_ref()) {
         let pulse = || observer.worker_pulse(owner, now).unwrap_or(unseen);
         pulses.entry(owner.clone()).or_insert_with(pulse);

@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use super::finding::{Findings, some_of};
 use super::mode::traces_of_kcl3;
-use super::{Census, Companions, Facts, Finding, LeaseTableFacts, Mode, Severity, TableFacts, Topic, keys, stream};
+use super::{
+    Census, Companions, Facts, Finding, LeaseTableFacts, Mode, Severity, TableFacts, Topic, keys,
+    stream,
+};
 use crate::lease::{Checkpoint, Pulse, WorkerId};
 use crate::rollout::{WhyNot, untaken};
 use crate::stream::LeaseKey;
 
-/// A KCL 3.x leader ends a graceful hand-off after 30 s and a lease duration of 10 s (KCL defaults).
+/// A KCL 3.x leader ends a graceful hand-off after 30 s and a lease duration of 10 s (KCL
+/// defaults).
 const HAND_OFF_MAX: Duration = Duration::from_secs(40);
 
 /// What to make of the facts.
@@ -27,7 +31,9 @@ pub struct Diagnosis {
 impl Diagnosis {
     /// Whether nothing must be fixed first.
     pub fn is_usable(&self) -> bool {
-        self.findings.iter().all(|finding| finding.severity != Severity::FixFirst)
+        self.findings
+            .iter()
+            .all(|finding| finding.severity != Severity::FixFirst)
     }
 }
 
@@ -36,7 +42,12 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
     let mut findings = Findings::default();
     let (mode, census) = match &facts.table {
         TableFacts::Missing => {
-            findings.add(Severity::Note, Topic::NoTable, "there is no table of this name", "");
+            findings.add(
+                Severity::Note,
+                Topic::NoTable,
+                "there is no table of this name",
+                "",
+            );
             if facts.companions.kinsumer {
                 findings.add(
                     Severity::Warning,
@@ -67,14 +78,23 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
     stream::judge(&facts.table, facts.stream.as_ref(), &mut findings);
     let mut findings = findings.0;
     findings.sort_by_key(|finding| (finding.severity, finding.topic));
-    Diagnosis { mode, census, findings }
+    Diagnosis {
+        mode,
+        census,
+        findings,
+    }
 }
 
 fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
     match table.status.as_str() {
         "ACTIVE" | "UPDATING" => {}
         "CREATING" => {
-            findings.add(Severity::Warning, Topic::TableNotActive, "the table is being created", "wait for it");
+            findings.add(
+                Severity::Warning,
+                Topic::TableNotActive,
+                "the table is being created",
+                "wait for it",
+            );
         }
         status => findings.add(
             Severity::FixFirst,
@@ -84,7 +104,10 @@ fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
         ),
     }
     if !table.bad_rows.is_empty() {
-        let rows = table.bad_rows.iter().map(|row| format!("{}: {}", row.key, row.problem));
+        let rows = table
+            .bad_rows
+            .iter()
+            .map(|row| format!("{}: {}", row.key, row.problem));
         findings.add(
             Severity::FixFirst,
             Topic::BadRows,
@@ -92,8 +115,12 @@ fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
             "correct the attribute; if the row is deleted instead, the shard starts over at initial-position",
         );
     }
-    let pending: Vec<&LeaseKey> =
-        table.leases.iter().filter(|facts| facts.has_pending_checkpoint).map(|facts| &facts.lease.key).collect();
+    let pending: Vec<&LeaseKey> = table
+        .leases
+        .iter()
+        .filter(|facts| facts.has_pending_checkpoint)
+        .map(|facts| &facts.lease.key)
+        .collect();
     if !pending.is_empty() {
         findings.add(
             Severity::Warning,
@@ -108,10 +135,18 @@ fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
     }
 }
 
-fn judge_kcl3(table: &LeaseTableFacts, companions: Companions, mode: Mode, findings: &mut Findings) {
+fn judge_kcl3(
+    table: &LeaseTableFacts,
+    companions: Companions,
+    mode: Mode,
+    findings: &mut Findings,
+) {
     let traces = traces_of_kcl3(table, companions);
     if !traces.is_empty() {
-        let what = format!("KCL 3.x left traces: {}; shardmill does not touch them", traces.join(", "));
+        let what = format!(
+            "KCL 3.x left traces: {}; shardmill does not touch them",
+            traces.join(", ")
+        );
         findings.add(Severity::Note, Topic::Kcl3Traces, what, "");
     }
     match (table.client_version.as_deref(), mode) {
@@ -131,7 +166,12 @@ fn judge_kcl3(table: &LeaseTableFacts, companions: Companions, mode: Mode, findi
     match table.table_migration.as_deref() {
         None => {}
         Some(state @ "COMPLETE") => {
-            findings.add(Severity::Note, Topic::TableMigration, format!("KCL 3.5's single table is {state}"), "");
+            findings.add(
+                Severity::Note,
+                Topic::TableMigration,
+                format!("KCL 3.5's single table is {state}"),
+                "",
+            );
         }
         Some(state) => findings.add(
             Severity::Warning,
@@ -146,12 +186,19 @@ fn judge_kcl3(table: &LeaseTableFacts, companions: Companions, mode: Mode, findi
 /// A hand-off that ended between the looks was one.
 fn judge_hand_offs(table: &LeaseTableFacts, findings: &mut Findings) {
     let ended: BTreeSet<&LeaseKey> = match &table.second_look {
-        Some(look) => look.leases.iter().filter(|l| l.checkpoint_owner.is_none()).map(|lease| &lease.key).collect(),
+        Some(look) => look
+            .leases
+            .iter()
+            .filter(|l| l.checkpoint_owner.is_none())
+            .map(|lease| &lease.key)
+            .collect(),
         None => BTreeSet::new(),
     };
     let leases = table.leases.iter().map(|facts| &facts.lease);
     let open: Vec<&LeaseKey> = leases
-        .filter(|lease| lease.checkpoint_owner.is_some() && !lease.is_finished() && !ended.contains(&lease.key))
+        .filter(|lease| {
+            lease.checkpoint_owner.is_some() && !lease.is_finished() && !ended.contains(&lease.key)
+        })
         .map(|lease| &lease.key)
         .collect();
     if open.is_empty() {
@@ -170,15 +217,23 @@ fn judge_hand_offs(table: &LeaseTableFacts, findings: &mut Findings) {
     );
 }
 
-/// Where the application began is written down by its first host; before that, `LATEST` in a row is a moment to come.
+/// Where the application began is written down by its first host; before that, `LATEST` in a row is
+/// a moment to come.
 fn judge_start(table: &LeaseTableFacts, findings: &mut Findings) {
     if let Some(start) = &table.fleet.start {
-        findings.add(Severity::Note, Topic::Start, format!("the application starts at {start}"), "");
+        findings.add(
+            Severity::Note,
+            Topic::Start,
+            format!("the application starts at {start}"),
+            "",
+        );
         return;
     }
     let leases = table.leases.iter().map(|facts| &facts.lease);
-    let at_latest: Vec<&LeaseKey> =
-        leases.filter(|lease| lease.checkpoint == Checkpoint::Latest).map(|lease| &lease.key).collect();
+    let at_latest: Vec<&LeaseKey> = leases
+        .filter(|lease| lease.checkpoint == Checkpoint::Latest)
+        .map(|lease| &lease.key)
+        .collect();
     if !at_latest.is_empty() {
         findings.add(
             Severity::Note,
@@ -190,14 +245,20 @@ fn judge_start(table: &LeaseTableFacts, findings: &mut Findings) {
     }
 }
 
-/// Versions that were given to hosts and are not run: the records wait for another, or an older one handles them.
+/// Versions that were given to hosts and are not run: the records wait for another, or an older one
+/// handles them.
 fn judge_versions(facts: &Facts, table: &LeaseTableFacts, findings: &mut Findings) {
     for version in untaken(&table.fleet) {
         let topic = match version.why {
             WhyNot::Quarantined { .. } => Topic::Quarantined,
             WhyNot::Refused => Topic::RefusedFiles,
         };
-        findings.add(Severity::Warning, topic, version.to_string(), &version.mend(&facts.application));
+        findings.add(
+            Severity::Warning,
+            topic,
+            version.to_string(),
+            &version.mend(&facts.application),
+        );
     }
 }
 

@@ -19,8 +19,8 @@ pub struct Facts {
     pub companions: Companions,
     /// The stream, if one was named.
     pub stream: Option<StreamFacts>,
-    /// The KCL's failover time, if somebody said what it is: no row tells, so that without it no worker of a KCL counts as
-    /// dead.
+    /// The KCL's failover time, if somebody said what it is: no row tells, so that without it no
+    /// worker of a KCL counts as dead.
     pub failover_time: Option<Duration>,
 }
 
@@ -51,11 +51,14 @@ pub struct LeaseTableFacts {
     pub bad_rows: Vec<BadRow>,
     /// How many rows of each other kind there are, by `entityType` (KCL 3.5).
     pub other_rows: BTreeMap<String, usize>,
-    /// `cv` of the row `Migration3.0`, here or in the coordinator state table: which KCL's rules the fleet goes by.
+    /// `cv` of the row `Migration3.0`, here or in the coordinator state table: which KCL's rules
+    /// the fleet goes by.
     pub client_version: Option<String>,
-    /// `tm` of the row `TableMigration3.5`: how far KCL 3.5 is with moving its other tables into this one.
+    /// `tm` of the row `TableMigration3.5`: how far KCL 3.5 is with moving its other tables into
+    /// this one.
     pub table_migration: Option<String>,
-    /// Hosts of shardmill that registered, and the stream they wrote down; empty without a coordinator table.
+    /// Hosts of shardmill that registered, and the stream they wrote down; empty without a
+    /// coordinator table.
     pub fleet: FleetRows,
     /// The leases some time later, if that was waited for.
     pub second_look: Option<SecondLook>,
@@ -102,7 +105,8 @@ pub struct Companions {
 pub struct StreamFacts {
     /// Its name.
     pub name: StreamName,
-    /// Kinesis' word: `ACTIVE`, `CREATING`, `UPDATING` or `DELETING`; `None` if there is no such stream.
+    /// Kinesis' word: `ACTIVE`, `CREATING`, `UPDATING` or `DELETING`; `None` if there is no such
+    /// stream.
     pub status: Option<String>,
     /// What tells it from an earlier stream of the same name, if Kinesis says.
     pub identity: Option<StreamIdentity>,

@@ -18,7 +18,8 @@ pub struct Finding {
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Records would be lost or repeated, or nothing would work: fix it before a host uses the table.
+    /// Records would be lost or repeated, or nothing would work: fix it before a host uses the
+    /// table.
     FixFirst,
     /// A host may use the table; somebody should know this.
     Warning,
@@ -111,8 +112,19 @@ impl fmt::Display for Severity {
 pub(super) struct Findings(pub(super) Vec<Finding>);
 
 impl Findings {
-    pub(super) fn add(&mut self, severity: Severity, topic: Topic, what: impl Into<String>, fix: &str) {
-        self.0.push(Finding { severity, topic, what: what.into(), fix: fix.to_owned() });
+    pub(super) fn add(
+        &mut self,
+        severity: Severity,
+        topic: Topic,
+        what: impl Into<String>,
+        fix: &str,
+    ) {
+        self.0.push(Finding {
+            severity,
+            topic,
+            what: what.into(),
+            fix: fix.to_owned(),
+        });
     }
 }
 
@@ -120,7 +132,12 @@ impl Findings {
 pub(super) fn some_of<T: fmt::Display>(noun: &str, all: impl IntoIterator<Item = T>) -> String {
     const SHOWN: usize = 3;
     let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();
-    let shown = all.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let shown = all
+        .iter()
+        .take(SHOWN)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
     let plural = if all.len() == 1 { "" } else { "s" };
     let more = match all.len().saturating_sub(SHOWN) {
         0 => String::new(),

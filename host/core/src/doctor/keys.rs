@@ -6,8 +6,8 @@ use super::finding::{Findings, some_of};
 use super::{LeaseTableFacts, Severity, Topic};
 use crate::stream::{LeaseKey, ShardId};
 
-/// The KCL's multi-stream mode keeps all streams of an application in one table; shardmill reads one stream, knows a row
-/// by its shard id, and starts on no such table.
+/// The KCL's multi-stream mode keeps all streams of an application in one table; shardmill reads
+/// one stream, knows a row by its shard id, and starts on no such table.
 pub(super) fn judge(table: &LeaseTableFacts, findings: &mut Findings) {
     let keys = || table.leases.iter().map(|facts| &facts.lease.key);
     let streams: BTreeSet<&str> = keys().filter_map(LeaseKey::stream_prefix).collect();
@@ -27,7 +27,11 @@ pub(super) fn judge(table: &LeaseTableFacts, findings: &mut Findings) {
     for key in keys() {
         *by_shard.entry(key.shard_id()).or_default() += 1;
     }
-    let twice: Vec<&ShardId> = by_shard.iter().filter(|(_, rows)| **rows > 1).map(|(shard, _)| shard).collect();
+    let twice: Vec<&ShardId> = by_shard
+        .iter()
+        .filter(|(_, rows)| **rows > 1)
+        .map(|(shard, _)| shard)
+        .collect();
     if !twice.is_empty() {
         findings.add(
             Severity::FixFirst,

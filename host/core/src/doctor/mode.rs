@@ -33,7 +33,10 @@ impl Mode {
 
     pub(super) fn of(table: &LeaseTableFacts, companions: Companions, census: &Census) -> Self {
         let has_others = census.other_workers().any(|owner| owner.pulse.may_live());
-        let is_ours = census.owners.iter().any(|owner| owner.is_shardmill && owner.pulse.may_live());
+        let is_ours = census
+            .owners
+            .iter()
+            .any(|owner| owner.is_shardmill && owner.pulse.may_live());
         match rules_of(table, companions) {
             Rules::Kcl2 | Rules::Kcl3InKcl2Mode if has_others => Self::Kcl2Shared,
             Rules::Kcl2 => Self::Own,
@@ -85,8 +88,22 @@ pub(super) fn traces_of_kcl3(table: &LeaseTableFacts, companions: Companions) ->
     add(table.has_owner_index, "index LeaseOwnerToLeaseKeyIndex");
     add(companions.worker_metrics, "a WorkerMetricStats table");
     add(companions.coordinator_state, "a CoordinatorState table");
-    add(table.leases.iter().any(|facts| facts.has_entity_type), "entityType on leases");
-    add(table.leases.iter().any(|facts| facts.lease.checkpoint_owner.is_some()), "checkpointOwner on leases");
-    traces.extend(table.other_rows.iter().map(|(kind, count)| format!("{count} {kind}")));
+    add(
+        table.leases.iter().any(|facts| facts.has_entity_type),
+        "entityType on leases",
+    );
+    add(
+        table
+            .leases
+            .iter()
+            .any(|facts| facts.lease.checkpoint_owner.is_some()),
+        "checkpointOwner on leases",
+    );
+    traces.extend(
+        table
+            .other_rows
+            .iter()
+            .map(|(kind, count)| format!("{count} {kind}")),
+    );
     traces
 }

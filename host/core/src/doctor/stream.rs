@@ -26,12 +26,19 @@ const ANY_LIMITS: PlanLimits = PlanLimits {
 
 pub(super) fn judge(table: &TableFacts, stream: Option<&StreamFacts>, findings: &mut Findings) {
     let is_readable = stream.is_none_or(|stream| judge_status(stream, findings));
-    let TableFacts::Leases(table) = table else { return };
+    let TableFacts::Leases(table) = table else {
+        return;
+    };
     if table.leases.is_empty() {
         return;
     }
-    let shards: Option<BTreeMap<&ShardId, &Shard>> =
-        stream.filter(|_| is_readable).map(|stream| stream.shards.iter().map(|shard| (&shard.id, shard)).collect());
+    let shards: Option<BTreeMap<&ShardId, &Shard>> = stream.filter(|_| is_readable).map(|stream| {
+        stream
+            .shards
+            .iter()
+            .map(|shard| (&shard.id, shard))
+            .collect()
+    });
     if let (Some(stream), Some(shards)) = (stream, &shards)
         && is_as_written_down(table, stream, findings)
         && is_of_stream(table, stream, shards, findings)
@@ -47,10 +54,16 @@ fn judge_status(stream: &StreamFacts, findings: &mut Findings) -> bool {
     let name = &stream.name;
     let (severity, what, fix) = match stream.status.as_deref() {
         Some("ACTIVE" | "UPDATING") => return true,
-        Some("CREATING") => (Severity::Warning, format!("stream {name} is being created"), "wait for it"),
-        Some(status) => {
-            (Severity::FixFirst, format!("stream {name} is {status}"), "name a stream that is not being deleted")
-        }
+        Some("CREATING") => (
+            Severity::Warning,
+            format!("stream {name} is being created"),
+            "wait for it",
+        ),
+        Some(status) => (
+            Severity::FixFirst,
+            format!("stream {name} is {status}"),
+            "name a stream that is not being deleted",
+        ),
         None => (
             Severity::FixFirst,
             format!("there is no stream {name} in this account and region"),
@@ -62,12 +75,20 @@ fn judge_status(stream: &StreamFacts, findings: &mut Findings) -> bool {
 }
 
 /// Hosts of shardmill write down which stream the checkpoints belong to.
-fn is_as_written_down(table: &LeaseTableFacts, stream: &StreamFacts, findings: &mut Findings) -> bool {
-    let (Some(row), Some(identity)) = (&table.fleet.stream, stream.identity) else { return true };
+fn is_as_written_down(
+    table: &LeaseTableFacts,
+    stream: &StreamFacts,
+    findings: &mut Findings,
+) -> bool {
+    let (Some(row), Some(identity)) = (&table.fleet.stream, stream.identity) else {
+        return true;
+    };
     let what = match StreamRow::judge(Some(row), &stream.name, identity) {
         StreamVerdict::Same | StreamVerdict::Unknown => return true,
         StreamVerdict::OtherName => format!("the checkpoints belong to stream {}", row.name),
-        StreamVerdict::Recreated => format!("stream {} has been deleted and created again", row.name),
+        StreamVerdict::Recreated => {
+            format!("stream {} has been deleted and created again", row.name)
+        }
     };
     findings.add(Severity::FixFirst, Topic::OtherStream, what, OTHER_STREAM);
     false
@@ -82,15 +103,24 @@ fn is_of_stream(
 ) -> bool {
     let leases = || table.leases.iter().map(|facts| &facts.lease);
     let strange: Vec<&Lease> = leases()
-        .filter(|lease| shards.get(&lease.key.shard_id()).is_some_and(|shard| !stands_for(lease, shard)))
+        .filter(|lease| {
+            shards
+                .get(&lease.key.shard_id())
+                .is_some_and(|shard| !stands_for(lease, shard))
+        })
         .collect();
     let has_one = leases().any(|lease| shards.contains_key(&lease.key.shard_id()));
     let name = &stream.name;
     let what = if !strange.is_empty() {
         let keys = some_of("lease", strange.iter().map(|lease| &lease.key));
-        format!("{keys} with hash keys or a checkpoint that the shard with that id in stream {name} cannot have")
+        format!(
+            "{keys} with hash keys or a checkpoint that the shard with that id in stream {name} cannot have"
+        )
     } else if !has_one {
-        format!("none of the {} leases is for a shard of stream {name}", table.leases.len())
+        format!(
+            "none of the {} leases is for a shard of stream {name}",
+            table.leases.len()
+        )
     } else {
         return true;
     };
@@ -99,7 +129,9 @@ fn is_of_stream(
 }
 
 fn stands_for(lease: &Lease, shard: &Shard) -> bool {
-    let has_other_keys = lease.hash_range.is_some_and(|range| range != shard.hash_range);
+    let has_other_keys = lease
+        .hash_range
+        .is_some_and(|range| range != shard.hash_range);
     let is_past_end = match (lease.checkpoint.position(), &shard.ending_sequence) {
         (Some(position), Some(end)) => position.sequence > *end,
         _ => false,
@@ -107,12 +139,19 @@ fn stands_for(lease: &Lease, shard: &Shard) -> bool {
     !has_other_keys && !is_past_end
 }
 
-/// One listing proves nothing: what is gone is for the leader to find out ([`crate::plan::MissingShards`]).
-fn judge_unlisted(table: &LeaseTableFacts, shards: &BTreeMap<&ShardId, &Shard>, findings: &mut Findings) {
+/// One listing proves nothing: what is gone is for the leader to find out
+/// ([`crate::plan::MissingShards`]).
+fn judge_unlisted(
+    table: &LeaseTableFacts,
+    shards: &BTreeMap<&ShardId, &Shard>,
+    findings: &mut Findings,
+) {
     let unlisted = |is_finished: bool| {
         let leases = table.leases.iter().map(|facts| &facts.lease);
         leases
-            .filter(move |lease| lease.is_finished() == is_finished && !shards.contains_key(&lease.key.shard_id()))
+            .filter(move |lease| {
+                lease.is_finished() == is_finished && !shards.contains_key(&lease.key.shard_id())
+            })
             .map(|lease| &lease.key)
             .collect::<Vec<_>>()
     };
@@ -130,47 +169,94 @@ fn judge_unlisted(table: &LeaseTableFacts, shards: &BTreeMap<&ShardId, &Shard>, 
     }
     let finished = unlisted(true);
     if !finished.is_empty() {
-        let what = format!("{} finished, and not in the stream's shard list", some_of("lease", finished));
+        let what = format!(
+            "{} finished, and not in the stream's shard list",
+            some_of("lease", finished)
+        );
         findings.add(Severity::Note, Topic::ShardsGone, what, "");
     }
 }
 
 /// Open shards without a row that the next leader would make one for.
 fn judge_without_lease(table: &LeaseTableFacts, stream: &StreamFacts, findings: &mut Findings) {
-    let Some(asker) = WorkerId::new("doctor") else { return };
+    let Some(asker) = WorkerId::new("doctor") else {
+        return;
+    };
     let (observer, alive) = (LeaseObserver::default(), BTreeSet::new());
     let (lease_duration, now) = (Duration::ZERO, Moment::default());
-    let outlook = Outlook { me: &asker, observer: &observer, alive: &alive, lease_duration, now };
+    let outlook = Outlook {
+        me: &asker,
+        observer: &observer,
+        alive: &alive,
+        lease_duration,
+        now,
+    };
     let leases = outlook.leases_if_running(table.leases.iter().map(|facts| &facts.lease));
     let is_bootstrapped = table.fleet.is_bootstrapped_given(!leases.is_empty());
-    let view = FleetView { me: &asker, leases: &leases, workers: &[], shards: None, is_bootstrapped };
+    let view = FleetView {
+        me: &asker,
+        leases: &leases,
+        workers: &[],
+        shards: None,
+        is_bootstrapped,
+    };
     let gone = GoneShards::default();
-    let list = ShardList { shards: &stream.shards, gone: &gone, before_start: None };
+    let list = ShardList {
+        shards: &stream.shards,
+        gone: &gone,
+        before_start: None,
+    };
     let missing = missing_rows(&view, &list, &ANY_LIMITS);
-    let without: Vec<&ShardId> =
-        missing.iter().filter(|(shard, start)| shard.is_open() && start.is_ok()).map(|(shard, _)| &shard.id).collect();
+    let without: Vec<&ShardId> = missing
+        .iter()
+        .filter(|(shard, start)| shard.is_open() && start.is_ok())
+        .map(|(shard, _)| &shard.id)
+        .collect();
     if !without.is_empty() {
         findings.add(
             Severity::Warning,
             Topic::ShardsWithoutLease,
-            format!("{} open without a lease, not read now", some_of("shard", without)),
+            format!(
+                "{} open without a lease, not read now",
+                some_of("shard", without)
+            ),
             "the next host that lists the shards creates the rows",
         );
     }
 }
 
-fn judge_holes(table: &LeaseTableFacts, shards: Option<&BTreeMap<&ShardId, &Shard>>, findings: &mut Findings) {
+fn judge_holes(
+    table: &LeaseTableFacts,
+    shards: Option<&BTreeMap<&ShardId, &Shard>>,
+    findings: &mut Findings,
+) {
     let range_of = |lease: &Lease| -> Option<HashKeyRange> {
-        let listed = || shards?.get(&lease.key.shard_id()).map(|shard| shard.hash_range);
+        let listed = || {
+            shards?
+                .get(&lease.key.shard_id())
+                .map(|shard| shard.hash_range)
+        };
         lease.hash_range.or_else(listed)
     };
-    let unfinished = || table.leases.iter().map(|facts| &facts.lease).filter(|lease| !lease.is_finished());
-    let unknown: Vec<_> = unfinished().filter(|lease| range_of(lease).is_none()).map(|lease| &lease.key).collect();
+    let unfinished = || {
+        table
+            .leases
+            .iter()
+            .map(|facts| &facts.lease)
+            .filter(|lease| !lease.is_finished())
+    };
+    let unknown: Vec<_> = unfinished()
+        .filter(|lease| range_of(lease).is_none())
+        .map(|lease| &lease.key)
+        .collect();
     if !unknown.is_empty() {
         findings.add(
             Severity::Note,
             Topic::UnknownHashKeys,
-            format!("{} without hash keys, so holes cannot be detected", some_of("lease", unknown)),
+            format!(
+                "{} without hash keys, so holes cannot be detected",
+                some_of("lease", unknown)
+            ),
             "name the stream with --stream: it has them",
         );
         return;

@@ -8,7 +8,8 @@ use crate::lease::{Checkpoint, Pulse, Seconds, WorkerId};
 use crate::plan::{NoRow, Reason};
 use crate::stream::ShardId;
 
-/// Why a shard does not move. Its `Display` is the sentence that an operator reads: what is, and how to mend it.
+/// Why a shard does not move. Its `Display` is the sentence that an operator reads: what is, and
+/// how to mend it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
     /// What the planner says of it, on whatever host it runs.
@@ -111,7 +112,10 @@ impl Cause {
     pub fn waits_for(&self) -> &[ShardId] {
         match self {
             Self::Planned(reason) => reason.waits_for(),
-            Self::NoRow { why: Some(why) } => why.waits_for().map(std::slice::from_ref).unwrap_or_default(),
+            Self::NoRow { why: Some(why) } => why
+                .waits_for()
+                .map(std::slice::from_ref)
+                .unwrap_or_default(),
             _ => &[],
         }
     }
@@ -129,11 +133,16 @@ impl Cause {
     pub(super) fn of_holder(holder: &Holder) -> Option<Self> {
         let owner = holder.worker.clone();
         match (holder.pulse, &holder.cannot_write) {
-            (Pulse::Silent { silent, expires_in }, _) => Some(Self::OwnerSilent { owner, silent, expires_in }),
+            (Pulse::Silent { silent, expires_in }, _) => Some(Self::OwnerSilent {
+                owner,
+                silent,
+                expires_in,
+            }),
             (Pulse::Beats, _) if holder.is_leaving => Some(Self::OwnerLeaves { owner }),
-            (Pulse::Beats | Pulse::Unwatched { .. }, Some(text)) => {
-                Some(Self::OwnerCannotWrite { owner, text: text.clone() })
-            }
+            (Pulse::Beats | Pulse::Unwatched { .. }, Some(text)) => Some(Self::OwnerCannotWrite {
+                owner,
+                text: text.clone(),
+            }),
             // Too short a look tells nothing about movement.
             (Pulse::Beats | Pulse::Unwatched { .. } | Pulse::Expired { .. }, _) => None,
         }
@@ -148,12 +157,22 @@ impl fmt::Display for Cause {
             Self::Finished => f.write_str("it was read to its end; nothing is left to do"),
             Self::Stuck { text } => write!(f, "its holder makes no progress: {text}"),
             Self::OwnerLeaves { owner } => {
-                write!(f, "{owner} is shutting down and releases it after the batch in hand")
+                write!(
+                    f,
+                    "{owner} is shutting down and releases it after the batch in hand"
+                )
             }
             Self::OwnerCannotWrite { owner, text } => {
-                write!(f, "{owner} cannot write lease rows, and releases its leases if another host can: {text}")
+                write!(
+                    f,
+                    "{owner} cannot write lease rows, and releases its leases if another host can: {text}"
+                )
             }
-            Self::OwnerSilent { owner, silent, expires_in } => write!(
+            Self::OwnerSilent {
+                owner,
+                silent,
+                expires_in,
+            } => write!(
                 f,
                 "{owner} was not seen to move for {}; if it stays silent, others may take the lease in {}",
                 Seconds(*silent),
@@ -165,20 +184,32 @@ impl fmt::Display for Cause {
                 Seconds(*silent)
             ),
             Self::ClaimVoid { by } => {
-                write!(f, "{by} asked for it, but is gone or has waited too long: the claim is void")
+                write!(
+                    f,
+                    "{by} asked for it, but is gone or has waited too long: the claim is void"
+                )
             }
             Self::Free => f.write_str("it has no owner"),
             Self::GivenUp { text } => write!(f, "its last holder gave it up: {text}"),
-            Self::NobodyAlive => {
-                f.write_str("no live worker is registered: start a host, or find out why they stopped")
-            }
+            Self::NobodyAlive => f.write_str(
+                "no live worker is registered: start a host, or find out why they stopped",
+            ),
             Self::Unreadable { problem } => {
-                write!(f, "its row cannot be read, and is left alone: {problem}; fix the row by hand, or delete it")
+                write!(
+                    f,
+                    "its row cannot be read, and is left alone: {problem}; fix the row by hand, or delete it"
+                )
             }
-            Self::RowToCome { checkpoint, reason, leader } => {
+            Self::RowToCome {
+                checkpoint,
+                reason,
+                leader,
+            } => {
                 write!(f, "it has no row: {reason}; ")?;
                 match leader {
-                    Some(leader) => write!(f, "the leader, {leader}, creates one at its next listing")?,
+                    Some(leader) => {
+                        write!(f, "the leader, {leader}, creates one at its next listing")?
+                    }
                     None => f.write_str("the next leader creates one")?,
                 }
                 write!(f, ", which starts at {checkpoint}")

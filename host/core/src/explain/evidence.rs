@@ -48,20 +48,40 @@ impl<'a> Evidence<'a> {
         alive_workers(self.observer, self.now)
     }
 
-    pub(super) fn outlook<'b>(&'b self, me: &'b WorkerId, alive: &'b BTreeSet<WorkerId>) -> Outlook<'b> {
-        Outlook { me, observer: self.observer, alive, lease_duration: self.lease_duration, now: self.now }
+    pub(super) fn outlook<'b>(
+        &'b self,
+        me: &'b WorkerId,
+        alive: &'b BTreeSet<WorkerId>,
+    ) -> Outlook<'b> {
+        Outlook {
+            me,
+            observer: self.observer,
+            alive,
+            lease_duration: self.lease_duration,
+            now: self.now,
+        }
     }
 
     /// The rows as `me` would see them.
     pub(super) fn view_of(&self, me: &WorkerId) -> Vec<ObservedLease> {
-        self.outlook(me, &self.alive()).leases_if_running(self.leases.iter())
+        self.outlook(me, &self.alive())
+            .leases_if_running(self.leases.iter())
     }
 
-    /// Whether anybody could take a lease: a registered worker that lives, or a KCL's, seen by its rows.
+    /// Whether anybody could take a lease: a registered worker that lives, or a KCL's, seen by its
+    /// rows.
     pub(super) fn is_anybody_alive(&self) -> bool {
         let alive = self.alive();
-        let registered: Vec<WorkerRow> = self.observer.workers(self.now).map(|(row, _)| row.clone()).collect();
-        !alive.is_empty() || self.outlook(self.asker, &alive).foreign(self.leases, &registered).is_some()
+        let registered: Vec<WorkerRow> = self
+            .observer
+            .workers(self.now)
+            .map(|(row, _)| row.clone())
+            .collect();
+        !alive.is_empty()
+            || self
+                .outlook(self.asker, &alive)
+                .foreign(self.leases, &registered)
+                .is_some()
     }
 
     /// The leader, if it was not seen dead.
@@ -72,8 +92,12 @@ impl<'a> Evidence<'a> {
     }
 
     pub(super) fn unreadable(&self, shard: &ShardId) -> Option<&'a str> {
-        let is_it = |bad: &&BadRow| LeaseKey::new(&bad.key).is_ok_and(|key| key.shard_id() == *shard);
-        self.bad_rows.iter().find(is_it).map(|bad| bad.problem.as_str())
+        let is_it =
+            |bad: &&BadRow| LeaseKey::new(&bad.key).is_ok_and(|key| key.shard_id() == *shard);
+        self.bad_rows
+            .iter()
+            .find(is_it)
+            .map(|bad| bad.problem.as_str())
     }
 
     /// Whether the checkpoint moved between the two looks.
@@ -84,12 +108,20 @@ impl<'a> Evidence<'a> {
 
     pub(super) fn claim(&self, row: &Lease, is_fresh: bool) -> Option<Claim> {
         let waited = self.observer.claimed_for(row, self.now);
-        row.claimant.clone().map(|by| Claim { by, waited, is_fresh })
+        row.claimant.clone().map(|by| Claim {
+            by,
+            waited,
+            is_fresh,
+        })
     }
 
     pub(super) fn holder(&self, row: &Lease) -> Option<Holder> {
         let worker = row.owner.clone()?;
-        let registered = self.observer.workers(self.now).find(|(row, _)| row.worker == worker).map(|(row, _)| row);
+        let registered = self
+            .observer
+            .workers(self.now)
+            .find(|(row, _)| row.worker == worker)
+            .map(|(row, _)| row);
         let pulse = self.observer.pulse(row, self.now, self.lease_duration)?;
         Some(Holder {
             worker,

@@ -49,7 +49,11 @@ impl fmt::Display for Holder {
 
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let validity = if self.is_fresh { "waiting for it" } else { "void" };
+        let validity = if self.is_fresh {
+            "waiting for it"
+        } else {
+            "void"
+        };
         write!(f, "{}, {validity}", self.by)
     }
 }

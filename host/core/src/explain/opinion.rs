@@ -4,7 +4,9 @@ use std::fmt;
 
 use super::{Cause, Evidence};
 use crate::lease::WorkerId;
-use crate::plan::{FleetView, ObservedLease, PlanLimits, Reason, ShardList, observed_workers, plan};
+use crate::plan::{
+    FleetView, ObservedLease, PlanLimits, Reason, ShardList, observed_workers, plan,
+};
 use crate::stream::ShardId;
 
 /// What one worker would do.
@@ -37,34 +39,67 @@ pub enum Intent {
     Nothing,
 }
 
-/// Every live worker's opinion, in order of id. What a worker gave up lately only that worker knows.
+/// Every live worker's opinion, in order of id. What a worker gave up lately only that worker
+/// knows.
 pub(super) fn of_live_workers(shard: &ShardId, evidence: &Evidence<'_>) -> Vec<Opinion> {
     let workers = observed_workers(evidence.observer, evidence.now);
     let leader = evidence.live_leader();
-    let living = workers.iter().filter(|worker| worker.is_alive && !worker.is_draining);
+    let living = workers
+        .iter()
+        .filter(|worker| worker.is_alive && !worker.is_draining);
     living
         .map(|worker| {
             let me = &worker.id;
             let leases = evidence.view_of(me);
             let shards: Option<ShardList<'_>> = evidence.shards.filter(|_| leader == Some(me));
             let is_bootstrapped = evidence.is_bootstrapped;
-            let view = FleetView { me, leases: &leases, workers: &workers, shards, is_bootstrapped };
-            let limits = PlanLimits { max_leases: worker.max_leases, ..evidence.limits };
-            Opinion { worker: me.clone(), intent: intent(shard, &view, &limits) }
+            let view = FleetView {
+                me,
+                leases: &leases,
+                workers: &workers,
+                shards,
+                is_bootstrapped,
+            };
+            let limits = PlanLimits {
+                max_leases: worker.max_leases,
+                ..evidence.limits
+            };
+            Opinion {
+                worker: me.clone(),
+                intent: intent(shard, &view, &limits),
+            }
         })
         .collect()
 }
 
 fn intent(shard: &ShardId, view: &FleetView<'_>, limits: &PlanLimits) -> Intent {
     let decided = plan(view, limits);
-    if let Some(step) = decided.steps.iter().find(|step| step.key().shard_id() == *shard) {
-        return Intent::Do { verb: step.verb(), reason: step.reason().clone() };
+    if let Some(step) = decided
+        .steps
+        .iter()
+        .find(|step| step.key().shard_id() == *shard)
+    {
+        return Intent::Do {
+            verb: step.verb(),
+            reason: step.reason().clone(),
+        };
     }
-    if let Some((_, reason)) = decided.held_back.iter().find(|(key, _)| key.shard_id() == *shard) {
-        return Intent::HoldBack { reason: reason.clone() };
+    if let Some((_, reason)) = decided
+        .held_back
+        .iter()
+        .find(|(key, _)| key.shard_id() == *shard)
+    {
+        return Intent::HoldBack {
+            reason: reason.clone(),
+        };
     }
-    let is_mine = |observed: &&ObservedLease| observed.lease.key.shard_id() == *shard && observed.is_mine;
-    if view.leases.iter().any(|observed| is_mine(&observed)) { Intent::Keep } else { Intent::Nothing }
+    let is_mine =
+        |observed: &&ObservedLease| observed.lease.key.shard_id() == *shard && observed.is_mine;
+    if view.leases.iter().any(|observed| is_mine(&observed)) {
+        Intent::Keep
+    } else {
+        Intent::Nothing
+    }
 }
 
 impl Intent {
@@ -81,9 +116,18 @@ impl Intent {
 impl fmt::Display for Intent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Do { verb: "claim", reason } => write!(f, "would ask for it: {reason}"),
-            Self::Do { verb: "hand over", reason } => write!(f, "would hand it over: {reason}"),
-            Self::Do { verb: "delete", reason } => write!(f, "would remove its row: {reason}"),
+            Self::Do {
+                verb: "claim",
+                reason,
+            } => write!(f, "would ask for it: {reason}"),
+            Self::Do {
+                verb: "hand over",
+                reason,
+            } => write!(f, "would hand it over: {reason}"),
+            Self::Do {
+                verb: "delete",
+                reason,
+            } => write!(f, "would remove its row: {reason}"),
             Self::Do { verb, reason } => write!(f, "would {verb} it: {reason}"),
             Self::HoldBack { reason } => write!(f, "would leave it: {reason}"),
             Self::Keep => f.write_str("keeps it"),

@@ -2,8 +2,9 @@ use super::Incarnation;
 use crate::lease::{LeaseCounter, WorkerId};
 use crate::stream::LeaseKey;
 
-/// What the leader leaves for one host. A hint with its evidence: whoever does it reads the row first, consistently, and
-/// writes on the condition that it is as the leader saw it. Old errands and those of two leaders are therefore harmless.
+/// What the leader leaves for one host. A hint with its evidence: whoever does it reads the row
+/// first, consistently, and writes on the condition that it is as the leader saw it. Old errands
+/// and those of two leaders are therefore harmless.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
     /// For which run of the host; another run leaves it alone.
@@ -80,6 +81,7 @@ pub enum Why {
 impl Mail {
     /// Most errands in one mail, about 13 KB: it is read once a second.
     pub const ERRANDS_MAX: usize = 128;
-    /// So many fit what one read unit covers anyway; a longer mail is removed once it is worked off.
+    /// So many fit what one read unit covers anyway; a longer mail is removed once it is worked
+    /// off.
     pub const ERRANDS_FREE: usize = 32;
 }

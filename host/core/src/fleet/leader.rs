@@ -1,4 +1,5 @@
-//! Who leads: decided on a fenced record and this host's own observation of it, never by comparing clocks.
+//! Who leads: decided on a fenced record and this host's own observation of it, never by comparing
+//! clocks.
 
 use std::time::Duration;
 
@@ -6,8 +7,8 @@ use super::{Incarnation, Role, Service};
 use crate::lease::WorkerId;
 use crate::time::Moment;
 
-/// A leader whose record stood still for this many lease durations is taken over. One: a leader's work can wait as long
-/// as a lease can.
+/// A leader whose record stood still for this many lease durations is taken over. One: a leader's
+/// work can wait as long as a lease can.
 pub const LEADER_SILENCE_LEASES: u32 = 1;
 
 /// The leader's record.
@@ -53,7 +54,8 @@ impl Leadership {
         self.seen = row.map(|row| (row.clone(), moved_at));
     }
 
-    /// What to do now. A leader writes its record only after its duties went well: one whose duties fail is replaced.
+    /// What to do now. A leader writes its record only after its duties went well: one whose duties
+    /// fail is replaced.
     pub fn decide(
         &self,
         me: &WorkerId,
@@ -61,21 +63,32 @@ impl Leadership {
         lease_duration: Duration,
         now: Moment,
     ) -> LeaderStep {
-        let Some((row, moved_at)) = &self.seen else { return LeaderStep::Acquire };
+        let Some((row, moved_at)) = &self.seen else {
+            return LeaderStep::Acquire;
+        };
         match &row.holder {
             None => LeaderStep::Acquire,
             Some((worker, run)) if worker == me && run == incarnation => {
-                let is_fresh = self.refreshed_at.is_some_and(|at| now.since(at) < lease_duration / 3);
-                if is_fresh { LeaderStep::Lead } else { LeaderStep::Refresh }
+                let is_fresh = self
+                    .refreshed_at
+                    .is_some_and(|at| now.since(at) < lease_duration / 3);
+                if is_fresh {
+                    LeaderStep::Lead
+                } else {
+                    LeaderStep::Refresh
+                }
             }
             // An earlier run of this very worker leads no more.
             Some((worker, _)) if worker == me => LeaderStep::Acquire,
-            Some(_) if now.since(*moved_at) > self.patience(me, lease_duration) => LeaderStep::Acquire,
+            Some(_) if now.since(*moved_at) > self.patience(me, lease_duration) => {
+                LeaderStep::Acquire
+            }
             Some(_) => LeaderStep::Follow,
         }
     }
 
-    /// How long a leader may be silent. A deputy knows more, and thousand hosts must not try at once: it goes first.
+    /// How long a leader may be silent. A deputy knows more, and thousand hosts must not try at
+    /// once: it goes first.
     fn patience(&self, me: &WorkerId, lease_duration: Duration) -> Duration {
         let watches = lease_duration * LEADER_SILENCE_LEASES;
         match self.role(me) {
@@ -84,9 +97,12 @@ impl Leadership {
         }
     }
 
-    /// How `me` learns what to do: by watching, unless a leader that has deputies enough leaves errands for it.
+    /// How `me` learns what to do: by watching, unless a leader that has deputies enough leaves
+    /// errands for it.
     pub fn role(&self, me: &WorkerId) -> Role {
-        let Some(row) = self.seen() else { return Role::Watch };
+        let Some(row) = self.seen() else {
+            return Role::Watch;
+        };
         let leads = row.holder.as_ref().is_some_and(|(worker, _)| worker == me);
         match &row.service {
             Some(service) if !leads => service.role(me),
@@ -105,8 +121,16 @@ impl Leadership {
     }
 
     /// The record to write.
-    pub fn next(&self, holder: Option<(WorkerId, Incarnation)>, service: Option<Service>) -> LeaderRow {
-        LeaderRow { holder, version: self.seen().map_or(0, |row| row.version) + 1, service }
+    pub fn next(
+        &self,
+        holder: Option<(WorkerId, Incarnation)>,
+        service: Option<Service>,
+    ) -> LeaderRow {
+        LeaderRow {
+            holder,
+            version: self.seen().map_or(0, |row| row.version) + 1,
+            service,
+        }
     }
 
     /// A write of `row` that was sent at `sent_at` was applied.
@@ -133,7 +157,10 @@ mod tests {
     }
 
     fn worker(name: &str) -> (WorkerId, Incarnation) {
-        (WorkerId::new(name).unwrap(), Incarnation::new("run").unwrap())
+        (
+            WorkerId::new(name).unwrap(),
+            Incarnation::new("run").unwrap(),
+        )
     }
 
     fn step(leadership: &Leadership, seconds: u64) -> LeaderStep {
@@ -145,7 +172,14 @@ mod tests {
     fn the_first_host_leads_at_once_and_a_released_office_is_taken_at_once() {
         let mut leadership = Leadership::default();
         assert_eq!(step(&leadership, 0), LeaderStep::Acquire);
-        leadership.observe(Some(&LeaderRow { holder: None, version: 7, service: None }), at(0));
+        leadership.observe(
+            Some(&LeaderRow {
+                holder: None,
+                version: 7,
+                service: None,
+            }),
+            at(0),
+        );
         assert_eq!(step(&leadership, 0), LeaderStep::Acquire);
         assert_eq!(leadership.next(Some(worker("me")), None).version, 8);
     }
@@ -153,7 +187,11 @@ mod tests {
     #[test]
     fn a_leader_that_stands_still_is_replaced_after_a_lease_duration_on_our_own_clock() {
         let mut leadership = Leadership::default();
-        let mut row = LeaderRow { holder: Some(worker("other")), version: 1, service: None };
+        let mut row = LeaderRow {
+            holder: Some(worker("other")),
+            version: 1,
+            service: None,
+        };
         leadership.observe(Some(&row), at(100));
         assert_eq!(step(&leadership, 109), LeaderStep::Follow);
         leadership.observe(Some(&row), at(109));
@@ -172,28 +210,65 @@ mod tests {
         assert_eq!(step(&leadership, 13), LeaderStep::Refresh);
         let (me, _) = worker("me");
         let later = Incarnation::new("later").unwrap();
-        assert_eq!(leadership.decide(&me, &later, LEASE, at(10)), LeaderStep::Acquire);
-        assert!(leadership.is_mine(&worker("me").0, &worker("me").1) && !leadership.is_mine(&me, &later));
+        assert_eq!(
+            leadership.decide(&me, &later, LEASE, at(10)),
+            LeaderStep::Acquire
+        );
+        assert!(
+            leadership.is_mine(&worker("me").0, &worker("me").1)
+                && !leadership.is_mine(&me, &later)
+        );
     }
 
     #[test]
-    fn a_silent_leader_is_replaced_by_a_deputy_before_hosts_that_heed_try_and_who_heeds_is_the_leaders_word() {
+    fn a_silent_leader_is_replaced_by_a_deputy_before_hosts_that_heed_try_and_who_heeds_is_the_leaders_word()
+     {
         let deputies = vec![worker("deputy").0, worker("other deputy").0];
-        let service = Service { deputies, hosts: 9, leases: 9, is_beside_kcl: false };
+        let service = Service {
+            deputies,
+            hosts: 9,
+            leases: 9,
+            is_beside_kcl: false,
+        };
         let mut leadership = Leadership::default();
-        assert_eq!(leadership.role(&worker("me").0), Role::Watch, "nobody leads");
-        let mut row = LeaderRow { holder: Some(worker("other")), version: 1, service: None };
+        assert_eq!(
+            leadership.role(&worker("me").0),
+            Role::Watch,
+            "nobody leads"
+        );
+        let mut row = LeaderRow {
+            holder: Some(worker("other")),
+            version: 1,
+            service: None,
+        };
         leadership.observe(Some(&row), at(100));
-        assert_eq!(leadership.role(&worker("me").0), Role::Watch, "a leader of an older version leaves no errands");
-        row = LeaderRow { version: 2, service: Some(service), ..row };
+        assert_eq!(
+            leadership.role(&worker("me").0),
+            Role::Watch,
+            "a leader of an older version leaves no errands"
+        );
+        row = LeaderRow {
+            version: 2,
+            service: Some(service),
+            ..row
+        };
         leadership.observe(Some(&row), at(100));
         let role = |name: &str| leadership.role(&worker(name).0);
-        assert_eq!([role("me"), role("deputy"), role("other")], [Role::Heed, Role::Watch, Role::Watch]);
+        assert_eq!(
+            [role("me"), role("deputy"), role("other")],
+            [Role::Heed, Role::Watch, Role::Watch]
+        );
         let decide = |name: &str, seconds| {
             let (id, run) = worker(name);
             leadership.decide(&id, &run, LEASE, at(seconds))
         };
-        assert_eq!([decide("deputy", 110), decide("me", 110)], [LeaderStep::Acquire, LeaderStep::Follow]);
-        assert_eq!([decide("me", 112), decide("me", 113)], [LeaderStep::Follow, LeaderStep::Acquire]);
+        assert_eq!(
+            [decide("deputy", 110), decide("me", 110)],
+            [LeaderStep::Acquire, LeaderStep::Follow]
+        );
+        assert_eq!(
+            [decide("me", 112), decide("me", 113)],
+            [LeaderStep::Follow, LeaderStep::Acquire]
+        );
     }
 }

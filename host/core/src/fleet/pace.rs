@@ -1,5 +1,5 @@
-//! How often a host may read what grows with the fleet. All bounds are in read units of DynamoDB: 4 KB, or 8 KB if
-//! eventually consistent, as all reads are that are paced here.
+//! How often a host may read what grows with the fleet. All bounds are in read units of DynamoDB: 4
+//! KB, or 8 KB if eventually consistent, as all reads are that are paced here.
 
 use std::time::Duration;
 
@@ -9,14 +9,17 @@ const UNIT_BYTES: f64 = 8_192.0;
 pub const LEASE_ROW_BYTES: usize = 640;
 /// Bytes of a worker's row, with the versions of its plugin.
 pub const WORKER_ROW_BYTES: usize = 420;
-/// What all heeding hosts together spend on looking for themselves, in units a second, whatever the size of the fleet.
+/// What all heeding hosts together spend on looking for themselves, in units a second, whatever the
+/// size of the fleet.
 const OWN_LOOKS_UNITS: f64 = 50.0;
-/// What they spend on the rows of workers while a version waits for their turn, in units a second: a fifteenth of what the one
-/// partition that they lie in gives.
+/// What they spend on the rows of workers while a version waits for their turn, in units a second:
+/// a fifteenth of what the one partition that they lie in gives.
 const TURN_UNITS: f64 = 200.0;
-/// What all hosts together spend on scans beside a KCL, in units a second: a fifth of the 10 that a KCL long gave its table.
+/// What all hosts together spend on scans beside a KCL, in units a second: a fifth of the 10 that a
+/// KCL long gave its table.
 const BESIDE_KCL_UNITS: f64 = 2.0;
-/// Hosts that register in a second at most: a tenth of the writes that one partition takes, beside the heartbeats.
+/// Hosts that register in a second at most: a tenth of the writes that one partition takes, beside
+/// the heartbeats.
 const JOINS_A_SECOND: f64 = 25.0;
 
 /// What a scan of `leases` rows costs, of the size that we write.
@@ -34,28 +37,33 @@ pub fn fleet_units(hosts: usize) -> f64 {
     units(hosts * WORKER_ROW_BYTES)
 }
 
-/// How often a heeding host looks for itself, whatever the leader says: three lease durations, or so seldom that all hosts
-/// together cost no more than a bound.
+/// How often a heeding host looks for itself, whatever the leader says: three lease durations, or
+/// so seldom that all hosts together cost no more than a bound.
 pub fn own_look_every(hosts: usize, leases: usize, lease_duration: Duration) -> Duration {
     let units = hosts as f64 * (fleet_units(hosts) + scan_units(leases));
     Duration::from_secs_f64(units / OWN_LOOKS_UNITS).max(lease_duration * 3)
 }
 
-/// How often a heeding host reads the rows of all workers while it waits for its turn with a new version.
+/// How often a heeding host reads the rows of all workers while it waits for its turn with a new
+/// version.
 pub fn fleet_look_every(hosts: usize, look_every: Duration) -> Duration {
     Duration::from_secs_f64(hosts as f64 * fleet_units(hosts) / TURN_UNITS).max(look_every)
 }
 
-/// How often each of `scanning` hosts scans a table of so many bytes beside a KCL: three times a lease duration, or so seldom
-/// that a provisioned table has units left for the KCL. By bytes and not by rows, since others write on the rows too, and may
-/// keep rows of their own in the table.
-pub fn scan_every_beside_kcl(table_bytes: usize, scanning: usize, lease_duration: Duration) -> Duration {
+/// How often each of `scanning` hosts scans a table of so many bytes beside a KCL: three times a
+/// lease duration, or so seldom that a provisioned table has units left for the KCL. By bytes and
+/// not by rows, since others write on the rows too, and may keep rows of their own in the table.
+pub fn scan_every_beside_kcl(
+    table_bytes: usize,
+    scanning: usize,
+    lease_duration: Duration,
+) -> Duration {
     let units = scanning.max(1) as f64 * units(table_bytes);
     Duration::from_secs_f64(units / BESIDE_KCL_UNITS).max(lease_duration / 3)
 }
 
-/// Within what time hosts that join a fleet of `hosts` register: a tenth of it may start at once. A small fleet
-/// notices nothing.
+/// Within what time hosts that join a fleet of `hosts` register: a tenth of it may start at once. A
+/// small fleet notices nothing.
 pub fn join_within(hosts: usize) -> Duration {
     Duration::from_secs_f64(hosts as f64 / 10.0 / JOINS_A_SECOND)
 }
@@ -68,13 +76,29 @@ mod tests {
 
     #[test]
     fn what_all_hosts_spend_on_looking_for_themselves_is_bounded_at_every_size() {
-        for (hosts, leases) in [(4, 8), (16, 10_000), (64, 1_000), (256, 10_000), (1_000, 10_000)] {
+        for (hosts, leases) in [
+            (4, 8),
+            (16, 10_000),
+            (64, 1_000),
+            (256, 10_000),
+            (1_000, 10_000),
+        ] {
             let each = fleet_units(hosts) + scan_units(leases);
             let spent = hosts as f64 * each / own_look_every(hosts, leases, LEASE).as_secs_f64();
-            assert!(spent <= OWN_LOOKS_UNITS + 0.001, "{hosts} {leases}: {spent}");
+            assert!(
+                spent <= OWN_LOOKS_UNITS + 0.001,
+                "{hosts} {leases}: {spent}"
+            );
         }
-        assert_eq!(own_look_every(4, 8, LEASE), LEASE * 3, "and a small fleet looks often");
-        assert_eq!(fleet_look_every(16, Duration::from_secs(1)), Duration::from_secs(1));
+        assert_eq!(
+            own_look_every(4, 8, LEASE),
+            LEASE * 3,
+            "and a small fleet looks often"
+        );
+        assert_eq!(
+            fleet_look_every(16, Duration::from_secs(1)),
+            Duration::from_secs(1)
+        );
         assert!(fleet_look_every(1_000, Duration::from_secs(1)) < Duration::from_mins(5));
     }
 
@@ -82,12 +106,19 @@ mod tests {
     fn scans_beside_a_kcl_leave_it_most_of_ten_provisioned_units() {
         for (leases, scanning) in [(4, 1), (4, 3), (1_000, 1), (1_000, 3), (10_000, 3)] {
             for row_bytes in [LEASE_ROW_BYTES, 10_240] {
-                let every = scan_every_beside_kcl(leases * row_bytes, scanning, LEASE).as_secs_f64();
+                let every =
+                    scan_every_beside_kcl(leases * row_bytes, scanning, LEASE).as_secs_f64();
                 let spent = scanning as f64 * (leases * row_bytes) as f64 / UNIT_BYTES / every;
-                assert!(spent <= BESIDE_KCL_UNITS + 0.001, "{leases} of {row_bytes} bytes, {scanning}: {spent}");
+                assert!(
+                    spent <= BESIDE_KCL_UNITS + 0.001,
+                    "{leases} of {row_bytes} bytes, {scanning}: {spent}"
+                );
             }
         }
-        assert_eq!(scan_every_beside_kcl(4 * LEASE_ROW_BYTES, 3, LEASE), LEASE / 3);
+        assert_eq!(
+            scan_every_beside_kcl(4 * LEASE_ROW_BYTES, 3, LEASE),
+            LEASE / 3
+        );
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! Who watches a fleet, and who is told what to do: so that reading grows with the hosts and with the leases, not with their product.
+//! Who watches a fleet, and who is told what to do: so that reading grows with the hosts and with
+//! the leases, not with their product.
 //!
-//! The leader and two deputies watch everything, as the hosts of a small fleet all do. The others heed: each reads a row of
-//! its own, where the leader leaves errands, and looks for itself only seldom. A deputy has watched for long when the
-//! leader dies, so that the leases of a dead leader expire as soon as any other's.
+//! The leader and two deputies watch everything, as the hosts of a small fleet all do. The others
+//! heed: each reads a row of its own, where the leader leaves errands, and looks for itself only
+//! seldom. A deputy has watched for long when the leader dies, so that the leases of a dead leader
+//! expire as soon as any other's.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +13,16 @@ use crate::lease::WorkerId;
 /// Hosts that watch beside the leader. Two: one may be lost with the leader.
 pub const DEPUTIES: usize = 2;
 
-/// From so many hosts on, those of a fleet that nobody serves yet do not all look: fewer cost little, and have
-/// their shares a second sooner.
+/// From so many hosts on, those of a fleet that nobody serves yet do not all look: fewer cost
+/// little, and have their shares a second sooner.
 const SPARE_FROM: usize = 16;
 
-/// What a leader says of its service, in its record. A leader of an older version says nothing, and everybody watches.
+/// What a leader says of its service, in its record. A leader of an older version says nothing, and
+/// everybody watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
-    /// The deputies, in order of id. Fewer than [`DEPUTIES`] in a fleet so small that everybody watches.
+    /// The deputies, in order of id. Fewer than [`DEPUTIES`] in a fleet so small that everybody
+    /// watches.
     pub deputies: Vec<WorkerId>,
     /// Live hosts, the leader included.
     pub hosts: usize,
@@ -37,18 +41,27 @@ pub enum Role {
     Heed,
 }
 
-/// Whether `me` will be none of those that watch, once there is a leader with deputies: a fleet that starts all at once must
-/// not list all leases as many times as it has hosts. In order of id, as deputies are chosen.
+/// Whether `me` will be none of those that watch, once there is a leader with deputies: a fleet
+/// that starts all at once must not list all leases as many times as it has hosts. In order of id,
+/// as deputies are chosen.
 pub fn is_spare(me: &WorkerId, live: &BTreeSet<WorkerId>) -> bool {
     live.len() >= SPARE_FROM && !live.iter().take(DEPUTIES + 1).any(|id| id == me)
 }
 
 impl Service {
-    /// The deputies of `leader` among the live hosts: those of `before` that are left, then others in order of id.
-    /// A deputy that stays knows how long each row has stood still.
-    pub fn choose_deputies(before: &[WorkerId], live: &BTreeSet<WorkerId>, leader: &WorkerId) -> Vec<WorkerId> {
-        let stay = before.iter().filter(|id| live.contains(*id) && *id != leader);
-        let others = live.iter().filter(|id| !before.contains(id) && *id != leader);
+    /// The deputies of `leader` among the live hosts: those of `before` that are left, then others
+    /// in order of id. A deputy that stays knows how long each row has stood still.
+    pub fn choose_deputies(
+        before: &[WorkerId],
+        live: &BTreeSet<WorkerId>,
+        leader: &WorkerId,
+    ) -> Vec<WorkerId> {
+        let stay = before
+            .iter()
+            .filter(|id| live.contains(*id) && *id != leader);
+        let others = live
+            .iter()
+            .filter(|id| !before.contains(id) && *id != leader);
         let mut deputies: Vec<WorkerId> = stay.chain(others).take(DEPUTIES).cloned().collect();
         deputies.sort();
         deputies
@@ -56,7 +69,11 @@ impl Service {
 
     /// What `me`, which does not lead, is to do.
     pub fn role(&self, me: &WorkerId) -> Role {
-        if !self.has_deputies() || self.deputies.contains(me) { Role::Watch } else { Role::Heed }
+        if !self.has_deputies() || self.deputies.contains(me) {
+            Role::Watch
+        } else {
+            Role::Heed
+        }
     }
 
     /// Whether it has all its deputies, so that others need not watch.
@@ -70,36 +87,59 @@ mod tests {
     use super::*;
 
     fn ids(names: &[&str]) -> Vec<WorkerId> {
-        names.iter().map(|name| WorkerId::new(name).unwrap()).collect()
+        names
+            .iter()
+            .map(|name| WorkerId::new(name).unwrap())
+            .collect()
     }
 
     fn deputies(before: &[&str], live: &[&str]) -> Vec<WorkerId> {
-        Service::choose_deputies(&ids(before), &ids(live).into_iter().collect(), &WorkerId::new("lead").unwrap())
+        Service::choose_deputies(
+            &ids(before),
+            &ids(live).into_iter().collect(),
+            &WorkerId::new("lead").unwrap(),
+        )
     }
 
     #[test]
     fn deputies_stay_while_they_live_and_are_never_the_leader() {
         assert_eq!(deputies(&[], &["b", "c", "d", "lead"]), ids(&["b", "c"]));
-        assert_eq!(deputies(&["c", "d"], &["a", "b", "c", "d", "lead"]), ids(&["c", "d"]));
-        assert_eq!(deputies(&["c", "d"], &["a", "b", "d", "lead"]), ids(&["a", "d"]));
+        assert_eq!(
+            deputies(&["c", "d"], &["a", "b", "c", "d", "lead"]),
+            ids(&["c", "d"])
+        );
+        assert_eq!(
+            deputies(&["c", "d"], &["a", "b", "d", "lead"]),
+            ids(&["a", "d"])
+        );
         assert_eq!(deputies(&["lead", "z"], &["lead"]), ids(&[]));
     }
 
     #[test]
     fn in_a_large_fleet_without_a_leader_three_hosts_look_and_in_a_small_one_all() {
         let fleet = |hosts| -> BTreeSet<WorkerId> {
-            (0..hosts).map(|n| WorkerId::new(&format!("host-{n:04}")).unwrap()).collect()
+            (0..hosts)
+                .map(|n| WorkerId::new(&format!("host-{n:04}")).unwrap())
+                .collect()
         };
         let looking = |hosts| {
             let live = fleet(hosts);
             live.iter().filter(|me| !is_spare(me, &live)).count()
         };
-        assert_eq!([looking(1), looking(15), looking(16), looking(1_000)], [1, 15, 3, 3]);
+        assert_eq!(
+            [looking(1), looking(15), looking(16), looking(1_000)],
+            [1, 15, 3, 3]
+        );
     }
 
     #[test]
     fn in_a_small_fleet_everybody_watches_and_in_a_large_one_the_deputies() {
-        let service = |names| Service { deputies: ids(names), hosts: 9, leases: 9, is_beside_kcl: false };
+        let service = |names| Service {
+            deputies: ids(names),
+            hosts: 9,
+            leases: 9,
+            is_beside_kcl: false,
+        };
         let me = WorkerId::new("b").unwrap();
         assert_eq!(service(&["a"]).role(&me), Role::Watch);
         assert_eq!(service(&["a", "b"]).role(&me), Role::Watch);

@@ -14,8 +14,8 @@ pub struct StreamRow {
     pub name: StreamName,
     /// Its identity.
     pub identity: StreamIdentity,
-    /// Whether the first sync is done: from then on, a shard without a lease that has parents starts at its oldest
-    /// record, whatever is configured.
+    /// Whether the first sync is done: from then on, a shard without a lease that has parents
+    /// starts at its oldest record, whatever is configured.
     pub is_bootstrapped: bool,
 }
 
@@ -33,10 +33,14 @@ pub enum StreamVerdict {
 }
 
 impl StreamRow {
-    /// What the first host writes down. Rows without a coordinator are another program's, or older than this one: their
-    /// first sync was theirs.
+    /// What the first host writes down. Rows without a coordinator are another program's, or older
+    /// than this one: their first sync was theirs.
     pub fn first(name: StreamName, identity: StreamIdentity, has_leases: bool) -> Self {
-        Self { name, identity, is_bootstrapped: has_leases }
+        Self {
+            name,
+            identity,
+            is_bootstrapped: has_leases,
+        }
     }
 
     /// Compares what was written down with what Kinesis says now.
@@ -44,7 +48,8 @@ impl StreamRow {
         match row {
             None => StreamVerdict::Unknown,
             Some(row) if row.name != *name => StreamVerdict::OtherName,
-            // Kinesis gives the time in whole seconds in some replies: less than a second apart is the same.
+            // Kinesis gives the time in whole seconds in some replies: less than a second apart is
+            // the same.
             Some(row) if row.identity.created_at_ms.abs_diff(identity.created_at_ms) >= 1_000 => {
                 StreamVerdict::Recreated
             }
@@ -61,11 +66,27 @@ mod tests {
     fn a_stream_of_the_same_name_created_later_is_another_stream() {
         let name = StreamName::new("orders").unwrap();
         let at = |created_at_ms| StreamIdentity { created_at_ms };
-        let row = StreamRow { name: name.clone(), identity: at(5_000), is_bootstrapped: true };
-        assert_eq!(StreamRow::judge(None, &name, at(5_000)), StreamVerdict::Unknown);
-        assert_eq!(StreamRow::judge(Some(&row), &name, at(5_400)), StreamVerdict::Same);
-        assert_eq!(StreamRow::judge(Some(&row), &name, at(6_000)), StreamVerdict::Recreated);
+        let row = StreamRow {
+            name: name.clone(),
+            identity: at(5_000),
+            is_bootstrapped: true,
+        };
+        assert_eq!(
+            StreamRow::judge(None, &name, at(5_000)),
+            StreamVerdict::Unknown
+        );
+        assert_eq!(
+            StreamRow::judge(Some(&row), &name, at(5_400)),
+            StreamVerdict::Same
+        );
+        assert_eq!(
+            StreamRow::judge(Some(&row), &name, at(6_000)),
+            StreamVerdict::Recreated
+        );
         let other = StreamName::new("payments").unwrap();
-        assert_eq!(StreamRow::judge(Some(&row), &other, at(5_000)), StreamVerdict::OtherName);
+        assert_eq!(
+            StreamRow::judge(Some(&row), &other, at(5_000)),
+            StreamVerdict::OtherName
+        );
     }
 }

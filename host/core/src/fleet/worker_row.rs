@@ -48,8 +48,8 @@ pub struct WorkerRow {
     pub incarnation: Incarnation,
     /// Raised by one with every heartbeat.
     pub beat: u64,
-    /// How long its heart may be silent before others take its leases: its own setting, so that hosts with different
-    /// settings can share a table.
+    /// How long its heart may be silent before others take its leases: its own setting, so that
+    /// hosts with different settings can share a table.
     pub lease_duration: Duration,
     /// Whether it is on its way out: it takes nothing more and counts for nobody's share.
     pub is_draining: bool,
@@ -57,10 +57,11 @@ pub struct WorkerRow {
     pub max_leases: usize,
     /// The versions of the plugin that it has: what runs comes first. Empty if it does not tell.
     pub versions: Vec<VersionRow>,
-    /// Why it cannot write the row of a lease that it holds, if it cannot: then no other host gives up leases in the hope
-    /// that this one fares better.
+    /// Why it cannot write the row of a lease that it holds, if it cannot: then no other host gives
+    /// up leases in the hope that this one fares better.
     pub cannot_write: Option<String>,
-    /// Why it cannot look after leases, if it cannot: it holds what it has, and takes and makes none. For people only.
+    /// Why it cannot look after leases, if it cannot: it holds what it has, and takes and makes
+    /// none. For people only.
     pub cannot_look: Option<String>,
 }
 
@@ -89,7 +90,10 @@ mod tests {
     #[test]
     fn a_run_has_a_name_of_sixteen_digits_and_never_none() {
         assert_eq!(Incarnation::from_random(0xff).as_str(), "00000000000000ff");
-        assert_eq!(Incarnation::from_random(0xff).to_string(), "00000000000000ff");
+        assert_eq!(
+            Incarnation::from_random(0xff).to_string(),
+            "00000000000000ff"
+        );
         assert_eq!(Incarnation::new(""), None);
     }
 }

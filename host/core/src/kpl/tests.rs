@@ -32,7 +32,11 @@ fn three() -> AggregatedRecord {
     AggregatedRecord {
         partition_keys: vec!["a".to_owned(), "ключ\0鍵".to_owned()],
         explicit_hash_keys: vec!["340282366920938463463374607431768211455".to_owned()],
-        records: vec![user_record(1, None, b"one"), user_record(0, Some(0), b""), user_record(1, None, &MAGIC)],
+        records: vec![
+            user_record(1, None, b"one"),
+            user_record(0, Some(0), b""),
+            user_record(1, None, &MAGIC),
+        ],
     }
 }
 
@@ -68,7 +72,14 @@ fn user_records_come_in_order_with_their_keys_and_numbers() {
     let records = opened(outer.clone());
     let seen: Vec<_> = records
         .iter()
-        .map(|r| (r.position.to_string(), r.partition_key.as_str(), r.explicit_hash_key.as_deref(), &r.data[..]))
+        .map(|r| {
+            (
+                r.position.to_string(),
+                r.partition_key.as_str(),
+                r.explicit_hash_key.as_deref(),
+                &r.data[..],
+            )
+        })
         .collect();
     let all = Some("340282366920938463463374607431768211455");
     assert_eq!(
@@ -79,35 +90,61 @@ fn user_records_come_in_order_with_their_keys_and_numbers() {
             ("4955/2".to_owned(), "ключ\0鍵", None, &MAGIC[..])
         ]
     );
-    assert!(records.iter().all(|user_record| user_record.arrival_ms == outer.arrival_ms));
+    assert!(
+        records
+            .iter()
+            .all(|user_record| user_record.arrival_ms == outer.arrival_ms)
+    );
 }
 
 #[test]
 fn data_are_slices_of_the_aggregate_and_not_copies() {
     let outer = packed(&three());
-    let (start, end) = (outer.data.as_ptr() as usize, outer.data.as_ptr() as usize + outer.data.len());
-    for user_record in opened(outer).iter().filter(|user_record| !user_record.data.is_empty()) {
+    let (start, end) = (
+        outer.data.as_ptr() as usize,
+        outer.data.as_ptr() as usize + outer.data.len(),
+    );
+    for user_record in opened(outer)
+        .iter()
+        .filter(|user_record| !user_record.data.is_empty())
+    {
         assert!((start..end).contains(&(user_record.data.as_ptr() as usize)));
     }
 }
 
 #[test]
 fn ten_thousand_user_records_are_all_there() {
-    let records = (0..10_000_u64).map(|number| user_record(0, None, number.to_string().as_bytes())).collect();
+    let records = (0..10_000_u64)
+        .map(|number| user_record(0, None, number.to_string().as_bytes()))
+        .collect();
     let records = opened(packed(&AggregatedRecord { records, ..three() }));
     assert_eq!(records.len(), 10_000);
-    assert!(records.iter().zip(0_u64..).all(|(r, n)| r.position.sub_sequence == n && r.data == n.to_string()));
+    assert!(
+        records
+            .iter()
+            .zip(0_u64..)
+            .all(|(r, n)| r.position.sub_sequence == n && r.data == n.to_string())
+    );
 }
 
 #[test]
 fn an_aggregate_without_user_records_opens_to_nothing() {
-    assert_eq!(opened(packed(&AggregatedRecord { records: Vec::new(), ..three() })), []);
+    assert_eq!(
+        opened(packed(&AggregatedRecord {
+            records: Vec::new(),
+            ..three()
+        })),
+        []
+    );
 }
 
 #[test]
 fn an_aggregate_in_an_aggregate_stays_closed() {
     let inner = packed(&three()).data;
-    let outer = AggregatedRecord { records: vec![user_record(0, None, &inner)], ..three() };
+    let outer = AggregatedRecord {
+        records: vec![user_record(0, None, &inner)],
+        ..three()
+    };
     let records = opened(packed(&outer));
     assert_eq!(records.len(), 1);
     assert_eq!(records[0].data, inner);
@@ -128,7 +165,8 @@ fn what_lacks_magic_or_room_for_a_checksum_is_a_plain_record() {
     assert_plain(&record(Vec::new()));
     assert_plain(&record(&MAGIC[..3]));
     let aggregate = packed(&three()).data;
-    // The last of them would be magic and the checksum of nothing, which the KCL does not open either.
+    // The last of them would be magic and the checksum of nothing, which the KCL does not open
+    // either.
     for length in MAGIC.len()..=MAGIC.len() + DIGEST_BYTES {
         assert_plain(&record(aggregate.slice(..length)));
     }
@@ -175,14 +213,27 @@ fn a_user_record_without_key_or_data_gives_the_whole_aggregate_back() {
         user_record(2, None, b"partition key out of range"),
         user_record(u64::MAX, None, b"partition key out of any range"),
         user_record(0, Some(1), b"hash key out of range"),
-        UserRecord { partition_key_index: None, ..user_record(0, None, b"no partition key") },
-        UserRecord { data: None, ..user_record(0, None, b"") },
+        UserRecord {
+            partition_key_index: None,
+            ..user_record(0, None, b"no partition key")
+        },
+        UserRecord {
+            data: None,
+            ..user_record(0, None, b"")
+        },
     ] {
         // Whether it is the first, the last or the only one.
         for (before, after) in [(0, 0), (0, 2), (2, 0), (1, 1)] {
             let good = |count| std::iter::repeat_n(user_record(0, None, b"good"), count);
-            let records = good(before).chain([bad.clone()]).chain(good(after)).collect();
-            assert_eq!(damage(&packed(&AggregatedRecord { records, ..three() })), Damage::KeyIndex, "{bad:?}");
+            let records = good(before)
+                .chain([bad.clone()])
+                .chain(good(after))
+                .collect();
+            assert_eq!(
+                damage(&packed(&AggregatedRecord { records, ..three() })),
+                Damage::KeyIndex,
+                "{bad:?}"
+            );
         }
     }
 }
@@ -191,10 +242,16 @@ fn a_user_record_without_key_or_data_gives_the_whole_aggregate_back() {
 fn lengths_that_lie_and_deep_groups_are_refused_without_allocating() {
     let huge = [0xff_u8, 0xff, 0xff, 0xff, 0x0f];
     for tag in [0x0a_u8, 0x12, 0x1a, 0x4a] {
-        assert_eq!(damage(&sealed(&[&[tag][..], &huge, b"short"].concat())), Damage::Encoding);
+        assert_eq!(
+            damage(&sealed(&[&[tag][..], &huge, b"short"].concat())),
+            Damage::Encoding
+        );
     }
     // In a record of the right length: the data's length lies.
-    assert_eq!(damage(&sealed(&[&[0x1a, 8, 0x08, 0, 0x1a][..], &huge].concat())), Damage::Encoding);
+    assert_eq!(
+        damage(&sealed(&[&[0x1a, 8, 0x08, 0, 0x1a][..], &huge].concat())),
+        Damage::Encoding
+    );
     let deep = [vec![0x4b; 100_000], vec![0x4c; 100_000]].concat();
     assert_eq!(damage(&sealed(&deep)), Damage::Encoding);
     let in_a_record = [&[0x1a, 0xc0, 0x9a, 0x0c][..], &deep].concat();
@@ -204,10 +261,16 @@ fn lengths_that_lie_and_deep_groups_are_refused_without_allocating() {
 #[test]
 fn more_entries_than_a_record_of_the_kpl_can_have_are_refused_before_they_are_built() {
     for entry in [&b"\x0a\x00"[..], b"\x12\x00", b"\x1a\x00"] {
-        assert_eq!(damage(&sealed(&entry.repeat(ENTRIES_MAX + 1))), Damage::TooLarge);
+        assert_eq!(
+            damage(&sealed(&entry.repeat(ENTRIES_MAX + 1))),
+            Damage::TooLarge
+        );
     }
     // At the bound, entries are looked at: these records lack all.
-    assert_eq!(damage(&sealed(&b"\x1a\x00".repeat(ENTRIES_MAX))), Damage::KeyIndex);
+    assert_eq!(
+        damage(&sealed(&b"\x1a\x00".repeat(ENTRIES_MAX))),
+        Damage::KeyIndex
+    );
     assert_eq!(opened(sealed(&b"\x0a\x00".repeat(ENTRIES_MAX))), []);
 }
 
@@ -215,10 +278,15 @@ fn more_entries_than_a_record_of_the_kpl_can_have_are_refused_before_they_are_bu
 fn one_long_key_for_many_records_does_not_multiply_beyond_the_bound() {
     let of = |count, key: usize| {
         let records = std::iter::repeat_n(user_record(0, None, b""), count).collect();
-        packed(&AggregatedRecord { partition_keys: vec!["k".repeat(key)], explicit_hash_keys: Vec::new(), records })
+        packed(&AggregatedRecord {
+            partition_keys: vec!["k".repeat(key)],
+            explicit_hash_keys: Vec::new(),
+            records,
+        })
     };
     assert_eq!(damage(&of(1 << 10, 1 << 20)), Damage::TooLarge);
-    // As many as fit into 1 MiB, under a key of 255 letters, the longest of one byte each: just allowed.
+    // As many as fit into 1 MiB, under a key of 255 letters, the longest of one byte each: just
+    // allowed.
     let densest = of(((1 << 20) - 300) / 6, 255);
     assert!(densest.data.len() <= 1 << 20);
     let records = opened(densest);
@@ -229,14 +297,27 @@ fn one_long_key_for_many_records_does_not_multiply_beyond_the_bound() {
 fn an_aggregate_may_cost_as_much_as_the_bound_and_no_byte_more() {
     let of = |key: usize| {
         let records = std::iter::repeat_n(user_record(0, None, b""), 1 << 10).collect();
-        packed(&AggregatedRecord { partition_keys: vec!["k".repeat(key)], explicit_hash_keys: Vec::new(), records })
+        packed(&AggregatedRecord {
+            partition_keys: vec!["k".repeat(key)],
+            explicit_hash_keys: Vec::new(),
+            records,
+        })
     };
     let key = (EXPANDED_BYTES_MAX >> 10) - Record::cost_of(0, 0, 0);
-    assert_eq!(opened(of(key)).iter().map(Record::cost_bytes).sum::<usize>(), EXPANDED_BYTES_MAX);
+    assert_eq!(
+        opened(of(key))
+            .iter()
+            .map(Record::cost_bytes)
+            .sum::<usize>(),
+        EXPANDED_BYTES_MAX
+    );
     assert_eq!(damage(&of(key + 1)), Damage::TooLarge);
 }
 
 #[test]
 fn each_damage_is_a_word_of_its_own_in_the_metric() {
-    assert_eq!(Damage::ALL.map(Damage::as_str), ["checksum", "encoding", "key_index", "too_large"]);
+    assert_eq!(
+        Damage::ALL.map(Damage::as_str),
+        ["checksum", "encoding", "key_index", "too_large"]
+    );
 }

@@ -7,7 +7,8 @@ use crate::seeded_bug::SeededBug;
 use crate::stream::{InitialPosition, Position, ReadFrom, SequenceNumber};
 
 /// How far a shard is settled. Variants are in the KCL's order, so that `>` means "further"
-/// (KCL `ExtendedSequenceNumber`: `AT_TIMESTAMP` < `TRIM_HORIZON` < `LATEST` < numbers < `SHARD_END`).
+/// (KCL `ExtendedSequenceNumber`: `AT_TIMESTAMP` < `TRIM_HORIZON` < `LATEST` < numbers <
+/// `SHARD_END`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Checkpoint {
     /// Nothing yet; start at the application's configured timestamp.
@@ -41,7 +42,10 @@ impl Checkpoint {
             "SHARD_END" => Some(Self::ShardEnd),
             number => {
                 let sequence = SequenceNumber::parse(number).ok()?;
-                Some(Self::At(Position { sequence, sub_sequence }))
+                Some(Self::At(Position {
+                    sequence,
+                    sub_sequence,
+                }))
             }
         }
     }
@@ -72,14 +76,18 @@ impl Checkpoint {
 
     /// Where a reader starts after this checkpoint; `None` at `SHARD_END`.
     ///
-    /// The time of [`Checkpoint::Latest`] and [`Checkpoint::AtTimestamp`] is not kept in the row (KCL rule) but in `start`,
-    /// so that whoever reads the shard, and whenever, starts at the same record. If the application did not begin at a
-    /// timestamp, as with rows of others, [`Checkpoint::AtTimestamp`] is the oldest record: repeating is allowed, losing
-    /// is not.
+    /// The time of [`Checkpoint::Latest`] and [`Checkpoint::AtTimestamp`] is not kept in the row
+    /// (KCL rule) but in `start`, so that whoever reads the shard, and whenever, starts at the same
+    /// record. If the application did not begin at a timestamp, as with rows of others,
+    /// [`Checkpoint::AtTimestamp`] is the oldest record: repeating is allowed, losing is not.
     pub fn read_from(&self, start: &ApplicationStart) -> Option<ReadFrom> {
         Some(match self {
             Self::TrimHorizon => ReadFrom::TrimHorizon,
-            Self::Latest if SeededBug::ChildFromLatest.is_on() || SeededBug::LatestIsNow.is_on() => ReadFrom::Latest,
+            Self::Latest
+                if SeededBug::ChildFromLatest.is_on() || SeededBug::LatestIsNow.is_on() =>
+            {
+                ReadFrom::Latest
+            }
             Self::Latest => ReadFrom::AtTimestamp(start.looked_at_ms),
             Self::AtTimestamp => match start.position {
                 InitialPosition::AtTimestamp(ms) => ReadFrom::AtTimestamp(ms),
@@ -106,15 +114,31 @@ mod tests {
 
     #[test]
     fn checkpoints_are_ordered_as_the_kcl_orders_them() {
-        let texts = ["AT_TIMESTAMP", "TRIM_HORIZON", "LATEST", "9", "10", "SHARD_END"];
-        let parsed: Vec<_> = texts.iter().map(|text| Checkpoint::parse(text, 0).unwrap()).collect();
+        let texts = [
+            "AT_TIMESTAMP",
+            "TRIM_HORIZON",
+            "LATEST",
+            "9",
+            "10",
+            "SHARD_END",
+        ];
+        let parsed: Vec<_> = texts
+            .iter()
+            .map(|text| Checkpoint::parse(text, 0).unwrap())
+            .collect();
         assert!(parsed.is_sorted());
         assert!(Checkpoint::parse("10", 1) > Checkpoint::parse("10", 0));
     }
 
     #[test]
     fn text_and_sub_sequence_survive_a_round_trip() {
-        for (text, sub) in [("TRIM_HORIZON", 0), ("LATEST", 0), ("AT_TIMESTAMP", 0), ("SHARD_END", 0), ("495", 7)] {
+        for (text, sub) in [
+            ("TRIM_HORIZON", 0),
+            ("LATEST", 0),
+            ("AT_TIMESTAMP", 0),
+            ("SHARD_END", 0),
+            ("495", 7),
+        ] {
             let checkpoint = Checkpoint::parse(text, sub).unwrap();
             assert_eq!((checkpoint.text(), checkpoint.sub_sequence()), (text, sub));
         }
@@ -123,24 +147,48 @@ mod tests {
 
     #[test]
     fn a_checkpoint_reads_as_its_row_does_and_tells_the_place_in_an_aggregate() {
-        for (text, sub, shown) in [("LATEST", 0, "LATEST"), ("SHARD_END", 0, "SHARD_END"), ("495", 7, "495/7")] {
+        for (text, sub, shown) in [
+            ("LATEST", 0, "LATEST"),
+            ("SHARD_END", 0, "SHARD_END"),
+            ("495", 7, "495/7"),
+        ] {
             assert_eq!(Checkpoint::parse(text, sub).unwrap().to_string(), shown);
         }
     }
 
     #[test]
     fn a_start_is_the_same_moment_for_whoever_reads_and_whenever() {
-        let start = |position| ApplicationStart { position, looked_at_ms: 7, found_leases: false };
+        let start = |position| ApplicationStart {
+            position,
+            looked_at_ms: 7,
+            found_leases: false,
+        };
         let latest = start(InitialPosition::Latest);
-        assert_eq!(Checkpoint::Latest.read_from(&latest), Some(ReadFrom::AtTimestamp(7)));
-        assert_eq!(Checkpoint::TrimHorizon.read_from(&latest), Some(ReadFrom::TrimHorizon));
+        assert_eq!(
+            Checkpoint::Latest.read_from(&latest),
+            Some(ReadFrom::AtTimestamp(7))
+        );
+        assert_eq!(
+            Checkpoint::TrimHorizon.read_from(&latest),
+            Some(ReadFrom::TrimHorizon)
+        );
         let at_a_time = start(InitialPosition::AtTimestamp(3));
-        assert_eq!(Checkpoint::AtTimestamp.read_from(&at_a_time), Some(ReadFrom::AtTimestamp(3)));
+        assert_eq!(
+            Checkpoint::AtTimestamp.read_from(&at_a_time),
+            Some(ReadFrom::AtTimestamp(3))
+        );
     }
 
     #[test]
     fn a_timestamp_of_others_that_nobody_knows_repeats_rather_than_loses() {
-        let start = ApplicationStart { position: InitialPosition::Latest, looked_at_ms: 7, found_leases: true };
-        assert_eq!(Checkpoint::AtTimestamp.read_from(&start), Some(ReadFrom::TrimHorizon));
+        let start = ApplicationStart {
+            position: InitialPosition::Latest,
+            looked_at_ms: 7,
+            found_leases: true,
+        };
+        assert_eq!(
+            Checkpoint::AtTimestamp.read_from(&start),
+            Some(ReadFrom::TrimHorizon)
+        );
     }
 }

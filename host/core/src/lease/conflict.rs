@@ -13,7 +13,8 @@ pub enum LossReason {
     Unowned,
     /// The row is gone.
     RowDeleted,
-    /// The row is ours by name but its counter moved without us: another process uses the same worker id.
+    /// The row is ours by name but its counter moved without us: another process uses the same
+    /// worker id.
     CounterMoved,
     /// The holder's own deadline passed before a renewal went through.
     DeadlinePassed,
@@ -44,7 +45,8 @@ pub enum ConflictVerdict {
 
 /// Judges the row found after a write with `token` failed its condition or got no answer.
 ///
-/// Sound because a counter value is only ever written once by one owner: `counter + 1` under our name is our write.
+/// Sound because a counter value is only ever written once by one owner: `counter + 1` under our
+/// name is our write.
 pub fn judge_conflict(token: &LeaseToken, row: Option<&Lease>) -> ConflictVerdict {
     let Some(row) = row else {
         return ConflictVerdict::Lost(LossReason::RowDeleted);
@@ -68,7 +70,12 @@ mod tests {
 
     fn row(owner: Option<&str>, counter: u64) -> Lease {
         let id = ShardId::new("shardId-000000000000").unwrap();
-        let shard = Shard { id, parents: Vec::new(), hash_range: HashKeyRange::FULL, ending_sequence: None };
+        let shard = Shard {
+            id,
+            parents: Vec::new(),
+            hash_range: HashKeyRange::FULL,
+            ending_sequence: None,
+        };
         let mut lease = Lease::fresh(&shard, Checkpoint::TrimHorizon);
         lease.owner = owner.and_then(WorkerId::new);
         lease.counter = LeaseCounter(counter);
@@ -83,7 +90,10 @@ mod tests {
         assert_eq!(verdict(Some("me"), 8), ConflictVerdict::AppliedEarlier);
         assert_eq!(verdict(Some("me"), 7), ConflictVerdict::NotApplied);
         assert_eq!(verdict(Some("me"), 9), lost(LossReason::CounterMoved));
-        assert_eq!(verdict(Some("other"), 8), lost(LossReason::TakenBy(WorkerId::new("other").unwrap())));
+        assert_eq!(
+            verdict(Some("other"), 8),
+            lost(LossReason::TakenBy(WorkerId::new("other").unwrap()))
+        );
         assert_eq!(verdict(None, 8), lost(LossReason::Unowned));
         assert_eq!(judge_conflict(&token, None), lost(LossReason::RowDeleted));
     }

@@ -1,5 +1,6 @@
-//! Expiry without clocks in the table: a lease has expired when *this* host saw neither its counter nor its owner's
-//! heartbeat move for the lease duration, on its own monotonic clock (KCL `DynamoDBLeaseTaker`, with the heartbeat added).
+//! Expiry without clocks in the table: a lease has expired when *this* host saw neither its counter
+//! nor its owner's heartbeat move for the lease duration, on its own monotonic clock (KCL
+//! `DynamoDBLeaseTaker`, with the heartbeat added).
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -26,12 +27,14 @@ pub enum Standing {
 pub struct LeaseObserver {
     leases: HashMap<LeaseKey, Sighting>,
     workers: BTreeMap<WorkerId, WorkerSighting>,
-    /// Registered workers whose rows are gone, and until when that is remembered: for their lease duration.
+    /// Registered workers whose rows are gone, and until when that is remembered: for their lease
+    /// duration.
     left: BTreeMap<WorkerId, Moment>,
     watching: Option<Watching>,
 }
 
-/// Since when this host reads the registered workers at least once a lease duration, and when it read them last.
+/// Since when this host reads the registered workers at least once a lease duration, and when it
+/// read them last.
 #[derive(Debug, Clone, Copy)]
 struct Watching {
     since: Moment,
@@ -70,7 +73,8 @@ impl WorkerSighting {
         self.moved_at > self.since
     }
 
-    /// Since when it is watched, if the next look is at `read_at`: a look that comes late begins anew.
+    /// Since when it is watched, if the next look is at `read_at`: a look that comes late begins
+    /// anew.
     fn watched_since_at(&self, read_at: Moment) -> Moment {
         let is_late = read_at.since(self.seen_at) > self.row.lease_duration;
         if is_late { read_at } else { self.watched_since }
@@ -80,19 +84,24 @@ impl WorkerSighting {
 impl LeaseObserver {
     /// Takes in one listing of the table, read at `read_at`, and forgets rows that are gone.
     ///
-    /// A row seen for the first time counts as moved now: a new host waits a full lease duration before it judges
-    /// anybody dead.
+    /// A row seen for the first time counts as moved now: a new host waits a full lease duration
+    /// before it judges anybody dead.
     pub fn observe(&mut self, leases: &[Lease], read_at: Moment) {
         let mut seen = HashMap::with_capacity(leases.len());
         for lease in leases {
             let earlier = self.leases.remove(&lease.key);
             let moved_at = match &earlier {
-                Some(earlier) if earlier.counter == lease.counter && earlier.owner == lease.owner => earlier.moved_at,
+                Some(earlier)
+                    if earlier.counter == lease.counter && earlier.owner == lease.owner =>
+                {
+                    earlier.moved_at
+                }
                 None if SeededBug::ExpiredAtFirstSight.is_on() => Moment::default(),
                 Some(_) | None => read_at,
             };
             let has_moved = earlier.as_ref().is_some_and(|earlier| {
-                earlier.owner == lease.owner && (earlier.has_moved || earlier.counter != lease.counter)
+                earlier.owner == lease.owner
+                    && (earlier.has_moved || earlier.counter != lease.counter)
             });
             let since = earlier.as_ref().map_or(moved_at, |earlier| earlier.since);
             let claimed_at = match earlier {
@@ -115,62 +124,104 @@ impl LeaseObserver {
 
     /// Takes in the registered workers, read at `read_at`.
     ///
-    /// To its leases, a row that is gone is one that moved when it was first missed, and stands still since: it may have been
-    /// removed by hand, or lost with a restored table, after a last heartbeat that nobody saw, and its worker lives on and goes
-    /// by that one. Only one that had been silent for long while its row was there was dead before. A worker on its way out
+    /// To its leases, a row that is gone is one that moved when it was first missed, and stands
+    /// still since: it may have been removed by hand, or lost with a restored table, after a last
+    /// heartbeat that nobody saw, and its worker lives on and goes by that one. Only one that had
+    /// been silent for long while its row was there was dead before. A worker on its way out
     /// removes its row itself, when nothing of it runs any more.
     pub fn observe_workers(&mut self, workers: &[WorkerRow], read_at: Moment) {
-        let longest = self.workers.values().map(|seen| seen.row.lease_duration).max().unwrap_or_default();
-        let watching = self.watching.filter(|watching| read_at.since(watching.read_at) <= longest);
-        self.watching = Some(Watching { since: watching.map_or(read_at, |watching| watching.since), read_at });
+        let longest = self
+            .workers
+            .values()
+            .map(|seen| seen.row.lease_duration)
+            .max()
+            .unwrap_or_default();
+        let watching = self
+            .watching
+            .filter(|watching| read_at.since(watching.read_at) <= longest);
+        self.watching = Some(Watching {
+            since: watching.map_or(read_at, |watching| watching.since),
+            read_at,
+        });
         let mut seen = BTreeMap::new();
         for row in workers {
             let earlier = self.workers.remove(&row.worker);
             let since = earlier.as_ref().map_or(read_at, |earlier| earlier.since);
-            let watched_since = earlier.as_ref().map_or(read_at, |earlier| earlier.watched_since_at(read_at));
+            let watched_since = earlier
+                .as_ref()
+                .map_or(read_at, |earlier| earlier.watched_since_at(read_at));
             let moved_at = match earlier {
-                Some(earlier) if earlier.row.beat == row.beat && earlier.row.incarnation == row.incarnation => {
+                Some(earlier)
+                    if earlier.row.beat == row.beat
+                        && earlier.row.incarnation == row.incarnation =>
+                {
                     earlier.moved_at
                 }
                 Some(_) | None => read_at,
             };
-            let sighting =
-                WorkerSighting { row: row.clone(), since, moved_at, seen_at: read_at, watched_since, gone_at: None };
+            let sighting = WorkerSighting {
+                row: row.clone(),
+                since,
+                moved_at,
+                seen_at: read_at,
+                watched_since,
+                gone_at: None,
+            };
             seen.insert(row.worker.clone(), sighting);
         }
         self.left.retain(|_, until| *until >= read_at);
         for (id, last) in std::mem::replace(&mut self.workers, seen) {
             // This host may not have looked for long: what was beaten meanwhile went with the row.
-            let watched_until = if last.gone_at.is_some() { read_at } else { last.seen_at };
+            let watched_until = if last.gone_at.is_some() {
+                read_at
+            } else {
+                last.seen_at
+            };
             let is_silent = watched_until.since(last.moved_at) > last.row.lease_duration;
             let gone_at = last.gone_at.unwrap_or(read_at);
             if is_silent || last.row.is_draining || SeededBug::VanishedWorkerIsDead.is_on() {
                 self.left.insert(id, gone_at + last.row.lease_duration);
             } else {
                 let moved_at = last.moved_at.max(gone_at);
-                self.workers.insert(id, WorkerSighting { gone_at: Some(gone_at), moved_at, ..last });
+                self.workers.insert(
+                    id,
+                    WorkerSighting {
+                        gone_at: Some(gone_at),
+                        moved_at,
+                        ..last
+                    },
+                );
             }
         }
     }
 
-    /// Whether the registered workers have been read for at least `duration`, without a pause of a lease duration, and are not
-    /// known from a look that is older: a host that was suspended in the middle of a look goes by what it read before.
+    /// Whether the registered workers have been read for at least `duration`, without a pause of a
+    /// lease duration, and are not known from a look that is older: a host that was suspended in
+    /// the middle of a look goes by what it read before.
     pub fn has_watched_for(&self, duration: Duration, now: Moment) -> bool {
         let is_recent = |watching: &Watching| now.since(watching.read_at) <= duration;
-        self.watching.filter(is_recent).is_some_and(|watching| now.since(watching.since) >= duration)
+        self.watching
+            .filter(is_recent)
+            .is_some_and(|watching| now.since(watching.since) >= duration)
     }
 
     /// Whether `worker` was registered at the last look.
     pub fn is_registered(&self, worker: &WorkerId) -> bool {
-        self.workers.get(worker).is_some_and(|seen| seen.gone_at.is_none())
+        self.workers
+            .get(worker)
+            .is_some_and(|seen| seen.gone_at.is_none())
     }
 
-    /// Whether `worker` was registered and is no more, a short while ago: a lease that still names it is one that it
-    /// could not give back, not one of a worker that never registers.
+    /// Whether `worker` was registered and is no more, a short while ago: a lease that still names
+    /// it is one that it could not give back, not one of a worker that never registers.
     pub fn has_left(&self, worker: &WorkerId, now: Moment) -> bool {
         let kept = self.workers.get(worker);
         let kept_until = kept.and_then(|kept| Some(kept.gone_at? + kept.row.lease_duration));
-        self.left.get(worker).copied().or(kept_until).is_some_and(|until| until >= now)
+        self.left
+            .get(worker)
+            .copied()
+            .or(kept_until)
+            .is_some_and(|until| until >= now)
     }
 
     /// Judges `lease` at `now`. A lease never observed is held, if it has an owner.
@@ -184,22 +235,33 @@ impl LeaseObserver {
         }
     }
 
-    /// Whether the owner of `lease` lives, as far as this lease and its heart show it; `None` if it has no owner.
+    /// Whether the owner of `lease` lives, as far as this lease and its heart show it; `None` if it
+    /// has no owner.
     ///
     /// `lease_duration` is for owners that have not registered, as in [`LeaseObserver::standing`].
     pub fn pulse(&self, lease: &Lease, now: Moment, lease_duration: Duration) -> Option<Pulse> {
         let worker = self.workers.get(lease.owner.as_ref()?);
         let lease_duration = worker.map_or(lease_duration, |worker| worker.row.lease_duration);
         let Some(sighting) = self.leases.get(&lease.key) else {
-            return Some(Pulse::Unwatched { expires_in: lease_duration });
+            return Some(Pulse::Unwatched {
+                expires_in: lease_duration,
+            });
         };
-        let last = worker.map_or(sighting.moved_at, |worker| sighting.moved_at.max(worker.moved_at));
+        let last = worker.map_or(sighting.moved_at, |worker| {
+            sighting.moved_at.max(worker.moved_at)
+        });
         // Whoever owns a row that changed hands has written to it.
-        let has_written = sighting.moved_at > sighting.since || worker.is_some_and(WorkerSighting::has_beaten);
-        Some(Pulse::of(&Watched { lease_duration, silent: now.since(last), has_written }))
+        let has_written =
+            sighting.moved_at > sighting.since || worker.is_some_and(WorkerSighting::has_beaten);
+        Some(Pulse::of(&Watched {
+            lease_duration,
+            silent: now.since(last),
+            has_written,
+        }))
     }
 
-    /// Whether a registered worker lives, as far as its heart shows it; `None` if it is not registered.
+    /// Whether a registered worker lives, as far as its heart shows it; `None` if it is not
+    /// registered.
     pub fn worker_pulse(&self, worker: &WorkerId, now: Moment) -> Option<Pulse> {
         let worker = self.workers.get(worker)?;
         Some(Pulse::of(&Watched {
@@ -211,40 +273,56 @@ impl LeaseObserver {
 
     /// How long neither `lease` nor its owner was seen to move.
     pub fn idle_for(&self, lease: &Lease, now: Moment) -> Duration {
-        let by_row = self.leases.get(&lease.key).map_or(Duration::ZERO, |sighting| now.since(sighting.moved_at));
-        let owner = lease.owner.as_ref().and_then(|owner| self.workers.get(owner));
+        let by_row = self
+            .leases
+            .get(&lease.key)
+            .map_or(Duration::ZERO, |sighting| now.since(sighting.moved_at));
+        let owner = lease
+            .owner
+            .as_ref()
+            .and_then(|owner| self.workers.get(owner));
         owner.map_or(by_row, |worker| by_row.min(now.since(worker.moved_at)))
     }
 
-    /// Whether the lease's own counter was seen to move, not only seen for the first time, within `duration`.
+    /// Whether the lease's own counter was seen to move, not only seen for the first time, within
+    /// `duration`.
     pub fn has_counter_moved(&self, lease: &Lease, now: Moment, duration: Duration) -> bool {
         let sighting = self.leases.get(&lease.key);
-        sighting.is_some_and(|sighting| sighting.has_moved && now.since(sighting.moved_at) <= duration)
+        sighting
+            .is_some_and(|sighting| sighting.has_moved && now.since(sighting.moved_at) <= duration)
     }
 
-    /// Whether the counter of a lease of `worker` was seen to move within `duration`: it writes to its rows, whatever its
-    /// heart does.
+    /// Whether the counter of a lease of `worker` was seen to move within `duration`: it writes to
+    /// its rows, whatever its heart does.
     pub fn moves_rows(&self, worker: &WorkerId, now: Moment, duration: Duration) -> bool {
         self.leases.values().any(|sighting| {
-            sighting.owner.as_ref() == Some(worker) && sighting.has_moved && now.since(sighting.moved_at) <= duration
+            sighting.owner.as_ref() == Some(worker)
+                && sighting.has_moved
+                && now.since(sighting.moved_at) <= duration
         })
     }
 
     /// How long `lease` has been claimed by the same worker, as far as this host saw.
     pub fn claimed_for(&self, lease: &Lease, now: Moment) -> Duration {
-        self.leases.get(&lease.key).map_or(Duration::ZERO, |sighting| now.since(sighting.claimed_at))
+        self.leases
+            .get(&lease.key)
+            .map_or(Duration::ZERO, |sighting| now.since(sighting.claimed_at))
     }
 
     /// Registered workers in order of id, each with how long its heart has been silent.
     pub fn workers(&self, now: Moment) -> impl Iterator<Item = (&WorkerRow, Duration)> {
-        let there = self.workers.values().filter(|worker| worker.gone_at.is_none());
+        let there = self
+            .workers
+            .values()
+            .filter(|worker| worker.gone_at.is_none());
         there.map(move |worker| (&worker.row, now.since(worker.moved_at)))
     }
 
-    /// How long `worker`'s heart has stood still under this host's eyes; `None` of one that is not registered.
+    /// How long `worker`'s heart has stood still under this host's eyes; `None` of one that is not
+    /// registered.
     ///
-    /// A host that did not look itself, because its machine was suspended or a call hung, cannot tell a heart that stopped
-    /// long ago from one that is about to beat again.
+    /// A host that did not look itself, because its machine was suspended or a call hung, cannot
+    /// tell a heart that stopped long ago from one that is about to beat again.
     pub fn watched_silence(&self, worker: &WorkerId, now: Moment) -> Option<Duration> {
         let worker = self.workers.get(worker)?;
         Some(now.since(worker.moved_at.max(worker.watched_since)))
@@ -252,12 +330,19 @@ impl LeaseObserver {
 
     /// Whether `row`, read just now, shows that the worker's heart moved since it was observed.
     ///
-    /// Asked with a consistent read before an expired lease is taken: a heartbeat does not move the lease's counter, so
-    /// the take's condition would not notice it. A row that was missed at the last look, and is there, is such a sign:
-    /// that look was stale.
+    /// Asked with a consistent read before an expired lease is taken: a heartbeat does not move the
+    /// lease's counter, so the take's condition would not notice it. A row that was missed at the
+    /// last look, and is there, is such a sign: that look was stale.
     pub fn has_moved(&self, worker: &WorkerId, row: Option<(&Incarnation, u64)>) -> bool {
-        match (self.workers.get(worker).filter(|seen| seen.gone_at.is_none()), row) {
-            (Some(seen), Some((incarnation, beat))) => seen.row.beat != beat || seen.row.incarnation != *incarnation,
+        match (
+            self.workers
+                .get(worker)
+                .filter(|seen| seen.gone_at.is_none()),
+            row,
+        ) {
+            (Some(seen), Some((incarnation, beat))) => {
+                seen.row.beat != beat || seen.row.incarnation != *incarnation
+            }
             (None, Some(_)) => true,
             (_, None) => false,
         }

@@ -1,8 +1,10 @@
-//! What a host's heartbeat holds: all leases whose rows were written since it last had to prove anything.
+//! What a host's heartbeat holds: all leases whose rows were written since it last had to prove
+//! anything.
 //!
-//! A heartbeat moves no lease's counter, so nothing in it tells a host that its leases were taken while it was out. What
-//! tells is a write to the row: applied, it proves that nobody took the lease before. Heartbeats are therefore counted in
-//! generations, and each lease belongs to the one that was under way when its last applied write was *sent*.
+//! A heartbeat moves no lease's counter, so nothing in it tells a host that its leases were taken
+//! while it was out. What tells is a write to the row: applied, it proves that nobody took the
+//! lease before. Heartbeats are therefore counted in generations, and each lease belongs to the one
+//! that was under way when its last applied write was *sent*.
 
 use crate::seeded_bug::SeededBug;
 use crate::time::Moment;
@@ -30,9 +32,14 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// The heart of a host that registered with a request that holds until `until`. It holds no lease yet.
+    /// The heart of a host that registered with a request that holds until `until`. It holds no
+    /// lease yet.
     pub fn new(until: Moment) -> Self {
-        Self { generation: Generation::default(), until, until_before: Moment::default() }
+        Self {
+            generation: Generation::default(),
+            until,
+            until_before: Moment::default(),
+        }
     }
 
     /// A heartbeat that holds until `until` was applied, which is known at `now`.
@@ -47,8 +54,9 @@ impl Heartbeat {
 
     /// The host's row was gone, and was written anew by a request that holds until `until`.
     ///
-    /// While it was gone, others may have judged the host by its rows alone, so each lease has to prove itself. What the
-    /// heartbeats before it hold, they hold until their deadline: a host whose row vanishes counts as silent from then.
+    /// While it was gone, others may have judged the host by its rows alone, so each lease has to
+    /// prove itself. What the heartbeats before it hold, they hold until their deadline: a host
+    /// whose row vanishes counts as silent from then.
     pub fn registered_anew(&mut self, until: Moment) {
         if !SeededBug::VanishedHeartHolds.is_on() {
             self.begin_generation();
@@ -88,7 +96,10 @@ mod tests {
     }
 
     fn row(until: u64, generation: Generation) -> Hold {
-        Hold { until: at(until), generation }
+        Hold {
+            until: at(until),
+            generation,
+        }
     }
 
     #[test]
@@ -98,7 +109,11 @@ mod tests {
         assert_eq!(heart.deadline(lease), at(9));
         heart.beaten(at(12), at(4));
         assert_eq!(heart.deadline(lease), at(12));
-        assert_eq!(heart.deadline(row(20, heart.generation())), at(20), "a row written later holds longer");
+        assert_eq!(
+            heart.deadline(row(20, heart.generation())),
+            at(20),
+            "a row written later holds longer"
+        );
     }
 
     #[test]
@@ -108,7 +123,11 @@ mod tests {
         heart.beaten(at(19), at(9));
         assert_eq!(heart.deadline(before), at(9), "that deadline has passed");
         let after = row(14, heart.generation());
-        assert_eq!(heart.deadline(after), at(19), "its write proved that nobody had taken it");
+        assert_eq!(
+            heart.deadline(after),
+            at(19),
+            "its write proved that nobody had taken it"
+        );
         heart.beaten(at(29), at(19));
         assert_eq!(heart.deadline(before), at(5), "two generations ago");
     }
@@ -118,7 +137,11 @@ mod tests {
         let mut heart = Heartbeat::new(at(9));
         let sent_in = heart.generation();
         heart.beaten(at(30), at(20));
-        assert_eq!(heart.deadline(row(9, sent_in)), at(9), "others may have taken it since it was sent");
+        assert_eq!(
+            heart.deadline(row(9, sent_in)),
+            at(9),
+            "others may have taken it since it was sent"
+        );
     }
 
     #[test]
@@ -126,9 +149,17 @@ mod tests {
         let mut heart = Heartbeat::new(at(9));
         let idle = row(3, heart.generation());
         heart.registered_anew(at(13));
-        assert_eq!(heart.deadline(idle), at(9), "no longer than its last heartbeat, and no shorter");
+        assert_eq!(
+            heart.deadline(idle),
+            at(9),
+            "no longer than its last heartbeat, and no shorter"
+        );
         assert_eq!(heart.deadline(row(8, heart.generation())), at(13));
         heart.beaten(at(16), at(8));
-        assert_eq!(heart.deadline(idle), at(9), "a later heartbeat does not prolong it");
+        assert_eq!(
+            heart.deadline(idle),
+            at(9),
+            "a later heartbeat does not prolong it"
+        );
     }
 }

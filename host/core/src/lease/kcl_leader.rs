@@ -1,23 +1,27 @@
 //! Which worker of a fleet that shares a KCL 2.x table repairs the table.
 //!
-//! KCL 2.x workers do not vote: each computes the same shuffle of the owners it sees in the table, with a fixed seed, and
-//! the first of it is the leader (KCL `DeterministicShuffleShardSyncLeaderDecider`). If the rule elects one of our hosts
-//! and that host does not audit, nobody does; so we compute what they compute.
+//! KCL 2.x workers do not vote: each computes the same shuffle of the owners it sees in the table,
+//! with a fixed seed, and the first of it is the leader (KCL
+//! `DeterministicShuffleShardSyncLeaderDecider`). If the rule elects one of our hosts and that host
+//! does not audit, nobody does; so we compute what they compute.
 
 use super::WorkerId;
 
 /// Seed of the KCL's shuffle (`DETERMINISTIC_SHUFFLE_SEED`).
 const SEED: u64 = 1947;
 
-/// The worker that a KCL 2.x fleet takes for its leader, given the owners of all rows; `None` if no row has an owner.
+/// The worker that a KCL 2.x fleet takes for its leader, given the owners of all rows; `None` if no
+/// row has an owner.
 pub fn kcl_leader<'a>(owners: impl IntoIterator<Item = &'a WorkerId>) -> Option<&'a WorkerId> {
     kcl_leader_order(owners).first().copied()
 }
 
-/// All distinct `owners` in the KCL's order; the first is the leader. Owners may come in any order and repeat.
+/// All distinct `owners` in the KCL's order; the first is the leader. Owners may come in any order
+/// and repeat.
 pub fn kcl_leader_order<'a>(owners: impl IntoIterator<Item = &'a WorkerId>) -> Vec<&'a WorkerId> {
     let mut order: Vec<&WorkerId> = owners.into_iter().collect();
-    // Java strings compare by UTF-16 code unit, which differs from our order (by code point) above U+FFFF.
+    // Java strings compare by UTF-16 code unit, which differs from our order (by code point) above
+    // U+FFFF.
     order.sort_by(|a, b| a.as_str().encode_utf16().cmp(b.as_str().encode_utf16()));
     order.dedup();
     let mut random = JavaRandom::new(SEED);
@@ -28,7 +32,8 @@ pub fn kcl_leader_order<'a>(owners: impl IntoIterator<Item = &'a WorkerId>) -> V
     order
 }
 
-/// `java.util.Random`: a linear congruential generator of 48 bits, fixed for ever by the Java class library's contract.
+/// `java.util.Random`: a linear congruential generator of 48 bits, fixed for ever by the Java class
+/// library's contract.
 struct JavaRandom {
     state: u64,
 }
@@ -39,12 +44,18 @@ impl JavaRandom {
     const MASK: u64 = (1 << 48) - 1;
 
     fn new(seed: u64) -> Self {
-        Self { state: (seed ^ Self::MULTIPLIER) & Self::MASK }
+        Self {
+            state: (seed ^ Self::MULTIPLIER) & Self::MASK,
+        }
     }
 
     /// `next(31)`: 31 random bits.
     fn next_31_bits(&mut self) -> u32 {
-        self.state = self.state.wrapping_mul(Self::MULTIPLIER).wrapping_add(Self::ADDEND) & Self::MASK;
+        self.state = self
+            .state
+            .wrapping_mul(Self::MULTIPLIER)
+            .wrapping_add(Self::ADDEND)
+            & Self::MASK;
         u32::try_from(self.state >> (48 - 31)).unwrap_or_default()
     }
 
@@ -55,8 +66,8 @@ impl JavaRandom {
         let index = if bound.is_power_of_two() {
             (u64::from(bound) * u64::from(bits)) >> 31
         } else {
-            // Java draws again when 31 bits hold only a part of the last round of `bound` numbers; it sees that by an
-            // overflow of its signed arithmetic.
+            // Java draws again when 31 bits hold only a part of the last round of `bound` numbers;
+            // it sees that by an overflow of its signed arithmetic.
             while bits - bits % bound > i32::MAX.cast_unsigned() - (bound - 1) {
                 bits = self.next_31_bits();
             }
@@ -71,11 +82,16 @@ mod tests {
     use super::*;
 
     fn workers(names: &[&str]) -> Vec<WorkerId> {
-        names.iter().map(|name| WorkerId::new(name).unwrap()).collect()
+        names
+            .iter()
+            .map(|name| WorkerId::new(name).unwrap())
+            .collect()
     }
 
     fn numbered(count: usize) -> Vec<WorkerId> {
-        (0..count).map(|index| WorkerId::new(&format!("w{index}")).unwrap()).collect()
+        (0..count)
+            .map(|index| WorkerId::new(&format!("w{index}")).unwrap())
+            .collect()
     }
 
     fn names(order: &[&WorkerId]) -> Vec<String> {
@@ -87,7 +103,11 @@ mod tests {
     fn the_leader_is_the_one_that_java_shuffles_to_the_front() {
         let expected = ["w0", "w0", "w2", "w3", "w4", "w2", "w2", "w2", "w3", "w8"];
         for (count, leader) in (1..).zip(expected) {
-            assert_eq!(kcl_leader(&numbered(count)).unwrap().as_str(), leader, "{count} workers");
+            assert_eq!(
+                kcl_leader(&numbered(count)).unwrap().as_str(),
+                leader,
+                "{count} workers"
+            );
         }
         assert_eq!(kcl_leader(&[]), None);
     }
@@ -95,7 +115,10 @@ mod tests {
     #[test]
     fn the_whole_order_is_javas() {
         let ten = numbered(10);
-        assert_eq!(names(&kcl_leader_order(&ten)).join(" "), "w8 w5 w1 w6 w9 w4 w2 w0 w7 w3");
+        assert_eq!(
+            names(&kcl_leader_order(&ten)).join(" "),
+            "w8 w5 w1 w6 w9 w4 w2 w0 w7 w3"
+        );
     }
 
     #[test]
@@ -125,8 +148,20 @@ mod tests {
     #[test]
     fn names_sort_by_utf_16_code_unit_as_java_strings_do() {
         // U+1F600 is written with surrogates (D83D DE00), which sort below U+FF5E.
-        let owners = workers(&["z", "\u{FF5E}", "\u{1F600}", "host-1.example.com:1234", "\u{E9}"]);
-        let expected = ["\u{FF5E}", "host-1.example.com:1234", "\u{E9}", "z", "\u{1F600}"];
+        let owners = workers(&[
+            "z",
+            "\u{FF5E}",
+            "\u{1F600}",
+            "host-1.example.com:1234",
+            "\u{E9}",
+        ]);
+        let expected = [
+            "\u{FF5E}",
+            "host-1.example.com:1234",
+            "\u{E9}",
+            "z",
+            "\u{1F600}",
+        ];
         assert_eq!(names(&kcl_leader_order(&owners)), expected);
     }
 

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-/// An owner that did not write for this part of its lease duration should have: a host's heart beats every 0.36 of one, a
-/// KCL renews every third of it, and a write is seen at the next look only.
+/// An owner that did not write for this part of its lease duration should have: a host's heart
+/// beats every 0.36 of one, a KCL renews every third of it, and a write is seen at the next look
+/// only.
 const LATE_AFTER: f64 = 0.47;
 
 /// What was seen of an owner, or of one of its leases.
@@ -45,7 +46,11 @@ pub enum Pulse {
 impl Pulse {
     /// Judges by what was seen.
     pub fn of(watched: &Watched) -> Self {
-        let Watched { lease_duration, silent, has_written } = *watched;
+        let Watched {
+            lease_duration,
+            silent,
+            has_written,
+        } = *watched;
         let expires_in = lease_duration.saturating_sub(silent);
         if silent > lease_duration {
             Self::Expired { silent }
@@ -58,7 +63,8 @@ impl Pulse {
         }
     }
 
-    /// Whether the owner may live: nobody is dead who was not watched for longer than its lease duration.
+    /// Whether the owner may live: nobody is dead who was not watched for longer than its lease
+    /// duration.
     pub fn may_live(self) -> bool {
         !matches!(self, Self::Expired { .. })
     }
@@ -87,7 +93,11 @@ impl Pulse {
             Self::Silent { .. } => 2,
             Self::Expired { .. } => 3,
         };
-        if rank(other) < rank(self) { other } else { self }
+        if rank(other) < rank(self) {
+            other
+        } else {
+            self
+        }
     }
 }
 
@@ -95,7 +105,9 @@ impl fmt::Display for Pulse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Beats => f.write_str("alive"),
-            Self::Unwatched { .. } => f.write_str("not watched for long enough to know whether it is alive"),
+            Self::Unwatched { .. } => {
+                f.write_str("not watched for long enough to know whether it is alive")
+            }
             Self::Silent { silent, .. } => write!(f, "silent for {}", Seconds(*silent)),
             Self::Expired { silent } => write!(f, "dead: silent for {} or more", Seconds(*silent)),
         }
@@ -122,7 +134,11 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(9);
 
     fn pulse(silent_ms: u64, has_written: bool) -> Pulse {
-        Pulse::of(&Watched { lease_duration: LEASE, silent: Duration::from_millis(silent_ms), has_written })
+        Pulse::of(&Watched {
+            lease_duration: LEASE,
+            silent: Duration::from_millis(silent_ms),
+            has_written,
+        })
     }
 
     #[test]
@@ -134,25 +150,51 @@ mod tests {
             (9_000, "silent", "silent"),
             (9_001, "dead", "dead"),
         ] {
-            assert_eq!(pulse(silent_ms, true).word(), when_written, "{silent_ms} ms after a write");
-            assert_eq!(pulse(silent_ms, false).word(), when_only_seen, "{silent_ms} ms after the first look");
+            assert_eq!(
+                pulse(silent_ms, true).word(),
+                when_written,
+                "{silent_ms} ms after a write"
+            );
+            assert_eq!(
+                pulse(silent_ms, false).word(),
+                when_only_seen,
+                "{silent_ms} ms after the first look"
+            );
             assert_eq!(pulse(silent_ms, false).may_live(), silent_ms <= 9_000);
         }
-        assert_eq!(pulse(5_000, true), Pulse::Silent { silent: secs(5), expires_in: secs(4) });
+        assert_eq!(
+            pulse(5_000, true),
+            Pulse::Silent {
+                silent: secs(5),
+                expires_in: secs(4)
+            }
+        );
     }
 
     #[test]
     fn nobody_dies_whose_lease_duration_is_not_known() {
-        let watched = Watched { lease_duration: Duration::MAX, silent: secs(100_000), has_written: false };
+        let watched = Watched {
+            lease_duration: Duration::MAX,
+            silent: secs(100_000),
+            has_written: false,
+        };
         assert_eq!(Pulse::of(&watched).word(), "unwatched");
     }
 
     #[test]
     fn an_owner_lives_as_long_as_one_of_its_leases_shows_it() {
-        let all = [pulse(0, true), pulse(1_000, false), pulse(5_000, true), pulse(10_000, true)];
+        let all = [
+            pulse(0, true),
+            pulse(1_000, false),
+            pulse(5_000, true),
+            pulse(10_000, true),
+        ];
         for (at, livelier) in all.iter().enumerate() {
             for other in &all[at..] {
-                assert_eq!((livelier.or_livelier(*other), other.or_livelier(*livelier)), (*livelier, *livelier));
+                assert_eq!(
+                    (livelier.or_livelier(*other), other.or_livelier(*livelier)),
+                    (*livelier, *livelier)
+                );
             }
         }
     }

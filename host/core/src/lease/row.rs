@@ -9,7 +9,8 @@ use crate::plugin::PluginDigest;
 use crate::stream::{HashKeyRange, LeaseKey, Shard, ShardId};
 use crate::text::one_line;
 
-/// The id of one running host within an application; stored as `leaseOwner`. Never empty (it may be an index key).
+/// The id of one running host within an application; stored as `leaseOwner`. Never empty (it may be
+/// an index key).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(Arc<str>);
 
@@ -38,8 +39,8 @@ impl fmt::Debug for WorkerId {
     }
 }
 
-/// The longest that an owner may be silent. Shards of a host that died wait for it; a row that says more was not written by
-/// a host.
+/// The longest that an owner may be silent. Shards of a host that died wait for it; a row that says
+/// more was not written by a host.
 pub const LEASE_DURATION_MAX: Duration = Duration::from_hours(1);
 
 /// The fencing value: raised by one with every write to the row.
@@ -59,7 +60,8 @@ impl fmt::Display for LeaseCounter {
     }
 }
 
-/// A lease row: KCL 2.x attributes, and those that shardmill adds (which the KCL ignores and keeps).
+/// A lease row: KCL 2.x attributes, and those that shardmill adds (which the KCL ignores and
+/// keeps).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// The row's key.
@@ -82,15 +84,19 @@ pub struct Lease {
     pub plugin_digest: Option<PluginDigest>,
     /// shardmill: how far behind the tip the holder was at its last write, in milliseconds.
     pub millis_behind_latest: Option<u64>,
-    /// shardmill, for people only: when the last settled record arrived, in milliseconds since the Unix epoch.
+    /// shardmill, for people only: when the last settled record arrived, in milliseconds since the
+    /// Unix epoch.
     pub settled_arrival_ms: Option<u64>,
     /// Present while a KCL 3.x hand-off is under way; always removed by a take.
     pub checkpoint_owner: Option<WorkerId>,
-    /// shardmill: who asked the owner for the lease; stays when the owner gives it up, is removed by a take.
+    /// shardmill: who asked the owner for the lease; stays when the owner gives it up, is removed
+    /// by a take.
     pub claimant: Option<WorkerId>,
-    /// shardmill, for people only: wall time of the last take, in milliseconds since the Unix epoch.
+    /// shardmill, for people only: wall time of the last take, in milliseconds since the Unix
+    /// epoch.
     pub held_since_ms: Option<u64>,
-    /// shardmill and KCL 3.x (`throughputKBps`): bytes of record data a second, as the holder measured.
+    /// shardmill and KCL 3.x (`throughputKBps`): bytes of record data a second, as the holder
+    /// measured.
     pub bytes_per_second: Option<u64>,
     /// shardmill, for people only: why the shard does not get on, if it does not.
     pub stuck: Option<String>,
@@ -129,7 +135,11 @@ impl Lease {
 
     /// The right to write to this row as `owner`, as of this state of it.
     pub fn token(&self, owner: WorkerId) -> LeaseToken {
-        LeaseToken { key: self.key.clone(), owner, counter: self.counter }
+        LeaseToken {
+            key: self.key.clone(),
+            owner,
+            counter: self.counter,
+        }
     }
 }
 
@@ -147,7 +157,10 @@ pub struct LeaseToken {
 impl LeaseToken {
     /// The token after one applied write.
     pub fn advanced(&self) -> Self {
-        Self { counter: self.counter.next(), ..self.clone() }
+        Self {
+            counter: self.counter.next(),
+            ..self.clone()
+        }
     }
 }
 
@@ -164,12 +177,33 @@ mod tests {
     #[test]
     fn a_token_is_for_the_row_as_it_was_seen_and_advances_with_it() {
         let id = ShardId::new("shardId-000000000003").unwrap();
-        let shard = Shard { id, parents: Vec::new(), hash_range: HashKeyRange::FULL, ending_sequence: None };
+        let shard = Shard {
+            id,
+            parents: Vec::new(),
+            hash_range: HashKeyRange::FULL,
+            ending_sequence: None,
+        };
         let me = WorkerId::new("me").unwrap();
-        let seen = Lease { counter: LeaseCounter(7), ..Lease::fresh(&shard, Checkpoint::Latest) };
+        let seen = Lease {
+            counter: LeaseCounter(7),
+            ..Lease::fresh(&shard, Checkpoint::Latest)
+        };
         let token = seen.token(me.clone());
-        assert_eq!(token, LeaseToken { key: seen.key.clone(), owner: me, counter: LeaseCounter(7) });
-        assert_eq!(token.advanced(), LeaseToken { counter: LeaseCounter(8), ..token });
+        assert_eq!(
+            token,
+            LeaseToken {
+                key: seen.key.clone(),
+                owner: me,
+                counter: LeaseCounter(7)
+            }
+        );
+        assert_eq!(
+            token.advanced(),
+            LeaseToken {
+                counter: LeaseCounter(8),
+                ..token
+            }
+        );
     }
 
     #[test]

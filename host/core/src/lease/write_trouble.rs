@@ -1,4 +1,5 @@
-//! A row that cannot be written, while the host's heartbeat goes on holding it: seen at once, and given up in bounded time.
+//! A row that cannot be written, while the host's heartbeat goes on holding it: seen at once, and
+//! given up in bounded time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,8 +22,8 @@ pub struct WriteTrouble {
 impl WriteTrouble {
     /// Fewer are an ordinary hiccup, over within half a second.
     pub const SHOWN_FROM_ATTEMPTS: u32 = 3;
-    /// A row that cannot be written for this many lease durations is another host's: a holder whose heartbeats fail too lets
-    /// go after one.
+    /// A row that cannot be written for this many lease durations is another host's: a holder whose
+    /// heartbeats fail too lets go after one.
     pub const GIVEN_UP_AFTER_LEASES: u32 = 3;
 
     /// Whether it has lasted long enough to be shown.
@@ -32,16 +33,24 @@ impl WriteTrouble {
 
     /// Whether the lease is to be given up, for want of which no other host can get on with it.
     ///
-    /// Not while no other host would fare better: in an outage of the table for all of them, giving up helps nobody, and
-    /// whoever holds a lease goes on where it stands once the table is back.
-    pub fn is_to_be_given_up(&self, now: Moment, lease_duration: Duration, can_others_write: bool) -> bool {
+    /// Not while no other host would fare better: in an outage of the table for all of them, giving
+    /// up helps nobody, and whoever holds a lease goes on where it stands once the table is back.
+    pub fn is_to_be_given_up(
+        &self,
+        now: Moment,
+        lease_duration: Duration,
+        can_others_write: bool,
+    ) -> bool {
         can_others_write && now.since(self.since) >= lease_duration * Self::GIVEN_UP_AFTER_LEASES
     }
 }
 
-/// Whether a host besides `me` can write lease rows as far as it knows, of those that are `alive` and not on their way out.
+/// Whether a host besides `me` can write lease rows as far as it knows, of those that are `alive`
+/// and not on their way out.
 pub fn can_others_write(me: &WorkerId, workers: &[WorkerRow], alive: &BTreeSet<WorkerId>) -> bool {
-    workers.iter().any(|row| row.worker != *me && alive.contains(&row.worker) && row.cannot_write.is_none())
+    workers
+        .iter()
+        .any(|row| row.worker != *me && alive.contains(&row.worker) && row.cannot_write.is_none())
 }
 
 #[cfg(test)]
@@ -53,26 +62,50 @@ mod tests {
     }
 
     fn row(name: &str, cannot_write: Option<&str>) -> WorkerRow {
-        WorkerRow { cannot_write: cannot_write.map(str::to_owned), ..WorkerRow::beating(name) }
+        WorkerRow {
+            cannot_write: cannot_write.map(str::to_owned),
+            ..WorkerRow::beating(name)
+        }
     }
 
     #[test]
     fn a_row_that_cannot_be_written_is_shown_at_once_and_given_up_after_three_lease_durations() {
         let lease = Duration::from_secs(10);
-        let trouble = |attempts| WriteTrouble { since: at(100), attempts, reason: "denied".to_owned() };
+        let trouble = |attempts| WriteTrouble {
+            since: at(100),
+            attempts,
+            reason: "denied".to_owned(),
+        };
         assert!(!trouble(2).is_shown() && trouble(3).is_shown());
         assert!(!trouble(99).is_to_be_given_up(at(129), lease, true));
         assert!(trouble(99).is_to_be_given_up(at(130), lease, true));
-        assert!(!trouble(99).is_to_be_given_up(at(9_999), lease, false), "nobody would fare better");
+        assert!(
+            !trouble(99).is_to_be_given_up(at(9_999), lease, false),
+            "nobody would fare better"
+        );
     }
 
     #[test]
     fn others_can_write_if_one_lives_that_does_not_say_that_it_cannot() {
         let me = WorkerId::new("me").unwrap();
         let alive: BTreeSet<WorkerId> = ["me", "a"].into_iter().filter_map(WorkerId::new).collect();
-        assert!(!can_others_write(&me, &[row("me", None)], &alive), "it is alone");
-        assert!(can_others_write(&me, &[row("me", Some("denied")), row("a", None)], &alive));
-        assert!(!can_others_write(&me, &[row("a", Some("denied"))], &alive), "it cannot either");
-        assert!(!can_others_write(&me, &[row("a", Some("denied")), row("dead", None)], &alive));
+        assert!(
+            !can_others_write(&me, &[row("me", None)], &alive),
+            "it is alone"
+        );
+        assert!(can_others_write(
+            &me,
+            &[row("me", Some("denied")), row("a", None)],
+            &alive
+        ));
+        assert!(
+            !can_others_write(&me, &[row("a", Some("denied"))], &alive),
+            "it cannot either"
+        );
+        assert!(!can_others_write(
+            &me,
+            &[row("a", Some("denied")), row("dead", None)],
+            &alive
+        ));
     }
 }

@@ -17,10 +17,14 @@ pub struct CheckpointPolicy {
 }
 
 impl Default for CheckpointPolicy {
-    /// 10,000 records or 16 MiB: one large `GetRecords` reply. 3 s: as long as the renewal interval, so that a busy
-    /// shard's checkpoints are its renewals and cost nothing more.
+    /// 10,000 records or 16 MiB: one large `GetRecords` reply. 3 s: as long as the renewal
+    /// interval, so that a busy shard's checkpoints are its renewals and cost nothing more.
     fn default() -> Self {
-        Self { records: 10_000, bytes: 16 << 20, age: Duration::from_secs(3) }
+        Self {
+            records: 10_000,
+            bytes: 16 << 20,
+            age: Duration::from_secs(3),
+        }
     }
 }
 
@@ -100,21 +104,49 @@ mod tests {
 
     #[test]
     fn a_checkpoint_is_due_by_count_by_bytes_or_by_age_whichever_comes_first() {
-        let policy = CheckpointPolicy { records: 10, bytes: 100, age: Duration::from_secs(3) };
+        let policy = CheckpointPolicy {
+            records: 10,
+            bytes: 100,
+            age: Duration::from_secs(3),
+        };
         let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
         let mut unwritten = Unwritten::default();
-        assert_eq!((unwritten.due(&policy, at(99)), unwritten.due_in(&policy, at(99))), (None, None));
+        assert_eq!(
+            (
+                unwritten.due(&policy, at(99)),
+                unwritten.due_in(&policy, at(99))
+            ),
+            (None, None)
+        );
         unwritten.add(9, 10, at(1));
         assert_eq!(unwritten.due(&policy, at(3)), None);
-        assert_eq!(unwritten.due_in(&policy, at(3)), Some(Duration::from_secs(1)));
+        assert_eq!(
+            unwritten.due_in(&policy, at(3)),
+            Some(Duration::from_secs(1))
+        );
         assert_eq!(unwritten.due(&policy, at(4)), Some(CheckpointReason::Age));
         unwritten.add(1, 0, at(2));
-        assert_eq!(unwritten.due(&policy, at(2)), Some(CheckpointReason::Records));
+        assert_eq!(
+            unwritten.due(&policy, at(2)),
+            Some(CheckpointReason::Records)
+        );
         unwritten.postpone(at(3));
-        assert_eq!(unwritten.due_in(&policy, at(3)), Some(Duration::from_secs(3)), "it is asked again later");
-        assert_eq!(unwritten.due(&policy, at(3)), Some(CheckpointReason::Records), "or once there is more");
+        assert_eq!(
+            unwritten.due_in(&policy, at(3)),
+            Some(Duration::from_secs(3)),
+            "it is asked again later"
+        );
+        assert_eq!(
+            unwritten.due(&policy, at(3)),
+            Some(CheckpointReason::Records),
+            "or once there is more"
+        );
         unwritten.clear();
-        assert_eq!(unwritten.due(&policy, at(99)), None, "what was written is not written again");
+        assert_eq!(
+            unwritten.due(&policy, at(99)),
+            None,
+            "what was written is not written again"
+        );
         unwritten.add(1, 100, at(5));
         assert_eq!(unwritten.due(&policy, at(5)), Some(CheckpointReason::Bytes));
         assert_eq!(CheckpointReason::Bytes.to_string(), "byte count reached");
@@ -125,7 +157,10 @@ mod tests {
         let now = Moment::from_origin(Duration::from_secs(1));
         let mut unwritten = Unwritten::default();
         unwritten.postpone(now);
-        assert!(unwritten.is_empty(), "waiting anew makes nothing out of nothing");
+        assert!(
+            unwritten.is_empty(),
+            "waiting anew makes nothing out of nothing"
+        );
         unwritten.add(1, 0, now);
         unwritten.postpone(now);
         assert!(!unwritten.is_empty());

@@ -2,20 +2,24 @@
 
 use std::time::Duration;
 
-/// What an operator decided about records that fail. The default tries for ever, and later records wait.
+/// What an operator decided about records that fail. The default tries for ever, and later records
+/// wait.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FailurePolicy {
-    /// Deliveries that may fail before a record is given up; `None` is no limit. Counted are those that were the
-    /// record's own: of it alone, or where the plugin reported it; without `bisect` also those of its whole batch. Of
-    /// records of one key reported together, with `Order::Key`, it is the first one's.
+    /// Deliveries that may fail before a record is given up; `None` is no limit. Counted are those
+    /// that were the record's own: of it alone, or where the plugin reported it; without `bisect`
+    /// also those of its whole batch. Of records of one key reported together, with `Order::Key`,
+    /// it is the first one's.
     pub attempts: Option<u32>,
-    /// Of deliveries that failed because something that the plugin needs was away, as it said: how many a record may have
-    /// before it is given up. `None` is no limit: the shard waits. Counted as `attempts` are, apart from them.
+    /// Of deliveries that failed because something that the plugin needs was away, as it said: how
+    /// many a record may have before it is given up. `None` is no limit: the shard waits. Counted
+    /// as `attempts` are, apart from them.
     pub unavailable_attempts: Option<u32>,
-    /// The same of deliveries that failed because the plugin's configuration is wrong, as it or the host said.
+    /// The same of deliveries that failed because the plugin's configuration is wrong, as it or the
+    /// host said.
     pub misconfigured_attempts: Option<u32>,
-    /// A record that fails and arrived longer ago than this is given up. Judged only when it fails; a record whose
-    /// arrival Kinesis did not tell has no age.
+    /// A record that fails and arrived longer ago than this is given up. Judged only when it fails;
+    /// a record whose arrival Kinesis did not tell has no age.
     pub max_age: Option<Duration>,
     /// Whether a batch that failed as a whole is cut in two, until the record that fails is alone.
     pub bisect: bool,
@@ -32,7 +36,8 @@ pub enum GiveUp {
     DeadLetter(String),
     /// It is dropped, counted and logged; then the shard goes on.
     Skip,
-    /// The shard stops there until another version of the plugin comes, or the host is started again.
+    /// The shard stops there until another version of the plugin comes, or the host is started
+    /// again.
     Halt,
 }
 
@@ -75,15 +80,26 @@ impl FailurePolicy {
             ("misconfigured-attempts", self.misconfigured_attempts),
         ];
         let none = counts.iter().find(|(_, most)| *most == Some(0));
-        let idle = counts.iter().find(|(_, most)| most.is_some() && self.then.is_none());
+        let idle = counts
+            .iter()
+            .find(|(_, most)| most.is_some() && self.then.is_none());
         let (key, problem) = if let Some((key, _)) = none {
-            (*key, "must be at least 1: a record is delivered before it can fail")
+            (
+                *key,
+                "must be at least 1: a record is delivered before it can fail",
+            )
         } else if self.max_age.is_some_and(|age| age.is_zero()) {
             ("max-age", "must be above zero; leave it out for no limit")
         } else if let Some((key, _)) = idle {
-            (*key, "says when a record is given up, but not what happens then: set on-exhausted as well")
+            (
+                *key,
+                "says when a record is given up, but not what happens then: set on-exhausted as well",
+            )
         } else if self.max_age.is_some() && self.then.is_none() {
-            ("max-age", "says when a record is given up, but not what happens then: set on-exhausted as well")
+            (
+                "max-age",
+                "says when a record is given up, but not what happens then: set on-exhausted as well",
+            )
         } else if matches!(&self.then, Some(GiveUp::DeadLetter(sink)) if sink.is_empty()) {
             ("dead-letter", "must name a sink")
         } else {
@@ -99,30 +115,92 @@ mod tests {
 
     #[test]
     fn a_policy_that_cannot_work_is_refused_by_the_key_that_mends_it() {
-        let good = FailurePolicy { attempts: Some(1), then: Some(GiveUp::Skip), ..FailurePolicy::default() };
+        let good = FailurePolicy {
+            attempts: Some(1),
+            then: Some(GiveUp::Skip),
+            ..FailurePolicy::default()
+        };
         let age = Some(Duration::from_secs(1));
         for (policy, key) in [
             (FailurePolicy::default(), None),
             (good.clone(), None),
-            (FailurePolicy { attempts: None, ..good.clone() }, None),
-            (FailurePolicy { unavailable_attempts: Some(0), ..good.clone() }, Some("unavailable-attempts")),
             (
-                FailurePolicy { misconfigured_attempts: Some(1), ..FailurePolicy::default() },
+                FailurePolicy {
+                    attempts: None,
+                    ..good.clone()
+                },
+                None,
+            ),
+            (
+                FailurePolicy {
+                    unavailable_attempts: Some(0),
+                    ..good.clone()
+                },
+                Some("unavailable-attempts"),
+            ),
+            (
+                FailurePolicy {
+                    misconfigured_attempts: Some(1),
+                    ..FailurePolicy::default()
+                },
                 Some("misconfigured-attempts"),
             ),
-            (FailurePolicy { attempts: Some(0), ..good.clone() }, Some("attempts")),
-            (FailurePolicy { then: None, ..good.clone() }, Some("attempts")),
-            (FailurePolicy { attempts: None, max_age: age, then: None, ..good.clone() }, Some("max-age")),
-            (FailurePolicy { max_age: Some(Duration::ZERO), ..good.clone() }, Some("max-age")),
-            (FailurePolicy { then: Some(GiveUp::DeadLetter(String::new())), ..good }, Some("dead-letter")),
+            (
+                FailurePolicy {
+                    attempts: Some(0),
+                    ..good.clone()
+                },
+                Some("attempts"),
+            ),
+            (
+                FailurePolicy {
+                    then: None,
+                    ..good.clone()
+                },
+                Some("attempts"),
+            ),
+            (
+                FailurePolicy {
+                    attempts: None,
+                    max_age: age,
+                    then: None,
+                    ..good.clone()
+                },
+                Some("max-age"),
+            ),
+            (
+                FailurePolicy {
+                    max_age: Some(Duration::ZERO),
+                    ..good.clone()
+                },
+                Some("max-age"),
+            ),
+            (
+                FailurePolicy {
+                    then: Some(GiveUp::DeadLetter(String::new())),
+                    ..good
+                },
+                Some("dead-letter"),
+            ),
         ] {
-            assert_eq!(policy.problem().map(|problem| problem.key), key, "{policy:?}");
+            assert_eq!(
+                policy.problem().map(|problem| problem.key),
+                key,
+                "{policy:?}"
+            );
         }
     }
 
     #[test]
     fn what_is_done_with_a_record_has_the_word_of_the_configuration() {
-        let all = [GiveUp::DeadLetter("letters".to_owned()), GiveUp::Skip, GiveUp::Halt];
-        assert_eq!(all.map(|then| then.as_str()), ["dead-letter", "skip", "halt"]);
+        let all = [
+            GiveUp::DeadLetter("letters".to_owned()),
+            GiveUp::Skip,
+            GiveUp::Halt,
+        ];
+        assert_eq!(
+            all.map(|then| then.as_str()),
+            ["dead-letter", "skip", "halt"]
+        );
     }
 }

@@ -17,7 +17,8 @@ pub struct Verdict {
     pub commit: Option<Commit>,
     /// The records that were not handled, in order; all others were.
     pub rulings: Vec<Ruling>,
-    /// Nobody knows which record it was: those below this index go again before, and apart from, those at it and above.
+    /// Nobody knows which record it was: those below this index go again before, and apart from,
+    /// those at it and above.
     pub split_at: Option<usize>,
     /// What failed, if anything did.
     pub failure: Option<Failure>,
@@ -30,7 +31,8 @@ pub struct Failure {
     pub kind: &'static str,
     /// For people.
     pub reason: String,
-    /// Failures in a row, for the back-off. One while a batch is cut in two, since each part is something new to try.
+    /// Failures in a row, for the back-off. One while a batch is cut in two, since each part is
+    /// something new to try.
     pub in_a_row: u32,
     /// How long the plugin asked to wait instead, cut to [`RETRY_AFTER_MAX`].
     pub retry_after: Option<Duration>,
@@ -45,9 +47,11 @@ pub enum Blame {
     Records,
     /// Of some record of the batch, nobody knows which; nothing of the call is kept.
     Batch,
-    /// Of what the plugin needs and does not have: it is no record's attempt, and nothing of it is kept.
+    /// Of what the plugin needs and does not have: it is no record's attempt, and nothing of it is
+    /// kept.
     Surroundings,
-    /// Of the host, which could not make the call: it is no record's attempt, and nothing of it is kept.
+    /// Of the host, which could not make the call: it is no record's attempt, and nothing of it is
+    /// kept.
     Host,
 }
 
@@ -151,12 +155,17 @@ impl Ruling {
 impl Tried {
     /// Those that count, as whatever.
     fn counted(self) -> u32 {
-        self.attempts.saturating_add(self.unavailable).saturating_add(self.misconfigured)
+        self.attempts
+            .saturating_add(self.unavailable)
+            .saturating_add(self.misconfigured)
     }
 
     /// The same with nothing counted: another version of the plugin is at work.
     pub fn forgiven(self) -> Self {
-        Self { deliveries: self.deliveries, ..Self::default() }
+        Self {
+            deliveries: self.deliveries,
+            ..Self::default()
+        }
     }
 }
 
@@ -166,13 +175,17 @@ impl Verdict {
         self.failure.is_none()
     }
 
-    /// The same, held against no record: what failed goes again as it was, at once and to another version, and nothing of it
-    /// is given up. What the plugin handled stays handled. `tried` tells of earlier deliveries.
+    /// The same, held against no record: what failed goes again as it was, at once and to another
+    /// version, and nothing of it is given up. What the plugin handled stays handled. `tried` tells
+    /// of earlier deliveries.
     #[must_use]
     pub fn without_blame(mut self, records: &[Record], tried: &dyn Fn(&Position) -> Tried) -> Self {
         for ruling in &mut self.rulings {
             let deliveries = ruling.tried.deliveries;
-            ruling.tried = Tried { deliveries, ..tried(&records[ruling.index].position) };
+            ruling.tried = Tried {
+                deliveries,
+                ..tried(&records[ruling.index].position)
+            };
             ruling.fate = Fate::Again;
         }
         self.split_at = None;
@@ -185,8 +198,8 @@ impl Verdict {
         self
     }
 
-    /// The same, held against those of the records only that `counted` has: of the others nothing is given up, and they go
-    /// again. `tried` tells of earlier deliveries.
+    /// The same, held against those of the records only that `counted` has: of the others nothing
+    /// is given up, and they go again. `tried` tells of earlier deliveries.
     #[must_use]
     pub fn held_against(
         mut self,
@@ -197,7 +210,10 @@ impl Verdict {
         for ruling in &mut self.rulings {
             let position = &records[ruling.index].position;
             if !counted.contains(position) {
-                ruling.tried = Tried { deliveries: ruling.tried.deliveries, ..tried(position) };
+                ruling.tried = Tried {
+                    deliveries: ruling.tried.deliveries,
+                    ..tried(position)
+                };
                 ruling.fate = Fate::Again;
             }
         }
@@ -210,10 +226,11 @@ impl Verdict {
     }
 }
 
-/// Judges a delivery of `records` that ended with `result` at `wall_ms`. `tried` tells of earlier deliveries.
+/// Judges a delivery of `records` that ended with `result` at `wall_ms`. `tried` tells of earlier
+/// deliveries.
 ///
-/// Nothing the plugin says can settle a record it did not get: indexes out of range, out of order or twice make the
-/// whole outcome invalid, which is a failure of the whole batch.
+/// Nothing the plugin says can settle a record it did not get: indexes out of range, out of order
+/// or twice make the whole outcome invalid, which is a failure of the whole batch.
 pub fn judge(
     records: &[Record],
     tried: &dyn Fn(&Position) -> Tried,
@@ -221,11 +238,22 @@ pub fn judge(
     policy: &FailurePolicy,
     wall_ms: u64,
 ) -> Verdict {
-    let court = Court { records, tried, policy, wall_ms };
-    match result.map_err(Clone::clone).and_then(|outcome| check(records, outcome).map(|()| outcome)) {
-        Ok(outcome) if outcome.failures.is_empty() => {
-            Verdict { commit: outcome.commit, rulings: Vec::new(), split_at: None, failure: None }
-        }
+    let court = Court {
+        records,
+        tried,
+        policy,
+        wall_ms,
+    };
+    match result
+        .map_err(Clone::clone)
+        .and_then(|outcome| check(records, outcome).map(|()| outcome))
+    {
+        Ok(outcome) if outcome.failures.is_empty() => Verdict {
+            commit: outcome.commit,
+            rulings: Vec::new(),
+            split_at: None,
+            failure: None,
+        },
         Ok(outcome) => court.partly(outcome),
         Err(error) => court.whole(&error),
     }
@@ -247,33 +275,74 @@ impl Court<'_> {
             let (index, message) = (failure.index as usize, failure.message.clone());
             let is_rejected = failure.kind == FailureKind::Reject;
             let Some(count) = self.counts_as(failure.kind.lack()) else {
-                return Ruling { index, tried: self.delivered(index), fate: Fate::Again, message };
+                return Ruling {
+                    index,
+                    tried: self.delivered(index),
+                    fate: Fate::Again,
+                    message,
+                };
             };
-            let is_first = self.policy.order == Order::Shard || keys.insert(LaneKey::of(&self.records[index]));
+            let is_first =
+                self.policy.order == Order::Shard || keys.insert(LaneKey::of(&self.records[index]));
             if is_first || is_rejected {
                 return self.own_failure(index, message, count, is_rejected);
             }
-            // A plugin that keeps the order of a key reports what follows a failed record, though it did not try it.
-            Ruling { index, tried: self.delivered(index), fate: Fate::Again, message }
+            // A plugin that keeps the order of a key reports what follows a failed record, though
+            // it did not try it.
+            Ruling {
+                index,
+                tried: self.delivered(index),
+                fate: Fate::Again,
+                message,
+            }
         };
         let rulings: Vec<Ruling> = outcome.failures.iter().map(rule).collect();
         let reason = rulings.first().map_or_else(String::new, |first| {
             let at = &self.records[first.index].position;
-            format!("{} record(s) failed, the first at {at}: {}", rulings.len(), first.message)
+            format!(
+                "{} record(s) failed, the first at {at}: {}",
+                rulings.len(),
+                first.message
+            )
         });
-        let is_counted = outcome.failures.iter().any(|failure| self.counts_as(failure.kind.lack()).is_some());
-        let in_a_row = in_a_row(&rulings, |tried| if is_counted { tried.counted() } else { tried.deliveries });
+        let is_counted = outcome
+            .failures
+            .iter()
+            .any(|failure| self.counts_as(failure.kind.lack()).is_some());
+        let in_a_row = in_a_row(&rulings, |tried| {
+            if is_counted {
+                tried.counted()
+            } else {
+                tried.deliveries
+            }
+        });
         let retry_after = outcome.retry_after.map(|wait| wait.min(RETRY_AFTER_MAX));
-        let failure = Failure { kind: "records", reason, in_a_row, retry_after, of: Blame::Records };
-        Verdict { commit: outcome.commit, rulings, split_at: None, failure: Some(failure) }
+        let failure = Failure {
+            kind: "records",
+            reason,
+            in_a_row,
+            retry_after,
+            of: Blame::Records,
+        };
+        Verdict {
+            commit: outcome.commit,
+            rulings,
+            split_at: None,
+            failure: Some(failure),
+        }
     }
 
     /// Nothing is known but that the call failed.
     fn whole(&self, error: &ProcessorError) -> Verdict {
         let message = error.to_string();
-        let counts_as = if error.is_hosts() { None } else { self.counts_as(error.lack()) };
+        let counts_as = if error.is_hosts() {
+            None
+        } else {
+            self.counts_as(error.lack())
+        };
         let count = self.records.len();
-        let split_at = (counts_as.is_some() && self.policy.bisect && count > 1).then_some(count / 2);
+        let split_at =
+            (counts_as.is_some() && self.policy.bisect && count > 1).then_some(count / 2);
         let rule = |index: usize| {
             if let Some(counted) = counts_as
                 && (split_at.is_none() || SeededBug::ChargesWholeBatch.is_on())
@@ -281,7 +350,12 @@ impl Court<'_> {
                 return self.own_failure(index, message.clone(), counted, false);
             }
             let tried = self.delivered(index);
-            Ruling { index, tried, fate: Fate::Again, message: message.clone() }
+            Ruling {
+                index,
+                tried,
+                fate: Fate::Again,
+                message: message.clone(),
+            }
         };
         let rulings: Vec<Ruling> = (0..count).map(rule).collect();
         let of = match (counts_as, error.is_hosts()) {
@@ -294,20 +368,41 @@ impl Court<'_> {
             (None, Some(_)) => in_a_row(&rulings, Tried::counted),
             (None, None) => in_a_row(&rulings, |tried| tried.deliveries),
         };
-        let failure = Failure { kind: error.kind(), reason: message, in_a_row, retry_after: None, of };
-        Verdict { commit: Some(Commit::Nothing), rulings, split_at, failure: Some(failure) }
+        let failure = Failure {
+            kind: error.kind(),
+            reason: message,
+            in_a_row,
+            retry_after: None,
+            of,
+        };
+        Verdict {
+            commit: Some(Commit::Nothing),
+            rulings,
+            split_at,
+            failure: Some(failure),
+        }
     }
 
-    /// What a failure counts as, if it counts: what the plugin lacked holds the shard, unless the policy says otherwise.
+    /// What a failure counts as, if it counts: what the plugin lacked holds the shard, unless the
+    /// policy says otherwise.
     fn counts_as(&self, lack: Option<Lack>) -> Option<Count> {
         match lack {
             None => Some(Count::Attempt),
             Some(Lack::Service) => self.policy.unavailable_attempts.map(|_| Count::Unavailable),
-            Some(Lack::Configuration) => self.policy.misconfigured_attempts.map(|_| Count::Misconfigured),
+            Some(Lack::Configuration) => self
+                .policy
+                .misconfigured_attempts
+                .map(|_| Count::Misconfigured),
         }
     }
 
-    fn own_failure(&self, index: usize, message: String, count: Count, is_rejected: bool) -> Ruling {
+    fn own_failure(
+        &self,
+        index: usize,
+        message: String,
+        count: Count,
+        is_rejected: bool,
+    ) -> Ruling {
         let mut tried = self.delivered(index);
         let counted = match count {
             Count::Attempt => &mut tried.attempts,
@@ -319,23 +414,45 @@ impl Court<'_> {
             Some(cause) => Fate::GivenUp(cause),
             None => Fate::Again,
         };
-        Ruling { index, tried, fate, message }
+        Ruling {
+            index,
+            tried,
+            fate,
+            message,
+        }
     }
 
     fn delivered(&self, index: usize) -> Tried {
         let tried = (self.tried)(&self.records[index].position);
-        Tried { deliveries: tried.deliveries.saturating_add(1), ..tried }
+        Tried {
+            deliveries: tried.deliveries.saturating_add(1),
+            ..tried
+        }
     }
 
-    fn cause(&self, record: &Record, tried: Tried, count: Count, is_rejected: bool) -> Option<Cause> {
+    fn cause(
+        &self,
+        record: &Record,
+        tried: Tried,
+        count: Count,
+        is_rejected: bool,
+    ) -> Option<Cause> {
         self.policy.then.as_ref()?;
         if is_rejected {
             return Some(Cause::Rejected);
         }
         let (most, so_far, cause) = match count {
             Count::Attempt => (self.policy.attempts, tried.attempts, Cause::Attempts),
-            Count::Unavailable => (self.policy.unavailable_attempts, tried.unavailable, Cause::Unavailable),
-            Count::Misconfigured => (self.policy.misconfigured_attempts, tried.misconfigured, Cause::Misconfigured),
+            Count::Unavailable => (
+                self.policy.unavailable_attempts,
+                tried.unavailable,
+                Cause::Unavailable,
+            ),
+            Count::Misconfigured => (
+                self.policy.misconfigured_attempts,
+                tried.misconfigured,
+                Cause::Misconfigured,
+            ),
         };
         if most.is_some_and(|most| so_far >= most) && !SeededBug::NeverOutOfAttempts.is_on() {
             return Some(cause);
@@ -346,18 +463,29 @@ impl Court<'_> {
         // An arrival in the future, as a wall clock that is behind sees it, is no age at all.
         let age = Duration::from_millis(self.wall_ms.saturating_sub(record.arrival_ms));
         let is_known = record.arrival_ms > 0;
-        self.policy.max_age.filter(|most| is_known && age > *most).map(|_| Cause::Age)
+        self.policy
+            .max_age
+            .filter(|most| is_known && age > *most)
+            .map(|_| Cause::Age)
     }
 }
 
 /// Failures in a row of what goes again; at least one.
 fn in_a_row(rulings: &[Ruling], count: impl Fn(Tried) -> u32) -> u32 {
     let again = rulings.iter().filter(|ruling| ruling.fate == Fate::Again);
-    again.map(|ruling| count(ruling.tried)).max().unwrap_or(1).max(1)
+    again
+        .map(|ruling| count(ruling.tried))
+        .max()
+        .unwrap_or(1)
+        .max(1)
 }
 
 fn check(records: &[Record], outcome: &Outcome) -> Result<(), ProcessorError> {
-    check_outcome(records.len(), outcome.failures.iter().map(|failure| failure.index), outcome.commit)
+    check_outcome(
+        records.len(),
+        outcome.failures.iter().map(|failure| failure.index),
+        outcome.commit,
+    )
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! With `order = "key"`: which records wait for each other, and how the shard's time is divided between keys that are tried again
-//! and all others.
+//! With `order = "key"`: which records wait for each other, and how the shard's time is divided
+//! between keys that are tried again and all others.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::time::Moment;
 pub enum LaneKey {
     /// Those of a partition key.
     Key(String),
-    /// A record without one (a member of an aggregate may have an empty key) waits for no other, and none for it.
+    /// A record without one (a member of an aggregate may have an empty key) waits for no other,
+    /// and none for it.
     Alone(Position),
 }
 
@@ -36,9 +37,10 @@ pub enum Others {
     None,
 }
 
-/// Gives each side half of the shard's time while both have something: a failing key whose try took a while is not tried
-/// again, nor any other, before as long has passed. So keys that fail slowly, however many, at most halve the pace of the
-/// others, and records that keep coming do not put off a failing key for longer than the last try took.
+/// Gives each side half of the shard's time while both have something: a failing key whose try took
+/// a while is not tried again, nor any other, before as long has passed. So keys that fail slowly,
+/// however many, at most halve the pace of the others, and records that keep coming do not put off
+/// a failing key for longer than the last try took.
 #[derive(Debug, Default)]
 pub struct Turns {
     /// Until when others go first.
@@ -100,8 +102,14 @@ mod tests {
 
     #[test]
     fn records_wait_for_those_of_their_key_and_records_without_a_key_for_none() {
-        assert_eq!(LaneKey::of(&record("a", "1")), LaneKey::of(&record("a", "2")));
-        assert_ne!(LaneKey::of(&record("a", "1")), LaneKey::of(&record("b", "1")));
+        assert_eq!(
+            LaneKey::of(&record("a", "1")),
+            LaneKey::of(&record("a", "2"))
+        );
+        assert_ne!(
+            LaneKey::of(&record("a", "1")),
+            LaneKey::of(&record("b", "1"))
+        );
         assert_ne!(LaneKey::of(&record("", "1")), LaneKey::of(&record("", "2")));
     }
 
@@ -114,10 +122,16 @@ mod tests {
         let mut turns = Turns::default();
         assert_eq!(turns.next(false, Others::None, at(0)), None);
         for try_number in 1..=3 {
-            assert_eq!(turns.next(true, Others::None, at(5_000 * (try_number - 1))), Some(Turn::Lane));
+            assert_eq!(
+                turns.next(true, Others::None, at(5_000 * (try_number - 1))),
+                Some(Turn::Lane)
+            );
             turns.took(Duration::from_secs(5), at(5_000 * try_number));
         }
-        assert_eq!(turns.next(false, Others::Due, at(15_000)), Some(Turn::Others));
+        assert_eq!(
+            turns.next(false, Others::Due, at(15_000)),
+            Some(Turn::Others)
+        );
         assert_eq!(turns.next(false, Others::Coming, at(15_000)), None);
     }
 
@@ -134,20 +148,36 @@ mod tests {
             now += took;
             turns.took(Duration::from_millis(took), at(now));
         }
-        let share = f64::from(u32::try_from(lane).unwrap()) / f64::from(u32::try_from(now).unwrap());
+        let share =
+            f64::from(u32::try_from(lane).unwrap()) / f64::from(u32::try_from(now).unwrap());
         assert!((0.45..0.55).contains(&share), "{share}, {others}");
     }
 
     #[test]
-    fn a_failing_key_lets_records_that_are_still_to_be_read_go_first_for_as_long_as_its_last_try_took() {
+    fn a_failing_key_lets_records_that_are_still_to_be_read_go_first_for_as_long_as_its_last_try_took()
+     {
         let mut turns = Turns::default();
         assert_eq!(turns.next(true, Others::Coming, at(0)), Some(Turn::Lane));
         turns.took(Duration::from_secs(12), at(12_000));
-        assert_eq!(turns.next(true, Others::Coming, at(12_000)), None, "the next reply is on its way");
-        assert_eq!(turns.next(true, Others::Due, at(12_200)), Some(Turn::Others));
+        assert_eq!(
+            turns.next(true, Others::Coming, at(12_000)),
+            None,
+            "the next reply is on its way"
+        );
+        assert_eq!(
+            turns.next(true, Others::Due, at(12_200)),
+            Some(Turn::Others)
+        );
         turns.took(Duration::from_millis(50), at(12_250));
         assert_eq!(turns.next(true, Others::Coming, at(23_999)), None);
-        assert_eq!(turns.next(true, Others::None, at(23_999)), Some(Turn::Lane), "reading is at the tip");
-        assert_eq!(turns.next(true, Others::Coming, at(24_000)), Some(Turn::Lane));
+        assert_eq!(
+            turns.next(true, Others::None, at(23_999)),
+            Some(Turn::Lane),
+            "reading is at the tip"
+        );
+        assert_eq!(
+            turns.next(true, Others::Coming, at(24_000)),
+            Some(Turn::Lane)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Which records of a shard are settled, while some are tried again and some are held back by the plugin.
+//! Which records of a shard are settled, while some are tried again and some are held back by the
+//! plugin.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,17 +8,19 @@ use crate::ports::Commit;
 use crate::seeded_bug::SeededBug;
 use crate::stream::{Position, Record};
 
-/// Runs of held-back records that are told apart. A plugin makes one run, or one for each gap that failing records leave;
-/// beyond this two of them count as one, which only commits later.
+/// Runs of held-back records that are told apart. A plugin makes one run, or one for each gap that
+/// failing records leave; beyond this two of them count as one, which only commits later.
 const RUNS_MAX: usize = 1_000;
-/// Records given up above the checkpoint that are remembered, so that they are not given up again when an instance that
-/// held records back dies: as many as one reply of `GetRecords` has. Of more, the first are forgotten, and come twice.
+/// Records given up above the checkpoint that are remembered, so that they are not given up again
+/// when an instance that held records back dies: as many as one reply of `GetRecords` has. Of more,
+/// the first are forgotten, and come twice.
 const GIVEN_UP_MAX: usize = 10_000;
 
 /// What is known of the records handed out since a grant began.
 ///
-/// A checkpoint covers everything before it, so it stays below the lowest record that is open (failed, or waiting behind
-/// one that did) or held back. All else up to the last record handed out is settled and takes no space here.
+/// A checkpoint covers everything before it, so it stays below the lowest record that is open
+/// (failed, or waiting behind one that did) or held back. All else up to the last record handed out
+/// is settled and takes no space here.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     settled: Option<Position>,
@@ -51,14 +54,17 @@ struct Run {
 }
 
 impl Ledger {
-    /// For a plugin that keeps state: what it handled is as if held back until its state is saved, since a new instance
-    /// starts from what was saved, and must get again what came after.
+    /// For a plugin that keeps state: what it handled is as if held back until its state is saved,
+    /// since a new instance starts from what was saved, and must get again what came after.
     pub fn with_state() -> Self {
-        Self { saving: Saving::Saved, ..Self::default() }
+        Self {
+            saving: Saving::Saved,
+            ..Self::default()
+        }
     }
 
-    /// Whether the plugin's state, as it is now, is that of everything handed out so far: nothing is open, and the plugin
-    /// holds nothing back. And whether saving it would settle anything.
+    /// Whether the plugin's state, as it is now, is that of everything handed out so far: nothing
+    /// is open, and the plugin holds nothing back. And whether saving it would settle anything.
     pub fn may_save(&self) -> bool {
         let is_whole = self.open.is_empty() && self.held.is_empty();
         self.saving != Saving::Never && is_whole && self.handed_out > self.settled
@@ -70,8 +76,8 @@ impl Ledger {
         self.settle_through(self.handed_out.clone());
     }
 
-    /// Everything of the shard up to and including this may be checkpointed, once outputs are flushed; `None` if
-    /// nothing was settled yet.
+    /// Everything of the shard up to and including this may be checkpointed, once outputs are
+    /// flushed; `None` if nothing was settled yet.
     pub fn settled(&self) -> Option<&Position> {
         self.settled.as_ref()
     }
@@ -81,19 +87,21 @@ impl Ledger {
         self.handed_out.as_ref()
     }
 
-    /// Whether the plugin holds back records, or has state of them that is not saved, so that a new instance must get them
-    /// again.
+    /// Whether the plugin holds back records, or has state of them that is not saved, so that a new
+    /// instance must get them again.
     pub fn holds_back(&self) -> bool {
         !self.held.is_empty() || self.saving == Saving::Unsaved
     }
 
-    /// Whether records must be handed out one by one: some are open, or were given up before a rewind.
+    /// Whether records must be handed out one by one: some are open, or were given up before a
+    /// rewind.
     pub fn is_busy(&self) -> bool {
         !self.open.is_empty() || !self.given_up.is_empty()
     }
 
-    /// Hands out the record at `position`, which comes after all that were handed out so far. Returns false if it was
-    /// given up before the last rewind: then it is settled, and must not be delivered.
+    /// Hands out the record at `position`, which comes after all that were handed out so far.
+    /// Returns false if it was given up before the last rewind: then it is settled, and must not be
+    /// delivered.
     pub fn hand_out(&mut self, position: &Position) -> bool {
         let before = self.handed_out.replace(position.clone());
         if self.given_up.contains(position) {
@@ -104,8 +112,9 @@ impl Ledger {
         true
     }
 
-    /// Takes in what came of a delivery: records at the indexes `failed`, which rise, are open now; the others were
-    /// handled, and are settled as far as `commit` goes. A commit also releases what was held back before its place.
+    /// Takes in what came of a delivery: records at the indexes `failed`, which rise, are open now;
+    /// the others were handled, and are settled as far as `commit` goes. A commit also releases
+    /// what was held back before its place.
     ///
     /// Records that were not handed out yet are, by this.
     pub fn report(&mut self, batch: &[Record], failed: &[usize], commit: Option<Commit>) {
@@ -166,13 +175,24 @@ impl Ledger {
 
     fn hold_back(&mut self, position: &Position, before: Option<Position>) {
         let at = self.held.partition_point(|run| run.last < *position);
-        let follows = at.checked_sub(1).filter(|earlier| Some(&self.held[*earlier].last) == before.as_ref());
-        let is_followed = self.held.get(at).is_some_and(|next| next.before.as_ref() == Some(position));
+        let follows = at
+            .checked_sub(1)
+            .filter(|earlier| Some(&self.held[*earlier].last) == before.as_ref());
+        let is_followed = self
+            .held
+            .get(at)
+            .is_some_and(|next| next.before.as_ref() == Some(position));
         match (follows, is_followed) {
             (Some(earlier), true) => self.join(earlier),
             (Some(earlier), false) => self.held[earlier].last = position.clone(),
             (None, true) => self.held[at].before = before,
-            (None, false) => self.held.insert(at, Run { before, last: position.clone() }),
+            (None, false) => self.held.insert(
+                at,
+                Run {
+                    before,
+                    last: position.clone(),
+                },
+            ),
         }
         if self.held.len() > RUNS_MAX {
             self.join(0);
@@ -189,7 +209,11 @@ impl Ledger {
     fn release(&mut self, through: &Position) {
         let gone = self.held.partition_point(|run| run.last <= *through);
         self.held.drain(..gone);
-        if let Some(run) = self.held.first_mut().filter(|run| run.before.as_ref() < Some(through)) {
+        if let Some(run) = self
+            .held
+            .first_mut()
+            .filter(|run| run.before.as_ref() < Some(through))
+        {
             run.before = Some(through.clone());
         }
     }
@@ -200,7 +224,12 @@ impl Ledger {
         }
         let open = self.open.first_key_value().map(|(_, before)| before);
         let held = self.held.iter().map(|run| &run.before);
-        let through = open.into_iter().chain(held).min().unwrap_or(&self.handed_out).clone();
+        let through = open
+            .into_iter()
+            .chain(held)
+            .min()
+            .unwrap_or(&self.handed_out)
+            .clone();
         self.settle_through(through);
     }
 

@@ -5,11 +5,13 @@ use std::time::Duration;
 use crate::plugin::ProcessorError;
 use crate::ports::Commit;
 
-/// A plugin may not keep its shard waiting for longer than this with one answer; it can ask again at the next delivery.
+/// A plugin may not keep its shard waiting for longer than this with one answer; it can ask again
+/// at the next delivery.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
 
-/// Checks what a plugin reports of a batch of `records`: the indexes of those that `failed`, and its commit. Indexes out of
-/// range, out of order or twice make the whole outcome invalid: nothing a plugin says can settle a record it did not get.
+/// Checks what a plugin reports of a batch of `records`: the indexes of those that `failed`, and
+/// its commit. Indexes out of range, out of order or twice make the whole outcome invalid: nothing
+/// a plugin says can settle a record it did not get.
 ///
 /// # Errors
 ///
@@ -23,7 +25,9 @@ pub fn check_outcome(
     let mut last: Option<u32> = None;
     for index in failed {
         if index as usize >= records {
-            return invalid(format!("failure index {index} is beyond the batch of {records}"));
+            return invalid(format!(
+                "failure index {index} is beyond the batch of {records}"
+            ));
         }
         if last.is_some_and(|last| index <= last) {
             return invalid(format!("failure index {index} is not above the one before"));
@@ -31,9 +35,9 @@ pub fn check_outcome(
         last = Some(index);
     }
     match commit {
-        Some(Commit::Through(index)) if index as usize >= records => {
-            invalid(format!("commit index {index} is beyond the batch of {records}"))
-        }
+        Some(Commit::Through(index)) if index as usize >= records => invalid(format!(
+            "commit index {index} is beyond the batch of {records}"
+        )),
         Some(Commit::Through(_) | Commit::Nothing) | None => Ok(()),
     }
 }
@@ -56,15 +60,37 @@ mod tests {
         for (failed, commit, problem) in [
             (vec![], None, None),
             (vec![0, 2], Some(Commit::Through(2)), None),
-            (vec![3], None, Some("failure index 3 is beyond the batch of 3")),
-            (vec![u32::MAX], None, Some("failure index 4294967295 is beyond the batch of 3")),
-            (vec![1, 0], None, Some("failure index 0 is not above the one before")),
-            (vec![1, 1], None, Some("failure index 1 is not above the one before")),
-            (vec![], Some(Commit::Through(3)), Some("commit index 3 is beyond the batch of 3")),
+            (
+                vec![3],
+                None,
+                Some("failure index 3 is beyond the batch of 3"),
+            ),
+            (
+                vec![u32::MAX],
+                None,
+                Some("failure index 4294967295 is beyond the batch of 3"),
+            ),
+            (
+                vec![1, 0],
+                None,
+                Some("failure index 0 is not above the one before"),
+            ),
+            (
+                vec![1, 1],
+                None,
+                Some("failure index 1 is not above the one before"),
+            ),
+            (
+                vec![],
+                Some(Commit::Through(3)),
+                Some("commit index 3 is beyond the batch of 3"),
+            ),
             (vec![], Some(Commit::Nothing), None),
         ] {
             let checked = check_outcome(3, failed.iter().copied(), commit);
-            let expected = problem.map(|message| ProcessorError::InvalidOutcome { message: message.to_owned() });
+            let expected = problem.map(|message| ProcessorError::InvalidOutcome {
+                message: message.to_owned(),
+            });
             assert_eq!(checked.err(), expected, "{failed:?} {commit:?}");
         }
     }
@@ -72,6 +98,13 @@ mod tests {
     #[test]
     fn a_commit_covers_records_from_the_first_on() {
         let of = |commit| committed(commit, 3);
-        assert_eq!([of(None), of(Some(Commit::Nothing)), of(Some(Commit::Through(0)))], [3, 0, 1]);
+        assert_eq!(
+            [
+                of(None),
+                of(Some(Commit::Nothing)),
+                of(Some(Commit::Through(0)))
+            ],
+            [3, 0, 1]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! When a reader subscribes again after a subscription came to its end, and what it does until then.
+//! When a reader subscribes again after a subscription came to its end, and what it does until
+//! then.
 
 use std::time::Duration;
 
@@ -39,7 +40,8 @@ pub enum SubscriptionEnd {
 pub enum Renewal {
     /// Subscribe again.
     AtOnce,
-    /// Poll for this long, then subscribe again: the shard must not rest because a subscription cannot be had yet.
+    /// Poll for this long, then subscribe again: the shard must not rest because a subscription
+    /// cannot be had yet.
     AfterPolling(Duration),
     /// Do nothing for this long, then subscribe again: another host reads the shard now.
     AfterResting(Duration),
@@ -88,7 +90,13 @@ impl Renewals {
     }
 
     /// What comes after `end`; `roll` is uniform in `[0, 1)`.
-    pub fn after(&mut self, end: SubscriptionEnd, now: Moment, backoff: Backoff, roll: f64) -> Renewal {
+    pub fn after(
+        &mut self,
+        end: SubscriptionEnd,
+        now: Moment,
+        backoff: Backoff,
+        roll: f64,
+    ) -> Renewal {
         // Hosts that contend for a shard must not do so in step.
         let polite = TAKES_OVER_AFTER + TAKES_OVER_AFTER.mul_f64(roll.clamp(0.0, 1.0) / 2.0);
         match end {
@@ -107,15 +115,21 @@ impl Renewals {
         }
         let is_first_fruitless = self.fruitless == 0;
         self.fruitless = self.fruitless.saturating_add(1);
-        // One that was read from and ended is renewed without a pause; what fails again and again is tried ever less.
+        // One that was read from and ended is renewed without a pause; what fails again and again
+        // is tried ever less.
         let for_failures = match end {
             SubscriptionEnd::HeldBack => Duration::ZERO,
-            SubscriptionEnd::Expired | SubscriptionEnd::Cut | SubscriptionEnd::Stalled if is_first_fruitless => {
+            SubscriptionEnd::Expired | SubscriptionEnd::Cut | SubscriptionEnd::Stalled
+                if is_first_fruitless =>
+            {
                 Duration::ZERO
             }
             _ => backoff.delay(self.fruitless, roll),
         };
-        let too_young = self.subscribed_at.map(|at| now.since(at)).filter(|age| *age < TAKES_OVER_AFTER);
+        let too_young = self
+            .subscribed_at
+            .map(|at| now.since(at))
+            .filter(|age| *age < TAKES_OVER_AFTER);
         let for_youth = too_young.map_or(Duration::ZERO, |age| polite.saturating_sub(age));
         match for_failures.max(for_youth) {
             Duration::ZERO => Renewal::AtOnce,
@@ -143,8 +157,12 @@ mod tests {
 
     #[test]
     fn a_subscription_that_ran_its_time_is_renewed_without_a_pause() {
-        for end in [SubscriptionEnd::Expired, SubscriptionEnd::Cut, SubscriptionEnd::Stalled, SubscriptionEnd::HeldBack]
-        {
+        for end in [
+            SubscriptionEnd::Expired,
+            SubscriptionEnd::Cut,
+            SubscriptionEnd::Stalled,
+            SubscriptionEnd::HeldBack,
+        ] {
             let next = subscribed(100).after(end, at(400), Backoff::standard(), 0.3);
             assert_eq!(next, Renewal::AtOnce, "{end:?}");
         }
@@ -153,10 +171,17 @@ mod tests {
     #[test]
     fn after_a_young_one_the_shard_is_polled_until_kinesis_takes_another() {
         for roll in ROLLS {
-            let next = subscribed(100).after(SubscriptionEnd::Cut, at(102), Backoff::standard(), roll);
-            let Renewal::AfterPolling(wait) = next else { panic!("{next:?}") };
-            assert!(wait >= Duration::from_secs(3) && wait <= Duration::from_millis(5_500), "{wait:?}");
-            let next = subscribed(100).after(SubscriptionEnd::Cut, at(105), Backoff::standard(), roll);
+            let next =
+                subscribed(100).after(SubscriptionEnd::Cut, at(102), Backoff::standard(), roll);
+            let Renewal::AfterPolling(wait) = next else {
+                panic!("{next:?}")
+            };
+            assert!(
+                wait >= Duration::from_secs(3) && wait <= Duration::from_millis(5_500),
+                "{wait:?}"
+            );
+            let next =
+                subscribed(100).after(SubscriptionEnd::Cut, at(105), Backoff::standard(), roll);
             assert_eq!(next, Renewal::AtOnce, "five seconds old, it is taken over");
         }
     }
@@ -165,12 +190,24 @@ mod tests {
     fn who_is_taken_over_rests_for_at_least_five_seconds_and_who_comes_too_early_polls_as_long() {
         for roll in ROLLS {
             let (mut loser, mut early) = (subscribed(100), subscribed(100));
-            let rest = loser.after(SubscriptionEnd::TakenOver, at(200), Backoff::standard(), roll);
-            let Renewal::AfterResting(rest) = rest else { panic!("{rest:?}") };
+            let rest = loser.after(
+                SubscriptionEnd::TakenOver,
+                at(200),
+                Backoff::standard(),
+                roll,
+            );
+            let Renewal::AfterResting(rest) = rest else {
+                panic!("{rest:?}")
+            };
             let wait = early.after(SubscriptionEnd::InUse, at(101), Backoff::standard(), roll);
-            let Renewal::AfterPolling(wait) = wait else { panic!("{wait:?}") };
+            let Renewal::AfterPolling(wait) = wait else {
+                panic!("{wait:?}")
+            };
             for wait in [rest, wait] {
-                assert!(wait >= Duration::from_secs(5) && wait < Duration::from_millis(7_501), "{wait:?}");
+                assert!(
+                    wait >= Duration::from_secs(5) && wait < Duration::from_millis(7_501),
+                    "{wait:?}"
+                );
             }
         }
     }
@@ -186,10 +223,17 @@ mod tests {
             }
         }
         assert_eq!(renewals.fruitless(), 12);
-        assert!(waits.is_sorted() && waits[0] == Duration::from_millis(50) && waits[11] == Duration::from_secs(15));
+        assert!(
+            waits.is_sorted()
+                && waits[0] == Duration::from_millis(50)
+                && waits[11] == Duration::from_secs(15)
+        );
         renewals.heard();
         assert_eq!(renewals.fruitless(), 0);
-        assert_eq!(renewals.after(SubscriptionEnd::Cut, at(100), Backoff::standard(), 0.0), Renewal::AtOnce);
+        assert_eq!(
+            renewals.after(SubscriptionEnd::Cut, at(100), Backoff::standard(), 0.0),
+            Renewal::AtOnce
+        );
     }
 
     #[test]
@@ -198,7 +242,12 @@ mod tests {
         for round in 0..5_u64 {
             let now = 100 + round * 400;
             renewals.subscribed(at(now));
-            let next = renewals.after(SubscriptionEnd::Expired, at(now + 300), Backoff::standard(), 0.0);
+            let next = renewals.after(
+                SubscriptionEnd::Expired,
+                at(now + 300),
+                Backoff::standard(),
+                0.0,
+            );
             assert_eq!(next == Renewal::AtOnce, round == 0, "{next:?}");
         }
     }
@@ -217,7 +266,16 @@ mod tests {
         ]
         .map(SubscriptionEnd::as_str)
         .into();
-        let documented = ["expired", "cut", "stalled", "held_back", "taken_over", "in_use", "consumer_gone", "failed"];
+        let documented = [
+            "expired",
+            "cut",
+            "stalled",
+            "held_back",
+            "taken_over",
+            "in_use",
+            "consumer_gone",
+            "failed",
+        ];
         assert_eq!(told, documented);
     }
 }

@@ -7,33 +7,49 @@ use crate::lease::{Checkpoint, Lease};
 use crate::seeded_bug::SeededBug;
 use crate::stream::ShardId;
 
-/// Adds a delete for each finished row whose children have all started and whose parents' rows are gone (KCL rule), and
-/// for each row whose shard Kinesis no longer knows: there is nothing left to read.
+/// Adds a delete for each finished row whose children have all started and whose parents' rows are
+/// gone (KCL rule), and for each row whose shard Kinesis no longer knows: there is nothing left to
+/// read.
 pub(super) fn plan_deletes(view: &FleetView<'_>, list: &ShardList<'_>, plan: &mut Plan) {
-    let rows: BTreeMap<ShardId, &Lease> =
-        view.leases.iter().map(|observed| (observed.lease.key.shard_id(), &observed.lease)).collect();
+    let rows: BTreeMap<ShardId, &Lease> = view
+        .leases
+        .iter()
+        .map(|observed| (observed.lease.key.shard_id(), &observed.lease))
+        .collect();
     for observed in view.leases {
         if let Some(reason) = why_delete(observed, list, &rows) {
-            plan.steps.push(Step::Delete { seen: Box::new(observed.lease.clone()), reason });
+            plan.steps.push(Step::Delete {
+                seen: Box::new(observed.lease.clone()),
+                reason,
+            });
         } else if list.gone.doubtful.contains(&observed.lease.key.shard_id()) {
-            plan.held_back.push((observed.lease.key.clone(), Reason::GoneAfterNextListing));
+            plan.held_back
+                .push((observed.lease.key.clone(), Reason::GoneAfterNextListing));
         }
     }
 }
 
-fn why_delete(observed: &ObservedLease, list: &ShardList<'_>, rows: &BTreeMap<ShardId, &Lease>) -> Option<Reason> {
+fn why_delete(
+    observed: &ObservedLease,
+    list: &ShardList<'_>,
+    rows: &BTreeMap<ShardId, &Lease>,
+) -> Option<Reason> {
     let lease = &observed.lease;
     if list.gone.confirmed.contains(&lease.key.shard_id()) {
-        return Some(Reason::ShardGone { checkpoint: lease.checkpoint.clone() });
+        return Some(Reason::ShardGone {
+            checkpoint: lease.checkpoint.clone(),
+        });
     }
     let has_parent_row = lease.parents.iter().any(|parent| rows.contains_key(parent));
     if !lease.is_finished() || has_parent_row && !SeededBug::DeletesBeforeParents.is_on() {
         return None;
     }
-    // A finished shard always has children, unless the stream went away under it; then its row stays until it is gone.
+    // A finished shard always has children, unless the stream went away under it; then its row
+    // stays until it is gone.
     let have_started = !lease.children.is_empty()
         && lease.children.iter().all(|child| {
-            rows.get(child).is_some_and(|child| has_started(child)) || SeededBug::DeletesBeforeChildrenStart.is_on()
+            rows.get(child).is_some_and(|child| has_started(child))
+                || SeededBug::DeletesBeforeChildrenStart.is_on()
         });
     have_started.then_some(Reason::ChildrenStarted)
 }

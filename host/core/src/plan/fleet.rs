@@ -19,8 +19,8 @@ pub struct FleetView<'a> {
     pub workers: &'a [ObservedWorker],
     /// The stream's shards, if this host leads and has a complete list in this pass.
     pub shards: Option<ShardList<'a>>,
-    /// Whether an earlier sync was complete; until then, shards start at the configured position, and a parent without a
-    /// row may be one whose row is still to be made.
+    /// Whether an earlier sync was complete; until then, shards start at the configured position,
+    /// and a parent without a row may be one whose row is still to be made.
     pub is_bootstrapped: bool,
 }
 
@@ -31,14 +31,17 @@ pub struct ShardList<'a> {
     pub shards: &'a [Shard],
     /// Shards with rows that Kinesis does not know any more.
     pub gone: &'a GoneShards,
-    /// Shards that were closed before the application began, as far as they were asked about. `None` if it is not known
-    /// when that was: then only the rows tell.
+    /// Shards that were closed before the application began, as far as they were asked about.
+    /// `None` if it is not known when that was: then only the rows tell.
     pub before_start: Option<&'a BTreeSet<ShardId>>,
 }
 
 /// A row, and what this host may assume of it.
 #[derive(Debug, Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "five facts that have nothing to do with each other")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "five facts that have nothing to do with each other"
+)]
 pub struct ObservedLease {
     /// The row.
     pub lease: Lease,
@@ -48,12 +51,14 @@ pub struct ObservedLease {
     pub idle_for: Duration,
     /// Whether a pipeline of this process runs on it.
     pub is_mine: bool,
-    /// Whether its claim, if it has one, is to be respected: its claimant lives, and has not waited too long.
+    /// Whether its claim, if it has one, is to be respected: its claimant lives, and has not waited
+    /// too long.
     pub is_claim_fresh: bool,
     /// Whether its owner was registered until a short while ago: it is none of a KCL's workers.
     pub has_owner_left: bool,
-    /// Whether its owner is not registered, and this host has not looked long enough to say that it never is: its row may have
-    /// been removed by hand, and comes back with its next heartbeat. Nothing is taken from it as from a KCL's worker.
+    /// Whether its owner is not registered, and this host has not looked long enough to say that it
+    /// never is: its row may have been removed by hand, and comes back with its next heartbeat.
+    /// Nothing is taken from it as from a KCL's worker.
     pub is_owner_new: bool,
     /// Whether this host gave it up a short while ago, because it could not get on with it.
     pub is_avoided: bool,
@@ -81,11 +86,11 @@ pub struct PlanLimits {
     pub max_leases: usize,
     /// What is shared out evenly.
     pub balance: Balance,
-    /// Whether KCL workers share the table: only then is an owner without registration one of them, and not a host that
-    /// registered a moment ago.
+    /// Whether KCL workers share the table: only then is an owner without registration one of them,
+    /// and not a host that registered a moment ago.
     pub shared_with_kcl: bool,
-    /// A free or expired lease that nobody takes for this long is taken even above the fair share (KCL: three lease
-    /// durations).
+    /// A free or expired lease that nobody takes for this long is taken even above the fair share
+    /// (KCL: three lease durations).
     pub overdue_after: Duration,
 }
 
@@ -114,22 +119,33 @@ pub(super) struct Roster<'a> {
 impl ObservedLease {
     /// Who has it, or will have it once a hand-over that is under way is done.
     pub(super) fn holder(&self) -> Option<&WorkerId> {
-        if self.is_claim_fresh { self.lease.claimant.as_ref() } else { self.lease.owner.as_ref() }
+        if self.is_claim_fresh {
+            self.lease.claimant.as_ref()
+        } else {
+            self.lease.owner.as_ref()
+        }
     }
 
     /// Why it is nobody's but one other worker's to take, if it is free and that one asked for it.
     pub(crate) fn kept_for(&self, me: &WorkerId) -> Option<Reason> {
-        self.claimed_by_other(me).map(|claimant| Reason::KeptFor { claimant: claimant.clone() })
+        self.claimed_by_other(me).map(|claimant| Reason::KeptFor {
+            claimant: claimant.clone(),
+        })
     }
 
     /// Why its owner is to give it up, if another worker asked for it.
     pub(crate) fn asked_for(&self, me: &WorkerId) -> Option<Reason> {
-        self.claimed_by_other(me).map(|claimant| Reason::AskedFor { by: claimant.clone() })
+        self.claimed_by_other(me).map(|claimant| Reason::AskedFor {
+            by: claimant.clone(),
+        })
     }
 
     /// Whether somebody but `me` has asked for it and should get it.
     pub(super) fn claimed_by_other(&self, me: &WorkerId) -> Option<&WorkerId> {
-        self.lease.claimant.as_ref().filter(|claimant| self.is_claim_fresh && *claimant != me)
+        self.lease
+            .claimant
+            .as_ref()
+            .filter(|claimant| self.is_claim_fresh && *claimant != me)
     }
 
     pub(super) fn is_claimed_by(&self, me: &WorkerId) -> bool {
@@ -140,18 +156,26 @@ impl ObservedLease {
 impl<'a> Roster<'a> {
     pub(super) fn of(view: &FleetView<'a>, limits: &PlanLimits) -> Self {
         let mut caps = BTreeMap::from([(view.me, limits.max_leases)]);
-        let registered: BTreeMap<&WorkerId, &ObservedWorker> =
-            view.workers.iter().map(|worker| (&worker.id, worker)).collect();
+        let registered: BTreeMap<&WorkerId, &ObservedWorker> = view
+            .workers
+            .iter()
+            .map(|worker| (&worker.id, worker))
+            .collect();
         for worker in view.workers {
             if worker.is_alive && !worker.is_draining && worker.id != *view.me {
                 caps.insert(&worker.id, worker.max_leases);
             }
         }
         let (mut unregistered, mut new) = (BTreeSet::new(), BTreeSet::new());
-        for observed in view.leases.iter().filter(|observed| observed.standing == Standing::Held) {
+        for observed in view
+            .leases
+            .iter()
+            .filter(|observed| observed.standing == Standing::Held)
+        {
             if let Some(owner) = observed.lease.owner.as_ref()
-                // Nobody of ours renews a finished lease. A KCL does, and counts it to its own share: a worker that has
-                // nothing else would not be seen, and would be left with nothing else.
+                // Nobody of ours renews a finished lease. A KCL does, and counts it to its own
+                // share: a worker that has nothing else would not be seen, and would be left with
+                // nothing else.
                 && (!observed.lease.is_finished() || limits.shared_with_kcl)
                 && !registered.contains_key(owner)
                 // It may live, and register again with its next beat.
@@ -166,23 +190,36 @@ impl<'a> Roster<'a> {
                 }
             }
         }
-        let unfinished = view.leases.iter().filter(|observed| !observed.lease.is_finished()).count();
+        let unfinished = view
+            .leases
+            .iter()
+            .filter(|observed| !observed.lease.is_finished())
+            .count();
         // Whoever it is that is new, it has its share.
         let of_new = new.iter().map(|_| usize::MAX);
         let share = fair_share(unfinished, caps.values().copied().chain(of_new));
-        Self { caps, unregistered, share, fair_share: share.min(limits.max_leases) }
+        Self {
+            caps,
+            unregistered,
+            share,
+            fair_share: share.min(limits.max_leases),
+        }
     }
 }
 
-/// The smallest share at which all leases find a place, though some hosts take fewer than it. Rounded up, as the KCL
-/// does it: two fleets with different rounding would pull at the same lease for ever.
+/// The smallest share at which all leases find a place, though some hosts take fewer than it.
+/// Rounded up, as the KCL does it: two fleets with different rounding would pull at the same lease
+/// for ever.
 fn fair_share(leases: usize, caps: impl Iterator<Item = usize>) -> usize {
     let mut caps: Vec<usize> = caps.collect();
     caps.sort_unstable();
     let (mut left, mut hosts) = (leases, caps.len());
     for cap in caps {
-        let share =
-            if SeededBug::FairShareRoundedDown.is_on() { left / hosts.max(1) } else { left.div_ceil(hosts.max(1)) };
+        let share = if SeededBug::FairShareRoundedDown.is_on() {
+            left / hosts.max(1)
+        } else {
+            left.div_ceil(hosts.max(1))
+        };
         if cap >= share {
             return share;
         }
@@ -208,7 +245,11 @@ mod tests {
             // More than all will take: everybody is asked for everything, and held by its own cap.
             (10, vec![2, 3], 10),
         ] {
-            assert_eq!(fair_share(leases, caps.iter().copied()), share, "{leases} {caps:?}");
+            assert_eq!(
+                fair_share(leases, caps.iter().copied()),
+                share,
+                "{leases} {caps:?}"
+            );
         }
     }
 }

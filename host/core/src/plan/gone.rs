@@ -1,8 +1,10 @@
-//! When a shard that has a row counts as gone from its stream: one rule, for the leader and for people who ask.
+//! When a shard that has a row counts as gone from its stream: one rule, for the leader and for
+//! people who ask.
 //!
-//! Three kinds of evidence, in this order: the shard is missing in complete listings in a row; Kinesis does not know it when
-//! asked; and the stream that was asked is still the one that the checkpoints belong to. A listing alone proves nothing: it
-//! may lag behind the reply that named a child.
+//! Three kinds of evidence, in this order: the shard is missing in complete listings in a row;
+//! Kinesis does not know it when asked; and the stream that was asked is still the one that the
+//! checkpoints belong to. A listing alone proves nothing: it may lag behind the reply that named a
+//! child.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +13,8 @@ use crate::stream::{Shard, ShardId};
 
 /// A shard must be missing in this many complete listings in a row before its row may be removed.
 const MISSING_LISTINGS: u32 = 2;
-/// Shards asked about after one listing, each with one call: a whole stream's worth would use up the account's rate.
+/// Shards asked about after one listing, each with one call: a whole stream's worth would use up
+/// the account's rate.
 const QUESTIONS_MAX: usize = 16;
 
 /// Shards that have rows and that listings do not show, by one host's memory of its listings.
@@ -46,18 +49,26 @@ impl MissingShards {
         self.missing_in(MISSING_LISTINGS)
     }
 
-    /// Those that would be asked about if the next listing did not show them either, too: for a look ahead.
+    /// Those that would be asked about if the next listing did not show them either, too: for a
+    /// look ahead.
     pub fn to_ask_ahead(&self) -> Vec<ShardId> {
         self.missing_in(MISSING_LISTINGS - 1)
     }
 
     fn missing_in(&self, listings: u32) -> Vec<ShardId> {
-        let suspects = self.listings.iter().filter(|(_, times)| **times >= listings);
-        suspects.map(|(id, _)| id.clone()).take(QUESTIONS_MAX).collect()
+        let suspects = self
+            .listings
+            .iter()
+            .filter(|(_, times)| **times >= listings);
+        suspects
+            .map(|(id, _)| id.clone())
+            .take(QUESTIONS_MAX)
+            .collect()
     }
 
-    /// Judges by the answers: `unknown` are the shards that Kinesis said it does not know. A stream that is gone, or another
-    /// one of the same name, knows none of them either, and that says nothing about them.
+    /// Judges by the answers: `unknown` are the shards that Kinesis said it does not know. A stream
+    /// that is gone, or another one of the same name, knows none of them either, and that says
+    /// nothing about them.
     pub fn judge(&self, unknown: &BTreeSet<ShardId>, is_same_stream: bool) -> GoneShards {
         let mut gone = GoneShards::default();
         if !is_same_stream {
@@ -89,8 +100,12 @@ mod tests {
     }
 
     fn shards(numbers: &[u32]) -> Vec<Shard> {
-        let shard =
-            |n: &u32| Shard { id: id(*n), parents: Vec::new(), hash_range: HashKeyRange::FULL, ending_sequence: None };
+        let shard = |n: &u32| Shard {
+            id: id(*n),
+            parents: Vec::new(),
+            hash_range: HashKeyRange::FULL,
+            ending_sequence: None,
+        };
         numbers.iter().map(shard).collect()
     }
 
@@ -99,21 +114,48 @@ mod tests {
         let rows = || ids([0, 1]).into_iter();
         let mut missing = MissingShards::default();
         missing.listed(rows(), &shards(&[0]));
-        assert_eq!((missing.to_ask(), missing.to_ask_ahead()), (vec![], vec![id(1)]));
+        assert_eq!(
+            (missing.to_ask(), missing.to_ask_ahead()),
+            (vec![], vec![id(1)])
+        );
         let first_look = missing.judge(&ids([1]), true);
-        assert_eq!(first_look, GoneShards { doubtful: ids([1]), ..GoneShards::default() });
+        assert_eq!(
+            first_look,
+            GoneShards {
+                doubtful: ids([1]),
+                ..GoneShards::default()
+            }
+        );
         missing.listed(rows(), &shards(&[0]));
         assert_eq!(missing.to_ask(), [id(1)]);
-        assert_eq!(missing.judge(&ids([]), true), GoneShards::default(), "Kinesis knows it all the same");
+        assert_eq!(
+            missing.judge(&ids([]), true),
+            GoneShards::default(),
+            "Kinesis knows it all the same"
+        );
         let both = missing.judge(&ids([1]), true);
-        assert_eq!(both, GoneShards { confirmed: ids([1]), ..GoneShards::default() });
-        assert_eq!(missing.judge(&ids([1]), false), GoneShards::default(), "another stream of that name");
+        assert_eq!(
+            both,
+            GoneShards {
+                confirmed: ids([1]),
+                ..GoneShards::default()
+            }
+        );
+        assert_eq!(
+            missing.judge(&ids([1]), false),
+            GoneShards::default(),
+            "another stream of that name"
+        );
     }
 
     #[test]
     fn a_listing_that_shows_the_shard_or_a_row_that_goes_starts_the_count_over() {
         let mut missing = MissingShards::default();
-        for (rows, listed) in [(vec![0, 1], vec![0]), (vec![0, 1], vec![0, 1]), (vec![0, 1], vec![0])] {
+        for (rows, listed) in [
+            (vec![0, 1], vec![0]),
+            (vec![0, 1], vec![0, 1]),
+            (vec![0, 1], vec![0]),
+        ] {
             missing.listed(ids(rows).into_iter(), &shards(&listed));
         }
         assert_eq!(missing.to_ask(), []);

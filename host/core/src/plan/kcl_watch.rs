@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use crate::time::Moment;
 
-/// A KCL that was found out counts as gone once no lease of a foreign owner moved for this many lease durations: five
-/// minutes by default, which is longer than a KCL's worker takes to start again.
+/// A KCL that was found out counts as gone once no lease of a foreign owner moved for this many
+/// lease durations: five minutes by default, which is longer than a KCL's worker takes to start
+/// again.
 const FORGOTTEN_AFTER_LEASES: u32 = 30;
 
-/// What one host knows of a KCL beside it. While there is one, rows are renewed, since it knows no heartbeats.
+/// What one host knows of a KCL beside it. While there is one, rows are renewed, since it knows no
+/// heartbeats.
 #[derive(Debug, Clone, Copy)]
 pub struct KclWatch {
     is_told: bool,
@@ -18,7 +20,10 @@ pub struct KclWatch {
 impl KclWatch {
     /// `is_told` if the configuration says that a KCL shares the table.
     pub fn new(is_told: bool) -> Self {
-        Self { is_told, seen_at: None }
+        Self {
+            is_told,
+            seen_at: None,
+        }
     }
 
     /// A lease moved under an owner that is not one of ours.

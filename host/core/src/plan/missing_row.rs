@@ -40,7 +40,9 @@ impl NoRow {
     /// The shard that has to end first, if there is one.
     pub fn waits_for(&self) -> Option<&ShardId> {
         match self {
-            Self::AncestorUnfinished { ancestor: shard } | Self::CoveredBy { covering: shard } => Some(shard),
+            Self::AncestorUnfinished { ancestor: shard } | Self::CoveredBy { covering: shard } => {
+                Some(shard)
+            }
             Self::WasFinished { .. } | Self::ClosedBeforeStart => None,
         }
     }
@@ -50,14 +52,22 @@ impl fmt::Display for NoRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WasFinished { descendant } => {
-                write!(f, "it was read to its end and its row removed: its descendant {descendant} has started")
+                write!(
+                    f,
+                    "it was read to its end and its row removed: its descendant {descendant} has started"
+                )
             }
-            Self::AncestorUnfinished { ancestor } => write!(f, "its row is created when {ancestor} ends"),
-            Self::ClosedBeforeStart => {
-                f.write_str("it was closed before this application started, which reads only later records")
+            Self::AncestorUnfinished { ancestor } => {
+                write!(f, "its row is created when {ancestor} ends")
             }
+            Self::ClosedBeforeStart => f.write_str(
+                "it was closed before this application started, which reads only later records",
+            ),
             Self::CoveredBy { covering } => {
-                write!(f, "{covering} covers some of its hash keys and is read to its end first")
+                write!(
+                    f,
+                    "{covering} covers some of its hash keys and is read to its end first"
+                )
             }
         }
     }

@@ -1,4 +1,5 @@
-//! From rows to what a host may assume of them: one code path for workers, and for people who ask what a worker would do.
+//! From rows to what a host may assume of them: one code path for workers, and for people who ask
+//! what a worker would do.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,13 +10,15 @@ use crate::lease::{Lease, LeaseObserver, Pulse, Standing, WorkerId};
 use crate::seeded_bug::SeededBug;
 use crate::time::Moment;
 
-/// A claim waits this many lease durations for its owner before it is void: an owner finishes a batch in that time, or
-/// is stuck in it and will be for longer.
+/// A claim waits this many lease durations for its owner before it is void: an owner finishes a
+/// batch in that time, or is stuck in it and will be for longer.
 pub const CLAIM_PATIENCE_LEASES: u32 = 2;
-/// What part of a lease duration a lease that its owner gave back is kept for the worker that asked for it, which looks
-/// several times a second while it waits: one that does not take it by then has enough without it.
+/// What part of a lease duration a lease that its owner gave back is kept for the worker that asked
+/// for it, which looks several times a second while it waits: one that does not take it by then has
+/// enough without it.
 const KEPT_FOR_CLAIMANT: u32 = 4;
-/// A free or expired lease that nobody takes for this many lease durations is taken above the fair share (KCL rule).
+/// A free or expired lease that nobody takes for this many lease durations is taken above the fair
+/// share (KCL rule).
 pub const OVERDUE_LEASES: u32 = 3;
 
 /// What one host knows when it looks at the rows.
@@ -34,55 +37,77 @@ pub struct Outlook<'a> {
 }
 
 impl Outlook<'_> {
-    /// What may be assumed of `row`. Whether a pipeline runs on it, and whether it was given up lately, only the
-    /// process itself knows.
+    /// What may be assumed of `row`. Whether a pipeline runs on it, and whether it was given up
+    /// lately, only the process itself knows.
     pub fn lease(&self, row: &Lease, is_mine: bool, is_avoided: bool) -> ObservedLease {
         let standing = self.observer.standing(row, self.now, self.lease_duration);
         ObservedLease {
             lease: row.clone(),
             standing,
-            idle_for: if standing == Standing::Held { Duration::ZERO } else { self.observer.idle_for(row, self.now) },
+            idle_for: if standing == Standing::Held {
+                Duration::ZERO
+            } else {
+                self.observer.idle_for(row, self.now)
+            },
             is_mine,
             is_claim_fresh: self.is_claim_fresh(row),
-            has_owner_left: row.owner.as_ref().is_some_and(|owner| self.observer.has_left(owner, self.now)),
+            has_owner_left: row
+                .owner
+                .as_ref()
+                .is_some_and(|owner| self.observer.has_left(owner, self.now)),
             is_owner_new: !self.observer.has_watched_for(self.lease_duration, self.now)
-                && row.owner.as_ref().is_some_and(|owner| !self.observer.is_registered(owner)),
+                && row
+                    .owner
+                    .as_ref()
+                    .is_some_and(|owner| !self.observer.is_registered(owner)),
             is_avoided,
         }
     }
 
-    /// Every row, as [`Outlook::lease`] has it, for somebody who asks what `me` would do: what it owns and has not let
-    /// expire runs on it.
-    pub fn leases_if_running<'r>(&self, rows: impl Iterator<Item = &'r Lease>) -> Vec<ObservedLease> {
+    /// Every row, as [`Outlook::lease`] has it, for somebody who asks what `me` would do: what it
+    /// owns and has not let expire runs on it.
+    pub fn leases_if_running<'r>(
+        &self,
+        rows: impl Iterator<Item = &'r Lease>,
+    ) -> Vec<ObservedLease> {
         let observe = |row: &Lease| {
             let observed = self.lease(row, false, false);
-            let is_mine = observed.standing == Standing::Held && row.owner.as_ref() == Some(self.me);
-            ObservedLease { is_mine, ..observed }
+            let is_mine =
+                observed.standing == Standing::Held && row.owner.as_ref() == Some(self.me);
+            ObservedLease {
+                is_mine,
+                ..observed
+            }
         };
         rows.map(observe).collect()
     }
 
     fn is_claim_fresh(&self, row: &Lease) -> bool {
         let is_alive = |worker: &WorkerId| worker == self.me || self.alive.contains(worker);
-        let is_kept =
-            row.owner.is_some() || self.observer.idle_for(row, self.now) < self.lease_duration / KEPT_FOR_CLAIMANT;
+        let is_kept = row.owner.is_some()
+            || self.observer.idle_for(row, self.now) < self.lease_duration / KEPT_FOR_CLAIMANT;
         row.claimant.as_ref().is_some_and(is_alive)
             && is_kept
-            && self.observer.claimed_for(row, self.now) < self.lease_duration * CLAIM_PATIENCE_LEASES
+            && self.observer.claimed_for(row, self.now)
+                < self.lease_duration * CLAIM_PATIENCE_LEASES
             || row.claimant.is_some() && SeededBug::ClaimsNeverExpire.is_on()
     }
 
-    /// A lease of an owner that is neither registered nor this host, and whose counter moves: a KCL's, which judges
-    /// others by their rows. A row left by a host long gone moves no more.
+    /// A lease of an owner that is neither registered nor this host, and whose counter moves: a
+    /// KCL's, which judges others by their rows. A row left by a host long gone moves no more.
     pub fn foreign<'a>(&self, rows: &'a [Lease], workers: &[WorkerRow]) -> Option<&'a Lease> {
         let registered: BTreeSet<&WorkerId> = workers.iter().map(|row| &row.worker).collect();
         rows.iter().find(|lease| {
             let is_unknown = |owner: &WorkerId| {
-                owner != self.me && !registered.contains(owner) && !self.observer.has_left(owner, self.now)
+                owner != self.me
+                    && !registered.contains(owner)
+                    && !self.observer.has_left(owner, self.now)
             };
             lease.owner.as_ref().is_some_and(is_unknown)
                 && !lease.is_finished()
-                && self.observer.has_counter_moved(lease, self.now, self.lease_duration)
+                && self
+                    .observer
+                    .has_counter_moved(lease, self.now, self.lease_duration)
         })
     }
 }
@@ -90,14 +115,19 @@ impl Outlook<'_> {
 /// Workers that may live and are not on their way out: those whose claims count.
 pub fn alive_workers(observer: &LeaseObserver, now: Moment) -> BTreeSet<WorkerId> {
     let observed = observed_workers(observer, now).into_iter();
-    observed.filter(|worker| worker.is_alive && !worker.is_draining).map(|worker| worker.id).collect()
+    observed
+        .filter(|worker| worker.is_alive && !worker.is_draining)
+        .map(|worker| worker.id)
+        .collect()
 }
 
 /// Every registered worker, with what may be assumed of it.
 pub fn observed_workers(observer: &LeaseObserver, now: Moment) -> Vec<ObservedWorker> {
     let observe = |(row, _): (&WorkerRow, Duration)| ObservedWorker {
         id: row.worker.clone(),
-        is_alive: observer.worker_pulse(&row.worker, now).is_some_and(Pulse::may_live),
+        is_alive: observer
+            .worker_pulse(&row.worker, now)
+            .is_some_and(Pulse::may_live),
         is_draining: row.is_draining,
         max_leases: row.max_leases,
     };

@@ -13,7 +13,8 @@ pub fn plan(view: &FleetView<'_>, limits: &PlanLimits) -> Plan {
     }
     take::plan_hand_overs(view, &mut plan);
     let is_any_available = take::plan_takes(view, &roster, limits, &mut plan);
-    // What is free is shared out first: moving leases while others are unread would only add to the wait.
+    // What is free is shared out first: moving leases while others are unread would only add to the
+    // wait.
     if !is_any_available {
         balance::plan_moves(view, &roster, limits, &mut plan);
     }

@@ -19,10 +19,21 @@ pub struct Preview {
 /// Plans the pass, and the next one on what the table would show after it.
 pub fn preview(view: &FleetView<'_>, limits: &PlanLimits) -> Preview {
     let now = plan(view, limits);
-    let has_created = now.steps.iter().any(|step| matches!(step, Step::Create { .. }));
+    let has_created = now
+        .steps
+        .iter()
+        .any(|step| matches!(step, Step::Create { .. }));
     let then = has_created.then(|| {
         let leases = after(view.me, view.leases, &now);
-        plan(&FleetView { leases: &leases, shards: None, is_bootstrapped: true, ..*view }, limits)
+        plan(
+            &FleetView {
+                leases: &leases,
+                shards: None,
+                is_bootstrapped: true,
+                ..*view
+            },
+            limits,
+        )
     });
     Preview { now, then }
 }
@@ -30,17 +41,35 @@ pub fn preview(view: &FleetView<'_>, limits: &PlanLimits) -> Preview {
 /// The rows as they would be if every write of `decided` were applied.
 fn after(me: &WorkerId, leases: &[ObservedLease], decided: &Plan) -> Vec<ObservedLease> {
     let of_kind = |is_it: fn(&Step) -> bool| -> BTreeSet<&LeaseKey> {
-        decided.steps.iter().filter(|step| is_it(step)).map(Step::key).collect()
+        decided
+            .steps
+            .iter()
+            .filter(|step| is_it(step))
+            .map(Step::key)
+            .collect()
     };
     let deleted = of_kind(|step| matches!(step, Step::Delete { .. }));
     let taken = of_kind(|step| matches!(step, Step::Take { .. }));
-    let kept = leases.iter().filter(|observed| !deleted.contains(&observed.lease.key)).cloned().map(|observed| {
-        if !taken.contains(&observed.lease.key) {
-            return observed;
-        }
-        let lease = Lease { owner: Some(me.clone()), claimant: None, ..observed.lease };
-        ObservedLease { lease, standing: Standing::Held, is_mine: true, ..observed }
-    });
+    let kept = leases
+        .iter()
+        .filter(|observed| !deleted.contains(&observed.lease.key))
+        .cloned()
+        .map(|observed| {
+            if !taken.contains(&observed.lease.key) {
+                return observed;
+            }
+            let lease = Lease {
+                owner: Some(me.clone()),
+                claimant: None,
+                ..observed.lease
+            };
+            ObservedLease {
+                lease,
+                standing: Standing::Held,
+                is_mine: true,
+                ..observed
+            }
+        });
     let created = decided.steps.iter().filter_map(|step| match step {
         Step::Create { lease, .. } => Some(ObservedLease {
             lease: lease.as_ref().clone(),
@@ -52,9 +81,11 @@ fn after(me: &WorkerId, leases: &[ObservedLease], decided: &Plan) -> Vec<Observe
             is_owner_new: false,
             is_avoided: false,
         }),
-        Step::Delete { .. } | Step::Take { .. } | Step::Claim { .. } | Step::Release { .. } | Step::HandOver { .. } => {
-            None
-        }
+        Step::Delete { .. }
+        | Step::Take { .. }
+        | Step::Claim { .. }
+        | Step::Release { .. }
+        | Step::HandOver { .. } => None,
     });
     kept.chain(created).collect()
 }
@@ -68,7 +99,12 @@ mod tests {
     #[test]
     fn rows_that_a_pass_makes_are_taken_in_the_next_parents_only() {
         let id = |n| ShardId::new(format!("shardId-{n:012}")).unwrap();
-        let shard = |n, parents| Shard { id: id(n), parents, hash_range: HashKeyRange::FULL, ending_sequence: None };
+        let shard = |n, parents| Shard {
+            id: id(n),
+            parents,
+            hash_range: HashKeyRange::FULL,
+            ending_sequence: None,
+        };
         let shards = [shard(0, vec![]), shard(1, vec![id(0)])];
         let limits = PlanLimits {
             initial_position: InitialPosition::TrimHorizon,
@@ -77,23 +113,60 @@ mod tests {
             shared_with_kcl: false,
             overdue_after: Duration::from_secs(30),
         };
-        let list = ShardList { shards: &shards, gone: &GoneShards::default(), before_start: None };
+        let list = ShardList {
+            shards: &shards,
+            gone: &GoneShards::default(),
+            before_start: None,
+        };
         let me = WorkerId::new("me").unwrap();
-        let view = FleetView { me: &me, leases: &[], workers: &[], shards: Some(list), is_bootstrapped: false };
+        let view = FleetView {
+            me: &me,
+            leases: &[],
+            workers: &[],
+            shards: Some(list),
+            is_bootstrapped: false,
+        };
         let found = preview(&view, &limits);
-        assert_eq!(found.now.steps.iter().map(Step::verb).collect::<Vec<_>>(), ["create", "create"]);
+        assert_eq!(
+            found.now.steps.iter().map(Step::verb).collect::<Vec<_>>(),
+            ["create", "create"]
+        );
         let then = found.then.unwrap();
-        let taken: Vec<_> = then.steps.iter().map(|step| (step.verb(), step.key().shard_id())).collect();
+        let taken: Vec<_> = then
+            .steps
+            .iter()
+            .map(|step| (step.verb(), step.key().shard_id()))
+            .collect();
         assert_eq!(taken, [("take", id(0))]);
-        let held_back = [(LeaseKey::of_shard(&id(1)), Reason::WaitsForParents { parents: vec![id(0)] })];
+        let held_back = [(
+            LeaseKey::of_shard(&id(1)),
+            Reason::WaitsForParents {
+                parents: vec![id(0)],
+            },
+        )];
         assert_eq!(then.held_back, held_back);
-        assert_eq!(preview(&FleetView { shards: None, ..view }, &limits).then, None);
+        assert_eq!(
+            preview(
+                &FleetView {
+                    shards: None,
+                    ..view
+                },
+                &limits
+            )
+            .then,
+            None
+        );
     }
 
     #[test]
     fn the_pass_that_follows_counts_what_this_one_takes_and_forgets_what_it_deletes() {
         let id = |n| ShardId::new(format!("shardId-{n:012}")).unwrap();
-        let shard = |n, parents| Shard { id: id(n), parents, hash_range: HashKeyRange::FULL, ending_sequence: None };
+        let shard = |n, parents| Shard {
+            id: id(n),
+            parents,
+            hash_range: HashKeyRange::FULL,
+            ending_sequence: None,
+        };
         let row = |shard: &Shard| ObservedLease {
             lease: Lease::fresh(shard, crate::lease::Checkpoint::TrimHorizon),
             standing: Standing::Free,
@@ -105,7 +178,10 @@ mod tests {
             is_avoided: false,
         };
         let shards = [shard(1, vec![]), shard(2, vec![])];
-        let gone = GoneShards { confirmed: BTreeSet::from([id(0)]), ..GoneShards::default() };
+        let gone = GoneShards {
+            confirmed: BTreeSet::from([id(0)]),
+            ..GoneShards::default()
+        };
         let mut held = row(&shard(0, vec![]));
         (held.lease.owner, held.standing) = (WorkerId::new("other"), Standing::Held);
         let leases = [held, row(&shards[0])];
@@ -117,12 +193,33 @@ mod tests {
             overdue_after: Duration::from_secs(30),
         };
         let me = WorkerId::new("me").unwrap();
-        let list = ShardList { shards: &shards, gone: &gone, before_start: None };
-        let view = FleetView { me: &me, leases: &leases, workers: &[], shards: Some(list), is_bootstrapped: true };
+        let list = ShardList {
+            shards: &shards,
+            gone: &gone,
+            before_start: None,
+        };
+        let view = FleetView {
+            me: &me,
+            leases: &leases,
+            workers: &[],
+            shards: Some(list),
+            is_bootstrapped: true,
+        };
         let found = preview(&view, &limits);
-        let steps: Vec<_> = found.now.steps.iter().map(|step| (step.verb(), step.key().shard_id())).collect();
-        assert_eq!(steps, [("delete", id(0)), ("create", id(2)), ("take", id(1))]);
+        let steps: Vec<_> = found
+            .now
+            .steps
+            .iter()
+            .map(|step| (step.verb(), step.key().shard_id()))
+            .collect();
+        assert_eq!(
+            steps,
+            [("delete", id(0)), ("create", id(2)), ("take", id(1))]
+        );
         let then = found.then.unwrap();
-        assert_eq!((then.steps.len(), then.held_back), (0, vec![(LeaseKey::of_shard(&id(2)), Reason::AtMaxLeases)]));
+        assert_eq!(
+            (then.steps.len(), then.held_back),
+            (0, vec![(LeaseKey::of_shard(&id(2)), Reason::AtMaxLeases)])
+        );
     }
 }

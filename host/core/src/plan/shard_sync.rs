@@ -27,10 +27,18 @@ struct Lineage<'a> {
 /// | later, it has parents nobody knows, and an unfinished row covers its hash keys | nothing, until that one is gone |
 /// | later, it has parents | create at `TRIM_HORIZON`: part of a lineage whose middle was trimmed (beam#20563) |
 /// | later, it has none: its row was deleted by hand | create at the initial position, and say so |
-pub(super) fn plan_creates(view: &FleetView<'_>, list: &ShardList<'_>, limits: &PlanLimits, plan: &mut Plan) {
+pub(super) fn plan_creates(
+    view: &FleetView<'_>,
+    list: &ShardList<'_>,
+    limits: &PlanLimits,
+    plan: &mut Plan,
+) {
     for (shard, missing) in missing_rows(view, list, limits) {
         if let Ok((checkpoint, reason)) = missing {
-            plan.steps.push(Step::Create { lease: Box::new(Lease::fresh(shard, checkpoint)), reason });
+            plan.steps.push(Step::Create {
+                lease: Box::new(Lease::fresh(shard, checkpoint)),
+                reason,
+            });
         }
     }
 }
@@ -39,14 +47,27 @@ pub(super) fn plan_creates(view: &FleetView<'_>, list: &ShardList<'_>, limits: &
 pub type MissingRow<'a> = (&'a Shard, Result<(Checkpoint, Reason), NoRow>);
 
 /// Each shard of the list that has no row, parents first.
-pub fn missing_rows<'a>(view: &FleetView<'_>, list: &ShardList<'a>, limits: &PlanLimits) -> Vec<MissingRow<'a>> {
+pub fn missing_rows<'a>(
+    view: &FleetView<'_>,
+    list: &ShardList<'a>,
+    limits: &PlanLimits,
+) -> Vec<MissingRow<'a>> {
     let (lineage, is_first_sync) = (Lineage::of(view, list), !view.is_bootstrapped);
-    let mut missing: Vec<&Shard> = list.shards.iter().filter(|shard| !lineage.rows.contains_key(&shard.id)).collect();
+    let mut missing: Vec<&Shard> = list
+        .shards
+        .iter()
+        .filter(|shard| !lineage.rows.contains_key(&shard.id))
+        .collect();
     // Ids rise with creation time, so this puts parents first.
     missing.sort_by(|a, b| a.id.cmp(&b.id));
     missing
         .into_iter()
-        .map(|shard| (shard, start_of(shard, &lineage, list.before_start, is_first_sync, limits)))
+        .map(|shard| {
+            (
+                shard,
+                start_of(shard, &lineage, list.before_start, is_first_sync, limits),
+            )
+        })
         .collect()
 }
 
@@ -59,7 +80,9 @@ fn start_of(
 ) -> Result<(Checkpoint, Reason), NoRow> {
     if !shard.is_open() && !SeededBug::ResurrectsFinishedShards.is_on() {
         if let Some(descendant) = lineage.started_descendant(shard) {
-            return Err(NoRow::WasFinished { descendant: descendant.clone() });
+            return Err(NoRow::WasFinished {
+                descendant: descendant.clone(),
+            });
         }
         let is_before_start = match before_start {
             Some(before_start) => before_start.contains(&shard.id),
@@ -71,15 +94,22 @@ fn start_of(
     }
     let ancestors = lineage.nearest_rows(shard);
     let initial = Checkpoint::initial(limits.initial_position);
-    let child_start = if SeededBug::ChildFromLatest.is_on() { Checkpoint::Latest } else { Checkpoint::TrimHorizon };
+    let child_start = if SeededBug::ChildFromLatest.is_on() {
+        Checkpoint::Latest
+    } else {
+        Checkpoint::TrimHorizon
+    };
     if !ancestors.is_empty() {
         let unfinished = ancestors.iter().find(|lease| !lease.is_finished());
-        // In a first sync that covers everything from the start, parents and children get their rows together.
+        // In a first sync that covers everything from the start, parents and children get their
+        // rows together.
         let is_first = is_first_sync && ancestors.iter().all(|lease| lease.checkpoint == initial);
         return match unfinished {
             None => Ok((child_start, Reason::ChildWithoutLease)),
             Some(_) if is_first => Ok((initial, Reason::NewShard)),
-            Some(lease) => Err(NoRow::AncestorUnfinished { ancestor: lease.key.shard_id() }),
+            Some(lease) => Err(NoRow::AncestorUnfinished {
+                ancestor: lease.key.shard_id(),
+            }),
         };
     }
     if is_first_sync {
@@ -89,7 +119,9 @@ fn start_of(
         return Ok((initial, Reason::RowMissing));
     }
     match lineage.unfinished_over(shard) {
-        Some(covering) => Err(NoRow::CoveredBy { covering: covering.clone() }),
+        Some(covering) => Err(NoRow::CoveredBy {
+            covering: covering.clone(),
+        }),
         None => Ok((child_start, Reason::LineageTrimmed)),
     }
 }
@@ -97,7 +129,11 @@ fn start_of(
 impl<'a> Lineage<'a> {
     fn of(view: &FleetView<'a>, list: &ShardList<'a>) -> Self {
         let is_gone = |lease: &Lease| list.gone.confirmed.contains(&lease.key.shard_id());
-        let rows = view.leases.iter().map(|observed| &observed.lease).filter(|lease| !is_gone(lease));
+        let rows = view
+            .leases
+            .iter()
+            .map(|observed| &observed.lease)
+            .filter(|lease| !is_gone(lease));
         let mut children: BTreeMap<&ShardId, Vec<&ShardId>> = BTreeMap::new();
         for shard in list.shards {
             for parent in &shard.parents {
@@ -130,32 +166,55 @@ impl<'a> Lineage<'a> {
         found
     }
 
-    /// A descendant that has a row which left its initial position: only then may a finished row have been removed.
+    /// A descendant that has a row which left its initial position: only then may a finished row
+    /// have been removed.
     fn started_descendant(&self, shard: &Shard) -> Option<&'a ShardId> {
-        let has_started = |id: &&ShardId| self.rows.get(*id).is_some_and(|lease| has_started(lease));
+        let has_started =
+            |id: &&ShardId| self.rows.get(*id).is_some_and(|lease| has_started(lease));
         self.descendants(shard).into_iter().find(has_started)
     }
 
-    /// Whether a descendant has a row that is still at `LATEST` or `AT_TIMESTAMP`. Where nobody knows when the application
-    /// began, that is the evidence: rows are made parents first, and a finished one stays until its children have started,
-    /// so whoever made that row chose not to read what comes before it.
+    /// Whether a descendant has a row that is still at `LATEST` or `AT_TIMESTAMP`. Where nobody
+    /// knows when the application began, that is the evidence: rows are made parents first, and a
+    /// finished one stays until its children have started, so whoever made that row chose not to
+    /// read what comes before it.
     fn has_descendant_at_start(&self, shard: &Shard) -> bool {
-        let is_at_start = |lease: &Lease| matches!(lease.checkpoint, Checkpoint::Latest | Checkpoint::AtTimestamp);
-        self.descendants(shard).into_iter().any(|id| self.rows.get(id).is_some_and(|lease| is_at_start(lease)))
+        let is_at_start = |lease: &Lease| {
+            matches!(
+                lease.checkpoint,
+                Checkpoint::Latest | Checkpoint::AtTimestamp
+            )
+        };
+        self.descendants(shard)
+            .into_iter()
+            .any(|id| self.rows.get(id).is_some_and(|lease| is_at_start(lease)))
     }
 
-    /// An unfinished row that covers some of the shard's hash keys: its records, or its descendants', come first.
-    /// The shard's own descendants do not count; they come after it.
+    /// An unfinished row that covers some of the shard's hash keys: its records, or its
+    /// descendants', come first. The shard's own descendants do not count; they come after it.
     fn unfinished_over(&self, shard: &Shard) -> Option<&ShardId> {
         let descendants = self.descendants(shard);
-        let overlaps = |lease: &Lease| lease.hash_range.is_some_and(|range| range.overlaps(shard.hash_range));
-        let mut rows = self.rows.iter().filter(|(id, lease)| !lease.is_finished() && !descendants.contains(id));
+        let overlaps = |lease: &Lease| {
+            lease
+                .hash_range
+                .is_some_and(|range| range.overlaps(shard.hash_range))
+        };
+        let mut rows = self
+            .rows
+            .iter()
+            .filter(|(id, lease)| !lease.is_finished() && !descendants.contains(id));
         rows.find(|(_, lease)| overlaps(lease)).map(|(id, _)| id)
     }
 
     fn descendants(&self, shard: &Shard) -> BTreeSet<&'a ShardId> {
         let mut found = BTreeSet::new();
-        let mut open: Vec<&'a ShardId> = self.children.get(&shard.id).into_iter().flatten().copied().collect();
+        let mut open: Vec<&'a ShardId> = self
+            .children
+            .get(&shard.id)
+            .into_iter()
+            .flatten()
+            .copied()
+            .collect();
         while let Some(id) = open.pop() {
             if found.insert(id) {
                 open.extend(self.children.get(id).into_iter().flatten().copied());

@@ -6,7 +6,8 @@ use std::fmt;
 use crate::lease::{Checkpoint, Lease, WorkerId};
 use crate::stream::{LeaseKey, ShardId};
 
-/// An ordered list of steps. Executing a stale one never does harm: every write is conditional on what was seen.
+/// An ordered list of steps. Executing a stale one never does harm: every write is conditional on
+/// what was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// In order of execution.
@@ -65,7 +66,10 @@ pub enum Step {
 impl Plan {
     /// The rows that it removes.
     pub(super) fn deleted(&self) -> BTreeSet<LeaseKey> {
-        let deletes = self.steps.iter().filter(|step| matches!(step, Step::Delete { .. }));
+        let deletes = self
+            .steps
+            .iter()
+            .filter(|step| matches!(step, Step::Delete { .. }));
         deletes.map(|step| step.key().clone()).collect()
     }
 }
@@ -142,7 +146,8 @@ pub enum Reason {
     },
     /// Nobody took it for long, whatever the shares are.
     Overdue,
-    /// The row says that it is this worker's: held before a restart, or taken with an answer that got lost.
+    /// The row says that it is this worker's: held before a restart, or taken with an answer that
+    /// got lost.
     OwnByName,
     /// This worker asked for it, and its owner gave it up.
     HandedOver,
@@ -163,12 +168,14 @@ pub enum Reason {
         /// Which.
         parents: Vec<ShardId>,
     },
-    /// A parent has no row, and an older shard over the same hash keys, which it may descend from, has not ended yet.
+    /// A parent has no row, and an older shard over the same hash keys, which it may descend from,
+    /// has not ended yet.
     WaitsForOlder {
         /// Which.
         older: ShardId,
     },
-    /// A parent has no row, and the first listing of the stream is not worked off yet: its row may be still to come.
+    /// A parent has no row, and the first listing of the stream is not worked off yet: its row may
+    /// be still to come.
     FirstSync,
     /// It was given up for another worker.
     KeptFor {
@@ -189,7 +196,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether the lease is this worker's already, in name or by promise, so that no share bounds it.
+    /// Whether the lease is this worker's already, in name or by promise, so that no share bounds
+    /// it.
     pub(super) fn is_own(&self) -> bool {
         matches!(self, Self::OwnByName | Self::HandedOver)
     }

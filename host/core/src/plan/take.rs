@@ -7,15 +7,19 @@ use crate::lease::{Standing, WorkerId};
 use crate::seeded_bug::SeededBug;
 use crate::stream::LeaseKey;
 
-/// Most leases that a host takes in one pass, or as many as it holds: a host that is the first of a fleet to start leaves
-/// some to those that register in the next seconds, and still holds 10,000 after eight passes.
+/// Most leases that a host takes in one pass, or as many as it holds: a host that is the first of a
+/// fleet to start leaves some to those that register in the next seconds, and still holds 10,000
+/// after eight passes.
 const TAKES_MIN: usize = 64;
 
 /// Adds a hand-over for each lease of ours that another live worker asked for.
 pub(super) fn plan_hand_overs(view: &FleetView<'_>, plan: &mut Plan) {
     for observed in view.leases.iter().filter(|observed| observed.is_mine) {
         if let Some(reason) = observed.asked_for(view.me) {
-            plan.steps.push(Step::HandOver { key: observed.lease.key.clone(), reason });
+            plan.steps.push(Step::HandOver {
+                key: observed.lease.key.clone(),
+                reason,
+            });
         }
     }
 }
@@ -34,7 +38,9 @@ impl Allowance {
     fn of(view: &FleetView<'_>, roster: &Roster<'_>, limits: &PlanLimits) -> Self {
         let held = held_count(view);
         Self {
-            room: roster.fair_share.saturating_sub(held + asked_for_count(view)),
+            room: roster
+                .fair_share
+                .saturating_sub(held + asked_for_count(view)),
             capacity: limits.max_leases.saturating_sub(held),
             portion: TAKES_MIN.max(held),
         }
@@ -56,18 +62,32 @@ impl Allowance {
 /// A lease that somebody may take, and why.
 pub(super) type Candidate<'a> = (&'a ObservedLease, Reason);
 
-/// Adds takes: what was handed over to this worker or is its own by name, then free and expired leases up to the fair
-/// share; and releases of what is its own by name and must not be held. Returns whether anything was there to be taken,
-/// by this host or another.
-pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &PlanLimits, plan: &mut Plan) -> bool {
+/// Adds takes: what was handed over to this worker or is its own by name, then free and expired
+/// leases up to the fair share; and releases of what is its own by name and must not be held.
+/// Returns whether anything was there to be taken, by this host or another.
+pub(super) fn plan_takes(
+    view: &FleetView<'_>,
+    roster: &Roster<'_>,
+    limits: &PlanLimits,
+    plan: &mut Plan,
+) -> bool {
     let (mut candidates, waiting) = available(view, roster, limits);
     let deleted = plan.deleted();
     candidates.retain(|(observed, _)| !deleted.contains(&observed.lease.key));
-    plan.held_back.extend(waiting.into_iter().filter(|(key, _)| !deleted.contains(key)));
+    plan.held_back.extend(
+        waiting
+            .into_iter()
+            .filter(|(key, _)| !deleted.contains(key)),
+    );
     let is_any_available = !candidates.is_empty();
-    // Each host has its own order, so that hosts racing for the same leases rarely race for the same one.
+    // Each host has its own order, so that hosts racing for the same leases rarely race for the
+    // same one.
     candidates.sort_by_cached_key(|(observed, reason)| {
-        (!reason.is_own(), own_rank(view.me, &observed.lease.key), observed.lease.key.clone())
+        (
+            !reason.is_own(),
+            own_rank(view.me, &observed.lease.key),
+            observed.lease.key.clone(),
+        )
     });
     let mut allowance = Allowance::of(view, roster, limits);
     for (observed, reason) in candidates {
@@ -75,13 +95,19 @@ pub(super) fn plan_takes(view: &FleetView<'_>, roster: &Roster<'_>, limits: &Pla
             if reason == Reason::OwnByName && !SeededBug::KeepsOwnAboveMax.is_on() {
                 // This host's heartbeat would hold it for ever, with nobody reading it.
                 let seen = Box::new(observed.lease.clone());
-                plan.steps.push(Step::Release { seen, reason: why_not.clone() });
+                plan.steps.push(Step::Release {
+                    seen,
+                    reason: why_not.clone(),
+                });
             }
             plan.held_back.push((observed.lease.key.clone(), why_not));
             continue;
         }
         allowance.take(&reason);
-        plan.steps.push(Step::Take { seen: Box::new(observed.lease.clone()), reason });
+        plan.steps.push(Step::Take {
+            seen: Box::new(observed.lease.clone()),
+            reason,
+        });
     }
     is_any_available
 }
@@ -92,14 +118,19 @@ pub(super) fn available<'a>(
     roster: &Roster<'_>,
     limits: &PlanLimits,
 ) -> (Vec<Candidate<'a>>, Vec<(LeaseKey, Reason)>) {
-    let order = ReadingOrder::of(view.leases.iter().map(|observed| &observed.lease), view.is_bootstrapped);
+    let order = ReadingOrder::of(
+        view.leases.iter().map(|observed| &observed.lease),
+        view.is_bootstrapped,
+    );
     let (mut candidates, mut waiting) = (Vec::new(), Vec::new());
     for observed in view.leases {
         let lease = &observed.lease;
         if observed.is_mine || lease.is_finished() {
             continue;
         }
-        let Some(reason) = why_available(observed, view, roster, limits) else { continue };
+        let Some(reason) = why_available(observed, view, roster, limits) else {
+            continue;
+        };
         match order.waits_for(lease) {
             Some(reason) => waiting.push((lease.key.clone(), reason)),
             None => candidates.push((observed, reason)),
@@ -111,7 +142,9 @@ pub(super) fn available<'a>(
 /// Unfinished leases that this process holds and will keep.
 fn held_count(view: &FleetView<'_>) -> usize {
     let stays = |observed: &&ObservedLease| {
-        observed.is_mine && !observed.lease.is_finished() && observed.claimed_by_other(view.me).is_none()
+        observed.is_mine
+            && !observed.lease.is_finished()
+            && observed.claimed_by_other(view.me).is_none()
     };
     view.leases.iter().filter(stays).count()
 }
@@ -122,7 +155,11 @@ fn asked_for_count(view: &FleetView<'_>) -> usize {
         observed.standing == Standing::Held && !observed.is_mine && observed.is_claimed_by(view.me)
     };
     let coming = view.leases.iter().filter(is_coming).count();
-    if SeededBug::ClaimsCountTwice.is_on() { 2 * coming } else { coming }
+    if SeededBug::ClaimsCountTwice.is_on() {
+        2 * coming
+    } else {
+        coming
+    }
 }
 
 fn why_available(
@@ -137,15 +174,24 @@ fn why_available(
         (None, _) if observed.is_claimed_by(view.me) => Some(Reason::HandedOver),
         (None, _) if is_overdue => Some(Reason::Overdue),
         (None, _) => Some(Reason::Free { fair_share }),
-        // Held before a restart, or by a take whose answer was lost. It cannot be a twin's: a second process with this
-        // worker's id replaces this one's registration, and then this one stops.
-        (Some(owner), _) if owner == view.me => (!SeededBug::OwnRowsLeftAlone.is_on()).then_some(Reason::OwnByName),
+        // Held before a restart, or by a take whose answer was lost. It cannot be a twin's: a
+        // second process with this worker's id replaces this one's registration, and then this one
+        // stops.
+        (Some(owner), _) if owner == view.me => {
+            (!SeededBug::OwnRowsLeftAlone.is_on()).then_some(Reason::OwnByName)
+        }
         // Its owner died before it could give up what this worker asked for.
         (Some(_), Standing::Expired) if observed.is_claimed_by(view.me) => Some(Reason::HandedOver),
         (Some(_), Standing::Expired) if is_overdue => Some(Reason::Overdue),
-        (Some(owner), Standing::Expired) => Some(Reason::Expired { owner: owner.clone(), fair_share }),
+        (Some(owner), Standing::Expired) => Some(Reason::Expired {
+            owner: owner.clone(),
+            fair_share,
+        }),
         (Some(owner), Standing::Held) if SeededBug::TakesLiveLeases.is_on() => {
-            Some(Reason::Expired { owner: owner.clone(), fair_share })
+            Some(Reason::Expired {
+                owner: owner.clone(),
+                fair_share,
+            })
         }
         (Some(_), Standing::Free | Standing::Held) => None,
     }
@@ -158,7 +204,8 @@ fn why_not_now(
     roster: &Roster<'_>,
     allowance: &Allowance,
 ) -> Option<Reason> {
-    // What a claimant asked an earlier run of this worker for, it asks this run for again: nobody waits for the other.
+    // What a claimant asked an earlier run of this worker for, it asks this run for again: nobody
+    // waits for the other.
     let is_held_by_name = *reason == Reason::OwnByName;
     if !is_held_by_name && let Some(reason) = observed.kept_for(view.me) {
         return Some(reason);
@@ -170,7 +217,9 @@ fn why_not_now(
         return Some(Reason::AtMaxLeases);
     }
     if allowance.room == 0 && !reason.is_own() && *reason != Reason::Overdue {
-        return Some(Reason::HasFairShare { fair_share: roster.fair_share });
+        return Some(Reason::HasFairShare {
+            fair_share: roster.fair_share,
+        });
     }
     (allowance.portion == 0 && !reason.is_own()).then_some(Reason::NextPortion)
 }

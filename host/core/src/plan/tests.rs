@@ -30,7 +30,12 @@ fn worker(name: &str) -> WorkerId {
 }
 
 fn registered(name: &str) -> ObservedWorker {
-    ObservedWorker { id: worker(name), is_alive: true, is_draining: false, max_leases: usize::MAX }
+    ObservedWorker {
+        id: worker(name),
+        is_alive: true,
+        is_draining: false,
+        max_leases: usize::MAX,
+    }
 }
 
 fn shard(n: u32, parents: &[u32]) -> Shard {
@@ -43,7 +48,10 @@ fn shard(n: u32, parents: &[u32]) -> Shard {
 }
 
 fn closed(n: u32, parents: &[u32]) -> Shard {
-    Shard { ending_sequence: Some(SequenceNumber::parse("9").unwrap()), ..shard(n, parents) }
+    Shard {
+        ending_sequence: Some(SequenceNumber::parse("9").unwrap()),
+        ..shard(n, parents)
+    }
 }
 
 fn observed(lease: Lease, standing: Standing) -> ObservedLease {
@@ -72,7 +80,10 @@ fn owned(n: u32, owner: &str, standing: Standing) -> ObservedLease {
 }
 
 fn mine(n: u32) -> ObservedLease {
-    ObservedLease { is_mine: true, ..owned(n, "me", Standing::Held) }
+    ObservedLease {
+        is_mine: true,
+        ..owned(n, "me", Standing::Held)
+    }
 }
 
 fn claimed(mut observed: ObservedLease, by: &str) -> ObservedLease {
@@ -89,7 +100,16 @@ fn free(n: u32) -> ObservedLease {
 fn plan_of(leases: &[ObservedLease], others: &[&str], limits: &PlanLimits) -> Plan {
     let mut workers: Vec<_> = others.iter().map(|name| registered(name)).collect();
     workers.push(registered("me"));
-    plan(&FleetView { me: &worker("me"), leases, workers: &workers, shards: None, is_bootstrapped: true }, limits)
+    plan(
+        &FleetView {
+            me: &worker("me"),
+            leases,
+            workers: &workers,
+            shards: None,
+            is_bootstrapped: true,
+        },
+        limits,
+    )
 }
 
 fn taken(plan: &Plan) -> Vec<(ShardId, Reason)> {
@@ -98,11 +118,16 @@ fn taken(plan: &Plan) -> Vec<(ShardId, Reason)> {
 
 fn of_kind(plan: &Plan, verb: &str) -> Vec<(ShardId, Reason)> {
     let steps = plan.steps.iter().filter(|step| step.verb() == verb);
-    steps.map(|step| (step.key().shard_id(), step.reason().clone())).collect()
+    steps
+        .map(|step| (step.key().shard_id(), step.reason().clone()))
+        .collect()
 }
 
 fn held_back(plan: &Plan, n: u32) -> Option<Reason> {
-    plan.held_back.iter().find(|(key, _)| key.shard_id() == id(n)).map(|(_, reason)| reason.clone())
+    plan.held_back
+        .iter()
+        .find(|(key, _)| key.shard_id() == id(n))
+        .map(|(_, reason)| reason.clone())
 }
 
 fn numeric(text: &str) -> Checkpoint {
@@ -113,12 +138,23 @@ fn numeric(text: &str) -> Checkpoint {
 fn all_free_leases_are_taken_in_one_pass_up_to_the_fair_share() {
     let leases: Vec<_> = (0..7).map(free).collect();
     assert_eq!(taken(&plan_of(&leases, &[], &LIMITS)).len(), 7);
-    // Seven leases for two hosts: four each. The other is seen by its registration, though it holds nothing yet.
+    // Seven leases for two hosts: four each. The other is seen by its registration, though it holds
+    // nothing yet.
     assert_eq!(taken(&plan_of(&leases, &["other"], &LIMITS)).len(), 4);
-    let few = PlanLimits { max_leases: 2, ..LIMITS };
+    let few = PlanLimits {
+        max_leases: 2,
+        ..LIMITS
+    };
     let limited = plan_of(&leases, &[], &few);
     assert_eq!(taken(&limited).len(), 2);
-    assert_eq!(limited.held_back.iter().filter(|(_, reason)| *reason == Reason::AtMaxLeases).count(), 5);
+    assert_eq!(
+        limited
+            .held_back
+            .iter()
+            .filter(|(_, reason)| *reason == Reason::AtMaxLeases)
+            .count(),
+        5
+    );
 }
 
 #[test]
@@ -126,14 +162,37 @@ fn a_host_on_its_way_out_and_a_dead_one_count_for_nobodys_share() {
     let leases: Vec<_> = (0..6).map(free).collect();
     let view = |other| {
         let workers = [other, registered("me")];
-        let view =
-            FleetView { me: &worker("me"), leases: &leases, workers: &workers, shards: None, is_bootstrapped: true };
+        let view = FleetView {
+            me: &worker("me"),
+            leases: &leases,
+            workers: &workers,
+            shards: None,
+            is_bootstrapped: true,
+        };
         taken(&plan(&view, &LIMITS)).len()
     };
     assert_eq!(view(registered("other")), 3);
-    assert_eq!(view(ObservedWorker { is_draining: true, ..registered("other") }), 6);
-    assert_eq!(view(ObservedWorker { is_alive: false, ..registered("other") }), 6);
-    assert_eq!(view(ObservedWorker { max_leases: 1, ..registered("other") }), 5);
+    assert_eq!(
+        view(ObservedWorker {
+            is_draining: true,
+            ..registered("other")
+        }),
+        6
+    );
+    assert_eq!(
+        view(ObservedWorker {
+            is_alive: false,
+            ..registered("other")
+        }),
+        6
+    );
+    assert_eq!(
+        view(ObservedWorker {
+            max_leases: 1,
+            ..registered("other")
+        }),
+        5
+    );
 }
 
 /// The truth table that one of our predecessors has the wrong way round.
@@ -153,42 +212,75 @@ fn only_free_and_expired_leases_of_others_are_taken() {
 
 #[test]
 fn what_is_this_workers_by_name_is_taken_at_once_whatever_its_share() {
-    let leases = [owned(0, "me", Standing::Held), owned(1, "me", Standing::Held), owned(2, "other", Standing::Held)];
-    let taken: BTreeSet<_> =
-        taken(&plan_of(&leases, &["other"], &LIMITS)).into_iter().map(|(shard, _)| shard).collect();
+    let leases = [
+        owned(0, "me", Standing::Held),
+        owned(1, "me", Standing::Held),
+        owned(2, "other", Standing::Held),
+    ];
+    let taken: BTreeSet<_> = taken(&plan_of(&leases, &["other"], &LIMITS))
+        .into_iter()
+        .map(|(shard, _)| shard)
+        .collect();
     assert_eq!(taken, BTreeSet::from([id(0), id(1)]));
 }
 
 #[test]
 fn a_lease_that_nobody_takes_for_long_is_taken_above_the_share() {
-    let mut leases = vec![mine(0), mine(1), free(2), owned(3, "dead", Standing::Expired)];
+    let mut leases = vec![
+        mine(0),
+        mine(1),
+        free(2),
+        owned(3, "dead", Standing::Expired),
+    ];
     // Two live hosts and four leases: this one has its share.
     assert_eq!(taken(&plan_of(&leases, &["other"], &LIMITS)), []);
     for lease in &mut leases {
         lease.idle_for = Duration::from_secs(31);
     }
     let plan = plan_of(&leases, &["other"], &LIMITS);
-    assert!(taken(&plan).iter().all(|(_, reason)| *reason == Reason::Overdue));
+    assert!(
+        taken(&plan)
+            .iter()
+            .all(|(_, reason)| *reason == Reason::Overdue)
+    );
     assert_eq!(taken(&plan).len(), 2);
 }
 
 #[test]
 fn a_lease_this_host_gave_up_lately_is_left_to_others() {
-    let avoided = ObservedLease { is_avoided: true, ..free(0) };
+    let avoided = ObservedLease {
+        is_avoided: true,
+        ..free(0)
+    };
     let plan = plan_of(&[avoided], &[], &LIMITS);
-    assert_eq!((taken(&plan), held_back(&plan, 0)), (vec![], Some(Reason::GaveUpLately)));
+    assert_eq!(
+        (taken(&plan), held_back(&plan, 0)),
+        (vec![], Some(Reason::GaveUpLately))
+    );
 }
 
 #[test]
 fn a_child_waits_for_both_parents_of_a_merge() {
     let merged = shard(3, &[1, 2]);
     let child = lease(&merged, Checkpoint::TrimHorizon);
-    let parents = |a, b| [lease(&closed(1, &[]), a), lease(&closed(2, &[]), b), child.clone()];
-    let takes_child =
-        |leases: &[ObservedLease]| taken(&plan_of(leases, &[], &LIMITS)).iter().any(|(shard, _)| *shard == id(3));
+    let parents = |a, b| {
+        [
+            lease(&closed(1, &[]), a),
+            lease(&closed(2, &[]), b),
+            child.clone(),
+        ]
+    };
+    let takes_child = |leases: &[ObservedLease]| {
+        taken(&plan_of(leases, &[], &LIMITS))
+            .iter()
+            .any(|(shard, _)| *shard == id(3))
+    };
     assert!(!takes_child(&parents(Checkpoint::ShardEnd, numeric("5"))));
     assert!(!takes_child(&parents(numeric("5"), Checkpoint::ShardEnd)));
-    assert!(takes_child(&parents(Checkpoint::ShardEnd, Checkpoint::ShardEnd)));
+    assert!(takes_child(&parents(
+        Checkpoint::ShardEnd,
+        Checkpoint::ShardEnd
+    )));
     // Parents without rows were finished and removed, or never belonged to this application.
     assert!(takes_child(std::slice::from_ref(&child)));
 }
@@ -198,7 +290,13 @@ fn a_child_waits_for_an_ancestor_whose_children_have_no_rows_yet() {
     // 0 is split into 1 and 2 and is still read; 2 is merged with 3, which has ended, into 4.
     let range = |start, end| HashKeyRange::new(start, end).unwrap();
     let ranged = |n, parents: &[u32], (start, end), checkpoint| {
-        lease(&Shard { hash_range: range(start, end), ..shard(n, parents) }, checkpoint)
+        lease(
+            &Shard {
+                hash_range: range(start, end),
+                ..shard(n, parents)
+            },
+            checkpoint,
+        )
     };
     let rows = |of_0| {
         [
@@ -209,29 +307,53 @@ fn a_child_waits_for_an_ancestor_whose_children_have_no_rows_yet() {
         ]
     };
     let early = plan_of(&rows(numeric("5")), &[], &LIMITS);
-    assert_eq!(held_back(&early, 4), Some(Reason::WaitsForOlder { older: id(0) }));
+    assert_eq!(
+        held_back(&early, 4),
+        Some(Reason::WaitsForOlder { older: id(0) })
+    );
     assert_eq!(held_back(&early, 9), None);
-    assert_eq!(held_back(&plan_of(&rows(Checkpoint::ShardEnd), &[], &LIMITS), 4), None);
+    assert_eq!(
+        held_back(&plan_of(&rows(Checkpoint::ShardEnd), &[], &LIMITS), 4),
+        None
+    );
 }
 
 #[test]
 fn a_parent_without_a_row_ended_only_if_all_shards_got_rows_before() {
     // 0 and 1 were merged into 2 while 0's row was still on its way to the table.
-    let rows = [lease(&closed(1, &[]), Checkpoint::ShardEnd), lease(&shard(2, &[0, 1]), Checkpoint::TrimHorizon)];
+    let rows = [
+        lease(&closed(1, &[]), Checkpoint::ShardEnd),
+        lease(&shard(2, &[0, 1]), Checkpoint::TrimHorizon),
+    ];
     let planned = |leases: &[ObservedLease], is_bootstrapped| {
-        let view = FleetView { me: &worker("me"), leases, workers: &[], shards: None, is_bootstrapped };
+        let view = FleetView {
+            me: &worker("me"),
+            leases,
+            workers: &[],
+            shards: None,
+            is_bootstrapped,
+        };
         plan(&view, &LIMITS)
     };
     let early = planned(&rows, false);
-    assert_eq!((taken(&early), held_back(&early, 2)), (vec![], Some(Reason::FirstSync)));
+    assert_eq!(
+        (taken(&early), held_back(&early, 2)),
+        (vec![], Some(Reason::FirstSync))
+    );
     assert_eq!(taken(&planned(&rows, true)).len(), 1);
     let started = [rows[0].clone(), lease(&shard(2, &[0, 1]), numeric("5"))];
-    assert_eq!(taken(&planned(&started, false)).len(), 1, "somebody knew that it may be read");
+    assert_eq!(
+        taken(&planned(&started, false)).len(),
+        1,
+        "somebody knew that it may be read"
+    );
 }
 
 #[test]
 fn finished_leases_count_for_nobodys_share() {
-    let mut leases: Vec<_> = (0..4).map(|n| lease(&closed(n, &[]), Checkpoint::ShardEnd)).collect();
+    let mut leases: Vec<_> = (0..4)
+        .map(|n| lease(&closed(n, &[]), Checkpoint::ShardEnd))
+        .collect();
     leases.push(free(4));
     leases.push(owned(5, "other", Standing::Held));
     assert_eq!(taken(&plan_of(&leases, &["other"], &LIMITS)).len(), 1);
@@ -240,12 +362,24 @@ fn finished_leases_count_for_nobodys_share() {
 #[test]
 fn hosts_prefer_different_leases_and_each_decides_the_same_again() {
     let leases: Vec<_> = (0..8).map(free).collect();
-    let limits = PlanLimits { max_leases: 4, ..LIMITS };
+    let limits = PlanLimits {
+        max_leases: 4,
+        ..LIMITS
+    };
     let order = |name: &str| {
         let me = worker(name);
-        let view = FleetView { me: &me, leases: &leases, workers: &[], shards: None, is_bootstrapped: true };
+        let view = FleetView {
+            me: &me,
+            leases: &leases,
+            workers: &[],
+            shards: None,
+            is_bootstrapped: true,
+        };
         assert_eq!(plan(&view, &limits), plan(&view, &limits));
-        taken(&plan(&view, &limits)).into_iter().map(|(shard, _)| shard).collect::<Vec<_>>()
+        taken(&plan(&view, &limits))
+            .into_iter()
+            .map(|(shard, _)| shard)
+            .collect::<Vec<_>>()
     };
     assert_ne!(order("a"), order("b"));
 }
@@ -258,12 +392,18 @@ fn a_lease_expires_by_our_own_clock_and_only_after_a_full_duration_unseen() {
     let mut observer = LeaseObserver::default();
     observer.observe(std::slice::from_ref(&row), at(100));
     assert_eq!(observer.standing(&row, at(110), duration), Standing::Held);
-    assert_eq!(observer.standing(&row, at(111), duration), Standing::Expired);
+    assert_eq!(
+        observer.standing(&row, at(111), duration),
+        Standing::Expired
+    );
     row.counter = LeaseCounter(1);
     observer.observe(std::slice::from_ref(&row), at(109));
     observer.observe(std::slice::from_ref(&row), at(118));
     assert_eq!(observer.standing(&row, at(119), duration), Standing::Held);
-    assert_eq!(observer.standing(&row, at(120), duration), Standing::Expired);
+    assert_eq!(
+        observer.standing(&row, at(120), duration),
+        Standing::Expired
+    );
     row.owner = None;
     assert_eq!(observer.standing(&row, at(109), duration), Standing::Free);
 }
@@ -272,12 +412,18 @@ fn a_lease_expires_by_our_own_clock_and_only_after_a_full_duration_unseen() {
 fn a_lease_lives_as_long_as_its_owners_heart_beats_by_the_owners_own_lease_duration() {
     let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
     let row = owned(0, "other", Standing::Held).lease;
-    let beat = |beat| WorkerRow { beat, lease_duration: Duration::from_secs(20), ..WorkerRow::beating("other") };
+    let beat = |beat| WorkerRow {
+        beat,
+        lease_duration: Duration::from_secs(20),
+        ..WorkerRow::beating("other")
+    };
     let mut observer = LeaseObserver::default();
     observer.observe(std::slice::from_ref(&row), at(100));
     observer.observe_workers(&[beat(1)], at(100));
     observer.observe_workers(&[beat(2)], at(110));
-    let standing = |observer: &LeaseObserver, seconds| observer.standing(&row, at(seconds), Duration::from_secs(10));
+    let standing = |observer: &LeaseObserver, seconds| {
+        observer.standing(&row, at(seconds), Duration::from_secs(10))
+    };
     assert_eq!(standing(&observer, 130), Standing::Held);
     assert_eq!(standing(&observer, 131), Standing::Expired);
     let run = Incarnation::new("run").unwrap();
@@ -299,11 +445,15 @@ fn a_worker_whose_row_vanished_while_nobody_looked_is_silent_from_then() {
         observer.observe_workers(&[], at(130));
         observer
     };
-    let standing =
-        |seen_until: &LeaseObserver, seconds| seen_until.standing(&row, at(seconds), Duration::from_secs(10));
+    let standing = |seen_until: &LeaseObserver, seconds| {
+        seen_until.standing(&row, at(seconds), Duration::from_secs(10))
+    };
     // It may have beaten until a moment ago.
     let unwatched = seen_until(101);
-    assert_eq!((standing(&unwatched, 130), standing(&unwatched, 140)), (Standing::Held, Standing::Held));
+    assert_eq!(
+        (standing(&unwatched, 130), standing(&unwatched, 140)),
+        (Standing::Held, Standing::Held)
+    );
     assert_eq!(standing(&unwatched, 141), Standing::Expired);
     // It was dead before.
     assert_eq!(standing(&seen_until(111), 130), Standing::Expired);
@@ -315,24 +465,40 @@ fn a_worker_whose_row_vanished_is_silent_from_then_and_one_that_signed_off_is_go
     let row = owned(0, "other", Standing::Held).lease;
     let run = Incarnation::new("run").unwrap();
     for is_draining in [false, true] {
-        let last = WorkerRow { is_draining, ..WorkerRow::beating("other") };
+        let last = WorkerRow {
+            is_draining,
+            ..WorkerRow::beating("other")
+        };
         let mut observer = LeaseObserver::default();
         observer.observe(std::slice::from_ref(&row), at(100));
         observer.observe_workers(std::slice::from_ref(&last), at(150));
         observer.observe_workers(&[], at(151));
         let standing = |seconds| observer.standing(&row, at(seconds), Duration::from_secs(10));
         assert!(observer.has_left(&worker("other"), at(151)));
-        assert_eq!(observer.workers(at(151)).count(), 0, "it takes part in nothing");
+        assert_eq!(
+            observer.workers(at(151)).count(),
+            0,
+            "it takes part in nothing"
+        );
         if is_draining {
             assert_eq!(standing(151), Standing::Expired);
         } else {
             assert_eq!(standing(151), Standing::Held);
             // It may have beaten a last time after the last look, and goes by that.
-            assert_eq!((standing(161), standing(162)), (Standing::Held, Standing::Expired));
-            assert!(observer.has_moved(&worker("other"), Some((&run, 2))), "it registered again");
+            assert_eq!(
+                (standing(161), standing(162)),
+                (Standing::Held, Standing::Expired)
+            );
+            assert!(
+                observer.has_moved(&worker("other"), Some((&run, 2))),
+                "it registered again"
+            );
         }
         // That it was one of ours is remembered for as long as its leases may still look alive.
         observer.observe_workers(&[], at(161));
-        assert!(observer.has_left(&worker("other"), at(161)) && !observer.has_left(&worker("other"), at(162)));
+        assert!(
+            observer.has_left(&worker("other"), at(161))
+                && !observer.has_left(&worker("other"), at(162))
+        );
     }
 }

@@ -1,11 +1,12 @@
-//! Which addresses a plugin's requests may be sent to. Names are granted, but it is addresses that are connected to, and
-//! whoever owns a name decides what it resolves to: the host's neighbours, its metadata service, the host itself.
+//! Which addresses a plugin's requests may be sent to. Names are granted, but it is addresses that
+//! are connected to, and whoever owns a name decides what it resolves to: the host's neighbours,
+//! its metadata service, the host itself.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Metadata and credential services, which hand the host's own rights to whoever asks: EC2, ECS, EKS; and those of other
-/// clouds, with addresses of their own. Never allowed, by no setting.
+/// Metadata and credential services, which hand the host's own rights to whoever asks: EC2, ECS,
+/// EKS; and those of other clouds, with addresses of their own. Never allowed, by no setting.
 const METADATA: [IpAddr; 10] = [
     // Azure (WireServer), Alibaba, Oracle; Google and Oracle over IPv6.
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
@@ -67,15 +68,20 @@ impl AddressPolicy {
             return refused(METADATA_SERVICE);
         }
         match not_public(meant) {
-            Some(kind) if !self.allowed.iter().any(|network| network.contains(meant)) => refused(kind),
+            Some(kind) if !self.allowed.iter().any(|network| network.contains(meant)) => {
+                refused(kind)
+            }
             _ => Ok(()),
         }
     }
 }
 
-/// The IPv4 address inside of an IPv6 one, which is where packets to it end up; else the address itself.
+/// The IPv4 address inside of an IPv6 one, which is where packets to it end up; else the address
+/// itself.
 fn embedded(address: IpAddr) -> IpAddr {
-    let IpAddr::V6(v6) = address else { return address };
+    let IpAddr::V6(v6) = address else {
+        return address;
+    };
     let v4 = |high: u16, low: u16| {
         let ([first, second], [third, fourth]) = (high.to_be_bytes(), low.to_be_bytes());
         IpAddr::V4(Ipv4Addr::new(first, second, third, fourth))
@@ -109,9 +115,12 @@ fn not_public_v4(v4: Ipv4Addr) -> Option<&'static str> {
         (169, 254, _) => "a link-local address",
         (100, 64..=127, _) => "a carrier's private address",
         (224..=239, ..) => "a multicast address",
-        (192, 0, 0 | 2) | (192, 88, 99) | (198, 18..=19, _) | (198, 51, 100) | (203, 0, 113) | (240..=255, ..) => {
-            "reserved"
-        }
+        (192, 0, 0 | 2)
+        | (192, 88, 99)
+        | (198, 18..=19, _)
+        | (198, 51, 100)
+        | (203, 0, 113)
+        | (240..=255, ..) => "reserved",
         _ => return None,
     })
 }
@@ -125,7 +134,8 @@ fn not_public_v6(v6: Ipv6Addr) -> Option<&'static str> {
         0xfe80..=0xfebf => "a link-local address",
         0xfec0..=0xfeff => "a site-local address",
         0xff00..=0xffff => "a multicast address",
-        // NAT64 of a local network (RFC 8215): an IPv4 address is inside, at a place that only the network knows.
+        // NAT64 of a local network (RFC 8215): an IPv4 address is inside, at a place that only the
+        // network knows.
         0x64 if b == 0xff9b => "a translated address",
         // Teredo, benchmarks, ORCHID, documentation.
         0x2001 if b < 0x200 || b == 0xdb8 => "reserved",
@@ -139,12 +149,18 @@ impl Network {
     /// Reads `ADDRESS/PREFIX`, or one address.
     pub fn parse(text: &str) -> Result<Self, InvalidNetwork> {
         let invalid = || InvalidNetwork(text.to_owned());
-        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+        let (address, prefix) = text
+            .split_once('/')
+            .map_or((text, None), |(address, prefix)| (address, Some(prefix)));
         let address: IpAddr = address.parse().map_err(|_| invalid())?;
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let prefix = match prefix {
             None => bits,
-            Some(prefix) => prefix.parse().ok().filter(|prefix| *prefix <= bits).ok_or_else(invalid)?,
+            Some(prefix) => prefix
+                .parse()
+                .ok()
+                .filter(|prefix| *prefix <= bits)
+                .ok_or_else(invalid)?,
         };
         Ok(Self { address, prefix })
     }
@@ -175,13 +191,25 @@ mod tests {
     use super::*;
 
     fn judged(allowed: &[&str], address: &str) -> Result<(), &'static str> {
-        let allowed = allowed.iter().map(|network| Network::parse(network).unwrap()).collect();
-        AddressPolicy { allowed }.judge(address.parse().unwrap()).map_err(|refusal| refusal.kind)
+        let allowed = allowed
+            .iter()
+            .map(|network| Network::parse(network).unwrap())
+            .collect();
+        AddressPolicy { allowed }
+            .judge(address.parse().unwrap())
+            .map_err(|refusal| refusal.kind)
     }
 
     #[test]
     fn only_public_addresses_are_connected_to() {
-        for address in ["1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00:1450::1"] {
+        for address in [
+            "1.1.1.1",
+            "93.184.216.34",
+            "172.32.0.1",
+            "100.128.0.1",
+            "2606:4700::1111",
+            "2a00:1450::1",
+        ] {
             assert_eq!(judged(&[], address), Ok(()), "{address}");
         }
         for address in [
@@ -241,27 +269,63 @@ mod tests {
     fn what_the_operator_allows_is_connected_to_except_for_metadata() {
         let all = ["0.0.0.0/0", "::/0"];
         assert_eq!(judged(&["10.1.0.0/16"], "10.1.255.255"), Ok(()));
-        assert_eq!(judged(&["10.1.0.0/16"], "10.2.0.0"), Err("a private address"));
+        assert_eq!(
+            judged(&["10.1.0.0/16"], "10.2.0.0"),
+            Err("a private address")
+        );
         assert_eq!(judged(&["127.0.0.1"], "127.0.0.1"), Ok(()));
-        assert_eq!(judged(&["127.0.0.1"], "127.0.0.2"), Err("a loopback address"));
-        assert_eq!(judged(&["127.0.0.1"], "::ffff:127.0.0.1"), Ok(()), "packets end up there");
+        assert_eq!(
+            judged(&["127.0.0.1"], "127.0.0.2"),
+            Err("a loopback address")
+        );
+        assert_eq!(
+            judged(&["127.0.0.1"], "::ffff:127.0.0.1"),
+            Ok(()),
+            "packets end up there"
+        );
         assert_eq!(judged(&["fd00::/8"], "fd12::1"), Ok(()));
         assert_eq!(judged(&["fd00::/8"], "fc00::1"), Err("a private address"));
         assert_eq!(judged(&all, "192.168.0.1"), Ok(()));
-        for metadata in ["169.254.169.254", "::ffff:169.254.169.254", "169.254.170.2", "fd00:ec2::254", "fd00:ec2::23"]
-            .into_iter()
-            .chain(["168.63.129.16", "100.100.100.200", "192.0.0.192", "fd20:ce::254", "fd00:c1::a9fe:a9fe"])
-        {
-            assert_eq!(judged(&all, metadata), Err("a metadata service"), "{metadata}");
+        for metadata in [
+            "169.254.169.254",
+            "::ffff:169.254.169.254",
+            "169.254.170.2",
+            "fd00:ec2::254",
+            "fd00:ec2::23",
+        ]
+        .into_iter()
+        .chain([
+            "168.63.129.16",
+            "100.100.100.200",
+            "192.0.0.192",
+            "fd20:ce::254",
+            "fd00:c1::a9fe:a9fe",
+        ]) {
+            assert_eq!(
+                judged(&all, metadata),
+                Err("a metadata service"),
+                "{metadata}"
+            );
         }
     }
 
     #[test]
     fn text_that_is_no_network_is_refused() {
-        for text in ["", "10.1", "10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/-1", "host"] {
+        for text in [
+            "",
+            "10.1",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0.0/",
+            "10.0.0.0/-1",
+            "host",
+        ] {
             assert!(Network::parse(text).is_err(), "{text}");
         }
-        assert_eq!(Network::parse("10.1.0.0/16").unwrap().to_string(), "10.1.0.0/16");
+        assert_eq!(
+            Network::parse("10.1.0.0/16").unwrap().to_string(),
+            "10.1.0.0/16"
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! What a plugin is given beyond computing on records. Nothing, unless its manifest asks for it and the host allows it.
-//! (A worker's holding of a lease is called a grant too; this is the other one, of manifests.)
+//! What a plugin is given beyond computing on records. Nothing, unless its manifest asks for it and
+//! the host allows it. (A worker's holding of a lease is called a grant too; this is the other one,
+//! of manifests.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,8 +10,8 @@ use super::{HttpHost, ProcessorError};
 /// What stands before the names of secrets where a plugin reads its values.
 pub const SECRET_PREFIX: &str = "secret.";
 
-/// Where a plugin reads the names of its destinations, separated by commas, among its values: for `init`, to refuse a name
-/// that there is not.
+/// Where a plugin reads the names of its destinations, separated by commas, among its values: for
+/// `init`, to refuse a name that there is not.
 pub const DESTINATIONS_KEY: &str = "shardmill.destinations";
 
 /// What stands before the names of values that the host gives.
@@ -21,10 +22,11 @@ pub const HOST_PREFIX: &str = "shardmill.";
 pub struct PluginGrants {
     /// Where it may send HTTP requests.
     pub http: Vec<HttpHost>,
-    /// Environment variables of the host that it sees, by name. One that is not set is not set for the plugin either.
+    /// Environment variables of the host that it sees, by name. One that is not set is not set for
+    /// the plugin either.
     pub env: BTreeSet<String>,
-    /// Secrets that it may read, by name. The values are read for each new instance, so that one that was changed is
-    /// taken up; they are never kept here.
+    /// Secrets that it may read, by name. The values are read for each new instance, so that one
+    /// that was changed is taken up; they are never kept here.
     pub secrets: BTreeMap<String, SecretSource>,
     /// Whether its state is kept between instances.
     pub state: bool,
@@ -39,8 +41,8 @@ pub enum SecretSource {
     Variable(String),
 }
 
-/// Refuses a version that does not fit the grant of state: state that it does not know of would be lost by it, and state
-/// that nobody stores would be lost at the next crash.
+/// Refuses a version that does not fit the grant of state: state that it does not know of would be
+/// lost by it, and state that nobody stores would be lost at the next crash.
 pub fn check_state_grant(is_granted: bool, saves_state: bool) -> Result<(), ProcessorError> {
     let message = match (is_granted, saves_state) {
         (true, false) => {
@@ -53,7 +55,9 @@ pub fn check_state_grant(is_granted: bool, saves_state: bool) -> Result<(), Proc
         }
         (true, true) | (false, false) => return Ok(()),
     };
-    Err(ProcessorError::State { message: message.to_owned() })
+    Err(ProcessorError::State {
+        message: message.to_owned(),
+    })
 }
 
 impl std::fmt::Display for SecretSource {
@@ -73,14 +77,30 @@ mod tests {
     fn state_is_granted_to_versions_that_save_it_and_to_no_others() {
         assert_eq!(check_state_grant(true, true), Ok(()));
         assert_eq!(check_state_grant(false, false), Ok(()));
-        let refused = |is_granted, saves| check_state_grant(is_granted, saves).unwrap_err().to_string();
-        assert!(refused(true, false).contains("exports no save and load"), "it would lose what is kept");
-        assert!(refused(false, true).contains("set state = true"), "what it saves would be lost");
+        let refused = |is_granted, saves| {
+            check_state_grant(is_granted, saves)
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(
+            refused(true, false).contains("exports no save and load"),
+            "it would lose what is kept"
+        );
+        assert!(
+            refused(false, true).contains("set state = true"),
+            "what it saves would be lost"
+        );
     }
 
     #[test]
     fn a_secret_is_shown_by_its_place_and_never_by_its_value() {
-        assert_eq!(SecretSource::File("/run/token".into()).to_string(), "the file /run/token");
-        assert_eq!(SecretSource::Variable("TOKEN".to_owned()).to_string(), "the environment variable TOKEN");
+        assert_eq!(
+            SecretSource::File("/run/token".into()).to_string(),
+            "the file /run/token"
+        );
+        assert_eq!(
+            SecretSource::Variable("TOKEN".to_owned()).to_string(),
+            "the environment variable TOKEN"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Where a plugin may send HTTP requests: `api.example.org`, `*.example.com:8443`, `http://10.1.2.3`.
+//! Where a plugin may send HTTP requests: `api.example.org`, `*.example.com:8443`,
+//! `http://10.1.2.3`.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -36,7 +37,9 @@ enum HostName {
 
 /// An entry that names no host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{entry:?} {problem}; write a host such as \"api.example.org\", \"*.example.org:8443\" or \"http://10.1.2.3\"")]
+#[error(
+    "{entry:?} {problem}; write a host such as \"api.example.org\", \"*.example.org:8443\" or \"http://10.1.2.3\""
+)]
 pub struct InvalidHttpHost {
     entry: String,
     problem: &'static str,
@@ -63,7 +66,10 @@ impl HttpScheme {
 impl HttpHost {
     /// Reads an entry. Without a scheme it is https, without a port the scheme's own.
     pub fn parse(entry: &str) -> Result<Self, InvalidHttpHost> {
-        let invalid = |problem| InvalidHttpHost { entry: entry.to_owned(), problem };
+        let invalid = |problem| InvalidHttpHost {
+            entry: entry.to_owned(),
+            problem,
+        };
         let text = entry.to_ascii_lowercase();
         let (scheme, rest) = match text.split_once("://") {
             None => (HttpScheme::Https, text.as_str()),
@@ -81,10 +87,17 @@ impl HttpHost {
             Some((_, port)) => {
                 let name = &rest[..rest.len() - port.len() - 1];
                 let port = port.parse().ok().filter(|port| *port != 0);
-                (name, port.ok_or_else(|| invalid("has a port that is not a number from 1 to 65535"))?)
+                (
+                    name,
+                    port.ok_or_else(|| invalid("has a port that is not a number from 1 to 65535"))?,
+                )
             }
         };
-        Ok(Self { scheme, name: HostName::parse(name).map_err(invalid)?, port })
+        Ok(Self {
+            scheme,
+            name: HostName::parse(name).map_err(invalid)?,
+            port,
+        })
     }
 
     /// The one port.
@@ -106,7 +119,9 @@ impl HttpHost {
     pub fn covers(&self, other: &Self) -> bool {
         let is_named = match (&self.name, &other.name) {
             (HostName::Any, _) => true,
-            (HostName::Below(ours), HostName::Below(theirs)) => ours == theirs || is_below(theirs, ours),
+            (HostName::Below(ours), HostName::Below(theirs)) => {
+                ours == theirs || is_below(theirs, ours)
+            }
             (HostName::Below(ours), HostName::Exactly(theirs)) => is_below(theirs, ours),
             (HostName::Exactly(ours), HostName::Exactly(theirs)) => ours == theirs,
             (HostName::Below(_) | HostName::Exactly(_), _) => false,
@@ -115,10 +130,12 @@ impl HttpHost {
     }
 }
 
-/// Whether `host` is `LABELS` + `.` + `parent`. An address in brackets is below nothing, and neither is a dotted one:
-/// no parent ends in a number.
+/// Whether `host` is `LABELS` + `.` + `parent`. An address in brackets is below nothing, and
+/// neither is a dotted one: no parent ends in a number.
 fn is_below(host: &str, parent: &str) -> bool {
-    host.strip_suffix(parent).and_then(|labels| labels.strip_suffix('.')).is_some_and(|labels| !labels.is_empty())
+    host.strip_suffix(parent)
+        .and_then(|labels| labels.strip_suffix('.'))
+        .is_some_and(|labels| !labels.is_empty())
 }
 
 impl HostName {
@@ -126,12 +143,18 @@ impl HostName {
         if name == "*" {
             return Ok(Self::Any);
         }
-        if let Some(address) = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            let address: Ipv6Addr =
-                address.parse().map_err(|_| "has brackets around something that is not an IPv6 address")?;
+        if let Some(address) = name
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+        {
+            let address: Ipv6Addr = address
+                .parse()
+                .map_err(|_| "has brackets around something that is not an IPv6 address")?;
             return Ok(Self::Exactly(format!("[{address}]")));
         }
-        let (parent, is_exact) = name.strip_prefix("*.").map_or((name, true), |parent| (parent, false));
+        let (parent, is_exact) = name
+            .strip_prefix("*.")
+            .map_or((name, true), |parent| (parent, false));
         if !is_dns_name(parent) {
             return Err(
                 "is not a host name (letters, digits, '-', '_' and '.'; others in punycode; '*' only in front)",
@@ -141,7 +164,9 @@ impl HostName {
         let last = parent.rsplit('.').next().unwrap_or_default();
         let is_numeric = last.bytes().all(|b| b.is_ascii_digit()) || last.starts_with("0x");
         match (is_exact, is_numeric) {
-            (true, true) if parent.parse::<Ipv4Addr>().is_err() => Err("looks like an IPv4 address but is not one"),
+            (true, true) if parent.parse::<Ipv4Addr>().is_err() => {
+                Err("looks like an IPv4 address but is not one")
+            }
             (false, true) => Err("has '*' in front of an address"),
             (true, _) => Ok(Self::Exactly(parent.to_owned())),
             (false, false) => Ok(Self::Below(parent.to_owned())),
@@ -163,7 +188,11 @@ impl fmt::Display for HttpHost {
             HostName::Below(parent) => write!(f, "*.{parent}")?,
             HostName::Exactly(name) => f.write_str(name)?,
         }
-        if self.port == self.scheme.default_port() { Ok(()) } else { write!(f, ":{}", self.port) }
+        if self.port == self.scheme.default_port() {
+            Ok(())
+        } else {
+            write!(f, ":{}", self.port)
+        }
     }
 }
 
@@ -183,7 +212,13 @@ mod tests {
             ("API.Example.org", Https, "api.example.org", 443, true),
             ("api.example.org", Http, "api.example.org", 80, false),
             ("api.example.org", Https, "api.example.org", 8443, false),
-            ("api.example.org", Https, "api.example.org.evil.net", 443, false),
+            (
+                "api.example.org",
+                Https,
+                "api.example.org.evil.net",
+                443,
+                false,
+            ),
             ("api.example.org", Https, "evil-api.example.org", 443, false),
             ("api.example.org", Https, "api.example.org.", 443, false),
             ("*.example.org:8443", Https, "a.b.example.org", 8443, true),
@@ -198,7 +233,11 @@ mod tests {
             ("*", Https, "anything.net", 443, true),
             ("*", Http, "anything.net", 80, false),
         ] {
-            assert_eq!(host(entry).admits(scheme, name, port), expected, "{entry} {name}");
+            assert_eq!(
+                host(entry).admits(scheme, name, port),
+                expected,
+                "{entry} {name}"
+            );
         }
     }
 
@@ -218,7 +257,11 @@ mod tests {
             ("*", "http://example.org", false),
             ("*.example.org", "api.example.org:8443", false),
         ] {
-            assert_eq!(host(ceiling).covers(&host(asked)), expected, "{ceiling} {asked}");
+            assert_eq!(
+                host(ceiling).covers(&host(asked)),
+                expected,
+                "{ceiling} {asked}"
+            );
         }
     }
 
@@ -253,7 +296,12 @@ mod tests {
 
     #[test]
     fn an_entry_is_shown_as_it_may_be_written() {
-        for entry in ["https://api.example.org", "https://*.example.org:8443", "http://[fd00::1]", "https://*"] {
+        for entry in [
+            "https://api.example.org",
+            "https://*.example.org:8443",
+            "http://[fd00::1]",
+            "https://*",
+        ] {
             assert_eq!(host(entry).to_string(), entry);
         }
         let ports = ["a.org", "http://a.org", "a.org:8443"].map(|entry| host(entry).port());

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::tables::{TakenName, check_ending};
 
-/// A plugin's name: its file's name without `.wasm`. It is also the application's name and so the lease table's, unless
-/// the configuration says otherwise, which is where the rule comes from (DynamoDB: 3 to 255 of `a-zA-Z0-9_.-`).
+/// A plugin's name: its file's name without `.wasm`. It is also the application's name and so the
+/// lease table's, unless the configuration says otherwise, which is where the rule comes from
+/// (DynamoDB: 3 to 255 of `a-zA-Z0-9_.-`).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PluginName(Arc<str>);
 
@@ -35,16 +36,27 @@ impl PluginName {
     /// Checks the rule above.
     pub fn new(name: &str) -> Result<Self, InvalidPluginName> {
         let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-        let starts_well = name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
+        let starts_well = name
+            .as_bytes()
+            .first()
+            .is_some_and(u8::is_ascii_alphanumeric);
         let is_good = starts_well && (3..=100).contains(&name.len()) && name.bytes().all(is_word);
-        let checked = if is_good { check_ending(name).map_err(NameFault::from) } else { Err(NameFault::Letters) };
+        let checked = if is_good {
+            check_ending(name).map_err(NameFault::from)
+        } else {
+            Err(NameFault::Letters)
+        };
         match checked {
             Ok(()) => Ok(Self(name.into())),
-            Err(why) => Err(InvalidPluginName { name: name.chars().take(120).collect(), why }),
+            Err(why) => Err(InvalidPluginName {
+                name: name.chars().take(120).collect(),
+                why,
+            }),
         }
     }
 
-    /// What the plugin is called where it serves one of several streams: `NAME.STREAM`. No file can be named so.
+    /// What the plugin is called where it serves one of several streams: `NAME.STREAM`. No file can
+    /// be named so.
     #[must_use]
     pub fn on_stream(&self, stream: &str) -> Self {
         Self(format!("{}.{stream}", self.0).into())
@@ -56,9 +68,12 @@ impl PluginName {
     }
 }
 
-/// Whether `label` is `plugin` itself, or what it is called on one of its streams ([`PluginName::on_stream`]).
+/// Whether `label` is `plugin` itself, or what it is called on one of its streams
+/// ([`PluginName::on_stream`]).
 pub fn is_label_of(label: &str, plugin: &str) -> bool {
-    label.strip_prefix(plugin).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    label
+        .strip_prefix(plugin)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// The plugin that `label` is of ([`is_label_of`]).
@@ -123,21 +138,45 @@ mod tests {
             assert_eq!((name.as_str(), name.to_string().as_str()), (good, good));
         }
         for bad in ["", "ab", "-abc", "_abc", "a.b", "a b", &"n".repeat(101)] {
-            assert!(PluginName::new(bad).unwrap_err().to_string().contains("cannot name a plugin"), "{bad}");
+            assert!(
+                PluginName::new(bad)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("cannot name a plugin"),
+                "{bad}"
+            );
         }
         for table in ["flights-coordinator", "totals-state"] {
             let refused = PluginName::new(table).unwrap_err().to_string();
-            assert!(refused.contains("cannot name a plugin: it ends in \"-"), "{refused}");
+            assert!(
+                refused.contains("cannot name a plugin: it ends in \"-"),
+                "{refused}"
+            );
         }
-        assert_eq!(PluginName::new("clean").unwrap().on_stream("orders").as_str(), "clean.orders");
+        assert_eq!(
+            PluginName::new("clean")
+                .unwrap()
+                .on_stream("orders")
+                .as_str(),
+            "clean.orders"
+        );
     }
 
     #[test]
     fn a_version_is_sixty_four_hex_digits_of_which_people_see_twelve() {
         let digest = PluginDigest::from_hex(&"0123456789ABcdef".repeat(4)).unwrap();
         assert_eq!(digest.as_str(), "0123456789abcdef".repeat(4));
-        assert_eq!((digest.short(), digest.to_string().as_str()), ("0123456789ab", "0123456789ab"));
-        for bad in ["", "0123", &"0".repeat(63), &"0".repeat(65), &"g".repeat(64)] {
+        assert_eq!(
+            (digest.short(), digest.to_string().as_str()),
+            ("0123456789ab", "0123456789ab")
+        );
+        for bad in [
+            "",
+            "0123",
+            &"0".repeat(63),
+            &"0".repeat(65),
+            &"g".repeat(64),
+        ] {
             assert_eq!(PluginDigest::from_hex(bad), None, "{bad}");
         }
     }

@@ -29,7 +29,8 @@ pub enum ProcessorError {
         /// What it said, cut to a sane length.
         message: String,
     },
-    /// The guest returned an error that it says is not its own: a service that is away, a setting that is missing.
+    /// The guest returned an error that it says is not its own: a service that is away, a setting
+    /// that is missing.
     #[error("the plugin reported an error: {message}")]
     NotReady {
         /// What it lacks.
@@ -80,13 +81,15 @@ pub enum ProcessorError {
         /// What was wrong with it.
         message: String,
     },
-    /// The state of a shard cannot be saved or taken up: it is too large, refused, or not that of the checkpoint.
+    /// The state of a shard cannot be saved or taken up: it is too large, refused, or not that of
+    /// the checkpoint.
     #[error("the plugin's state: {message}")]
     State {
         /// What is wrong with it, and how to mend it.
         message: String,
     },
-    /// The guest needed memory that the host has not left, though its own limit would have allowed it.
+    /// The guest needed memory that the host has not left, though its own limit would have allowed
+    /// it.
     #[error(
         "the host's memory for all instances, {limit} bytes, is used up: the call is repeated once other instances \
          release some; raise host.instances-memory, or give batches fewer bytes"
@@ -118,22 +121,29 @@ impl ProcessorError {
         }
     }
 
-    /// The same, where the call emitted to the destination `name`, which is none of the `known` ones: whatever the guest
-    /// made of that, it is not the fault of a record. What the host failed at stays its own.
+    /// The same, where the call emitted to the destination `name`, which is none of the `known`
+    /// ones: whatever the guest made of that, it is not the fault of a record. What the host failed
+    /// at stays its own.
     #[must_use]
     pub fn after_unknown_destination(self, name: String, known: String) -> Self {
         if self.is_hosts() {
             return self;
         }
-        Self::UnknownDestination { name, known, said: self.to_string(), fate: self.fate() }
+        Self::UnknownDestination {
+            name,
+            known,
+            said: self.to_string(),
+            fate: self.fate(),
+        }
     }
 
     /// Whether the instance survived.
     pub fn fate(&self) -> InstanceFate {
         match self {
-            Self::Reported { .. } | Self::NotReady { .. } | Self::InvalidOutcome { .. } | Self::State { .. } => {
-                InstanceFate::Usable
-            }
+            Self::Reported { .. }
+            | Self::NotReady { .. }
+            | Self::InvalidOutcome { .. }
+            | Self::State { .. } => InstanceFate::Usable,
             Self::UnknownDestination { fate, .. } => *fate,
             // One that lacks memory gives back what it has: others may finish with it.
             Self::Trapped { .. }
@@ -148,8 +158,15 @@ impl ProcessorError {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Reported { .. } => "reported",
-            Self::NotReady { lack: Lack::Service, .. } => "unavailable",
-            Self::NotReady { lack: Lack::Configuration, .. } | Self::UnknownDestination { .. } => "misconfigured",
+            Self::NotReady {
+                lack: Lack::Service,
+                ..
+            } => "unavailable",
+            Self::NotReady {
+                lack: Lack::Configuration,
+                ..
+            }
+            | Self::UnknownDestination { .. } => "misconfigured",
             Self::Trapped { .. } => "trapped",
             Self::DeadlineExceeded { .. } => "deadline",
             Self::LimitExceeded { .. } => "limit",

@@ -2,9 +2,11 @@ use crate::time::Moment;
 
 /// One host's clocks.
 pub trait Clock: Send + Sync {
-    /// Monotonic time that also counts while the machine is suspended: a lease runs out during a suspend as well.
+    /// Monotonic time that also counts while the machine is suspended: a lease runs out during a
+    /// suspend as well.
     fn now(&self) -> Moment;
 
-    /// Wall time, in milliseconds since the Unix epoch. Never used to judge a lease; only to tell Kinesis a time.
+    /// Wall time, in milliseconds since the Unix epoch. Never used to judge a lease; only to tell
+    /// Kinesis a time.
     fn wall_ms(&self) -> u64;
 }

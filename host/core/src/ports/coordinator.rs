@@ -1,14 +1,18 @@
 use super::{PortFuture, StoreError};
-use crate::fleet::{ApplicationStart, FleetRows, Incarnation, LeaderRow, Mail, StreamIdentity, StreamRow, WorkerRow};
+use crate::fleet::{
+    ApplicationStart, FleetRows, Incarnation, LeaderRow, Mail, StreamIdentity, StreamRow, WorkerRow,
+};
 use crate::lease::WorkerId;
 use crate::plugin::PluginDigest;
 use crate::rollout::Quarantined;
 use crate::stream::Shard;
 
-/// The coordinator table of one application: everything that hosts share apart from leases, in a table of its own, since
-/// a KCL fleet may read the lease table and fails on rows that are not leases.
+/// The coordinator table of one application: everything that hosts share apart from leases, in a
+/// table of its own, since a KCL fleet may read the lease table and fails on rows that are not
+/// leases.
 ///
-/// Every write that matters is conditional on what the writer last saw. Implementations decide nothing.
+/// Every write that matters is conditional on what the writer last saw. Implementations decide
+/// nothing.
 pub trait Coordinator: Send + Sync {
     /// Makes sure that the table exists, with the right key, and can be used.
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>>;
@@ -16,23 +20,33 @@ pub trait Coordinator: Send + Sync {
     /// All small rows, in one request where they fit; eventually consistent.
     fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>>;
 
-    /// All small rows but the workers', so that the price does not grow with the fleet; eventually consistent.
+    /// All small rows but the workers', so that the price does not grow with the fleet; eventually
+    /// consistent.
     fn board(&self) -> PortFuture<'_, Result<FleetRows, StoreError>>;
 
-    /// What the leader left for a worker, from a row that no other worker reads; eventually consistent.
+    /// What the leader left for a worker, from a row that no other worker reads; eventually
+    /// consistent.
     fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>>;
 
-    /// Leaves `mail` for a worker, in the place of what was there. Unconditional: mail is a hint, and of two leaders' either
-    /// will do. `None` leaves nothing.
-    fn leave_mail<'a>(&'a self, id: &'a WorkerId, mail: Option<&'a Mail>) -> PortFuture<'a, Result<(), StoreError>>;
+    /// Leaves `mail` for a worker, in the place of what was there. Unconditional: mail is a hint,
+    /// and of two leaders' either will do. `None` leaves nothing.
+    fn leave_mail<'a>(
+        &'a self,
+        id: &'a WorkerId,
+        mail: Option<&'a Mail>,
+    ) -> PortFuture<'a, Result<(), StoreError>>;
 
     /// One worker's row, strongly consistent.
-    fn worker<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>>;
+    fn worker<'a>(
+        &'a self,
+        id: &'a WorkerId,
+    ) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>>;
 
-    /// Writes a worker's row if the table shows the incarnation and beat of `seen`, or none if that is `None`.
+    /// Writes a worker's row if the table shows the incarnation and beat of `seen`, or none if that
+    /// is `None`.
     ///
-    /// A new run of a worker so replaces the one before, and a registration of an earlier run that was on its way for
-    /// long replaces nobody.
+    /// A new run of a worker so replaces the one before, and a registration of an earlier run that
+    /// was on its way for long replaces nobody.
     fn register<'a>(
         &'a self,
         seen: Option<&'a WorkerRow>,
@@ -43,7 +57,8 @@ pub trait Coordinator: Send + Sync {
     fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>>;
 
     /// Removes a worker's row if the table shows the same incarnation and beat.
-    fn remove_worker<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>>;
+    fn remove_worker<'a>(&'a self, row: &'a WorkerRow)
+    -> PortFuture<'a, Result<Raced, StoreError>>;
 
     /// Writes the leader's record if the table shows `seen`, or none if that is `None`.
     fn write_leader<'a>(
@@ -52,22 +67,29 @@ pub trait Coordinator: Send + Sync {
         next: &'a LeaderRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>>;
 
-    /// Writes down which stream the checkpoints belong to, if the table shows `seen`, or none if that is `None`.
+    /// Writes down which stream the checkpoints belong to, if the table shows `seen`, or none if
+    /// that is `None`.
     fn write_stream<'a>(
         &'a self,
         seen: Option<&'a StreamRow>,
         next: &'a StreamRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>>;
 
-    /// Writes down where the application began, if nobody did. Never changes after that; a row of its own, so that hosts
-    /// that know nothing of it leave it alone.
-    fn write_start<'a>(&'a self, start: &'a ApplicationStart) -> PortFuture<'a, Result<Raced, StoreError>>;
+    /// Writes down where the application began, if nobody did. Never changes after that; a row of
+    /// its own, so that hosts that know nothing of it leave it alone.
+    fn write_start<'a>(
+        &'a self,
+        start: &'a ApplicationStart,
+    ) -> PortFuture<'a, Result<Raced, StoreError>>;
 
     /// Writes down that a version is bad. Unconditional: whichever host's reason stands is as good.
     fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>>;
 
     /// Removes the row that says that a version is bad, if there is one.
-    fn release_version<'a>(&'a self, digest: &'a PluginDigest) -> PortFuture<'a, Result<(), StoreError>>;
+    fn release_version<'a>(
+        &'a self,
+        digest: &'a PluginDigest,
+    ) -> PortFuture<'a, Result<(), StoreError>>;
 
     /// Raises the bulletin, so that others look at the leases soon.
     fn announce(&self) -> PortFuture<'_, Result<(), StoreError>>;
@@ -75,8 +97,12 @@ pub trait Coordinator: Send + Sync {
     /// The shard list as a leader last wrote it, if it is whole.
     fn shards(&self) -> PortFuture<'_, Result<Option<CachedShards>, StoreError>>;
 
-    /// Writes the shard list. Unconditional: any complete list is as good as another, and readers treat it as a hint.
-    fn write_shards<'a>(&'a self, shards: &'a CachedShards) -> PortFuture<'a, Result<(), StoreError>>;
+    /// Writes the shard list. Unconditional: any complete list is as good as another, and readers
+    /// treat it as a hint.
+    fn write_shards<'a>(
+        &'a self,
+        shards: &'a CachedShards,
+    ) -> PortFuture<'a, Result<(), StoreError>>;
 }
 
 /// The outcome of a conditional write.

@@ -6,9 +6,14 @@ use crate::stream::{Record, ShardId, StreamName};
 
 /// Where records go that a failure policy gave up.
 pub trait DeadLetters: Send + Sync {
-    /// Stores all of `letters` in the sink named `target`, in order; returns once they are stored, so that they may be
-    /// settled. After an error some of them may be stored: they are sent again, so a letter may be there twice.
-    fn store<'a>(&'a self, target: &'a str, letters: Arc<Vec<DeadLetter>>) -> PortFuture<'a, Result<(), SinkError>>;
+    /// Stores all of `letters` in the sink named `target`, in order; returns once they are stored,
+    /// so that they may be settled. After an error some of them may be stored: they are sent again,
+    /// so a letter may be there twice.
+    fn store<'a>(
+        &'a self,
+        target: &'a str,
+        letters: Arc<Vec<DeadLetter>>,
+    ) -> PortFuture<'a, Result<(), SinkError>>;
 }
 
 /// A record that was given up: all of it, and why.

@@ -7,8 +7,9 @@ use crate::stream::{LeaseKey, Position, ShardId};
 
 /// The lease table of one application.
 ///
-/// **Every write is conditional** on what the writer last saw, and raises the counter by one (but for a claim); a lost
-/// race comes back as [`Written::Conflict`] with the row as it now stands, never as an error. Implementations decide nothing.
+/// **Every write is conditional** on what the writer last saw, and raises the counter by one (but
+/// for a claim); a lost race comes back as [`Written::Conflict`] with the row as it now stands,
+/// never as an error. Implementations decide nothing.
 pub trait LeaseStore: Send + Sync {
     /// Makes sure that the table exists, with the right key, and can be used.
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>>;
@@ -25,34 +26,63 @@ pub trait LeaseStore: Send + Sync {
     /// Writes a fresh row, if there is none.
     fn create<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, Result<Created, StoreError>>;
 
-    /// Makes `by` the owner, if owner and counter still are what `seen` shows. Always clears the claim, and
-    /// `checkpointOwner` (KCL 3.x). `wall_ms` is noted for people.
-    fn take<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId, wall_ms: u64) -> PortFuture<'a, WriteResult>;
+    /// Makes `by` the owner, if owner and counter still are what `seen` shows. Always clears the
+    /// claim, and `checkpointOwner` (KCL 3.x). `wall_ms` is noted for people.
+    fn take<'a>(
+        &'a self,
+        seen: &'a Lease,
+        by: &'a WorkerId,
+        wall_ms: u64,
+    ) -> PortFuture<'a, WriteResult>;
 
-    /// Asks the owner for the lease: notes `by` as the claimant, if owner and claimant still are what `seen` shows.
-    /// The only write that does not raise the counter, since the counter is the owner's until it gives the lease up.
+    /// Asks the owner for the lease: notes `by` as the claimant, if owner and claimant still are
+    /// what `seen` shows. The only write that does not raise the counter, since the counter is the
+    /// owner's until it gives the lease up.
     fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult>;
 
-    /// Removes the row, if owner and counter still are what `seen` shows. A row that is gone already is no conflict.
+    /// Removes the row, if owner and counter still are what `seen` shows. A row that is gone
+    /// already is no conflict.
     fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>>;
 
     /// Raises the counter.
-    fn renew<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult>;
+    fn renew<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult>;
 
-    /// Moves the checkpoint; counts as a renewal. With a state, both are written in one transaction, or neither is.
-    fn checkpoint<'a>(&'a self, token: &'a LeaseToken, write: &'a CheckpointWrite) -> PortFuture<'a, WriteResult>;
+    /// Moves the checkpoint; counts as a renewal. With a state, both are written in one
+    /// transaction, or neither is.
+    fn checkpoint<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a CheckpointWrite,
+    ) -> PortFuture<'a, WriteResult>;
 
-    /// Marks the shard as finished, with its children; removes its state in the same transaction, if it keeps one.
-    fn end<'a>(&'a self, token: &'a LeaseToken, write: &'a ShardEndWrite) -> PortFuture<'a, WriteResult>;
+    /// Marks the shard as finished, with its children; removes its state in the same transaction,
+    /// if it keeps one.
+    fn end<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a ShardEndWrite,
+    ) -> PortFuture<'a, WriteResult>;
 
     /// Gives the lease up: removes the owner; a claim stays.
-    fn release<'a>(&'a self, token: &'a LeaseToken, progress: &'a Progress) -> PortFuture<'a, WriteResult>;
+    fn release<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult>;
 
     /// Makes sure that there is a table for the plugin's state.
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>>;
 
-    /// The state saved with the last checkpoint of a shard, strongly consistent; `None` if none was ever saved.
-    fn state<'a>(&'a self, key: &'a LeaseKey) -> PortFuture<'a, Result<Option<SavedState>, StoreError>>;
+    /// The state saved with the last checkpoint of a shard, strongly consistent; `None` if none was
+    /// ever saved.
+    fn state<'a>(
+        &'a self,
+        key: &'a LeaseKey,
+    ) -> PortFuture<'a, Result<Option<SavedState>, StoreError>>;
 }
 
 /// What a plugin saved of itself.
@@ -60,7 +90,8 @@ pub trait LeaseStore: Send + Sync {
 pub struct SavedState {
     /// As the plugin made it, opaque.
     pub bytes: Bytes,
-    /// The checkpoint it was written with: the plugin had handled everything up to and including it, and nothing more.
+    /// The checkpoint it was written with: the plugin had handled everything up to and including
+    /// it, and nothing more.
     pub checkpoint: Checkpoint,
     /// The version that saved it.
     pub plugin_digest: Option<PluginDigest>,
@@ -105,7 +136,8 @@ pub struct LeaseListing {
     pub bad_rows: Vec<BadRow>,
     /// Rows that are not leases at all (KCL 3.5 keeps some in the same table); skipped.
     pub foreign_rows: usize,
-    /// Bytes of all rows, whoever wrote them: what DynamoDB charges a scan by. 0 if it is not known.
+    /// Bytes of all rows, whoever wrote them: what DynamoDB charges a scan by. 0 if it is not
+    /// known.
     pub bytes: usize,
 }
 
@@ -131,7 +163,8 @@ pub struct Progress {
     pub bytes_per_second: Option<u64>,
     /// Why the shard does not get on; `None` clears what was noted before.
     pub stuck: Option<String>,
-    /// The last record that the failure policy gave up, and why; `None` leaves what was noted before.
+    /// The last record that the failure policy gave up, and why; `None` leaves what was noted
+    /// before.
     pub given_up: Option<String>,
 }
 

@@ -18,7 +18,8 @@ pub trait ProcessorFactory: Send + Sync {
         false
     }
 
-    /// The version of the contract that it was built against, such as `0.1.0`; `None` where there is no component.
+    /// The version of the contract that it was built against, such as `0.1.0`; `None` where there
+    /// is no component.
     fn contract(&self) -> Option<&str> {
         None
     }
@@ -38,33 +39,40 @@ pub trait RecordProcessor: Send {
     /// Not cancel-safe: dropping the future before it is ready leaves the instance unusable.
     fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>>;
 
-    /// What the instance wants the next one to start from; only asked for between deliveries, of a version that saves its
-    /// state. After an error whose fate is dead, the instance must be dropped.
+    /// What the instance wants the next one to start from; only asked for between deliveries, of a
+    /// version that saves its state. After an error whose fate is dead, the instance must be
+    /// dropped.
     ///
     /// Not cancel-safe, as `process`.
     fn save(&mut self) -> PortFuture<'_, Result<Bytes, ProcessorError>> {
-        Box::pin(std::future::ready(Err(ProcessorError::State { message: "this version saves no state".to_owned() })))
+        Box::pin(std::future::ready(Err(ProcessorError::State {
+            message: "this version saves no state".to_owned(),
+        })))
     }
 
-    /// Ready when the host lacks memory and this instance could give some back. One that never could is never ready.
+    /// Ready when the host lacks memory and this instance could give some back. One that never
+    /// could is never ready.
     fn asked_for_room(&self) -> PortFuture<'static, ()> {
         Box::pin(std::future::pending())
     }
 
-    /// Whether this instance is to be closed now, to be made again when it is needed. Asked between batches; a yes counts
-    /// on it being done.
+    /// Whether this instance is to be closed now, to be made again when it is needed. Asked between
+    /// batches; a yes counts on it being done.
     fn gives_room(&mut self) -> bool {
         false
     }
 
-    /// Memory that the instance holds now, in bytes; what it was given it never gives back, so this is the most so far too.
-    /// 0 if that is not known, and once the instance is dead.
+    /// Memory that the instance holds now, in bytes; what it was given it never gives back, so this
+    /// is the most so far too. 0 if that is not known, and once the instance is dead.
     fn memory_bytes(&self) -> usize {
         0
     }
 
     /// Tells the instance that it is over; returns what it emitted last.
-    fn close(self: Box<Self>, reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>>;
+    fn close(
+        self: Box<Self>,
+        reason: CloseReason,
+    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>>;
 }
 
 /// Who an instance is, for the imports `context` and `wasi:config/store`.
@@ -106,10 +114,11 @@ pub struct Processed {
 pub struct Outcome {
     /// Records that failed; normally empty. Indexes must rise strictly.
     pub failures: Vec<RecordFailure>,
-    /// How far the batch may be committed; `None` means all of it. Records after it have not failed: the guest holds
-    /// them back (a window still open, say).
+    /// How far the batch may be committed; `None` means all of it. Records after it have not
+    /// failed: the guest holds them back (a window still open, say).
     pub commit: Option<Commit>,
-    /// How long to wait before the failed records are delivered again, as the guest wishes; `None` leaves it to the host.
+    /// How long to wait before the failed records are delivered again, as the guest wishes; `None`
+    /// leaves it to the host.
     pub retry_after: Option<Duration>,
 }
 
@@ -163,7 +172,8 @@ pub enum CloseReason {
     ShardEnded,
     /// The host is going down.
     Shutdown,
-    /// A new version of the plugin takes over, the plugin was removed, or the host needs the memory for others.
+    /// A new version of the plugin takes over, the plugin was removed, or the host needs the memory
+    /// for others.
     Reload,
 }
 
@@ -196,7 +206,9 @@ mod tests {
             _: Arc<InstanceContext>,
             _: Option<Bytes>,
         ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>> {
-            Box::pin(std::future::ready(Ok(Box::new(PlainInstance) as Box<dyn RecordProcessor>)))
+            Box::pin(std::future::ready(Ok(
+                Box::new(PlainInstance) as Box<dyn RecordProcessor>
+            )))
         }
     }
 
@@ -207,7 +219,10 @@ mod tests {
             Box::pin(std::future::ready(Ok(Processed::default())))
         }
 
-        fn close(self: Box<Self>, _: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+        fn close(
+            self: Box<Self>,
+            _: CloseReason,
+        ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
             Box::pin(std::future::ready(Ok(Vec::new())))
         }
     }
@@ -224,7 +239,15 @@ mod tests {
 
     #[test]
     fn why_an_instance_is_closed_has_the_word_of_the_contract() {
-        let all = [CloseReason::LeaseLost, CloseReason::ShardEnded, CloseReason::Shutdown, CloseReason::Reload];
-        assert_eq!(all.map(CloseReason::as_str), ["lease-lost", "shard-ended", "shutdown", "reload"]);
+        let all = [
+            CloseReason::LeaseLost,
+            CloseReason::ShardEnded,
+            CloseReason::Shutdown,
+            CloseReason::Reload,
+        ];
+        assert_eq!(
+            all.map(CloseReason::as_str),
+            ["lease-lost", "shard-ended", "shutdown", "reload"]
+        );
     }
 }

@@ -6,11 +6,17 @@ use crate::stream::{Emitted, Position, ShardId};
 
 /// Where emitted data goes.
 ///
-/// The pipeline writes a batch's output only after the whole batch was processed, and checkpoints only after `flush`
-/// returned: so output is stored at least once, and repeated only where records are.
+/// The pipeline writes a batch's output only after the whole batch was processed, and checkpoints
+/// only after `flush` returned: so output is stored at least once, and repeated only where records
+/// are.
 pub trait Sink: Send + Sync {
-    /// Accepts output, in order, all of it or none; may buffer, but within a bound of its own, waiting when full.
-    fn write(&self, origin: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>>;
+    /// Accepts output, in order, all of it or none; may buffer, but within a bound of its own,
+    /// waiting when full.
+    fn write(
+        &self,
+        origin: Arc<Origin>,
+        emitted: Arc<Vec<Emitted>>,
+    ) -> PortFuture<'_, Result<(), SinkError>>;
 
     /// Returns once everything accepted before the call is stored.
     fn flush(&self) -> PortFuture<'_, Result<(), SinkError>>;

@@ -7,18 +7,24 @@ pub trait StreamReader: Send + Sync {
     /// What tells this stream from another one of its name; `None` if there is no such stream.
     fn identity(&self) -> PortFuture<'_, Result<Option<StreamIdentity>, ReadError>>;
 
-    /// Every shard, open and closed, all pages. Never a partial list: a page that fails fails the call.
+    /// Every shard, open and closed, all pages. Never a partial list: a page that fails fails the
+    /// call.
     fn list_shards(&self) -> PortFuture<'_, Result<Vec<Shard>, ReadError>>;
 
-    /// Shards that may hold records that arrived at `since_ms` or later, in milliseconds since the Unix epoch: all that
-    /// are open, and those that were closed since. It may name more, and never less. `None` if the stream does not tell: the
-    /// time is not one that it takes, or it knows no such listing. A permission that is missing is an error.
-    fn list_shards_since(&self, _since_ms: u64) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
+    /// Shards that may hold records that arrived at `since_ms` or later, in milliseconds since the
+    /// Unix epoch: all that are open, and those that were closed since. It may name more, and never
+    /// less. `None` if the stream does not tell: the time is not one that it takes, or it knows no
+    /// such listing. A permission that is missing is an error.
+    fn list_shards_since(
+        &self,
+        _since_ms: u64,
+    ) -> PortFuture<'_, Result<Option<Vec<Shard>>, ReadError>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// The stream's own time in milliseconds since the Unix epoch, the clock of arrival times: whatever is put from now on
-    /// arrives at this time or later. May be some seconds late. `None` if the stream does not tell its time.
+    /// The stream's own time in milliseconds since the Unix epoch, the clock of arrival times:
+    /// whatever is put from now on arrives at this time or later. May be some seconds late. `None`
+    /// if the stream does not tell its time.
     fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>>;
 
     /// A fresh iterator.
@@ -28,7 +34,8 @@ pub trait StreamReader: Send + Sync {
         from: &'a ReadFrom,
     ) -> PortFuture<'a, Result<ShardIterator, ReadError>>;
 
-    /// Whether Kinesis knows `shard`, by its own word: an answer from memory would keep a shard that is gone.
+    /// Whether Kinesis knows `shard`, by its own word: an answer from memory would keep a shard
+    /// that is gone.
     fn knows<'a>(&'a self, shard: &'a ShardId) -> PortFuture<'a, Result<bool, ReadError>> {
         Box::pin(async move {
             match self.iterator(shard, &ReadFrom::TrimHorizon).await {
@@ -39,12 +46,22 @@ pub trait StreamReader: Send + Sync {
         })
     }
 
-    /// One `GetRecords` call, at most `limit` records. Pacing is the caller's, unless [`StreamReader::turn`] says otherwise.
-    fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>>;
+    /// One `GetRecords` call, at most `limit` records. Pacing is the caller's, unless
+    /// [`StreamReader::turn`] says otherwise.
+    fn fetch<'a>(
+        &'a self,
+        iterator: &'a ShardIterator,
+        limit: u32,
+    ) -> PortFuture<'a, Result<Fetched, ReadError>>;
 
-    /// Waits until a `fetch` is worth making, and tells who keeps the shard's rates. Called before memory is reserved for
-    /// a reply, so that a shard that waits for its turn holds none. `next` is where it would read, if that is known.
-    fn turn<'a>(&'a self, _shard: &'a ShardId, _next: Option<&'a ShardIterator>) -> PortFuture<'a, PacedBy> {
+    /// Waits until a `fetch` is worth making, and tells who keeps the shard's rates. Called before
+    /// memory is reserved for a reply, so that a shard that waits for its turn holds none. `next`
+    /// is where it would read, if that is known.
+    fn turn<'a>(
+        &'a self,
+        _shard: &'a ShardId,
+        _next: Option<&'a ShardIterator>,
+    ) -> PortFuture<'a, PacedBy> {
         Box::pin(std::future::ready(PacedBy::Caller))
     }
 }
@@ -75,8 +92,8 @@ pub struct Fetched {
     pub children: Vec<Shard>,
 }
 
-/// Why a read failed. What is not [`ReadError::ExpiredIterator`] is tried again with back-off, for ever: a read error is
-/// never the end of a shard.
+/// Why a read failed. What is not [`ReadError::ExpiredIterator`] is tried again with back-off, for
+/// ever: a read error is never the end of a shard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The iterator is older than five minutes; ask for a new one after the last record held.
@@ -100,7 +117,8 @@ pub enum ReadError {
         /// What Kinesis said.
         message: String,
     },
-    /// The key that the stream is encrypted with cannot be used: no right to it, disabled, deleted. An operator must act.
+    /// The key that the stream is encrypted with cannot be used: no right to it, disabled, deleted.
+    /// An operator must act.
     #[error("the stream's encryption key cannot be used: {message}")]
     KeyUnusable {
         /// What Kinesis said.

@@ -1,19 +1,26 @@
 use super::PortFuture;
-use crate::stream::{ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, Record, SequenceNumber, Shard, ShardId};
+use crate::stream::{
+    ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, Record, SequenceNumber, Shard, ShardId,
+};
 
-/// Enhanced fan-out on one stream: consumers, and subscriptions to shards, which push what polling would have to ask for.
+/// Enhanced fan-out on one stream: consumers, and subscriptions to shards, which push what polling
+/// would have to ask for.
 pub trait Subscriptions: Send + Sync {
-    /// Looks for the consumer; registers it if it is given by name and there is none. Registering one costs money for as
-    /// long as it exists. Any number of hosts may ask at once.
+    /// Looks for the consumer; registers it if it is given by name and there is none. Registering
+    /// one costs money for as long as it exists. Any number of hosts may ask at once.
     fn ensure_consumer<'a>(
         &'a self,
         consumer: &'a FanOutConsumer,
     ) -> PortFuture<'a, Result<ConsumerState, SubscribeError>>;
 
     /// Deregisters a consumer; one that is not there is no error.
-    fn remove_consumer<'a>(&'a self, name: &'a ConsumerName) -> PortFuture<'a, Result<(), SubscribeError>>;
+    fn remove_consumer<'a>(
+        &'a self,
+        name: &'a ConsumerName,
+    ) -> PortFuture<'a, Result<(), SubscribeError>>;
 
-    /// Subscribes to `shard`, once for each consumer and shard (AWS): another subscription 5 s or more later takes over.
+    /// Subscribes to `shard`, once for each consumer and shard (AWS): another subscription 5 s or
+    /// more later takes over.
     fn subscribe<'a>(
         &'a self,
         consumer: &'a ConsumerArn,
@@ -24,8 +31,9 @@ pub trait Subscriptions: Send + Sync {
 
 /// A subscription to one shard. Dropping it ends it.
 pub trait Subscription: Send {
-    /// The next event; `None` once Kinesis has ended the subscription, as it does after five minutes. Nothing is taken
-    /// off the wire but by this call. After an error there are no more events.
+    /// The next event; `None` once Kinesis has ended the subscription, as it does after five
+    /// minutes. Nothing is taken off the wire but by this call. After an error there are no more
+    /// events.
     fn next(&mut self) -> PortFuture<'_, Result<Option<ShardEvent>, SubscribeError>>;
 }
 
@@ -34,8 +42,8 @@ pub trait Subscription: Send {
 pub struct ShardEvent {
     /// The records, in the order of the event.
     pub records: Vec<Record>,
-    /// Where to subscribe again: a sequence number, not always a record's. `None` is Kinesis' word that the shard has
-    /// ended.
+    /// Where to subscribe again: a sequence number, not always a record's. `None` is Kinesis' word
+    /// that the shard has ended.
     pub continuation: Option<SequenceNumber>,
     /// How far the tip is ahead, in milliseconds.
     pub millis_behind_latest: u64,
@@ -57,7 +65,8 @@ pub enum ConsumerState {
 /// Why there is no subscription, or no more of it. None of these is ever the end of a shard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubscribeError {
-    /// Another subscription with this consumer was made less than 5 s ago, or has taken this one over.
+    /// Another subscription with this consumer was made less than 5 s ago, or has taken this one
+    /// over.
     #[error("the shard is subscribed to elsewhere with the same consumer: {message}")]
     InUse {
         /// What Kinesis said.

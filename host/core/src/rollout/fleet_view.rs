@@ -8,37 +8,59 @@ use crate::hash;
 use crate::lease::WorkerId;
 use crate::plugin::PluginDigest;
 
-/// The versions that live hosts run, each with its hosts. More than one for long means that hosts were given different
-/// files. A host that tells nothing (an older one, or one that has only just started) is left out.
-pub fn live_versions(rows: &[WorkerRow], is_alive: impl Fn(&WorkerId) -> bool) -> BTreeMap<&str, Vec<&WorkerId>> {
+/// The versions that live hosts run, each with its hosts. More than one for long means that hosts
+/// were given different files. A host that tells nothing (an older one, or one that has only just
+/// started) is left out.
+pub fn live_versions(
+    rows: &[WorkerRow],
+    is_alive: impl Fn(&WorkerId) -> bool,
+) -> BTreeMap<&str, Vec<&WorkerId>> {
     let mut versions: BTreeMap<&str, Vec<&WorkerId>> = BTreeMap::new();
-    for row in rows.iter().filter(|row| !row.is_draining && is_alive(&row.worker)) {
+    for row in rows
+        .iter()
+        .filter(|row| !row.is_draining && is_alive(&row.worker))
+    {
         if let Some(running) = row.versions.first() {
-            versions.entry(running.digest.as_str()).or_default().push(&row.worker);
+            versions
+                .entry(running.digest.as_str())
+                .or_default()
+                .push(&row.worker);
         }
     }
     versions
 }
 
-/// Whether `me` may start with `digest`, where a `share` of the hosts in `rows` goes first: it is one of these, or all of
-/// these run it as active. Who they are depends on the version, so that it is not always the same ones' turn, and on
-/// nothing that hosts could see differently but the list of hosts itself.
+/// Whether `me` may start with `digest`, where a `share` of the hosts in `rows` goes first: it is
+/// one of these, or all of these run it as active. Who they are depends on the version, so that it
+/// is not always the same ones' turn, and on nothing that hosts could see differently but the list
+/// of hosts itself.
 pub fn may_start(me: &WorkerId, digest: &PluginDigest, rows: &[&WorkerRow], share: f64) -> bool {
-    let mut order: Vec<&WorkerRow> = rows.iter().copied().filter(|row| !row.is_draining).collect();
+    let mut order: Vec<&WorkerRow> = rows
+        .iter()
+        .copied()
+        .filter(|row| !row.is_draining)
+        .collect();
     order.sort_by_key(|row| (turn(&row.worker, digest), row.worker.clone()));
     // At least one, or nobody would ever start.
     let turns = order.len() as f64 * share;
-    let first: Vec<&&WorkerRow> =
-        order.iter().enumerate().filter(|(turn, _)| *turn == 0 || (*turn as f64) < turns).map(|(_, row)| row).collect();
+    let first: Vec<&&WorkerRow> = order
+        .iter()
+        .enumerate()
+        .filter(|(turn, _)| *turn == 0 || (*turn as f64) < turns)
+        .map(|(_, row)| row)
+        .collect();
     let is_among_first = first.iter().any(|row| row.worker == *me);
     let runs_it = |row: &&WorkerRow| {
         let active = RolloutState::Active.word();
-        row.versions.first().is_some_and(|running| running.digest == *digest && running.state == active)
+        row.versions
+            .first()
+            .is_some_and(|running| running.digest == *digest && running.state == active)
     };
     is_among_first || first.iter().all(|row| runs_it(row))
 }
 
-/// A worker's place in the order in which hosts start with a version: the same as every host sees it.
+/// A worker's place in the order in which hosts start with a version: the same as every host sees
+/// it.
 fn turn(worker: &WorkerId, digest: &PluginDigest) -> u64 {
     hash::stable(digest.as_str().bytes().chain(worker.as_str().bytes()))
 }
@@ -53,17 +75,29 @@ mod tests {
     }
 
     fn host(name: &str, version: u64, state: &str) -> WorkerRow {
-        let running = VersionRow { digest: digest(version), state: state.to_owned(), since_ms: 1, reason: None };
-        WorkerRow { versions: vec![running], ..WorkerRow::beating(name) }
+        let running = VersionRow {
+            digest: digest(version),
+            state: state.to_owned(),
+            since_ms: 1,
+            reason: None,
+        };
+        WorkerRow {
+            versions: vec![running],
+            ..WorkerRow::beating(name)
+        }
     }
 
     #[test]
     fn a_share_of_the_hosts_starts_and_the_others_wait_until_all_of_these_run_it() {
-        let mut hosts: Vec<WorkerRow> = (0..10).map(|n| host(&format!("host-{n}"), 1, "active")).collect();
+        let mut hosts: Vec<WorkerRow> = (0..10)
+            .map(|n| host(&format!("host-{n}"), 1, "active"))
+            .collect();
         let new = digest(2);
         let starters = |hosts: &[WorkerRow], share| {
             let rows: Vec<&WorkerRow> = hosts.iter().collect();
-            let may = hosts.iter().filter(|row| may_start(&row.worker, &new, &rows, share));
+            let may = hosts
+                .iter()
+                .filter(|row| may_start(&row.worker, &new, &rows, share));
             may.map(|row| row.worker.clone()).collect::<Vec<_>>()
         };
         assert_eq!(starters(&hosts, 1.0).len(), 10);
@@ -80,21 +114,36 @@ mod tests {
 
     #[test]
     fn who_starts_changes_from_version_to_version() {
-        let hosts: Vec<WorkerRow> = (0..8).map(|n| host(&format!("host-{n}"), 1, "active")).collect();
+        let hosts: Vec<WorkerRow> = (0..8)
+            .map(|n| host(&format!("host-{n}"), 1, "active"))
+            .collect();
         let rows: Vec<&WorkerRow> = hosts.iter().collect();
-        let first = |version| hosts.iter().find(|row| may_start(&row.worker, &digest(version), &rows, 0.1)).unwrap();
-        let starters: std::collections::BTreeSet<_> = (2..40).map(|version| first(version).worker.clone()).collect();
+        let first = |version| {
+            hosts
+                .iter()
+                .find(|row| may_start(&row.worker, &digest(version), &rows, 0.1))
+                .unwrap()
+        };
+        let starters: std::collections::BTreeSet<_> = (2..40)
+            .map(|version| first(version).worker.clone())
+            .collect();
         assert!(starters.len() > 3, "{starters:?}");
     }
 
     #[test]
     fn versions_are_told_of_live_hosts_that_tell_theirs() {
-        let mut rows =
-            vec![host("a", 1, "active"), host("b", 2, "active"), host("c", 1, "probation"), host("d", 3, "active")];
+        let mut rows = vec![
+            host("a", 1, "active"),
+            host("b", 2, "active"),
+            host("c", 1, "probation"),
+            host("d", 3, "active"),
+        ];
         rows[3].versions.clear();
         let versions = live_versions(&rows, |worker| worker.as_str() != "b");
-        let told: Vec<Vec<_>> =
-            versions.values().map(|hosts| hosts.iter().map(|host| host.as_str()).collect()).collect();
+        let told: Vec<Vec<_>> = versions
+            .values()
+            .map(|hosts| hosts.iter().map(|host| host.as_str()).collect())
+            .collect();
         assert_eq!(told, [vec!["a", "c"]]);
         assert_eq!(live_versions(&rows, |_| true).len(), 2);
     }
@@ -106,7 +155,10 @@ mod tests {
         assert!(!may(&[&host("a", 1, "active")]));
         assert!(may(&[&host("a", 2, "active")]));
         assert!(may(&[]));
-        let leaving = WorkerRow { is_draining: true, ..host("a", 1, "active") };
+        let leaving = WorkerRow {
+            is_draining: true,
+            ..host("a", 1, "active")
+        };
         assert!(may(&[&leaving]), "a host on its way out holds up nobody");
     }
 }

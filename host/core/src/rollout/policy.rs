@@ -1,7 +1,8 @@
 use std::time::Duration;
 
-/// Failures in probation that the version before handled, until the new one is rolled back. Three: a passing trouble of a
-/// plugin that calls others must not undo a deploy, and each of them cost two swaps of one shard and no record.
+/// Failures in probation that the version before handled, until the new one is rolled back. Three:
+/// a passing trouble of a plugin that calls others must not undo a deploy, and each of them cost
+/// two swaps of one shard and no record.
 pub const PROBATION_STRIKES: u32 = 3;
 
 /// What an operator decided about new versions.
@@ -9,29 +10,33 @@ pub const PROBATION_STRIKES: u32 = 3;
 pub struct RolloutPolicy {
     /// Whether new versions are tried at all; otherwise each shard takes them up at once.
     pub enabled: bool,
-    /// Records that the canary handles before the version is promoted. 1,000: one batch of the default size, and some
-    /// seconds of a quiet shard.
+    /// Records that the canary handles before the version is promoted. 1,000: one batch of the
+    /// default size, and some seconds of a quiet shard.
     pub canary_records: u64,
     /// Batches that these must come in at least. 5: a median of fewer says nothing about time.
     pub canary_batches: u64,
-    /// How long a trial lasts at most without trouble. 10 s: a deploy that nobody sends records to must not hang.
+    /// How long a trial lasts at most without trouble. 10 s: a deploy that nobody sends records to
+    /// must not hang.
     pub canary_for: Duration,
-    /// How many times slower a record may become. 3: far above what a busy machine makes of medians.
+    /// How many times slower a record may become. 3: far above what a busy machine makes of
+    /// medians.
     pub time_factor: f64,
     /// How many times more memory an instance may take. 2.
     pub memory_factor: f64,
-    /// Bytes that it may take on top of that, and that it may grow by in a trial. 16 MiB: caches and buffers of a guest
-    /// that starts small are no regression.
+    /// Bytes that it may take on top of that, and that it may grow by in a trial. 16 MiB: caches
+    /// and buffers of a guest that starts small are no regression.
     pub memory_allowance: u64,
-    /// How long the version before is kept after the promotion, for failures to be held against it. 5 minutes.
+    /// How long the version before is kept after the promotion, for failures to be held against it.
+    /// 5 minutes.
     pub probation: Duration,
-    /// The part of the fleet's hosts that may start with a new version, above 0 up to 1; the others wait until these run
-    /// it as active. 1: nobody waits.
+    /// The part of the fleet's hosts that may start with a new version, above 0 up to 1; the others
+    /// wait until these run it as active. 1: nobody waits.
     pub share: f64,
-    /// How long a host waits for the others at most. 15 minutes: three default probations, so that a host that is gone
-    /// cannot hold a deploy for ever.
+    /// How long a host waits for the others at most. 15 minutes: three default probations, so that
+    /// a host that is gone cannot hold a deploy for ever.
     pub share_wait: Duration,
-    /// How long a quarantined version is refused. 7 days: longer than it takes to see to it, and no list for ever.
+    /// How long a quarantined version is refused. 7 days: longer than it takes to see to it, and no
+    /// list for ever.
     pub quarantine_for: Duration,
 }
 
@@ -65,7 +70,10 @@ impl Default for RolloutPolicy {
 impl RolloutPolicy {
     /// Every shard takes up a new version at once, and nothing is quarantined.
     pub fn off() -> Self {
-        Self { enabled: false, ..Self::default() }
+        Self {
+            enabled: false,
+            ..Self::default()
+        }
     }
 
     /// What contradicts itself, if anything does.
@@ -73,19 +81,40 @@ impl RolloutPolicy {
         // A number that is none compares as false.
         let is_factor = |factor: f64| factor >= 1.0 && factor.is_finite();
         let (key, problem) = if self.canary_records == 0 {
-            ("canary-records", "must be at least 1; to skip trials, set enabled = false")
+            (
+                "canary-records",
+                "must be at least 1; to skip trials, set enabled = false",
+            )
         } else if self.canary_batches == 0 {
-            ("canary-batches", "must be at least 1; to skip trials, set enabled = false")
+            (
+                "canary-batches",
+                "must be at least 1; to skip trials, set enabled = false",
+            )
         } else if self.canary_for.is_zero() {
-            ("canary-for", "must be above zero; to skip trials, set enabled = false")
+            (
+                "canary-for",
+                "must be above zero; to skip trials, set enabled = false",
+            )
         } else if !is_factor(self.time_factor) {
-            ("time-factor", "must be at least 1: a version as fast as the one before is not a regression")
+            (
+                "time-factor",
+                "must be at least 1: a version as fast as the one before is not a regression",
+            )
         } else if !is_factor(self.memory_factor) {
-            ("memory-factor", "must be at least 1: a version as large as the one before is not a regression")
+            (
+                "memory-factor",
+                "must be at least 1: a version as large as the one before is not a regression",
+            )
         } else if !(self.share > 0.0 && self.share <= 1.0) {
-            ("share", "must be above 0 and at most 1: a part of the fleet's hosts")
+            (
+                "share",
+                "must be above 0 and at most 1: a part of the fleet's hosts",
+            )
         } else if self.quarantine_for.is_zero() {
-            ("quarantine-for", "must be above zero; to never quarantine, set enabled = false")
+            (
+                "quarantine-for",
+                "must be above zero; to never quarantine, set enabled = false",
+            )
         } else {
             return None;
         };
@@ -102,15 +131,57 @@ mod tests {
         let good = RolloutPolicy::default();
         assert_eq!(good.problem(), None);
         for (policy, key) in [
-            (RolloutPolicy { canary_records: 0, ..good }, "canary-records"),
-            (RolloutPolicy { canary_batches: 0, ..good }, "canary-batches"),
-            (RolloutPolicy { canary_for: Duration::ZERO, ..good }, "canary-for"),
-            (RolloutPolicy { time_factor: 0.5, ..good }, "time-factor"),
-            (RolloutPolicy { time_factor: f64::NAN, ..good }, "time-factor"),
-            (RolloutPolicy { memory_factor: f64::INFINITY, ..good }, "memory-factor"),
+            (
+                RolloutPolicy {
+                    canary_records: 0,
+                    ..good
+                },
+                "canary-records",
+            ),
+            (
+                RolloutPolicy {
+                    canary_batches: 0,
+                    ..good
+                },
+                "canary-batches",
+            ),
+            (
+                RolloutPolicy {
+                    canary_for: Duration::ZERO,
+                    ..good
+                },
+                "canary-for",
+            ),
+            (
+                RolloutPolicy {
+                    time_factor: 0.5,
+                    ..good
+                },
+                "time-factor",
+            ),
+            (
+                RolloutPolicy {
+                    time_factor: f64::NAN,
+                    ..good
+                },
+                "time-factor",
+            ),
+            (
+                RolloutPolicy {
+                    memory_factor: f64::INFINITY,
+                    ..good
+                },
+                "memory-factor",
+            ),
             (RolloutPolicy { share: 0.0, ..good }, "share"),
             (RolloutPolicy { share: 1.1, ..good }, "share"),
-            (RolloutPolicy { quarantine_for: Duration::ZERO, ..good }, "quarantine-for"),
+            (
+                RolloutPolicy {
+                    quarantine_for: Duration::ZERO,
+                    ..good
+                },
+                "quarantine-for",
+            ),
         ] {
             assert_eq!(policy.problem().map(|problem| problem.key), Some(key));
         }

@@ -5,7 +5,8 @@ use crate::deaths::DIED;
 use crate::lease::WorkerId;
 use crate::plugin::PluginDigest;
 
-/// Entries that are kept for one application; the oldest go first. 32: more bad versions within days are one trouble.
+/// Entries that are kept for one application; the oldest go first. 32: more bad versions within
+/// days are one trouble.
 pub const ENTRIES_MAX: usize = 32;
 /// Characters of a reason that is written into a row; rows of up to 1 KB cost one unit (AWS).
 pub const REASON_CHARS_MAX: usize = 300;
@@ -19,7 +20,8 @@ pub struct Quarantined {
     pub host: WorkerId,
     /// Why, with the figures.
     pub reason: String,
-    /// When, on that host's wall clock, in milliseconds since the Unix epoch. For people, and for expiry after days.
+    /// When, on that host's wall clock, in milliseconds since the Unix epoch. For people, and for
+    /// expiry after days.
     pub at_ms: u64,
 }
 
@@ -33,9 +35,15 @@ impl Quarantine {
     /// Adds one, with its reason cut to what a row holds; the first reason stays.
     pub fn add(&mut self, mut entry: Quarantined) {
         entry.reason = entry.reason.chars().take(REASON_CHARS_MAX).collect();
-        self.entries.entry(entry.digest.as_str().to_owned()).or_insert(entry);
+        self.entries
+            .entry(entry.digest.as_str().to_owned())
+            .or_insert(entry);
         if self.entries.len() > ENTRIES_MAX {
-            let oldest = self.entries.values().min_by_key(|entry| entry.at_ms).map(|entry| entry.digest.clone());
+            let oldest = self
+                .entries
+                .values()
+                .min_by_key(|entry| entry.at_ms)
+                .map(|entry| entry.digest.clone());
             if let Some(oldest) = oldest {
                 let _ = self.release(&oldest);
             }
@@ -49,7 +57,8 @@ impl Quarantine {
 
     /// Forgets what is older than `lifetime` at `wall_ms`.
     pub fn expire(&mut self, wall_ms: u64, lifetime: Duration) {
-        self.entries.retain(|_, entry| !entry.is_expired(wall_ms, lifetime));
+        self.entries
+            .retain(|_, entry| !entry.is_expired(wall_ms, lifetime));
     }
 
     /// Why a version is quarantined, if it is.
@@ -64,13 +73,14 @@ impl Quarantine {
 }
 
 impl Quarantined {
-    /// Whether a host died of it: then no host takes it because another runs it, and whatever its policy is. Told by the
-    /// reason, since hosts of other builds write and read such rows, too.
+    /// Whether a host died of it: then no host takes it because another runs it, and whatever its
+    /// policy is. Told by the reason, since hosts of other builds write and read such rows, too.
     pub fn is_deadly(&self) -> bool {
         self.reason.starts_with(DIED)
     }
 
-    /// Whether it is older than `lifetime` at `wall_ms`. One from the future, as a wall clock that is behind sees it, is not.
+    /// Whether it is older than `lifetime` at `wall_ms`. One from the future, as a wall clock that
+    /// is behind sees it, is not.
     pub fn is_expired(&self, wall_ms: u64, lifetime: Duration) -> bool {
         Duration::from_millis(wall_ms.saturating_sub(self.at_ms)) > lifetime
     }
@@ -82,7 +92,12 @@ mod tests {
 
     fn entry(version: u64, at_ms: u64) -> Quarantined {
         let digest = PluginDigest::from_hex(&format!("{version:064x}")).unwrap();
-        Quarantined { digest, host: WorkerId::new("a").unwrap(), reason: "r".repeat(1_000), at_ms }
+        Quarantined {
+            digest,
+            host: WorkerId::new("a").unwrap(),
+            reason: "r".repeat(1_000),
+            at_ms,
+        }
     }
 
     #[test]
@@ -92,11 +107,26 @@ mod tests {
             quarantine.add(entry(n, 1_000 + n));
         }
         assert_eq!(quarantine.iter().count(), ENTRIES_MAX);
-        assert!(quarantine.get(&entry(7, 0).digest).is_none() && quarantine.get(&entry(8, 0).digest).is_some());
-        assert!(quarantine.iter().all(|entry| entry.reason.len() == REASON_CHARS_MAX));
+        assert!(
+            quarantine.get(&entry(7, 0).digest).is_none()
+                && quarantine.get(&entry(8, 0).digest).is_some()
+        );
+        assert!(
+            quarantine
+                .iter()
+                .all(|entry| entry.reason.len() == REASON_CHARS_MAX)
+        );
         quarantine.expire(1_010 + 5_000, Duration::from_secs(5));
-        assert!(quarantine.get(&entry(9, 0).digest).is_none(), "a moment too old");
-        assert!(quarantine.get(&entry(10, 0).digest).is_some(), "as old as it may be");
-        assert!(quarantine.release(&entry(10, 0).digest) && !quarantine.release(&entry(10, 0).digest));
+        assert!(
+            quarantine.get(&entry(9, 0).digest).is_none(),
+            "a moment too old"
+        );
+        assert!(
+            quarantine.get(&entry(10, 0).digest).is_some(),
+            "as old as it may be"
+        );
+        assert!(
+            quarantine.release(&entry(10, 0).digest) && !quarantine.release(&entry(10, 0).digest)
+        );
     }
 }

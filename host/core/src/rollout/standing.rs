@@ -56,8 +56,16 @@ impl RolloutState {
     }
 
     /// Every word.
-    pub const WORDS: [&'static str; 8] =
-        ["active", "probation", "waiting", "probing", "canary", "quarantined", "refused", "crash-looping"];
+    pub const WORDS: [&'static str; 8] = [
+        "active",
+        "probation",
+        "waiting",
+        "probing",
+        "canary",
+        "quarantined",
+        "refused",
+        "crash-looping",
+    ];
 }
 
 impl fmt::Display for RolloutState {

@@ -41,7 +41,8 @@ pub struct At {
 pub enum Role {
     /// Run this one.
     Run(PluginDigest),
-    /// Go on with what runs, but first see whether this one starts, and tell by [`Rollout::probed`].
+    /// Go on with what runs, but first see whether this one starts, and tell by
+    /// [`Rollout::probed`].
     Probe(PluginDigest),
 }
 
@@ -52,15 +53,16 @@ pub enum StartFailure {
     Failed(String),
     /// It took longer than it may, which may be the machine's doing: it is tried again, some times.
     TooSlow(String),
-    /// For a reason that is not the version's: something is missing on the host, or is said to be. It is tried again, as
-    /// often as it takes.
+    /// For a reason that is not the version's: something is missing on the host, or is said to be.
+    /// It is tried again, as often as it takes.
     NotMade(String),
 }
 
 /// What is to be done about a failed call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blamed {
-    /// What the failure policy says: the version is the one that the shard is to run, and nothing is to be found out.
+    /// What the failure policy says: the version is the one that the shard is to run, and nothing
+    /// is to be found out.
     Records,
     /// It is held against no record; this version, the one before, is to get the same records.
     Version {
@@ -117,7 +119,8 @@ pub struct Rollout {
     offered: Option<PluginDigest>,
     active: Option<Active>,
     candidate: Option<Candidate>,
-    /// The last version that started anywhere: what a shard falls back on whose first instance cannot be made.
+    /// The last version that started anywhere: what a shard falls back on whose first instance
+    /// cannot be made.
     last_started: Option<PluginDigest>,
     quarantine: Quarantine,
     /// What lies in the folder and was not even loaded.
@@ -149,8 +152,8 @@ struct Probation {
     until: Moment,
     last_good: PluginDigest,
     strikes: u32,
-    /// Shards where the last good version gets what this one failed on; `None` once it failed on that too, until the
-    /// records are settled.
+    /// Shards where the last good version gets what this one failed on; `None` once it failed on
+    /// that too, until the records are settled.
     verifying: BTreeMap<Site, Option<Fault>>,
 }
 
@@ -173,7 +176,11 @@ enum Phase {
     /// For its turn in the fleet.
     Waiting,
     /// In a throw-away instance, which one shard makes.
-    Probing { by: Option<Site>, not_before: Moment, trouble: Option<String> },
+    Probing {
+        by: Option<Site>,
+        not_before: Moment,
+        trouble: Option<String>,
+    },
     /// On a shard, or on none as long as none has records.
     Canary { site: Option<Site> },
     /// The active version gets what it failed on.
@@ -227,9 +234,15 @@ impl Rollout {
     /// The versions that shards may be told to run or probe; others can be dropped.
     pub fn needed(&self) -> impl Iterator<Item = &PluginDigest> {
         let active = self.active.iter();
-        let last_good = active.clone().filter_map(|active| Some(&active.probation.as_ref()?.last_good));
+        let last_good = active
+            .clone()
+            .filter_map(|active| Some(&active.probation.as_ref()?.last_good));
         let candidate = self.candidate.iter().map(|candidate| &candidate.digest);
-        active.map(|active| &active.digest).chain(last_good).chain(candidate).chain(&self.last_started)
+        active
+            .map(|active| &active.digest)
+            .chain(last_good)
+            .chain(candidate)
+            .chain(&self.last_started)
     }
 
     /// The last version that started anywhere on this host.
@@ -237,8 +250,9 @@ impl Rollout {
         self.last_started.as_ref()
     }
 
-    /// What the shard at `site` runs now, where `offered` is the newest version. It may be made the canary if it
-    /// `may_try`: it has something to deliver, and nothing of it waits for another try.
+    /// What the shard at `site` runs now, where `offered` is the newest version. It may be made the
+    /// canary if it `may_try`: it has something to deliver, and nothing of it waits for another
+    /// try.
     pub fn role(&mut self, site: &Site, offered: &PluginDigest, may_try: bool, at: At) -> Role {
         let is_first = self.sites.is_empty();
         if !self.sites.contains(site) {
@@ -253,11 +267,15 @@ impl Rollout {
         let probation = active.and_then(|active| active.probation.as_ref());
         // A version in probation is no judge of another yet.
         let is_judge = |phase: &Phase| matches!(phase, Phase::Verifying { site: claimed, .. } if claimed == site);
-        let judges = self.candidate.as_ref().is_some_and(|candidate| is_judge(&candidate.phase));
-        let own = match probation.filter(|probation| judges || probation.verifying.contains_key(site)) {
-            Some(probation) => Some(&probation.last_good),
-            None => active.map(|active| &active.digest),
-        };
+        let judges = self
+            .candidate
+            .as_ref()
+            .is_some_and(|candidate| is_judge(&candidate.phase));
+        let own =
+            match probation.filter(|probation| judges || probation.verifying.contains_key(site)) {
+                Some(probation) => Some(&probation.last_good),
+                None => active.map(|active| &active.digest),
+            };
         Role::Run(own.unwrap_or(offered).clone())
     }
 
@@ -265,12 +283,18 @@ impl Rollout {
         let candidate = self.candidate.as_mut()?;
         let digest = candidate.digest.clone();
         match &mut candidate.phase {
-            Phase::Probing { by, not_before, .. } if by.as_ref().unwrap_or(site) == site && at.now >= *not_before => {
+            Phase::Probing { by, not_before, .. }
+                if by.as_ref().unwrap_or(site) == site && at.now >= *not_before =>
+            {
                 *by = Some(site.clone());
                 Some(Role::Probe(digest))
             }
-            Phase::Canary { site: Some(claimed) } if claimed == site => Some(Role::Run(digest)),
-            Phase::Canary { site: claimed @ None } if may_try => {
+            Phase::Canary {
+                site: Some(claimed),
+            } if claimed == site => Some(Role::Run(digest)),
+            Phase::Canary {
+                site: claimed @ None,
+            } if may_try => {
                 *claimed = Some(site.clone());
                 self.change(Change::Canary(digest.clone(), site.clone()));
                 Some(Role::Run(digest))
@@ -282,8 +306,14 @@ impl Rollout {
     /// Takes in the newest version.
     fn offer(&mut self, offered: &PluginDigest, is_first: bool, at: At) {
         self.offered = Some(offered.clone());
-        let Some(active) = &self.active else { return self.activate(offered.clone(), None, at) };
-        if self.candidate.as_ref().is_some_and(|candidate| candidate.digest == *offered) {
+        let Some(active) = &self.active else {
+            return self.activate(offered.clone(), None, at);
+        };
+        if self
+            .candidate
+            .as_ref()
+            .is_some_and(|candidate| candidate.digest == *offered)
+        {
             return;
         }
         if active.digest == *offered {
@@ -301,8 +331,11 @@ impl Rollout {
             return self.withdraw();
         }
         if !active.has_started {
-            // A version that nothing is known of judges no other: what stands in for it does, if there is one.
-            let Some(last_good) = last_good else { return self.activate(offered.clone(), None, at) };
+            // A version that nothing is known of judges no other: what stands in for it does, if
+            // there is one.
+            let Some(last_good) = last_good else {
+                return self.activate(offered.clone(), None, at);
+            };
             self.go_back(last_good, at);
         }
         if is_first {
@@ -312,7 +345,11 @@ impl Rollout {
         }
         self.withdraw();
         let is_all = self.policy.share >= 1.0;
-        let phase = if is_all { probing(at.now, None) } else { Phase::Waiting };
+        let phase = if is_all {
+            probing(at.now, None)
+        } else {
+            Phase::Waiting
+        };
         self.candidate = Some(Candidate {
             digest: offered.clone(),
             phase,
@@ -328,12 +365,14 @@ impl Rollout {
     fn activate(&mut self, digest: PluginDigest, last_good: Option<PluginDigest>, at: At) {
         self.withdraw();
         let until = at.now + self.policy.probation;
-        let probation = last_good.filter(|_| self.policy.enabled).map(|last_good| Probation {
-            until,
-            last_good,
-            strikes: 0,
-            verifying: BTreeMap::new(),
-        });
+        let probation = last_good
+            .filter(|_| self.policy.enabled)
+            .map(|last_good| Probation {
+                until,
+                last_good,
+                strikes: 0,
+                verifying: BTreeMap::new(),
+            });
         self.active = Some(Active {
             digest,
             since_ms: at.wall_ms,
@@ -368,17 +407,26 @@ impl Rollout {
         let mut is_news = false;
         if let Some(candidate) = &mut self.candidate {
             let next = match &candidate.phase {
-                Phase::Probing { by: Some(by), not_before, trouble } if by == site => {
-                    Some(probing(*not_before, trouble.clone()))
+                Phase::Probing {
+                    by: Some(by),
+                    not_before,
+                    trouble,
+                } if by == site => Some(probing(*not_before, trouble.clone())),
+                Phase::Canary {
+                    site: Some(claimed),
+                } if claimed == site => Some(Phase::Canary { site: None }),
+                Phase::Verifying { site: claimed, .. } if claimed == site => {
+                    Some(Phase::Canary { site: None })
                 }
-                Phase::Canary { site: Some(claimed) } if claimed == site => Some(Phase::Canary { site: None }),
-                Phase::Verifying { site: claimed, .. } if claimed == site => Some(Phase::Canary { site: None }),
                 _ => None,
             };
             is_news = next.is_some();
             candidate.phase = next.unwrap_or_else(|| candidate.phase.clone());
         }
-        let probation = self.active.as_mut().and_then(|active| active.probation.as_mut());
+        let probation = self
+            .active
+            .as_mut()
+            .and_then(|active| active.probation.as_mut());
         is_news |= probation.is_some_and(|probation| probation.verifying.remove(site).is_some());
         self.revision += u64::from(is_news);
     }
@@ -386,7 +434,11 @@ impl Rollout {
 
 /// Whichever shard asks first makes the probe.
 fn probing(not_before: Moment, trouble: Option<String>) -> Phase {
-    Phase::Probing { by: None, not_before, trouble }
+    Phase::Probing {
+        by: None,
+        not_before,
+        trouble,
+    }
 }
 
 impl fmt::Display for Site {

@@ -1,8 +1,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Batches that are remembered one by one. 64: enough for medians by size, and forgotten within seconds under load, so that
-/// both versions are compared on the machine as it is now.
+/// Batches that are remembered one by one. 64: enough for medians by size, and forgotten within
+/// seconds under load, so that both versions are compared on the machine as it is now.
 const RECENT_MAX: usize = 64;
 
 /// One batch that was handled.
@@ -46,20 +46,30 @@ impl Track {
 
     /// The most that an instance held, of late.
     pub fn memory_high_bytes(&self) -> Option<u64> {
-        self.recent.iter().filter_map(|sample| sample.memory_bytes).max()
+        self.recent
+            .iter()
+            .filter_map(|sample| sample.memory_bytes)
+            .max()
     }
 
     /// What instances held after each batch, of late, oldest first.
     pub(super) fn memory(&self) -> Vec<u64> {
-        self.recent.iter().filter_map(|sample| sample.memory_bytes).collect()
+        self.recent
+            .iter()
+            .filter_map(|sample| sample.memory_bytes)
+            .collect()
     }
 
-    /// Batches of late by the class of their size, each class spanning a factor of four: what a call costs whatever it
-    /// holds makes a record of a small batch dearer than one of a large batch.
+    /// Batches of late by the class of their size, each class spanning a factor of four: what a
+    /// call costs whatever it holds makes a record of a small batch dearer than one of a large
+    /// batch.
     pub(super) fn by_size(&self) -> BTreeMap<u32, Vec<Sample>> {
         let mut classes: BTreeMap<u32, Vec<Sample>> = BTreeMap::new();
         for sample in self.recent.iter().filter(|sample| sample.records > 0) {
-            classes.entry(sample.records.ilog2() / 2).or_default().push(*sample);
+            classes
+                .entry(sample.records.ilog2() / 2)
+                .or_default()
+                .push(*sample);
         }
         classes
     }
@@ -87,20 +97,37 @@ mod tests {
     fn a_track_counts_all_and_remembers_the_last_batches() {
         let mut track = Track::default();
         for n in 1..=100 {
-            track.handled(Sample { records: 2, took: Duration::from_millis(n), memory_bytes: Some(1_000 - n) });
+            track.handled(Sample {
+                records: 2,
+                took: Duration::from_millis(n),
+                memory_bytes: Some(1_000 - n),
+            });
         }
         track.failed("trapped");
         track.failed("trapped");
-        assert_eq!((track.records, track.batches, track.failures["trapped"]), (200, 100, 2));
+        assert_eq!(
+            (track.records, track.batches, track.failures["trapped"]),
+            (200, 100, 2)
+        );
         assert_eq!(track.memory().len(), RECENT_MAX);
-        assert_eq!(track.memory_high_bytes(), Some(1_000 - 37), "what was long ago is forgotten");
+        assert_eq!(
+            track.memory_high_bytes(),
+            Some(1_000 - 37),
+            "what was long ago is forgotten"
+        );
         assert_eq!(track.by_size().keys().collect::<Vec<_>>(), [&0]);
     }
 
     #[test]
     fn a_median_is_the_middle() {
-        assert_eq!(median([3, 1, 900].map(Duration::from_millis).into_iter()), Duration::from_millis(3));
-        assert_eq!(median([4, 3, 2, 900, 1].map(Duration::from_millis).into_iter()), Duration::from_millis(3));
+        assert_eq!(
+            median([3, 1, 900].map(Duration::from_millis).into_iter()),
+            Duration::from_millis(3)
+        );
+        assert_eq!(
+            median([4, 3, 2, 900, 1].map(Duration::from_millis).into_iter()),
+            Duration::from_millis(3)
+        );
         assert_eq!(median(std::iter::empty()), Duration::ZERO);
     }
 
@@ -108,9 +135,17 @@ mod tests {
     fn batches_are_compared_with_batches_of_a_like_size_and_an_empty_one_with_none() {
         let mut track = Track::default();
         for records in [0, 1, 3, 4, 15, 16, 1_000] {
-            track.handled(Sample { records, took: Duration::from_millis(1), memory_bytes: None });
+            track.handled(Sample {
+                records,
+                took: Duration::from_millis(1),
+                memory_bytes: None,
+            });
         }
-        let sizes: Vec<(u32, usize)> = track.by_size().iter().map(|(class, of)| (*class, of.len())).collect();
+        let sizes: Vec<(u32, usize)> = track
+            .by_size()
+            .iter()
+            .map(|(class, of)| (*class, of.len()))
+            .collect();
         assert_eq!(sizes, [(0, 2), (1, 2), (2, 1), (4, 1)]);
     }
 }

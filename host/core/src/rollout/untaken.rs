@@ -40,26 +40,33 @@ pub enum WhyNot {
 pub fn untaken(fleet: &FleetRows) -> Vec<Untaken> {
     let quarantined = fleet.quarantined.iter().map(|entry| Untaken {
         digest: entry.digest.clone(),
-        why: WhyNot::Quarantined { by: entry.host.clone() },
+        why: WhyNot::Quarantined {
+            by: entry.host.clone(),
+        },
         since_ms: entry.at_ms,
         reason: entry.reason.clone(),
         hosts: BTreeSet::new(),
         instead: BTreeSet::new(),
     });
     let mut found: Vec<Untaken> = quarantined.collect();
-    let known: BTreeSet<String> = found.iter().map(|entry| entry.digest.as_str().to_owned()).collect();
+    let known: BTreeSet<String> = found
+        .iter()
+        .map(|entry| entry.digest.as_str().to_owned())
+        .collect();
     let mut refused: BTreeMap<String, Untaken> = BTreeMap::new();
     let told = fleet.workers.iter().flat_map(|worker| &worker.versions);
     let is_refused = RolloutState::Refused.word();
     for row in told.filter(|row| row.state == is_refused && !known.contains(row.digest.as_str())) {
-        refused.entry(row.digest.as_str().to_owned()).or_insert_with(|| Untaken {
-            digest: row.digest.clone(),
-            why: WhyNot::Refused,
-            since_ms: row.since_ms,
-            reason: row.reason.clone().unwrap_or_default(),
-            hosts: BTreeSet::new(),
-            instead: BTreeSet::new(),
-        });
+        refused
+            .entry(row.digest.as_str().to_owned())
+            .or_insert_with(|| Untaken {
+                digest: row.digest.clone(),
+                why: WhyNot::Refused,
+                since_ms: row.since_ms,
+                reason: row.reason.clone().unwrap_or_default(),
+                hosts: BTreeSet::new(),
+                instead: BTreeSet::new(),
+            });
     }
     found.extend(refused.into_values());
     for entry in &mut found {
@@ -70,15 +77,23 @@ pub fn untaken(fleet: &FleetRows) -> Vec<Untaken> {
 
 impl Untaken {
     fn find_hosts(&mut self, fleet: &FleetRows) {
-        let not_taken = [RolloutState::Refused.word(), RolloutState::Quarantined.word()];
+        let not_taken = [
+            RolloutState::Refused.word(),
+            RolloutState::Quarantined.word(),
+        ];
         for worker in &fleet.workers {
             let mut rows = worker.versions.iter();
-            if !rows.any(|row| row.digest == self.digest && not_taken.contains(&row.state.as_str())) {
+            if !rows.any(|row| row.digest == self.digest && not_taken.contains(&row.state.as_str()))
+            {
                 continue;
             }
             self.hosts.insert(worker.worker.clone());
-            let runs = worker.versions.first().filter(|row| !not_taken.contains(&row.state.as_str()));
-            self.instead.extend(runs.map(|row| row.digest.short().to_owned()));
+            let runs = worker
+                .versions
+                .first()
+                .filter(|row| !not_taken.contains(&row.state.as_str()));
+            self.instead
+                .extend(runs.map(|row| row.digest.short().to_owned()));
         }
     }
 
@@ -96,12 +111,25 @@ impl Untaken {
 
 impl fmt::Display for Untaken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { digest, since_ms, reason, .. } = self;
+        let Self {
+            digest,
+            since_ms,
+            reason,
+            ..
+        } = self;
         match &self.why {
             WhyNot::Quarantined { by } => {
-                write!(f, "version {digest} has been quarantined since {} (found by {by}): {reason}", Utc(*since_ms))?;
+                write!(
+                    f,
+                    "version {digest} has been quarantined since {} (found by {by}): {reason}",
+                    Utc(*since_ms)
+                )?;
             }
-            WhyNot::Refused => write!(f, "version {digest} has been refused since {}: {reason}", Utc(*since_ms))?,
+            WhyNot::Refused => write!(
+                f,
+                "version {digest} has been refused since {}: {reason}",
+                Utc(*since_ms)
+            )?,
         }
         if !self.hosts.is_empty() {
             let hosts: Vec<&str> = self.hosts.iter().map(WorkerId::as_str).collect();
@@ -129,24 +157,41 @@ mod tests {
 
     fn row(version: u64, state: &str) -> VersionRow {
         let reason = (state == "refused").then(|| "it is cut off".to_owned());
-        VersionRow { digest: digest(version), state: state.to_owned(), since_ms: 2_000, reason }
+        VersionRow {
+            digest: digest(version),
+            state: state.to_owned(),
+            since_ms: 2_000,
+            reason,
+        }
     }
 
     fn host(name: &str, versions: Vec<VersionRow>) -> WorkerRow {
-        WorkerRow { versions, ..WorkerRow::beating(name) }
+        WorkerRow {
+            versions,
+            ..WorkerRow::beating(name)
+        }
     }
 
     #[test]
     fn what_is_not_run_is_told_with_why_since_when_by_whom_and_what_runs_instead() {
         let by = WorkerId::new("a").unwrap();
-        let entry = Quarantined { digest: digest(2), host: by, reason: "it traps".to_owned(), at_ms: 1_000 };
+        let entry = Quarantined {
+            digest: digest(2),
+            host: by,
+            reason: "it traps".to_owned(),
+            at_ms: 1_000,
+        };
         let workers = vec![
             host("a", vec![row(1, "active"), row(2, "quarantined")]),
             host("b", vec![row(1, "active"), row(3, "refused")]),
             host("c", vec![row(3, "refused")]),
             host("d", vec![row(4, "active")]),
         ];
-        let fleet = FleetRows { workers, quarantined: vec![entry], ..FleetRows::default() };
+        let fleet = FleetRows {
+            workers,
+            quarantined: vec![entry],
+            ..FleetRows::default()
+        };
         let told: Vec<String> = untaken(&fleet).iter().map(ToString::to_string).collect();
         assert_eq!(
             told,
@@ -157,9 +202,13 @@ mod tests {
                  run 000000000001 instead",
             ]
         );
-        let mends: Vec<String> = untaken(&fleet).iter().map(|entry| entry.mend("orders")).collect();
+        let mends: Vec<String> = untaken(&fleet)
+            .iter()
+            .map(|entry| entry.mend("orders"))
+            .collect();
         assert!(
-            mends[0].ends_with("shardmill plugins orders --release 000000000002") && mends[1].contains("another file")
+            mends[0].ends_with("shardmill plugins orders --release 000000000002")
+                && mends[1].contains("another file")
         );
         assert!(untaken(&FleetRows::default()).is_empty());
     }

@@ -1,4 +1,5 @@
-//! Shares that tasks wait for: the accounts under a lock that is never held across an await, and who is to be woken.
+//! Shares that tasks wait for: the accounts under a lock that is never held across an await, and
+//! who is to be woken.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -61,17 +62,30 @@ struct Asked<'a> {
 impl Pool {
     /// See [`Shares::new`].
     pub fn new(total: usize, floor: usize) -> Self {
-        let state = State { shares: Shares::new(total, floor), waiting: HashMap::new() };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state) }) }
+        let state = State {
+            shares: Shares::new(total, floor),
+            waiting: HashMap::new(),
+        };
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+            }),
+        }
     }
 
     /// One more member.
     pub fn join(&self, standing: Standing) -> Member {
         let id = self.shared.lock().shares.join(standing);
-        Member { joined: Arc::new(Joined { id, shared: Arc::clone(&self.shared) }) }
+        Member {
+            joined: Arc::new(Joined {
+                id,
+                shared: Arc::clone(&self.shared),
+            }),
+        }
     }
 
-    /// One more member with a guarantee, if that is at least so many units with it; else what it would be.
+    /// One more member with a guarantee, if that is at least so many units with it; else what it
+    /// would be.
     pub fn join_for(&self, units: usize) -> Result<Member, usize> {
         let mut state = self.shared.lock();
         let guarantee = state.shares.guarantee_with_one_more();
@@ -80,7 +94,12 @@ impl Pool {
         }
         let id = state.shares.join(Standing::Guaranteed);
         drop(state);
-        Ok(Member { joined: Arc::new(Joined { id, shared: Arc::clone(&self.shared) }) })
+        Ok(Member {
+            joined: Arc::new(Joined {
+                id,
+                shared: Arc::clone(&self.shared),
+            }),
+        })
     }
 
     /// What all members hold.
@@ -90,7 +109,8 @@ impl Pool {
 }
 
 impl Member {
-    /// Waits for units, in order of asking. Cancel-safe. More than [`Member::most`] are waited for in vain.
+    /// Waits for units, in order of asking. Cancel-safe. More than [`Member::most`] are waited for
+    /// in vain.
     pub async fn take(&self, units: usize) -> Taken {
         if let Some(taken) = self.try_take(units) {
             return taken;
@@ -137,11 +157,18 @@ impl Member {
         let woken = state.admit();
         drop(state);
         woken.into_iter().for_each(Waker::wake);
-        Asked { member: self, ticket, units }
+        Asked {
+            member: self,
+            ticket,
+            units,
+        }
     }
 
     fn taken(&self, units: usize) -> Taken {
-        Taken { member: self.clone(), units }
+        Taken {
+            member: self.clone(),
+            units,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -162,8 +189,8 @@ impl Taken {
         self.member.joined.give_back(units);
     }
 
-    /// Takes more, as far as they are free, up to `units`. Never waits: of those who hold some and wait for more, none might
-    /// ever get it.
+    /// Takes more, as far as they are free, up to `units`. Never waits: of those who hold some and
+    /// wait for more, none might ever get it.
     pub fn grow_up_to(&mut self, units: usize) {
         let mut state = self.member.lock();
         let more = units.min(state.shares.free(self.member.joined.id));
@@ -221,7 +248,9 @@ impl Asked<'_> {
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         let mut state = self.member.lock();
-        let Some(wait) = state.waiting.remove(&self.ticket) else { return };
+        let Some(wait) = state.waiting.remove(&self.ticket) else {
+            return;
+        };
         let woken = match wait {
             Wait::Over => state.give_back(self.member.joined.id, self.units),
             Wait::For(_) => {

@@ -18,7 +18,10 @@ fn half_is_guaranteed_in_equal_parts_but_never_less_than_the_floor_while_there_i
         for _ in 0..members {
             shares.join(Standing::Guaranteed);
         }
-        assert_eq!(shares.guarantee_with_one_more(), shares.guarantee_among(members + 1));
+        assert_eq!(
+            shares.guarantee_with_one_more(),
+            shares.guarantee_among(members + 1)
+        );
         shares.guarantee()
     };
     assert_eq!([1, 2, 4, 6].map(guarantee), [128, 64, 32, 21]);
@@ -77,7 +80,10 @@ fn a_large_wish_is_not_passed_by_smaller_ones_that_want_the_same() {
     let behind = shares.ask(b, 1);
     let borrows = shares.ask(c, 20);
     assert!(shares.admit().is_empty());
-    assert!(!shares.take(b, 1) && !shares.take(only_borrows, 1), "others wait");
+    assert!(
+        !shares.take(b, 1) && !shares.take(only_borrows, 1),
+        "others wait"
+    );
     shares.give_back(a, 20);
     assert_eq!(shares.admit(), [large, behind], "in order of asking");
     assert!(!shares.cancel(large) && shares.cancel(borrows) && !shares.cancel(borrows));
@@ -92,7 +98,10 @@ fn of_those_who_wait_only_the_own_ones_and_borrowers_are_asked_to_make_room_for(
     assert!(!shares.is_asked_for(a));
     shares.ask(a, 10);
     shares.admit();
-    assert!(shares.is_asked_for(a) && !shares.is_asked_for(b), "it has no more than its own");
+    assert!(
+        shares.is_asked_for(a) && !shares.is_asked_for(b),
+        "it has no more than its own"
+    );
     shares.ask(b, 10);
     shares.admit();
     assert!(shares.is_asked_for(b));
@@ -145,7 +154,11 @@ fn a_member_that_would_leave_too_little_for_each_is_refused() {
     assert_eq!(pool.join_for(10).err(), Some(8));
     let held = members[0].try_take(5);
     drop(members);
-    assert_eq!(pool.join_for(30).err(), Some(20), "one has something in hand still");
+    assert_eq!(
+        pool.join_for(30).err(),
+        Some(20),
+        "one has something in hand still"
+    );
     drop(held);
     assert_eq!(pool.join_for(30).err(), Some(20));
     assert!(pool.join_for(20).is_ok(), "they have left");
@@ -221,7 +234,8 @@ proptest! {
             prop_assert!(shares.held_by_all() <= 100);
             let by_member: usize = members.iter().map(|id| shares.held(*id)).sum();
             prop_assert_eq!(by_member, shares.held_by_all());
-            // The first of a member's own gets what it is guaranteed, unless that is lent from before a member joined.
+            // The first of a member's own gets what it is guaranteed, unless that is lent from
+            // before a member joined.
             let is_lent = members.iter().map(|id| shares.held(*id).max(shares.guarantee())).sum::<usize>() > 100;
             let mut firsts = BTreeMap::new();
             for (id, units) in tickets.values() {

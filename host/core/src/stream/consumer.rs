@@ -15,7 +15,8 @@ pub struct InvalidConsumerArn {
     pub text: String,
 }
 
-/// The ARN of a registered consumer. A consumer that is deregistered and registered again has another one.
+/// The ARN of a registered consumer. A consumer that is deregistered and registered again has
+/// another one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ConsumerArn(Arc<str>);
 
@@ -31,13 +32,18 @@ pub enum FanOutConsumer {
 impl ConsumerArn {
     /// Checks the shape (AWS limit: 2,048 characters).
     pub fn new(text: &str) -> Result<Self, InvalidConsumerArn> {
-        let has_shape = text.starts_with("arn:") && text.len() <= 2048 && !text.contains(char::is_whitespace);
-        let parts = text.split_once(":stream/").and_then(|(_, rest)| rest.split_once("/consumer/"));
+        let has_shape =
+            text.starts_with("arn:") && text.len() <= 2048 && !text.contains(char::is_whitespace);
+        let parts = text
+            .split_once(":stream/")
+            .and_then(|(_, rest)| rest.split_once("/consumer/"));
         match parts {
             Some((stream, consumer)) if has_shape && !stream.is_empty() && !consumer.is_empty() => {
                 Ok(Self(text.into()))
             }
-            Some(_) | None => Err(InvalidConsumerArn { text: text.to_owned() }),
+            Some(_) | None => Err(InvalidConsumerArn {
+                text: text.to_owned(),
+            }),
         }
     }
 
@@ -48,7 +54,10 @@ impl ConsumerArn {
 
     /// The name of the stream that the consumer is registered with.
     pub fn stream_name(&self) -> &str {
-        self.0.split_once(":stream/").and_then(|(_, rest)| rest.split('/').next()).unwrap_or_default()
+        self.0
+            .split_once(":stream/")
+            .and_then(|(_, rest)| rest.split('/').next())
+            .unwrap_or_default()
     }
 }
 
@@ -62,9 +71,13 @@ impl FanOutConsumer {
     /// A name, or an ARN.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.starts_with("arn:") {
-            return ConsumerArn::new(text).map(Self::Given).map_err(|error| error.to_string());
+            return ConsumerArn::new(text)
+                .map(Self::Given)
+                .map_err(|error| error.to_string());
         }
-        ConsumerName::new(text).map(Self::Named).map_err(|error: InvalidName| error.to_string())
+        ConsumerName::new(text)
+            .map(Self::Named)
+            .map_err(|error: InvalidName| error.to_string())
     }
 }
 
@@ -81,14 +94,21 @@ impl fmt::Display for FanOutConsumer {
 mod tests {
     use super::*;
 
-    const ARN: &str = "arn:aws:kinesis:us-east-1:123456789012:stream/orders/consumer/billing:1548884200";
+    const ARN: &str =
+        "arn:aws:kinesis:us-east-1:123456789012:stream/orders/consumer/billing:1548884200";
 
     #[test]
     fn a_consumer_is_given_by_name_or_by_arn() {
-        assert_eq!(FanOutConsumer::parse(ARN).unwrap(), FanOutConsumer::Given(ConsumerArn::new(ARN).unwrap()));
+        assert_eq!(
+            FanOutConsumer::parse(ARN).unwrap(),
+            FanOutConsumer::Given(ConsumerArn::new(ARN).unwrap())
+        );
         assert_eq!(ConsumerArn::new(ARN).unwrap().stream_name(), "orders");
         assert_eq!(ConsumerArn::new(ARN).unwrap().as_str(), ARN);
-        assert!(matches!(FanOutConsumer::parse("billing"), Ok(FanOutConsumer::Named(_))));
+        assert!(matches!(
+            FanOutConsumer::parse("billing"),
+            Ok(FanOutConsumer::Named(_))
+        ));
         for text in [ARN, "billing"] {
             assert_eq!(FanOutConsumer::parse(text).unwrap().to_string(), text);
         }
@@ -96,9 +116,11 @@ mod tests {
 
     #[test]
     fn what_is_neither_is_refused_with_the_shape_that_is_right() {
-        for wrong in
-            ["arn:aws:kinesis:us-east-1:1:stream/orders", "arn:aws:sqs:us-east-1:1:q", "arn: :stream/s/consumer/c"]
-        {
+        for wrong in [
+            "arn:aws:kinesis:us-east-1:1:stream/orders",
+            "arn:aws:sqs:us-east-1:1:q",
+            "arn: :stream/s/consumer/c",
+        ] {
             let error = FanOutConsumer::parse(wrong).unwrap_err();
             assert!(error.contains("/consumer/NAME"), "{error}");
         }

@@ -92,7 +92,8 @@ impl LeaseKey {
         Self(shard.0.clone())
     }
 
-    /// What the KCL's multi-stream mode puts before the shard id, `account:stream:epoch`; `None` for one stream's key.
+    /// What the KCL's multi-stream mode puts before the shard id, `account:stream:epoch`; `None`
+    /// for one stream's key.
     pub fn stream_prefix(&self) -> Option<&str> {
         self.0.rsplit_once(':').map(|(stream, _)| stream)
     }

@@ -1,4 +1,5 @@
-//! Whether a list of shards can be true. What is made of a list that cannot (rows, deletions) would be wrong for good.
+//! Whether a list of shards can be true. What is made of a list that cannot (rows, deletions) would
+//! be wrong for good.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,8 +22,9 @@ pub enum InvalidListing {
     Overlap(ShardId, ShardId),
 }
 
-/// Refuses a list that contradicts itself; whoever asked keeps the last good one. Holes are no contradiction: a listing
-/// may lag behind a reshard, and the audit of leases finds those that last.
+/// Refuses a list that contradicts itself; whoever asked keeps the last good one. Holes are no
+/// contradiction: a listing may lag behind a reshard, and the audit of leases finds those that
+/// last.
 pub fn check_listing(shards: &[Shard]) -> Result<(), InvalidListing> {
     if shards.is_empty() {
         return Err(InvalidListing::Empty);
@@ -40,18 +42,32 @@ pub fn check_listing(shards: &[Shard]) -> Result<(), InvalidListing> {
     }
 }
 
-/// Removes shards whose parents are gone or removed (Kahn); what remains is a cycle or descends from one.
+/// Removes shards whose parents are gone or removed (Kahn); what remains is a cycle or descends
+/// from one.
 fn find_cycle(shards: &[Shard]) -> Option<&ShardId> {
     let listed: HashSet<&ShardId> = shards.iter().map(|shard| &shard.id).collect();
-    let listed_parents = |shard: &'_ Shard| shard.parents.iter().filter(|id| listed.contains(id)).count();
-    let mut waiting: HashMap<&ShardId, usize> = shards.iter().map(|shard| (&shard.id, listed_parents(shard))).collect();
+    let listed_parents = |shard: &'_ Shard| {
+        shard
+            .parents
+            .iter()
+            .filter(|id| listed.contains(id))
+            .count()
+    };
+    let mut waiting: HashMap<&ShardId, usize> = shards
+        .iter()
+        .map(|shard| (&shard.id, listed_parents(shard)))
+        .collect();
     let mut children: HashMap<&ShardId, Vec<&ShardId>> = HashMap::new();
     for shard in shards {
         for parent in &shard.parents {
             children.entry(parent).or_default().push(&shard.id);
         }
     }
-    let mut ready: Vec<&ShardId> = waiting.iter().filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
+    let mut ready: Vec<&ShardId> = waiting
+        .iter()
+        .filter(|(_, count)| **count == 0)
+        .map(|(id, _)| *id)
+        .collect();
     while let Some(done) = ready.pop() {
         waiting.remove(done);
         for child in children.get(done).into_iter().flatten() {
@@ -66,15 +82,19 @@ fn find_cycle(shards: &[Shard]) -> Option<&ShardId> {
     waiting.into_keys().min()
 }
 
-/// Two open shards on the same hash keys. A parent may still look open beside its children, since pages of a listing are
-/// of different moments.
+/// Two open shards on the same hash keys. A parent may still look open beside its children, since
+/// pages of a listing are of different moments.
 fn find_overlap(shards: &[Shard]) -> Option<(&ShardId, &ShardId)> {
     let replaced: HashSet<&ShardId> = shards.iter().flat_map(|shard| &shard.parents).collect();
-    let mut last: Vec<&Shard> =
-        shards.iter().filter(|shard| shard.is_open() && !replaced.contains(&shard.id)).collect();
+    let mut last: Vec<&Shard> = shards
+        .iter()
+        .filter(|shard| shard.is_open() && !replaced.contains(&shard.id))
+        .collect();
     // Sorted by their start, ranges that meet at all have neighbours that meet.
     last.sort_unstable_by_key(|shard| shard.hash_range.start());
-    let pair = last.windows(2).find(|pair| pair[0].hash_range.overlaps(pair[1].hash_range))?;
+    let pair = last
+        .windows(2)
+        .find(|pair| pair[0].hash_range.overlaps(pair[1].hash_range))?;
     Some((&pair[0].id, &pair[1].id))
 }
 
@@ -90,11 +110,19 @@ mod tests {
     fn open(name: &str, parents: &[&str], (start, end): (u128, u128)) -> Shard {
         let parents = parents.iter().map(|parent| id(parent)).collect();
         let hash_range = HashKeyRange::new(start, end).unwrap();
-        Shard { id: id(name), parents, hash_range, ending_sequence: None }
+        Shard {
+            id: id(name),
+            parents,
+            hash_range,
+            ending_sequence: None,
+        }
     }
 
     fn closed(name: &str, parents: &[&str], range: (u128, u128)) -> Shard {
-        Shard { ending_sequence: Some(SequenceNumber::parse("9").unwrap()), ..open(name, parents, range) }
+        Shard {
+            ending_sequence: Some(SequenceNumber::parse("9").unwrap()),
+            ..open(name, parents, range)
+        }
     }
 
     #[test]
@@ -110,8 +138,15 @@ mod tests {
 
     #[test]
     fn a_shard_listed_twice_is_refused() {
-        let shards = [open("a", &[], (0, 4)), open("b", &[], (5, 9)), open("a", &[], (0, 4))];
-        assert_eq!(check_listing(&shards), Err(InvalidListing::ListedTwice(id("a"))));
+        let shards = [
+            open("a", &[], (0, 4)),
+            open("b", &[], (5, 9)),
+            open("a", &[], (0, 4)),
+        ];
+        assert_eq!(
+            check_listing(&shards),
+            Err(InvalidListing::ListedTwice(id("a")))
+        );
     }
 
     #[test]
@@ -121,19 +156,43 @@ mod tests {
 
     #[test]
     fn a_cycle_of_parents_is_refused() {
-        let shards = [closed("a", &["b"], (0, 9)), closed("b", &["a"], (0, 9)), open("c", &[], (0, 9))];
+        let shards = [
+            closed("a", &["b"], (0, 9)),
+            closed("b", &["a"], (0, 9)),
+            open("c", &[], (0, 9)),
+        ];
         assert_eq!(check_listing(&shards), Err(InvalidListing::Cycle(id("a"))));
-        assert_eq!(check_listing(&[open("a", &["a"], (0, 9))]), Err(InvalidListing::Cycle(id("a"))));
+        assert_eq!(
+            check_listing(&[open("a", &["a"], (0, 9))]),
+            Err(InvalidListing::Cycle(id("a")))
+        );
     }
 
     #[test]
     fn two_open_shards_for_the_same_hash_keys_are_refused_unless_one_replaces_the_other() {
         let strangers = [open("a", &[], (0, 5)), open("b", &[], (5, 9))];
-        assert_eq!(check_listing(&strangers), Err(InvalidListing::Overlap(id("a"), id("b"))));
-        let siblings = [open("p", &[], (0, 9)), open("a", &["p"], (0, 6)), open("b", &["p"], (5, 9))];
-        assert_eq!(check_listing(&siblings), Err(InvalidListing::Overlap(id("a"), id("b"))));
-        let inside = [open("a", &[], (0, 99)), open("b", &[], (10, 20)), open("c", &[], (100, 199))];
-        assert_eq!(check_listing(&inside), Err(InvalidListing::Overlap(id("a"), id("b"))));
+        assert_eq!(
+            check_listing(&strangers),
+            Err(InvalidListing::Overlap(id("a"), id("b")))
+        );
+        let siblings = [
+            open("p", &[], (0, 9)),
+            open("a", &["p"], (0, 6)),
+            open("b", &["p"], (5, 9)),
+        ];
+        assert_eq!(
+            check_listing(&siblings),
+            Err(InvalidListing::Overlap(id("a"), id("b")))
+        );
+        let inside = [
+            open("a", &[], (0, 99)),
+            open("b", &[], (10, 20)),
+            open("c", &[], (100, 199)),
+        ];
+        assert_eq!(
+            check_listing(&inside),
+            Err(InvalidListing::Overlap(id("a"), id("b")))
+        );
         // A first page from before two reshards, a last one from after them.
         let pages = [
             open("p", &[], (0, 9)),
@@ -151,12 +210,24 @@ mod tests {
     fn of_all_small_listings_those_pass_whose_lineages_end_and_whose_last_shards_are_apart() {
         const NAMES: [&str; 3] = ["a", "b", "c"];
         let parents = |set: usize| -> Vec<&str> {
-            NAMES.iter().enumerate().filter(|(bit, _)| set >> bit & 1 == 1).map(|(_, name)| *name).collect()
+            NAMES
+                .iter()
+                .enumerate()
+                .filter(|(bit, _)| set >> bit & 1 == 1)
+                .map(|(_, name)| *name)
+                .collect()
         };
         let shards_of = |name: &str| -> Vec<Shard> {
             let ranges = [(0, 4), (3, 9), (5, 9)];
-            let of = |set, range| [open(name, &parents(set), range), closed(name, &parents(set), range)];
-            (0..8).flat_map(|set| ranges.into_iter().flat_map(move |range| of(set, range))).collect()
+            let of = |set, range| {
+                [
+                    open(name, &parents(set), range),
+                    closed(name, &parents(set), range),
+                ]
+            };
+            (0..8)
+                .flat_map(|set| ranges.into_iter().flat_map(move |range| of(set, range)))
+                .collect()
         };
         let [a, b, c] = NAMES.map(shards_of);
         let mut passed = 0;
@@ -166,14 +237,29 @@ mod tests {
             let of = |name: &ShardId| listing.iter().find(|shard| shard.id == *name).unwrap();
             // Three steps up a lineage of three shards lead back only in a cycle.
             let up = |from: Vec<ShardId>| -> Vec<ShardId> {
-                from.iter().flat_map(|name| of(name).parents.clone()).collect()
+                from.iter()
+                    .flat_map(|name| of(name).parents.clone())
+                    .collect()
             };
-            let ends = listing.iter().all(|shard| up(up(up(vec![shard.id.clone()]))).is_empty());
-            let is_parent = |shard: &Shard| listing.iter().any(|child| child.parents.contains(&shard.id));
-            let last: Vec<_> = listing.iter().filter(|shard| shard.is_open() && !is_parent(shard)).collect();
+            let ends = listing
+                .iter()
+                .all(|shard| up(up(up(vec![shard.id.clone()]))).is_empty());
+            let is_parent = |shard: &Shard| {
+                listing
+                    .iter()
+                    .any(|child| child.parents.contains(&shard.id))
+            };
+            let last: Vec<_> = listing
+                .iter()
+                .filter(|shard| shard.is_open() && !is_parent(shard))
+                .collect();
             let meet = |x: &Shard, y: &Shard| x.id < y.id && x.hash_range.overlaps(y.hash_range);
             let are_apart = !last.iter().any(|x| last.iter().any(|y| meet(x, y)));
-            assert_eq!(check_listing(&listing).is_ok(), ends && are_apart, "{listing:?}");
+            assert_eq!(
+                check_listing(&listing).is_ok(),
+                ends && are_apart,
+                "{listing:?}"
+            );
             passed += u32::from(ends && are_apart);
         }
         assert!(passed > 1_000, "{passed}");
@@ -181,6 +267,9 @@ mod tests {
 
     #[test]
     fn a_hole_is_left_to_the_audit() {
-        assert_eq!(check_listing(&[open("a", &[], (0, 4)), open("c", &[], (7, 9))]), Ok(()));
+        assert_eq!(
+            check_listing(&[open("a", &[], (0, 4)), open("c", &[], (7, 9))]),
+            Ok(())
+        );
     }
 }

@@ -17,7 +17,10 @@ pub struct Position {
 impl Position {
     /// The position of a plain (not aggregated) record.
     pub fn plain(sequence: SequenceNumber) -> Self {
-        Self { sequence, sub_sequence: 0 }
+        Self {
+            sequence,
+            sub_sequence: 0,
+        }
     }
 }
 
@@ -82,8 +85,8 @@ pub enum ReadFrom {
     Latest,
     /// The first record that arrived at or after this time, in milliseconds since the Unix epoch.
     AtTimestamp(u64),
-    /// This record and what follows. Used to resume: the reader drops what the checkpoint covers, which is what makes
-    /// a half-processed KPL aggregate resume exactly (KCL rule).
+    /// This record and what follows. Used to resume: the reader drops what the checkpoint covers,
+    /// which is what makes a half-processed KPL aggregate resume exactly (KCL rule).
     AtSequenceNumber(SequenceNumber),
     /// What follows this record, which was already fetched in this run.
     AfterSequenceNumber(SequenceNumber),
@@ -97,7 +100,13 @@ mod tests {
     fn a_start_is_shown_as_it_is_configured() {
         assert_eq!(InitialPosition::TrimHorizon.to_string(), "trim-horizon");
         assert_eq!(InitialPosition::Latest.to_string(), "latest");
-        assert_eq!(InitialPosition::AtTimestamp(1_767_225_600_000).to_string(), "2026-01-01T00:00:00Z");
-        assert_eq!(Utc(u64::MAX).to_string(), "18446744073709551615 ms after 1970");
+        assert_eq!(
+            InitialPosition::AtTimestamp(1_767_225_600_000).to_string(),
+            "2026-01-01T00:00:00Z"
+        );
+        assert_eq!(
+            Utc(u64::MAX).to_string(),
+            "18446744073709551615 ms after 1970"
+        );
     }
 }

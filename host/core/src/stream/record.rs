@@ -31,13 +31,14 @@ impl Record {
 
     /// The cost of a record whose data and keys have these lengths in bytes.
     pub(crate) fn cost_of(data: usize, partition_key: usize, explicit_hash_key: usize) -> usize {
-        /// Two small strings and the struct itself, measured roughly; keeps empty records from being free.
+        /// Two small strings and the struct itself, measured roughly; keeps empty records from
+        /// being free.
         const OVERHEAD_BYTES: usize = 128;
         data + partition_key + explicit_hash_key + OVERHEAD_BYTES
     }
 
-    /// The hash key that Kinesis makes of the partition key: its MD5, as a number. Tells keys apart in logs, where a key
-    /// itself does not belong, since it may name a person.
+    /// The hash key that Kinesis makes of the partition key: its MD5, as a number. Tells keys apart
+    /// in logs, where a key itself does not belong, since it may name a person.
     pub fn key_hash(&self) -> u128 {
         u128::from_be_bytes(Md5::digest(self.partition_key.as_bytes()).into())
     }
@@ -80,7 +81,10 @@ mod tests {
             arrival_ms: 0,
         };
         // RFC 1321, A.5.
-        assert_eq!(format!("{:032x}", record.key_hash()), "900150983cd24fb0d6963f7d28e17f72");
+        assert_eq!(
+            format!("{:032x}", record.key_hash()),
+            "900150983cd24fb0d6963f7d28e17f72"
+        );
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest sequence number accepted, in digits. The API's pattern allows 129; the room is for emulators.
+/// Longest sequence number accepted, in digits. The API's pattern allows 129; the room is for
+/// emulators.
 const DIGITS_MAX: usize = 256;
 
 /// A record's place in its shard: opaque but for its order, which is numeric.
@@ -21,13 +22,19 @@ pub struct InvalidSequenceNumber {
 impl SequenceNumber {
     /// Parses decimal digits; leading zeros are dropped so that equal numbers are equal values.
     pub fn parse(text: &str) -> Result<Self, InvalidSequenceNumber> {
-        let is_decimal = !text.is_empty() && text.len() <= DIGITS_MAX && text.bytes().all(|b| b.is_ascii_digit());
+        let is_decimal = !text.is_empty()
+            && text.len() <= DIGITS_MAX
+            && text.bytes().all(|b| b.is_ascii_digit());
         if !is_decimal {
             let text = text.chars().take(40).collect();
             return Err(InvalidSequenceNumber { text });
         }
         let trimmed = text.trim_start_matches('0');
-        Ok(Self(if trimmed.is_empty() { "0".into() } else { trimmed.into() }))
+        Ok(Self(if trimmed.is_empty() {
+            "0".into()
+        } else {
+            trimmed.into()
+        }))
     }
 
     /// The number in decimal, as Kinesis gave it.

@@ -43,7 +43,10 @@ pub struct InvalidHashKeyRange {
 
 impl HashKeyRange {
     /// The whole space, as one shard has it.
-    pub const FULL: Self = Self { start: 0, end: u128::MAX };
+    pub const FULL: Self = Self {
+        start: 0,
+        end: u128::MAX,
+    };
 
     /// Both bounds inclusive.
     pub fn new(start: u128, end: u128) -> Option<Self> {
@@ -55,7 +58,10 @@ impl HashKeyRange {
         let parsed = start.parse().ok().zip(end.parse().ok());
         parsed
             .and_then(|(start, end)| Self::new(start, end))
-            .ok_or_else(|| InvalidHashKeyRange { start: start.to_owned(), end: end.to_owned() })
+            .ok_or_else(|| InvalidHashKeyRange {
+                start: start.to_owned(),
+                end: end.to_owned(),
+            })
     }
 
     /// Whether any hash key is in both.
@@ -87,8 +93,16 @@ mod tests {
     #[test]
     fn a_range_is_shown_by_its_bounds_and_never_runs_backwards() {
         let range = HashKeyRange::parse("5", "9").unwrap();
-        assert_eq!((range.to_string().as_str(), range.start(), range.end()), ("[5..9]", 5, 9));
-        for (start, end) in [("9", "5"), ("", "5"), ("5", "x"), ("0", "340282366920938463463374607431768211456")] {
+        assert_eq!(
+            (range.to_string().as_str(), range.start(), range.end()),
+            ("[5..9]", 5, 9)
+        );
+        for (start, end) in [
+            ("9", "5"),
+            ("", "5"),
+            ("5", "x"),
+            ("0", "340282366920938463463374607431768211456"),
+        ] {
             assert!(HashKeyRange::parse(start, end).is_err(), "{start} to {end}");
         }
     }
@@ -96,7 +110,13 @@ mod tests {
     #[test]
     fn ranges_overlap_from_the_first_hash_key_that_they_share() {
         let range = |start, end| HashKeyRange::new(start, end).unwrap();
-        for (other, expected) in [((0, 4), false), ((0, 5), true), ((6, 7), true), ((9, 20), true), ((10, 20), false)] {
+        for (other, expected) in [
+            ((0, 4), false),
+            ((0, 5), true),
+            ((6, 7), true),
+            ((9, 20), true),
+            ((10, 20), false),
+        ] {
             let other = range(other.0, other.1);
             assert_eq!(range(5, 9).overlaps(other), expected, "{other}");
             assert_eq!(other.overlaps(range(5, 9)), expected, "{other}");

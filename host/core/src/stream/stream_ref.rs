@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::StreamName;
 
-/// A stream as configured. With an ARN, every call that takes one is given it, which is how a stream of another
-/// account is read (Kinesis API reference: "Sharing data streams"); with a name it is the caller's own.
+/// A stream as configured. With an ARN, every call that takes one is given it, which is how a
+/// stream of another account is read (Kinesis API reference: "Sharing data streams"); with a name
+/// it is the caller's own.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamRef {
     name: StreamName,
@@ -39,23 +40,39 @@ impl StreamRef {
         let parsed = if text.starts_with("arn:") {
             Self::parse_arn(text)
         } else {
-            StreamName::new(text).ok().map(|name| Self { name, arn: None })
+            StreamName::new(text)
+                .ok()
+                .map(|name| Self { name, arn: None })
         };
-        parsed.ok_or_else(|| InvalidStreamRef { text: text.chars().take(SHOWN_MAX).collect() })
+        parsed.ok_or_else(|| InvalidStreamRef {
+            text: text.chars().take(SHOWN_MAX).collect(),
+        })
     }
 
     fn parse_arn(text: &str) -> Option<Self> {
         /// Digits of an AWS account id.
         const ACCOUNT_DIGITS: usize = 12;
         let parts: Vec<&str> = text.split(':').collect();
-        let ["arn", partition, "kinesis", region, account, resource] = parts[..] else { return None };
-        let is_word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        let is_account = account.len() == ACCOUNT_DIGITS && account.bytes().all(|b| b.is_ascii_digit());
+        let ["arn", partition, "kinesis", region, account, resource] = parts[..] else {
+            return None;
+        };
+        let is_word = |word: &str| {
+            !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        };
+        let is_account =
+            account.len() == ACCOUNT_DIGITS && account.bytes().all(|b| b.is_ascii_digit());
         if !is_word(partition) || !is_word(region) || !is_account {
             return None;
         }
         let name = StreamName::new(resource.strip_prefix("stream/")?).ok()?;
-        Some(Self { name, arn: Some(StreamArn { text: text.into(), region: region.into(), account: account.into() }) })
+        Some(Self {
+            name,
+            arn: Some(StreamArn {
+                text: text.into(),
+                region: region.into(),
+                account: account.into(),
+            }),
+        })
     }
 
     /// The stream's name.
@@ -116,14 +133,23 @@ mod tests {
     #[test]
     fn a_name_and_an_arn_name_a_stream_and_show_as_they_were_given() {
         let own = StreamRef::parse("orders").unwrap();
-        assert_eq!((own.name().as_str(), own.arn(), own.account()), ("orders", None, None));
+        assert_eq!(
+            (own.name().as_str(), own.arn(), own.account()),
+            ("orders", None, None)
+        );
         assert_eq!(own.to_string(), "orders");
         let arn = "arn:aws-cn:kinesis:cn-north-1:123456789012:stream/orders";
         let other = StreamRef::parse(arn).unwrap();
         assert_eq!((other.name().as_str(), other.arn()), ("orders", Some(arn)));
-        assert_eq!((other.region(), other.account()), (Some("cn-north-1"), Some("123456789012")));
+        assert_eq!(
+            (other.region(), other.account()),
+            (Some("cn-north-1"), Some("123456789012"))
+        );
         assert_eq!(other.to_string(), arn);
-        assert_ne!(own, other, "the same name in another account is another stream");
+        assert_ne!(
+            own, other,
+            "the same name in another account is another stream"
+        );
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! How the loss of records to retention shows: Kinesis never says it, it goes on at the oldest record that is left.
+//! How the loss of records to retention shows: Kinesis never says it, it goes on at the oldest
+//! record that is left.
 //!
-//! But asked for what is *at* a record's number and not after it, it begins with that record, unless that is trimmed.
+//! But asked for what is *at* a record's number and not after it, it begins with that record,
+//! unless that is trimmed.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +11,8 @@ use super::{Position, Record, SequenceNumber};
 
 /// Kinesis keeps every record for at least this long (AWS limit).
 const RETENTION_MIN: Duration = Duration::from_hours(24);
-/// So far behind, the oldest record may be trimmed while the reader goes on. An hour less, for clocks and replies.
+/// So far behind, the oldest record may be trimmed while the reader goes on. An hour less, for
+/// clocks and replies.
 const NEAR_TRIMMING: Duration = Duration::from_hours(23);
 
 /// Records may be missing between one that was read and the next one.
@@ -35,13 +38,19 @@ pub enum Anchor {
 }
 
 impl Gap {
-    /// The shard ended without the record `after`, which was read before: what followed it is gone too, if anything did.
+    /// The shard ended without the record `after`, which was read before: what followed it is gone
+    /// too, if anything did.
     pub fn at_end(after: SequenceNumber) -> Self {
-        Self { after, next: None, next_arrival_ms: 0 }
+        Self {
+            after,
+            next: None,
+            next_arrival_ms: 0,
+        }
     }
 }
 
-/// Whether what follows the last record read may be trimmed, unread: it may, unless all was read less than a day ago.
+/// Whether what follows the last record read may be trimmed, unread: it may, unless all was read
+/// less than a day ago.
 pub fn may_be_trimmed(was_at_tip: bool, silent_for: Duration) -> bool {
     !was_at_tip || silent_for >= RETENTION_MIN
 }
@@ -53,19 +62,30 @@ pub fn is_near_trimming(millis_behind_latest: u64) -> bool {
 
 /// Looks for the record `anchor` in a reply, in order, that was asked to start at it.
 pub fn look_for(anchor: &SequenceNumber, reply: &[Record]) -> Anchor {
-    match reply.iter().find(|record| record.position.sequence >= *anchor) {
+    match reply
+        .iter()
+        .find(|record| record.position.sequence >= *anchor)
+    {
         None => Anchor::Unknown,
         Some(record) if record.position.sequence == *anchor => Anchor::Holds,
         Some(next) => {
             let position = Some(next.position.clone());
-            Anchor::Lost(Gap { after: anchor.clone(), next: position, next_arrival_ms: next.arrival_ms })
+            Anchor::Lost(Gap {
+                after: anchor.clone(),
+                next: position,
+                next_arrival_ms: next.arrival_ms,
+            })
         }
     }
 }
 
 impl fmt::Display for Gap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { after, next, next_arrival_ms } = self;
+        let Self {
+            after,
+            next,
+            next_arrival_ms,
+        } = self;
         write!(f, "{after} was trimmed, and perhaps records after it; ")?;
         match next {
             Some(next) => write!(f, "continues at {next}")?,
@@ -102,21 +122,40 @@ mod tests {
     #[test]
     fn a_reply_that_begins_with_the_record_asked_for_proves_that_nothing_is_missing() {
         assert_eq!(look_for(&number("9"), &reply(&["9", "10"])), Anchor::Holds);
-        assert_eq!(look_for(&number("9"), &reply(&["8", "9"])), Anchor::Holds, "what comes again comes before it");
+        assert_eq!(
+            look_for(&number("9"), &reply(&["8", "9"])),
+            Anchor::Holds,
+            "what comes again comes before it"
+        );
     }
 
     #[test]
     fn a_reply_that_begins_later_is_a_gap_and_an_empty_one_tells_nothing() {
-        let Anchor::Lost(gap) = look_for(&number("9"), &reply(&["10", "11"])) else { panic!("no gap") };
+        let Anchor::Lost(gap) = look_for(&number("9"), &reply(&["10", "11"])) else {
+            panic!("no gap")
+        };
         assert_eq!(
             (&gap.after, &gap.next, gap.next_arrival_ms),
             (&number("9"), &Some(Position::plain(number("10"))), 7)
         );
-        assert!(gap.to_string().starts_with("9 was trimmed") && gap.to_string().contains("at 10"), "{gap}");
-        assert!(gap.to_string().ends_with(", which arrived at 7 ms"), "{gap}");
-        let undated = Gap { next_arrival_ms: 0, ..gap };
+        assert!(
+            gap.to_string().starts_with("9 was trimmed") && gap.to_string().contains("at 10"),
+            "{gap}"
+        );
+        assert!(
+            gap.to_string().ends_with(", which arrived at 7 ms"),
+            "{gap}"
+        );
+        let undated = Gap {
+            next_arrival_ms: 0,
+            ..gap
+        };
         assert!(!undated.to_string().contains("arrived"), "{undated}");
-        assert!(Gap::at_end(number("9")).to_string().ends_with("the shard has ended"));
+        assert!(
+            Gap::at_end(number("9"))
+                .to_string()
+                .ends_with("the shard has ended")
+        );
         assert_eq!(look_for(&number("9"), &[]), Anchor::Unknown);
         assert_eq!(look_for(&number("9"), &reply(&["8"])), Anchor::Unknown);
     }

@@ -28,7 +28,8 @@ pub(super) struct SavedRecords {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SavedStream {
     pub(super) name: String,
-    /// JSON, because the emulator's type leaves absent fields out, which the journal's encoding cannot tell.
+    /// JSON, because the emulator's type leaves absent fields out, which the journal's encoding
+    /// cannot tell.
     description: String,
     tags: BTreeMap<String, String>,
     key_id: Option<String>,
@@ -46,13 +47,20 @@ impl SavedStream {
         let stream = store.get_stream(name).await.ok()?;
         let mut counters = Vec::with_capacity(stream.shards.len());
         for index in 0..stream.shards.len() {
-            counters.push(store.current_shard_seq(name, i64::try_from(index).ok()?).await);
+            counters.push(
+                store
+                    .current_shard_seq(name, i64::try_from(index).ok()?)
+                    .await,
+            );
         }
         let consumers = store.list_consumers_for_stream(&stream.stream_arn).await;
         Some(Self {
             name: name.to_owned(),
             description: serde_json::to_string(&stream).ok()?,
-            consumers: consumers.iter().filter_map(|consumer| serde_json::to_string(consumer).ok()).collect(),
+            consumers: consumers
+                .iter()
+                .filter_map(|consumer| serde_json::to_string(consumer).ok())
+                .collect(),
             counters,
             tags: stream.tags,
             key_id: stream.key_id,
@@ -78,6 +86,9 @@ impl SavedStream {
     }
 
     pub(super) fn consumers(&self) -> Result<Vec<Consumer>, serde_json::Error> {
-        self.consumers.iter().map(|json| serde_json::from_str(json)).collect()
+        self.consumers
+            .iter()
+            .map(|json| serde_json::from_str(json))
+            .collect()
     }
 }

@@ -1,4 +1,5 @@
-//! Stands in front of the emulator: orders requests, journals what they changed, mends what the emulator gets wrong.
+//! Stands in front of the emulator: orders requests, journals what they changed, mends what the
+//! emulator gets wrong.
 
 mod subscribe;
 
@@ -30,7 +31,8 @@ use crate::web::refuse_web_pages;
 
 /// 10 MiB of data (AWS limit) in base64, and room for keys.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Long enough that other clients see the intermediate states, short enough that nobody waits for them.
+/// Long enough that other clients see the intermediate states, short enough that nobody waits for
+/// them.
 const TRANSITION_MS: u64 = 5;
 /// Open shards in all streams together; the emulator's own limit is 10.
 const SHARDS_MAX: u32 = 1_000;
@@ -52,7 +54,10 @@ impl std::fmt::Debug for Front {
 
 impl Front {
     /// An emulator with what the journal in `data_dir` holds; empty and not kept without one.
-    pub(crate) async fn restore(data_dir: Option<&Path>, closing: CancellationToken) -> Result<Arc<Self>, StartError> {
+    pub(crate) async fn restore(
+        data_dir: Option<&Path>,
+        closing: CancellationToken,
+    ) -> Result<Arc<Self>, StartError> {
         let store = Store::new(StoreOptions {
             create_stream_ms: TRANSITION_MS,
             delete_stream_ms: TRANSITION_MS,
@@ -63,7 +68,12 @@ impl Front {
             ..StoreOptions::default()
         });
         let keeper = restore::restore(&store, data_dir).await?;
-        Ok(Arc::new(Self { store, keeper: RwLock::new(keeper), subscriptions: Running::default(), closing }))
+        Ok(Arc::new(Self {
+            store,
+            keeper: RwLock::new(keeper),
+            subscriptions: Running::default(),
+            closing,
+        }))
     }
 
     /// Writes down what is left, waits for the disk, and takes no more changes.
@@ -75,9 +85,16 @@ impl Front {
     }
 
     async fn answer(self: &Arc<Self>, request: Request, next: Next) -> Response {
-        let target = request.headers().get("x-amz-target").and_then(|value| value.to_str().ok()).map(Target::of);
+        let target = request
+            .headers()
+            .get("x-amz-target")
+            .and_then(|value| value.to_str().ok())
+            .map(Target::of);
         match target {
-            Some(target @ (Target::Put | Target::Admin)) => match self.change(target, request, next).await {
+            Some(target @ (Target::Put | Target::Admin)) => match self
+                .change(target, request, next)
+                .await
+            {
                 Ok(response) => response,
                 Err(error) => {
                     tracing::error!(%error, "cannot write the embedded kinesis' journal");
@@ -102,10 +119,12 @@ impl Front {
             }
             Some(Target::SubscribeToShard) => self.subscribe(request, next).await,
             Some(Target::ListShards) => self.list_shards(request, next).await,
-            Some(Target::DescribeStream) => match mend(request, async |body| requests::name_by_arn(body)).await {
-                Ok((request, _)) => next.run(request).await,
-                Err(response) => response,
-            },
+            Some(Target::DescribeStream) => {
+                match mend(request, async |body| requests::name_by_arn(body)).await {
+                    Ok((request, _)) => next.run(request).await,
+                    Err(response) => response,
+                }
+            }
             Some(Target::Describe) | None => next.run(request).await,
         }
     }
@@ -163,7 +182,9 @@ impl Front {
             Ok(split) => split,
             Err(response) => return response,
         };
-        let judged = next.run(Request::from_parts(parts, Body::from(body.clone()))).await;
+        let judged = next
+            .run(Request::from_parts(parts, Body::from(body.clone())))
+            .await;
         if !is_json || !judged.status().is_success() {
             return judged;
         }
@@ -194,8 +215,13 @@ impl Front {
             Err(response) => return response,
         };
         let response = next.run(request).await;
-        let stream = body.as_ref().and_then(|body| body.get("StreamName")).and_then(Value::as_str);
-        let Some(stream) = stream.filter(|_| response.status().is_success()) else { return response };
+        let stream = body
+            .as_ref()
+            .and_then(|body| body.get("StreamName"))
+            .and_then(Value::as_str);
+        let Some(stream) = stream.filter(|_| response.status().is_success()) else {
+            return response;
+        };
         let (mut parts, body) = response.into_parts();
         let Ok(bytes) = to_bytes(body, BODY_BYTES_MAX).await else {
             return replies::internal_failure("the listing is too large");
@@ -213,7 +239,8 @@ impl Front {
 
     async fn get_records(&self, request: Request, next: Next) -> Response {
         let _shared = self.share().await;
-        let is_plain = is_json(request.headers()) && request.headers().contains_key(header::AUTHORIZATION);
+        let is_plain =
+            is_json(request.headers()) && request.headers().contains_key(header::AUTHORIZATION);
         let (parts, body) = match split(request).await {
             Ok(split) => split,
             Err(response) => return response,
@@ -241,7 +268,10 @@ pub(crate) async fn serve(listener: TcpListener, front: Arc<Front>, stop: Cancel
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
     });
-    if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
+    if let Err(error) = axum::serve(listener, router)
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await
+    {
         tracing::error!(%error, "the embedded kinesis ended");
     }
 }
@@ -263,7 +293,8 @@ async fn mend(
         return Ok((Request::from_parts(parts, Body::from(bytes)), None));
     };
     change(&mut body).await;
-    let mended = serde_json::to_vec(&body).map_err(|error| replies::internal_failure(&error.to_string()))?;
+    let mended =
+        serde_json::to_vec(&body).map_err(|error| replies::internal_failure(&error.to_string()))?;
     parts.headers.remove(header::CONTENT_LENGTH);
     Ok((Request::from_parts(parts, Body::from(mended)), Some(body)))
 }
@@ -277,5 +308,7 @@ async fn split(request: Request) -> Result<(axum::http::request::Parts, Bytes), 
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(JSON_1_1.as_bytes()))
+    headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|value| value.as_bytes().starts_with(JSON_1_1.as_bytes()))
 }

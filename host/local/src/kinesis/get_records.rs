@@ -1,5 +1,6 @@
-//! `GetRecords`, answered from the emulator's store: with lag, children and the 10 MiB limit, and at a fraction of the
-//! emulator's own cost. Whatever is not a plain success is left to the emulator, which knows the errors.
+//! `GetRecords`, answered from the emulator's store: with lag, children and the 10 MiB limit, and
+//! at a fraction of the emulator's own cost. Whatever is not a plain success is left to the
+//! emulator, which knows the errors.
 
 use axum::response::Response;
 use ferrokinesis::sequence::{SeqObj, increment_sequence, parse_sequence, resolve_shard_id};
@@ -64,7 +65,8 @@ pub(super) async fn answer(store: &Store, body: &[u8]) -> Option<Response> {
     if !(1..=REPLY_RECORDS_MAX).contains(&limit) {
         return None;
     }
-    let (made_at, stream_name, shard_id, from) = decode_shard_iterator(&request.shard_iterator).ok()?;
+    let (made_at, stream_name, shard_id, from) =
+        decode_shard_iterator(&request.shard_iterator).ok()?;
     let now = current_time_ms();
     let ttl_ms = store.options.iterator_ttl_seconds.saturating_mul(1_000);
     if made_at == 0 || made_at > now || now - made_at > ttl_ms {
@@ -80,14 +82,20 @@ pub(super) async fn answer(store: &Store, body: &[u8]) -> Option<Response> {
     let next = next_position(&page, &position, now);
     let reply = Reply {
         millis_behind_latest: lag(&page, now),
-        next_shard_iterator: (!is_over).then(|| create_shard_iterator(&stream_name, &shard_id, &next, now)),
-        child_shards: if is_over { children(&stream, &shard.shard_id) } else { Vec::new() },
+        next_shard_iterator: (!is_over)
+            .then(|| create_shard_iterator(&stream_name, &shard_id, &next, now)),
+        child_shards: if is_over {
+            children(&stream, &shard.shard_id)
+        } else {
+            Vec::new()
+        },
         records: unexpired(&stream, &page, now).collect(),
     };
     Some(replies::ok(&reply))
 }
 
-/// At most as many records as the first limit says, and as many bytes in base64 as the second, but at least one record.
+/// At most as many records as the first limit says, and as many bytes in base64 as the second, but
+/// at least one record.
 pub(super) async fn read(
     store: &Store,
     stream: &str,
@@ -101,28 +109,41 @@ pub(super) async fn read(
     loop {
         let room = limit - records.len();
         if room == 0 || bytes >= bytes_max {
-            let has_more = !store.get_records_range_limited(stream, &start, &end, 1).await.is_empty();
+            let has_more = !store
+                .get_records_range_limited(stream, &start, &end, 1)
+                .await
+                .is_empty();
             return Page { records, has_more };
         }
-        let chunk = store.get_records_range_limited(stream, &start, &end, room.min(CHUNK_RECORDS)).await;
+        let chunk = store
+            .get_records_range_limited(stream, &start, &end, room.min(CHUNK_RECORDS))
+            .await;
         let is_last = chunk.len() < room.min(CHUNK_RECORDS);
         for (key, record) in chunk {
             if bytes >= bytes_max {
-                return Page { records, has_more: true };
+                return Page {
+                    records,
+                    has_more: true,
+                };
             }
             bytes += record.data.len();
             start = format!("{key}\0");
             records.push((key, record));
         }
         if is_last {
-            return Page { records, has_more: false };
+            return Page {
+                records,
+                has_more: false,
+            };
         }
     }
 }
 
 /// After the last record read, or at the same place with a newer time, as the emulator does it.
 fn next_position(page: &Page, position: &SeqObj, now: u64) -> String {
-    let last = page.last_sequence().and_then(|last| parse_sequence(last).ok());
+    let last = page
+        .last_sequence()
+        .and_then(|last| parse_sequence(last).ok());
     match last {
         Some(last) => increment_sequence(&last, None),
         // A clock that stepped back must not move the reader back.
@@ -134,7 +155,11 @@ pub(super) fn lag(page: &Page, now: u64) -> u64 {
     match page.records.last() {
         Some((_, last)) if page.has_more => {
             // Whole seconds since the epoch, never negative: the cast is exact.
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "see above"
+            )]
             let arrived_ms = last.approximate_arrival_timestamp as u64 * 1_000;
             now.saturating_sub(arrived_ms)
         }
@@ -142,10 +167,17 @@ pub(super) fn lag(page: &Page, now: u64) -> u64 {
     }
 }
 
-pub(super) fn unexpired<'a>(stream: &Stream, page: &'a Page, now: u64) -> impl Iterator<Item = ResponseRecord<'a>> {
+pub(super) fn unexpired<'a>(
+    stream: &Stream,
+    page: &'a Page,
+    now: u64,
+) -> impl Iterator<Item = ResponseRecord<'a>> {
     let retention_ms = u64::from(stream.retention_period_hours) * 3_600_000;
     let oldest_kept = (now.saturating_sub(retention_ms) / 1_000) as f64;
-    let kept = page.records.iter().filter(move |(_, record)| record.approximate_arrival_timestamp >= oldest_kept);
+    let kept = page
+        .records
+        .iter()
+        .filter(move |(_, record)| record.approximate_arrival_timestamp >= oldest_kept);
     kept.map(|(key, record)| ResponseRecord {
         partition_key: &record.partition_key,
         data: &record.data,
@@ -156,9 +188,15 @@ pub(super) fn unexpired<'a>(stream: &Stream, page: &'a Page, now: u64) -> impl I
 
 pub(super) fn children<'a>(stream: &'a Stream, parent: &str) -> Vec<ChildShard<'a>> {
     let parents = |shard: &'a ferrokinesis::types::Shard| {
-        [&shard.parent_shard_id, &shard.adjacent_parent_shard_id].into_iter().flatten().map(String::as_str)
+        [&shard.parent_shard_id, &shard.adjacent_parent_shard_id]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
     };
-    let of_parent = stream.shards.iter().filter(|shard| parents(shard).any(|id| id == parent));
+    let of_parent = stream
+        .shards
+        .iter()
+        .filter(|shard| parents(shard).any(|id| id == parent));
     of_parent
         .map(|shard| ChildShard {
             shard_id: &shard.shard_id,

@@ -1,7 +1,8 @@
 //! An append-only file of frames: length, CRC-32, payload.
 //!
-//! A frame is written with one `write` before the request is answered, so that an answered put survives a killed
-//! process; `sync` at a proper stop. A frame that was cut short by a kill is cut off when the journal is opened.
+//! A frame is written with one `write` before the request is answered, so that an answered put
+//! survives a killed process; `sync` at a proper stop. A frame that was cut short by a kill is cut
+//! off when the journal is opened.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
@@ -15,7 +16,8 @@ use crate::error::StartError;
 /// The first bytes of the file: what it is, and the version of its format.
 const MAGIC: &[u8; 8] = b"SMKJ\0\0\0\x01";
 const HEADER_BYTES: usize = 8;
-/// A put is at most 10 MiB of data, a third more in base64, and the keys: more is not a frame but damage.
+/// A put is at most 10 MiB of data, a third more in base64, and the keys: more is not a frame but
+/// damage.
 const FRAME_BYTES_MAX: u32 = 64 * 1024 * 1024;
 
 /// The open journal.
@@ -40,19 +42,35 @@ impl Journal {
     /// Opens or makes the journal at `path`, and hands each entry, with its size, to `visit`.
     pub(super) fn open(path: &Path, mut visit: impl FnMut(Entry, u64)) -> Result<Self, StartError> {
         let what = format!("open {}", path.display());
-        let opened = OpenOptions::new().read(true).append(true).create(true).mode(OWNER_FILE).open(path);
+        let opened = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(OWNER_FILE)
+            .open(path);
         let file = opened.map_err(StartError::io(&what))?;
         for_owner_only(path).map_err(StartError::io(&what))?;
         let file_len = file.metadata().map_err(StartError::io(&what))?.len();
-        let mut journal = Self { path: path.to_owned(), file, len: 0, is_broken: false };
+        let mut journal = Self {
+            path: path.to_owned(),
+            file,
+            len: 0,
+            is_broken: false,
+        };
         if file_len < MAGIC.len() as u64 {
             journal.restart().map_err(StartError::io(what))?;
             return Ok(journal);
         }
         let mut reader = BufReader::new(&journal.file);
         let mut magic = [0; 8];
-        reader.read_exact(&mut magic).map_err(StartError::io(&what))?;
-        let damaged = |at, problem| StartError::Journal { path: path.to_owned(), at, problem };
+        reader
+            .read_exact(&mut magic)
+            .map_err(StartError::io(&what))?;
+        let damaged = |at, problem| StartError::Journal {
+            path: path.to_owned(),
+            at,
+            problem,
+        };
         if magic != *MAGIC {
             return Err(damaged(0, "it is not a journal of this version".to_owned()));
         }
@@ -118,7 +136,10 @@ impl Journal {
         }
         fresh.sync_all()?;
         fs::rename(&fresh_path, &self.path)?;
-        self.file = OpenOptions::new().read(true).append(true).open(&self.path)?;
+        self.file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .open(&self.path)?;
         self.len = len;
         Ok(())
     }
@@ -139,7 +160,10 @@ fn encode(entries: &[Entry]) -> io::Result<Vec<u8>> {
         bytes = postcard::to_extend(entry, bytes).map_err(io::Error::other)?;
         let payload = &bytes[start + HEADER_BYTES..];
         let too_large = || io::Error::other("an entry is too large for the journal");
-        let len = u32::try_from(payload.len()).ok().filter(|len| *len <= FRAME_BYTES_MAX).ok_or_else(too_large)?;
+        let len = u32::try_from(payload.len())
+            .ok()
+            .filter(|len| *len <= FRAME_BYTES_MAX)
+            .ok_or_else(too_large)?;
         let crc = crc32fast::hash(payload);
         bytes[start..start + 4].copy_from_slice(&len.to_le_bytes());
         bytes[start + 4..start + HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
@@ -147,8 +171,9 @@ fn encode(entries: &[Entry]) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A frame that reaches past the end was torn by a kill; so was one whose check fails with nothing but zeros after it,
-/// which is what a power cut leaves. Anything else is damage, and nothing may be cut off over it.
+/// A frame that reaches past the end was torn by a kill; so was one whose check fails with nothing
+/// but zeros after it, which is what a power cut leaves. Anything else is damage, and nothing may
+/// be cut off over it.
 fn read_frame(reader: &mut impl Read, remaining: u64) -> io::Result<Frame> {
     if remaining == 0 {
         return Ok(Frame::End);
@@ -159,7 +184,10 @@ fn read_frame(reader: &mut impl Read, remaining: u64) -> io::Result<Frame> {
     let mut header = [0; HEADER_BYTES];
     reader.read_exact(&mut header)?;
     let [l0, l1, l2, l3, c0, c1, c2, c3] = header;
-    let (len, crc) = (u32::from_le_bytes([l0, l1, l2, l3]), u32::from_le_bytes([c0, c1, c2, c3]));
+    let (len, crc) = (
+        u32::from_le_bytes([l0, l1, l2, l3]),
+        u32::from_le_bytes([c0, c1, c2, c3]),
+    );
     let after_header = remaining - HEADER_BYTES as u64;
     if len > FRAME_BYTES_MAX {
         return Ok(Frame::Damaged(format!("a frame of {len} bytes")));
@@ -181,7 +209,11 @@ fn read_frame(reader: &mut impl Read, remaining: u64) -> io::Result<Frame> {
     };
     let mut rest = Vec::new();
     reader.read_to_end(&mut rest)?;
-    Ok(if rest.iter().all(|byte| *byte == 0) { Frame::Torn } else { Frame::Damaged(problem) })
+    Ok(if rest.iter().all(|byte| *byte == 0) {
+        Frame::Torn
+    } else {
+        Frame::Damaged(problem)
+    })
 }
 
 #[cfg(test)]

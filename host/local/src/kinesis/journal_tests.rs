@@ -3,7 +3,9 @@ use super::*;
 fn write(path: &Path, names: &[&str]) {
     let mut journal = Journal::open(path, |_, _| {}).unwrap();
     for name in names {
-        journal.append(&[Entry::StreamDeleted((*name).to_owned())]).unwrap();
+        journal
+            .append(&[Entry::StreamDeleted((*name).to_owned())])
+            .unwrap();
     }
 }
 
@@ -60,7 +62,10 @@ fn damage_in_the_middle_is_reported_and_nothing_is_cut_off() {
     bytes[MAGIC.len() + HEADER_BYTES] ^= 0xff;
     fs::write(&path, &bytes).unwrap();
     let error = read(&path).unwrap_err();
-    assert!(matches!(error, StartError::Journal { at: 8, .. }), "{error}");
+    assert!(
+        matches!(error, StartError::Journal { at: 8, .. }),
+        "{error}"
+    );
     assert_eq!(fs::read(&path).unwrap(), bytes);
 }
 
@@ -70,8 +75,12 @@ fn a_rewrite_replaces_everything_and_can_be_appended_to() {
     let path = dir.path().join("journal");
     write(&path, &["a", "b"]);
     let mut journal = Journal::open(&path, |_, _| {}).unwrap();
-    journal.rewrite(std::iter::once(Entry::StreamDeleted("c".to_owned()))).unwrap();
-    journal.append(&[Entry::StreamDeleted("d".to_owned())]).unwrap();
+    journal
+        .rewrite(std::iter::once(Entry::StreamDeleted("c".to_owned())))
+        .unwrap();
+    journal
+        .append(&[Entry::StreamDeleted("d".to_owned())])
+        .unwrap();
     assert_eq!(journal.len(), fs::metadata(&path).unwrap().len());
     assert_eq!(read(&path).unwrap(), ["c", "d"]);
 }

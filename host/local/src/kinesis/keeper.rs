@@ -13,19 +13,22 @@ use super::journal::Journal;
 
 /// The emulator changes streams in the background a few milliseconds after it answered.
 const SETTLE_POLL: Duration = Duration::from_millis(1);
-/// Far above the delays that the emulator is given; a stream that is still changing is then saved as it stands.
+/// Far above the delays that the emulator is given; a stream that is still changing is then saved
+/// as it stands.
 const SETTLE_POLLS_MAX: usize = 2_000;
 
-/// Whoever changes the emulator's state holds this exclusively; whoever reads records shares it. So a reader sees only
-/// what the journal holds, and records of a shard appear in order.
+/// Whoever changes the emulator's state holds this exclusively; whoever reads records shares it. So
+/// a reader sees only what the journal holds, and records of a shard appear in order.
 #[derive(Debug)]
 pub(super) struct Keeper {
     journal: Option<Journal>,
     streams: BTreeMap<String, KeptStream>,
-    /// The emulator may have changed since the journal was last written: set before every change, so that a request
-    /// whose client went away half-way, or whose journal write failed, is made up for by the next one.
+    /// The emulator may have changed since the journal was last written: set before every change,
+    /// so that a request whose client went away half-way, or whose journal write failed, is made up
+    /// for by the next one.
     is_behind: bool,
-    /// A connection that outlives the stack must not write to a journal that another process may hold by now.
+    /// A connection that outlives the stack must not write to a journal that another process may
+    /// hold by now.
     is_closed: bool,
 }
 
@@ -46,7 +49,12 @@ impl KeptStream {
 
 impl Keeper {
     pub(super) fn new(journal: Option<Journal>, streams: BTreeMap<String, KeptStream>) -> Self {
-        Self { journal, streams, is_behind: false, is_closed: false }
+        Self {
+            journal,
+            streams,
+            is_behind: false,
+            is_closed: false,
+        }
     }
 
     pub(super) fn is_behind(&self) -> bool {
@@ -85,19 +93,29 @@ impl Keeper {
         Ok(())
     }
 
-    /// Appends the records that the journal lacks. Complete, because puts are exclusive and keys only rise.
+    /// Appends the records that the journal lacks. Complete, because puts are exclusive and keys
+    /// only rise.
     pub(super) async fn keep_records(&mut self, store: &Store) -> io::Result<()> {
-        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let Some(journal) = &mut self.journal else {
+            return Ok(());
+        };
         let mut entries = Vec::new();
         for kept in self.streams.values() {
             let mut fresh = Vec::new();
             for (index, last) in kept.last_keys.iter().enumerate() {
                 let (first, end) = shard_keys(index);
                 let from = last.as_ref().map_or(first, |last| format!("{last}\0"));
-                fresh.append(&mut store.get_records_range_limited(&kept.saved.name, &from, &end, usize::MAX).await);
+                fresh.append(
+                    &mut store
+                        .get_records_range_limited(&kept.saved.name, &from, &end, usize::MAX)
+                        .await,
+                );
             }
             if !fresh.is_empty() {
-                entries.push(Entry::Records(SavedRecords { stream: kept.saved.name.clone(), records: fresh }));
+                entries.push(Entry::Records(SavedRecords {
+                    stream: kept.saved.name.clone(),
+                    records: fresh,
+                }));
             }
         }
         if !entries.is_empty() {
@@ -109,14 +127,17 @@ impl Keeper {
         Ok(())
     }
 
-    /// Waits until no stream is changing, then appends every stream that is not as the journal has it.
+    /// Waits until no stream is changing, then appends every stream that is not as the journal has
+    /// it.
     pub(super) async fn keep_streams(&mut self, store: &Store) -> io::Result<()> {
         settle(store).await;
         let names = store.list_stream_names().await;
         let gone = self.streams.keys().filter(|name| !names.contains(name));
         let mut entries: Vec<Entry> = gone.cloned().map(Entry::StreamDeleted).collect();
         for name in &names {
-            let Some(saved) = SavedStream::capture(store, name).await else { continue };
+            let Some(saved) = SavedStream::capture(store, name).await else {
+                continue;
+            };
             let known = self.streams.get(name);
             if !known.is_some_and(|kept| kept.saved.is_same_but_for_counters(&saved)) {
                 entries.push(Entry::Stream(saved));
@@ -142,12 +163,19 @@ impl Keeper {
                     kept.last_keys.resize(saved.counters.len(), None);
                     kept.saved = saved;
                 }
-                None => drop(self.streams.insert(saved.name.clone(), KeptStream::new(saved))),
+                None => drop(
+                    self.streams
+                        .insert(saved.name.clone(), KeptStream::new(saved)),
+                ),
             },
             Entry::Records(saved) => {
-                let Some(kept) = self.streams.get_mut(&saved.stream) else { return };
+                let Some(kept) = self.streams.get_mut(&saved.stream) else {
+                    return;
+                };
                 for (key, _) in saved.records {
-                    if let Some(last) = shard_index(&key).and_then(|index| kept.last_keys.get_mut(index)) {
+                    if let Some(last) =
+                        shard_index(&key).and_then(|index| kept.last_keys.get_mut(index))
+                    {
                         *last = Some(key);
                     }
                 }
@@ -159,7 +187,10 @@ impl Keeper {
 /// The lowest key of a shard and the lowest of the next one.
 pub(super) fn shard_keys(index: usize) -> (String, String) {
     let index = i64::try_from(index).unwrap_or(i64::MAX);
-    (format!("{}/", shard_ix_to_hex(index)), shard_ix_to_hex(index.saturating_add(1)))
+    (
+        format!("{}/", shard_ix_to_hex(index)),
+        shard_ix_to_hex(index.saturating_add(1)),
+    )
 }
 
 pub(super) fn shard_index(key: &str) -> Option<usize> {
@@ -178,10 +209,14 @@ async fn settle(store: &Store) {
 
 async fn is_changing(store: &Store) -> bool {
     for name in store.list_stream_names().await {
-        let Ok(stream) = store.get_stream(&name).await else { continue };
+        let Ok(stream) = store.get_stream(&name).await else {
+            continue;
+        };
         let consumers = store.list_consumers_for_stream(&stream.stream_arn).await;
         if stream.stream_status != StreamStatus::Active
-            || consumers.iter().any(|consumer| consumer.consumer_status != ConsumerStatus::Active)
+            || consumers
+                .iter()
+                .any(|consumer| consumer.consumer_status != ConsumerStatus::Active)
         {
             return true;
         }
@@ -199,7 +234,11 @@ mod tests {
     use super::*;
 
     fn store() -> Store {
-        let quick = StoreOptions { create_stream_ms: 1, update_stream_ms: 1, ..StoreOptions::default() };
+        let quick = StoreOptions {
+            create_stream_ms: 1,
+            update_stream_ms: 1,
+            ..StoreOptions::default()
+        };
         Store::new(quick)
     }
 
@@ -210,7 +249,10 @@ mod tests {
     async fn shards_and_records(dir: &std::path::Path) -> (usize, usize) {
         let store = store();
         restore(&store, Some(dir)).await.unwrap();
-        let shards = store.get_stream("s").await.map_or(0, |stream| stream.shards.len());
+        let shards = store
+            .get_stream("s")
+            .await
+            .map_or(0, |stream| stream.shards.len());
         (shards, store.get_record_store("s").await.len())
     }
 
@@ -221,7 +263,12 @@ mod tests {
         let mut keeper = restore(&store, Some(dir.path())).await.unwrap();
         // The client of each goes away before the journal is written.
         keeper.expect_change(&store).await.unwrap();
-        send(&store, Operation::CreateStream, json!({"StreamName": "s", "ShardCount": 1})).await;
+        send(
+            &store,
+            Operation::CreateStream,
+            json!({"StreamName": "s", "ShardCount": 1}),
+        )
+        .await;
         keeper.expect_change(&store).await.unwrap();
         assert_eq!(shards_and_records(dir.path()).await, (1, 0));
 
@@ -230,7 +277,12 @@ mod tests {
         });
         send(&store, Operation::SplitShard, split).await;
         keeper.expect_change(&store).await.unwrap();
-        send(&store, Operation::PutRecord, json!({"StreamName": "s", "PartitionKey": "k", "Data": "YQ=="})).await;
+        send(
+            &store,
+            Operation::PutRecord,
+            json!({"StreamName": "s", "PartitionKey": "k", "Data": "YQ=="}),
+        )
+        .await;
         assert!(keeper.is_behind());
         keeper.catch_up(&store).await.unwrap();
         assert_eq!(shards_and_records(dir.path()).await, (3, 1));

@@ -19,12 +19,18 @@ pub(super) fn invalid_argument(message: &str) -> Response {
 
 /// A refusal by the name of its exception.
 pub(super) fn refusal(exception: &str, message: &str) -> Response {
-    reply(StatusCode::BAD_REQUEST, &json!({"__type": exception, "message": message}))
+    reply(
+        StatusCode::BAD_REQUEST,
+        &json!({"__type": exception, "message": message}),
+    )
 }
 
 /// The state could not be kept: the client must not take the request for done.
 pub(super) fn internal_failure(message: &str) -> Response {
-    reply(StatusCode::INTERNAL_SERVER_ERROR, &json!({"__type": "InternalFailureException", "message": message}))
+    reply(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        &json!({"__type": "InternalFailureException", "message": message}),
+    )
 }
 
 fn reply(status: StatusCode, body: &impl Serialize) -> Response {
@@ -34,6 +40,8 @@ fn reply(status: StatusCode, body: &impl Serialize) -> Response {
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON_1_1));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON_1_1));
     response
 }

@@ -37,7 +37,11 @@ impl Target {
             "DescribeStream" | "DescribeStreamSummary" => Self::DescribeStream,
             "UpdateShardCount" => Self::UpdateShardCount,
             "SubscribeToShard" => Self::SubscribeToShard,
-            other if other.starts_with("Describe") || other.starts_with("List") || other.starts_with("Get") => {
+            other
+                if other.starts_with("Describe")
+                    || other.starts_with("List")
+                    || other.starts_with("Get") =>
+            {
                 Self::Describe
             }
             _ => Self::Admin,
@@ -45,11 +49,16 @@ impl Target {
     }
 }
 
-/// Names the stream by its name where a request does so by ARN, which the emulator does not take here. It has one account,
-/// so that the name says it all.
+/// Names the stream by its name where a request does so by ARN, which the emulator does not take
+/// here. It has one account, so that the name says it all.
 pub(super) fn name_by_arn(request: &mut Map<String, Value>) {
-    let name = request.get("StreamARN").and_then(Value::as_str).and_then(|arn| arn.split_once('/'));
-    let Some(name) = name.map(|(_, name)| name.to_owned()) else { return };
+    let name = request
+        .get("StreamARN")
+        .and_then(Value::as_str)
+        .and_then(|arn| arn.split_once('/'));
+    let Some(name) = name.map(|(_, name)| name.to_owned()) else {
+        return;
+    };
     if !request.contains_key("StreamName") {
         request.remove("StreamARN");
         request.insert("StreamName".to_owned(), json!(name));
@@ -58,22 +67,36 @@ pub(super) fn name_by_arn(request: &mut Map<String, Value>) {
 
 /// `AT_TIMESTAMP` and `LATEST`, where the emulator would start at another record than Kinesis.
 ///
-/// * Arrival times are whole seconds here, so a timestamp is rounded down: repeating is allowed, losing is not.
+/// * Arrival times are whole seconds here, so a timestamp is rounded down: repeating is allowed,
+///   losing is not.
 /// * Past the last record Kinesis starts at the tip, the emulator at the first record.
-/// * On a closed shard the tip is its end; the emulator counts from a counter that a restart has reset.
-pub(super) async fn mend_iterator_request(store: &Store, request: &mut Map<String, Value>) -> Option<()> {
+/// * On a closed shard the tip is its end; the emulator counts from a counter that a restart has
+///   reset.
+pub(super) async fn mend_iterator_request(
+    store: &Store,
+    request: &mut Map<String, Value>,
+) -> Option<()> {
     let stream_name = request.get("StreamName")?.as_str()?.to_owned();
     let (_, index) = resolve_shard_id(request.get("ShardId")?.as_str()?).ok()?;
     let index = usize::try_from(index).ok()?;
     let stream = store.get_stream(&stream_name).await.ok()?;
-    let ending = stream.shards.get(index)?.sequence_number_range.ending_sequence_number.clone();
+    let ending = stream
+        .shards
+        .get(index)?
+        .sequence_number_range
+        .ending_sequence_number
+        .clone();
     if request.get("ShardIteratorType")?.as_str()? == "AT_TIMESTAMP" {
         let from = request.get("Timestamp")?.as_f64()?.floor();
         if from * 1_000.0 > current_time_ms() as f64 {
             return None;
         }
         let (first, end) = shard_keys(index);
-        if store.find_first_record_at_timestamp(&stream_name, &first, &end, from).await.is_some() {
+        if store
+            .find_first_record_at_timestamp(&stream_name, &first, &end, from)
+            .await
+            .is_some()
+        {
             request.insert("Timestamp".to_owned(), json!(from));
             return Some(());
         }
@@ -81,7 +104,10 @@ pub(super) async fn mend_iterator_request(store: &Store, request: &mut Map<Strin
         request.insert("ShardIteratorType".to_owned(), json!("LATEST"));
     }
     if let Some(ending) = ending.filter(|_| request["ShardIteratorType"] == "LATEST") {
-        request.insert("ShardIteratorType".to_owned(), json!("AFTER_SEQUENCE_NUMBER"));
+        request.insert(
+            "ShardIteratorType".to_owned(),
+            json!("AFTER_SEQUENCE_NUMBER"),
+        );
         request.insert("StartingSequenceNumber".to_owned(), json!(ending));
     }
     Some(())
@@ -90,11 +116,16 @@ pub(super) async fn mend_iterator_request(store: &Store, request: &mut Map<Strin
 /// Between the parts of a listing's token; in the alphabet of none.
 const TOKEN_SEPARATOR: char = '/';
 
-/// A listing's later page: our token says stream, shard and filter, where the emulator's only says shard.
+/// A listing's later page: our token says stream, shard and filter, where the emulator's only says
+/// shard.
 ///
 /// Takes out the filter, which the emulator does not know.
 pub(super) fn mend_list_request(request: &mut Map<String, Value>) -> Option<ShardFilter> {
-    let Some(token) = request.get("NextToken").and_then(Value::as_str).map(str::to_owned) else {
+    let Some(token) = request
+        .get("NextToken")
+        .and_then(Value::as_str)
+        .map(str::to_owned)
+    else {
         return ShardFilter::take(request);
     };
     let mut parts = token.splitn(3, TOKEN_SEPARATOR);
@@ -118,7 +149,11 @@ pub(super) async fn mend_list_reply(
         && let Some(shards) = reply.get_mut("Shards").and_then(Value::as_array_mut)
     {
         let passing = filter.pass(&listed, current_time_ms());
-        shards.retain(|shard| shard["ShardId"].as_str().is_some_and(|id| passing.contains(id)));
+        shards.retain(|shard| {
+            shard["ShardId"]
+                .as_str()
+                .is_some_and(|id| passing.contains(id))
+        });
     }
     if let Some(shard) = reply.get("NextToken").and_then(Value::as_str) {
         let filter = filter.map_or_else(String::new, |filter| format!("{TOKEN_SEPARATOR}{filter}"));
@@ -135,11 +170,23 @@ mod tests {
     fn a_stream_named_by_its_arn_is_named_by_its_name() {
         let arn = "arn:aws:kinesis:us-east-1:000000000000:stream/orders";
         for (request, expected) in [
-            (json!({ "StreamARN": arn, "Limit": 1 }), json!({ "StreamName": "orders", "Limit": 1 })),
-            (json!({ "StreamName": "orders" }), json!({ "StreamName": "orders" })),
+            (
+                json!({ "StreamARN": arn, "Limit": 1 }),
+                json!({ "StreamName": "orders", "Limit": 1 }),
+            ),
+            (
+                json!({ "StreamName": "orders" }),
+                json!({ "StreamName": "orders" }),
+            ),
             // For the emulator to refuse.
-            (json!({ "StreamARN": arn, "StreamName": "x" }), json!({ "StreamARN": arn, "StreamName": "x" })),
-            (json!({ "StreamARN": "orders" }), json!({ "StreamARN": "orders" })),
+            (
+                json!({ "StreamARN": arn, "StreamName": "x" }),
+                json!({ "StreamARN": arn, "StreamName": "x" }),
+            ),
+            (
+                json!({ "StreamARN": "orders" }),
+                json!({ "StreamARN": "orders" }),
+            ),
         ] {
             let mut mended = request.as_object().unwrap().clone();
             name_by_arn(&mut mended);
@@ -152,7 +199,10 @@ mod tests {
         for (header, expected) in [
             ("Kinesis_20131202.PutRecords", Target::Put),
             ("Kinesis_20131202.GetRecords", Target::GetRecords),
-            ("Kinesis_20131202.DescribeStreamSummary", Target::DescribeStream),
+            (
+                "Kinesis_20131202.DescribeStreamSummary",
+                Target::DescribeStream,
+            ),
             ("Kinesis_20131202.DescribeStreamConsumer", Target::Describe),
             ("Kinesis_20131202.ListTagsForStream", Target::Describe),
             ("Kinesis_20131202.SplitShard", Target::Admin),

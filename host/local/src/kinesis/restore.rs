@@ -18,8 +18,9 @@ const FILE: &str = "kinesis.journal";
 const COMPACT_BYTES_MIN: u64 = 4 * 1024 * 1024;
 /// Records moved at once, so that a large stream is not held twice.
 const CHUNK_RECORDS: usize = 1_000;
-/// Sequence numbers left out at a restart. A put that was under way when the process died may have shown its numbers to
-/// a reader without being journaled; a put has at most 500 records, and one is under way at a time.
+/// Sequence numbers left out at a restart. A put that was under way when the process died may have
+/// shown its numbers to a reader without being journaled; a put has at most 500 records, and one is
+/// under way at a time.
 const SKIPPED_SEQUENCES: u64 = 1_000;
 
 #[derive(Default)]
@@ -39,7 +40,8 @@ impl Journaled {
                     *known = saved;
                 }
                 None => {
-                    self.streams.insert(saved.name.clone(), (saved, BTreeMap::new()));
+                    self.streams
+                        .insert(saved.name.clone(), (saved, BTreeMap::new()));
                 }
             },
             Entry::StreamDeleted(name) => {
@@ -47,7 +49,9 @@ impl Journaled {
                 self.dead_bytes += bytes + self.record_bytes.remove(&name).unwrap_or(0);
             }
             Entry::Records(saved) => {
-                let Some((_, records)) = self.streams.get_mut(&saved.stream) else { return };
+                let Some((_, records)) = self.streams.get_mut(&saved.stream) else {
+                    return;
+                };
                 *self.record_bytes.entry(saved.stream).or_default() += bytes;
                 records.extend(saved.records);
             }
@@ -57,14 +61,20 @@ impl Journaled {
 
 /// Fills `store` from the journal in `data_dir`; without one nothing is kept.
 pub(super) async fn restore(store: &Store, data_dir: Option<&Path>) -> Result<Keeper, StartError> {
-    let Some(dir) = data_dir else { return Ok(Keeper::new(None, BTreeMap::new())) };
+    let Some(dir) = data_dir else {
+        return Ok(Keeper::new(None, BTreeMap::new()));
+    };
     let mut journaled = Journaled::default();
-    let mut journal = Journal::open(&dir.join(FILE), |entry, bytes| journaled.visit(entry, bytes))?;
+    let mut journal = Journal::open(&dir.join(FILE), |entry, bytes| {
+        journaled.visit(entry, bytes)
+    })?;
     let mut streams = BTreeMap::new();
     let mut dead_bytes = journaled.dead_bytes;
     let mut records_left = Vec::new();
     for (name, (mut saved, mut records)) in journaled.streams {
-        let Some(stream) = usable(&saved).map_err(|problem| emulator(&name, &problem))? else { continue };
+        let Some(stream) = usable(&saved).map_err(|problem| emulator(&name, &problem))? else {
+            continue;
+        };
         count_sequences(&mut saved, records.keys());
         dead_bytes += drop_expired(&stream, &mut records);
         put_stream(store, &saved, stream).await?;
@@ -74,21 +84,33 @@ pub(super) async fn restore(store: &Store, data_dir: Option<&Path>) -> Result<Ke
         }
         let records: Vec<_> = records.into_iter().collect();
         for chunk in records.chunks(CHUNK_RECORDS) {
-            store.put_records_batch(&name, chunk).await.map_err(|error| emulator(&name, &message(&error)))?;
+            store
+                .put_records_batch(&name, chunk)
+                .await
+                .map_err(|error| emulator(&name, &message(&error)))?;
         }
         records_left.push((kept.saved.clone(), records));
         streams.insert(name, kept);
     }
     if journal.len() >= COMPACT_BYTES_MIN && dead_bytes > journal.len() / 2 {
         let before = journal.len();
-        let rewritten = journal.rewrite(records_left.into_iter().flat_map(|(saved, records)| entries(saved, records)));
+        let rewritten = journal.rewrite(
+            records_left
+                .into_iter()
+                .flat_map(|(saved, records)| entries(saved, records)),
+        );
         rewritten.map_err(StartError::io("rewrite the journal"))?;
-        tracing::info!(before, after = journal.len(), "rewrote the embedded kinesis' journal");
+        tracing::info!(
+            before,
+            after = journal.len(),
+            "rewrote the embedded kinesis' journal"
+        );
     }
     Ok(Keeper::new(Some(journal), streams))
 }
 
-/// The stream in a state it can stay in: what was being made was never answered for, what was being deleted was.
+/// The stream in a state it can stay in: what was being made was never answered for, what was being
+/// deleted was.
 fn usable(saved: &SavedStream) -> Result<Option<Stream>, String> {
     let mut stream = saved.stream().map_err(|error| error.to_string())?;
     match stream.stream_status {
@@ -102,7 +124,10 @@ fn usable(saved: &SavedStream) -> Result<Option<Stream>, String> {
 /// Raises each shard's counter above every sequence number it gave out.
 fn count_sequences<'a>(saved: &mut SavedStream, keys: impl Iterator<Item = &'a String>) {
     for key in keys {
-        let sequence = key.split('/').nth(1).and_then(|text| parse_sequence(text).ok());
+        let sequence = key
+            .split('/')
+            .nth(1)
+            .and_then(|text| parse_sequence(text).ok());
         let given_out = sequence.and_then(|sequence| sequence.seq_ix).unwrap_or(0);
         if let Some(counter) = shard_index(key).and_then(|index| saved.counters.get_mut(index)) {
             *counter = (*counter).max(given_out.saturating_add(1));
@@ -121,21 +146,38 @@ async fn put_stream(store: &Store, saved: &SavedStream, stream: Stream) -> Resul
                 .hash_key_range
                 .starting_hash_key
                 .parse()
-                .map_err(|_| failed(format!("shard {} has an unreadable hash key", shard.shard_id)))?;
+                .map_err(|_| {
+                    failed(format!(
+                        "shard {} has an unreadable hash key",
+                        shard.shard_id
+                    ))
+                })?;
             first_hash_keys.push((hash_key, counter.saturating_add(SKIPPED_SEQUENCES)));
         }
     }
-    store.put_stream(name, stream).await.map_err(|error| failed(message(&error)))?;
-    for consumer in saved.consumers().map_err(|error| failed(error.to_string()))? {
+    store
+        .put_stream(name, stream)
+        .await
+        .map_err(|error| failed(message(&error)))?;
+    for consumer in saved
+        .consumers()
+        .map_err(|error| failed(error.to_string()))?
+    {
         let arn = consumer.consumer_arn.clone();
-        store.put_consumer(&arn, consumer).await.map_err(|error| failed(message(&error)))?;
+        store
+            .put_consumer(&arn, consumer)
+            .await
+            .map_err(|error| failed(message(&error)))?;
     }
     // The counters are private: the only way to raise one is to use its numbers up.
     for (hash_key, mut to_use_up) in first_hash_keys {
         while to_use_up > 0 {
             let chunk = to_use_up.min(CHUNK_RECORDS as u64);
             let keys = vec![hash_key; usize::try_from(chunk).unwrap_or(CHUNK_RECORDS)];
-            store.allocate_sequences_batch(name, &keys).await.map_err(|error| failed(message(&error)))?;
+            store
+                .allocate_sequences_batch(name, &keys)
+                .await
+                .map_err(|error| failed(message(&error)))?;
             to_use_up -= chunk;
         }
     }
@@ -162,20 +204,35 @@ fn drop_expired(stream: &Stream, records: &mut BTreeMap<String, StoredRecord>) -
     dropped
 }
 
-fn entries(saved: SavedStream, records: Vec<(String, StoredRecord)>) -> impl Iterator<Item = Entry> {
+fn entries(
+    saved: SavedStream,
+    records: Vec<(String, StoredRecord)>,
+) -> impl Iterator<Item = Entry> {
     let stream = saved.name.clone();
     let mut records = records.into_iter();
     let chunks = std::iter::from_fn(move || {
         let chunk: Vec<_> = records.by_ref().take(CHUNK_RECORDS).collect();
-        (!chunk.is_empty()).then(|| Entry::Records(SavedRecords { stream: stream.clone(), records: chunk }))
+        (!chunk.is_empty()).then(|| {
+            Entry::Records(SavedRecords {
+                stream: stream.clone(),
+                records: chunk,
+            })
+        })
     });
     std::iter::once(Entry::Stream(saved)).chain(chunks)
 }
 
 fn emulator(stream: &str, problem: &str) -> StartError {
-    StartError::Emulator { service: "kinesis", problem: format!("stream {stream}: {problem}") }
+    StartError::Emulator {
+        service: "kinesis",
+        problem: format!("stream {stream}: {problem}"),
+    }
 }
 
 fn message(error: &ferrokinesis::error::KinesisErrorResponse) -> String {
-    format!("{}: {}", error.body.error_type, error.body.message.as_deref().unwrap_or_default())
+    format!(
+        "{}: {}",
+        error.body.error_type,
+        error.body.message.as_deref().unwrap_or_default()
+    )
 }

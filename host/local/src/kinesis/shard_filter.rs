@@ -1,5 +1,6 @@
-//! `ShardFilter` of `ListShards`, which the emulator ignores and the KCL starts with: on an empty table it asks for the
-//! shards that were open at its initial position, and refuses a listing that covers a hash key twice.
+//! `ShardFilter` of `ListShards`, which the emulator ignores and the KCL starts with: on an empty
+//! table it asks for the shards that were open at its initial position, and refuses a listing that
+//! covers a hash key twice.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +9,8 @@ use ferrokinesis::sequence::parse_sequence;
 use ferrokinesis::types::{Shard, Stream};
 use serde_json::{Map, Value, json};
 
-/// Creation times are whole seconds here: a shard is known to exist only this long after what its number says.
+/// Creation times are whole seconds here: a shard is known to exist only this long after what its
+/// number says.
 const GRAIN_MS: u64 = 1_000;
 
 /// Which shards a listing asks for; `AFTER_SHARD_ID` is no filter but a start.
@@ -24,10 +26,16 @@ pub(super) enum ShardFilter {
 }
 
 impl ShardFilter {
-    /// Takes the filter out of a request. What Kinesis would refuse is left in, for the emulator to judge.
+    /// Takes the filter out of a request. What Kinesis would refuse is left in, for the emulator to
+    /// judge.
     pub(super) fn take(request: &mut Map<String, Value>) -> Option<Self> {
         let filter = request.get("ShardFilter")?;
-        let timestamp = || filter.get("Timestamp").and_then(Value::as_f64).map(to_millis);
+        let timestamp = || {
+            filter
+                .get("Timestamp")
+                .and_then(Value::as_f64)
+                .map(to_millis)
+        };
         let found = match filter.get("Type")?.as_str()? {
             "AT_LATEST" => Some(Self::AtLatest),
             "AT_TRIM_HORIZON" => Some(Self::AtTrimHorizon),
@@ -71,7 +79,12 @@ impl ShardFilter {
             Self::At(time) => was_open(stream, shard, time),
             Self::From(time) => !was_closed(stream, &shard.shard_id, time),
         };
-        stream.shards.iter().filter(passes).map(|shard| shard.shard_id.clone()).collect()
+        stream
+            .shards
+            .iter()
+            .filter(passes)
+            .map(|shard| shard.shard_id.clone())
+            .collect()
     }
 }
 
@@ -87,24 +100,34 @@ impl fmt::Display for ShardFilter {
     }
 }
 
-/// Exactly one shard of each line of descent was open at a time: the first whose children did not yet exist. So every
-/// hash key is covered once, also at a time before the stream, where the first shards stand in.
+/// Exactly one shard of each line of descent was open at a time: the first whose children did not
+/// yet exist. So every hash key is covered once, also at a time before the stream, where the first
+/// shards stand in.
 fn was_open(stream: &Stream, shard: &Shard, at_ms: u64) -> bool {
-    parents(shard).all(|parent| was_closed(stream, parent, at_ms)) && !was_closed(stream, &shard.shard_id, at_ms)
+    parents(shard).all(|parent| was_closed(stream, parent, at_ms))
+        && !was_closed(stream, &shard.shard_id, at_ms)
 }
 
 /// In doubt it was still open: reading its records again is allowed, losing them is not.
 fn was_closed(stream: &Stream, id: &str, at_ms: u64) -> bool {
-    let mut children = stream.shards.iter().filter(|shard| parents(shard).any(|parent| parent == id));
+    let mut children = stream
+        .shards
+        .iter()
+        .filter(|shard| parents(shard).any(|parent| parent == id));
     children.any(|child| created_ms(child).is_some_and(|created| created + GRAIN_MS <= at_ms))
 }
 
 fn parents(shard: &Shard) -> impl Iterator<Item = &str> {
-    [&shard.parent_shard_id, &shard.adjacent_parent_shard_id].into_iter().flatten().map(String::as_str)
+    [&shard.parent_shard_id, &shard.adjacent_parent_shard_id]
+        .into_iter()
+        .flatten()
+        .map(String::as_str)
 }
 
 fn created_ms(shard: &Shard) -> Option<u64> {
-    parse_sequence(&shard.sequence_number_range.starting_sequence_number).ok().map(|number| number.shard_create_time)
+    parse_sequence(&shard.sequence_number_range.starting_sequence_number)
+        .ok()
+        .map(|number| number.shard_create_time)
 }
 
 #[expect(
@@ -163,7 +186,9 @@ mod tests {
 
     fn passing(filter: ShardFilter, now_s: u64) -> Vec<u64> {
         let ids = filter.pass(&stream(), now_s * 1_000);
-        ids.iter().map(|id| id.trim_start_matches("shardId-").parse().unwrap()).collect()
+        ids.iter()
+            .map(|id| id.trim_start_matches("shardId-").parse().unwrap())
+            .collect()
     }
 
     #[test]
@@ -189,18 +214,39 @@ mod tests {
     fn a_filter_is_taken_out_of_a_request_and_survives_a_token() {
         for (filter, expected) in [
             (json!({"Type": "AT_LATEST"}), Some(ShardFilter::AtLatest)),
-            (json!({"Type": "AT_TRIM_HORIZON"}), Some(ShardFilter::AtTrimHorizon)),
-            (json!({"Type": "FROM_TRIM_HORIZON"}), Some(ShardFilter::FromTrimHorizon)),
-            (json!({"Type": "AT_TIMESTAMP", "Timestamp": 1.5}), Some(ShardFilter::At(1_500))),
-            (json!({"Type": "FROM_TIMESTAMP", "Timestamp": 2}), Some(ShardFilter::From(2_000))),
-            (json!({"Type": "AFTER_SHARD_ID", "ShardId": "shardId-000000000001"}), None),
+            (
+                json!({"Type": "AT_TRIM_HORIZON"}),
+                Some(ShardFilter::AtTrimHorizon),
+            ),
+            (
+                json!({"Type": "FROM_TRIM_HORIZON"}),
+                Some(ShardFilter::FromTrimHorizon),
+            ),
+            (
+                json!({"Type": "AT_TIMESTAMP", "Timestamp": 1.5}),
+                Some(ShardFilter::At(1_500)),
+            ),
+            (
+                json!({"Type": "FROM_TIMESTAMP", "Timestamp": 2}),
+                Some(ShardFilter::From(2_000)),
+            ),
+            (
+                json!({"Type": "AFTER_SHARD_ID", "ShardId": "shardId-000000000001"}),
+                None,
+            ),
         ] {
             let mut request = Map::from_iter([("ShardFilter".to_owned(), filter)]);
             let taken = ShardFilter::take(&mut request);
             assert_eq!(taken, expected);
             assert!(!request.contains_key("ShardFilter"));
-            assert_eq!(request.contains_key("ExclusiveStartShardId"), expected.is_none());
-            assert_eq!(taken.and_then(|filter| ShardFilter::parse(&filter.to_string())), expected);
+            assert_eq!(
+                request.contains_key("ExclusiveStartShardId"),
+                expected.is_none()
+            );
+            assert_eq!(
+                taken.and_then(|filter| ShardFilter::parse(&filter.to_string())),
+                expected
+            );
         }
         let mut unknown = Map::from_iter([("ShardFilter".to_owned(), json!({"Type": "NEWEST"}))]);
         assert_eq!(ShardFilter::take(&mut unknown), None);

@@ -1,5 +1,5 @@
-//! Who is let in to the admin pages: no web page, nobody who was led here by a name that somebody else owns, and to what
-//! tells something of the streams only who has the token, if there is one.
+//! Who is let in to the admin pages: no web page, nobody who was led here by a name that somebody
+//! else owns, and to what tells something of the streams only who has the token, if there is one.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -33,7 +33,10 @@ pub(crate) enum TokenError {
     #[error("the variable {0}, which host.admin-token names, is not set")]
     NoVariable(String),
     #[error("cannot read {path}, which host.admin-token names: {source}")]
-    NoFile { path: String, source: std::io::Error },
+    NoFile {
+        path: String,
+        source: std::io::Error,
+    },
     #[error(
         "host.admin-token has {0} bytes, and must have {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} visible ASCII characters: \
          `openssl rand -hex 32` makes one"
@@ -42,21 +45,34 @@ pub(crate) enum TokenError {
 }
 
 impl Door {
-    pub(crate) fn new(token: Option<&SecretSource>, names: Vec<String>) -> Result<Self, TokenError> {
-        Ok(Self { token: token.map(read).transpose()?.map(Into::into), names: names.into() })
+    pub(crate) fn new(
+        token: Option<&SecretSource>,
+        names: Vec<String>,
+    ) -> Result<Self, TokenError> {
+        Ok(Self {
+            token: token.map(read).transpose()?.map(Into::into),
+            names: names.into(),
+        })
     }
 
     /// Why a request is turned away, if it is.
     fn refusal(&self, path: &str, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let host = headers
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok())
+            .unwrap_or_default();
         if !self.knows(host) {
-            let message = "unknown host name: use the address, or add the name to host.admin-names\n";
+            let message =
+                "unknown host name: use the address, or add the name to host.admin-names\n";
             return Some((StatusCode::MISDIRECTED_REQUEST, message));
         }
         if let Some(origin) = headers.get(header::ORIGIN)
             && !is_of_host(origin.as_bytes(), host)
         {
-            return Some((StatusCode::FORBIDDEN, "requests from pages of other web sites are refused\n"));
+            return Some((
+                StatusCode::FORBIDDEN,
+                "requests from pages of other web sites are refused\n",
+            ));
         }
         match &self.token {
             Some(token) if !FOR_EVERYBODY.contains(&path) && !shows(headers, token) => Some((
@@ -67,22 +83,29 @@ impl Door {
         }
     }
 
-    /// A web page reaches a name of its own here by letting it resolve to this address; addresses it cannot name.
+    /// A web page reaches a name of its own here by letting it resolve to this address; addresses
+    /// it cannot name.
     fn knows(&self, host: &str) -> bool {
         let name = name_of(host);
         let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
         is_address
             || name.eq_ignore_ascii_case("localhost")
-            || self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+            || self
+                .names
+                .iter()
+                .any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
 /// The middleware.
 pub(super) async fn let_in(State(door): State<Door>, request: Request, next: Next) -> Response {
     match door.refusal(request.uri().path(), request.headers()) {
-        Some((StatusCode::UNAUTHORIZED, message)) => {
-            (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], message).into_response()
-        }
+        Some((StatusCode::UNAUTHORIZED, message)) => (
+            StatusCode::UNAUTHORIZED,
+            [(header::WWW_AUTHENTICATE, "Bearer")],
+            message,
+        )
+            .into_response(),
         Some(refusal) => refusal.into_response(),
         None => next.run(request).await,
     }
@@ -98,23 +121,35 @@ fn name_of(host: &str) -> &str {
 
 fn is_of_host(origin: &[u8], host: &str) -> bool {
     let origin = std::str::from_utf8(origin).unwrap_or_default();
-    origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host))
+    origin
+        .split_once("://")
+        .is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host))
 }
 
 fn shows(headers: &HeaderMap, token: &str) -> bool {
-    let shown = headers.get(header::AUTHORIZATION).map(header::HeaderValue::as_bytes).unwrap_or_default();
-    shown.strip_prefix(b"Bearer ").is_some_and(|shown| is_same(shown, token.as_bytes()))
+    let shown = headers
+        .get(header::AUTHORIZATION)
+        .map(header::HeaderValue::as_bytes)
+        .unwrap_or_default();
+    shown
+        .strip_prefix(b"Bearer ")
+        .is_some_and(|shown| is_same(shown, token.as_bytes()))
 }
 
 /// In a time that tells nothing of where the two differ.
 fn is_same(shown: &[u8], token: &[u8]) -> bool {
-    let difference = shown.iter().zip(token).fold(0, |difference, (a, b)| difference | (a ^ b));
+    let difference = shown
+        .iter()
+        .zip(token)
+        .fold(0, |difference, (a, b)| difference | (a ^ b));
     shown.len() == token.len() && difference == 0
 }
 
 fn read(source: &SecretSource) -> Result<String, TokenError> {
     let text = match source {
-        SecretSource::Variable(name) => std::env::var(name).map_err(|_| TokenError::NoVariable(name.clone()))?,
+        SecretSource::Variable(name) => {
+            std::env::var(name).map_err(|_| TokenError::NoVariable(name.clone()))?
+        }
         SecretSource::File(path) => read_file(path)?,
     };
     let token = text.trim_end_matches(['\r', '\n']);
@@ -126,8 +161,12 @@ fn read(source: &SecretSource) -> Result<String, TokenError> {
 }
 
 fn read_file(path: &Path) -> Result<String, TokenError> {
-    shardmill_config::files::read_text(path, TOKEN_BYTES_MAX as u64 + 2)
-        .map_err(|source| TokenError::NoFile { path: path.display().to_string(), source })
+    shardmill_config::files::read_text(path, TOKEN_BYTES_MAX as u64 + 2).map_err(|source| {
+        TokenError::NoFile {
+            path: path.display().to_string(),
+            source,
+        }
+    })
 }
 
 #[cfg(test)]
@@ -137,33 +176,71 @@ mod tests {
     const TOKEN: &str = "0123456789abcdef";
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        let parsed = pairs.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap()));
+        let parsed = pairs
+            .iter()
+            .map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap()));
         parsed.collect()
     }
 
     fn answer(door: &Door, path: &str, pairs: &[(&'static str, &str)]) -> Option<u16> {
-        door.refusal(path, &headers(pairs)).map(|(status, _)| status.as_u16())
+        door.refusal(path, &headers(pairs))
+            .map(|(status, _)| status.as_u16())
     }
 
     #[test]
     fn only_addresses_and_names_that_the_operator_knows_are_answered() {
-        let door = Door { token: None, names: ["metrics.example.org".to_owned()].into() };
-        for known in ["127.0.0.1:9090", "10.1.2.3", "[::1]:9090", "localhost:1", "Metrics.example.org:80"] {
-            assert_eq!(answer(&door, "/status", &[("host", known)]), None, "{known}");
+        let door = Door {
+            token: None,
+            names: ["metrics.example.org".to_owned()].into(),
+        };
+        for known in [
+            "127.0.0.1:9090",
+            "10.1.2.3",
+            "[::1]:9090",
+            "localhost:1",
+            "Metrics.example.org:80",
+        ] {
+            assert_eq!(
+                answer(&door, "/status", &[("host", known)]),
+                None,
+                "{known}"
+            );
         }
-        for foreign in
-            ["attacker.example", "attacker.example:9090", "localhost.attacker.example", "127.0.0.1.nip.io", ""]
-        {
-            assert_eq!(answer(&door, "/status", &[("host", foreign)]), Some(421), "{foreign}");
-            assert_eq!(answer(&door, "/live", &[("host", foreign)]), Some(421), "{foreign}");
+        for foreign in [
+            "attacker.example",
+            "attacker.example:9090",
+            "localhost.attacker.example",
+            "127.0.0.1.nip.io",
+            "",
+        ] {
+            assert_eq!(
+                answer(&door, "/status", &[("host", foreign)]),
+                Some(421),
+                "{foreign}"
+            );
+            assert_eq!(
+                answer(&door, "/live", &[("host", foreign)]),
+                Some(421),
+                "{foreign}"
+            );
         }
-        assert_eq!(answer(&door, "/status", &[]), Some(421), "and a request without a name neither");
+        assert_eq!(
+            answer(&door, "/status", &[]),
+            Some(421),
+            "and a request without a name neither"
+        );
     }
 
     #[test]
     fn a_page_of_another_web_site_is_not_served() {
         let door = Door::default();
-        let from = |origin: &str| answer(&door, "/status", &[("host", "localhost:9090"), ("origin", origin)]);
+        let from = |origin: &str| {
+            answer(
+                &door,
+                "/status",
+                &[("host", "localhost:9090"), ("origin", origin)],
+            )
+        };
         assert_eq!(from("https://evil.example"), Some(403));
         assert_eq!(from("null"), Some(403));
         assert_eq!(from("http://localhost:9091"), Some(403));
@@ -172,10 +249,25 @@ mod tests {
 
     #[test]
     fn who_does_not_know_the_token_learns_only_whether_the_host_is_alive_and_ready() {
-        let door = Door { token: Some(TOKEN.into()), names: Arc::default() };
-        let with = |path: &str, shown: &str| answer(&door, path, &[("host", "10.0.0.1"), ("authorization", shown)]);
+        let door = Door {
+            token: Some(TOKEN.into()),
+            names: Arc::default(),
+        };
+        let with = |path: &str, shown: &str| {
+            answer(
+                &door,
+                path,
+                &[("host", "10.0.0.1"), ("authorization", shown)],
+            )
+        };
         assert_eq!(with("/metrics", &format!("Bearer {TOKEN}")), None);
-        for wrong in ["", "Bearer ", "Bearer 0123456789abcdeF", "Bearer 0123456789abcdef0", "Basic 0123456789abcdef"] {
+        for wrong in [
+            "",
+            "Bearer ",
+            "Bearer 0123456789abcdeF",
+            "Bearer 0123456789abcdef0",
+            "Basic 0123456789abcdef",
+        ] {
             assert_eq!(with("/status", wrong), Some(401), "{wrong}");
         }
         assert_eq!((with("/live", ""), with("/ready", "")), (None, None));
@@ -194,7 +286,13 @@ mod tests {
         assert!(from_file("short\n").unwrap_err().contains("openssl rand"));
         assert!(from_file("0123456789 abcdef").is_err());
         assert!(from_file(&"x".repeat(2_000)).is_err());
-        let unset = read(&SecretSource::Variable("SHARDMILL_NO_SUCH_TOKEN".to_owned())).unwrap_err();
-        assert!(unset.to_string().contains("SHARDMILL_NO_SUCH_TOKEN"), "{unset}");
+        let unset = read(&SecretSource::Variable(
+            "SHARDMILL_NO_SUCH_TOKEN".to_owned(),
+        ))
+        .unwrap_err();
+        assert!(
+            unset.to_string().contains("SHARDMILL_NO_SUCH_TOKEN"),
+            "{unset}"
+        );
     }
 }

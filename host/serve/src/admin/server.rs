@@ -1,5 +1,5 @@
-//! Serves the admin pages on a thread of its own, so that `/live` is answered whatever the host's other threads do; and
-//! within limits, since whoever connects may mean harm.
+//! Serves the admin pages on a thread of its own, so that `/live` is answered whatever the host's
+//! other threads do; and within limits, since whoever connects may mean harm.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,7 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at once. Each is a descriptor and some 20 KiB; a fleet's scrapers and probes need a handful.
+/// Connections at once. Each is a descriptor and some 20 KiB; a fleet's scrapers and probes need a
+/// handful.
 const CONNECTIONS_MAX: usize = 64;
 /// Of these from one address, so that one client cannot keep all others out.
 const CONNECTIONS_OF_ONE_MAX: usize = 32;
@@ -44,14 +45,19 @@ pub(super) fn start(
     router: Router,
     stop: CancellationToken,
 ) -> std::io::Result<Ended> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().thread_name("admin").build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_name("admin")
+        .build()?;
     let (ended, end) = tokio::sync::oneshot::channel();
-    std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
-        runtime.block_on(serve(listener, router, stop));
-        runtime.shutdown_background();
-        // Nobody may wait any more.
-        let _ = ended.send(());
-    })?;
+    std::thread::Builder::new()
+        .name("admin".to_owned())
+        .spawn(move || {
+            runtime.block_on(serve(listener, router, stop));
+            runtime.shutdown_background();
+            // Nobody may wait any more.
+            let _ = ended.send(());
+        })?;
     Ok(Ended(end))
 }
 
@@ -93,12 +99,19 @@ async fn serve(listener: std::net::TcpListener, router: Router, stop: Cancellati
 
 async fn connection(stream: TcpStream, router: Router, _place: Place) {
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_WITHIN);
-    builder.max_buf_size(HEADER_BYTES_MAX).max_headers(HEADERS_MAX);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_WITHIN);
+    builder
+        .max_buf_size(HEADER_BYTES_MAX)
+        .max_headers(HEADERS_MAX);
     let service = TowerToHyperService::new(router);
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
     // However it ends, there is nobody to tell but the client.
-    if tokio::time::timeout(CONNECTION_WITHIN, served.as_mut()).await.is_err() {
+    if tokio::time::timeout(CONNECTION_WITHIN, served.as_mut())
+        .await
+        .is_err()
+    {
         served.as_mut().graceful_shutdown();
         let _ = tokio::time::timeout(LAST_ANSWER_WITHIN, served).await;
     }
@@ -122,14 +135,25 @@ impl Visitors {
             return None;
         }
         places.insert(address, own + 1);
-        Some(Place { visitors: self.clone(), address })
+        Some(Place {
+            visitors: self.clone(),
+            address,
+        })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut places = self.visitors.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = places.get(&self.address).copied().unwrap_or_default().saturating_sub(1);
+        let mut places = self
+            .visitors
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let left = places
+            .get(&self.address)
+            .copied()
+            .unwrap_or_default()
+            .saturating_sub(1);
         if left == 0 {
             places.remove(&self.address);
         } else {
@@ -138,7 +162,8 @@ impl Drop for Place {
     }
 }
 
-/// Requests a second, in the mean, for pages that cost something to make: some ms each, of a thread that does nothing else.
+/// Requests a second, in the mean, for pages that cost something to make: some ms each, of a thread
+/// that does nothing else.
 const PAGES_PER_SECOND: u32 = 100;
 /// And at once.
 const PAGES_AT_ONCE: u32 = 200;
@@ -154,12 +179,18 @@ pub(super) struct Pace {
 impl Pace {
     pub(super) fn new() -> Self {
         let pages = TokenBucket::new(PAGES_PER_SECOND, PAGES_AT_ONCE, Moment::default());
-        Self { pages: Arc::new(Mutex::new(pages)), made_at: Instant::now() }
+        Self {
+            pages: Arc::new(Mutex::new(pages)),
+            made_at: Instant::now(),
+        }
     }
 
     fn is_in_time(&self) -> bool {
         let now = Moment::from_origin(self.made_at.elapsed());
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner).take(now)
+        self.pages
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(now)
     }
 }
 
@@ -168,7 +199,12 @@ pub(super) async fn keep_pace(State(pace): State<Pace>, request: Request, next: 
     if pace.is_in_time() {
         return next.run(request).await;
     }
-    (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, "1")], "ask less often\n").into_response()
+    (
+        StatusCode::TOO_MANY_REQUESTS,
+        [(header::RETRY_AFTER, "1")],
+        "ask less often\n",
+    )
+        .into_response()
 }
 
 #[cfg(test)]
@@ -179,7 +215,9 @@ mod tests {
     fn one_client_cannot_take_the_places_of_all_others() {
         let visitors = Visitors::default();
         let take = |address: [u8; 4], count: usize| -> Vec<Place> {
-            (0..count).filter_map(|_| visitors.take_place(IpAddr::from(address))).collect()
+            (0..count)
+                .filter_map(|_| visitors.take_place(IpAddr::from(address)))
+                .collect()
         };
         let one = take([10, 0, 0, 1], 100);
         assert_eq!(one.len(), CONNECTIONS_OF_ONE_MAX);
@@ -188,6 +226,10 @@ mod tests {
         assert!(take([10, 0, 0, 3], 1).is_empty());
         drop(one);
         assert_eq!(take([10, 0, 0, 3], 1).len(), 1, "places are given back");
-        assert_eq!(visitors.0.lock().unwrap().len(), 1, "and nothing is kept of who left");
+        assert_eq!(
+            visitors.0.lock().unwrap().len(),
+            1,
+            "and nothing is kept of who left"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Versions that this host died of: tells their fleets, so that no other host starts one by itself, and hears when somebody
-//! releases one. In this host they are not loaded, so that no worker could do it.
+//! Versions that this host died of: tells their fleets, so that no other host starts one by itself,
+//! and hears when somebody releases one. In this host they are not loaded, so that no worker could
+//! do it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use super::refused::wall_ms;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Looks in a row that must miss a row before its version counts as released: a look may be stale.
 const MISSING_LOOKS: u32 = 3;
-/// How old a row may become before it is written anew: rows expire after days, and what kills a host does not get better.
+/// How old a row may become before it is written anew: rows expire after days, and what kills a
+/// host does not get better.
 const WRITE_AGAIN: Duration = Duration::from_hours(24);
 
 /// What this host died of, and who is told of it.
@@ -43,7 +45,12 @@ struct Telling {
 
 impl Deadly {
     pub(super) fn new(marks: Marks) -> Self {
-        Self { marks, untold: HashMap::new(), telling: HashMap::new(), tasks: JoinSet::new() }
+        Self {
+            marks,
+            untold: HashMap::new(),
+            telling: HashMap::new(),
+            tasks: JoinSet::new(),
+        }
     }
 
     /// Lets time have its say.
@@ -66,7 +73,8 @@ impl Supervisor {
         self.tell_of_deadly();
     }
 
-    /// Tells the fleets of what they were not told of, as soon as the plugin's settings say which fleets these are.
+    /// Tells the fleets of what they were not told of, as soon as the plugin's settings say which
+    /// fleets these are.
     pub(super) fn tell_of_deadly(&mut self) {
         if self.deadly.untold.is_empty() {
             return;
@@ -81,8 +89,16 @@ impl Supervisor {
             };
             let tables = self.parts.coordinators(&settings.plugin);
             let (host, marks) = (self.parts.worker_id().clone(), self.deadly.marks.clone());
-            let telling = Telling { tables, digest: digest.clone(), host, why, marks };
-            self.deadly.telling.insert(digest, self.deadly.tasks.spawn(telling.until_released()));
+            let telling = Telling {
+                tables,
+                digest: digest.clone(),
+                host,
+                why,
+                marks,
+            };
+            self.deadly
+                .telling
+                .insert(digest, self.deadly.tasks.spawn(telling.until_released()));
         }
     }
 }
@@ -119,7 +135,13 @@ impl Telling {
         let mut is_known = false;
         for table in &self.tables {
             let board = table.board().await?;
-            let Some(row) = board.quarantined.iter().find(|row| row.digest == self.digest) else { continue };
+            let Some(row) = board
+                .quarantined
+                .iter()
+                .find(|row| row.digest == self.digest)
+            else {
+                continue;
+            };
             is_known = true;
             if row.is_expired(wall_ms(), WRITE_AGAIN) {
                 table.quarantine(&self.entry()).await?;
@@ -129,6 +151,11 @@ impl Telling {
     }
 
     fn entry(&self) -> Quarantined {
-        Quarantined { digest: self.digest.clone(), host: self.host.clone(), reason: self.why.clone(), at_ms: wall_ms() }
+        Quarantined {
+            digest: self.digest.clone(),
+            host: self.host.clone(),
+            reason: self.why.clone(),
+            at_ms: wall_ms(),
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Keeps the last version of each plugin that worked well, and runs it where the one in the folder cannot be run.
+//! Keeps the last version of each plugin that worked well, and runs it where the one in the folder
+//! cannot be run.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -45,7 +46,9 @@ impl FallBack {
 
     /// Loads what is kept of a plugin, unless that is what cannot be run.
     fn load(&mut self, name: &PluginName, unfit: Option<&PluginDigest>) {
-        let Some((digest, path)) = self.kept.find(name) else { return };
+        let Some((digest, path)) = self.kept.find(name) else {
+            return;
+        };
         if unfit == Some(&digest) || !self.fallen_back.insert(name.clone()) {
             return;
         }
@@ -57,7 +60,12 @@ impl FallBack {
     }
 
     fn keep(&mut self, name: &PluginName, digest: PluginDigest) {
-        let asked = (digest.clone(), std::fs::metadata(self.file_of(name)).and_then(|file| file.modified()).ok());
+        let asked = (
+            digest.clone(),
+            std::fs::metadata(self.file_of(name))
+                .and_then(|file| file.modified())
+                .ok(),
+        );
         // The file may be another version's: it is not read again before it changes.
         if self.asked.insert(name.clone(), asked.clone()).as_ref() == Some(&asked) {
             return;
@@ -78,7 +86,12 @@ impl FallBack {
 impl Supervisor {
     /// The file of a plugin that does not run was refused.
     pub(super) fn file_is_unfit(&mut self, file: &str) {
-        let Some(name) = file.strip_suffix(".wasm").and_then(|stem| PluginName::new(stem).ok()) else { return };
+        let Some(name) = file
+            .strip_suffix(".wasm")
+            .and_then(|stem| PluginName::new(stem).ok())
+        else {
+            return;
+        };
         if self.running.contains_key(&name) || self.is_pinned(&name) {
             return;
         }
@@ -90,7 +103,9 @@ impl Supervisor {
     /// Keeps what does well, and falls back from what the fleet found bad.
     pub(super) fn look_after_versions(&mut self) {
         let snapshot = self.status.snapshot();
-        let Some(fall_back) = &mut self.fall_back else { return };
+        let Some(fall_back) = &mut self.fall_back else {
+            return;
+        };
         while fall_back.keeping.try_join_next().is_some() {}
         for (name, running) in &self.running {
             let offered = running.versions.borrow().digest().clone();
@@ -118,26 +133,37 @@ impl Supervisor {
             Some(running) => drop(running.versions.send_replace(version)),
             None => self.start(name, version, None),
         }
-        let why = self.refused.reason(name).unwrap_or("the version in the folder is quarantined");
-        let reason = format!("{why}; running {digest}, the last good version here, instead: put a good version there");
+        let why = self
+            .refused
+            .reason(name)
+            .unwrap_or("the version in the folder is quarantined");
+        let reason = format!(
+            "{why}; running {digest}, the last good version here, instead: put a good version there"
+        );
         self.status.file_refused(name.as_str(), &reason);
     }
 }
 
-fn of_plugin<'a>(snapshot: &'a HostSnapshot, name: &'a PluginName) -> impl Iterator<Item = &'a PluginSnapshot> {
-    let own = snapshot.plugins.iter().filter(|(label, _)| is_label_of(label, name.as_str()));
+fn of_plugin<'a>(
+    snapshot: &'a HostSnapshot,
+    name: &'a PluginName,
+) -> impl Iterator<Item = &'a PluginSnapshot> {
+    let own = snapshot
+        .plugins
+        .iter()
+        .filter(|(label, _)| is_label_of(label, name.as_str()));
     own.map(|(_, plugin)| plugin)
 }
 
 /// It is active, past its probation, and has settled records.
 fn does_well(plugin: &PluginSnapshot, digest: &PluginDigest) -> bool {
     let first = plugin.worker.versions.first();
-    let is_active =
-        first.is_some_and(|version| version.digest == digest.as_str() && version.state == RolloutState::Active.word());
-    let has_settled = plugin
-        .worker
-        .shards
-        .values()
-        .any(|shard| shard.records > 0 && shard.plugin_digest.as_deref() == Some(digest.as_str()));
+    let is_active = first.is_some_and(|version| {
+        version.digest == digest.as_str() && version.state == RolloutState::Active.word()
+    });
+    let has_settled =
+        plugin.worker.shards.values().any(|shard| {
+            shard.records > 0 && shard.plugin_digest.as_deref() == Some(digest.as_str())
+        });
     is_active && has_settled
 }

@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The first wait: what ended it may be over at once, and its leases wait.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// The longest: what ends a worker at each start needs somebody to mend it, who does not want to wait for long.
+/// The longest: what ends a worker at each start needs somebody to mend it, who does not want to
+/// wait for long.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 /// A worker that served for so long did not end for the reason that ended the one before it.
 const SERVED_WELL: Duration = Duration::from_mins(10);
@@ -43,20 +44,38 @@ where
     let mut falls = 0;
     loop {
         let started_at = Instant::now();
-        let Err(fall) = run(start()).await else { return End::Stopped };
+        let Err(fall) = run(start()).await else {
+            return End::Stopped;
+        };
         told.not_served(&fall.reason);
         if fall.is_final {
-            tracing::error!(plugin = label, reason = fall.reason, "the plugin is no longer served");
+            tracing::error!(
+                plugin = label,
+                reason = fall.reason,
+                "the plugin is no longer served"
+            );
             return End::Fallen;
         }
         if started_at.elapsed() >= SERVED_WELL {
             falls = 0;
         }
         falls += 1;
-        let wait = Backoff::new(FIRST_WAIT, LONGEST_WAIT).unwrap_or(Backoff::standard()).delay(falls, fastrand::f64());
-        tracing::error!(plugin = label, reason = fall.reason, falls, ?wait, "cannot serve the plugin, trying again");
+        let wait = Backoff::new(FIRST_WAIT, LONGEST_WAIT)
+            .unwrap_or(Backoff::standard())
+            .delay(falls, fastrand::f64());
+        tracing::error!(
+            plugin = label,
+            reason = fall.reason,
+            falls,
+            ?wait,
+            "cannot serve the plugin, trying again"
+        );
         ::metrics::counter!(metrics::RESTARTS, "plugin" => label.to_owned()).increment(1);
-        if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+        if stop
+            .run_until_cancelled(tokio::time::sleep(wait))
+            .await
+            .is_none()
+        {
             return End::Stopped;
         }
     }
@@ -70,16 +89,24 @@ struct Fall {
 }
 
 /// A task of its own, so that a panic ends nothing else.
-async fn run(worker: impl Future<Output = Result<(), WorkerError>> + Send + 'static) -> Result<(), Fall> {
+async fn run(
+    worker: impl Future<Output = Result<(), WorkerError>> + Send + 'static,
+) -> Result<(), Fall> {
     let mut task = JoinSet::new();
     task.spawn(worker);
     match task.join_next().await {
         None | Some(Ok(Ok(()))) => Ok(()),
         Some(Ok(Err(error))) => {
             // Two processes with one name would replace each other for ever.
-            Err(Fall { reason: error.to_string(), is_final: matches!(error, WorkerError::Replaced { .. }) })
+            Err(Fall {
+                reason: error.to_string(),
+                is_final: matches!(error, WorkerError::Replaced { .. }),
+            })
         }
-        Some(Err(panic)) => Err(Fall { reason: format!("its worker panicked: {panic}"), is_final: false }),
+        Some(Err(panic)) => Err(Fall {
+            reason: format!("its worker panicked: {panic}"),
+            is_final: false,
+        }),
     }
 }
 
@@ -101,17 +128,26 @@ mod tests {
     }
 
     fn replaced() -> WorkerError {
-        WorkerError::Replaced { worker: "a".to_owned() }
+        WorkerError::Replaced {
+            worker: "a".to_owned(),
+        }
     }
 
     fn recreated() -> WorkerError {
         let stream = shardmill_core::stream::StreamName::new("stream").unwrap();
-        WorkerError::StreamRecreated { application: "plugin".to_owned(), stream }
+        WorkerError::StreamRecreated {
+            application: "plugin".to_owned(),
+            stream,
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_panics_or_ends_is_started_again_until_it_stays_up() {
-        let (heard, starts, stop) = (Heard::default(), Arc::new(AtomicU32::new(0)), CancellationToken::new());
+        let (heard, starts, stop) = (
+            Heard::default(),
+            Arc::new(AtomicU32::new(0)),
+            CancellationToken::new(),
+        );
         let end = keep_serving("plugin", &heard, &stop, || {
             let start = starts.fetch_add(1, Ordering::Relaxed);
             async move {
@@ -125,12 +161,20 @@ mod tests {
         .await;
         assert_eq!((starts.load(Ordering::Relaxed), end), (3, End::Stopped));
         let told = heard.0.into_inner();
-        assert!(told[0].contains("a bug") && told[1].contains("created again"), "{told:?}");
+        assert!(
+            told[0].contains("a bug") && told[1].contains("created again"),
+            "{told:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_worker_that_falls_at_each_start_is_started_ever_less_often_and_no_more_after_a_stop() {
-        let (heard, starts, stop) = (Heard::default(), Arc::new(AtomicU32::new(0)), CancellationToken::new());
+    async fn a_worker_that_falls_at_each_start_is_started_ever_less_often_and_no_more_after_a_stop()
+    {
+        let (heard, starts, stop) = (
+            Heard::default(),
+            Arc::new(AtomicU32::new(0)),
+            CancellationToken::new(),
+        );
         let stopped = stop.clone();
         let until_stopped = async move {
             tokio::time::sleep(Duration::from_hours(1)).await;
@@ -142,17 +186,31 @@ mod tests {
         });
         tokio::join!(serving, until_stopped);
         let starts = starts.load(Ordering::Relaxed);
-        assert!((60..=130).contains(&starts), "{starts} starts in an hour: once in half a minute to a minute");
+        assert!(
+            (60..=130).contains(&starts),
+            "{starts} starts in an hour: once in half a minute to a minute"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_worker_whose_name_another_process_took_is_not_started_again() {
-        let (heard, starts, stop) = (Heard::default(), Arc::new(AtomicU32::new(0)), CancellationToken::new());
+        let (heard, starts, stop) = (
+            Heard::default(),
+            Arc::new(AtomicU32::new(0)),
+            CancellationToken::new(),
+        );
         let end = keep_serving("plugin", &heard, &stop, || {
             starts.fetch_add(1, Ordering::Relaxed);
             async { Err(replaced()) }
         })
         .await;
-        assert_eq!((starts.load(Ordering::Relaxed), heard.0.into_inner().len(), end), (1, 1, End::Fallen));
+        assert_eq!(
+            (
+                starts.load(Ordering::Relaxed),
+                heard.0.into_inner().len(),
+                end
+            ),
+            (1, 1, End::Fallen)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Versions that an operator pinned on this host: they run whatever lies in the folder, until they are unpinned.
+//! Versions that an operator pinned on this host: they run whatever lies in the folder, until they
+//! are unpinned.
 
 use std::collections::HashMap;
 
@@ -30,7 +31,13 @@ struct Pin {
 
 impl Pins {
     pub(crate) fn new(kept: Kept, runtime: Runtime, config: Config) -> Self {
-        Self { kept, runtime, config, pinned: HashMap::new(), loads: JoinSet::new() }
+        Self {
+            kept,
+            runtime,
+            config,
+            pinned: HashMap::new(),
+            loads: JoinSet::new(),
+        }
     }
 
     fn load(&mut self, name: &PluginName, version: KeptVersion) {
@@ -47,7 +54,13 @@ impl Supervisor {
     pub(super) fn look_at_pins(&mut self) {
         let Some(pins) = &mut self.pins else { return };
         let mut names = pins.kept.plugins();
-        names.extend(pins.pinned.keys().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
+        names.extend(
+            pins.pinned
+                .keys()
+                .filter(|name| !names.contains(name))
+                .cloned()
+                .collect::<Vec<_>>(),
+        );
         for name in names {
             let Some(pins) = &self.pins else { return };
             let was = pins.pinned.get(&name).map(|pin| pin.digest.clone());
@@ -64,10 +77,23 @@ impl Supervisor {
     fn pin(&mut self, name: &PluginName, digest: &PluginDigest) {
         let Some(pins) = &mut self.pins else { return };
         tracing::warn!(plugin = %name, %digest, "version pinned: it runs whatever file is in the folder");
-        let running = self.running.get(name).map(|running| running.versions.borrow().clone());
-        let before = pins.pinned.remove(name).and_then(|pin| pin.held_back).or_else(|| running.clone());
+        let running = self
+            .running
+            .get(name)
+            .map(|running| running.versions.borrow().clone());
+        let before = pins
+            .pinned
+            .remove(name)
+            .and_then(|pin| pin.held_back)
+            .or_else(|| running.clone());
         let held_back = before.filter(|version| *version.digest() != *digest);
-        pins.pinned.insert(name.clone(), Pin { digest: digest.clone(), held_back });
+        pins.pinned.insert(
+            name.clone(),
+            Pin {
+                digest: digest.clone(),
+                held_back,
+            },
+        );
         self.status.pinned(name.as_str(), Some(digest.as_str()));
         if running.is_some_and(|version| *version.digest() == *digest) {
             if let Some(running) = self.running.get(name) {
@@ -75,7 +101,11 @@ impl Supervisor {
             }
             return self.tell_held_back(name);
         }
-        let kept = pins.kept.versions(name).into_iter().find(|version| version.digest == *digest);
+        let kept = pins
+            .kept
+            .versions(name)
+            .into_iter()
+            .find(|version| version.digest == *digest);
         match kept {
             Some(version) => pins.load(name, version),
             None => self.cannot_run_pinned(name, digest, "it is not kept on this host"),
@@ -83,7 +113,9 @@ impl Supervisor {
     }
 
     fn unpin(&mut self, name: &PluginName) {
-        let Some(pin) = self.pins.as_mut().and_then(|pins| pins.pinned.remove(name)) else { return };
+        let Some(pin) = self.pins.as_mut().and_then(|pins| pins.pinned.remove(name)) else {
+            return;
+        };
         tracing::warn!(plugin = %name, digest = %pin.digest, "version unpinned: trying the file in the folder");
         self.status.pinned(name.as_str(), None);
         if let Some(running) = self.running.get(name) {
@@ -102,7 +134,13 @@ impl Supervisor {
 
     /// Whether the folder's version has to wait, since another is pinned.
     pub(super) fn holds_back(&mut self, name: &PluginName, version: &Version) -> bool {
-        let Some(pin) = self.pins.as_mut().and_then(|pins| pins.pinned.get_mut(name)) else { return false };
+        let Some(pin) = self
+            .pins
+            .as_mut()
+            .and_then(|pins| pins.pinned.get_mut(name))
+        else {
+            return false;
+        };
         if pin.digest == *version.digest() {
             pin.held_back = None;
             return false;
@@ -115,8 +153,17 @@ impl Supervisor {
     }
 
     /// A pinned version is loaded, or is not.
-    pub(super) fn loaded_pinned(&mut self, name: &PluginName, digest: &PluginDigest, loaded: anyhow::Result<Plugin>) {
-        let is_meant = |pins: &Pins| pins.pinned.get(name).is_some_and(|pin| pin.digest == *digest);
+    pub(super) fn loaded_pinned(
+        &mut self,
+        name: &PluginName,
+        digest: &PluginDigest,
+        loaded: anyhow::Result<Plugin>,
+    ) {
+        let is_meant = |pins: &Pins| {
+            pins.pinned
+                .get(name)
+                .is_some_and(|pin| pin.digest == *digest)
+        };
         if !self.pins.as_ref().is_some_and(is_meant) {
             return;
         }
@@ -127,40 +174,55 @@ impl Supervisor {
         self.tell_held_back(name);
     }
 
-    /// What runs, runs on: it was good enough until now. A plugin that does not run is not started with what the operator did
-    /// not mean.
+    /// What runs, runs on: it was good enough until now. A plugin that does not run is not started
+    /// with what the operator did not mean.
     fn cannot_run_pinned(&self, name: &PluginName, digest: &PluginDigest, why: &str) {
         tracing::error!(plugin = %name, %digest, why, "the pinned version cannot run");
-        let reason = format!("{digest} is pinned and cannot run ({why}): `shardmill plugins {name} --unpin`");
+        let reason = format!(
+            "{digest} is pinned and cannot run ({why}): `shardmill plugins {name} --unpin`"
+        );
         self.status.file_refused(name.as_str(), &reason);
     }
 
     /// Tells what does not run for the sake of a pinned version.
     fn tell_held_back(&self, name: &PluginName) {
-        let Some(Pin { digest, held_back: Some(held_back) }) =
-            self.pins.as_ref().and_then(|pins| pins.pinned.get(name))
+        let Some(Pin {
+            digest,
+            held_back: Some(held_back),
+        }) = self.pins.as_ref().and_then(|pins| pins.pinned.get(name))
         else {
             return;
         };
-        let reason =
-            format!("it is held back because {digest} is pinned here: `shardmill plugins {name} --unpin` ends that");
+        let reason = format!(
+            "it is held back because {digest} is pinned here: `shardmill plugins {name} --unpin` ends that"
+        );
         if let Some(running) = self.running.get(name) {
-            running.rollout.file_refused(held_back.digest(), &reason, wall_ms());
-            self.status.file_refused(name.as_str(), &format!("{}: {reason}", held_back.digest()));
+            running
+                .rollout
+                .file_refused(held_back.digest(), &reason, wall_ms());
+            self.status
+                .file_refused(name.as_str(), &format!("{}: {reason}", held_back.digest()));
         }
     }
 
     pub(super) fn is_pinned(&self, name: &PluginName) -> bool {
-        self.pins.as_ref().is_some_and(|pins| pins.pinned.contains_key(name))
+        self.pins
+            .as_ref()
+            .is_some_and(|pins| pins.pinned.contains_key(name))
     }
 
     /// The rollout of a plugin of which a version is pinned tries nothing: what is offered is run.
     pub(super) fn policy(&self, name: &PluginName, policy: RolloutPolicy) -> RolloutPolicy {
-        RolloutPolicy { enabled: policy.enabled && !self.is_pinned(name), ..policy }
+        RolloutPolicy {
+            enabled: policy.enabled && !self.is_pinned(name),
+            ..policy
+        }
     }
 
     /// The same for one that runs already.
     pub(super) fn set_policy(&self, name: &PluginName, running: &Running) {
-        running.rollout.set_policy(self.policy(name, running.settings.plugin.rollout));
+        running
+            .rollout
+            .set_policy(self.policy(name, running.settings.plugin.rollout));
     }
 }

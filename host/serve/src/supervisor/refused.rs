@@ -1,4 +1,5 @@
-//! Files in the folder that are not loaded: told on the status page, and to the fleet by what runs of the plugin.
+//! Files in the folder that are not loaded: told on the status page, and to the fleet by what runs
+//! of the plugin.
 
 use std::collections::HashMap;
 
@@ -26,20 +27,33 @@ struct RefusedFile {
 impl RefusedFiles {
     /// Why the file of a plugin is refused, if it is.
     pub(super) fn reason(&self, name: &PluginName) -> Option<&str> {
-        self.files.get(name.as_str()).map(|file| file.reason.as_str())
+        self.files
+            .get(name.as_str())
+            .map(|file| file.reason.as_str())
     }
 }
 
 impl Supervisor {
     pub(super) fn file_refused(&mut self, file: &str, refusal: &Refusal) {
-        let (name, reason) = (file.strip_suffix(".wasm").unwrap_or(file), refusal.to_string());
+        let (name, reason) = (
+            file.strip_suffix(".wasm").unwrap_or(file),
+            refusal.to_string(),
+        );
         self.status.file_refused(name, &reason);
-        let refused = RefusedFile { reason, digest: refusal.digest().cloned(), since_ms: wall_ms() };
+        let refused = RefusedFile {
+            reason,
+            digest: refusal.digest().cloned(),
+            since_ms: wall_ms(),
+        };
         self.refused.files.insert(name.to_owned(), refused);
         if let Ok(name) = PluginName::new(name) {
             self.tell_fleet_of_refused(&name);
         }
-        if let Refusal::Bytes { digest, error: LoadError::Deadly { plugin, why, .. } } = refusal {
+        if let Refusal::Bytes {
+            digest,
+            error: LoadError::Deadly { plugin, why, .. },
+        } = refusal
+        {
             self.found_deadly(plugin.clone(), digest.clone(), why.clone());
         }
         self.file_is_unfit(file);
@@ -48,7 +62,9 @@ impl Supervisor {
     /// The file that was refused is loaded, or gone.
     pub(super) fn no_file_refused(&mut self, name: &str) {
         if self.refused.files.remove(name).is_some()
-            && let Some(running) = PluginName::new(name).ok().and_then(|name| self.running.get(&name))
+            && let Some(running) = PluginName::new(name)
+                .ok()
+                .and_then(|name| self.running.get(&name))
         {
             running.rollout.file_accepted();
         }
@@ -56,7 +72,11 @@ impl Supervisor {
 
     /// In the rows of the workers that serve the plugin, if there are any.
     pub(super) fn tell_fleet_of_refused(&self, name: &PluginName) {
-        if let Some(RefusedFile { reason, digest: Some(digest), since_ms }) = self.refused.files.get(name.as_str())
+        if let Some(RefusedFile {
+            reason,
+            digest: Some(digest),
+            since_ms,
+        }) = self.refused.files.get(name.as_str())
             && let Some(running) = self.running.get(name)
         {
             running.rollout.file_refused(digest, reason, *since_ms);

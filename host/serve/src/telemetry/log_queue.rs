@@ -1,5 +1,5 @@
-//! What is logged waits here for the thread that writes it. Whoever logs never waits: a stream that nobody reads, such as a
-//! pipe to a collector that hangs, costs log lines and nothing else.
+//! What is logged waits here for the thread that writes it. Whoever logs never waits: a stream that
+//! nobody reads, such as a pipe to a collector that hangs, costs log lines and nothing else.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Bytes that wait at most, and as many again are being written: some thousand lines, a second of a plugin's flood.
+/// Bytes that wait at most, and as many again are being written: some thousand lines, a second of a
+/// plugin's flood.
 pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
 
 /// Lines that wait to be written. Cheap to clone.
@@ -33,12 +34,22 @@ struct State {
 }
 
 impl LogQueue {
-    /// Starts the thread, which lives as long as the process. It calls `told` with how many lines were dropped when there
-    /// is room again.
-    pub(super) fn start(stream: impl Write + Send + 'static, told: impl Fn(u64) + Send + 'static) -> io::Result<Self> {
-        let queue = Self { shared: Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() }) };
+    /// Starts the thread, which lives as long as the process. It calls `told` with how many lines
+    /// were dropped when there is room again.
+    pub(super) fn start(
+        stream: impl Write + Send + 'static,
+        told: impl Fn(u64) + Send + 'static,
+    ) -> io::Result<Self> {
+        let queue = Self {
+            shared: Arc::new(Shared {
+                state: Mutex::default(),
+                changed: Condvar::new(),
+            }),
+        };
         let waiting = queue.clone();
-        std::thread::Builder::new().name("log".to_owned()).spawn(move || waiting.write_all_to(stream, told))?;
+        std::thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || waiting.write_all_to(stream, told))?;
         Ok(queue)
     }
 
@@ -60,7 +71,9 @@ impl LogQueue {
         let deadline = Instant::now() + within;
         let mut state = self.lock();
         while state.is_writing || !state.waiting.is_empty() {
-            let Some(left) = deadline.checked_duration_since(Instant::now()) else { return false };
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+                return false;
+            };
             let waited = self.shared.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -84,14 +97,24 @@ impl LogQueue {
     fn take(&self) -> (Vec<u8>, u64) {
         let mut state = self.lock();
         while state.waiting.is_empty() {
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .shared
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         state.is_writing = true;
-        (std::mem::take(&mut state.waiting), std::mem::take(&mut state.dropped))
+        (
+            std::mem::take(&mut state.waiting),
+            std::mem::take(&mut state.dropped),
+        )
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -129,7 +152,9 @@ mod tests {
     impl Write for Stream {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.reads.recv().map_err(io::Error::other)?;
-            self.written.send(bytes.to_vec()).map_err(io::Error::other)?;
+            self.written
+                .send(bytes.to_vec())
+                .map_err(io::Error::other)?;
             Ok(bytes.len())
         }
 
@@ -141,7 +166,12 @@ mod tests {
     fn queue() -> (LogQueue, Sender<()>, Receiver<Vec<u8>>, Receiver<u64>) {
         let ((read, reads), (written, seen), (told, dropped)) = (channel(), channel(), channel());
         let tell = move |lines| told.send(lines).unwrap();
-        (LogQueue::start(Stream { reads, written }, tell).unwrap(), read, seen, dropped)
+        (
+            LogQueue::start(Stream { reads, written }, tell).unwrap(),
+            read,
+            seen,
+            dropped,
+        )
     }
 
     #[test]
@@ -163,7 +193,10 @@ mod tests {
         read.send(()).unwrap();
         let written = [seen.recv().unwrap().len(), seen.recv().unwrap().len()];
         assert_eq!(written, [line.len(), WAITING_BYTES_MAX]);
-        assert_eq!(dropped.recv().unwrap(), 2 * WAITING_BYTES_MAX as u64 / line.len() as u64);
+        assert_eq!(
+            dropped.recv().unwrap(),
+            2 * WAITING_BYTES_MAX as u64 / line.len() as u64
+        );
     }
 
     #[test]
@@ -174,7 +207,10 @@ mod tests {
         read.send(()).unwrap();
         read.send(()).unwrap();
         assert!(queue.flush(Duration::from_mins(1)));
-        assert_eq!(seen.try_iter().flatten().collect::<Vec<_>>(), b"first\nlast\n");
+        assert_eq!(
+            seen.try_iter().flatten().collect::<Vec<_>>(),
+            b"first\nlast\n"
+        );
     }
 
     #[test]
@@ -183,6 +219,9 @@ mod tests {
         queue.push(&vec![b'x'; WAITING_BYTES_MAX + 1]);
         queue.push(b"next");
         read.send(()).unwrap();
-        assert_eq!((seen.recv().unwrap(), dropped.recv().unwrap()), (b"next".to_vec(), 1));
+        assert_eq!(
+            (seen.recv().unwrap(), dropped.recv().unwrap()),
+            (b"next".to_vec(), 1)
+        );
     }
 }

@@ -7,5 +7,9 @@ pub(crate) const DROPPED: &str = "shardmill_log_lines_dropped_total";
 
 /// Gives each metric its unit and help text.
 pub(crate) fn describe() {
-    describe_counter!(DROPPED, Unit::Count, "log lines dropped because standard error was not read");
+    describe_counter!(
+        DROPPED,
+        Unit::Count,
+        "log lines dropped because standard error was not read"
+    );
 }

@@ -36,10 +36,16 @@ type Shared = (Arc<Mutex<Vec<Turn>>>, Arc<Mutex<Vec<(HeaderMap, String)>>>);
 async fn answer(State((turns, requests)): State<Shared>, request: Request) -> Answer<AxumBody> {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
-    requests.lock().unwrap().push((parts.headers, String::from_utf8(body.to_vec()).unwrap()));
+    requests
+        .lock()
+        .unwrap()
+        .push((parts.headers, String::from_utf8(body.to_vec()).unwrap()));
     let turn = { turns.lock().unwrap().pop() };
     match turn {
-        None => Answer::builder().status(204).body(AxumBody::empty()).unwrap(),
+        None => Answer::builder()
+            .status(204)
+            .body(AxumBody::empty())
+            .unwrap(),
         Some(Turn::Silence) => std::future::pending().await,
         Some(Turn::Answer(status, wait, text)) => {
             let mut answer = Answer::builder().status(status);
@@ -58,10 +64,17 @@ impl Server {
         let (turns, requests) = (Arc::new(Mutex::new(turns)), Arc::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let app = Router::new().fallback(answer).with_state((Arc::clone(&turns), Arc::clone(&requests)));
+        let app = Router::new()
+            .fallback(answer)
+            .with_state((Arc::clone(&turns), Arc::clone(&requests)));
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Self { address, turns, requests, _serving: serving }
+        Self {
+            address,
+            turns,
+            requests,
+            _serving: serving,
+        }
     }
 
     fn sink(&self) -> NetworkSink<HttpCarrier> {
@@ -69,7 +82,12 @@ impl Server {
     }
 
     fn bodies(&self) -> Vec<String> {
-        self.requests.lock().unwrap().iter().map(|(_, body)| body.clone()).collect()
+        self.requests
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(_, body)| body.clone())
+            .collect()
     }
 }
 
@@ -92,20 +110,33 @@ fn sink(options: &HttpSinkOptions) -> NetworkSink<HttpCarrier> {
 }
 
 fn batch(data: &[&str]) -> Arc<Vec<Emitted>> {
-    let piece =
-        |data: &&str| Emitted { destination: "hook".into(), key: String::new(), data: data.as_bytes().to_vec().into() };
+    let piece = |data: &&str| Emitted {
+        destination: "hook".into(),
+        key: String::new(),
+        data: data.as_bytes().to_vec().into(),
+    };
     Arc::new(data.iter().map(piece).collect())
 }
 
-async fn write(sink: &NetworkSink<HttpCarrier>, batch: &Arc<Vec<Emitted>>) -> Result<(), SinkError> {
+async fn write(
+    sink: &NetworkSink<HttpCarrier>,
+    batch: &Arc<Vec<Emitted>>,
+) -> Result<(), SinkError> {
     let plugin = PluginName::new("alerts").unwrap();
-    let origin = Arc::new(Origin { plugin, shard: ShardId::new("shardId-0").unwrap(), through: None });
+    let origin = Arc::new(Origin {
+        plugin,
+        shard: ShardId::new("shardId-0").unwrap(),
+        through: None,
+    });
     sink.write(origin, Arc::clone(batch)).await
 }
 
 async fn failure(sink: &NetworkSink<HttpCarrier>, batch: &Arc<Vec<Emitted>>) -> String {
     let message = write(sink, batch).await.unwrap_err().message;
-    assert!(!message.contains("hush"), "an address may hold a token: {message}");
+    assert!(
+        !message.contains("hush"),
+        "an address may hold a token: {message}"
+    );
     message
 }
 
@@ -113,30 +144,55 @@ async fn failure(sink: &NetworkSink<HttpCarrier>, batch: &Arc<Vec<Emitted>>) -> 
 async fn pieces_are_posted_in_order_a_few_a_request_with_headers() {
     let server = Server::start([]).await;
     let mut options = options(&server.address);
-    options.headers.insert("x-team".into(), "sea".to_owned().into());
-    options.headers.insert("authorization".into(), "env:CARGO_PKG_NAME".to_owned().into());
-    write(&sink(&options), &batch(&["1", "2", "3"])).await.unwrap();
+    options
+        .headers
+        .insert("x-team".into(), "sea".to_owned().into());
+    options.headers.insert(
+        "authorization".into(),
+        "env:CARGO_PKG_NAME".to_owned().into(),
+    );
+    write(&sink(&options), &batch(&["1", "2", "3"]))
+        .await
+        .unwrap();
     assert_eq!(server.bodies(), ["1\n2\n", "3\n"]);
     let requests = server.requests.lock().unwrap();
     let header = |name: &str| requests[0].0[name].to_str().unwrap().to_owned();
-    assert_eq!((header("x-team"), header("authorization")), ("sea".into(), env!("CARGO_PKG_NAME").into()));
+    assert_eq!(
+        (header("x-team"), header("authorization")),
+        ("sea".into(), env!("CARGO_PKG_NAME").into())
+    );
     assert_eq!(header("content-type"), "application/x-ndjson");
 }
 
 #[tokio::test]
 async fn an_array_is_posted_as_json() {
     let server = Server::start([]).await;
-    let options = HttpSinkOptions { body: BodyFormat::Json, ..options(&server.address) };
-    write(&sink(&options), &batch(&["{\"a\":1}", "text"])).await.unwrap();
+    let options = HttpSinkOptions {
+        body: BodyFormat::Json,
+        ..options(&server.address)
+    };
+    write(&sink(&options), &batch(&["{\"a\":1}", "text"]))
+        .await
+        .unwrap();
     assert_eq!(server.bodies(), ["[{\"a\":1},\"text\"]"]);
-    assert_eq!(server.requests.lock().unwrap()[0].0["content-type"], "application/json");
+    assert_eq!(
+        server.requests.lock().unwrap()[0].0["content-type"],
+        "application/json"
+    );
 }
 
 #[tokio::test]
 async fn a_server_error_is_shown_and_the_next_call_goes_on_where_it_ended() {
-    let server = Server::start([Turn::Answer(204, None, ""), Turn::Answer(500, None, "out of\n cheese")]).await;
+    let server = Server::start([
+        Turn::Answer(204, None, ""),
+        Turn::Answer(500, None, "out of\n cheese"),
+    ])
+    .await;
     let (sink, batch) = (server.sink(), batch(&["1", "2", "3"]));
-    assert_eq!(failure(&sink, &batch).await, "500 Internal Server Error: out of cheese");
+    assert_eq!(
+        failure(&sink, &batch).await,
+        "500 Internal Server Error: out of cheese"
+    );
     write(&sink, &batch).await.unwrap();
     assert_eq!(server.bodies(), ["1\n2\n", "3\n", "3\n"]);
 }
@@ -147,23 +203,43 @@ async fn a_429_with_a_short_retry_after_is_waited_for_and_with_a_long_one_left_a
     write(&server.sink(), &batch(&["1"])).await.unwrap();
     assert_eq!(server.bodies().len(), 2);
 
-    server.turns.lock().unwrap().push(Turn::Answer(503, Some("120"), "maintenance"));
+    server
+        .turns
+        .lock()
+        .unwrap()
+        .push(Turn::Answer(503, Some("120"), "maintenance"));
     let sink = server.sink();
-    assert_eq!(failure(&sink, &batch(&["1"])).await, "503 Service Unavailable: maintenance");
+    assert_eq!(
+        failure(&sink, &batch(&["1"])).await,
+        "503 Service Unavailable: maintenance"
+    );
     let error = failure(&sink, &batch(&["1"])).await;
-    assert!(error.contains("maintenance; it asked for no requests for"), "{error}");
-    assert_eq!(server.bodies().len(), 3, "no request while it is to be left alone");
+    assert!(
+        error.contains("maintenance; it asked for no requests for"),
+        "{error}"
+    );
+    assert_eq!(
+        server.bodies().len(),
+        3,
+        "no request while it is to be left alone"
+    );
 }
 
 #[tokio::test]
 async fn what_the_endpoint_refuses_blocks_with_the_mend_and_loses_nothing() {
-    for (status, mend) in
-        [(400, "fix the endpoint"), (401, "the headers"), (413, "lower request-bytes"), (302, "the url")]
-    {
+    for (status, mend) in [
+        (400, "fix the endpoint"),
+        (401, "the headers"),
+        (413, "lower request-bytes"),
+        (302, "the url"),
+    ] {
         let server = Server::start([Turn::Answer(status, None, "no")]).await;
         let (sink, batch) = (server.sink(), batch(&["1"]));
         let error = failure(&sink, &batch).await;
-        assert!(error.starts_with(&status.to_string()) && error.contains(mend), "{error}");
+        assert!(
+            error.starts_with(&status.to_string()) && error.contains(mend),
+            "{error}"
+        );
         write(&sink, &batch).await.unwrap();
         assert_eq!(server.bodies(), ["1\n", "1\n"]);
     }
@@ -172,7 +248,10 @@ async fn what_the_endpoint_refuses_blocks_with_the_mend_and_loses_nothing() {
 #[tokio::test]
 async fn an_endpoint_that_never_answers_is_given_up_in_time() {
     let server = Server::start([Turn::Silence]).await;
-    let options = HttpSinkOptions { timeout: Duration::from_millis(200), ..options(&server.address) };
+    let options = HttpSinkOptions {
+        timeout: Duration::from_millis(200),
+        ..options(&server.address)
+    };
     let error = failure(&sink(&options), &batch(&["1"])).await;
     assert!(error.starts_with("no answer in time"), "{error}");
 }
@@ -209,14 +288,27 @@ async fn a_piece_that_no_request_holds_blocks_with_the_mend() {
     let server = Server::start([]).await;
     let large = "x".repeat(65 << 10);
     let error = failure(&server.sink(), &batch(&["1", &large])).await;
-    assert!(error.contains("piece 1 of the batch is 66561 bytes") && error.contains("raise request-bytes"), "{error}");
+    assert!(
+        error.contains("piece 1 of the batch is 66561 bytes")
+            && error.contains("raise request-bytes"),
+        "{error}"
+    );
     assert_eq!(server.bodies(), ["1\n"]);
 }
 
 #[test]
 fn a_header_without_its_variable_stops_the_start_with_its_name() {
     let mut options = options("localhost:1");
-    options.headers.insert("authorization".into(), "env:SHARDMILL_NOT_SET_ANYWHERE".to_owned().into());
-    let error = HttpCarrier::new("hook", &options).err().unwrap().to_string();
-    assert!(error.contains("sinks.hook.headers: authorization") && error.contains("SHARDMILL_NOT_SET"), "{error}");
+    options.headers.insert(
+        "authorization".into(),
+        "env:SHARDMILL_NOT_SET_ANYWHERE".to_owned().into(),
+    );
+    let error = HttpCarrier::new("hook", &options)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("sinks.hook.headers: authorization") && error.contains("SHARDMILL_NOT_SET"),
+        "{error}"
+    );
 }

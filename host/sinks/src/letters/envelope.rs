@@ -1,7 +1,9 @@
-//! One dead letter as lines of JSON, and back. The format is versioned: docs/how-to/poison-records.md describes version 1.
+//! One dead letter as lines of JSON, and back. The format is versioned:
+//! docs/how-to/poison-records.md describes version 1.
 //!
-//! A letter is one line, unless its target takes no line that long. Then its data is cut into parts, each with all the
-//! rest of the letter, so that no part is a riddle and no order among them is needed.
+//! A letter is one line, unless its target takes no line that long. Then its data is cut into
+//! parts, each with all the rest of the letter, so that no part is a riddle and no order among them
+//! is needed.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,11 +17,13 @@ use shardmill_core::stream::{Position, Record, SequenceNumber, ShardId, StreamNa
 pub const LETTER_VERSION: u32 = 1;
 /// The key that tells a dead letter from other lines.
 pub(super) const MARK: &str = "shardmill-dead-letter";
-/// Characters of a reason that are kept. With everything else but the data, a line stays below 32 KiB even if every
-/// character is escaped, which is half of the smallest line that a sink may be set to.
+/// Characters of a reason that are kept. With everything else but the data, a line stays below 32
+/// KiB even if every character is escaped, which is half of the smallest line that a sink may be
+/// set to.
 const REASON_CHARS_MAX: usize = 4_000;
 
-/// Longest name of a DynamoDB table (AWS limit), which an application's is: whoever reads letters holds it, and shows it.
+/// Longest name of a DynamoDB table (AWS limit), which an application's is: whoever reads letters
+/// holds it, and shows it.
 const APPLICATION_BYTES_MAX: usize = 255;
 
 /// A line of a dead letter: all of it, or a part.
@@ -49,7 +53,9 @@ pub enum LetterError {
     #[error("a damaged dead letter: {0}")]
     Damaged(String),
     /// It was written by a later version of shardmill.
-    #[error("a dead letter of version {0}, but this shardmill reads version {LETTER_VERSION}: use a newer shardmill")]
+    #[error(
+        "a dead letter of version {0}, but this shardmill reads version {LETTER_VERSION}: use a newer shardmill"
+    )]
     Version(u32),
     /// It is something else.
     #[error("not a dead letter")]
@@ -88,21 +94,46 @@ struct Line {
     data_base64: Option<String>,
 }
 
-/// The letter as lines without their ends, none longer than `bytes_max` (at least 64 KiB) if that is given.
+/// The letter as lines without their ends, none longer than `bytes_max` (at least 64 KiB) if that
+/// is given.
 pub fn encode(letter: &DeadLetter, bytes_max: Option<usize>) -> Vec<Bytes> {
     let whole = Line::head(letter).with_data(&letter.record.data).to_bytes();
-    let Some(bytes_max) = bytes_max.filter(|max| whole.len() > *max) else { return vec![whole] };
+    let Some(bytes_max) = bytes_max.filter(|max| whole.len() > *max) else {
+        return vec![whole];
+    };
     let data = &letter.record.data;
     // The longest that the head can be, so that every part fits.
-    let longest = Piece { part: u32::MAX, parts: u32::MAX, data_bytes: data.len() as u64 };
-    let head = Line { data_base64: Some(String::new()), ..Line::head(letter).with_piece(longest) }.to_bytes();
+    let longest = Piece {
+        part: u32::MAX,
+        parts: u32::MAX,
+        data_bytes: data.len() as u64,
+    };
+    let head = Line {
+        data_base64: Some(String::new()),
+        ..Line::head(letter).with_piece(longest)
+    }
+    .to_bytes();
     // Base64 makes four bytes of three.
     let room = (bytes_max.saturating_sub(head.len()) / 4 * 3).max(3);
     let parts = u32::try_from(data.len().div_ceil(room)).unwrap_or(u32::MAX);
     let part = |(slice, part): (&[u8], u32)| {
-        let piece = Piece { part, parts, data_bytes: data.len() as u64 };
-        let record = Record { data: Bytes::copy_from_slice(slice), ..letter.record.clone() };
-        Fragment { letter: DeadLetter { record, ..letter.clone() }, piece: Some(piece) }.encode()
+        let piece = Piece {
+            part,
+            parts,
+            data_bytes: data.len() as u64,
+        };
+        let record = Record {
+            data: Bytes::copy_from_slice(slice),
+            ..letter.record.clone()
+        };
+        Fragment {
+            letter: DeadLetter {
+                record,
+                ..letter.clone()
+            },
+            piece: Some(piece),
+        }
+        .encode()
     };
     data.chunks(room).zip(1..).map(part).collect()
 }
@@ -115,7 +146,11 @@ impl Fragment {
             None => Line::head(&self.letter).with_data(data).to_bytes(),
             Some(piece) => {
                 let data_base64 = Some(STANDARD.encode(data));
-                Line { data_base64, ..Line::head(&self.letter).with_piece(piece) }.to_bytes()
+                Line {
+                    data_base64,
+                    ..Line::head(&self.letter).with_piece(piece)
+                }
+                .to_bytes()
             }
         }
     }
@@ -123,35 +158,54 @@ impl Fragment {
     /// Reads one line.
     pub fn decode(line: &[u8]) -> Result<Self, LetterError> {
         let line: Line = serde_json::from_slice(line).map_err(|error| {
-            let is_marked = line.windows(MARK.len() + 2).any(|at| at == concat_mark().as_bytes());
-            if is_marked { LetterError::Damaged(error.to_string()) } else { LetterError::Other }
+            let is_marked = line
+                .windows(MARK.len() + 2)
+                .any(|at| at == concat_mark().as_bytes());
+            if is_marked {
+                LetterError::Damaged(error.to_string())
+            } else {
+                LetterError::Other
+            }
         })?;
         if line.version != LETTER_VERSION {
             return Err(LetterError::Version(line.version));
         }
         if line.application.len() > APPLICATION_BYTES_MAX {
-            let problem = format!("application is longer than a table's name may be, {APPLICATION_BYTES_MAX} bytes");
+            let problem = format!(
+                "application is longer than a table's name may be, {APPLICATION_BYTES_MAX} bytes"
+            );
             return Err(LetterError::Damaged(problem));
         }
         let damaged = |error: &dyn std::fmt::Display| LetterError::Damaged(error.to_string());
         let piece = match (line.part, line.parts, line.data_bytes) {
             (None, None, None) => None,
             (Some(part), Some(parts), Some(data_bytes)) if (1..=parts).contains(&part) => {
-                Some(Piece { part, parts, data_bytes })
+                Some(Piece {
+                    part,
+                    parts,
+                    data_bytes,
+                })
             }
             _ => return Err(damaged(&"part, parts and data-bytes contradict each other")),
         };
         let data = match (line.data, line.data_base64) {
             (Some(text), None) => Bytes::from(text),
-            (None, Some(base64)) => STANDARD.decode(base64).map_err(|error| damaged(&error))?.into(),
+            (None, Some(base64)) => STANDARD
+                .decode(base64)
+                .map_err(|error| damaged(&error))?
+                .into(),
             _ => return Err(damaged(&"it must have exactly one of data and data-base64")),
         };
-        let sequence = SequenceNumber::parse(&line.sequence_number).map_err(|error| damaged(&error))?;
+        let sequence =
+            SequenceNumber::parse(&line.sequence_number).map_err(|error| damaged(&error))?;
         let record = Record {
             data,
             partition_key: line.partition_key,
             explicit_hash_key: line.explicit_hash_key,
-            position: Position { sequence, sub_sequence: line.sub_sequence_number },
+            position: Position {
+                sequence,
+                sub_sequence: line.sub_sequence_number,
+            },
             arrival_ms: line.arrival_ms,
         };
         let letter = DeadLetter {
@@ -160,7 +214,8 @@ impl Fragment {
             shard: ShardId::new(&line.shard).map_err(|error| damaged(&error))?,
             application: line.application,
             plugin: PluginName::new(&line.plugin).map_err(|error| damaged(&error))?,
-            digest: PluginDigest::from_hex(&line.digest).ok_or_else(|| damaged(&"digest is not a SHA-256 in hex"))?,
+            digest: PluginDigest::from_hex(&line.digest)
+                .ok_or_else(|| damaged(&"digest is not a SHA-256 in hex"))?,
             reason: line.reason.chars().take(REASON_CHARS_MAX).collect(),
             attempts: line.attempts,
             failed_at_ms: line.failed_at_ms,
@@ -195,16 +250,32 @@ impl Line {
     }
 
     fn with_piece(self, piece: Piece) -> Self {
-        let Piece { part, parts, data_bytes } = piece;
-        Self { part: Some(part), parts: Some(parts), data_bytes: Some(data_bytes), ..self }
+        let Piece {
+            part,
+            parts,
+            data_bytes,
+        } = piece;
+        Self {
+            part: Some(part),
+            parts: Some(parts),
+            data_bytes: Some(data_bytes),
+            ..self
+        }
     }
 
-    /// Text stays readable, unless escapes would make it longer than base64: a letter must not grow beyond that.
+    /// Text stays readable, unless escapes would make it longer than base64: a letter must not grow
+    /// beyond that.
     fn with_data(self, data: &[u8]) -> Self {
         let base64_bytes = data.len().div_ceil(3) * 4;
         match std::str::from_utf8(data) {
-            Ok(text) if escaped_bytes(text) <= base64_bytes => Self { data: Some(text.to_owned()), ..self },
-            _ => Self { data_base64: Some(STANDARD.encode(data)), ..self },
+            Ok(text) if escaped_bytes(text) <= base64_bytes => Self {
+                data: Some(text.to_owned()),
+                ..self
+            },
+            _ => Self {
+                data_base64: Some(STANDARD.encode(data)),
+                ..self
+            },
         }
     }
 

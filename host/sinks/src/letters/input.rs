@@ -1,4 +1,5 @@
-//! Dead letters out of files: whole ones, parts put together, repeats dropped, other lines told apart.
+//! Dead letters out of files: whole ones, parts put together, repeats dropped, other lines told
+//! apart.
 
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,8 @@ use super::join::{Incomplete, Joiner};
 use super::seen::Seen;
 use super::source::{input_name, open_input};
 
-/// Longest line that can be a letter: 10 MiB of data (AWS limit) in base64, and 2 MiB of room for the rest.
+/// Longest line that can be a letter: 10 MiB of data (AWS limit) in base64, and 2 MiB of room for
+/// the rest.
 const LINE_BYTES_MAX: usize = 16 << 20;
 /// Letters of one input. Which ones were there is known of each, at some 40 bytes: 400 MB.
 const LETTERS_MAX: usize = 10_000_000;
@@ -57,7 +59,8 @@ struct OpenInput {
 // === impl LetterInput ===
 
 impl LetterInput {
-    /// Reads `paths` in this order; `-` is standard input. Opens the first now, so that a wrong name is told early.
+    /// Reads `paths` in this order; `-` is standard input. Opens the first now, so that a wrong
+    /// name is told early.
     pub fn open(paths: Vec<PathBuf>) -> Result<Self, InputError> {
         let mut input = Self {
             paths: paths.into_iter(),
@@ -74,11 +77,17 @@ impl LetterInput {
     /// The next letter; `None` at the end of the last file.
     pub fn next_item(&mut self) -> Result<Option<Item>, InputError> {
         loop {
-            let Some(open) = &mut self.open else { return Ok(None) };
+            let Some(open) = &mut self.open else {
+                return Ok(None);
+            };
             if self.seen.len() >= LETTERS_MAX {
-                let source =
-                    io::Error::other(format!("more than {LETTERS_MAX} letters at once: take fewer files, or parts"));
-                return Err(InputError { name: open.name.clone(), source });
+                let source = io::Error::other(format!(
+                    "more than {LETTERS_MAX} letters at once: take fewer files, or parts"
+                ));
+                return Err(InputError {
+                    name: open.name.clone(),
+                    source,
+                });
             }
             let Some(line) = open.next_line()? else {
                 self.open_next()?;
@@ -107,7 +116,12 @@ impl LetterInput {
     }
 
     fn read(&mut self, place: &str, line: Bytes) -> Option<Item> {
-        let damaged = |problem: String, line| Some(Item::Damaged { problem: format!("{place}: {problem}"), line });
+        let damaged = |problem: String, line| {
+            Some(Item::Damaged {
+                problem: format!("{place}: {problem}"),
+                line,
+            })
+        };
         if line.len() > LINE_BYTES_MAX {
             return damaged("longer than any dead letter".to_owned(), line);
         }
@@ -131,7 +145,11 @@ impl LetterInput {
     }
 
     fn open_next(&mut self) -> Result<(), InputError> {
-        self.open = self.paths.next().map(|path| OpenInput::open(&path)).transpose()?;
+        self.open = self
+            .paths
+            .next()
+            .map(|path| OpenInput::open(&path))
+            .transpose()?;
         Ok(())
     }
 }
@@ -140,26 +158,40 @@ impl OpenInput {
     fn open(path: &Path) -> Result<Self, InputError> {
         let name = input_name(path);
         match open_input(path) {
-            Ok(lines) => Ok(Self { name, lines, line: 0 }),
+            Ok(lines) => Ok(Self {
+                name,
+                lines,
+                line: 0,
+            }),
             Err(source) => Err(InputError { name, source }),
         }
     }
 
-    /// A line without its end. Of a line that is longer than any letter, the start; the rest is read over.
+    /// A line without its end. Of a line that is longer than any letter, the start; the rest is
+    /// read over.
     fn next_line(&mut self) -> Result<Option<Bytes>, InputError> {
         loop {
             let mut line = Vec::new();
             let limit = LINE_BYTES_MAX as u64 + 2;
             let read = self.lines.by_ref().take(limit).read_until(b'\n', &mut line);
-            let count = read.map_err(|source| InputError { name: self.name.clone(), source })?;
+            let count = read.map_err(|source| InputError {
+                name: self.name.clone(),
+                source,
+            })?;
             if count == 0 {
                 return Ok(None);
             }
             self.line += 1;
             if count as u64 == limit && line.last() != Some(&b'\n') {
-                self.lines.skip_until(b'\n').map_err(|source| InputError { name: self.name.clone(), source })?;
+                self.lines.skip_until(b'\n').map_err(|source| InputError {
+                    name: self.name.clone(),
+                    source,
+                })?;
             }
-            while line.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
+            while line
+                .last()
+                .is_some_and(|byte| matches!(byte, b'\n' | b'\r'))
+            {
                 line.pop();
             }
             if !line.is_empty() {
@@ -171,7 +203,14 @@ impl OpenInput {
 
 /// What a letter is known by.
 fn is_new(seen: &mut Seen, letter: &DeadLetter) -> bool {
-    let DeadLetter { application, stream, shard, record, failed_at_ms, .. } = letter;
+    let DeadLetter {
+        application,
+        stream,
+        shard,
+        record,
+        failed_at_ms,
+        ..
+    } = letter;
     seen.is_new(&(application, stream, shard, &record.position, failed_at_ms))
 }
 
@@ -182,7 +221,10 @@ mod tests {
     use super::*;
 
     fn numbered(n: u64, bytes: usize) -> DeadLetter {
-        DeadLetter { failed_at_ms: n, ..letter(vec![b'x'; bytes]) }
+        DeadLetter {
+            failed_at_ms: n,
+            ..letter(vec![b'x'; bytes])
+        }
     }
 
     fn file(lines: &[&[u8]]) -> tempfile::NamedTempFile {
@@ -192,7 +234,8 @@ mod tests {
     }
 
     fn read_all(files: &[&tempfile::NamedTempFile]) -> (LetterInput, Vec<Item>) {
-        let mut input = LetterInput::open(files.iter().map(|file| file.path().to_owned()).collect()).unwrap();
+        let mut input =
+            LetterInput::open(files.iter().map(|file| file.path().to_owned()).collect()).unwrap();
         let mut items = Vec::new();
         while let Some(item) = input.next_item().unwrap() {
             items.push(item);
@@ -207,7 +250,10 @@ mod tests {
         let first = file(&[&line(&one), b"", b"{\"alert\":1}", &line(&two), &line(&one)]);
         let second = file(&[&line(&two), &line(&three)]);
         let (input, items) = read_all(&[&first, &second]);
-        assert_eq!(items, [one, two, three].map(|letter| Item::Letter(Box::new(letter))));
+        assert_eq!(
+            items,
+            [one, two, three].map(|letter| Item::Letter(Box::new(letter)))
+        );
         assert_eq!((input.repeats(), input.other_lines()), (2, 1));
     }
 
@@ -221,7 +267,10 @@ mod tests {
         assert_eq!(items, [Item::Letter(Box::new(large))]);
         assert_eq!(input.incomplete(), []);
         let (mut input, items) = read_all(&[&first]);
-        assert_eq!((items, input.incomplete()[0].missing.clone()), (vec![], vec![1, 2]));
+        assert_eq!(
+            (items, input.incomplete()[0].missing.clone()),
+            (vec![], vec![1, 2])
+        );
     }
 
     #[test]
@@ -231,18 +280,33 @@ mod tests {
         let long = vec![b'y'; LINE_BYTES_MAX + 5];
         let input = file(&[damaged, &long, &good]);
         let (_, items) = read_all(&[&input]);
-        let [Item::Damaged { problem, line }, Item::Damaged { problem: too_long, .. }, Item::Letter(_)] = &items[..]
+        let [
+            Item::Damaged { problem, line },
+            Item::Damaged {
+                problem: too_long, ..
+            },
+            Item::Letter(_),
+        ] = &items[..]
         else {
             panic!("{items:?}");
         };
-        assert!(problem.contains("line 1: a damaged dead letter"), "{problem}");
+        assert!(
+            problem.contains("line 1: a damaged dead letter"),
+            "{problem}"
+        );
         assert_eq!(line, damaged);
-        assert!(too_long.contains("line 2: longer than any dead letter"), "{too_long}");
+        assert!(
+            too_long.contains("line 2: longer than any dead letter"),
+            "{too_long}"
+        );
     }
 
     #[test]
     fn a_file_that_is_not_there_is_named_at_once() {
-        let error = LetterInput::open(vec!["/nowhere/letters.ndjson".into()]).err().unwrap().to_string();
+        let error = LetterInput::open(vec!["/nowhere/letters.ndjson".into()])
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("/nowhere/letters.ndjson"), "{error}");
     }
 }

@@ -9,7 +9,8 @@ use shardmill_core::stream::{Position, ShardId, StreamName};
 use super::envelope::{Fragment, Piece};
 use super::seen::Seen;
 
-/// Bytes of parts that wait for others, each with all there is of its letter. Twenty of the largest records: parts of one letter are stored together.
+/// Bytes of parts that wait for others, each with all there is of its letter. Twenty of the largest
+/// records: parts of one letter are stored together.
 const WAITING_BYTES_MAX: usize = 200 << 20;
 
 /// What a letter is known by: one record, given up once.
@@ -28,7 +29,8 @@ struct Identity {
 #[derive(Default)]
 pub struct Joiner {
     waiting: HashMap<Identity, Waiting>,
-    /// Letters given back. A part of one that comes once more was stored twice: a target that was slow to answer.
+    /// Letters given back. A part of one that comes once more was stored twice: a target that was
+    /// slow to answer.
     done: Seen,
     bytes: usize,
 }
@@ -82,7 +84,9 @@ impl Joiner {
     /// Takes a line; gives a letter back when it is complete.
     pub fn push(&mut self, fragment: Fragment) -> Result<Option<DeadLetter>, JoinError> {
         let Fragment { mut letter, piece } = fragment;
-        let Some(piece) = piece else { return Ok(Some(letter)) };
+        let Some(piece) = piece else {
+            return Ok(Some(letter));
+        };
         let identity = identity(&letter, piece);
         if self.done.contains(&identity) {
             return Ok(None);
@@ -90,9 +94,15 @@ impl Joiner {
         let bytes = held_bytes(&letter);
         let data = std::mem::take(&mut letter.record.data);
         if self.bytes + bytes > WAITING_BYTES_MAX {
-            return Err(JoinError::TooMuch { letters: self.waiting.len() });
+            return Err(JoinError::TooMuch {
+                letters: self.waiting.len(),
+            });
         }
-        let new = || Waiting { letter, bytes: 0, parts: BTreeMap::new() };
+        let new = || Waiting {
+            letter,
+            bytes: 0,
+            parts: BTreeMap::new(),
+        };
         let waiting = self.waiting.entry(identity.clone()).or_insert_with(new);
         // A part that is there twice was stored twice: it is the same.
         if waiting.parts.insert(piece.part, data).is_none() {
@@ -104,14 +114,25 @@ impl Joiner {
         }
         let found: usize = waiting.parts.values().map(Bytes::len).sum();
         if found as u64 != piece.data_bytes {
-            let place =
-                format!("{} {} {}", waiting.letter.stream, waiting.letter.shard, waiting.letter.record.position);
-            return Err(JoinError::Length { place, found, expected: piece.data_bytes });
+            let place = format!(
+                "{} {} {}",
+                waiting.letter.stream, waiting.letter.shard, waiting.letter.record.position
+            );
+            return Err(JoinError::Length {
+                place,
+                found,
+                expected: piece.data_bytes,
+            });
         }
-        let Some(whole) = self.waiting.remove(&identity) else { return Ok(None) };
+        let Some(whole) = self.waiting.remove(&identity) else {
+            return Ok(None);
+        };
         self.bytes -= whole.bytes;
         let mut data = BytesMut::with_capacity(found);
-        whole.parts.values().for_each(|part| data.extend_from_slice(part));
+        whole
+            .parts
+            .values()
+            .for_each(|part| data.extend_from_slice(part));
         self.done.is_new(&identity);
         let mut letter = whole.letter;
         letter.record.data = data.freeze();
@@ -123,15 +144,32 @@ impl Joiner {
         let mut waiting: Vec<_> = self.waiting.into_iter().collect();
         waiting.sort_by(|(one, _), (other, _)| one.cmp(other));
         let incomplete = |(identity, waiting): (Identity, Waiting)| {
-            let Identity { parts, data_bytes, .. } = identity;
+            let Identity {
+                parts, data_bytes, ..
+            } = identity;
             let found = waiting.parts.iter().map(|(&part, data)| {
                 let mut letter = waiting.letter.clone();
                 letter.record.data = data.clone();
-                Fragment { letter, piece: Some(Piece { part, parts, data_bytes }) }
+                Fragment {
+                    letter,
+                    piece: Some(Piece {
+                        part,
+                        parts,
+                        data_bytes,
+                    }),
+                }
             });
             let found: Vec<_> = found.collect();
-            let missing = (1..=parts).filter(|part| !waiting.parts.contains_key(part)).take(100).collect();
-            Incomplete { letter: waiting.letter, parts, missing, found }
+            let missing = (1..=parts)
+                .filter(|part| !waiting.parts.contains_key(part))
+                .take(100)
+                .collect();
+            Incomplete {
+                letter: waiting.letter,
+                parts,
+                missing,
+                found,
+            }
         };
         waiting.into_iter().map(incomplete).collect()
     }
@@ -165,17 +203,26 @@ mod tests {
     use super::*;
 
     fn fragments(letter: &DeadLetter) -> Vec<Fragment> {
-        encode(letter, Some(64 << 10)).iter().map(|line| Fragment::decode(line).unwrap()).collect()
+        encode(letter, Some(64 << 10))
+            .iter()
+            .map(|line| Fragment::decode(line).unwrap())
+            .collect()
     }
 
     fn large(byte: u8, failed_at_ms: u64) -> DeadLetter {
-        DeadLetter { failed_at_ms, ..letter(vec![byte; 150_000]) }
+        DeadLetter {
+            failed_at_ms,
+            ..letter(vec![byte; 150_000])
+        }
     }
 
     #[test]
     fn a_whole_letter_passes_at_once() {
         let mut joiner = Joiner::default();
-        let fragment = Fragment { letter: letter("x"), piece: None };
+        let fragment = Fragment {
+            letter: letter("x"),
+            piece: None,
+        };
         assert_eq!(joiner.push(fragment), Ok(Some(letter("x"))));
         assert_eq!(joiner.finish(), []);
     }
@@ -189,7 +236,10 @@ mod tests {
             assert_eq!(joiner.push(fragment), Ok(None));
         }
         let incomplete = joiner.finish();
-        assert_eq!((incomplete.len(), &incomplete[0].missing), (1, &vec![lost.piece.unwrap().part]));
+        assert_eq!(
+            (incomplete.len(), &incomplete[0].missing),
+            (1, &vec![lost.piece.unwrap().part])
+        );
         assert_eq!(incomplete[0].found, all);
     }
 
@@ -202,15 +252,31 @@ mod tests {
         for fragment in all {
             assert_eq!(joiner.push(fragment), Ok(None));
         }
-        assert!(matches!(joiner.push(last), Err(JoinError::Length { expected: 150_000, .. })));
+        assert!(matches!(
+            joiner.push(last),
+            Err(JoinError::Length {
+                expected: 150_000,
+                ..
+            })
+        ));
     }
 
     #[test]
     fn parts_that_never_become_a_letter_do_not_fill_the_memory() {
         let mut joiner = Joiner::default();
         let part = |n: u64| {
-            let letter = DeadLetter { failed_at_ms: n, ..letter(vec![0; 1 << 20]) };
-            Fragment { letter, piece: Some(Piece { part: 1, parts: 2, data_bytes: 2 << 20 }) }
+            let letter = DeadLetter {
+                failed_at_ms: n,
+                ..letter(vec![0; 1 << 20])
+            };
+            Fragment {
+                letter,
+                piece: Some(Piece {
+                    part: 1,
+                    parts: 2,
+                    data_bytes: 2 << 20,
+                }),
+            }
         };
         let error = (0..1_000).find_map(|n| joiner.push(part(n)).err());
         assert_eq!(error, Some(JoinError::TooMuch { letters: 199 }));
@@ -222,17 +288,30 @@ mod tests {
         let part = |n: u32| {
             let reason = "r".repeat(4_000);
             Fragment {
-                letter: DeadLetter { reason, ..letter("") },
-                piece: Some(Piece { part: n, parts: u32::MAX, data_bytes: 0 }),
+                letter: DeadLetter {
+                    reason,
+                    ..letter("")
+                },
+                piece: Some(Piece {
+                    part: n,
+                    parts: u32::MAX,
+                    data_bytes: 0,
+                }),
             }
         };
-        let held = (1..u32::MAX).take_while(|n| joiner.push(part(*n)).is_ok()).count();
-        assert!(held * 4_000 < WAITING_BYTES_MAX, "{held} parts, each of which is given back with its reason");
+        let held = (1..u32::MAX)
+            .take_while(|n| joiner.push(part(*n)).is_ok())
+            .count();
+        assert!(
+            held * 4_000 < WAITING_BYTES_MAX,
+            "{held} parts, each of which is given back with its reason"
+        );
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
-        /// Parts of two letters in any order, each as often as it likes: both come back once, as they were.
+        /// Parts of two letters in any order, each as often as it likes: both come back once, as
+        /// they were.
         #[test]
         fn any_order_and_any_repeats_give_the_letters_back(seed in any::<u64>()) {
             let letters = [large(1, 1), large(2, 2)];

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash};
 
-/// Things that were seen, as 128 bits each: two keyed hashes, so that no two things of any file are ever taken for one.
+/// Things that were seen, as 128 bits each: two keyed hashes, so that no two things of any file are
+/// ever taken for one.
 #[derive(Default)]
 pub(super) struct Seen {
     keys: (RandomState, RandomState),

@@ -1,4 +1,5 @@
-//! Where letters, captured records and lines to feed are read from: a file or standard input, plain or gzip.
+//! Where letters, captured records and lines to feed are read from: a file or standard input, plain
+//! or gzip.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -8,14 +9,28 @@ use flate2::read::MultiGzDecoder;
 
 /// What an input is called in messages.
 pub fn input_name(path: &Path) -> String {
-    if path.as_os_str() == "-" { "standard input".to_owned() } else { path.display().to_string() }
+    if path.as_os_str() == "-" {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
+    }
 }
 
 /// Opens a file, or standard input for `-`. Gzip is recognised by its first bytes, not by its name.
 pub fn open_input(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
-    let input: Box<dyn Read + Send> =
-        if path.as_os_str() == "-" { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
+    let input: Box<dyn Read + Send> = if path.as_os_str() == "-" {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(path)?)
+    };
     let mut input = BufReader::with_capacity(1 << 16, input);
     let is_gzip = input.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-    Ok(if is_gzip { Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input))) } else { Box::new(input) })
+    Ok(if is_gzip {
+        Box::new(BufReader::with_capacity(
+            1 << 16,
+            MultiGzDecoder::new(input),
+        ))
+    } else {
+        Box::new(input)
+    })
 }

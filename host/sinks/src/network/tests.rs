@@ -28,13 +28,27 @@ impl Carrier for Scripted {
     async fn send(&self, request: &Self::Request) -> Attempt {
         self.sent.lock().unwrap().push(request.clone());
         tokio::time::sleep(Duration::from_millis(10)).await;
-        self.answers.lock().unwrap().pop_front().unwrap_or(Attempt::Stored)
+        self.answers
+            .lock()
+            .unwrap()
+            .pop_front()
+            .unwrap_or(Attempt::Stored)
     }
 }
 
 fn sink(answers: impl IntoIterator<Item = Attempt>) -> NetworkSink<Scripted> {
-    let carrier = Scripted { answers: Mutex::new(answers.into_iter().collect()), ..Scripted::default() };
-    NetworkSink::new("out", carrier, Traffic { requests_max: 2, turn_max: Duration::from_secs(1) })
+    let carrier = Scripted {
+        answers: Mutex::new(answers.into_iter().collect()),
+        ..Scripted::default()
+    };
+    NetworkSink::new(
+        "out",
+        carrier,
+        Traffic {
+            requests_max: 2,
+            turn_max: Duration::from_secs(1),
+        },
+    )
 }
 
 fn sent(sink: &NetworkSink<Scripted>) -> Vec<Vec<usize>> {
@@ -43,24 +57,41 @@ fn sent(sink: &NetworkSink<Scripted>) -> Vec<Vec<usize>> {
 
 fn origin(shard: &str) -> Arc<Origin> {
     let plugin = PluginName::new("alerts").unwrap();
-    Arc::new(Origin { plugin, shard: ShardId::new(shard).unwrap(), through: None })
+    Arc::new(Origin {
+        plugin,
+        shard: ShardId::new(shard).unwrap(),
+        through: None,
+    })
 }
 
 fn batch(size: usize) -> Arc<Vec<Emitted>> {
-    let piece = Emitted { destination: "out".into(), key: String::new(), data: "x".into() };
+    let piece = Emitted {
+        destination: "out".into(),
+        key: String::new(),
+        data: "x".into(),
+    };
     Arc::new(vec![piece; size])
 }
 
 fn partly(refused: &[usize]) -> Attempt {
-    Attempt::Partly { refused: refused.to_vec(), problem: "slow down".to_owned() }
+    Attempt::Partly {
+        refused: refused.to_vec(),
+        problem: "slow down".to_owned(),
+    }
 }
 
 fn throttled(wait: Option<u64>) -> Attempt {
-    Attempt::Throttled { problem: "slow down".to_owned(), wait: wait.map(Duration::from_secs) }
+    Attempt::Throttled {
+        problem: "slow down".to_owned(),
+        wait: wait.map(Duration::from_secs),
+    }
 }
 
 fn failed() -> Attempt {
-    Attempt::Failed { problem: "gone".to_owned(), wait: None }
+    Attempt::Failed {
+        problem: "gone".to_owned(),
+        wait: None,
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,8 +113,14 @@ async fn what_was_refused_goes_again_first_and_nothing_else_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn a_throttled_target_that_gets_on_is_not_an_error() {
-    let trouble =
-        [throttled(None), partly(&[0, 1]), throttled(None), throttled(None), throttled(Some(1)), partly(&[1])];
+    let trouble = [
+        throttled(None),
+        partly(&[0, 1]),
+        throttled(None),
+        throttled(None),
+        throttled(Some(1)),
+        partly(&[1]),
+    ];
     let sink = sink(trouble.into_iter().cycle().take(6));
     sink.write(origin("a"), batch(4)).await.unwrap();
 }
@@ -93,7 +130,10 @@ async fn a_target_that_stores_nothing_is_shown_within_a_second_and_says_what_is_
     let sink = sink((0..100).map(|_| throttled(None)));
     let started = Instant::now();
     let error = sink.write(origin("a"), batch(5)).await.unwrap_err();
-    assert_eq!(error.to_string(), "sink out cannot store output: slow down; 5 of 5 pieces are left");
+    assert_eq!(
+        error.to_string(),
+        "sink out cannot store output: slow down; 5 of 5 pieces are left"
+    );
     assert_eq!(sent(&sink).len(), FRUITLESS_ATTEMPTS_MAX as usize);
     assert!(started.elapsed() < Duration::from_secs(1));
 }
@@ -103,11 +143,23 @@ async fn a_failure_ends_the_call_at_once_and_the_next_one_goes_on_where_it_ended
     let sink = sink([Attempt::Stored, failed(), failed()]);
     let batch = batch(7);
     for _ in 0..2 {
-        let error = sink.write(origin("a"), Arc::clone(&batch)).await.unwrap_err();
+        let error = sink
+            .write(origin("a"), Arc::clone(&batch))
+            .await
+            .unwrap_err();
         assert_eq!(error.message, "gone");
     }
     sink.write(origin("a"), batch).await.unwrap();
-    assert_eq!(sent(&sink), [vec![0, 1, 2], vec![3, 4, 5], vec![3, 4, 5], vec![3, 4, 5], vec![6]]);
+    assert_eq!(
+        sent(&sink),
+        [
+            vec![0, 1, 2],
+            vec![3, 4, 5],
+            vec![3, 4, 5],
+            vec![3, 4, 5],
+            vec![6]
+        ]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +174,9 @@ async fn another_batch_of_the_shard_starts_at_its_own_start() {
 async fn a_failing_shard_does_not_hold_up_another() {
     let sink = sink([failed()]);
     let stuck = batch(1);
-    sink.write(origin("a"), Arc::clone(&stuck)).await.unwrap_err();
+    sink.write(origin("a"), Arc::clone(&stuck))
+        .await
+        .unwrap_err();
     sink.write(origin("b"), batch(1)).await.unwrap();
     sink.flush().await.unwrap();
     sink.write(origin("a"), stuck).await.unwrap();
@@ -132,12 +186,20 @@ async fn a_failing_shard_does_not_hold_up_another() {
 async fn a_target_that_asks_to_be_left_alone_gets_no_request_until_then() {
     let sink = sink([throttled(Some(30))]);
     let batch = batch(1);
-    sink.write(origin("a"), Arc::clone(&batch)).await.unwrap_err();
+    sink.write(origin("a"), Arc::clone(&batch))
+        .await
+        .unwrap_err();
     assert_eq!(sent(&sink).len(), 1);
     let other = sink.with_carrier(Scripted::default());
     for sink in [&sink, &other] {
-        let error = sink.write(origin("b"), Arc::clone(&batch)).await.unwrap_err();
-        assert_eq!(error.message, "slow down; it asked for no requests for 30 s more");
+        let error = sink
+            .write(origin("b"), Arc::clone(&batch))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            error.message,
+            "slow down; it asked for no requests for 30 s more"
+        );
         assert_eq!(sent(sink).len(), 0);
     }
     tokio::time::advance(Duration::from_secs(30)).await;
@@ -146,7 +208,10 @@ async fn a_target_that_asks_to_be_left_alone_gets_no_request_until_then() {
 
 #[tokio::test(start_paused = true)]
 async fn no_target_silences_a_sink_for_longer_than_the_cap() {
-    let sink = sink([Attempt::Failed { problem: "busy".to_owned(), wait: Some(Duration::from_secs(u64::MAX)) }]);
+    let sink = sink([Attempt::Failed {
+        problem: "busy".to_owned(),
+        wait: Some(Duration::from_secs(u64::MAX)),
+    }]);
     sink.write(origin("a"), batch(1)).await.unwrap_err();
     tokio::time::advance(HOLD_MAX).await;
     sink.write(origin("a"), batch(1)).await.unwrap();
@@ -175,6 +240,9 @@ async fn no_more_requests_are_in_flight_than_allowed_and_a_call_that_gets_no_tur
     let sink = sink([]);
     let _both = sink.target.turns.acquire_many(2).await.unwrap();
     let error = sink.write(origin("a"), batch(1)).await.unwrap_err();
-    assert_eq!(error.message, "2 requests of other shards were in flight for 1s");
+    assert_eq!(
+        error.message,
+        "2 requests of other shards were in flight for 1s"
+    );
     assert_eq!(sent(&sink).len(), 0);
 }

@@ -20,11 +20,18 @@ fn fails(left: &Mutex<u32>) -> Result<(), SinkError> {
         return Ok(());
     }
     *left -= 1;
-    Err(SinkError { sink: "kept".to_owned(), message: "as asked".to_owned() })
+    Err(SinkError {
+        sink: "kept".to_owned(),
+        message: "as asked".to_owned(),
+    })
 }
 
 impl Sink for Kept {
-    fn write(&self, _origin: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+    fn write(
+        &self,
+        _origin: Arc<Origin>,
+        emitted: Arc<Vec<Emitted>>,
+    ) -> PortFuture<'_, Result<(), SinkError>> {
         Box::pin(async move {
             fails(&self.failing_writes)?;
             self.pieces.lock().unwrap().extend(emitted.iter().cloned());
@@ -57,7 +64,11 @@ fn emitted(pieces: &[(&str, &'static str)]) -> Arc<Vec<Emitted>> {
 
 fn origin() -> Arc<Origin> {
     let plugin = PluginName::new("alerts").unwrap();
-    Arc::new(Origin { plugin, shard: ShardId::new("shardId-0").unwrap(), through: None })
+    Arc::new(Origin {
+        plugin,
+        shard: ShardId::new("shardId-0").unwrap(),
+        through: None,
+    })
 }
 
 fn data(sink: &Kept) -> Vec<String> {
@@ -86,7 +97,12 @@ fn letter(sequence: u64, key: &str, data: Vec<u8>) -> DeadLetter {
 }
 
 fn letters_in(sink: &Kept) -> Vec<Fragment> {
-    sink.pieces.lock().unwrap().iter().map(|piece| Fragment::decode(&piece.data).unwrap()).collect()
+    sink.pieces
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|piece| Fragment::decode(&piece.data).unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -94,23 +110,50 @@ async fn a_sink_that_fails_does_not_make_the_others_store_again() {
     let (first, second) = (Arc::new(Kept::default()), Arc::new(Kept::default()));
     *second.failing_writes.lock().unwrap() = 2;
     let router = router(&[("first", &first), ("second", &second)]);
-    let batch = emitted(&[("second", "1"), ("first", "2"), ("second", "3"), ("first", "4")]);
+    let batch = emitted(&[
+        ("second", "1"),
+        ("first", "2"),
+        ("second", "3"),
+        ("first", "4"),
+    ]);
     for _ in 0..2 {
-        router.write(origin(), Arc::clone(&batch)).await.unwrap_err();
+        router
+            .write(origin(), Arc::clone(&batch))
+            .await
+            .unwrap_err();
     }
     router.write(origin(), Arc::clone(&batch)).await.unwrap();
-    assert_eq!((data(&first), data(&second)), (vec!["2".into(), "4".into()], vec!["1".into(), "3".into()]));
-    router.write(origin(), emitted(&[("first", "5")])).await.unwrap();
+    assert_eq!(
+        (data(&first), data(&second)),
+        (vec!["2".into(), "4".into()], vec!["1".into(), "3".into()])
+    );
+    router
+        .write(origin(), emitted(&[("first", "5")]))
+        .await
+        .unwrap();
     assert_eq!(data(&first).len(), 3);
 }
 
 #[tokio::test]
 async fn an_unknown_sink_is_named() {
     let router = router(&[]);
-    let error = router.write(origin(), emitted(&[("nowhere", "1")])).await.unwrap_err();
-    assert_eq!(error.to_string(), "sink nowhere cannot store output: no sink of this name is configured");
+    let error = router
+        .write(origin(), emitted(&[("nowhere", "1")]))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "sink nowhere cannot store output: no sink of this name is configured"
+    );
     let letters = Arc::new(vec![letter(1, "k", vec![])]);
-    assert!(router.store("nowhere", letters).await.unwrap_err().to_string().contains("nowhere"));
+    assert!(
+        router
+            .store("nowhere", letters)
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("nowhere")
+    );
 }
 
 #[tokio::test]
@@ -118,12 +161,27 @@ async fn dead_letters_are_stored_when_the_target_has_flushed() {
     let sink = Arc::new(Kept::default());
     *sink.failing_flushes.lock().unwrap() = 1;
     let router = router(&[("dead", &sink)]);
-    let letters = Arc::new(vec![letter(1, "a", b"x".to_vec()), letter(2, "b", vec![0xff])]);
-    router.store("dead", Arc::clone(&letters)).await.unwrap_err();
+    let letters = Arc::new(vec![
+        letter(1, "a", b"x".to_vec()),
+        letter(2, "b", vec![0xff]),
+    ]);
+    router
+        .store("dead", Arc::clone(&letters))
+        .await
+        .unwrap_err();
     router.store("dead", Arc::clone(&letters)).await.unwrap();
-    let stored: Vec<_> = letters_in(&sink).into_iter().map(|fragment| fragment.letter).collect();
+    let stored: Vec<_> = letters_in(&sink)
+        .into_iter()
+        .map(|fragment| fragment.letter)
+        .collect();
     assert_eq!(stored, *letters, "once, though the flush failed between");
-    let keys: Vec<_> = sink.pieces.lock().unwrap().iter().map(|piece| piece.key.clone()).collect();
+    let keys: Vec<_> = sink
+        .pieces
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|piece| piece.key.clone())
+        .collect();
     assert_eq!(keys, ["a", "b"]);
 }
 
@@ -131,15 +189,33 @@ async fn dead_letters_are_stored_when_the_target_has_flushed() {
 async fn a_dead_letter_that_is_too_long_for_its_target_is_stored_in_parts() {
     let sink = Arc::new(Kept::default());
     let mut router = Router::default();
-    router.add("dead", Outlet { line_bytes_max: Some(64 << 10), ..Outlet::new(Arc::clone(&sink) as Arc<dyn Sink>) });
+    router.add(
+        "dead",
+        Outlet {
+            line_bytes_max: Some(64 << 10),
+            ..Outlet::new(Arc::clone(&sink) as Arc<dyn Sink>)
+        },
+    );
     let large = letter(1, &"é".repeat(300), vec![7; 200 << 10]);
-    router.store("dead", Arc::new(vec![large.clone(), letter(2, "b", vec![])])).await.unwrap();
+    router
+        .store(
+            "dead",
+            Arc::new(vec![large.clone(), letter(2, "b", vec![])]),
+        )
+        .await
+        .unwrap();
     let mut joiner = crate::letters::Joiner::default();
-    let joined: Vec<_> = letters_in(&sink).into_iter().filter_map(|part| joiner.push(part).unwrap()).collect();
+    let joined: Vec<_> = letters_in(&sink)
+        .into_iter()
+        .filter_map(|part| joiner.push(part).unwrap())
+        .collect();
     assert_eq!(joined[0], large);
     let pieces = sink.pieces.lock().unwrap();
     assert!(pieces.len() > 5 && pieces.iter().all(|piece| piece.data.len() <= 64 << 10));
-    assert_eq!(pieces[0].key, "1", "a key that is no partition key gives way to the sequence number");
+    assert_eq!(
+        pieces[0].key, "1",
+        "a key that is no partition key gives way to the sequence number"
+    );
 }
 
 #[tokio::test]
@@ -147,15 +223,37 @@ async fn dead_letters_do_not_go_through_the_format_of_output() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.ndjson");
     let format = super::super::LineFormat::Envelope;
-    let options =
-        super::super::FileSinkOptions { name: "out".into(), path: path.clone(), rotate_bytes: 1 << 20, format };
-    let sinks =
-        [("out".to_owned(), super::super::SinkOptions::File { path: path.clone(), rotate_bytes: 1 << 20, format })];
-    let router = super::super::open_sinks(&sinks.into(), &shardmill_aws::AwsOptions::default(), None).await.unwrap();
-    assert!(super::super::FileSink::open(options).is_err(), "one file, opened once");
-    router.write(origin(), emitted(&[("out", "output")])).await.unwrap();
+    let options = super::super::FileSinkOptions {
+        name: "out".into(),
+        path: path.clone(),
+        rotate_bytes: 1 << 20,
+        format,
+    };
+    let sinks = [(
+        "out".to_owned(),
+        super::super::SinkOptions::File {
+            path: path.clone(),
+            rotate_bytes: 1 << 20,
+            format,
+        },
+    )];
+    let router =
+        super::super::open_sinks(&sinks.into(), &shardmill_aws::AwsOptions::default(), None)
+            .await
+            .unwrap();
+    assert!(
+        super::super::FileSink::open(options).is_err(),
+        "one file, opened once"
+    );
+    router
+        .write(origin(), emitted(&[("out", "output")]))
+        .await
+        .unwrap();
     let dead = letter(1, "k", b"input".to_vec());
-    router.store("out", Arc::new(vec![dead.clone()])).await.unwrap();
+    router
+        .store("out", Arc::new(vec![dead.clone()]))
+        .await
+        .unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     let lines: Vec<_> = text.lines().collect();
     assert!(lines[0].starts_with(r#"{"plugin":"alerts""#), "{text}");

@@ -17,8 +17,9 @@ use crate::wall;
 
 /// Open files: three streams, the component's code, the cache. No compiler needs more.
 const FILES_MAX: u64 = 32;
-/// How far below the host it stands: with 5, a busy host gets three quarters of a core that both want. With 10 it was nine
-/// tenths, and a JavaScript plugin took four minutes on a busy machine for its eleven seconds.
+/// How far below the host it stands: with 5, a busy host gets three quarters of a core that both
+/// want. With 10 it was nine tenths, and a JavaScript plugin took four minutes on a busy machine
+/// for its eleven seconds.
 const NICENESS: i32 = 5;
 
 /// One compilation, by a process of its own that does nothing else.
@@ -28,7 +29,8 @@ pub struct CompileJob {
     pub cache_dir: PathBuf,
     /// How many bytes the component has.
     pub component_bytes: u64,
-    /// What it may cost. The wall time and the number of threads are seen to by who starts the process.
+    /// What it may cost. The wall time and the number of threads are seen to by who starts the
+    /// process.
     pub limits: CompileLimits,
     /// Whether it raises its [wall](crate::wall).
     pub is_walled: bool,
@@ -68,26 +70,42 @@ impl CompileJob {
             ("--memory-bytes", self.limits.memory_bytes),
             ("--code-bytes", self.limits.code_bytes as u64),
         ];
-        let numbers = numbers.into_iter().flat_map(|(name, value)| [name.into(), value.to_string().into()]);
+        let numbers = numbers
+            .into_iter()
+            .flat_map(|(name, value)| [name.into(), value.to_string().into()]);
         let wall = (!self.is_walled).then(|| "--no-wall".into());
-        numbers.chain(["--cache".into(), self.cache_dir.clone().into()]).chain(wall).collect()
+        numbers
+            .chain(["--cache".into(), self.cache_dir.clone().into()])
+            .chain(wall)
+            .collect()
     }
 
-    /// Confines this process for good, then compiles what `input` holds. Gives what its wall lacks, for the host to tell.
+    /// Confines this process for good, then compiles what `input` holds. Gives what its wall lacks,
+    /// for the host to tell.
     pub fn run(&self, input: impl Read) -> Result<Option<String>, CompileFailure> {
-        self.confine().map_err(|error| CompileFailure::Host(format!("cannot set its own limits: {error}")))?;
-        let lacks = if self.is_walled { wall::raise_for_compiler(&self.cache_dir) } else { Vec::new() };
+        self.confine()
+            .map_err(|error| CompileFailure::Host(format!("cannot set its own limits: {error}")))?;
+        let lacks = if self.is_walled {
+            wall::raise_for_compiler(&self.cache_dir)
+        } else {
+            Vec::new()
+        };
         let mut bytes = Vec::new();
         let read = input.take(self.component_bytes).read_to_end(&mut bytes);
         read.map_err(|error| CompileFailure::Host(format!("cannot read the component: {error}")))?;
         if bytes.len() as u64 != self.component_bytes {
-            return Err(CompileFailure::Host(format!("got {} of {} bytes", bytes.len(), self.component_bytes)));
+            return Err(CompileFailure::Host(format!(
+                "got {} of {} bytes",
+                bytes.len(),
+                self.component_bytes
+            )));
         }
         self.compile(&bytes)?;
         Ok((!lacks.is_empty()).then(|| format!("{}{}", wall::LACKS, lacks.join("; "))))
     }
 
-    /// Only a hit proves that the code lies in the cache: wasmtime treats what it cannot write as no error.
+    /// Only a hit proves that the code lies in the cache: wasmtime treats what it cannot write as
+    /// no error.
     fn compile(&self, bytes: &[u8]) -> Result<(), CompileFailure> {
         let host = |error: crate::EngineError| CompileFailure::Host(error.to_string());
         let cache = CodeCache::open(&self.cache_dir).map_err(host)?;
@@ -109,12 +127,18 @@ impl CompileJob {
     fn confine(&self) -> std::io::Result<()> {
         lower(Resource::Core, 0, 0)?;
         lower(Resource::Nofile, FILES_MAX, FILES_MAX)?;
-        lower(Resource::As, self.limits.memory_bytes, self.limits.memory_bytes)?;
+        lower(
+            Resource::As,
+            self.limits.memory_bytes,
+            self.limits.memory_bytes,
+        )?;
         let seconds = self.limits.cpu.as_secs().max(1);
-        // The first limit sends a signal of its own, by which the host knows it; the second kills whatever ignores that.
+        // The first limit sends a signal of its own, by which the host knows it; the second kills
+        // whatever ignores that.
         lower(Resource::Cpu, seconds, seconds + 2)?;
         nice(NICENESS)?;
-        // What it writes is run by the host as native code: nobody else may change it, whatever the host's own mask is.
+        // What it writes is run by the host as native code: nobody else may change it, whatever the
+        // host's own mask is.
         umask(Mode::RWXG | Mode::RWXO);
         Ok(())
     }
@@ -124,12 +148,22 @@ impl CompileJob {
 fn lower(resource: Resource, current: u64, maximum: u64) -> std::io::Result<()> {
     let before = getrlimit(resource);
     let maximum = before.maximum.map_or(maximum, |most| most.min(maximum));
-    Ok(setrlimit(resource, Rlimit { current: Some(current.min(maximum)), maximum: Some(maximum) })?)
+    Ok(setrlimit(
+        resource,
+        Rlimit {
+            current: Some(current.min(maximum)),
+            maximum: Some(maximum),
+        },
+    )?)
 }
 
 /// Refuses a component whose code the host would have to load whole.
 fn check_code(component: &Component, bytes_max: usize) -> Result<(), CompileFailure> {
     let range = component.image_range();
     let bytes = (range.end as usize).saturating_sub(range.start as usize);
-    if bytes > bytes_max { Err(CompileFailure::TooMuchCode(bytes)) } else { Ok(()) }
+    if bytes > bytes_max {
+        Err(CompileFailure::TooMuchCode(bytes))
+    } else {
+        Ok(())
+    }
 }

@@ -1,4 +1,5 @@
-//! The host's side: starts the compiling process, feeds it, ends it in time, and says what came of it.
+//! The host's side: starts the compiling process, feeds it, ends it in time, and says what came of
+//! it.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -25,9 +26,15 @@ pub(crate) async fn compile_in_child(
     cache_dir: &Path,
     bytes: &Bytes,
 ) -> Result<(), LoadError> {
-    let job =
-        CompileJob { cache_dir: cache_dir.to_owned(), component_bytes: bytes.len() as u64, limits, is_walled: true };
-    let host = |error: std::io::Error| LoadError::Host { message: format!("its compiler does not start: {error}") };
+    let job = CompileJob {
+        cache_dir: cache_dir.to_owned(),
+        component_bytes: bytes.len() as u64,
+        limits,
+        is_walled: true,
+    };
+    let host = |error: std::io::Error| LoadError::Host {
+        message: format!("its compiler does not start: {error}"),
+    };
     let mut child = command(program, &job).spawn().map_err(host)?;
     let (mut stdin, stderr) = (child.stdin.take(), child.stderr.take());
     let ended = tokio::time::timeout(limits.wall, async {
@@ -49,20 +56,31 @@ pub(crate) async fn compile_in_child(
     }
 }
 
-/// It gets the component and nothing else: no environment, which holds the host's credentials, and no open file.
+/// It gets the component and nothing else: no environment, which holds the host's credentials, and
+/// no open file.
 fn command(program: &CompilerProgram, job: &CompileJob) -> Command {
     let mut command = Command::new(&program.program);
-    command.args(&program.args).args(job.to_args()).current_dir("/").env_clear().kill_on_drop(true);
+    command
+        .args(&program.args)
+        .args(job.to_args())
+        .current_dir("/")
+        .env_clear()
+        .kill_on_drop(true);
     command.env("RAYON_NUM_THREADS", job.limits.threads.max(1).to_string());
     // Of glibc: each thread's heap would reserve 64 MiB of the address space that is limited.
     command.env("MALLOC_ARENA_MAX", "2");
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     command
 }
 
 /// Reads to the end, so that nobody waits for room in the pipe, and keeps the beginning.
 async fn listen(from: Option<impl AsyncRead + Unpin>) -> String {
-    let Some(mut from) = from else { return String::new() };
+    let Some(mut from) = from else {
+        return String::new();
+    };
     let (mut kept, mut piece) = (Vec::new(), [0; 1 << 10]);
     while let Ok(count @ 1..) = from.read(&mut piece).await {
         let room = (SAID_BYTES_MAX + 1).saturating_sub(kept.len());
@@ -86,7 +104,11 @@ fn beyond(what: Beyond, limits: &CompileLimits) -> LoadError {
         Beyond::Wall => ("time", format!("{:?}", limits.wall), LoadError::WALL_KEY),
         Beyond::Cpu => ("processor time", format!("{:?}", limits.cpu), "compile.cpu"),
         Beyond::Memory => ("address space", mib(limits.memory_bytes), "compile.memory"),
-        Beyond::Code => ("compiled code", mib(limits.code_bytes as u64), "compile.code"),
+        Beyond::Code => (
+            "compiled code",
+            mib(limits.code_bytes as u64),
+            "compile.code",
+        ),
     };
     LoadError::CompileLimit { what, limit, key }
 }
@@ -108,12 +130,17 @@ fn judge(status: ExitStatus, said: &str, limits: &CompileLimits) -> Result<(), L
     } else if is_exit(CompileFailure::Refused(String::new())) {
         Err(LoadError::from_compiler(said))
     } else if is_signal(Signal::KILL) {
-        let message = format!("its compiler was killed, by the system for lack of memory or by hand. {said}");
+        let message =
+            format!("its compiler was killed, by the system for lack of memory or by hand. {said}");
         Err(LoadError::Host { message })
     } else if let Some(signal) = status.signal() {
-        Err(LoadError::Compile { message: format!("the compiler crashed with signal {signal}: {said}") })
+        Err(LoadError::Compile {
+            message: format!("the compiler crashed with signal {signal}: {said}"),
+        })
     } else {
-        Err(LoadError::Host { message: format!("its compiler failed: {said} ({status})") })
+        Err(LoadError::Host {
+            message: format!("its compiler failed: {said} ({status})"),
+        })
     }
 }
 
@@ -130,7 +157,12 @@ mod tests {
     use super::*;
 
     fn judged(status: i32, said: &str) -> LoadError {
-        judge(ExitStatus::from_raw(status), said, &CompileLimits::default()).unwrap_err()
+        judge(
+            ExitStatus::from_raw(status),
+            said,
+            &CompileLimits::default(),
+        )
+        .unwrap_err()
     }
 
     #[test]
@@ -141,20 +173,44 @@ mod tests {
         };
         assert_eq!(limit_of(judged(Signal::XCPU.as_raw(), "")), "compile.cpu");
         assert_eq!(
-            limit_of(judged(Signal::ABORT.as_raw(), "memory allocation of 65536 bytes failed")),
+            limit_of(judged(
+                Signal::ABORT.as_raw(),
+                "memory allocation of 65536 bytes failed"
+            )),
             "compile.memory"
         );
-        assert_eq!(limit_of(judged(65 << 8, "mmap failed: Cannot allocate memory (os error 12)")), "compile.memory");
-        assert_eq!(limit_of(judged(66 << 8, "300 bytes of code")), "compile.code");
+        assert_eq!(
+            limit_of(judged(
+                65 << 8,
+                "mmap failed: Cannot allocate memory (os error 12)"
+            )),
+            "compile.memory"
+        );
+        assert_eq!(
+            limit_of(judged(66 << 8, "300 bytes of code")),
+            "compile.code"
+        );
     }
 
     #[test]
     fn a_crash_is_the_components_fault_and_a_kill_is_not() {
-        assert!(matches!(judged(Signal::SEGV.as_raw(), ""), LoadError::Compile { .. }));
-        assert!(matches!(judged(Signal::KILL.as_raw(), ""), LoadError::Host { .. }));
+        assert!(matches!(
+            judged(Signal::SEGV.as_raw(), ""),
+            LoadError::Compile { .. }
+        ));
+        assert!(matches!(
+            judged(Signal::KILL.as_raw(), ""),
+            LoadError::Host { .. }
+        ));
         assert!(matches!(judged(71 << 8, "no room"), LoadError::Host { .. }));
-        assert!(matches!(judged(65 << 8, "bad type (at offset 0x10)"), LoadError::Malformed { .. }));
-        assert!(matches!(judged(65 << 8, "too complex"), LoadError::Compile { .. }));
+        assert!(matches!(
+            judged(65 << 8, "bad type (at offset 0x10)"),
+            LoadError::Malformed { .. }
+        ));
+        assert!(matches!(
+            judged(65 << 8, "too complex"),
+            LoadError::Compile { .. }
+        ));
     }
 
     #[tokio::test]
@@ -166,21 +222,50 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_that_does_not_end_is_killed_at_the_wall_limit() {
-        let program = CompilerProgram { program: "/bin/sh".into(), args: vec!["-c".into(), "exec sleep 3600".into()] };
-        let limits = CompileLimits { wall: std::time::Duration::from_millis(50), ..CompileLimits::default() };
+        let program = CompilerProgram {
+            program: "/bin/sh".into(),
+            args: vec!["-c".into(), "exec sleep 3600".into()],
+        };
+        let limits = CompileLimits {
+            wall: std::time::Duration::from_millis(50),
+            ..CompileLimits::default()
+        };
         let bytes = Bytes::from(vec![0; 1 << 20]);
-        let error = compile_in_child(&program, limits, Path::new("/"), &bytes).await.unwrap_err();
-        assert!(matches!(error, LoadError::CompileLimit { key: "compile.wall", .. }), "{error}");
+        let error = compile_in_child(&program, limits, Path::new("/"), &bytes)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(
+                error,
+                LoadError::CompileLimit {
+                    key: "compile.wall",
+                    ..
+                }
+            ),
+            "{error}"
+        );
         assert!(!error.may_be_incomplete());
     }
 
     #[tokio::test]
     async fn it_sees_nothing_of_the_hosts_environment() {
         let script = "env >&2; exit 65";
-        let program = CompilerProgram { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] };
+        let program = CompilerProgram {
+            program: "/bin/sh".into(),
+            args: vec!["-c".into(), script.into()],
+        };
         let (limits, nothing) = (CompileLimits::default(), Bytes::new());
-        let told = compile_in_child(&program, limits, Path::new("/"), &nothing).await.unwrap_err().to_string();
-        assert!(std::env::var("PATH").is_ok_and(|path| !told.contains(&path)), "{told}");
-        assert!(told.contains("RAYON_NUM_THREADS=") && !told.contains("HOME="), "{told}");
+        let told = compile_in_child(&program, limits, Path::new("/"), &nothing)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            std::env::var("PATH").is_ok_and(|path| !told.contains(&path)),
+            "{told}"
+        );
+        assert!(
+            told.contains("RAYON_NUM_THREADS=") && !told.contains("HOME="),
+            "{told}"
+        );
     }
 }

@@ -42,7 +42,8 @@ pub enum FolderEvent {
         /// The version that stays in use, if there is one.
         keeps: Option<PluginDigest>,
     },
-    /// The file `NAME.toml` came, changed or went, and has settled. Told of those that lay there at the start, too.
+    /// The file `NAME.toml` came, changed or went, and has settled. Told of those that lay there at
+    /// the start, too.
     ManifestChanged {
         /// The plugin's name.
         name: PluginName,

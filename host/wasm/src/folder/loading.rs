@@ -1,5 +1,5 @@
-//! From a file to a plugin, or to why it is none. Compiling may take minutes, so files stand in line for it: in the folder, not
-//! in memory.
+//! From a file to a plugin, or to why it is none. Compiling may take minutes, so files stand in
+//! line for it: in the folder, not in memory.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -47,7 +47,10 @@ pub(super) struct Load {
 
 impl Turns {
     pub(super) fn new() -> Self {
-        Self { compile: Semaphore::new(1), look: Semaphore::new(1) }
+        Self {
+            compile: Semaphore::new(1),
+            look: Semaphore::new(1),
+        }
     }
 }
 
@@ -58,8 +61,16 @@ impl Loading {
             Ok(plugin) => (Ended::Loaded(plugin.digest().clone()), Some(plugin)),
             Err(ended) => (ended, None),
         };
-        let Self { file, name, stamps, .. } = self;
-        Load { file, name, stamps, ended, plugin }
+        let Self {
+            file, name, stamps, ..
+        } = self;
+        Load {
+            file,
+            name,
+            stamps,
+            ended,
+            plugin,
+        }
     }
 
     async fn load(&self) -> Result<Plugin, Ended> {
@@ -67,7 +78,11 @@ impl Loading {
             turn
         } else {
             self.look().await?;
-            self.turns.compile.acquire().await.map_err(|_| Ended::Moved)?
+            self.turns
+                .compile
+                .acquire()
+                .await
+                .map_err(|_| Ended::Moved)?
         };
         let (bytes, digest) = self.read().await?;
         let loaded = self.runtime.load(self.name.clone(), bytes).await;
@@ -83,7 +98,9 @@ impl Loading {
     /// The bytes, if they are new and trusted. They are what is hashed, checked and compiled.
     async fn read(&self) -> Result<(Bytes, PluginDigest), Ended> {
         let (folder, file, stamps) = (self.folder.clone(), self.file.clone(), self.stamps);
-        let signature = stamps.signature.filter(|_| self.integrity.reads_signatures());
+        let signature = stamps
+            .signature
+            .filter(|_| self.integrity.reads_signatures());
         let read = tokio::task::spawn_blocking(move || {
             // First: a signature that comes while the component is read belongs to the next one.
             let signature = signature.map(|_| read_signature(&folder, &file));
@@ -93,14 +110,29 @@ impl Loading {
                 Reading::Moved => None,
             })
         });
-        let read = read.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-        let read = read.map_err(|error| Ended::Failed(Refusal::Unreadable { message: error.to_string() }))?;
-        let Some((digest, bytes, signature)) = read else { return Err(Ended::Moved) };
+        let read = read
+            .await
+            .unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        let read = read.map_err(|error| {
+            Ended::Failed(Refusal::Unreadable {
+                message: error.to_string(),
+            })
+        })?;
+        let Some((digest, bytes, signature)) = read else {
+            return Err(Ended::Moved);
+        };
         if self.known.contains(&digest) {
             return Err(Ended::Known);
         }
-        let trusted = self.integrity.check(&self.name, (&bytes, &digest), signature.as_deref());
-        trusted.map_err(|error| Ended::Failed(Refusal::Untrusted { digest: digest.clone(), error }))?;
+        let trusted = self
+            .integrity
+            .check(&self.name, (&bytes, &digest), signature.as_deref());
+        trusted.map_err(|error| {
+            Ended::Failed(Refusal::Untrusted {
+                digest: digest.clone(),
+                error,
+            })
+        })?;
         Ok((bytes, digest))
     }
 }
@@ -114,7 +146,9 @@ mod tests {
     fn loading(folder: &std::path::Path, turns: &Arc<Turns>) -> Loading {
         let listing = scan(folder, 1 << 20).unwrap();
         let (file, seen) = listing.seen.into_iter().next().unwrap();
-        let Seen::File(name, stamps) = seen else { panic!("{file} is refused") };
+        let Seen::File(name, stamps) = seen else {
+            panic!("{file} is refused")
+        };
         Loading {
             runtime: Runtime::new(RuntimeOptions::default()).unwrap(),
             integrity: Arc::default(),
@@ -137,7 +171,8 @@ mod tests {
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(loading(folder.path(), &turns).run());
         tokio::task::yield_now().await;
-        // What is known is told though it is not its turn, and only once the other has looked, since they do so in turn.
+        // What is known is told though it is not its turn, and only once the other has looked,
+        // since they do so in turn.
         let mut known = loading(folder.path(), &turns);
         known.known.insert(digest_of(EMPTY_COMPONENT));
         assert!(matches!(known.run().await.ended, Ended::Known));
@@ -147,6 +182,9 @@ mod tests {
         let waited = tasks.join_next().await.unwrap().unwrap();
         assert!(matches!(waited.ended, Ended::Moved), "it was read again");
         std::fs::write(&file, EMPTY_COMPONENT).unwrap();
-        assert!(matches!(loading(folder.path(), &turns).run().await.ended, Ended::Loaded(_)));
+        assert!(matches!(
+            loading(folder.path(), &turns).run().await.ended,
+            Ended::Loaded(_)
+        ));
     }
 }

@@ -1,4 +1,5 @@
-//! The manifests beside the components: only that they changed is told; what they say is the host's matter. Pure.
+//! The manifests beside the components: only that they changed is told; what they say is the host's
+//! matter. Pure.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,20 +26,39 @@ struct Watched {
 
 impl Manifests {
     pub(crate) fn new(settle: Duration) -> Self {
-        Self { settle, files: BTreeMap::new() }
+        Self {
+            settle,
+            files: BTreeMap::new(),
+        }
     }
 
-    /// Takes in what lies in the folder; gives the plugins whose manifest came, changed or went, and has settled.
-    pub(crate) fn observe(&mut self, now: Instant, seen: &BTreeMap<PluginName, Stamp>) -> Vec<PluginName> {
+    /// Takes in what lies in the folder; gives the plugins whose manifest came, changed or went,
+    /// and has settled.
+    pub(crate) fn observe(
+        &mut self,
+        now: Instant,
+        seen: &BTreeMap<PluginName, Stamp>,
+    ) -> Vec<PluginName> {
         for name in seen.keys() {
             if !self.files.contains_key(name) {
-                self.files.insert(name.clone(), Watched { stamp: None, since: now, is_told: true });
+                self.files.insert(
+                    name.clone(),
+                    Watched {
+                        stamp: None,
+                        since: now,
+                        is_told: true,
+                    },
+                );
             }
         }
         for (name, watched) in &mut self.files {
             let stamp = seen.get(name).copied();
             if watched.stamp != stamp {
-                *watched = Watched { stamp, since: now, is_told: false };
+                *watched = Watched {
+                    stamp,
+                    since: now,
+                    is_told: false,
+                };
             }
         }
         let mut changed = Vec::new();
@@ -48,7 +68,8 @@ impl Manifests {
                 changed.push(name.clone());
             }
         }
-        self.files.retain(|_, watched| watched.stamp.is_some() || !watched.is_told);
+        self.files
+            .retain(|_, watched| watched.stamp.is_some() || !watched.is_told);
         changed
     }
 
@@ -66,8 +87,16 @@ mod tests {
     const SETTLE: Duration = Duration::from_millis(40);
 
     fn seen(sizes: &[(&str, u64)]) -> BTreeMap<PluginName, Stamp> {
-        let stamp = |size| Stamp { inode: 1, size, modified: (0, 0), changed: (0, 0) };
-        sizes.iter().map(|(name, size)| (PluginName::new(name).unwrap(), stamp(*size))).collect()
+        let stamp = |size| Stamp {
+            inode: 1,
+            size,
+            modified: (0, 0),
+            changed: (0, 0),
+        };
+        sizes
+            .iter()
+            .map(|(name, size)| (PluginName::new(name).unwrap(), stamp(*size)))
+            .collect()
     }
 
     fn names(changed: &[PluginName]) -> Vec<&str> {
@@ -81,16 +110,41 @@ mod tests {
         assert!(manifests.observe(at(0), &seen(&[("orders", 1)])).is_empty());
         assert_eq!(manifests.next_look(), Some(at(40)));
         // It grows while it is written.
-        assert!(manifests.observe(at(30), &seen(&[("orders", 2)])).is_empty());
-        assert!(manifests.observe(at(50), &seen(&[("orders", 2)])).is_empty());
-        assert_eq!(names(&manifests.observe(at(70), &seen(&[("orders", 2)]))), ["orders"]);
-        assert!(manifests.observe(at(5_000), &seen(&[("orders", 2)])).is_empty());
+        assert!(
+            manifests
+                .observe(at(30), &seen(&[("orders", 2)]))
+                .is_empty()
+        );
+        assert!(
+            manifests
+                .observe(at(50), &seen(&[("orders", 2)]))
+                .is_empty()
+        );
+        assert_eq!(
+            names(&manifests.observe(at(70), &seen(&[("orders", 2)]))),
+            ["orders"]
+        );
+        assert!(
+            manifests
+                .observe(at(5_000), &seen(&[("orders", 2)]))
+                .is_empty()
+        );
         assert_eq!(manifests.next_look(), None);
         manifests.observe(at(6_000), &seen(&[("orders", 3), ("clicks", 1)]));
-        assert_eq!(names(&manifests.observe(at(6_040), &seen(&[("orders", 3), ("clicks", 1)]))), ["clicks", "orders"]);
+        assert_eq!(
+            names(&manifests.observe(at(6_040), &seen(&[("orders", 3), ("clicks", 1)]))),
+            ["clicks", "orders"]
+        );
         manifests.observe(at(7_000), &seen(&[("orders", 3)]));
-        assert_eq!(names(&manifests.observe(at(7_040), &seen(&[("orders", 3)]))), ["clicks"]);
-        assert!(manifests.observe(at(7_080), &seen(&[("orders", 3)])).is_empty());
+        assert_eq!(
+            names(&manifests.observe(at(7_040), &seen(&[("orders", 3)]))),
+            ["clicks"]
+        );
+        assert!(
+            manifests
+                .observe(at(7_080), &seen(&[("orders", 3)]))
+                .is_empty()
+        );
     }
 
     #[test]
@@ -101,6 +155,9 @@ mod tests {
         manifests.observe(at(40), &seen(&[("orders", 1)]));
         manifests.observe(at(100), &seen(&[]));
         manifests.observe(at(120), &seen(&[("orders", 2)]));
-        assert_eq!(names(&manifests.observe(at(160), &seen(&[("orders", 2)]))), ["orders"]);
+        assert_eq!(
+            names(&manifests.observe(at(160), &seen(&[("orders", 2)]))),
+            ["orders"]
+        );
     }
 }

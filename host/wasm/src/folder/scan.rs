@@ -1,4 +1,5 @@
-//! Looks at the folder: which names there are, and what each is. Opens nothing, so nothing can block it.
+//! Looks at the folder: which names there are, and what each is. Opens nothing, so nothing can
+//! block it.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
@@ -10,7 +11,8 @@ use shardmill_core::plugin::{NameFault, PluginName};
 
 use super::Refusal;
 
-/// Names looked at. A folder with more is not a plugin folder, and each costs a system call at every scan.
+/// Names looked at. A folder with more is not a plugin folder, and each costs a system call at
+/// every scan.
 const NAMES_MAX: usize = 10_000;
 const SUFFIX: &str = ".wasm";
 const MANIFEST_SUFFIX: &str = ".toml";
@@ -26,7 +28,8 @@ pub(crate) struct Stamp {
     pub(crate) changed: (i64, u64),
 }
 
-/// A component's file, and the one beside it that holds its signature: either may come first, or change alone.
+/// A component's file, and the one beside it that holds its signature: either may come first, or
+/// change alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamps {
     pub(crate) component: Stamp,
@@ -44,14 +47,18 @@ pub(crate) enum Seen {
 #[derive(Debug)]
 pub(crate) struct Listing {
     pub(crate) seen: BTreeMap<String, Seen>,
-    /// What lies beside components under their names with another ending. Anything may: whoever reads one looks closer.
+    /// What lies beside components under their names with another ending. Anything may: whoever
+    /// reads one looks closer.
     pub(crate) manifests: BTreeMap<PluginName, Stamp>,
     /// Tells whether the directory itself was replaced.
     pub(crate) directory: (u64, u64),
 }
 
 impl Stamp {
-    #[expect(clippy::unnecessary_cast, reason = "the types of these fields differ between platforms")]
+    #[expect(
+        clippy::unnecessary_cast,
+        reason = "the types of these fields differ between platforms"
+    )]
     pub(crate) fn of(stat: &Stat) -> Self {
         Self {
             inode: stat.st_ino as u64,
@@ -68,7 +75,11 @@ pub(crate) fn scan(folder: &Path, size_max: u64) -> std::io::Result<Listing> {
     let directory = openat(rustix::fs::CWD, folder, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&directory)?;
     let directory_id = (stat.st_dev, stat.st_ino);
-    let mut listing = Listing { seen: BTreeMap::new(), manifests: BTreeMap::new(), directory: directory_id };
+    let mut listing = Listing {
+        seen: BTreeMap::new(),
+        manifests: BTreeMap::new(),
+        directory: directory_id,
+    };
     let mut signatures = BTreeMap::new();
     for (names, entry) in Dir::read_from(&directory)?.enumerate() {
         if names >= NAMES_MAX {
@@ -105,7 +116,8 @@ pub(crate) fn scan(folder: &Path, size_max: u64) -> std::io::Result<Listing> {
     Ok(listing)
 }
 
-/// Which names are listed first is chance: with some left out, a plugin would seem to have gone that is there.
+/// Which names are listed first is chance: with some left out, a plugin would seem to have gone
+/// that is there.
 fn too_many(folder: &Path) -> std::io::Error {
     std::io::Error::other(format!(
         "there are more than {NAMES_MAX} names in {}: loading, changing and removing plugins is suspended; leave \
@@ -121,8 +133,12 @@ fn candidate(name: &CStr) -> Option<(String, Result<PluginName, NameFault>)> {
     if bytes.starts_with(b".") || !bytes.ends_with(SUFFIX.as_bytes()) {
         return None;
     }
-    let text = OsStr::from_bytes(bytes).to_str().and_then(|text| text.strip_suffix(SUFFIX));
-    let plugin = text.ok_or(NameFault::Letters).and_then(|text| PluginName::new(text).map_err(|error| error.why));
+    let text = OsStr::from_bytes(bytes)
+        .to_str()
+        .and_then(|text| text.strip_suffix(SUFFIX));
+    let plugin = text
+        .ok_or(NameFault::Letters)
+        .and_then(|text| PluginName::new(text).map_err(|error| error.why));
     let printable = String::from_utf8_lossy(bytes).escape_debug().to_string();
     Some((printable, plugin))
 }
@@ -149,9 +165,18 @@ fn judge(name: Result<PluginName, NameFault>, stat: &Stat, size_max: u64) -> See
     }
     let stamp = Stamp::of(stat);
     if stamp.size > size_max {
-        return Seen::Refused(Refusal::TooBig { size: stamp.size, limit: size_max });
+        return Seen::Refused(Refusal::TooBig {
+            size: stamp.size,
+            limit: size_max,
+        });
     }
-    Seen::File(name, Stamps { component: stamp, signature: None })
+    Seen::File(
+        name,
+        Stamps {
+            component: stamp,
+            signature: None,
+        },
+    )
 }
 
 #[cfg(test)]
@@ -168,13 +193,21 @@ mod tests {
         assert!(scan(folder.path(), 1).unwrap().seen.is_empty());
         std::fs::write(folder.path().join("orders.wasm"), "").unwrap();
         let told = scan(folder.path(), 1).unwrap_err().to_string();
-        assert!(told.contains("more than 10000 names") && told.contains("leave only plugins there"), "{told}");
+        assert!(
+            told.contains("more than 10000 names") && told.contains("leave only plugins there"),
+            "{told}"
+        );
     }
 
     #[test]
     fn a_file_that_names_a_table_of_another_plugin_is_refused_and_says_whose() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["totals-state.wasm", "totals-coordinator.wasm", "totals.wasm", "a b.wasm"] {
+        for name in [
+            "totals-state.wasm",
+            "totals-coordinator.wasm",
+            "totals.wasm",
+            "a b.wasm",
+        ] {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
         let seen = scan(folder.path(), 1).unwrap().seen;
@@ -182,7 +215,10 @@ mod tests {
             Seen::Refused(refusal) => refusal.to_string(),
             Seen::File(name, _) => panic!("{name} is a plugin"),
         };
-        for (file, ending) in [("totals-state.wasm", "-state"), ("totals-coordinator.wasm", "-coordinator")] {
+        for (file, ending) in [
+            ("totals-state.wasm", "-state"),
+            ("totals-coordinator.wasm", "-coordinator"),
+        ] {
             let expected = format!(
                 "its name cannot name a plugin: it ends in \"{ending}\", like a table of the application \"totals\"; \
                  choose another ending"

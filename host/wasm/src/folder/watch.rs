@@ -24,11 +24,14 @@ pub struct FolderOptions {
     pub path: PathBuf,
     /// Largest file that is read. 32 MiB: twice the largest Python component seen.
     pub file_bytes_max: u64,
-    /// Plugins that are loaded at most; further files are refused. 100: ten times what one host is good for.
+    /// Plugins that are loaded at most; further files are refused. 100: ten times what one host is
+    /// good for.
     pub plugins_max: usize,
-    /// How long a file must be unchanged before it is read. 40 ms: tools that write in place pause less.
+    /// How long a file must be unchanged before it is read. 40 ms: tools that write in place pause
+    /// less.
     pub settle: Duration,
-    /// How long file events are gathered. 10 ms, so that a thousand small writes are some looks, not a thousand.
+    /// How long file events are gathered. 10 ms, so that a thousand small writes are some looks,
+    /// not a thousand.
     pub debounce: Duration,
     /// How long a file that looks cut off may take to be completed before it is refused. 1 s.
     pub incomplete_grace: Duration,
@@ -36,7 +39,8 @@ pub struct FolderOptions {
     pub rescan: Duration,
     /// Which components are loaded at all. All.
     pub integrity: Integrity,
-    /// How often to look when there are no file events at all. 500 ms: cheap, and still feels immediate.
+    /// How often to look when there are no file events at all. 500 ms: cheap, and still feels
+    /// immediate.
     pub poll: Duration,
 }
 
@@ -78,13 +82,18 @@ pub struct PluginFolder {
 struct NobodyListens;
 
 impl PluginFolder {
-    /// Prepares to watch. Events wait in the channel, and the folder with them, until they are received.
+    /// Prepares to watch. Events wait in the channel, and the folder with them, until they are
+    /// received.
     pub fn new(runtime: Runtime, options: FolderOptions) -> (Self, mpsc::Receiver<FolderEvent>) {
         /// Each event holds at most one plugin; more would only hide a consumer that is stuck.
         const EVENTS_MAX: usize = 64;
         let (events, received) = mpsc::channel(EVENTS_MAX);
         let folder = Self {
-            tracker: Tracker::new(options.settle, options.incomplete_grace, options.plugins_max),
+            tracker: Tracker::new(
+                options.settle,
+                options.incomplete_grace,
+                options.plugins_max,
+            ),
             manifests: Manifests::new(options.settle),
             integrity: Arc::new(options.integrity.clone()),
             runtime,
@@ -113,10 +122,17 @@ impl PluginFolder {
             if let Err(nobody) = self.look().await {
                 return nobody;
             }
-            let interval = if self.watched.is_some() { self.options.rescan } else { self.options.poll };
+            let interval = if self.watched.is_some() {
+                self.options.rescan
+            } else {
+                self.options.poll
+            };
             let floor = Instant::now() + interval;
             let looks = [self.tracker.next_look(), self.manifests.next_look()];
-            let next = looks.into_iter().flatten().fold(floor, |next, at| next.min(at.into()));
+            let next = looks
+                .into_iter()
+                .flatten()
+                .fold(floor, |next, at| next.min(at.into()));
             tokio::select! {
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep_until(next) => {}
@@ -137,7 +153,8 @@ impl PluginFolder {
         let (path, size_max) = (self.options.path.clone(), self.options.file_bytes_max);
         let listing = match tokio::task::spawn_blocking(move || scan(&path, size_max)).await {
             Ok(Ok(listing)) => listing,
-            // Nothing is known, so nothing is removed: a folder that is unmounted for a moment stops no plugin.
+            // Nothing is known, so nothing is removed: a folder that is unmounted for a moment
+            // stops no plugin.
             Ok(Err(error)) => {
                 self.report_trouble(&error.to_string());
                 return Ok(());
@@ -149,10 +166,16 @@ impl PluginFolder {
         };
         self.trouble = None;
         self.check_directory(&listing);
-        for action in self.tracker.observe(std::time::Instant::now(), &listing.seen) {
+        for action in self
+            .tracker
+            .observe(std::time::Instant::now(), &listing.seen)
+        {
             self.act(action).await?;
         }
-        for name in self.manifests.observe(std::time::Instant::now(), &listing.manifests) {
+        for name in self
+            .manifests
+            .observe(std::time::Instant::now(), &listing.manifests)
+        {
             self.tell(FolderEvent::ManifestChanged { name }).await?;
         }
         if !self.is_first_scan_told && self.tracker.is_settled() {
@@ -164,17 +187,28 @@ impl PluginFolder {
 
     fn start_watching(&mut self) {
         let directory = rustix::fs::stat(&self.options.path).map(|stat| (stat.st_dev, stat.st_ino));
-        let watched = Watched::start(&self.options.path, self.options.debounce, Arc::clone(&self.changed));
+        let watched = Watched::start(
+            &self.options.path,
+            self.options.debounce,
+            Arc::clone(&self.changed),
+        );
         match (watched, directory) {
             (Ok(watched), Ok(directory)) => self.watched = Some((watched, directory)),
-            (Err(error), _) => self.report_trouble(&format!("no file events, polling the folder instead: {error}")),
+            (Err(error), _) => self.report_trouble(&format!(
+                "no file events, polling the folder instead: {error}"
+            )),
             (_, Err(error)) => self.report_trouble(&error.to_string()),
         }
     }
 
-    /// A watch stays with the directory that it was made on; a directory put in its place needs a new one.
+    /// A watch stays with the directory that it was made on; a directory put in its place needs a
+    /// new one.
     fn check_directory(&mut self, listing: &Listing) {
-        if self.watched.as_ref().is_some_and(|(_, directory)| *directory != listing.directory) {
+        if self
+            .watched
+            .as_ref()
+            .is_some_and(|(_, directory)| *directory != listing.directory)
+        {
             self.watched = None;
             self.changed.notify_one();
         }
@@ -196,19 +230,52 @@ impl PluginFolder {
                 self.loads.spawn(loading.run());
                 Ok(())
             }
-            Action::Refuse { file, reason, keeps } => self.tell(FolderEvent::Refused { file, reason, keeps }).await,
+            Action::Refuse {
+                file,
+                reason,
+                keeps,
+            } => {
+                self.tell(FolderEvent::Refused {
+                    file,
+                    reason,
+                    keeps,
+                })
+                .await
+            }
             Action::Forget { file } => self.tell(FolderEvent::RefusedGone { file }).await,
             Action::Remove { name } => self.tell(FolderEvent::Removed { name }).await,
         }
     }
 
-    async fn finish(&mut self, load: Result<Load, tokio::task::JoinError>) -> Result<(), NobodyListens> {
-        let Ok(Load { file, name, stamps, ended, plugin }) = load else { return Ok(()) };
-        let news = self.tracker.ended(std::time::Instant::now(), &file, &name, stamps, ended);
+    async fn finish(
+        &mut self,
+        load: Result<Load, tokio::task::JoinError>,
+    ) -> Result<(), NobodyListens> {
+        let Ok(Load {
+            file,
+            name,
+            stamps,
+            ended,
+            plugin,
+        }) = load
+        else {
+            return Ok(());
+        };
+        let news = self
+            .tracker
+            .ended(std::time::Instant::now(), &file, &name, stamps, ended);
         let event = match (news, plugin) {
             (News::First, Some(plugin)) => FolderEvent::Loaded { name, plugin },
-            (News::Changed { previous }, Some(plugin)) => FolderEvent::Changed { name, plugin, previous },
-            (News::Refused { reason, keeps }, _) => FolderEvent::Refused { file, reason, keeps },
+            (News::Changed { previous }, Some(plugin)) => FolderEvent::Changed {
+                name,
+                plugin,
+                previous,
+            },
+            (News::Refused { reason, keeps }, _) => FolderEvent::Refused {
+                file,
+                reason,
+                keeps,
+            },
             (News::Nothing | News::First | News::Changed { .. }, _) => return Ok(()),
         };
         self.tell(event).await

@@ -1,4 +1,5 @@
-//! File events, as one bit: "look again". What changed is found by looking, so a lost or late event costs time only.
+//! File events, as one bit: "look again". What changed is found by looking, so a lost or late event
+//! costs time only.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,17 +16,32 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) fn start(folder: &Path, debounce: Duration, changed: Arc<Notify>) -> notify::Result<Self> {
+    pub(crate) fn start(
+        folder: &Path,
+        debounce: Duration,
+        changed: Arc<Notify>,
+    ) -> notify::Result<Self> {
         let on_events = move |events: DebounceEventResult| {
-            // An error (an overflown queue, say) means that events were lost: all the more reason to look.
-            let is_relevant = events.map_or(true, |events| events.iter().any(|event| is_change(event.kind)));
+            // An error (an overflown queue, say) means that events were lost: all the more reason
+            // to look.
+            let is_relevant = events.map_or(true, |events| {
+                events.iter().any(|event| is_change(event.kind))
+            });
             if is_relevant {
                 changed.notify_one();
             }
         };
-        let mut debouncer = new_debouncer_opt(debounce, None, on_events, NoCache::new(), notify::Config::default())?;
+        let mut debouncer = new_debouncer_opt(
+            debounce,
+            None,
+            on_events,
+            NoCache::new(),
+            notify::Config::default(),
+        )?;
         debouncer.watch(folder, RecursiveMode::NonRecursive)?;
-        Ok(Self { _debouncer: debouncer })
+        Ok(Self {
+            _debouncer: debouncer,
+        })
     }
 }
 

@@ -1,5 +1,6 @@
-//! `wasi:config/store`: the plugin's own values, and its secrets under `secret.NAME`. Written here and not taken from a
-//! crate, because a secret is to be given to who asks for it by name, and not to who lists what there is.
+//! `wasi:config/store`: the plugin's own values, and its secrets under `secret.NAME`. Written here
+//! and not taken from a crate, because a secret is to be given to who asks for it by name, and not
+//! to who lists what there is.
 
 use shardmill_core::plugin::{DESTINATIONS_KEY, SECRET_PREFIX};
 

@@ -1,4 +1,5 @@
-//! `shardmill:processor/emit`: output, kept while a call runs and handed to the pipeline when it succeeds.
+//! `shardmill:processor/emit`: output, kept while a call runs and handed to the pipeline when it
+//! succeeds.
 
 use shardmill_core::stream::Emitted;
 
@@ -11,14 +12,27 @@ const NAME_BYTES_MAX: usize = 128;
 
 impl Host for InstanceState {
     fn put(&mut self, destination: String, key: String, data: Vec<u8>) -> Result<(), EmitError> {
-        let piece = Emitted { destination, key, data: data.into() };
+        let piece = Emitted {
+            destination,
+            key,
+            data: data.into(),
+        };
         let checked = self.emit.check(&piece);
         if matches!(checked, Err(EmitError::UnknownDestination(_))) && self.emit.unknown.is_none() {
-            self.emit.unknown = Some(self.log.redactor().shown(&piece.destination, NAME_BYTES_MAX));
+            self.emit.unknown = Some(
+                self.log
+                    .redactor()
+                    .shown(&piece.destination, NAME_BYTES_MAX),
+            );
         }
         let bytes = checked?;
-        if !self.limiter.hold_output(piece.key.len() + piece.data.len() + PIECE_BYTES) {
-            return Err(EmitError::Other("the host's memory is used up; this call will be repeated".to_owned()));
+        if !self
+            .limiter
+            .hold_output(piece.key.len() + piece.data.len() + PIECE_BYTES)
+        {
+            return Err(EmitError::Other(
+                "the host's memory is used up; this call will be repeated".to_owned(),
+            ));
         }
         self.emit.push(piece, bytes);
         Ok(())

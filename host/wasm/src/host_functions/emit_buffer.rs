@@ -52,7 +52,10 @@ impl EmitBuffer {
     /// Whether the call emitted to a destination that does not exist.
     pub(crate) fn unknown_destination(&self) -> Option<UnknownDestination> {
         let name = self.unknown.clone()?;
-        Some(UnknownDestination { name, known: self.destinations.join(", ") })
+        Some(UnknownDestination {
+            name,
+            known: self.destinations.join(", "),
+        })
     }
 
     /// Ends the call, and hands over what it emitted.
@@ -65,20 +68,30 @@ impl EmitBuffer {
     /// Whether the piece may be kept, and if so how many bytes there will be of all.
     pub(super) fn check(&self, piece: &Emitted) -> Result<usize, EmitError> {
         if !self.is_open {
-            return Err(EmitError::Other("only process and close may emit".to_owned()));
+            return Err(EmitError::Other(
+                "only process and close may emit".to_owned(),
+            ));
         }
         if !self.destinations.contains(&piece.destination) {
             return Err(EmitError::UnknownDestination(self.destinations.join(",")));
         }
         if piece.key.len() > KEY_BYTES_MAX {
-            return Err(EmitError::Other(format!("the key is longer than {KEY_BYTES_MAX} bytes")));
+            return Err(EmitError::Other(format!(
+                "the key is longer than {KEY_BYTES_MAX} bytes"
+            )));
         }
         let bytes = self.bytes + piece.key.len() + piece.data.len();
         if bytes > self.bytes_max {
-            return Err(EmitError::TooMuch(format!("{} bytes a batch", self.bytes_max)));
+            return Err(EmitError::TooMuch(format!(
+                "{} bytes a batch",
+                self.bytes_max
+            )));
         }
         if self.pieces.len() >= self.count_max {
-            return Err(EmitError::TooMuch(format!("{} pieces a batch", self.count_max)));
+            return Err(EmitError::TooMuch(format!(
+                "{} pieces a batch",
+                self.count_max
+            )));
         }
         Ok(bytes)
     }
@@ -99,6 +112,12 @@ impl UnknownDestination {
     pub(crate) fn explains(&self, said: &str) -> String {
         let Self { name, known } = self;
         let (name, known, said) = (name.clone(), known.clone(), said.to_owned());
-        ProcessorError::UnknownDestination { name, known, said, fate: InstanceFate::Usable }.to_string()
+        ProcessorError::UnknownDestination {
+            name,
+            known,
+            said,
+            fate: InstanceFate::Usable,
+        }
+        .to_string()
     }
 }

@@ -48,7 +48,8 @@ impl GuestLog {
         let (plugin, shard) = (&self.plugin, &self.shard);
         macro_rules! line {
             ($level:ident) => {
-                // The name in front: no line of the host's begins so, whatever the guest goes on to say.
+                // The name in front: no line of the host's begins so, whatever the guest goes on to
+                // say.
                 tracing::event!(target: "shardmill::guest", tracing::Level::$level, %plugin, %shard, %source, "[{plugin}] {message}")
             };
         }

@@ -1,5 +1,5 @@
-//! Standard output and standard error of a guest: bytes in, log lines out. The last lines of standard error are kept,
-//! since a panic's message goes there before the trap that has none.
+//! Standard output and standard error of a guest: bytes in, log lines out. The last lines of
+//! standard error are kept, since a panic's message goes there before the trap that has none.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,8 +13,8 @@ use super::GuestLog;
 use crate::bindings::wasi::logging::logging::Level;
 use crate::text::clean;
 
-/// Bytes that a guest may write at once; what WASI streams commonly give. No deadline holds while they are cut into lines: that
-/// takes some milliseconds, whatever they are.
+/// Bytes that a guest may write at once; what WASI streams commonly give. No deadline holds while
+/// they are cut into lines: that takes some milliseconds, whatever they are.
 const WRITE_BYTES_MAX: usize = 64 << 10;
 /// Last lines kept to explain a trap. A Rust panic takes three.
 const KEPT_LINES: usize = 4;
@@ -39,11 +39,21 @@ struct Lines {
 
 impl LineStream {
     pub(crate) fn stdout(log: GuestLog) -> Self {
-        Self { level: Level::Info, source: "stdout", log, lines: Arc::default() }
+        Self {
+            level: Level::Info,
+            source: "stdout",
+            log,
+            lines: Arc::default(),
+        }
     }
 
     pub(crate) fn stderr(log: GuestLog) -> Self {
-        Self { level: Level::Warn, source: "stderr", log, lines: Arc::default() }
+        Self {
+            level: Level::Warn,
+            source: "stderr",
+            log,
+            lines: Arc::default(),
+        }
     }
 
     /// Writes out a line that was begun and not ended.

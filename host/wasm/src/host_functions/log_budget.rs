@@ -27,7 +27,11 @@ pub(crate) enum Admission {
 
 impl LogBudget {
     pub(crate) fn new(per_second: u32, burst: u32, now: Moment) -> Self {
-        Self { lines: TokenBucket::new(per_second, burst, now), dropped: 0, reported: None }
+        Self {
+            lines: TokenBucket::new(per_second, burst, now),
+            dropped: 0,
+            reported: None,
+        }
     }
 
     pub(crate) fn admit(&mut self, now: Moment) -> Admission {
@@ -38,9 +42,12 @@ impl LogBudget {
         Admission::Drop
     }
 
-    /// Lines dropped since the last report; 0 when there is nothing to report, or it is too early to report again.
+    /// Lines dropped since the last report; 0 when there is nothing to report, or it is too early
+    /// to report again.
     pub(crate) fn take_dropped(&mut self, now: Moment) -> u64 {
-        let is_due = self.reported.is_none_or(|at| now.since(at) >= REPORT_INTERVAL);
+        let is_due = self
+            .reported
+            .is_none_or(|at| now.since(at) >= REPORT_INTERVAL);
         if self.dropped == 0 || !is_due {
             return 0;
         }
@@ -59,7 +66,9 @@ mod tests {
         let mut budget = LogBudget::new(10, 100, start);
         let mut written = |seconds: u64, lines: usize| {
             let now = start + Duration::from_secs(seconds);
-            (0..lines).filter(|_| budget.admit(now) == Admission::Write).count()
+            (0..lines)
+                .filter(|_| budget.admit(now) == Admission::Write)
+                .count()
         };
         assert_eq!(written(0, 1_000), 100);
         assert_eq!(written(1, 1_000), 10);

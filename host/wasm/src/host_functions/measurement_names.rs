@@ -1,10 +1,12 @@
-//! Names that plugins measure under, over all of them: on one page a name has one kind, whoever uses it, or those who read the
-//! page refuse all of it. The host's own names never begin as these do.
+//! Names that plugins measure under, over all of them: on one page a name has one kind, whoever
+//! uses it, or those who read the page refuse all of it. The host's own names never begin as these
+//! do.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// How every measurement of a plugin is called, before the name that the plugin gives it. No measurement of the host's is.
+/// How every measurement of a plugin is called, before the name that the plugin gives it. No
+/// measurement of the host's is.
 pub(crate) const PREFIX: &str = "shardmill_guest_";
 
 /// What a histogram `x` is shown as, besides `x`.
@@ -18,7 +20,8 @@ pub(crate) enum MeasurementKind {
     Histogram,
 }
 
-/// The kind of every name in use, and whose part it is. No more than the plugins may have among them, four times over.
+/// The kind of every name in use, and whose part it is. No more than the plugins may have among
+/// them, four times over.
 #[derive(Debug, Default)]
 pub(crate) struct MeasurementNames(Mutex<HashMap<String, Use>>);
 
@@ -33,9 +36,14 @@ impl MeasurementNames {
     /// Whether the name may be used for this kind. The first who uses it decides.
     pub(crate) fn admit(&self, name: &str, kind: MeasurementKind) -> bool {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let used = Use { kind, whole: name.to_owned() };
+        let used = Use {
+            kind,
+            whole: name.to_owned(),
+        };
         let shown = shown_as(name, kind);
-        let is_free = shown.iter().all(|name| names.get(name).is_none_or(|other| *other == used));
+        let is_free = shown
+            .iter()
+            .all(|name| names.get(name).is_none_or(|other| *other == used));
         if is_free {
             names.extend(shown.into_iter().map(|name| (name, used.clone())));
         }
@@ -46,7 +54,11 @@ impl MeasurementNames {
 fn shown_as(name: &str, kind: MeasurementKind) -> Vec<String> {
     let mut shown = vec![name.to_owned()];
     if kind == MeasurementKind::Histogram {
-        shown.extend(PARTS_OF_HISTOGRAM.iter().map(|part| format!("{name}{part}")));
+        shown.extend(
+            PARTS_OF_HISTOGRAM
+                .iter()
+                .map(|part| format!("{name}{part}")),
+        );
     }
     shown
 }
@@ -58,12 +70,27 @@ mod tests {
     #[test]
     fn a_name_has_one_kind_on_the_page_whichever_plugins_use_it() {
         let names = MeasurementNames::default();
-        assert!(names.admit("rows", MeasurementKind::Counter) && names.admit("rows", MeasurementKind::Counter));
+        assert!(
+            names.admit("rows", MeasurementKind::Counter)
+                && names.admit("rows", MeasurementKind::Counter)
+        );
         assert!(!names.admit("rows", MeasurementKind::Gauge));
-        assert!(names.admit("size", MeasurementKind::Histogram) && names.admit("size", MeasurementKind::Histogram));
-        assert!(!names.admit("size_count", MeasurementKind::Counter), "the histogram has it");
+        assert!(
+            names.admit("size", MeasurementKind::Histogram)
+                && names.admit("size", MeasurementKind::Histogram)
+        );
+        assert!(
+            !names.admit("size_count", MeasurementKind::Counter),
+            "the histogram has it"
+        );
         assert!(names.admit("wait_sum", MeasurementKind::Gauge));
-        assert!(!names.admit("wait", MeasurementKind::Histogram), "it would have that");
-        assert!(names.admit("wait_count", MeasurementKind::Counter), "nothing was taken by what was refused");
+        assert!(
+            !names.admit("wait", MeasurementKind::Histogram),
+            "it would have that"
+        );
+        assert!(
+            names.admit("wait_count", MeasurementKind::Counter),
+            "nothing was taken by what was refused"
+        );
     }
 }

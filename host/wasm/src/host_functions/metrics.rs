@@ -1,5 +1,5 @@
-//! `shardmill:processor/metrics`: measurements, labelled with the plugin only. A shard label would multiply every name
-//! by the number of shards, and shards come and go.
+//! `shardmill:processor/metrics`: measurements, labelled with the plugin only. A shard label would
+//! multiply every name by the number of shards, and shards come and go.
 
 use crate::bindings::shardmill::processor::metrics::Host;
 use crate::host_functions::measurement_names::{MeasurementKind, PREFIX};
@@ -14,7 +14,10 @@ impl Host for InstanceState {
     }
 
     fn gauge(&mut self, name: String, value: f64) {
-        if let Some(name) = self.admitted(&name, MeasurementKind::Gauge).filter(|_| value.is_finite()) {
+        if let Some(name) = self
+            .admitted(&name, MeasurementKind::Gauge)
+            .filter(|_| value.is_finite())
+        {
             metrics::gauge!(name, "plugin" => self.plugin()).set(value);
         }
     }
@@ -31,8 +34,9 @@ impl Host for InstanceState {
 
 impl InstanceState {
     fn admitted(&self, name: &str, kind: MeasurementKind) -> Option<String> {
-        let is_admitted =
-            is_measurement_name(name) && !self.log.redactor().is_in(name) && self.output.admit_measurement(name, kind);
+        let is_admitted = is_measurement_name(name)
+            && !self.log.redactor().is_in(name)
+            && self.output.admit_measurement(name, kind);
         if !is_admitted {
             metrics::counter!("shardmill_plugin_measurements_dropped_total", "plugin" => self.plugin()).increment(1);
         }

@@ -1,4 +1,5 @@
-//! What all instances of a plugin share, whatever their version: its log budget and the names of its measurements.
+//! What all instances of a plugin share, whatever their version: its log budget and the names of
+//! its measurements.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,20 +12,22 @@ use shardmill_core::token_bucket::TokenBucket;
 use super::log_budget::{Admission, LogBudget};
 use super::measurement_names::{MeasurementKind, MeasurementNames};
 
-/// Names that one plugin may measure under. Each is a time series in the monitoring system, which someone pays for.
+/// Names that one plugin may measure under. Each is a time series in the monitoring system, which
+/// someone pays for.
 const NAMES_MAX: usize = 64;
 /// Bytes of one name.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Values for histograms that one plugin may measure in a second, and at once. Each is kept until it is counted into its
-/// bucket, once a second: some hundred kibibytes.
+/// Values for histograms that one plugin may measure in a second, and at once. Each is kept until
+/// it is counted into its bucket, once a second: some hundred kibibytes.
 const VALUES_PER_SECOND: u32 = 10_000;
 const VALUES_BURST: u32 = 20_000;
 
 /// One plugin's share of logs and metrics.
 #[derive(Debug)]
 pub(crate) struct PluginOutput {
-    // Locked for some nanoseconds by instances on several threads; never across a call into a guest.
+    // Locked for some nanoseconds by instances on several threads; never across a call into a
+    // guest.
     names: Mutex<HashMap<String, MeasurementKind>>,
     /// Those of all plugins.
     all_names: Arc<MeasurementNames>,
@@ -40,12 +43,19 @@ impl PluginOutput {
         let log = LogBudget::new(limits.log_lines_per_second, limits.log_burst, now);
         let values = TokenBucket::new(VALUES_PER_SECOND, VALUES_BURST, now);
         let (log, values) = (Mutex::new(log), Mutex::new(values));
-        Self { names: Mutex::default(), all_names, log, values, made_at: Instant::now() }
+        Self {
+            names: Mutex::default(),
+            all_names,
+            log,
+            values,
+            made_at: Instant::now(),
+        }
     }
 
     /// Whether a measurement may be kept. The name is one that [`is_measurement_name`].
     pub(crate) fn admit_measurement(&self, name: &str, kind: MeasurementKind) -> bool {
-        self.admit_name(name, kind) && (kind != MeasurementKind::Histogram || self.admit_value(self.now()))
+        self.admit_name(name, kind)
+            && (kind != MeasurementKind::Histogram || self.admit_value(self.now()))
     }
 
     fn now(&self) -> Moment {
@@ -53,7 +63,10 @@ impl PluginOutput {
     }
 
     fn admit_value(&self, now: Moment) -> bool {
-        self.values.lock().unwrap_or_else(PoisonError::into_inner).take(now)
+        self.values
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(now)
     }
 
     fn admit_name(&self, name: &str, kind: MeasurementKind) -> bool {
@@ -70,12 +83,18 @@ impl PluginOutput {
 
     /// Whether a log line may be written.
     pub(crate) fn admit_line(&self) -> Admission {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).admit(self.now())
+        self.log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .admit(self.now())
     }
 
     /// Lines dropped since the last report, if a report is due.
     pub(crate) fn take_dropped_lines(&self) -> u64 {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).take_dropped(self.now())
+        self.log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take_dropped(self.now())
     }
 }
 
@@ -97,8 +116,9 @@ mod tests {
         for name in ["", "_a", "9a", "A", "a-b", "a b", "a\n", &"a".repeat(65)] {
             assert!(!is_measurement_name(name), "{name:?}");
         }
-        let admitted =
-            (0..1_000).filter(|n| output.admit_measurement(&format!("name_{n}"), MeasurementKind::Counter)).count();
+        let admitted = (0..1_000)
+            .filter(|n| output.admit_measurement(&format!("name_{n}"), MeasurementKind::Counter))
+            .count();
         assert_eq!(admitted, NAMES_MAX);
         assert!(output.admit_measurement("name_0", MeasurementKind::Counter));
         assert!(!output.admit_measurement("name_0", MeasurementKind::Gauge));
@@ -111,6 +131,9 @@ mod tests {
         let admitted = |now| (0..1_000_000).filter(|_| output.admit_value(now)).count();
         assert_eq!(admitted(start), VALUES_BURST as usize);
         assert_eq!(admitted(start), 0);
-        assert_eq!(admitted(start + std::time::Duration::from_secs(1)), VALUES_PER_SECOND as usize);
+        assert_eq!(
+            admitted(start + std::time::Duration::from_secs(1)),
+            VALUES_PER_SECOND as usize
+        );
     }
 }

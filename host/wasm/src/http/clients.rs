@@ -1,5 +1,5 @@
-//! The clients that requests are sent with: one a port, because its resolver has to know what is connected to, and a
-//! resolver is told only names.
+//! The clients that requests are sent with: one a port, because its resolver has to know what is
+//! connected to, and a resolver is told only names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,8 +12,8 @@ use tokio::sync::Semaphore;
 use super::HttpOptions;
 use super::resolver::{Addresses, CheckedResolver};
 
-/// Look-ups of one plugin at once, on all its shards: a quarter of what the host has, so that names which nobody answers are
-/// the trouble of those who ask for them.
+/// Look-ups of one plugin at once, on all its shards: a quarter of what the host has, so that names
+/// which nobody answers are the trouble of those who ask for them.
 const LOOKUPS_MAX: usize = 8;
 /// What part of the requests that may be in flight one plugin may have.
 const IN_FLIGHT_SHARE: usize = 2;
@@ -40,12 +40,20 @@ impl HttpClients {
     pub(crate) fn new(options: HttpOptions) -> Self {
         let in_flight = Arc::new(Semaphore::new(options.limits.in_flight_total));
         let addresses = Arc::new(Addresses::new(options));
-        Self { addresses, in_flight, by_plugin: Mutex::default(), by_port: Mutex::default() }
+        Self {
+            addresses,
+            in_flight,
+            by_plugin: Mutex::default(),
+            by_port: Mutex::default(),
+        }
     }
 
     /// The plugin's share, as long as it has any instance.
     pub(super) fn share_of(&self, plugin: &str) -> Arc<PluginShare> {
-        let mut shares = self.by_plugin.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = self
+            .by_plugin
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(share) = shares.get(plugin).and_then(Weak::upgrade) {
             return share;
         }
@@ -75,7 +83,10 @@ impl HttpClients {
     }
 
     /// Clients for these ports. Blocks while certificates are read.
-    pub(super) fn of_ports(&self, ports: BTreeSet<u16>) -> Result<BTreeMap<u16, Client>, ProcessorError> {
+    pub(super) fn of_ports(
+        &self,
+        ports: BTreeSet<u16>,
+    ) -> Result<BTreeMap<u16, Client>, ProcessorError> {
         let mut known = self.by_port.lock().unwrap_or_else(PoisonError::into_inner);
         let mut clients = BTreeMap::new();
         for port in ports {
@@ -90,11 +101,15 @@ impl HttpClients {
     }
 
     fn make(&self, port: u16) -> Result<Client, ProcessorError> {
-        let resolver = CheckedResolver { addresses: Arc::clone(&self.addresses), port };
+        let resolver = CheckedResolver {
+            addresses: Arc::clone(&self.addresses),
+            port,
+        };
         Client::builder()
             .dns_resolver(Arc::new(resolver))
             .connect_timeout(self.addresses.options().limits.connect_timeout)
-            // Each request has a connection of its own, which ends with it: nothing of one plugin reaches another.
+            // Each request has a connection of its own, which ends with it: nothing of one plugin
+            // reaches another.
             .pool_max_idle_per_host(0)
             // The guest follows redirects itself, if it wants to; each is checked as any request.
             .redirect(Policy::none())
@@ -103,7 +118,9 @@ impl HttpClients {
             .no_proxy()
             .http1_only()
             .build()
-            .map_err(|error| ProcessorError::Host { message: format!("cannot prepare HTTP: {error}") })
+            .map_err(|error| ProcessorError::Host {
+                message: format!("cannot prepare HTTP: {error}"),
+            })
     }
 }
 
@@ -118,18 +135,44 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_takes_the_look_ups_of_the_plugin_whose_request_it_sends() {
-        let addresses =
-            AddressPolicy { allowed: ["127.0.0.0/8", "::1"].map(|net| Network::parse(net).unwrap()).into() };
-        let limits = HttpLimits { connect_timeout: Duration::from_millis(300), ..HttpLimits::default() };
-        let clients = HttpClients::new(HttpOptions { limits, addresses, never: Vec::new() });
+        let addresses = AddressPolicy {
+            allowed: ["127.0.0.0/8", "::1"]
+                .map(|net| Network::parse(net).unwrap())
+                .into(),
+        };
+        let limits = HttpLimits {
+            connect_timeout: Duration::from_millis(300),
+            ..HttpLimits::default()
+        };
+        let clients = HttpClients::new(HttpOptions {
+            limits,
+            addresses,
+            never: Vec::new(),
+        });
         // Nobody listens there.
-        let client = clients.of_ports(BTreeSet::from([1])).unwrap().remove(&1).unwrap();
+        let client = clients
+            .of_ports(BTreeSet::from([1]))
+            .unwrap()
+            .remove(&1)
+            .unwrap();
         let send = || client.get("http://localhost:1/").send();
         assert!(!send().await.unwrap_err().is_timeout());
         let none = Arc::new(Semaphore::new(0));
-        assert!(LOOKUPS.scope(none, send()).await.unwrap_err().is_timeout(), "it waits for its turn");
+        assert!(
+            LOOKUPS.scope(none, send()).await.unwrap_err().is_timeout(),
+            "it waits for its turn"
+        );
         let share = clients.share_of("alerts");
-        assert!(!LOOKUPS.scope(Arc::clone(&share.lookups), send()).await.unwrap_err().is_timeout());
-        assert!(Arc::ptr_eq(&share, &clients.share_of("alerts")) && !Arc::ptr_eq(&share, &clients.share_of("orders")));
+        assert!(
+            !LOOKUPS
+                .scope(Arc::clone(&share.lookups), send())
+                .await
+                .unwrap_err()
+                .is_timeout()
+        );
+        assert!(
+            Arc::ptr_eq(&share, &clients.share_of("alerts"))
+                && !Arc::ptr_eq(&share, &clients.share_of("orders"))
+        );
     }
 }

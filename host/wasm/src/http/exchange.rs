@@ -46,7 +46,8 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Sends the request when it is its turn among the plugin's; gives the response once its head is here.
+    /// Sends the request when it is its turn among the plugin's; gives the response once its head
+    /// is here.
     pub(super) async fn run(
         self,
         queued: Queued,
@@ -54,7 +55,9 @@ impl Exchange {
         mut tally: Tally,
     ) -> Result<http::Response<WasiBody>, Error> {
         let limits = self.addresses.options().limits;
-        let at_most = |asked: Option<Duration>, limit: Duration| asked.map_or(limit, |asked| asked.min(limit));
+        let at_most = |asked: Option<Duration>, limit: Duration| {
+            asked.map_or(limit, |asked| asked.min(limit))
+        };
         let now = Instant::now();
         let deadline = self.call_deadline.min(now + limits.timeout);
         let connect = at_most(self.options.connect_timeout, limits.connect_timeout);
@@ -80,18 +83,39 @@ impl Exchange {
         let (mut parts, body) = head.into_parts();
         copy_values(&mut parts.headers);
         tally.tell(Outcome::of_status(parts.status.as_u16()));
-        let between_bytes = at_most(self.options.between_bytes_timeout, limits.between_bytes_timeout);
-        let bounds = Bounds { bytes_max: limits.response_bytes, between_bytes, deadline, call: self.call };
+        let between_bytes = at_most(
+            self.options.between_bytes_timeout,
+            limits.between_bytes_timeout,
+        );
+        let bounds = Bounds {
+            bytes_max: limits.response_bytes,
+            between_bytes,
+            deadline,
+            call: self.call,
+        };
         let [of_plugin, of_host] = turn;
-        let body = ResponseBody::new(body, bounds, tally, [self.permit, of_plugin, of_host], &self.bodies);
+        let body = ResponseBody::new(
+            body,
+            bounds,
+            tally,
+            [self.permit, of_plugin, of_host],
+            &self.bodies,
+        );
         Ok(http::Response::from_parts(parts, WasiBody::new(body)))
     }
 
     /// Waits until fewer requests than allowed are in flight, of this plugin and then on this host.
-    async fn turn(&self, queued: Queued, deadline: Instant) -> Result<[OwnedSemaphorePermit; 2], Error> {
+    async fn turn(
+        &self,
+        queued: Queued,
+        deadline: Instant,
+    ) -> Result<[OwnedSemaphorePermit; 2], Error> {
         let turn = async {
             let of_plugin = queued.turn().await?;
-            Ok::<_, AcquireError>([of_plugin, Arc::clone(&self.in_flight_total).acquire_owned().await?])
+            Ok::<_, AcquireError>([
+                of_plugin,
+                Arc::clone(&self.in_flight_total).acquire_owned().await?,
+            ])
         };
         if let Ok(Ok(turn)) = tokio::time::timeout_at(deadline, turn).await {
             return Ok(turn);
@@ -117,25 +141,49 @@ impl Exchange {
         headers.remove(HOST);
         headers.remove(CONTENT_LENGTH);
         if is_too_large(&headers, limits) {
-            return Err(Error::HttpRequestHeaderSectionSize(size(limits.header_bytes)));
+            return Err(Error::HttpRequestHeaderSectionSize(size(
+                limits.header_bytes,
+            )));
         }
         let body = collected(body, limits.request_bytes).await?;
-        let request = self.client.request(parts.method, self.url.clone()).headers(headers).body(body);
-        let response = request.send().await.map_err(|error| self.explained(&error))?;
+        let request = self
+            .client
+            .request(parts.method, self.url.clone())
+            .headers(headers)
+            .body(body);
+        let response = request
+            .send()
+            .await
+            .map_err(|error| self.explained(&error))?;
         if is_too_large(response.headers(), limits) {
-            return Err(Error::HttpResponseHeaderSectionSize(size(limits.header_bytes)));
+            return Err(Error::HttpResponseHeaderSectionSize(size(
+                limits.header_bytes,
+            )));
         }
-        if response.content_length().is_some_and(|bytes| bytes > limits.response_bytes as u64) {
-            return Err(Error::HttpResponseBodySize(Some(limits.response_bytes as u64)));
+        if response
+            .content_length()
+            .is_some_and(|bytes| bytes > limits.response_bytes as u64)
+        {
+            return Err(Error::HttpResponseBodySize(Some(
+                limits.response_bytes as u64,
+            )));
         }
         Ok(response.into())
     }
 
     /// An address in the URL is connected to as it stands; no resolver sees it.
     async fn check_literal(&self) -> Result<(), Error> {
-        let literal = self.url.host_str().and_then(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().ok());
-        let (Some(address), Some(port)) = (literal, self.url.port_or_known_default()) else { return Ok(()) };
-        self.addresses.check(address, port).await.map_err(|refusal| self.told(&refusal))
+        let literal = self
+            .url
+            .host_str()
+            .and_then(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().ok());
+        let (Some(address), Some(port)) = (literal, self.url.port_or_known_default()) else {
+            return Ok(());
+        };
+        self.addresses
+            .check(address, port)
+            .await
+            .map_err(|refusal| self.told(&refusal))
     }
 
     /// As the guest sees it; what is no business of the guest's goes to the log.
@@ -145,9 +193,16 @@ impl Exchange {
         }
         if error.is_connect() {
             // What is wrong with a certificate, say, the guest's error has no words for.
-            let (host, last) = (self.url.host_str().unwrap_or_default(), causes(error).last().map(ToString::to_string));
+            let (host, last) = (
+                self.url.host_str().unwrap_or_default(),
+                causes(error).last().map(ToString::to_string),
+            );
             let why = last.unwrap_or_else(|| "no connection".to_owned());
-            self.log.write(Level::Warn, "http", &format!("a request to {host} is not sent: {why}"));
+            self.log.write(
+                Level::Warn,
+                "http",
+                &format!("a request to {host} is not sent: {why}"),
+            );
         }
         meaning(error)
     }
@@ -155,17 +210,28 @@ impl Exchange {
     fn told(&self, unreachable: &Unreachable) -> Error {
         let host = self.url.host_str().unwrap_or_default();
         let (error, mend) = match unreachable {
-            Unreachable::Refused(refusal) if !refusal.can_be_allowed() => {
-                (Error::DestinationIpProhibited, ", which no plugin may reach")
-            }
+            Unreachable::Refused(refusal) if !refusal.can_be_allowed() => (
+                Error::DestinationIpProhibited,
+                ", which no plugin may reach",
+            ),
             Unreachable::Refused(_) => (
                 Error::DestinationIpProhibited,
                 "; to allow it, add its network to http.allow-private in the host's configuration",
             ),
             Unreachable::HostsOwn(_) => (Error::DestinationIpProhibited, ""),
-            Unreachable::Unknown(_) => (Error::DnsError { rcode: None, info_code: None }, ""),
+            Unreachable::Unknown(_) => (
+                Error::DnsError {
+                    rcode: None,
+                    info_code: None,
+                },
+                "",
+            ),
         };
-        self.log.write(Level::Warn, "http", &format!("a request to {host} is not sent: {unreachable}{mend}"));
+        self.log.write(
+            Level::Warn,
+            "http",
+            &format!("a request to {host} is not sent: {unreachable}{mend}"),
+        );
         error
     }
 }
@@ -174,7 +240,9 @@ impl Exchange {
 async fn collected(mut body: WasiBody, bytes_max: usize) -> Result<Bytes, Error> {
     let mut bytes = BytesMut::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let Ok(data) = frame?.into_data() else { continue };
+        let Ok(data) = frame?.into_data() else {
+            continue;
+        };
         if bytes.len() + data.len() > bytes_max {
             return Err(Error::HttpRequestBodySize(Some(bytes_max as u64)));
         }
@@ -184,11 +252,15 @@ async fn collected(mut body: WasiBody, bytes_max: usize) -> Result<Bytes, Error>
 }
 
 fn is_too_large(headers: &HeaderMap, limits: &HttpLimits) -> bool {
-    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    let bytes: usize = headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum();
     headers.len() > limits.headers || bytes > limits.header_bytes
 }
 
-/// Lets go of what was read from the connection, which each value is a part of: a guest may keep them.
+/// Lets go of what was read from the connection, which each value is a part of: a guest may keep
+/// them.
 fn copy_values(headers: &mut HeaderMap) {
     for value in headers.values_mut() {
         // What was a value is one.

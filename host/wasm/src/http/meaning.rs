@@ -9,7 +9,9 @@ use super::tally::Outcome;
 /// What a failure of the client means in the terms of `wasi:http`.
 pub(super) fn meaning(error: &reqwest::Error) -> Error {
     // The innermost: what is wrapped tells more than what wraps it.
-    let kind = causes(error).filter_map(|cause| Some(cause.downcast_ref::<std::io::Error>()?.kind())).last();
+    let kind = causes(error)
+        .filter_map(|cause| Some(cause.downcast_ref::<std::io::Error>()?.kind()))
+        .last();
     match kind {
         _ if error.is_timeout() && error.is_connect() => Error::ConnectionTimeout,
         _ if error.is_timeout() => Error::ConnectionReadTimeout,
@@ -31,13 +33,21 @@ pub(super) fn cause<T: std::error::Error + 'static>(error: &reqwest::Error) -> O
 }
 
 /// All causes, the outermost first.
-pub(super) fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+pub(super) fn causes(
+    error: &reqwest::Error,
+) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
     std::iter::successors(error.source(), |cause| next_cause(*cause))
 }
 
-/// Of an I/O error that wraps another, [`source`](std::error::Error::source) would leave that one out.
-fn next_cause<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a (dyn std::error::Error + 'static)> {
-    match cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+/// Of an I/O error that wraps another, [`source`](std::error::Error::source) would leave that one
+/// out.
+fn next_cause<'a>(
+    cause: &'a (dyn std::error::Error + 'static),
+) -> Option<&'a (dyn std::error::Error + 'static)> {
+    match cause
+        .downcast_ref::<std::io::Error>()
+        .and_then(std::io::Error::get_ref)
+    {
         Some(wrapped) => Some(wrapped),
         None => cause.source(),
     }
@@ -47,7 +57,9 @@ fn next_cause<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a (d
 pub(super) fn outcome_of(error: &Error) -> Outcome {
     match error {
         Error::DestinationIpProhibited => Outcome::AddressRefused,
-        Error::ConnectionTimeout | Error::ConnectionReadTimeout | Error::HttpResponseTimeout => Outcome::TimedOut,
+        Error::ConnectionTimeout | Error::ConnectionReadTimeout | Error::HttpResponseTimeout => {
+            Outcome::TimedOut
+        }
         Error::HttpRequestBodySize(_)
         | Error::HttpRequestHeaderSectionSize(_)
         | Error::HttpResponseBodySize(_)

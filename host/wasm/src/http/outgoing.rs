@@ -21,14 +21,22 @@ use super::tally::{Outcome, Tally};
 use crate::bindings::wasi::logging::logging::Level;
 use crate::host_functions::GuestLog;
 
-/// Bytes of a set of headers that a guest builds, for one that may send nothing: it can hold a thousand of them.
+/// Bytes of a set of headers that a guest builds, for one that may send nothing: it can hold a
+/// thousand of them.
 const FIELD_BYTES_UNGRANTED: usize = 8 << 10;
 /// What an entry costs besides its text, twice over; wasmtime's limit counts it.
 const FIELD_BYTES_EACH: usize = 160;
-/// Bytes of a body that a guest may write ahead of what is sent. Small, because bodies that are never sent hold them too.
+/// Bytes of a body that a guest may write ahead of what is sent. Small, because bodies that are
+/// never sent hold them too.
 pub(crate) const BODY_CHUNK_BYTES: usize = 16 << 10;
 
-type Sent = Result<(http::Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>), Error>;
+type Sent = Result<
+    (
+        http::Response<WasiBody>,
+        Box<dyn Future<Output = Result<(), Error>> + Send>,
+    ),
+    Error,
+>;
 
 /// The requests of one instance.
 pub(crate) struct Outgoing {
@@ -100,13 +108,19 @@ impl Outgoing {
         fields
     }
 
-    /// Starts a call that may take this long. A tenth of it is kept for the guest, to tell what became of its requests.
+    /// Starts a call that may take this long. A tenth of it is kept for the guest, to tell what
+    /// became of its requests.
     pub(crate) fn open(&mut self, deadline: Duration) {
         self.close();
-        self.call = Call::new(deadline.saturating_sub(deadline / 10), &self.limits(), &self.life);
+        self.call = Call::new(
+            deadline.saturating_sub(deadline / 10),
+            &self.limits(),
+            &self.life,
+        );
     }
 
-    /// Ends the call, and whatever it has not finished: also responses that the guest keeps and does not read.
+    /// Ends the call, and whatever it has not finished: also responses that the guest keeps and
+    /// does not read.
     pub(crate) fn close(&self) {
         self.call.end.cancel();
         self.call.bodies.close();
@@ -114,7 +128,9 @@ impl Outgoing {
 
     /// Requests of the call that are on their way, or whose responses are not read to their end.
     pub(crate) fn in_flight(&self) -> usize {
-        self.limits().in_flight.saturating_sub(self.call.in_flight.available_permits())
+        self.limits()
+            .in_flight
+            .saturating_sub(self.call.in_flight.available_permits())
     }
 
     fn limits(&self) -> HttpLimits {
@@ -146,8 +162,13 @@ impl Outgoing {
         };
         let port = url.port().unwrap_or(scheme.default_port());
         let host = url.host_str().ok_or(NotAdmitted::Uri)?;
-        let is_granted = self.hosts.iter().any(|granted| granted.admits(scheme, host, port));
-        let Some(client) = self.clients.get(&port).filter(|_| is_granted) else { return Err(NotAdmitted::Host(url)) };
+        let is_granted = self
+            .hosts
+            .iter()
+            .any(|granted| granted.admits(scheme, host, port));
+        let Some(client) = self.clients.get(&port).filter(|_| is_granted) else {
+            return Err(NotAdmitted::Host(url));
+        };
         let permit = Arc::clone(&self.call.in_flight).try_acquire_owned();
         Ok(Exchange {
             client: client.clone(),
@@ -171,7 +192,9 @@ impl Outgoing {
             NotAdmitted::Method => return (Error::HttpRequestMethodInvalid, Outcome::Failed),
             NotAdmitted::Host(url) => {
                 let (scheme, host) = (url.scheme(), url.host_str().unwrap_or_default());
-                let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
+                let port = url
+                    .port()
+                    .map_or_else(String::new, |port| format!(":{port}"));
                 let message = format!(
                     "a request to {scheme}://{host}{port} is denied: the plugin is not granted that host; add it to \
                      http under [grants]"
@@ -179,11 +202,15 @@ impl Outgoing {
                 (Error::HttpRequestDenied, Outcome::Denied, message)
             }
             NotAdmitted::PerCall(limit) => {
-                let message = format!("a request is refused: {limit} in one call are allowed (http.requests-per-call)");
+                let message = format!(
+                    "a request is refused: {limit} in one call are allowed (http.requests-per-call)"
+                );
                 (Error::ConnectionLimitReached, Outcome::TooMany, message)
             }
             NotAdmitted::InFlight(limit) => {
-                let message = format!("a request is refused: {limit} at once are allowed (http.requests-in-flight)");
+                let message = format!(
+                    "a request is refused: {limit} at once are allowed (http.requests-in-flight)"
+                );
                 (Error::ConnectionLimitReached, Outcome::TooMany, message)
             }
         };
@@ -192,9 +219,14 @@ impl Outgoing {
     }
 }
 
-/// Bytes of a set of headers that a guest builds, as wasmtime counts them, if it may send to these hosts.
+/// Bytes of a set of headers that a guest builds, as wasmtime counts them, if it may send to these
+/// hosts.
 pub(crate) fn field_bytes_max(hosts: &[HttpHost], limits: &HttpLimits) -> usize {
-    if hosts.is_empty() { FIELD_BYTES_UNGRANTED } else { limits.header_bytes + limits.headers * FIELD_BYTES_EACH }
+    if hosts.is_empty() {
+        FIELD_BYTES_UNGRANTED
+    } else {
+        limits.header_bytes + limits.headers * FIELD_BYTES_EACH
+    }
 }
 
 impl Call {
@@ -223,7 +255,8 @@ impl WasiHttpHooks for Outgoing {
                 Box::new(async move {
                     let response = exchange.run(queued, request, tally).await?;
                     // The client drives its connection itself.
-                    let nothing: Box<dyn Future<Output = _> + Send> = Box::new(std::future::ready(Ok(())));
+                    let nothing: Box<dyn Future<Output = _> + Send> =
+                        Box::new(std::future::ready(Ok(())));
                     Ok((response, nothing))
                 })
             }

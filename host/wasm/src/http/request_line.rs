@@ -1,5 +1,5 @@
-//! What a request is made of before it is sent, with the lengths that requests have. wasmtime's own functions take a method of
-//! any length and keep it.
+//! What a request is made of before it is sent, with the lengths that requests have. wasmtime's own
+//! functions take a method of any length and keep it.
 
 use wasmtime::component::{Linker, Resource};
 use wasmtime_wasi_http::WasiHttpView;
@@ -14,16 +14,18 @@ const TYPES: &str = "wasi:http/types@0.2.12";
 
 type Request = Resource<HostOutgoingRequest>;
 
-/// Takes the place of wasmtime's setters, which must be linked already. What is too long is refused as what is malformed is.
+/// Takes the place of wasmtime's setters, which must be linked already. What is too long is refused
+/// as what is malformed is.
 pub(crate) fn add_to_linker(linker: &mut Linker<InstanceState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     let mut types = linker.instance(TYPES)?;
-    types.func_wrap("[method]outgoing-request.set-method", |mut store, (request, method): (Request, Method)| {
-        match &method {
+    types.func_wrap(
+        "[method]outgoing-request.set-method",
+        |mut store, (request, method): (Request, Method)| match &method {
             Method::Other(text) if text.len() > METHOD_BYTES_MAX => Ok((Err(()),)),
             _ => Ok((store.data_mut().http().set_method(request, method)?,)),
-        }
-    })?;
+        },
+    )?;
     types.func_wrap(
         "[method]outgoing-request.set-scheme",
         |mut store, (request, scheme): (Request, Option<Scheme>)| match &scheme {

@@ -1,5 +1,5 @@
-//! From a name to addresses that may be connected to. What is checked here is what is connected to: there is no second
-//! look-up in between that could say something else.
+//! From a name to addresses that may be connected to. What is checked here is what is connected to:
+//! there is no second look-up in between that could say something else.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -11,13 +11,13 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::{Endpoint, HttpOptions};
 
-/// Look-ups at once, each on a thread of its own for as long as the system takes. Some tens: a name that is not answered
-/// holds one for seconds.
+/// Look-ups at once, each on a thread of its own for as long as the system takes. Some tens: a name
+/// that is not answered holds one for seconds.
 const LOOKUPS_MAX: usize = 32;
 
 tokio::task_local! {
-    /// The look-ups of the plugin whose request is being sent: a resolver is told nothing but a name. Clients resolve within
-    /// the request that they connect for.
+    /// The look-ups of the plugin whose request is being sent: a resolver is told nothing but a
+    /// name. Clients resolve within the request that they connect for.
     pub(super) static LOOKUPS: Arc<Semaphore>;
 }
 
@@ -44,14 +44,18 @@ pub(super) enum Unreachable {
 
 impl Addresses {
     pub(super) fn new(options: HttpOptions) -> Self {
-        Self { options, lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)) }
+        Self {
+            options,
+            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
+        }
     }
 
     pub(super) fn options(&self) -> &HttpOptions {
         &self.options
     }
 
-    /// All addresses of a name, if all of them may be connected to: one that may not says that somebody tries something.
+    /// All addresses of a name, if all of them may be connected to: one that may not says that
+    /// somebody tries something.
     async fn resolve(&self, name: &str, port: u16) -> Result<Vec<IpAddr>, Unreachable> {
         let addresses = self.look_up(name).await.map_err(Unreachable::Unknown)?;
         if addresses.is_empty() {
@@ -66,41 +70,60 @@ impl Addresses {
     /// Whether an address and port may be connected to.
     pub(super) async fn check(&self, address: IpAddr, port: u16) -> Result<(), Unreachable> {
         self.options.addresses.judge(address)?;
-        for Endpoint { host, .. } in self.options.never.iter().filter(|endpoint| endpoint.port == port) {
+        for Endpoint { host, .. } in self
+            .options
+            .never
+            .iter()
+            .filter(|endpoint| endpoint.port == port)
+        {
             let theirs = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
                 Ok(address) => vec![address],
                 // A service whose name does not resolve is nowhere.
                 Err(_) => self.look_up(host).await.unwrap_or_default(),
             };
             let address = address.to_canonical();
-            if theirs.iter().any(|theirs| theirs.to_canonical() == address || serves_all(*theirs, address)) {
+            if theirs
+                .iter()
+                .any(|theirs| theirs.to_canonical() == address || serves_all(*theirs, address))
+            {
                 return Err(Unreachable::HostsOwn(SocketAddr::new(address, port)));
             }
         }
         Ok(())
     }
 
-    /// Asks the system. Not on the threads for blocking work: guests hold those while they wait for this very answer.
+    /// Asks the system. Not on the threads for blocking work: guests hold those while they wait for
+    /// this very answer.
     async fn look_up(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         let of_plugin = match LOOKUPS.try_with(Arc::clone) {
             Ok(lookups) => Some(lookups.acquire_owned().await.map_err(io::Error::other)?),
             Err(_) => None,
         };
-        let turn = (of_plugin, Arc::clone(&self.lookups).acquire_owned().await.map_err(io::Error::other)?);
+        let turn = (
+            of_plugin,
+            Arc::clone(&self.lookups)
+                .acquire_owned()
+                .await
+                .map_err(io::Error::other)?,
+        );
         let (answer, answered) = oneshot::channel();
         let name = name.to_owned();
-        std::thread::Builder::new().name("name-lookup".to_owned()).spawn(move || {
-            let found = (name.as_str(), 0).to_socket_addrs().map(|found| found.map(|one| one.ip()).collect());
-            drop(turn);
-            // Nobody waits any more.
-            let _ = answer.send(found);
-        })?;
+        std::thread::Builder::new()
+            .name("name-lookup".to_owned())
+            .spawn(move || {
+                let found = (name.as_str(), 0)
+                    .to_socket_addrs()
+                    .map(|found| found.map(|one| one.ip()).collect());
+                drop(turn);
+                // Nobody waits any more.
+                let _ = answer.send(found);
+            })?;
         answered.await.map_err(io::Error::other)?
     }
 }
 
-/// Whether what listens on `theirs`, an unspecified address, is reached by `address`, one of this machine's: only such can be
-/// bound.
+/// Whether what listens on `theirs`, an unspecified address, is reached by `address`, one of this
+/// machine's: only such can be bound.
 fn serves_all(theirs: IpAddr, address: IpAddr) -> bool {
     theirs.is_unspecified() && UdpSocket::bind((address, 0)).is_ok()
 }
@@ -129,33 +152,70 @@ mod tests {
     use super::*;
 
     fn addresses(allowed: &[&str], never: &[(&str, u16)]) -> Addresses {
-        let allowed = allowed.iter().map(|network| Network::parse(network).unwrap()).collect();
-        let never = never.iter().map(|(host, port)| Endpoint { host: (*host).to_owned(), port: *port }).collect();
-        Addresses::new(HttpOptions { addresses: AddressPolicy { allowed }, never, ..HttpOptions::default() })
+        let allowed = allowed
+            .iter()
+            .map(|network| Network::parse(network).unwrap())
+            .collect();
+        let never = never
+            .iter()
+            .map(|(host, port)| Endpoint {
+                host: (*host).to_owned(),
+                port: *port,
+            })
+            .collect();
+        Addresses::new(HttpOptions {
+            addresses: AddressPolicy { allowed },
+            never,
+            ..HttpOptions::default()
+        })
     }
 
     #[tokio::test]
     async fn a_name_is_as_good_as_the_worst_of_its_addresses() {
-        let refused = addresses(&[], &[]).resolve("localhost", 443).await.unwrap_err();
+        let refused = addresses(&[], &[])
+            .resolve("localhost", 443)
+            .await
+            .unwrap_err();
         assert!(matches!(refused, Unreachable::Refused(_)), "{refused}");
-        let allowed = addresses(&["127.0.0.0/8", "::1"], &[]).resolve("localhost", 443).await.unwrap();
+        let allowed = addresses(&["127.0.0.0/8", "::1"], &[])
+            .resolve("localhost", 443)
+            .await
+            .unwrap();
         assert!(allowed.iter().all(IpAddr::is_loopback) && !allowed.is_empty());
     }
 
     #[tokio::test]
     async fn the_hosts_own_services_are_not_connected_to_even_where_their_network_is_allowed() {
-        let own = addresses(&["127.0.0.0/8", "::1"], &[("localhost", 4566), ("127.0.0.9", 9090)]);
+        let own = addresses(
+            &["127.0.0.0/8", "::1"],
+            &[("localhost", 4566), ("127.0.0.9", 9090)],
+        );
         let loopback = "127.0.0.1".parse().unwrap();
-        assert!(matches!(own.check(loopback, 4566).await, Err(Unreachable::HostsOwn(_))));
-        assert!(matches!(own.check("::ffff:127.0.0.1".parse().unwrap(), 4566).await, Err(Unreachable::HostsOwn(_))));
-        assert!(matches!(own.check("127.0.0.9".parse().unwrap(), 9090).await, Err(Unreachable::HostsOwn(_))));
+        assert!(matches!(
+            own.check(loopback, 4566).await,
+            Err(Unreachable::HostsOwn(_))
+        ));
+        assert!(matches!(
+            own.check("::ffff:127.0.0.1".parse().unwrap(), 4566).await,
+            Err(Unreachable::HostsOwn(_))
+        ));
+        assert!(matches!(
+            own.check("127.0.0.9".parse().unwrap(), 9090).await,
+            Err(Unreachable::HostsOwn(_))
+        ));
         assert!(own.check(loopback, 4567).await.is_ok());
-        assert!(matches!(own.resolve("localhost", 4566).await, Err(Unreachable::HostsOwn(_))));
+        assert!(matches!(
+            own.resolve("localhost", 4566).await,
+            Err(Unreachable::HostsOwn(_))
+        ));
     }
 
     #[tokio::test]
     async fn a_name_that_nobody_knows_is_told() {
-        let error = addresses(&[], &[]).resolve("no-such-name.invalid", 443).await.unwrap_err();
+        let error = addresses(&[], &[])
+            .resolve("no-such-name.invalid", 443)
+            .await
+            .unwrap_err();
         assert!(matches!(error, Unreachable::Unknown(_)), "{error}");
     }
 }

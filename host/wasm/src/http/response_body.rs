@@ -15,10 +15,12 @@ use wasmtime_wasi_http::Error;
 use super::meaning::{meaning, outcome_of};
 use super::tally::Tally;
 
-/// Bytes that are given at once, copied from what was read of the connection: a guest may read one of them and keep the rest.
+/// Bytes that are given at once, copied from what was read of the connection: a guest may read one
+/// of them and keep the rest.
 pub(crate) const PIECE_BYTES_MAX: usize = 16 << 10;
 
-/// Gives what comes until a limit is reached, the call ends, or all was given; lets go of the connection then.
+/// Gives what comes until a limit is reached, the call ends, or all was given; lets go of the
+/// connection then.
 pub(super) struct ResponseBody {
     slot: Arc<Mutex<Slot>>,
 }
@@ -31,8 +33,8 @@ enum Slot {
     Cut,
 }
 
-/// The responses of one call that are not read to their end. A guest may keep them for as long as it lives; what they hold
-/// must not live as long.
+/// The responses of one call that are not read to their end. A guest may keep them for as long as
+/// it lives; what they hold must not live as long.
 #[derive(Default)]
 pub(super) struct CallBodies(Mutex<Bodies>);
 
@@ -107,9 +109,16 @@ impl ResponseBody {
         call: &CallBodies,
     ) -> Self {
         if body.is_end_stream() {
-            return Self { slot: Arc::new(Mutex::new(Slot::Done)) };
+            return Self {
+                slot: Arc::new(Mutex::new(Slot::Done)),
+            };
         }
-        let Bounds { bytes_max, between_bytes, deadline, call: call_end } = bounds;
+        let Bounds {
+            bytes_max,
+            between_bytes,
+            deadline,
+            call: call_end,
+        } = bounds;
         let open = Open {
             body,
             read: Bytes::new(),
@@ -141,10 +150,14 @@ impl Open {
         }
         match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
-                self.silent_until.as_mut().reset(Instant::now() + self.between_bytes);
+                self.silent_until
+                    .as_mut()
+                    .reset(Instant::now() + self.between_bytes);
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
                 let Some(left) = self.bytes_left.checked_sub(bytes) else {
-                    return Poll::Ready(Some(Err(Error::HttpResponseBodySize(Some(self.bytes_max as u64)))));
+                    return Poll::Ready(Some(Err(Error::HttpResponseBodySize(Some(
+                        self.bytes_max as u64,
+                    )))));
                 };
                 self.bytes_left = left;
                 Poll::Ready(Some(Ok(match frame.into_data() {

@@ -58,7 +58,10 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn new(plugin: &str) -> Self {
-        Self { plugin: plugin.to_owned(), outcome: Outcome::Abandoned }
+        Self {
+            plugin: plugin.to_owned(),
+            outcome: Outcome::Abandoned,
+        }
     }
 
     pub(super) fn tell(&mut self, outcome: Outcome) {
@@ -69,6 +72,7 @@ impl Tally {
 impl Drop for Tally {
     fn drop(&mut self) {
         let plugin = std::mem::take(&mut self.plugin);
-        metrics::counter!(REQUESTS, "plugin" => plugin, "outcome" => self.outcome.as_str()).increment(1);
+        metrics::counter!(REQUESTS, "plugin" => plugin, "outcome" => self.outcome.as_str())
+            .increment(1);
     }
 }

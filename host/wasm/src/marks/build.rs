@@ -10,35 +10,44 @@ use crate::engine::new_engine;
 /// The process's own binary, also where its file was replaced since.
 const BINARY: &str = "/proc/self/exe";
 
-/// What tells two builds apart. The version alone does not: it stays the same from release to release, and while somebody
-/// tries things.
+/// What tells two builds apart. The version alone does not: it stays the same from release to
+/// release, and while somebody tries things.
 #[derive(Debug, Clone, Default)]
 struct Build {
     version: &'static str,
     commit: Option<&'static str>,
-    /// What the engine calls code that it can run: its version, its settings, the machine's processor.
+    /// What the engine calls code that it can run: its version, its settings, the machine's
+    /// processor.
     engine: Option<u64>,
-    /// The binary's size and the time it was written. Two builds of one commit may differ too, by their features.
+    /// The binary's size and the time it was written. Two builds of one commit may differ too, by
+    /// their features.
     binary: Option<(u64, i64, i64)>,
 }
 
 /// A word that is the same for each run of one binary on one machine.
 pub(super) fn of_this_process() -> String {
-    let binary = std::fs::metadata(BINARY).or_else(|_| std::env::current_exe().and_then(std::fs::metadata));
+    let binary =
+        std::fs::metadata(BINARY).or_else(|_| std::env::current_exe().and_then(std::fs::metadata));
     let build = Build {
         version: env!("CARGO_PKG_VERSION"),
         commit: option_env!("SHARDMILL_COMMIT"),
         engine: new_engine(None, Metering::default())
             .ok()
             .map(|engine| hashed(&engine.precompile_compatibility_hash())),
-        binary: binary.ok().map(|file: Metadata| (file.len(), file.mtime(), file.mtime_nsec())),
+        binary: binary
+            .ok()
+            .map(|file: Metadata| (file.len(), file.mtime(), file.mtime_nsec())),
     };
     build.word()
 }
 
 impl Build {
     fn word(&self) -> String {
-        format!("{}-{:016x}", self.version, hashed(&(self.commit, self.engine, self.binary)))
+        format!(
+            "{}-{:016x}",
+            self.version,
+            hashed(&(self.commit, self.engine, self.binary))
+        )
     }
 }
 
@@ -56,17 +65,37 @@ mod tests {
     #[test]
     fn each_run_of_a_binary_is_one_build_and_whatever_else_is_built_is_another() {
         assert_eq!(of_this_process(), of_this_process());
-        let build = Build { version: "0.1.0", commit: None, engine: Some(1), binary: Some((5, 7, 9)) };
+        let build = Build {
+            version: "0.1.0",
+            commit: None,
+            engine: Some(1),
+            binary: Some((5, 7, 9)),
+        };
         let others = [
-            Build { version: "0.2.0", ..build.clone() },
-            Build { commit: Some("abc"), ..build.clone() },
-            Build { engine: Some(2), ..build.clone() },
-            Build { binary: Some((5, 7, 10)), ..build.clone() },
+            Build {
+                version: "0.2.0",
+                ..build.clone()
+            },
+            Build {
+                commit: Some("abc"),
+                ..build.clone()
+            },
+            Build {
+                engine: Some(2),
+                ..build.clone()
+            },
+            Build {
+                binary: Some((5, 7, 10)),
+                ..build.clone()
+            },
             Build::default(),
         ];
         for other in others {
             assert_ne!(other.word(), build.word(), "{other:?}");
         }
-        assert!(!build.word().contains(char::is_whitespace), "it stands in a line of words");
+        assert!(
+            !build.word().contains(char::is_whitespace),
+            "it stands in a line of words"
+        );
     }
 }

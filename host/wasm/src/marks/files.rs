@@ -28,7 +28,8 @@ const FRESH_FOR: Duration = Duration::from_hours(1);
 const MARK_BYTES_MAX: u64 = 1_024;
 /// As long as [`shardmill_core::deaths::PROVEN_MAX`] lines, and some of other builds.
 const PROVEN_BYTES_MAX: u64 = 256 << 10;
-/// Files that are kept; the oldest go first. Two deaths of each of as many versions as anybody tries in a year.
+/// Files that are kept; the oldest go first. Two deaths of each of as many versions as anybody
+/// tries in a year.
 const FILES_MAX: usize = 4_096;
 /// Files that go at one start: a host must not wait for more.
 const CLEARED_MAX: usize = 4_096;
@@ -49,23 +50,35 @@ impl Folder {
     pub(super) fn open(cache: &Path) -> std::io::Result<Self> {
         let path = beside_cache(cache, ENDING);
         let refuse = |why: String| std::io::Error::other(format!("{}: {why}", path.display()));
-        DirBuilder::new().recursive(true).mode(MODE).create(&path).map_err(|error| refuse(error.to_string()))?;
-        let metadata = path.symlink_metadata().map_err(|error| refuse(error.to_string()))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(MODE)
+            .create(&path)
+            .map_err(|error| refuse(error.to_string()))?;
+        let metadata = path
+            .symlink_metadata()
+            .map_err(|error| refuse(error.to_string()))?;
         let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
         if !metadata.is_dir() || !is_own || metadata.mode() & 0o022 != 0 {
             return Err(refuse(
-                "it must be a folder that this user owns and no other may write to; remove it".to_owned(),
+                "it must be a folder that this user owns and no other may write to; remove it"
+                    .to_owned(),
             ));
         }
         let nanos = since_epoch().as_nanos();
-        let folder = Self { run: format!("{:x}-{nanos:x}", std::process::id()), path, build: build::of_this_process() };
+        let folder = Self {
+            run: format!("{:x}-{nanos:x}", std::process::id()),
+            path,
+            build: build::of_this_process(),
+        };
         folder.clear()?;
         Ok(folder)
     }
 
     /// Versions that were proven.
     pub(super) fn proven(&self) -> Proven {
-        let text = open_regular(&self.path.join(PROVEN)).and_then(|file| read(&file, PROVEN_BYTES_MAX));
+        let text =
+            open_regular(&self.path.join(PROVEN)).and_then(|file| read(&file, PROVEN_BYTES_MAX));
         Proven::of_text(&text.unwrap_or_default(), &self.build)
     }
 
@@ -92,7 +105,10 @@ impl Folder {
         // Before it has the name under which others look for it.
         flock(fresh.as_file(), FlockOperation::NonBlockingLockExclusive)?;
         let process = std::process::id();
-        write!(fresh, "plugin {plugin}\nprocess {process}\nat {now}\nalone {is_alone}\n")?;
+        write!(
+            fresh,
+            "plugin {plugin}\nprocess {process}\nat {now}\nalone {is_alone}\n"
+        )?;
         write_stage(fresh.as_file(), stage)?;
         let path = self.path.join(format!("{}.{}", digest.as_str(), self.run));
         let file = fresh.persist(&path)?;
@@ -101,14 +117,23 @@ impl Folder {
 
     /// The marks of a version that nobody holds.
     pub(super) fn deaths(&self, digest: &PluginDigest) -> std::io::Result<Vec<Death>> {
-        let marks = self.files_of(digest)?.into_iter().filter(|path| !is_named(path, TOLD));
-        Ok(marks.filter_map(|path| death(&path)).take(DEATHS_SEEN_MAX).collect())
+        let marks = self
+            .files_of(digest)?
+            .into_iter()
+            .filter(|path| !is_named(path, TOLD));
+        Ok(marks
+            .filter_map(|path| death(&path))
+            .take(DEATHS_SEEN_MAX)
+            .collect())
     }
 
     /// Removes all that is known of a version, but what processes hold that are alive.
     pub(super) fn forget(&self, digest: &PluginDigest) -> std::io::Result<()> {
         let files = self.files_of(digest)?;
-        for path in files.iter().filter(|path| is_named(path, TOLD) || death(path).is_some()) {
+        for path in files
+            .iter()
+            .filter(|path| is_named(path, TOLD) || death(path).is_some())
+        {
             std::fs::remove_file(path)?;
         }
         Ok(())
@@ -132,7 +157,9 @@ impl Folder {
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
             let name = entry.file_name();
-            let rest = name.to_str().and_then(|name| name.strip_prefix(digest.as_str()));
+            let rest = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(digest.as_str()));
             if rest.is_some_and(|rest| rest.starts_with('.')) {
                 found.push(entry.path());
             }
@@ -142,7 +169,9 @@ impl Folder {
 
     /// A file for the owner only that gets its name when it is whole.
     fn fresh(&self) -> std::io::Result<tempfile::NamedTempFile> {
-        tempfile::Builder::new().prefix(FRESH).tempfile_in(&self.path)
+        tempfile::Builder::new()
+            .prefix(FRESH)
+            .tempfile_in(&self.path)
     }
 
     fn clear(&self) -> std::io::Result<()> {
@@ -151,7 +180,9 @@ impl Folder {
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
             count += 1;
-            if entry.file_name().to_string_lossy().starts_with(FRESH) && age(&entry.path()) > FRESH_FOR {
+            if entry.file_name().to_string_lossy().starts_with(FRESH)
+                && age(&entry.path()) > FRESH_FOR
+            {
                 let _ = std::fs::remove_file(entry.path());
             } else if entry.file_name() != PROVEN {
                 files.push(entry.path());
@@ -159,7 +190,11 @@ impl Folder {
         }
         if count > FILES_MAX {
             files.sort_by_cached_key(|path| std::cmp::Reverse(age(path)));
-            for path in files.iter().take((count - FILES_MAX).min(CLEARED_MAX)).filter(|path| !is_held(path)) {
+            for path in files
+                .iter()
+                .take((count - FILES_MAX).min(CLEARED_MAX))
+                .filter(|path| !is_held(path))
+            {
                 let _ = std::fs::remove_file(path);
             }
         }
@@ -181,17 +216,26 @@ fn death(path: &Path) -> Option<Death> {
         return None;
     }
     let text = read(&file, MARK_BYTES_MAX).unwrap_or_default();
-    let said = |key: &str| text.lines().rev().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+    let said = |key: &str| {
+        text.lines()
+            .rev()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
+    };
     Some(Death {
-        stage: said("stage").and_then(Stage::of_word).unwrap_or(Stage::Load),
+        stage: said("stage")
+            .and_then(Stage::of_word)
+            .unwrap_or(Stage::Load),
         was_alone: said("alone") == Some("true"),
-        process: said("process").and_then(|process| process.parse().ok()).unwrap_or(0),
+        process: said("process")
+            .and_then(|process| process.parse().ok())
+            .unwrap_or(0),
         at_ms: said("at").and_then(|at| at.parse().ok()).unwrap_or(0),
     })
 }
 
 fn is_held(path: &Path) -> bool {
-    open_regular(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_err())
+    open_regular(path)
+        .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_err())
 }
 
 /// Opens a regular file and nothing else: no link, no pipe, no device.
@@ -218,10 +262,18 @@ fn is_named(path: &Path, extension: &str) -> bool {
 /// Nothing, if the clock was set back, or the file is gone.
 fn age(path: &Path) -> Duration {
     let modified = path.symlink_metadata().and_then(|file| file.modified());
-    modified.ok().and_then(|at| at.elapsed().ok()).unwrap_or_default()
+    modified
+        .ok()
+        .and_then(|at| at.elapsed().ok())
+        .unwrap_or_default()
 }
 
-#[expect(clippy::disallowed_methods, reason = "marks are written at the edge, and their times are for people")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "marks are written at the edge, and their times are for people"
+)]
 fn since_epoch() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }

@@ -11,15 +11,29 @@ struct Process {
 
 impl Process {
     fn starts(cache: &Path) -> Self {
-        Self { marks: Marks::beside(Some(cache)), at_work: Vec::new() }
+        Self {
+            marks: Marks::beside(Some(cache)),
+            at_work: Vec::new(),
+        }
     }
 
     /// As a host does at its start, as far as it gets.
     fn tries(&mut self, version: u64) -> Result<(), String> {
-        let newcomer = self.marks.newcomer(&name(version), &digest(version)).map_err(|error| error.to_string())?;
-        drop(newcomer.enter(Stage::Load).map_err(|error| LoadError::from(error).to_string())?);
+        let newcomer = self
+            .marks
+            .newcomer(&name(version), &digest(version))
+            .map_err(|error| error.to_string())?;
+        drop(
+            newcomer
+                .enter(Stage::Load)
+                .map_err(|error| LoadError::from(error).to_string())?,
+        );
         for stage in [Stage::Start, Stage::Call] {
-            self.at_work.extend(newcomer.enter(stage).map_err(|error| LoadError::from(error).to_string())?);
+            self.at_work.extend(
+                newcomer
+                    .enter(stage)
+                    .map_err(|error| LoadError::from(error).to_string())?,
+            );
         }
         Ok(())
     }
@@ -62,8 +76,14 @@ fn a_version_that_two_processes_died_of_is_not_loaded_until_it_is_released() {
     }
     let mut host = Process::starts(&cache);
     let refused = host.tries(1).unwrap_err();
-    assert!(refused.contains("died 2 times") && refused.contains("in its calls"), "{refused}");
-    assert!(refused.contains("plugins plugin-1 --release 000000000000"), "{refused}");
+    assert!(
+        refused.contains("died 2 times") && refused.contains("in its calls"),
+        "{refused}"
+    );
+    assert!(
+        refused.contains("plugins plugin-1 --release 000000000000"),
+        "{refused}"
+    );
     assert_eq!(host.tries(2), Ok(()), "the others run on");
     host.marks.tell(&digest(1));
     assert!(host.marks.is_told(&digest(1)));
@@ -83,8 +103,14 @@ fn of_two_versions_on_trial_at_once_the_one_is_blamed_that_the_host_dies_of_alon
     let mut host = Process::starts(&cache);
     assert_eq!(host.tries(2), Ok(()));
     let waits = host.tries(1).unwrap_err();
-    assert!(waits.contains("tried alone") && waits.contains("the trial of plugin-2"), "{waits}");
-    assert!(host.tries(3).unwrap_err().contains("plugin-2"), "whoever is new would blur it");
+    assert!(
+        waits.contains("tried alone") && waits.contains("the trial of plugin-2"),
+        "{waits}"
+    );
+    assert!(
+        host.tries(3).unwrap_err().contains("plugin-2"),
+        "whoever is new would blur it"
+    );
     host.dies();
     let mut host = Process::starts(&cache);
     assert!(host.tries(2).unwrap_err().contains("quarantined"));
@@ -98,13 +124,21 @@ fn a_process_that_lives_or_ended_on_purpose_is_no_death() {
     let mut first = Process::starts(&cache);
     assert_eq!(first.tries(1), Ok(()));
     let mut second = Process::starts(&cache);
-    assert_eq!((second.tries(1), second.tries(2)), (Ok(()), Ok(())), "the other one lives");
+    assert_eq!(
+        (second.tries(1), second.tries(2)),
+        (Ok(()), Ok(())),
+        "the other one lives"
+    );
     assert_eq!(files(&cache), 3);
     first.marks.end();
     second.marks.end();
     assert_eq!(files(&cache), 0);
     assert_eq!(first.tries(3), Ok(()));
-    assert_eq!(files(&cache), 0, "whatever comes after the end is no version's doing");
+    assert_eq!(
+        files(&cache),
+        0,
+        "whatever comes after the end is no version's doing"
+    );
 }
 
 #[test]
@@ -117,10 +151,18 @@ fn a_proven_version_is_marked_no_more_and_its_deaths_are_forgotten() {
     let mut host = Process::starts(&cache);
     assert_eq!(host.tries(1), Ok(()));
     host.at_work.clear();
-    host.marks.shared.as_ref().unwrap().look(Moment::from_origin(std::time::Duration::from_mins(2)));
+    host.marks
+        .shared
+        .as_ref()
+        .unwrap()
+        .look(Moment::from_origin(std::time::Duration::from_mins(2)));
     for _ in 0..3 {
         let mut host = Process::starts(&cache);
-        assert_eq!((host.tries(1), files(&cache)), (Ok(()), 1), "the list of what is proven and nothing else");
+        assert_eq!(
+            (host.tries(1), files(&cache)),
+            (Ok(()), 1),
+            "the list of what is proven and nothing else"
+        );
         host.dies();
     }
     assert_eq!(Process::starts(&cache).tries(1), Ok(()));
@@ -133,14 +175,29 @@ fn what_was_proven_on_another_build_of_the_host_is_on_trial_again() {
     let mut host = Process::starts(&cache);
     assert_eq!(host.tries(1), Ok(()));
     host.at_work.clear();
-    host.marks.shared.as_ref().unwrap().look(Moment::from_origin(std::time::Duration::from_mins(2)));
+    host.marks
+        .shared
+        .as_ref()
+        .unwrap()
+        .look(Moment::from_origin(std::time::Duration::from_mins(2)));
     let proven = cache.with_extension("marks").join("proven");
     let (digest, build) = (digest(1), std::fs::read_to_string(&proven).unwrap());
     let (_, build) = build.trim().split_once(' ').unwrap();
-    assert!(build.starts_with(concat!(env!("CARGO_PKG_VERSION"), "-")), "more than the version: {build}");
-    std::fs::write(&proven, format!("{} {}", digest.as_str(), env!("CARGO_PKG_VERSION"))).unwrap();
+    assert!(
+        build.starts_with(concat!(env!("CARGO_PKG_VERSION"), "-")),
+        "more than the version: {build}"
+    );
+    std::fs::write(
+        &proven,
+        format!("{} {}", digest.as_str(), env!("CARGO_PKG_VERSION")),
+    )
+    .unwrap();
     let mut upgraded = Process::starts(&cache);
-    assert_eq!((upgraded.tries(1), files(&cache)), (Ok(()), 2), "a mark beside the list");
+    assert_eq!(
+        (upgraded.tries(1), files(&cache)),
+        (Ok(()), 2),
+        "a mark beside the list"
+    );
 }
 
 #[test]
@@ -154,7 +211,14 @@ fn what_is_no_mark_of_ours_says_nothing_and_a_folder_of_others_is_not_used() {
     std::fs::write(folder.path().join("target"), "alone true\n").unwrap();
     std::os::unix::fs::symlink(folder.path().join("target"), of("link")).unwrap();
     std::fs::create_dir(of("folder")).unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, of("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        of("pipe"),
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
     assert_eq!(host.tries(1), Ok(()));
     // What is damaged counts, as it cannot be told from what a full disk leaves.
     std::fs::write(of("empty"), "").unwrap();
@@ -164,9 +228,18 @@ fn what_is_no_mark_of_ours_says_nothing_and_a_folder_of_others_is_not_used() {
     assert!(refused.contains("died 3 times"), "{refused}");
     std::fs::set_permissions(&marks, std::fs::Permissions::from_mode(0o777)).unwrap();
     let open = Marks::beside(Some(&cache));
-    assert!(open.why_not().unwrap().contains("no other may write"), "{:?}", open.why_not());
+    assert!(
+        open.why_not().unwrap().contains("no other may write"),
+        "{:?}",
+        open.why_not()
+    );
     assert!(open.newcomer(&name(1), &digest(1)).is_ok());
-    assert!(Marks::beside(None).why_not().unwrap().contains("host.cache"));
+    assert!(
+        Marks::beside(None)
+            .why_not()
+            .unwrap()
+            .contains("host.cache")
+    );
 }
 
 #[test]

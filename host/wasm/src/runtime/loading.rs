@@ -23,11 +23,22 @@ impl Runtime {
         let (digest, size) = (digest_of(&bytes), bytes.len());
         let newcomer = self.newcomer(&name, &digest).await?;
         let compiled = self.compile(bytes, Some(&newcomer)).await?;
-        Ok(Plugin::new(self.clone(), name, digest, size, compiled, newcomer))
+        Ok(Plugin::new(
+            self.clone(),
+            name,
+            digest,
+            size,
+            compiled,
+            newcomer,
+        ))
     }
 
     /// A version that may be loaded, as far as is known.
-    async fn newcomer(&self, name: &PluginName, digest: &PluginDigest) -> Result<Arc<Newcomer>, LoadError> {
+    async fn newcomer(
+        &self,
+        name: &PluginName,
+        digest: &PluginDigest,
+    ) -> Result<Arc<Newcomer>, LoadError> {
         let (marks, name, digest) = (self.marks().clone(), name.clone(), digest.clone());
         on_blocking_thread(move || marks.newcomer(&name, &digest)).await?
     }
@@ -38,11 +49,22 @@ impl Runtime {
     }
 
     /// Refuses what compiles beyond the limits. A newcomer is marked meanwhile.
-    pub(crate) async fn compile(&self, bytes: Bytes, newcomer: Option<&Arc<Newcomer>>) -> Result<Compiled, LoadError> {
+    pub(crate) async fn compile(
+        &self,
+        bytes: Bytes,
+        newcomer: Option<&Arc<Newcomer>>,
+    ) -> Result<Compiled, LoadError> {
         let host = |message: String| LoadError::Host { message };
         // The permit is held here, not on a thread: waiting compilations occupy none.
-        let _permit = self.shared.compilations.acquire().await.map_err(|error| host(error.to_string()))?;
-        let _at_work = newcomer.map(|newcomer| newcomer.enter(Stage::Load)).transpose()?;
+        let _permit = self
+            .shared
+            .compilations
+            .acquire()
+            .await
+            .map_err(|error| host(error.to_string()))?;
+        let _at_work = newcomer
+            .map(|newcomer| newcomer.enter(Stage::Load))
+            .transpose()?;
         let read = bytes.clone();
         let world = on_blocking_thread(move || {
             let world = World::read(&read)?;
@@ -57,16 +79,24 @@ impl Runtime {
 
     /// Has another process fill the cache, if there is one to do it.
     async fn compile_apart(&self, bytes: &Bytes) -> Result<(), LoadError> {
-        let (Compiler::Child(program), Some(code)) = (&self.shared.options.compiler, &self.shared.code_cache) else {
+        let (Compiler::Child(program), Some(code)) =
+            (&self.shared.options.compiler, &self.shared.code_cache)
+        else {
             return Ok(());
         };
-        let compiled = compile_in_child(program, self.shared.options.compile_limits, code.directory(), bytes).await;
+        let compiled = compile_in_child(
+            program,
+            self.shared.options.compile_limits,
+            code.directory(),
+            bytes,
+        )
+        .await;
         compiled.inspect_err(|_| code.sweep())
     }
 
     fn link(&self, world: &World, bytes: &[u8], started: Instant) -> Result<Compiled, LoadError> {
-        // Another process has shown that this stays within the limits: should its code be gone again, compiling it costs
-        // no more.
+        // Another process has shown that this stays within the limits: should its code be gone
+        // again, compiling it costs no more.
         let component = Component::new(&self.shared.engine, bytes)
             .map_err(|error| LoadError::from_compiler(&shown(error, SAID_BYTES_MAX)))?;
         let compile_time = started.elapsed();
@@ -74,12 +104,24 @@ impl Runtime {
             code.loaded();
         }
         signatures::check(&self.shared.engine, &component)?;
-        let mismatch = |error: wasmtime::Error| LoadError::Mismatch { message: shown(error, SAID_BYTES_MAX) };
-        let pre = self.shared.linker.instantiate_pre(&component).map_err(mismatch)?;
+        let mismatch = |error: wasmtime::Error| LoadError::Mismatch {
+            message: shown(error, SAID_BYTES_MAX),
+        };
+        let pre = self
+            .shared
+            .linker
+            .instantiate_pre(&component)
+            .map_err(mismatch)?;
         let state = StateExports::of(&component);
         let contract = world.processor_version().unwrap_or_default().to_owned();
         let pre = PluginPre::new(pre).map_err(mismatch)?;
         let instance_bytes = usize::try_from(world.instance_bytes).unwrap_or(usize::MAX);
-        Ok(Compiled { contract, pre, state, instance_bytes, compile_time })
+        Ok(Compiled {
+            contract,
+            pre,
+            state,
+            instance_bytes,
+            compile_time,
+        })
     }
 }

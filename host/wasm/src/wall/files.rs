@@ -3,18 +3,21 @@
 use std::path::Path;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
-    RulesetError, RulesetStatus, Scope, make_bitflags,
+    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags,
 };
 
-/// What is denied in general: all that a kernel can deny that knows this version of Landlock, and less on older ones.
+/// What is denied in general: all that a kernel can deny that knows this version of Landlock, and
+/// less on older ones.
 const NEWEST: ABI = ABI::V6;
 
-/// Denies every file but those below `folder`, where regular ones may be made, read, written and removed; and every address
-/// and every other process.
+/// Denies every file but those below `folder`, where regular ones may be made, read, written and
+/// removed; and every address and every other process.
 pub(super) fn allow_only(folder: &Path) -> Result<(), String> {
     match restrict(folder) {
-        Ok(RulesetStatus::NotEnforced) => Err("this kernel has no Landlock, or it is disabled".to_owned()),
+        Ok(RulesetStatus::NotEnforced) => {
+            Err("this kernel has no Landlock, or it is disabled".to_owned())
+        }
         Ok(_) => Ok(()),
         Err(error) => Err(error.to_string()),
     }
@@ -26,8 +29,11 @@ fn restrict(folder: &Path) -> Result<RulesetStatus, RulesetError> {
         .handle_access(AccessNet::from_all(NEWEST))?
         .scope(Scope::from_all(NEWEST))?
         .create()?;
-    // A folder that cannot be opened gets no rule, and then nothing can be written to it: that is told when it is tried.
-    let Ok(folder) = PathFd::new(folder) else { return Ok(ruleset.restrict_self()?.ruleset) };
+    // A folder that cannot be opened gets no rule, and then nothing can be written to it: that is
+    // told when it is tried.
+    let Ok(folder) = PathFd::new(folder) else {
+        return Ok(ruleset.restrict_self()?.ruleset);
+    };
     let ruleset = ruleset.add_rule(PathBeneath::new(folder, in_the_folder()))?;
     Ok(ruleset.restrict_self()?.ruleset)
 }

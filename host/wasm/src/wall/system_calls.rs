@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    TargetArch, apply_filter, apply_filter_all_threads,
+    BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, TargetArch, apply_filter, apply_filter_all_threads,
 };
 
 /// By number: when a rule applies. Always if there is no condition.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// What no host needs, nor what helps it to credentials: to look into other processes, to change what the machine is, to
-/// enter or make namespaces, and parts of the kernel where holes have been found again and again.
+/// What no host needs, nor what helps it to credentials: to look into other processes, to change
+/// what the machine is, to enter or make namespaces, and parts of the kernel where holes have been
+/// found again and again.
 const DENIED_TO_HOST: &[i64] = &[
     // Other processes.
     libc::SYS_ptrace,
@@ -87,7 +88,8 @@ const X32: i64 = 0x4000_0000;
 #[cfg(target_arch = "x86_64")]
 const DENIED_TO_HOST_X32: &[i64] = &[X32 + 521, X32 + 528, X32 + 539, X32 + 540];
 
-/// What a compiler needs that has its input on a pipe: memory, threads, files in its cache, the time, and its own end.
+/// What a compiler needs that has its input on a pipe: memory, threads, files in its cache, the
+/// time, and its own end.
 const ALLOWED_TO_COMPILER: &[i64] = &[
     libc::SYS_brk,
     libc::SYS_mmap,
@@ -183,32 +185,58 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// To allow less than everything but the list would take knowing what every library and every helper for credentials calls.
+/// To allow less than everything but the list would take knowing what every library and every
+/// helper for credentials calls.
 pub(super) fn deny_what_no_host_needs() -> Result<(), String> {
-    let raised = host_filters().and_then(|filters| filters.iter().try_for_each(|one| apply_filter_all_threads(one)));
+    let raised = host_filters().and_then(|filters| {
+        filters
+            .iter()
+            .try_for_each(|one| apply_filter_all_threads(one))
+    });
     raised.map_err(told)
 }
 
 /// Of the calling thread, and of those it starts.
 pub(super) fn allow_what_a_compiler_needs() -> Result<(), String> {
-    compiler_filter().and_then(|filter| apply_filter(&filter)).map_err(told)
+    compiler_filter()
+        .and_then(|filter| apply_filter(&filter))
+        .map_err(told)
 }
 
 fn host_filters() -> Result<[BpfProgram; 2], Error> {
     let mut denied = always(DENIED_TO_HOST.iter().chain(DENIED_TO_HOST_HERE));
-    let is_namespace = |flag: i32| condition(0, flag.cast_unsigned().into(), flag.cast_unsigned().into());
-    denied.insert(libc::SYS_clone, NAMESPACES.into_iter().map(is_namespace).collect::<Result<_, _>>()?);
+    let is_namespace =
+        |flag: i32| condition(0, flag.cast_unsigned().into(), flag.cast_unsigned().into());
+    denied.insert(
+        libc::SYS_clone,
+        NAMESPACES
+            .into_iter()
+            .map(is_namespace)
+            .collect::<Result<_, _>>()?,
+    );
     #[cfg(target_arch = "x86_64")]
     {
-        let again: Vec<_> = denied.iter().map(|(number, rules)| (number | X32, rules.clone())).collect();
+        let again: Vec<_> = denied
+            .iter()
+            .map(|(number, rules)| (number | X32, rules.clone()))
+            .collect();
         denied.extend(again);
         denied.extend(always(DENIED_TO_HOST_X32));
     }
-    // What it is asked for cannot be seen, so that it is as if it did not exist, and libraries take the older `clone`.
+    // What it is asked for cannot be seen, so that it is as if it did not exist, and libraries take
+    // the older `clone`.
     let unseen = always(&[libc::SYS_clone3]);
     Ok([
-        compiled(denied, SeccompAction::Allow, SeccompAction::Errno(errno(libc::EPERM)))?,
-        compiled(unseen, SeccompAction::Allow, SeccompAction::Errno(errno(libc::ENOSYS)))?,
+        compiled(
+            denied,
+            SeccompAction::Allow,
+            SeccompAction::Errno(errno(libc::EPERM)),
+        )?,
+        compiled(
+            unseen,
+            SeccompAction::Allow,
+            SeccompAction::Errno(errno(libc::ENOSYS)),
+        )?,
     ])
 }
 
@@ -226,11 +254,18 @@ fn compiler_filter() -> Result<BpfProgram, Error> {
     // A thread's name.
     let name = u64::from(libc::PR_SET_NAME.cast_unsigned());
     allowed.insert(libc::SYS_prctl, vec![condition(0, any_bit, name)?]);
-    compiled(allowed, SeccompAction::Errno(errno(libc::ENOSYS)), SeccompAction::Allow)
+    compiled(
+        allowed,
+        SeccompAction::Errno(errno(libc::ENOSYS)),
+        SeccompAction::Allow,
+    )
 }
 
 fn always<'a>(numbers: impl IntoIterator<Item = &'a i64>) -> Rules {
-    numbers.into_iter().map(|number| (*number, Vec::new())).collect()
+    numbers
+        .into_iter()
+        .map(|number| (*number, Vec::new()))
+        .collect()
 }
 
 /// Whether an argument's lower half has `value` in those bits that `mask` has.
@@ -240,7 +275,11 @@ fn condition(argument: u8, mask: u64, value: u64) -> Result<SeccompRule, Error> 
     Ok(SeccompRule::new(vec![condition])?)
 }
 
-fn compiled(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Result<BpfProgram, Error> {
+fn compiled(
+    rules: Rules,
+    otherwise: SeccompAction,
+    matched: SeccompAction,
+) -> Result<BpfProgram, Error> {
     let machine: TargetArch = std::env::consts::ARCH.try_into()?;
     let filter: BpfProgram = SeccompFilter::new(rules, otherwise, matched, machine)?.try_into()?;
     Ok(filter)

@@ -1,4 +1,5 @@
-//! The plugin folder: what appears in it is loaded once, when it is complete; what is wrong with it is said.
+//! The plugin folder: what appears in it is loaded once, when it is complete; what is wrong with it
+//! is said.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -30,7 +31,12 @@ impl Fixture {
         let (watcher, events) = PluginFolder::new(runtime(GuestLimits::default()), options);
         let (cancel, mut tasks) = (CancellationToken::new(), JoinSet::new());
         tasks.spawn(watcher.run(cancel.clone()));
-        Self { folder, events, cancel, tasks }
+        Self {
+            folder,
+            events,
+            cancel,
+            tasks,
+        }
     }
 
     /// An empty folder whose first scan is over.
@@ -53,7 +59,10 @@ impl Fixture {
 
     async fn next(&mut self) -> FolderEvent {
         // Far more than needed: a limit for a broken watcher, not a measurement.
-        tokio::time::timeout(Duration::from_mins(1), self.events.recv()).await.expect("an event").expect("open")
+        tokio::time::timeout(Duration::from_mins(1), self.events.recv())
+            .await
+            .expect("an event")
+            .expect("open")
     }
 
     async fn next_refusal(&mut self) -> (String, Refusal) {
@@ -86,7 +95,12 @@ async fn a_file_that_names_a_table_of_another_plugin_is_refused_whichever_comes_
                     }
                     FolderEvent::Refused { file, reason, .. } => {
                         assert_eq!((file, name), (format!("{intruder}.wasm"), intruder));
-                        assert!(reason.to_string().contains("a table of the application \"totals\""), "{reason}");
+                        assert!(
+                            reason
+                                .to_string()
+                                .contains("a table of the application \"totals\""),
+                            "{reason}"
+                        );
                     }
                     other => panic!("{other:?}"),
                 }
@@ -103,7 +117,9 @@ async fn what_lies_there_at_the_start_is_loaded_and_works() {
     std::fs::write(folder.path().join("README.md"), "junk").unwrap();
     std::fs::write(folder.path().join("noop-one.wasm.tmp"), "junk").unwrap();
     let mut fixture = Fixture::watch(folder, |_| ());
-    let FolderEvent::Loaded { name, plugin } = fixture.next().await else { panic!("not loaded") };
+    let FolderEvent::Loaded { name, plugin } = fixture.next().await else {
+        panic!("not loaded")
+    };
     assert_eq!(name.as_str(), "noop-one");
     assert!(instance(&plugin, &[]).await.is_ok());
     assert!(matches!(fixture.next().await, FolderEvent::FirstScanDone));
@@ -114,10 +130,17 @@ async fn what_lies_there_at_the_start_is_loaded_and_works() {
 async fn a_file_renamed_over_is_a_new_version_and_the_same_bytes_are_none() {
     let mut fixture = Fixture::empty().await;
     fixture.put("orders.wasm", &guest("noop"));
-    let FolderEvent::Loaded { plugin: first, .. } = fixture.next().await else { panic!("not loaded") };
+    let FolderEvent::Loaded { plugin: first, .. } = fixture.next().await else {
+        panic!("not loaded")
+    };
     fixture.put("orders.wasm", &guest("noop"));
     fixture.put("orders.wasm", &guest("echo"));
-    let FolderEvent::Changed { plugin, previous, .. } = fixture.next().await else { panic!("not changed") };
+    let FolderEvent::Changed {
+        plugin, previous, ..
+    } = fixture.next().await
+    else {
+        panic!("not changed")
+    };
     assert_eq!(&previous, first.digest());
     assert_ne!(plugin.digest(), first.digest());
     fixture.put("orders.wasm", &guest("echo"));
@@ -133,7 +156,9 @@ async fn a_file_written_in_a_thousand_pieces_is_loaded_once_and_whole() {
         file.write_all(piece).unwrap();
         file.sync_data().unwrap();
     }
-    let FolderEvent::Loaded { plugin, .. } = fixture.next().await else { panic!("not loaded") };
+    let FolderEvent::Loaded { plugin, .. } = fixture.next().await else {
+        panic!("not loaded")
+    };
     assert_eq!(plugin.size(), bytes.len());
     fixture.expect_silence().await;
 }
@@ -142,12 +167,21 @@ async fn a_file_written_in_a_thousand_pieces_is_loaded_once_and_whole() {
 async fn a_bad_version_is_told_once_and_the_good_one_stays_until_a_better_comes() {
     let mut fixture = Fixture::empty().await;
     fixture.put("orders.wasm", &guest("noop"));
-    let FolderEvent::Loaded { plugin, .. } = fixture.next().await else { panic!("not loaded") };
+    let FolderEvent::Loaded { plugin, .. } = fixture.next().await else {
+        panic!("not loaded")
+    };
     let module = wat::parse_str("(module)").unwrap();
     fixture.put("orders.wasm", &module);
-    let FolderEvent::Refused { reason, keeps, .. } = fixture.next().await else { panic!("not refused") };
-    let expected = LoadError::NotAComponent { kind: BytesKind::CoreModule };
-    assert!(matches!(&reason, Refusal::Bytes { error, .. } if *error == expected), "{reason}");
+    let FolderEvent::Refused { reason, keeps, .. } = fixture.next().await else {
+        panic!("not refused")
+    };
+    let expected = LoadError::NotAComponent {
+        kind: BytesKind::CoreModule,
+    };
+    assert!(
+        matches!(&reason, Refusal::Bytes { error, .. } if *error == expected),
+        "{reason}"
+    );
     assert_eq!(keeps.as_ref(), Some(plugin.digest()));
     // The same bad bytes again, then the good ones again: nothing to tell of either.
     fixture.put("orders.wasm", &module);
@@ -161,7 +195,16 @@ async fn a_cut_off_file_is_refused_in_the_end() {
     let mut fixture = Fixture::empty().await;
     fixture.put("orders.wasm", &guest("noop")[..30_000]);
     let (_, reason) = fixture.next_refusal().await;
-    assert!(matches!(&reason, Refusal::Bytes { error: LoadError::Truncated { size: 30_000 }, .. }), "{reason}");
+    assert!(
+        matches!(
+            &reason,
+            Refusal::Bytes {
+                error: LoadError::Truncated { size: 30_000 },
+                ..
+            }
+        ),
+        "{reason}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,7 +214,9 @@ async fn a_removed_file_is_told_and_a_restored_one_is_loaded() {
         fixture.put("orders.wasm", &guest("noop"));
         assert!(matches!(fixture.next().await, FolderEvent::Loaded { .. }));
         std::fs::remove_file(fixture.path("orders.wasm")).unwrap();
-        assert!(matches!(fixture.next().await, FolderEvent::Removed { name } if name.as_str() == "orders"));
+        assert!(
+            matches!(fixture.next().await, FolderEvent::Removed { name } if name.as_str() == "orders")
+        );
     }
 }
 
@@ -184,19 +229,40 @@ async fn what_is_no_regular_file_is_refused_and_blocks_nothing() {
     std::os::unix::fs::symlink(path("target"), path("a-link.wasm")).unwrap();
     std::fs::create_dir(path("b-directory.wasm")).unwrap();
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-    rustix::fs::mknodat(rustix::fs::CWD, path("c-pipe.wasm"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    std::fs::File::create(path("d-huge.wasm")).unwrap().set_len(33 << 20).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        path("c-pipe.wasm"),
+        rustix::fs::FileType::Fifo,
+        mode,
+        0,
+    )
+    .unwrap();
+    std::fs::File::create(path("d-huge.wasm"))
+        .unwrap()
+        .set_len(33 << 20)
+        .unwrap();
     std::fs::write(path("e bad name.wasm"), guest("noop")).unwrap();
-    std::fs::write(folder.path().join(std::ffi::OsStr::from_bytes(b"f\xff.wasm")), guest("noop")).unwrap();
+    std::fs::write(
+        folder
+            .path()
+            .join(std::ffi::OsStr::from_bytes(b"f\xff.wasm")),
+        guest("noop"),
+    )
+    .unwrap();
 
     let mut fixture = Fixture::watch(folder, |_| ());
     let mut refused = Vec::new();
     for _ in 0..6 {
         refused.push(fixture.next_refusal().await.1.to_string());
     }
-    for (reason, expected) in
-        refused.iter().zip(["symbolic link", "directory", "named pipe", "33554432", "name", "name"])
-    {
+    for (reason, expected) in refused.iter().zip([
+        "symbolic link",
+        "directory",
+        "named pipe",
+        "33554432",
+        "name",
+        "name",
+    ]) {
         assert!(reason.contains(expected), "{reason}");
     }
     assert!(matches!(fixture.next().await, FolderEvent::FirstScanDone));
@@ -242,7 +308,12 @@ async fn watching_ends_when_cancelled_and_when_nobody_listens() {
     fixture.cancel.cancel();
     assert!(fixture.tasks.join_next().await.unwrap().is_ok());
 
-    let Fixture { events, mut tasks, folder, .. } = Fixture::empty().await;
+    let Fixture {
+        events,
+        mut tasks,
+        folder,
+        ..
+    } = Fixture::empty().await;
     drop(events);
     std::fs::write(folder.path().join("orders.wasm"), guest("noop")).unwrap();
     assert!(tasks.join_next().await.unwrap().is_ok());
@@ -253,47 +324,84 @@ async fn a_manifest_is_told_of_when_it_changes_and_is_no_component() {
     let mut fixture = Fixture::empty().await;
     for text in ["stream = \"orders\"", "stream = \"returns\""] {
         fixture.put("orders.toml", text.as_bytes());
-        assert!(matches!(fixture.next().await, FolderEvent::ManifestChanged { name } if name.as_str() == "orders"));
+        assert!(
+            matches!(fixture.next().await, FolderEvent::ManifestChanged { name } if name.as_str() == "orders")
+        );
     }
     // Not a plugin's name: nobody's manifest, and nobody's refusal.
     fixture.put("x.toml", b"stream = 7");
     std::fs::remove_file(fixture.path("orders.toml")).unwrap();
-    assert!(matches!(fixture.next().await, FolderEvent::ManifestChanged { name } if name.as_str() == "orders"));
+    assert!(
+        matches!(fixture.next().await, FolderEvent::ManifestChanged { name } if name.as_str() == "orders")
+    );
 }
 
 #[tokio::test]
-async fn where_signatures_are_required_only_signed_components_are_loaded_however_the_pair_arrives() {
+async fn where_signatures_are_required_only_signed_components_are_loaded_however_the_pair_arrives()
+{
     let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
     let signer = Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).unwrap();
     let key = PublicKey::parse(&hex::encode(signer.public_key().as_ref())).unwrap();
-    let general = IntegrityRules { require_signature: true, keys: vec![key], ..IntegrityRules::default() };
+    let general = IntegrityRules {
+        require_signature: true,
+        keys: vec![key],
+        ..IntegrityRules::default()
+    };
     let mut version = 0;
     let mut sign = |bytes: &[u8]| {
         version += 1;
         let digest = hex::encode(Sha256::digest(bytes));
-        let statement = format!("shardmill plugin signature 1\nname orders\nversion {version}\nsha256 {digest}\n");
+        let statement = format!(
+            "shardmill plugin signature 1\nname orders\nversion {version}\nsha256 {digest}\n"
+        );
         let signature = hex::encode(signer.sign(statement.as_bytes()).as_ref());
         format!("version {version}\nsignature {signature}\n").into_bytes()
     };
     let mut fixture = Fixture::watch(tempfile::tempdir().unwrap(), |options| {
-        options.integrity = Integrity { general, ..Integrity::default() };
+        options.integrity = Integrity {
+            general,
+            ..Integrity::default()
+        };
     });
     assert!(matches!(fixture.next().await, FolderEvent::FirstScanDone));
     let (noop, echo) = (guest("noop"), guest("echo"));
     fixture.put("orders.wasm", &noop);
     let (file, reason) = fixture.next_refusal().await;
-    assert!(matches!(reason, Refusal::Untrusted { error: IntegrityError::Unsigned { .. }, .. }), "{file}: {reason}");
+    assert!(
+        matches!(
+            reason,
+            Refusal::Untrusted {
+                error: IntegrityError::Unsigned { .. },
+                ..
+            }
+        ),
+        "{file}: {reason}"
+    );
     fixture.put("orders.wasm.sig", &sign(&echo));
     let (_, reason) = fixture.next_refusal().await;
-    assert!(matches!(reason, Refusal::Untrusted { error: IntegrityError::WrongSignature { .. }, .. }), "{reason}");
+    assert!(
+        matches!(
+            reason,
+            Refusal::Untrusted {
+                error: IntegrityError::WrongSignature { .. },
+                ..
+            }
+        ),
+        "{reason}"
+    );
     // The component to that signature: both are there.
     fixture.put("orders.wasm", &echo);
     let loaded = fixture.next().await;
-    let FolderEvent::Loaded { plugin, .. } = loaded else { panic!("{loaded:?}") };
+    let FolderEvent::Loaded { plugin, .. } = loaded else {
+        panic!("{loaded:?}")
+    };
     let digest = plugin.digest().clone();
     // The next version, its signature after it.
     fixture.put("orders.wasm", &noop);
     fixture.put("orders.wasm.sig", &sign(&noop));
     let changed = fixture.next().await;
-    assert!(matches!(&changed, FolderEvent::Changed { previous, .. } if *previous == digest), "{changed:?}");
+    assert!(
+        matches!(&changed, FolderEvent::Changed { previous, .. } if *previous == digest),
+        "{changed:?}"
+    );
 }

@@ -1,5 +1,6 @@
-//! The hostile corpus on the engine: each entry comes to what is expected of it, while a well-behaved instance in the same
-//! runtime goes on and after which a new one can be made. Each test is about the entries of one outcome.
+//! The hostile corpus on the engine: each entry comes to what is expected of it, while a
+//! well-behaved instance in the same runtime goes on and after which a new one can be made. Each
+//! test is about the entries of one outcome.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// Batches that each instance is given: what leaks a little in each must have leaked enough.
 const BATCHES: usize = 4;
 
-/// Memory of all instances together: enough for one that takes all it may and for those that work beside it, not for two
-/// that never gave theirs back.
+/// Memory of all instances together: enough for one that takes all it may and for those that work
+/// beside it, not for two that never gave theirs back.
 const MEMORY_BYTES: usize = 112 << 20;
 
 /// Bytes of what is told of any entry: the lines that an operator reads.
@@ -36,9 +37,15 @@ enum Came {
 
 /// Runs the entries of which `is_meant` is so, one after the other.
 async fn run(is_meant: impl Fn(&Expected) -> bool) {
-    let entries: Vec<_> = corpus::all().into_iter().filter(|entry| is_meant(&entry.expected)).collect();
+    let entries: Vec<_> = corpus::all()
+        .into_iter()
+        .filter(|entry| is_meant(&entry.expected))
+        .collect();
     assert!(!entries.is_empty());
-    let options = RuntimeOptions { instances_memory_bytes: MEMORY_BYTES, ..RuntimeOptions::default() };
+    let options = RuntimeOptions {
+        instances_memory_bytes: MEMORY_BYTES,
+        ..RuntimeOptions::default()
+    };
     let runtime = Runtime::new(options).unwrap();
     let good = plugin(&runtime, "noop").await;
     let mut wrong = Vec::new();
@@ -46,7 +53,11 @@ async fn run(is_meant: impl Fn(&Expected) -> bool) {
         for (number, file) in (entry.files)().into_iter().enumerate() {
             let came = outcome(&runtime, &good, &entry, file.into()).await;
             if !is_as_expected(&entry.expected, &came) {
-                wrong.push(format!("{} ({number}): {}, came: {came:?}", entry.name, said(&came)));
+                wrong.push(format!(
+                    "{} ({number}): {}, came: {came:?}",
+                    entry.name,
+                    said(&came)
+                ));
             }
             let told = said(&came);
             if told.len() > TOLD_BYTES_MAX || told.contains(char::is_control) {
@@ -57,11 +68,21 @@ async fn run(is_meant: impl Fn(&Expected) -> bool) {
                     &told[..told.floor_char_boundary(TOLD_BYTES_MAX)]
                 ));
             }
-            let mut fresh = instance(&good, &[]).await.expect("a well-behaved plugin starts after it");
-            fresh.process(batch(2)).await.expect("a well-behaved plugin works after it");
+            let mut fresh = instance(&good, &[])
+                .await
+                .expect("a well-behaved plugin starts after it");
+            fresh
+                .process(batch(2))
+                .await
+                .expect("a well-behaved plugin works after it");
         }
     }
-    assert!(wrong.is_empty(), "{} not as expected:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} not as expected:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 async fn outcome(runtime: &Runtime, good: &Plugin, entry: &Entry, file: Bytes) -> Came {
@@ -90,9 +111,14 @@ async fn calls(plugin: &Plugin, entry: &Entry) -> Result<(), (Call, ProcessorErr
         let saved = instance.save().await;
         check_fate(instance.as_mut(), saved.as_ref().err()).await;
         saved.map_err(|error| (Call::Save, error))?;
-        start(Some(Bytes::from_static(b"foreign"))).await.map_err(|error| (Call::Load, error))?;
+        start(Some(Bytes::from_static(b"foreign")))
+            .await
+            .map_err(|error| (Call::Load, error))?;
     }
-    instance.close(CloseReason::Shutdown).await.map_err(|error| (Call::Close, error))?;
+    instance
+        .close(CloseReason::Shutdown)
+        .await
+        .map_err(|error| (Call::Close, error))?;
     Ok(())
 }
 
@@ -101,15 +127,36 @@ async fn check_fate(instance: &mut dyn RecordProcessor, error: Option<&Processor
     let Some(error) = error else { return };
     let again = instance.process(batch(1)).await;
     let is_refused = matches!(again, Err(ProcessorError::Host { .. }));
-    assert_eq!(is_refused, error.fate() == InstanceFate::Dead, "after {error}: {again:?}");
+    assert_eq!(
+        is_refused,
+        error.fate() == InstanceFate::Dead,
+        "after {error}: {again:?}"
+    );
 }
 
 fn limited(entry: &Entry) -> Arc<InstanceContext> {
-    let is_stopped_by_time = matches!(entry.expected, Expected::Fails { kind: "deadline", .. } | Expected::Contained);
-    let deadline = if is_stopped_by_time { DEADLINE } else { PATIENCE };
-    let limits = GuestLimits { process_deadline: deadline, init_deadline: deadline, ..GuestLimits::default() };
+    let is_stopped_by_time = matches!(
+        entry.expected,
+        Expected::Fails {
+            kind: "deadline",
+            ..
+        } | Expected::Contained
+    );
+    let deadline = if is_stopped_by_time {
+        DEADLINE
+    } else {
+        PATIENCE
+    };
+    let limits = GuestLimits {
+        process_deadline: deadline,
+        init_deadline: deadline,
+        ..GuestLimits::default()
+    };
     let general = context(entry.config);
-    Arc::new(InstanceContext { limits: Some(limits), ..InstanceContext::clone(&general) })
+    Arc::new(InstanceContext {
+        limits: Some(limits),
+        ..InstanceContext::clone(&general)
+    })
 }
 
 /// Both share the runtime, so an attack that held anything shared would show.
@@ -129,7 +176,8 @@ async fn while_others_work<T>(plugin: &Plugin, attack: impl Future<Output = T>) 
 }
 
 fn is_as_expected(expected: &Expected, came: &Came) -> bool {
-    // A panic of the host shows as an error of the host, and memory that did not come back as a lack of it.
+    // A panic of the host shows as an error of the host, and memory that did not come back as a
+    // lack of it.
     let is_hosts = match came {
         Came::Refused(error) => matches!(error, LoadError::Host { .. }),
         Came::Failed(_, error) => error.is_hosts(),
@@ -190,7 +238,12 @@ async fn outcomes_that_make_no_sense_are_refused_whole() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_is_denied_something_can_report_it_and_lives_on() {
-    run(|expected| ["reported", "misconfigured", "state"].iter().any(|kind| fails_as(expected, kind))).await;
+    run(|expected| {
+        ["reported", "misconfigured", "state"]
+            .iter()
+            .any(|kind| fails_as(expected, kind))
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,17 +262,32 @@ fn the_corpus_has_names_of_its_own_and_covers_the_table() {
     let names: BTreeSet<_> = entries.iter().map(|entry| entry.name).collect();
     assert_eq!(names.len(), entries.len(), "a name is used twice");
     assert!(entries.len() >= 80, "{}", entries.len());
-    let kinds = ["deadline", "limit", "trapped", "invalid_outcome", "reported", "misconfigured", "state"];
+    let kinds = [
+        "deadline",
+        "limit",
+        "trapped",
+        "invalid_outcome",
+        "reported",
+        "misconfigured",
+        "state",
+    ];
     let is_known = |expected: &Expected| match expected {
         Expected::Fails { kind, .. } => kinds.contains(kind),
         _ => true,
     };
-    assert!(entries.iter().all(|entry| is_known(&entry.expected)), "an outcome that no test looks for");
+    assert!(
+        entries.iter().all(|entry| is_known(&entry.expected)),
+        "an outcome that no test looks for"
+    );
     // The others of table D are about files in the folder, records and sinks.
-    for row in
-        ["D1", "D2", "D3", "D4", "D5", "D6", "D7", "D12", "D13", "D14", "D15", "D16", "D17", "D22", "D25", "D26", "D27"]
-    {
-        assert!(entries.iter().any(|entry| entry.attacks == row), "nothing attacks {row}");
+    for row in [
+        "D1", "D2", "D3", "D4", "D5", "D6", "D7", "D12", "D13", "D14", "D15", "D16", "D17", "D22",
+        "D25", "D26", "D27",
+    ] {
+        assert!(
+            entries.iter().any(|entry| entry.attacks == row),
+            "nothing attacks {row}"
+        );
     }
 }
 
@@ -227,11 +295,17 @@ fn the_corpus_has_names_of_its_own_and_covers_the_table() {
 async fn what_several_lines_of_a_result_say_is_cut_and_made_printable() {
     let runtime = runtime(GuestLimits::default());
     let evil = plugin(&runtime, "evil").await;
-    for (how, expected) in [("giant-message", "ééé"), ("steering-message", " [2J ]0;owned ")] {
+    for (how, expected) in [
+        ("giant-message", "ééé"),
+        ("steering-message", " [2J ]0;owned "),
+    ] {
         let mut instance = instance(&evil, &[("misbehave", how)]).await.unwrap();
         let processed = instance.process(batch(2)).await.unwrap();
         let message = &processed.outcome.failures[0].message;
-        assert!(message.starts_with(expected) && message.len() <= 1_030, "{message:?}");
+        assert!(
+            message.starts_with(expected) && message.len() <= 1_030,
+            "{message:?}"
+        );
         assert!(!message.contains(char::is_control), "{message:?}");
     }
 }
@@ -241,10 +315,20 @@ async fn an_instance_has_the_limits_of_its_context() {
     let plugin = plugin(&runtime(GuestLimits::default()), "evil").await;
     let context = |limits| {
         let general = context(&[]);
-        Arc::new(InstanceContext { limits, ..InstanceContext::clone(&general) })
+        Arc::new(InstanceContext {
+            limits,
+            ..InstanceContext::clone(&general)
+        })
     };
     assert!(plugin.instantiate(context(None), None).await.is_ok());
-    let tight = GuestLimits { memory_bytes: 1 << 16, ..GuestLimits::default() };
-    let refused = plugin.instantiate(context(Some(tight)), None).await.err().expect("it does not fit");
+    let tight = GuestLimits {
+        memory_bytes: 1 << 16,
+        ..GuestLimits::default()
+    };
+    let refused = plugin
+        .instantiate(context(Some(tight)), None)
+        .await
+        .err()
+        .expect("it does not fit");
     assert!(refused.to_string().contains("memory"), "{refused}");
 }

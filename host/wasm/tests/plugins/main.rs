@@ -1,4 +1,5 @@
-//! Plugins on the real engine: what is refused, what is delivered, what the folder tells, what a hostile guest can do.
+//! Plugins on the real engine: what is refused, what is delivered, what the folder tells, what a
+//! hostile guest can do.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

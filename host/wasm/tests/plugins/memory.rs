@@ -1,4 +1,5 @@
-//! The memory that all instances share: who is denied some is told whose it was, and gives all back.
+//! The memory that all instances share: who is denied some is told whose it was, and gives all
+//! back.
 
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::CloseReason;
@@ -11,12 +12,19 @@ const BUDGET: usize = 12 << 20;
 
 fn runtime() -> Runtime {
     let limits = GuestLimits::default();
-    let options = RuntimeOptions { limits, instances_memory_bytes: BUDGET, ..RuntimeOptions::default() };
+    let options = RuntimeOptions {
+        limits,
+        instances_memory_bytes: BUDGET,
+        ..RuntimeOptions::default()
+    };
     Runtime::new(options).unwrap()
 }
 
 fn is_dead_for_want_of_memory(error: &ProcessorError) -> bool {
-    *error == ProcessorError::HostMemory { limit: BUDGET as u64 }
+    *error
+        == ProcessorError::HostMemory {
+            limit: BUDGET as u64,
+        }
         && error.fate() == InstanceFate::Dead
         && error.is_hosts()
 }
@@ -36,18 +44,26 @@ async fn a_guest_within_its_own_limit_is_told_that_the_hosts_memory_is_spent() {
 async fn records_are_not_blamed_for_memory_that_the_host_did_not_have() {
     let plugin = plugin(&runtime(), "evil").await;
     let config = [("misbehave", "hoard-politely")];
-    let (mut first, mut second) =
-        (instance(&plugin, &config).await.unwrap(), instance(&plugin, &config).await.unwrap());
+    let (mut first, mut second) = (
+        instance(&plugin, &config).await.unwrap(),
+        instance(&plugin, &config).await.unwrap(),
+    );
     assert!(first.process(batch(1)).await.is_ok());
     let error = second.process(batch(1)).await.unwrap_err();
-    assert!(is_dead_for_want_of_memory(&error), "its rejections count for nothing: {error}");
+    assert!(
+        is_dead_for_want_of_memory(&error),
+        "its rejections count for nothing: {error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_instance_makes_room_for_one_that_waits() {
     let plugin = plugin(&runtime(), "evil").await;
     let config = [("misbehave", "hoard-politely")];
-    let (mut idle, mut second) = (instance(&plugin, &config).await.unwrap(), instance(&plugin, &config).await.unwrap());
+    let (mut idle, mut second) = (
+        instance(&plugin, &config).await.unwrap(),
+        instance(&plugin, &config).await.unwrap(),
+    );
     assert!(idle.process(batch(1)).await.is_ok());
     assert!(!idle.gives_room(), "nobody waits");
     assert!(second.process(batch(1)).await.is_err());
@@ -64,11 +80,18 @@ async fn an_idle_instance_makes_room_for_one_that_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_engine_keeps_of_an_instance_outside_of_its_memories_is_taken_of_the_budget_and_comes_back() {
-    let plugin = runtime().load(name("heavy"), counts::of_7_mib().into()).await.unwrap();
+async fn what_the_engine_keeps_of_an_instance_outside_of_its_memories_is_taken_of_the_budget_and_comes_back()
+ {
+    let plugin = runtime()
+        .load(name("heavy"), counts::of_7_mib().into())
+        .await
+        .unwrap();
     let mut first = instance(&plugin, &[]).await.unwrap();
     first.process(batch(1)).await.unwrap();
-    let denied = instance(&plugin, &[]).await.err().expect("two of them do not fit");
+    let denied = instance(&plugin, &[])
+        .await
+        .err()
+        .expect("two of them do not fit");
     assert!(is_dead_for_want_of_memory(&denied), "{denied}");
     drop(first);
     assert!(instance(&plugin, &[]).await.is_ok());
@@ -77,17 +100,32 @@ async fn what_the_engine_keeps_of_an_instance_outside_of_its_memories_is_taken_o
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_call_emits_is_taken_of_the_budget_until_the_next_call() {
     let runtime = runtime();
-    let (echo, flood) = (plugin(&runtime, "echo").await, plugin(&runtime, "evil").await);
+    let (echo, flood) = (
+        plugin(&runtime, "echo").await,
+        plugin(&runtime, "evil").await,
+    );
     let mut echo = instance(&echo, &[]).await.unwrap();
     let half_a_mebibyte = batch_of(&["x".repeat(1 << 19)]);
     for _ in 0..2 * (BUDGET >> 19) {
-        assert_eq!(echo.process(half_a_mebibyte.clone()).await.unwrap().emitted.len(), 1);
+        assert_eq!(
+            echo.process(half_a_mebibyte.clone())
+                .await
+                .unwrap()
+                .emitted
+                .len(),
+            1
+        );
     }
     drop(echo);
-    let mut flood = instance(&flood, &[("misbehave", "many-emits")]).await.unwrap();
+    let mut flood = instance(&flood, &[("misbehave", "many-emits")])
+        .await
+        .unwrap();
     let error = flood.process(batch(1)).await.unwrap_err();
     // Two plugins share the budget: the limit that is told is what one of them may have.
-    assert!(matches!(error, ProcessorError::HostMemory { .. }) && error.is_hosts(), "{error}");
+    assert!(
+        matches!(error, ProcessorError::HostMemory { .. }) && error.is_hosts(),
+        "{error}"
+    );
 }
 
 /// What fills a handle, and with how many bytes.
@@ -111,14 +149,29 @@ const KEPT: [(&str, usize); 14] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_host_keeps_behind_handles_is_taken_of_the_budget_and_comes_back() {
     // A handle each is more than the budget, even of those that keep nothing.
-    let limits = GuestLimits { handles: 16 << 10, ..GuestLimits::default() };
+    let limits = GuestLimits {
+        handles: 16 << 10,
+        ..GuestLimits::default()
+    };
     let budget = 6 << 20;
-    let options = RuntimeOptions { limits, instances_memory_bytes: budget, ..RuntimeOptions::default() };
+    let options = RuntimeOptions {
+        limits,
+        instances_memory_bytes: budget,
+        ..RuntimeOptions::default()
+    };
     let plugin = plugin(&Runtime::new(options).unwrap(), "asking").await;
     for (what, bytes) in KEPT {
         let mut hostile = instance(&plugin, &[]).await.unwrap();
-        let error = ask(&mut *hostile, &format!("keep {what} {bytes}")).await.expect_err(what);
-        assert_eq!(error, ProcessorError::HostMemory { limit: budget as u64 }, "{what}");
+        let error = ask(&mut *hostile, &format!("keep {what} {bytes}"))
+            .await
+            .expect_err(what);
+        assert_eq!(
+            error,
+            ProcessorError::HostMemory {
+                limit: budget as u64
+            },
+            "{what}"
+        );
     }
 }
 
@@ -135,7 +188,9 @@ async fn what_a_request_is_made_of_has_a_length_that_requests_have() {
         ("paths", 1 << 20),
     ] {
         let mut client = instance(&plugin, &[]).await.unwrap();
-        let answer = ask(&mut *client, &format!("keep {what} {bytes}")).await.unwrap();
+        let answer = ask(&mut *client, &format!("keep {what} {bytes}"))
+            .await
+            .unwrap();
         assert_eq!(answer, "refused after 0", "{what} of {bytes} bytes");
     }
 }

@@ -1,4 +1,5 @@
-//! Metered by fuel, a run is the same each time: what is counted, what is stopped, and what a guest sees of the world.
+//! Metered by fuel, a run is the same each time: what is counted, what is stopped, and what a guest
+//! sees of the world.
 
 use crate::support::{batch, instance, plugin, tight_limits};
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
@@ -7,10 +8,16 @@ use shardmill_wasm::{Metering, Runtime, RuntimeOptions};
 const FUEL: u64 = 50_000_000;
 
 fn runtime(metering: Metering) -> Runtime {
-    Runtime::new(RuntimeOptions { metering, limits: GuestLimits::default(), ..RuntimeOptions::default() }).unwrap()
+    Runtime::new(RuntimeOptions {
+        metering,
+        limits: GuestLimits::default(),
+        ..RuntimeOptions::default()
+    })
+    .unwrap()
 }
 
-/// What `evil` answers to a batch when it misbehaves so, and the fuel that its calls took, on an engine of its own.
+/// What `evil` answers to a batch when it misbehaves so, and the fuel that its calls took, on an
+/// engine of its own.
 async fn run(how: &str, metering: Metering) -> (Result<(), ProcessorError>, u64) {
     let runtime = runtime(metering);
     let plugin = plugin(&runtime, "evil").await;
@@ -23,7 +30,13 @@ async fn run(how: &str, metering: Metering) -> (Result<(), ProcessorError>, u64)
 async fn a_call_that_takes_more_fuel_than_it_may_is_stopped_and_the_instance_is_dead() {
     let (result, used) = run("loop", Metering::Fuel { per_call: FUEL }).await;
     let error = result.unwrap_err();
-    assert_eq!(error, ProcessorError::LimitExceeded { what: "fuel in one call", limit: FUEL });
+    assert_eq!(
+        error,
+        ProcessorError::LimitExceeded {
+            what: "fuel in one call",
+            limit: FUEL
+        }
+    );
     assert_eq!((error.fate(), used), (InstanceFate::Dead, FUEL));
 }
 
@@ -48,9 +61,22 @@ async fn without_fuel_nothing_is_counted_and_chance_is_chance() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_that_waits_in_the_host_is_stopped_by_its_deadline_though_it_is_metered_by_fuel() {
     let metering = Metering::Fuel { per_call: FUEL };
-    let options = RuntimeOptions { metering, limits: tight_limits(), ..RuntimeOptions::default() };
+    let options = RuntimeOptions {
+        metering,
+        limits: tight_limits(),
+        ..RuntimeOptions::default()
+    };
     let plugin = plugin(&Runtime::new(options).unwrap(), "evil").await;
     let mut evil = instance(&plugin, &[("misbehave", "sleep")]).await.unwrap();
     let error = evil.process(batch(1)).await.unwrap_err();
-    assert!(matches!(error, ProcessorError::DeadlineExceeded { call: "process", .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            ProcessorError::DeadlineExceeded {
+                call: "process",
+                ..
+            }
+        ),
+        "{error}"
+    );
 }

@@ -30,11 +30,19 @@ pub const DEADLINE: Duration = Duration::from_millis(300);
 
 /// Deadlines that a test can wait for; everything else as in production.
 pub fn tight_limits() -> GuestLimits {
-    GuestLimits { process_deadline: DEADLINE, init_deadline: DEADLINE, ..GuestLimits::default() }
+    GuestLimits {
+        process_deadline: DEADLINE,
+        init_deadline: DEADLINE,
+        ..GuestLimits::default()
+    }
 }
 
 pub fn runtime(limits: GuestLimits) -> Runtime {
-    Runtime::new(RuntimeOptions { limits, ..RuntimeOptions::default() }).unwrap()
+    Runtime::new(RuntimeOptions {
+        limits,
+        ..RuntimeOptions::default()
+    })
+    .unwrap()
 }
 
 pub fn name(text: &str) -> PluginName {
@@ -42,7 +50,10 @@ pub fn name(text: &str) -> PluginName {
 }
 
 pub async fn plugin(runtime: &Runtime, guest_name: &str) -> Plugin {
-    runtime.load(name(guest_name), guest(guest_name).into()).await.unwrap()
+    runtime
+        .load(name(guest_name), guest(guest_name).into())
+        .await
+        .unwrap()
 }
 
 pub fn context(config: &[(&str, &str)]) -> Arc<InstanceContext> {
@@ -56,7 +67,10 @@ pub fn context(config: &[(&str, &str)]) -> Arc<InstanceContext> {
         destinations: vec!["stdout".to_owned()],
         limits: None,
         grants: Arc::default(),
-        config: config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        config: config
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
     })
 }
 
@@ -71,11 +85,20 @@ pub fn record(sequence: usize, data: impl Into<Bytes>) -> Record {
 }
 
 pub fn batch(records: usize) -> Batch {
-    let records = (0..records).map(|n| record(n, format!("data-{n}"))).collect();
-    Batch { records: Arc::new(records), attempt: 1, millis_behind_latest: 0 }
+    let records = (0..records)
+        .map(|n| record(n, format!("data-{n}")))
+        .collect();
+    Batch {
+        records: Arc::new(records),
+        attempt: 1,
+        millis_behind_latest: 0,
+    }
 }
 
-pub async fn instance(plugin: &Plugin, config: &[(&str, &str)]) -> Result<Box<dyn RecordProcessor>, ProcessorError> {
+pub async fn instance(
+    plugin: &Plugin,
+    config: &[(&str, &str)],
+) -> Result<Box<dyn RecordProcessor>, ProcessorError> {
     plugin.instantiate(context(config), None).await
 }
 
@@ -85,22 +108,46 @@ pub async fn asking(
     grants: PluginGrants,
     config: &[(&str, &str)],
 ) -> Result<Box<dyn RecordProcessor>, ProcessorError> {
-    let context = InstanceContext { grants: Arc::new(grants), ..InstanceContext::clone(&context(config)) };
-    plugin(runtime, "asking").await.instantiate(Arc::new(context), None).await
+    let context = InstanceContext {
+        grants: Arc::new(grants),
+        ..InstanceContext::clone(&context(config))
+    };
+    plugin(runtime, "asking")
+        .await
+        .instantiate(Arc::new(context), None)
+        .await
 }
 
 /// Records that say what to ask for.
 pub fn batch_of(questions: &[String]) -> Batch {
-    let records = questions.iter().enumerate().map(|(n, question)| record(n, question.clone())).collect();
-    Batch { records: Arc::new(records), attempt: 1, millis_behind_latest: 0 }
+    let records = questions
+        .iter()
+        .enumerate()
+        .map(|(n, question)| record(n, question.clone()))
+        .collect();
+    Batch {
+        records: Arc::new(records),
+        attempt: 1,
+        millis_behind_latest: 0,
+    }
 }
 
 /// What the guest emits for each question.
-pub async fn ask_all(processor: &mut dyn RecordProcessor, questions: &[String]) -> Result<Vec<String>, ProcessorError> {
+pub async fn ask_all(
+    processor: &mut dyn RecordProcessor,
+    questions: &[String],
+) -> Result<Vec<String>, ProcessorError> {
     let processed = processor.process(batch_of(questions)).await?;
-    Ok(processed.emitted.iter().map(|piece| String::from_utf8(piece.data.to_vec()).unwrap()).collect())
+    Ok(processed
+        .emitted
+        .iter()
+        .map(|piece| String::from_utf8(piece.data.to_vec()).unwrap())
+        .collect())
 }
 
-pub async fn ask(processor: &mut dyn RecordProcessor, question: &str) -> Result<String, ProcessorError> {
+pub async fn ask(
+    processor: &mut dyn RecordProcessor,
+    question: &str,
+) -> Result<String, ProcessorError> {
     Ok(ask_all(processor, &[question.to_owned()]).await?.remove(0))
 }

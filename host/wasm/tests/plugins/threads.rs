@@ -1,4 +1,5 @@
-//! Guests run on threads of their own number: whatever they do, the host keeps some for itself, and each plugin its share.
+//! Guests run on threads of their own number: whatever they do, the host keeps some for itself, and
+//! each plugin its share.
 
 use std::time::Duration;
 
@@ -32,23 +33,48 @@ async fn sleepers(plugin: &Plugin, count: usize) -> JoinSet<()> {
 #[test]
 fn a_plugin_whose_calls_all_sleep_leaves_threads_to_the_host_and_to_other_plugins() {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let tokio = builder.enable_all().max_blocking_threads(CALLS + HOSTS_OWN).build().unwrap();
+    let tokio = builder
+        .enable_all()
+        .max_blocking_threads(CALLS + HOSTS_OWN)
+        .build()
+        .unwrap();
     tokio.block_on(async {
-        let limits = GuestLimits { process_deadline: SLEEP, ..GuestLimits::default() };
-        let options = RuntimeOptions { limits, calls_max: CALLS, ..RuntimeOptions::default() };
+        let limits = GuestLimits {
+            process_deadline: SLEEP,
+            ..GuestLimits::default()
+        };
+        let options = RuntimeOptions {
+            limits,
+            calls_max: CALLS,
+            ..RuntimeOptions::default()
+        };
         let runtime = Runtime::new(options).unwrap();
-        let (sleeping, other) = (plugin(&runtime, "evil").await, plugin(&runtime, "noop").await);
+        let (sleeping, other) = (
+            plugin(&runtime, "evil").await,
+            plugin(&runtime, "noop").await,
+        );
         let mut asleep = sleepers(&sleeping, 3 * CALLS).await;
         // Once all of its threads sleep, it cannot even start an instance.
-        let is_started = async || tokio::time::timeout(Duration::from_secs(1), instance(&sleeping, &[])).await.is_ok();
-        tokio::time::timeout(PATIENCE, async { while is_started().await {} }).await.expect("all of them sleep");
+        let is_started = async || {
+            tokio::time::timeout(Duration::from_secs(1), instance(&sleeping, &[]))
+                .await
+                .is_ok()
+        };
+        tokio::time::timeout(PATIENCE, async { while is_started().await {} })
+            .await
+            .expect("all of them sleep");
         let own = tokio::task::spawn_blocking(|| ());
-        tokio::time::timeout(PATIENCE, own).await.expect("the host has threads").unwrap();
+        tokio::time::timeout(PATIENCE, own)
+            .await
+            .expect("the host has threads")
+            .unwrap();
         let work = async {
             let mut works = instance(&other, &[]).await.unwrap();
             works.process(batch(1)).await.unwrap();
         };
-        tokio::time::timeout(PATIENCE, work).await.expect("another plugin has its share");
+        tokio::time::timeout(PATIENCE, work)
+            .await
+            .expect("another plugin has its share");
         assert!(asleep.try_join_next().is_none(), "all of them sleep still");
     });
     tokio.shutdown_background();

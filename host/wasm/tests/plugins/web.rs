@@ -1,6 +1,11 @@
-//! A small HTTP server on loopback that behaves in as many ways as it has paths, and remembers what it saw.
+//! A small HTTP server on loopback that behaves in as many ways as it has paths, and remembers what
+//! it saw.
 
-#![allow(unreachable_pub, missing_docs, reason = "shared by tests of one binary")]
+#![allow(
+    unreachable_pub,
+    missing_docs,
+    reason = "shared by tests of one binary"
+)]
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -25,10 +30,17 @@ impl Web {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let seen = Arc::new(Seen { requests: Mutex::default(), open: watch::Sender::new(0) });
+        let seen = Arc::new(Seen {
+            requests: Mutex::default(),
+            open: watch::Sender::new(0),
+        });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, Arc::clone(&seen)));
-        Self { address, seen, _tasks: tasks }
+        Self {
+            address,
+            seen,
+            _tasks: tasks,
+        }
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -42,7 +54,12 @@ impl Web {
 
     /// Waits until so many connections are open.
     pub async fn until_open(&self, count: usize) {
-        self.seen.open.subscribe().wait_for(|open| *open == count).await.unwrap();
+        self.seen
+            .open
+            .subscribe()
+            .wait_for(|open| *open == count)
+            .await
+            .unwrap();
     }
 }
 
@@ -79,7 +96,10 @@ async fn serve(mut stream: TcpStream, seen: &Seen) -> std::io::Result<()> {
 
 async fn respond(stream: &mut TcpStream, path: &str) -> std::io::Result<()> {
     let answer = |status: &str, headers: &str, body: &str| {
-        format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}", body.len())
+        format!(
+            "HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
     };
     let (path, argument) = path.split_once('?').unwrap_or((path, ""));
     let text = match path {
@@ -90,17 +110,27 @@ async fn respond(stream: &mut TcpStream, path: &str) -> std::io::Result<()> {
             let headers = "x: y\r\n".repeat(argument.parse().unwrap());
             answer("200 OK", &headers, "")
         }
-        "/large-header" => answer("200 OK", &format!("x: {}\r\n", "y".repeat(argument.parse().unwrap())), ""),
+        "/large-header" => answer(
+            "200 OK",
+            &format!("x: {}\r\n", "y".repeat(argument.parse().unwrap())),
+            "",
+        ),
         "/silent" => return Ok(()),
         "/stalls" => "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this".to_owned(),
         "/breaks" => {
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this").await?;
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this")
+                .await?;
             return stream.shutdown().await;
         }
         "/endless" => {
-            stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await?;
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+                .await?;
             loop {
-                stream.write_all(format!("1000\r\n{}\r\n", "x".repeat(0x1000)).as_bytes()).await?;
+                stream
+                    .write_all(format!("1000\r\n{}\r\n", "x".repeat(0x1000)).as_bytes())
+                    .await?;
             }
         }
         "/nonsense" => "hello, is this HTTP?\r\n\r\n".to_owned(),
@@ -110,8 +140,12 @@ async fn respond(stream: &mut TcpStream, path: &str) -> std::io::Result<()> {
 }
 
 fn is_complete(text: &[u8]) -> bool {
-    let Some(head) = text.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
+    let Some(head) = text.windows(4).position(|four| four == b"\r\n\r\n") else {
+        return false;
+    };
     let head_text = String::from_utf8_lossy(&text[..head]).to_ascii_lowercase();
-    let length = head_text.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
+    let length = head_text
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
     text.len() >= head + 4 + length.unwrap_or(0)
 }

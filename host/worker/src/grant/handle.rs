@@ -32,7 +32,8 @@ pub(crate) struct KeeperHandle {
 impl KeeperHandle {
     /// Writes a checkpoint and waits until it is applied.
     pub(crate) async fn checkpoint(&self, write: CheckpointWrite) -> Result<(), Refused> {
-        self.ask(|done| Command::Checkpoint(Box::new(write), done)).await
+        self.ask(|done| Command::Checkpoint(Box::new(write), done))
+            .await
     }
 
     /// Writes the shard's end and waits until it is applied; the lease is given back with it.
@@ -45,7 +46,8 @@ impl KeeperHandle {
         self.ask(|done| Command::Release(stuck, done)).await
     }
 
-    /// Makes the keeper find out whether the lease still is ours. If it is busy writing, it finds out by that.
+    /// Makes the keeper find out whether the lease still is ours. If it is busy writing, it finds
+    /// out by that.
     pub(crate) fn verify(&self) {
         let _ = self.commands.try_send(Command::Verify);
     }
@@ -65,9 +67,15 @@ impl KeeperHandle {
         self.progress.send_replace(progress);
     }
 
-    async fn ask(&self, command: impl FnOnce(oneshot::Sender<()>) -> Command) -> Result<(), Refused> {
+    async fn ask(
+        &self,
+        command: impl FnOnce(oneshot::Sender<()>) -> Command,
+    ) -> Result<(), Refused> {
         let (done, applied) = oneshot::channel();
-        self.commands.send(command(done)).await.map_err(|_| Refused)?;
+        self.commands
+            .send(command(done))
+            .await
+            .map_err(|_| Refused)?;
         applied.await.map_err(|_| Refused)
     }
 }

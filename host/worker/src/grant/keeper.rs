@@ -1,13 +1,17 @@
-//! The keeper: the only writer to a held lease's row, so that two writes of one host never fence each other.
+//! The keeper: the only writer to a held lease's row, so that two writes of one host never fence
+//! each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use shardmill_core::lease::{ConflictVerdict, Generation, Hold, Lease, LeaseToken, LossReason, judge_conflict};
+use shardmill_core::lease::{
+    ConflictVerdict, Generation, Hold, Lease, LeaseToken, LossReason, judge_conflict,
+};
 use shardmill_core::plan::Balance;
 use shardmill_core::ports::{
-    CheckpointWrite, Clock, LeaseStore, PortFuture, Progress, ShardEndWrite, StoreError, WriteResult, Written,
+    CheckpointWrite, Clock, LeaseStore, PortFuture, Progress, ShardEndWrite, StoreError,
+    WriteResult, Written,
 };
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::time::Moment;
@@ -20,12 +24,14 @@ use super::trouble::Troubles;
 use crate::heart::HeartWatch;
 use crate::options::LeaseOptions;
 
-/// Commands that may wait for the keeper. Two: one being written, one behind it; more would only delay back-pressure.
+/// Commands that may wait for the keeper. Two: one being written, one behind it; more would only
+/// delay back-pressure.
 const COMMANDS_MAX: usize = 2;
 /// First wait after a failed write; doubles up to a third of the lease duration.
 const RETRY_BASE: Duration = Duration::from_millis(50);
 
-/// How old the lag may be that the row of a shard shows which settles nothing. One unit a write: for people, often enough.
+/// How old the lag may be that the row of a shard shows which settles nothing. One unit a write:
+/// for people, often enough.
 const LAG_SHOWN_EVERY: Duration = Duration::from_secs(30);
 
 /// What a single write does; kept as a value so that an unanswered one can be sent again unchanged.
@@ -59,14 +65,16 @@ pub(crate) struct Keeper {
     clock: Arc<dyn Clock>,
     options: LeaseOptions,
     token: LeaseToken,
-    /// When the last successful write was *sent*: from there the deadline counts, not from its answer.
+    /// When the last successful write was *sent*: from there the deadline counts, not from its
+    /// answer.
     sent_at: Moment,
     /// The heart's generation at that moment.
     generation: Generation,
     /// When it was last looked whether there is something to write.
     ticked_at: Moment,
     heart: HeartWatch,
-    /// Whether each row is renewed, as a KCL that shares the table needs it; else the heart holds them all.
+    /// Whether each row is renewed, as a KCL that shares the table needs it; else the heart holds
+    /// them all.
     renews_rows: Arc<AtomicBool>,
     noted_stuck: Option<String>,
     rate: Rate,
@@ -109,16 +117,31 @@ impl Keeper {
         renews_rows: Arc<AtomicBool>,
         overseer: Overseer,
     ) -> (Self, KeeperHandle, watch::Receiver<LeaseState>) {
-        let Taken { token, sent_at, generation, stuck } = taken;
+        let Taken {
+            token,
+            sent_at,
+            generation,
+            stuck,
+        } = taken;
         let (command_sender, commands) = mpsc::channel(COMMANDS_MAX);
-        let (progress_sender, progress) = watch::channel(Progress { stuck: stuck.clone(), ..Progress::default() });
-        let (state, state_receiver) =
-            watch::channel(LeaseState::Held(Hold { until: sent_at + options.hold_for(), generation }));
+        let (progress_sender, progress) = watch::channel(Progress {
+            stuck: stuck.clone(),
+            ..Progress::default()
+        });
+        let (state, state_receiver) = watch::channel(LeaseState::Held(Hold {
+            until: sent_at + options.hold_for(),
+            generation,
+        }));
         let settled_bytes = Arc::new(AtomicU64::new(0));
         let rate = Rate::new(Arc::clone(&settled_bytes), sent_at);
         let Overseer { troubles, give_up } = overseer;
         let trouble = troubles.watch();
-        let handle = KeeperHandle { commands: command_sender, progress: progress_sender, settled_bytes, trouble };
+        let handle = KeeperHandle {
+            commands: command_sender,
+            progress: progress_sender,
+            settled_bytes,
+            trouble,
+        };
         let noted_stuck = stuck;
         let ticked_at = sent_at;
         let keeper = Self {
@@ -146,7 +169,8 @@ impl Keeper {
     /// Runs until the lease is released, ended or lost, or every handle is gone.
     pub(super) async fn run(mut self) {
         loop {
-            let tick_in = (self.sent_at.max(self.ticked_at) + self.options.renew_every).since(self.clock.now());
+            let tick_in = (self.sent_at.max(self.ticked_at) + self.options.renew_every)
+                .since(self.clock.now());
             let wait = tick_in.min(self.remaining());
             let kept = tokio::select! {
                 biased;
@@ -169,7 +193,8 @@ impl Keeper {
         }
     }
 
-    /// Renews the row if it must be renewed, or has news for people; finds out that the deadline has passed.
+    /// Renews the row if it must be renewed, or has news for people; finds out that the deadline
+    /// has passed.
     async fn tick(&mut self) -> Result<bool, Unwritten> {
         self.ticked_at = self.clock.now();
         let mut progress = self.progress.borrow().clone();
@@ -178,17 +203,23 @@ impl Keeper {
         signs.look();
         progress.stuck = progress.stuck.or_else(|| signs.noted());
         progress.millis_behind_latest = signs.lag_ms().max(progress.millis_behind_latest);
-        let lags = signs.lag_ms().is_some_and(|lag| Duration::from_millis(lag) >= LAG_SHOWN_EVERY);
+        let lags = signs
+            .lag_ms()
+            .is_some_and(|lag| Duration::from_millis(lag) >= LAG_SHOWN_EVERY);
         let is_lag_old = lags && self.ticked_at.since(self.sent_at) >= LAG_SHOWN_EVERY;
         let is_weighed = self.options.balance == Balance::Throughput;
         let has_news = progress.stuck != self.noted_stuck || is_weighed && self.rate.has_changed();
-        // A heart that is late, because the coordinator table does not answer, is no reason to let go: the row can be
-        // renewed by itself, as a KCL does it.
+        // A heart that is late, because the coordinator table does not answer, is no reason to let
+        // go: the row can be renewed by itself, as a KCL does it.
         let is_heart_late = self.remaining() < self.options.hold_for() * 2 / 5;
-        // One that missed its deadline holds this lease again once a write proves that nobody took it.
+        // One that missed its deadline holds this lease again once a write proves that nobody took
+        // it.
         let is_heart_behind = self.generation != self.heart.generation();
         let has_news = has_news || is_lag_old;
-        let must_renew = self.renews_rows.load(Ordering::Relaxed) || has_news || is_heart_late || is_heart_behind;
+        let must_renew = self.renews_rows.load(Ordering::Relaxed)
+            || has_news
+            || is_heart_late
+            || is_heart_behind;
         if must_renew && !self.is_given_up() {
             self.write(Write::Renew(&progress)).await?;
             self.rate.written();
@@ -209,7 +240,10 @@ impl Keeper {
 
     /// What the last applied write gives.
     fn hold(&self) -> Hold {
-        Hold { until: self.sent_at + self.options.hold_for(), generation: self.generation }
+        Hold {
+            until: self.sent_at + self.options.hold_for(),
+            generation: self.generation,
+        }
     }
 
     /// Whether the lease is still held afterwards.
@@ -244,18 +278,25 @@ impl Keeper {
     }
 
     async fn release(&mut self, stuck: Option<String>) -> Result<(), Unwritten> {
-        match self.write(Write::Release(&Progress { stuck, ..Progress::default() })).await {
-            // The release was applied and its answer lost: nobody owns the row, as wanted, or somebody was quick.
+        match self
+            .write(Write::Release(&Progress {
+                stuck,
+                ..Progress::default()
+            }))
+            .await
+        {
+            // The release was applied and its answer lost: nobody owns the row, as wanted, or
+            // somebody was quick.
             Err(Unwritten::Lost(LossReason::Unowned | LossReason::TakenBy(_))) => Ok(()),
             result => result,
         }
     }
 
-    /// Sends one write until it is known to be applied, or the lease is known to be gone, or its deadline has passed, or it
-    /// is given up.
+    /// Sends one write until it is known to be applied, or the lease is known to be gone, or its
+    /// deadline has passed, or it is given up.
     ///
-    /// An unanswered write is sent again *unchanged*: should the first one still arrive, only one of the two meets the
-    /// condition, and both mean the same.
+    /// An unanswered write is sent again *unchanged*: should the first one still arrive, only one
+    /// of the two meets the condition, and both mean the same.
     async fn write(&mut self, write: Write<'_>) -> Result<(), Unwritten> {
         let first_sent_at = self.clock.now();
         let first_sent_in = self.heart.generation();
@@ -266,7 +307,10 @@ impl Keeper {
                 return Err(Unwritten::Lost(LossReason::DeadlinePassed));
             }
             let sent = tokio::time::timeout(remaining, self.settle_and_send(write)).await;
-            match self.judge(write, sent.unwrap_or_else(|_| Err(no_answer()))).await {
+            match self
+                .judge(write, sent.unwrap_or_else(|_| Err(no_answer())))
+                .await
+            {
                 Ok(token) => {
                     self.token = token;
                     // After a lost answer nobody knows which attempt was applied: assume the first.
@@ -285,7 +329,8 @@ impl Keeper {
                     self.troubles.failed(first_sent_at, failures, &error);
                 }
             }
-            // What is settled is written down with the way back, so that the next owner does not repeat it.
+            // What is settled is written down with the way back, so that the next owner does not
+            // repeat it.
             let is_last = matches!(write, Write::Release(_) | Write::Checkpoint(_));
             let limit = self.options.duration;
             if self.is_given_up() && (!is_last || self.clock.now().since(first_sent_at) >= limit) {
@@ -303,8 +348,12 @@ impl Keeper {
 
     /// Waits before the next try, but not once the lease is given up.
     async fn wait_to_retry(&mut self, failures: u32) {
-        let wait = RETRY_BASE.saturating_mul(1 << failures.min(10)).min(self.options.duration / 3);
-        let wait = wait.mul_f64(0.5 + fastrand::f64() / 2.0).min(self.remaining());
+        let wait = RETRY_BASE
+            .saturating_mul(1 << failures.min(10))
+            .min(self.options.duration / 3);
+        let wait = wait
+            .mul_f64(0.5 + fastrand::f64() / 2.0)
+            .min(self.remaining());
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             Ok(()) = self.give_up.changed() => {}
@@ -332,8 +381,13 @@ impl Keeper {
         }
     }
 
-    /// The new token if the write is known to be applied; [`NotApplied::Failed`] if it should be sent again.
-    async fn judge(&mut self, write: Write<'_>, result: WriteResult) -> Result<LeaseToken, NotApplied> {
+    /// The new token if the write is known to be applied; [`NotApplied::Failed`] if it should be
+    /// sent again.
+    async fn judge(
+        &mut self,
+        write: Write<'_>,
+        result: WriteResult,
+    ) -> Result<LeaseToken, NotApplied> {
         match result {
             Ok(Written::Applied(token)) => Ok(token),
             Ok(Written::Conflict(row)) => self.verdict(write, row.as_deref(), no_answer()),
@@ -343,13 +397,20 @@ impl Keeper {
                 self.settle_doubt(write, error).await
             }
             Err(
-                error @ (StoreError::Throttled { .. } | StoreError::Refused { .. } | StoreError::WrongTable { .. }),
+                error @ (StoreError::Throttled { .. }
+                | StoreError::Refused { .. }
+                | StoreError::WrongTable { .. }),
             ) => Err(NotApplied::Failed(error)),
         }
     }
 
-    /// One consistent read; if that fails too, the write is sent again, which settles it just as well.
-    async fn settle_doubt(&mut self, write: Write<'_>, error: StoreError) -> Result<LeaseToken, NotApplied> {
+    /// One consistent read; if that fails too, the write is sent again, which settles it just as
+    /// well.
+    async fn settle_doubt(
+        &mut self,
+        write: Write<'_>,
+        error: StoreError,
+    ) -> Result<LeaseToken, NotApplied> {
         if SeededBug::UnknownCountsAsApplied.is_on() {
             return Ok(self.token.advanced());
         }
@@ -359,7 +420,12 @@ impl Keeper {
         }
     }
 
-    fn verdict(&mut self, write: Write<'_>, row: Option<&Lease>, error: StoreError) -> Result<LeaseToken, NotApplied> {
+    fn verdict(
+        &mut self,
+        write: Write<'_>,
+        row: Option<&Lease>,
+        error: StoreError,
+    ) -> Result<LeaseToken, NotApplied> {
         match judge_conflict(&self.token, row) {
             // A release leaves no owner: this is a write that was given up before it.
             ConflictVerdict::AppliedEarlier if matches!(write, Write::Release(_)) => {
@@ -374,5 +440,7 @@ impl Keeper {
 }
 
 fn no_answer() -> StoreError {
-    StoreError::Unknown { message: "no answer before the lease's deadline".to_owned() }
+    StoreError::Unknown {
+        message: "no answer before the lease's deadline".to_owned(),
+    }
 }

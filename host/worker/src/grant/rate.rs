@@ -1,4 +1,5 @@
-//! A lease's throughput, as the KCL 3.x measures it: a moving average with weight one half (`DynamoDBLeaseRenewer`).
+//! A lease's throughput, as the KCL 3.x measures it: a moving average with weight one half
+//! (`DynamoDBLeaseRenewer`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,15 +21,24 @@ pub(super) struct Rate {
 
 impl Rate {
     pub(super) fn new(settled_bytes: Arc<AtomicU64>, now: Moment) -> Self {
-        Self { settled_bytes, counted: 0, since: now, average: None, written: None }
+        Self {
+            settled_bytes,
+            counted: 0,
+            since: now,
+            average: None,
+            written: None,
+        }
     }
 
-    /// Bytes a second, averaged with what was measured before; `None` until there is enough to measure.
+    /// Bytes a second, averaged with what was measured before; `None` until there is enough to
+    /// measure.
     pub(super) fn measure(&mut self, now: Moment) -> Option<u64> {
         let elapsed = now.since(self.since);
         if elapsed >= SAMPLE_MIN {
             let total = self.settled_bytes.load(Ordering::Relaxed);
-            let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
+            let millis = u64::try_from(elapsed.as_millis())
+                .unwrap_or(u64::MAX)
+                .max(1);
             let rate = (total - self.counted).saturating_mul(1_000) / millis;
             self.average = Some(self.average.map_or(rate, |average| average.midpoint(rate)));
             (self.counted, self.since) = (total, now);

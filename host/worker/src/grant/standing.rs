@@ -26,7 +26,8 @@ pub(crate) enum LeaseState {
 pub(crate) enum Stopped {
     /// The lease is gone: nothing may be written or emitted any more.
     Lost(LossReason),
-    /// The host or the plugin is going down, or another host asked for the lease: finish, checkpoint, release.
+    /// The host or the plugin is going down, or another host asked for the lease: finish,
+    /// checkpoint, release.
     Draining,
     /// It does not get on, for this reason: give the lease up, so that another host may try.
     Stuck(String),
@@ -63,16 +64,19 @@ impl Gate {
         }
     }
 
-    /// Fails if the lease is gone, is to be given up, or its deadline has passed; says nothing about draining.
+    /// Fails if the lease is gone, is to be given up, or its deadline has passed; says nothing
+    /// about draining.
     pub(crate) fn check_held(&self) -> Result<(), Stopped> {
         if SeededBug::DeliversAfterLoss.is_on() {
             return Ok(());
         }
         match &*self.state.borrow() {
             LeaseState::Lost(reason) => Err(Stopped::Lost(reason.clone())),
-            // The host may have been paused between two renewals; then the keeper could not say so yet.
+            // The host may have been paused between two renewals; then the keeper could not say so
+            // yet.
             LeaseState::Held(hold) | LeaseState::InDoubt(hold)
-                if self.clock.now() >= self.heart.deadline(*hold) && !SeededBug::NoHolderDeadline.is_on() =>
+                if self.clock.now() >= self.heart.deadline(*hold)
+                    && !SeededBug::NoHolderDeadline.is_on() =>
             {
                 Err(Stopped::Lost(LossReason::DeadlinePassed))
             }
@@ -88,7 +92,8 @@ impl Gate {
         lost(&mut self.state).await
     }
 
-    /// Returns when the lease is lost or to be given up. A wish to drain is not heard: what is in hand is finished first.
+    /// Returns when the lease is lost or to be given up. A wish to drain is not heard: what is in
+    /// hand is finished first.
     pub(crate) async fn over(&mut self) -> Stopped {
         let Self { state, give_up, .. } = self;
         tokio::select! {
@@ -100,7 +105,12 @@ impl Gate {
 
     /// Returns when the pipeline is asked to drain, or its lease is lost or to be given up.
     pub(crate) async fn stopped(&mut self) -> Stopped {
-        let Self { state, drain, give_up, .. } = self;
+        let Self {
+            state,
+            drain,
+            give_up,
+            ..
+        } = self;
         tokio::select! {
             biased;
             lost = lost(state) => lost,

@@ -29,9 +29,17 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Runs keeper and pipeline until the pipeline is over. Dropping the future aborts both, as a crash would.
+    /// Runs keeper and pipeline until the pipeline is over. Dropping the future aborts both, as a
+    /// crash would.
     pub(crate) async fn run(self) -> GrantEnd {
-        let Self { key, keeper, consumer, status, freezer, signs: _signs } = self;
+        let Self {
+            key,
+            keeper,
+            consumer,
+            status,
+            freezer,
+            signs: _signs,
+        } = self;
         let shard = key.shard_id();
         let mut keeper_task = JoinSet::new();
         keeper_task.spawn(freezer.clone().guard(keeper.run()));
@@ -39,7 +47,8 @@ impl Grant {
         pipeline_task.spawn(freezer.guard(consumer.run()));
         let end = match pipeline_task.join_next().await {
             Some(Ok(end)) => end,
-            // A panic in the pipeline: the row still says that it is ours, so the next pass takes it and starts afresh.
+            // A panic in the pipeline: the row still says that it is ours, so the next pass takes
+            // it and starts afresh.
             Some(Err(error)) => {
                 tracing::error!(%shard, %error, "a pipeline panicked; taking its lease again");
                 PipelineEnd::Lost(LossReason::DeadlinePassed)

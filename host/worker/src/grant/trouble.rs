@@ -19,7 +19,11 @@ pub(crate) struct Troubles {
 impl Troubles {
     /// None yet.
     pub(crate) fn new(signs: Signs, shard: ShardId) -> Self {
-        Self { told: watch::channel(None).0, signs, shard }
+        Self {
+            told: watch::channel(None).0,
+            signs,
+            shard,
+        }
     }
 
     /// The signs of the shard.
@@ -35,7 +39,11 @@ impl Troubles {
     /// A write that was first sent at `since` failed, the `attempts`th time.
     pub(super) fn failed(&self, since: Moment, attempts: u32, error: &StoreError) {
         let reason = format!("its row in the lease table cannot be written: {error}");
-        let trouble = WriteTrouble { since, attempts, reason: reason.clone() };
+        let trouble = WriteTrouble {
+            since,
+            attempts,
+            reason: reason.clone(),
+        };
         if trouble.is_shown() {
             self.signs.failed(Why::Row, attempts, reason);
         }
@@ -47,7 +55,9 @@ impl Troubles {
 
     /// The row was written.
     pub(super) fn over(&self) {
-        let Some(trouble) = self.told.send_replace(None) else { return };
+        let Some(trouble) = self.told.send_replace(None) else {
+            return;
+        };
         if trouble.is_shown() {
             tracing::info!(shard = %self.shard, attempts = trouble.attempts, "the lease's row can be written again");
             self.signs.mended(Why::Row);

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use shardmill_core::stream::{Position, Record};
 
-/// Batches before the current one that are remembered, while a plugin holds them back. Of more, the answer is that of an
-/// earlier record: older than the truth, never younger.
+/// Batches before the current one that are remembered, while a plugin holds them back. Of more, the
+/// answer is that of an earlier record: older than the truth, never younger.
 const BATCHES_MAX: usize = 256;
 
-/// Arrival times by position, in order: of each record of the last batch, and of the first and the last record of those
-/// before it.
+/// Arrival times by position, in order: of each record of the last batch, and of the first and the
+/// last record of those before it.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     earlier: VecDeque<Earlier>,
@@ -65,38 +65,77 @@ impl Arrivals {
     /// A batch goes into delivery; what is settled by now need not be asked about again.
     pub(super) fn delivering(&mut self, batch: &[Record], settled: Option<&Position>) {
         // Another attempt at what is known adds nothing.
-        let known = self.batch.last().map(|(position, _)| position).or(self.earlier.back().map(|batch| &batch.last));
-        if known.zip(batch.last()).is_some_and(|(known, last)| last.position <= *known) {
+        let known = self
+            .batch
+            .last()
+            .map(|(position, _)| position)
+            .or(self.earlier.back().map(|batch| &batch.last));
+        if known
+            .zip(batch.last())
+            .is_some_and(|(known, last)| last.position <= *known)
+        {
             return;
         }
         let first_arrival_ms = self.batch.first().map(|(_, arrival_ms)| *arrival_ms);
-        if let (Some(first_arrival_ms), Some((last, last_arrival_ms))) = (first_arrival_ms, self.batch.pop()) {
-            self.earlier.push_back(Earlier { last, first_arrival_ms, last_arrival_ms });
+        if let (Some(first_arrival_ms), Some((last, last_arrival_ms))) =
+            (first_arrival_ms, self.batch.pop())
+        {
+            self.earlier.push_back(Earlier {
+                last,
+                first_arrival_ms,
+                last_arrival_ms,
+            });
         }
         // The last of those that are settled stays: it is the answer until something more is.
-        while self.earlier.get(1).is_some_and(|batch| settled.is_some_and(|settled| batch.last <= *settled)) {
+        while self
+            .earlier
+            .get(1)
+            .is_some_and(|batch| settled.is_some_and(|settled| batch.last <= *settled))
+        {
             self.earlier.pop_front();
         }
         if self.earlier.len() > BATCHES_MAX {
             self.earlier.remove(1);
         }
         let known = batch.iter().filter(|record| record.arrival_ms > 0);
-        self.batch = known.map(|record| (record.position.clone(), record.arrival_ms)).collect();
+        self.batch = known
+            .map(|record| (record.position.clone(), record.arrival_ms))
+            .collect();
     }
 
-    /// When the last record up to `settled` arrived, in milliseconds since the Unix epoch; `None` if that is not known.
+    /// When the last record up to `settled` arrived, in milliseconds since the Unix epoch; `None`
+    /// if that is not known.
     pub(super) fn up_to(&self, settled: &Position) -> Option<u64> {
-        let earlier = self.earlier.iter().map(|batch| (&batch.last, batch.last_arrival_ms));
-        let known = earlier.chain(self.batch.iter().map(|(position, arrival_ms)| (position, *arrival_ms)));
-        known.take_while(|(position, _)| *position <= settled).last().map(|(_, arrival_ms)| arrival_ms)
+        let earlier = self
+            .earlier
+            .iter()
+            .map(|batch| (&batch.last, batch.last_arrival_ms));
+        let known = earlier.chain(
+            self.batch
+                .iter()
+                .map(|(position, arrival_ms)| (position, *arrival_ms)),
+        );
+        known
+            .take_while(|(position, _)| *position <= settled)
+            .last()
+            .map(|(_, arrival_ms)| arrival_ms)
     }
 
-    /// When the oldest record after `settled` arrived, or one of its batch before it; `None` if all is settled, or that is not
-    /// known. Older than the truth, never younger.
+    /// When the oldest record after `settled` arrived, or one of its batch before it; `None` if all
+    /// is settled, or that is not known. Older than the truth, never younger.
     pub(super) fn oldest_after(&self, settled: Option<&Position>) -> Option<u64> {
         let is_open = |position: &Position| settled.is_none_or(|settled| position > settled);
-        let earlier = self.earlier.iter().find(|batch| is_open(&batch.last)).map(|batch| batch.first_arrival_ms);
-        earlier.or_else(|| self.batch.iter().find(|(position, _)| is_open(position)).map(|(_, arrival_ms)| *arrival_ms))
+        let earlier = self
+            .earlier
+            .iter()
+            .find(|batch| is_open(&batch.last))
+            .map(|batch| batch.first_arrival_ms);
+        earlier.or_else(|| {
+            self.batch
+                .iter()
+                .find(|(position, _)| is_open(position))
+                .map(|(_, arrival_ms)| *arrival_ms)
+        })
     }
 }
 
@@ -122,16 +161,24 @@ mod tests {
     }
 
     #[test]
-    fn the_last_settled_records_arrival_is_known_also_in_the_middle_of_a_batch_and_behind_one_held_back() {
+    fn the_last_settled_records_arrival_is_known_also_in_the_middle_of_a_batch_and_behind_one_held_back()
+     {
         let mut arrivals = Arrivals::default();
         assert_eq!(arrivals.up_to(&at(5)), None);
         arrivals.delivering(&batch(1..11), None);
-        assert_eq!((arrivals.up_to(&at(4)), arrivals.up_to(&at(10))), (Some(1_004), Some(1_010)));
+        assert_eq!(
+            (arrivals.up_to(&at(4)), arrivals.up_to(&at(10))),
+            (Some(1_004), Some(1_010))
+        );
         // Nothing of the first two batches is settled when the third one goes.
         arrivals.delivering(&batch(11..21), None);
         arrivals.delivering(&batch(21..31), Some(&at(3)));
         assert_eq!(arrivals.up_to(&at(10)), Some(1_010));
-        assert_eq!(arrivals.up_to(&at(15)), Some(1_010), "older than the truth, never younger");
+        assert_eq!(
+            arrivals.up_to(&at(15)),
+            Some(1_010),
+            "older than the truth, never younger"
+        );
         assert_eq!(arrivals.up_to(&at(25)), Some(1_025));
         arrivals.delivering(&batch(31..41), Some(&at(30)));
         assert_eq!(arrivals.up_to(&at(30)), Some(1_030));
@@ -143,9 +190,19 @@ mod tests {
         assert_eq!(arrivals.oldest_after(None), None);
         arrivals.delivering(&batch(1..11), None);
         assert_eq!(arrivals.oldest_after(None), Some(1_001));
-        assert_eq!((arrivals.oldest_after(Some(&at(4))), arrivals.oldest_after(Some(&at(10)))), (Some(1_005), None));
+        assert_eq!(
+            (
+                arrivals.oldest_after(Some(&at(4))),
+                arrivals.oldest_after(Some(&at(10)))
+            ),
+            (Some(1_005), None)
+        );
         arrivals.delivering(&batch(11..21), Some(&at(3)));
-        assert_eq!(arrivals.oldest_after(Some(&at(3))), Some(1_001), "older than the truth, never younger");
+        assert_eq!(
+            arrivals.oldest_after(Some(&at(3))),
+            Some(1_001),
+            "older than the truth, never younger"
+        );
         assert_eq!(arrivals.oldest_after(Some(&at(10))), Some(1_011));
         assert_eq!(arrivals.oldest_after(Some(&at(20))), None);
     }
@@ -163,7 +220,10 @@ mod tests {
         for number in 31..1_000 {
             held_back.add(at(number), 1);
         }
-        assert_eq!((held_back.records(), held_back.batches.len()), (5 + 969, BATCHES_MAX));
+        assert_eq!(
+            (held_back.records(), held_back.batches.len()),
+            (5 + 969, BATCHES_MAX)
+        );
     }
 
     #[test]

@@ -10,11 +10,13 @@ use super::fetch::Chunk;
 use crate::budget::Reservation;
 use crate::options::BatchLimits;
 
-/// Records fetched and not yet settled, but for those that are parked, and the budget that all of them hold.
+/// Records fetched and not yet settled, but for those that are parked, and the budget that all of
+/// them hold.
 #[derive(Default)]
 pub(super) struct Buffer {
     records: VecDeque<Record>,
-    /// Records that were handed out before and came back: they are older than all of `records` and go first.
+    /// Records that were handed out before and came back: they are older than all of `records` and
+    /// go first.
     again: VecDeque<Record>,
     /// Of `records`.
     bytes: usize,
@@ -48,10 +50,13 @@ impl Buffer {
     pub(super) fn put_back(&mut self, records: impl IntoIterator<Item = Record>) {
         self.again.extend(records);
         // Nearly always two runs in order, which sorts as fast as it merges.
-        self.again.make_contiguous().sort_by(|a, b| a.position.cmp(&b.position));
+        self.again
+            .make_contiguous()
+            .sort_by(|a, b| a.position.cmp(&b.position));
     }
 
-    /// When the first record in here arrived, in milliseconds since the Unix epoch, if Kinesis told.
+    /// When the first record in here arrived, in milliseconds since the Unix epoch, if Kinesis
+    /// told.
     pub(super) fn first_arrival_ms(&self) -> Option<u64> {
         let first = self.again.front().or_else(|| self.records.front())?;
         (first.arrival_ms > 0).then_some(first.arrival_ms)
@@ -96,8 +101,9 @@ impl Buffer {
         self.records.drain(..count).collect()
     }
 
-    /// The next batch, of what came back if there is any and else of new records: those that `admit` hands back, up to
-    /// the limits, or to one of `ends`. May be empty, if nothing was admitted.
+    /// The next batch, of what came back if there is any and else of new records: those that
+    /// `admit` hands back, up to the limits, or to one of `ends`. May be empty, if nothing was
+    /// admitted.
     pub(super) fn take_one_by_one(
         &mut self,
         limits: &BatchLimits,
@@ -105,7 +111,11 @@ impl Buffer {
         mut admit: impl FnMut(Record, bool) -> Option<Record>,
     ) -> Vec<Record> {
         let is_new = self.again.is_empty();
-        let source = if is_new { &mut self.records } else { &mut self.again };
+        let source = if is_new {
+            &mut self.records
+        } else {
+            &mut self.again
+        };
         let (mut batch, mut admitted_bytes, mut bytes) = (Vec::new(), 0, 0);
         while batch.len() < limits.records
             && let Some(record) = source.pop_front()
@@ -132,7 +142,8 @@ impl Buffer {
         batch
     }
 
-    /// Lets go of all new records: they will be read again, and so will the shard's end behind them.
+    /// Lets go of all new records: they will be read again, and so will the shard's end behind
+    /// them.
     pub(super) fn forget_new(&mut self) {
         if self.records.is_empty() {
             return;

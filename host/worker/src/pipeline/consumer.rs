@@ -8,8 +8,8 @@ use shardmill_core::fleet::{ApplicationStart, StreamIdentity};
 use shardmill_core::lease::{Checkpoint, LossReason};
 use shardmill_core::pipeline::{Ledger, Unwritten};
 use shardmill_core::ports::{
-    CheckpointWrite, Clock, CloseReason, Coordinator, DeadLetters, InstanceContext, LeaseStore, ProcessorFactory,
-    Progress, Sink, StreamReader,
+    CheckpointWrite, Clock, CloseReason, Coordinator, DeadLetters, InstanceContext, LeaseStore,
+    ProcessorFactory, Progress, Sink, StreamReader,
 };
 use shardmill_core::rollout::Site;
 use shardmill_core::seeded_bug::SeededBug;
@@ -135,10 +135,20 @@ impl Consumer {
         };
         let mut ports = ports;
         let version = Arc::clone(&ports.versions.borrow_and_update());
-        let trial = Trial::new(ports.rollout.clone(), Site { plugin: options.plugin.clone(), shard: shard.clone() });
+        let trial = Trial::new(
+            ports.rollout.clone(),
+            Site {
+                plugin: options.plugin.clone(),
+                shard: shard.clone(),
+            },
+        );
         let headway = Headway {
             written: checkpoint,
-            ledger: if options.keeps_state { Ledger::with_state() } else { Ledger::default() },
+            ledger: if options.keeps_state {
+                Ledger::with_state()
+            } else {
+                Ledger::default()
+            },
             settled: None,
             unwritten: Unwritten::default(),
             arrivals: Arrivals::default(),
@@ -146,7 +156,12 @@ impl Consumer {
         };
         let reading = Reading::new(ports.clock.now());
         let mut consumer = Self {
-            instance: Instance::new(version, context, options.leases.plugin_deadline, options.keeps_state),
+            instance: Instance::new(
+                version,
+                context,
+                options.leases.plugin_deadline,
+                options.keeps_state,
+            ),
             buffer: Buffer::default(),
             ports,
             options,
@@ -176,7 +191,8 @@ impl Consumer {
             Err(Stopped::Draining) => self.drain().await,
             Err(Stopped::Stuck(reason)) => self.give_up(reason).await,
             Err(Stopped::Lost(reason)) => {
-                // A courtesy to the guest; its output is dropped, since the shard is somebody else's.
+                // A courtesy to the guest; its output is dropped, since the shard is somebody
+                // else's.
                 let _ = self.instance.close(CloseReason::LeaseLost).await;
                 PipelineEnd::Lost(reason)
             }
@@ -186,7 +202,8 @@ impl Consumer {
     async fn consume(&mut self) -> Result<(), Stopped> {
         self.take_up_version().await?;
         self.make_instance().await?;
-        self.status.update_shard(&self.shard, |status| status.state = ShardState::Processing);
+        self.status
+            .update_shard(&self.shard, |status| status.state = ShardState::Processing);
         loop {
             self.take_up_version().await?;
             self.make_room().await?;
@@ -201,10 +218,14 @@ impl Consumer {
                     self.headway.settled = batch.last().map(|record| record.position.clone());
                     self.write_checkpoint().await?;
                 }
-                self.headway.arrivals.delivering(&batch, self.headway.settled.as_ref());
+                self.headway
+                    .arrivals
+                    .delivering(&batch, self.headway.settled.as_ref());
                 let started = Instant::now();
                 self.deliver(batch).await?;
-                self.retries.turns.took(started.elapsed(), self.ports.clock.now());
+                self.retries
+                    .turns
+                    .took(started.elapsed(), self.ports.clock.now());
                 self.checkpoint_if_due().await?;
                 self.reading.was_left_alone(self.ports.clock.now());
             } else if self.is_finished() {
@@ -222,13 +243,21 @@ impl Consumer {
         self.buffer.ended.is_some() && self.buffer.is_empty() && self.retries.parked.is_empty()
     }
 
-    /// Waits for records, a full window, a record that is due again, a due checkpoint, a new version, or the end.
+    /// Waits for records, a full window, a record that is due again, a due checkpoint, a new
+    /// version, or the end.
     async fn wait(&mut self) -> Result<(), Stopped> {
         let now = self.ports.clock.now();
-        let checkpoint_in = self.headway.unwritten.due_in(&self.options.checkpoints, now);
-        // While the shard waits for a record that is tried again, nothing is taken in: the reader waits as well.
+        let checkpoint_in = self
+            .headway
+            .unwritten
+            .due_in(&self.options.checkpoints, now);
+        // While the shard waits for a record that is tried again, nothing is taken in: the reader
+        // waits as well.
         let may_go_on = self.may_go_on();
-        let window_in = self.buffer.due_in(&self.options.batches).filter(|_| may_go_on);
+        let window_in = self
+            .buffer
+            .due_in(&self.options.batches)
+            .filter(|_| may_go_on);
         let retry_at = self.next_retry(now);
         let holds_back = self.holds_back();
         let read_deadline = self.options.leases.read_deadline;
@@ -237,7 +266,11 @@ impl Consumer {
             self.read_on();
         }
         let stalled_in = self.reading.stalled_in(read_deadline, now);
-        self.signs.enter(if retry_at.is_some() && !may_go_on { Stage::Waiting } else { Stage::Reading });
+        self.signs.enter(if retry_at.is_some() && !may_go_on {
+            Stage::Waiting
+        } else {
+            Stage::Reading
+        });
         tokio::select! {
             biased;
             stopped = self.gate.stopped() => return Err(stopped),
@@ -247,7 +280,8 @@ impl Consumer {
                     self.reading.free_since = self.ports.clock.now();
                     self.buffer.push(chunk);
                 }
-                // The reader never ends before the shard does, unless it panicked: never own a shard and not read it.
+                // The reader never ends before the shard does, unless it panicked: never own a
+                // shard and not read it.
                 None => self.read_anew(),
             },
             () = tokio::time::sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {}
@@ -266,7 +300,11 @@ impl Consumer {
     }
 
     async fn checkpoint_if_due(&mut self) -> Result<(), Stopped> {
-        match self.headway.unwritten.due(&self.options.checkpoints, self.ports.clock.now()) {
+        match self
+            .headway
+            .unwritten
+            .due(&self.options.checkpoints, self.ports.clock.now())
+        {
             Some(reason) => {
                 tracing::trace!(shard = %self.shard, %reason, "checkpoint due");
                 self.write_checkpoint().await
@@ -278,30 +316,49 @@ impl Consumer {
     /// Stores outputs, then writes what is settled, if that is news.
     pub(super) async fn write_checkpoint(&mut self) -> Result<(), Stopped> {
         self.save_state().await;
-        let settled = self.headway.settled.clone().map(|position| (Checkpoint::At(position.clone()), position));
-        let Some((checkpoint, position)) = settled.filter(|(checkpoint, _)| *checkpoint > self.headway.written) else {
+        let settled = self
+            .headway
+            .settled
+            .clone()
+            .map(|position| (Checkpoint::At(position.clone()), position));
+        let Some((checkpoint, position)) =
+            settled.filter(|(checkpoint, _)| *checkpoint > self.headway.written)
+        else {
             self.nothing_to_write();
             return Ok(());
         };
-        let Self { output, gate, reading, buffer, .. } = self;
+        let Self {
+            output,
+            gate,
+            reading,
+            buffer,
+            ..
+        } = self;
         reading.unless_long(output.flush(gate), buffer).await?;
         self.gate.check_held()?;
         self.signs.enter(Stage::Checkpointing);
-        let write = CheckpointWrite { position, progress: self.progress(), state: self.saving.unwritten.clone() };
+        let write = CheckpointWrite {
+            position,
+            progress: self.progress(),
+            state: self.saving.unwritten.clone(),
+        };
         if self.keeper.checkpoint(write).await.is_err() {
             return Err(self.why_refused());
         }
         self.saving.unwritten = None;
         self.headway.written = checkpoint.clone();
         self.headway.unwritten.clear();
-        ::metrics::counter!(metrics::CHECKPOINTS, "plugin" => self.options.plugin.to_string()).increment(1);
+        ::metrics::counter!(metrics::CHECKPOINTS, "plugin" => self.options.plugin.to_string())
+            .increment(1);
         let now = Duration::from_millis(self.ports.clock.wall_ms()).as_secs_f64();
         self.signs.gauge(metrics::CHECKPOINTED, now);
-        self.status.update_shard(&self.shard, |status| status.checkpoint = checkpoint);
+        self.status
+            .update_shard(&self.shard, |status| status.checkpoint = checkpoint);
         Ok(())
     }
 
-    /// All of it is held back. Nothing is due until some of it is settled, or this would be asked for ever.
+    /// All of it is held back. Nothing is due until some of it is settled, or this would be asked
+    /// for ever.
     fn nothing_to_write(&mut self) {
         if self.options.keeps_state && self.holds_back() {
             // What could not be saved now is to be saved as soon as it can be.
@@ -318,29 +375,42 @@ impl Consumer {
             settled_arrival_ms: self.settled_arrival_ms(),
             // The keeper measures it.
             bytes_per_second: None,
-            stuck: self.stuck.clone().or_else(|| self.signs.noted()).or_else(|| self.reading.told.borrow().clone()),
+            stuck: self
+                .stuck
+                .clone()
+                .or_else(|| self.signs.noted())
+                .or_else(|| self.reading.told.borrow().clone()),
             given_up: self.last_given_up.clone(),
         }
     }
 
-    /// How far the tip was ahead of what is in delivery; of the last reply, an empty one too, once all is delivered. The
-    /// reader may be at the tip long before: that is not where the plugin is. At least the age of what is not settled.
+    /// How far the tip was ahead of what is in delivery; of the last reply, an empty one too, once
+    /// all is delivered. The reader may be at the tip long before: that is not where the plugin is.
+    /// At least the age of what is not settled.
     fn millis_behind_latest(&self) -> Option<u64> {
         let (fetched, behind) = self.status.last_reply(&self.shard);
         let ledger = &self.headway.ledger;
         let is_all_delivered = ledger.handed_out() >= fetched.as_ref() && !ledger.is_busy();
-        let behind = if is_all_delivered { behind } else { self.buffer.millis_behind_latest };
+        let behind = if is_all_delivered {
+            behind
+        } else {
+            self.buffer.millis_behind_latest
+        };
         behind.max(self.signs.age_ms())
     }
 
     /// Shows what is fetched and not settled.
     fn show_unsettled(&mut self) {
-        let delivered = self.headway.arrivals.oldest_after(self.headway.settled.as_ref());
+        let delivered = self
+            .headway
+            .arrivals
+            .oldest_after(self.headway.settled.as_ref());
         let oldest_ms = delivered.or_else(|| self.buffer.first_arrival_ms());
         if !self.holds_back() {
             self.headway.held_back.clear();
         }
-        self.signs.unsettled(oldest_ms, self.headway.held_back.records());
+        self.signs
+            .unsettled(oldest_ms, self.headway.held_back.records());
     }
 
     /// When the last settled record arrived, as Kinesis said.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::pipeline::{Blame, Failure, Fate, LaneKey, Order, Others, Turn, Verdict, committed, judge};
+use shardmill_core::pipeline::{
+    Blame, Failure, Fate, LaneKey, Order, Others, Turn, Verdict, committed, judge,
+};
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{Outcome, Processed};
 use shardmill_core::seeded_bug::SeededBug;
@@ -18,12 +20,17 @@ use crate::metrics;
 use crate::signs::Stage;
 
 impl Consumer {
-    /// The records to deliver now, if any are due: of a parked key, or else what failed and then new ones.
+    /// The records to deliver now, if any are due: of a parked key, or else what failed and then
+    /// new ones.
     pub(super) fn next_batch(&mut self) -> Option<Vec<Record>> {
         self.retries.end_wait();
         loop {
             let (others, now) = (self.others(), self.ports.clock.now());
-            match self.retries.turns.next(self.retries.parked.is_due(), others, now)? {
+            match self
+                .retries
+                .turns
+                .next(self.retries.parked.is_due(), others, now)?
+            {
                 Turn::Lane => return self.take_parked(),
                 Turn::Others => {
                     let batch = self.take_batch();
@@ -44,10 +51,15 @@ impl Consumer {
             return Others::Due;
         }
         let is_behind = self.buffer.ended.is_none() && !self.status.is_at_tip(&self.shard);
-        if is_behind || !self.buffer.is_empty() { Others::Coming } else { Others::None }
+        if is_behind || !self.buffer.is_empty() {
+            Others::Coming
+        } else {
+            Others::None
+        }
     }
 
-    /// When something that failed is to be tried next; may be past, since time goes on between two looks.
+    /// When something that failed is to be tried next; may be past, since time goes on between two
+    /// looks.
     pub(super) fn next_retry(&self, now: Moment) -> Option<Instant> {
         let due = self.retries.next_due()?;
         if self.others() == Others::None {
@@ -60,18 +72,28 @@ impl Consumer {
     fn take_parked(&mut self) -> Option<Vec<Record>> {
         let (retries, limits) = (&mut self.retries, &self.options.batches);
         let mut parked = std::mem::take(&mut retries.parked);
-        let due = parked.take_due(limits, retries.ends(), |position| retries.has_failed(position));
+        let due = parked.take_due(limits, retries.ends(), |position| {
+            retries.has_failed(position)
+        });
         retries.parked = parked;
         due
     }
 
-    /// Whether records may go out that are not parked: nothing of the shard waits for its next attempt.
+    /// Whether records may go out that are not parked: nothing of the shard waits for its next
+    /// attempt.
     pub(super) fn may_go_on(&self) -> bool {
         !self.retries.is_waiting() && (self.buffer.has_again() || !self.retries.parked.is_full())
     }
 
     fn take_batch(&mut self) -> Vec<Record> {
-        let Self { buffer, retries, headway, options, ports, .. } = self;
+        let Self {
+            buffer,
+            retries,
+            headway,
+            options,
+            ports,
+            ..
+        } = self;
         if !buffer.has_again() && retries.is_idle() && !headway.ledger.is_busy() {
             return buffer.take_batch(&options.batches);
         }
@@ -82,19 +104,25 @@ impl Consumer {
                 passed_bytes += record.cost_bytes();
                 return None;
             }
-            if SeededBug::ParkedKeyFlows.is_on() { Some(record) } else { parked.join(record) }
+            if SeededBug::ParkedKeyFlows.is_on() {
+                Some(record)
+            } else {
+                parked.join(record)
+            }
         });
         retries.parked = parked;
         if passed_bytes > 0 {
             buffer.settled(passed_bytes);
-            // With state, what was given up before is settled by the next save only, which must be due then.
+            // With state, what was given up before is settled by the next save only, which must be
+            // due then.
             headway.unwritten.add(0, 0, ports.clock.now());
             self.settle();
         }
         batch
     }
 
-    /// Delivers a batch once. What of it is not handled is given up, or delivered again when it is due.
+    /// Delivers a batch once. What of it is not handled is given up, or delivered again when it is
+    /// due.
     pub(super) async fn deliver(&mut self, records: Vec<Record>) -> Result<(), Stopped> {
         if !self.instance.is_alive() {
             self.make_instance().await?;
@@ -134,10 +162,17 @@ impl Consumer {
     fn judge(&self, records: &[Record], outcome: Result<&Outcome, &ProcessorError>) -> Verdict {
         let retries = &self.retries;
         let tried = |position: &_| retries.tried(position);
-        judge(records, &tried, outcome, &self.options.failure, self.ports.clock.wall_ms())
+        judge(
+            records,
+            &tried,
+            outcome,
+            &self.options.failure,
+            self.ports.clock.wall_ms(),
+        )
     }
 
-    /// Calls the plugin, for at most its deadline: a call that never comes back must not keep the shard for ever.
+    /// Calls the plugin, for at most its deadline: a call that never comes back must not keep the
+    /// shard for ever.
     async fn call(&mut self, batch: Batch) -> Result<Result<Processed, ProcessorError>, Stopped> {
         let deadline = self.options.leases.plugin_deadline;
         if let Ok(result) = tokio::time::timeout(deadline, self.instance.process(batch)).await {
@@ -146,20 +181,37 @@ impl Consumer {
         }
         self.instance.kill();
         self.hangs += 1;
-        // A component has a deadline of its own, far below: this is the host's trouble, and no record's.
+        // A component has a deadline of its own, far below: this is the host's trouble, and no
+        // record's.
         let message = format!("the plugin did not return within {deadline:?}");
         if self.hangs > 1 {
-            return Err(Stopped::Stuck(format!("{message}, nor did a new instance of it")));
+            return Err(Stopped::Stuck(format!(
+                "{message}, nor did a new instance of it"
+            )));
         }
         Ok(Err(ProcessorError::Host { message }))
     }
 
-    async fn follow(&mut self, records: &[Record], verdict: &Verdict, emitted: Vec<Emitted>) -> Result<(), Stopped> {
+    async fn follow(
+        &mut self,
+        records: &[Record],
+        verdict: &Verdict,
+        emitted: Vec<Emitted>,
+    ) -> Result<(), Stopped> {
         let blame = verdict.failure.as_ref().map(|failure| failure.of);
         if matches!(blame, None | Some(Blame::Records)) {
             let through = records.last().map(|record| record.position.clone());
-            let Self { output, gate, reading, buffer, .. } = self;
-            if let Err(over) = reading.unless_long(output.write(emitted, through, gate), buffer).await {
+            let Self {
+                output,
+                gate,
+                reading,
+                buffer,
+                ..
+            } = self;
+            if let Err(over) = reading
+                .unless_long(output.write(emitted, through, gate), buffer)
+                .await
+            {
                 // Not even a plugin that handled them may save a state that has them.
                 let all: Vec<usize> = (0..records.len()).collect();
                 self.headway.ledger.report(records, &all, None);
@@ -172,10 +224,13 @@ impl Consumer {
             let committed = committed(verdict.commit, records.len());
             let failed_beyond = failed.iter().filter(|index| **index >= committed).count();
             let held_back = records.len() - committed - failed_beyond;
-            self.headway.held_back.add(last.position.clone(), held_back as u64);
+            self.headway
+                .held_back
+                .add(last.position.clone(), held_back as u64);
         }
         for ruling in &verdict.rulings {
-            self.retries.note(&records[ruling.index].position, ruling.tried);
+            self.retries
+                .note(&records[ruling.index].position, ruling.tried);
         }
         if failed.len() < records.len() {
             self.handled(records, &failed);
@@ -184,7 +239,8 @@ impl Consumer {
         self.settle();
         if let Some(failure) = &verdict.failure {
             let plugin = self.options.plugin.to_string();
-            ::metrics::counter!(metrics::FAILURES, "plugin" => plugin, "kind" => failure.kind).increment(1);
+            ::metrics::counter!(metrics::FAILURES, "plugin" => plugin, "kind" => failure.kind)
+                .increment(1);
             self.give_up_records(records, &verdict.rulings).await?;
         }
         self.put_back(records, verdict);
@@ -217,7 +273,9 @@ impl Consumer {
             ::metrics::counter!(metrics::BATCHES, "plugin" => plugin).increment(1);
         }
         self.buffer.settled(cost_bytes);
-        self.headway.unwritten.add(count, bytes, self.ports.clock.now());
+        self.headway
+            .unwritten
+            .add(count, bytes, self.ports.clock.now());
         self.keeper.count_bytes(bytes);
         self.status.update_shard(&self.shard, |status| {
             status.records += count;
@@ -227,12 +285,23 @@ impl Consumer {
 
     /// Puts what goes again where it waits for that: the whole shard, or only its partition key.
     fn put_back(&mut self, records: &[Record], verdict: &Verdict) {
-        let key = records.first().map(LaneKey::of).filter(|key| self.retries.parked.is_parked(key));
+        let key = records
+            .first()
+            .map(LaneKey::of)
+            .filter(|key| self.retries.parked.is_parked(key));
         let is_of_lane = key.is_some();
         let is_halted = self.retries.halted.is_some();
-        let goes_again = verdict.rulings.iter().filter(|ruling| is_halted || ruling.fate == Fate::Again);
-        let again: Vec<Record> = goes_again.map(|ruling| records[ruling.index].clone()).collect();
-        if let Some(last) = records.last().filter(|_| verdict.split_at.is_none() && !self.holds_back()) {
+        let goes_again = verdict
+            .rulings
+            .iter()
+            .filter(|ruling| is_halted || ruling.fate == Fate::Again);
+        let again: Vec<Record> = goes_again
+            .map(|ruling| records[ruling.index].clone())
+            .collect();
+        if let Some(last) = records
+            .last()
+            .filter(|_| verdict.split_at.is_none() && !self.holds_back())
+        {
             self.retries.end_reached(last);
         }
         if let (Some(failure), Some(last)) = (&verdict.failure, again.last()) {
@@ -241,7 +310,8 @@ impl Consumer {
                 self.retries.end_at(&records[at - 1]);
                 self.count(metrics::SPLITS, 1);
             }
-            // Of a batch that failed as a whole and is cut in two nobody knows which key it is: the shard waits, shortly.
+            // Of a batch that failed as a whole and is cut in two nobody knows which key it is: the
+            // shard waits, shortly.
             let is_by_key = self.options.failure.order == Order::Key
                 && (is_of_lane || (!failure.is_of_nobody() && verdict.split_at.is_none()));
             let is_lost = !self.instance.is_alive() && self.holds_back();
@@ -250,7 +320,12 @@ impl Consumer {
             }
             if !is_halted {
                 self.count(metrics::RETRIES, again.len() as u64);
-                let deliveries = verdict.rulings.iter().map(|ruling| ruling.tried.deliveries).max().unwrap_or_default();
+                let deliveries = verdict
+                    .rulings
+                    .iter()
+                    .map(|ruling| ruling.tried.deliveries)
+                    .max()
+                    .unwrap_or_default();
                 self.blocked(self.why(failure.kind), deliveries, failure.reason.clone());
                 if !self.may_go_on() {
                     self.hold_little();
@@ -265,7 +340,8 @@ impl Consumer {
         }
         if let Some(key) = key {
             let mut parked = std::mem::take(&mut self.retries.parked);
-            self.buffer.put_back(parked.leave(&key, |position| self.retries.has_failed(position)));
+            self.buffer
+                .put_back(parked.leave(&key, |position| self.retries.has_failed(position)));
             self.retries.parked = parked;
         }
     }
@@ -273,7 +349,10 @@ impl Consumer {
     fn wait_after(&self, failure: &Failure) -> Duration {
         match failure.retry_after {
             Some(asked) => asked,
-            None => self.options.backoff.delay(failure.in_a_row, fastrand::f64()),
+            None => self
+                .options
+                .backoff
+                .delay(failure.in_a_row, fastrand::f64()),
         }
     }
 
@@ -283,7 +362,9 @@ impl Consumer {
         if position <= self.headway.settled.as_ref() {
             return;
         }
-        let Some(position) = position.cloned() else { return };
+        let Some(position) = position.cloned() else {
+            return;
+        };
         self.retries.settled(&position);
         self.headway.held_back.settled(&position);
         let text = position.to_string();
@@ -291,7 +372,8 @@ impl Consumer {
         self.headway.unwritten.add(0, 0, self.ports.clock.now());
         let arrived_ms = self.settled_arrival_ms();
         if let Some(ms) = arrived_ms {
-            self.signs.gauge(metrics::SETTLED_ARRIVAL, ms as f64 / 1_000.0);
+            self.signs
+                .gauge(metrics::SETTLED_ARRIVAL, ms as f64 / 1_000.0);
         }
         self.status.update_shard(&self.shard, |status| {
             status.settled = Some(text);
@@ -306,7 +388,10 @@ impl Consumer {
 
 /// The bugs that the simulator must find.
 fn seeded(verdict: &mut Verdict) {
-    let is_partial = verdict.failure.as_ref().is_some_and(|failure| failure.of == Blame::Records);
+    let is_partial = verdict
+        .failure
+        .as_ref()
+        .is_some_and(|failure| failure.of == Blame::Records);
     if SeededBug::CheckpointCoversHeldBack.is_on() && (verdict.is_clean() || is_partial) {
         verdict.commit = None;
     }

@@ -1,5 +1,6 @@
-//! Reads one shard ahead of the consumer, within the host's byte budget: polled within the shard's rates, or pushed by
-//! enhanced fan-out. What comes either way goes one way from here: [`ShardReader::take_in`].
+//! Reads one shard ahead of the consumer, within the host's byte budget: polled within the shard's
+//! rates, or pushed by enhanced fan-out. What comes either way goes one way from here:
+//! [`ShardReader::take_in`].
 
 mod place;
 mod polling;
@@ -29,17 +30,19 @@ use crate::pace::Pace;
 use crate::signs::Signs;
 use crate::status::{ShardRetrieval, StatusBoard, Why};
 
-/// Replies waiting for the consumer: one, so that reading and processing overlap, and no more is held than needed.
+/// Replies waiting for the consumer: one, so that reading and processing overlap, and no more is
+/// held than needed.
 pub(super) const CHUNKS_MAX: usize = 1;
 
-/// One reply or event, in order, without what was fetched before, its aggregates opened; or a part of it, always of whole
-/// Kinesis records.
+/// One reply or event, in order, without what was fetched before, its aggregates opened; or a part
+/// of it, always of whole Kinesis records.
 pub(super) struct Chunk {
     pub(super) records: Vec<Record>,
     pub(super) millis_behind_latest: Option<u64>,
     /// Holds the records' bytes in the host's budget.
     pub(super) reservation: Reservation,
-    /// Set on the last chunk of a shard: Kinesis' word that it has ended, with the children if it named them.
+    /// Set on the last chunk of a shard: Kinesis' word that it has ended, with the children if it
+    /// named them.
     pub(super) ended: Option<Vec<Shard>>,
 }
 
@@ -103,24 +106,37 @@ enum Stop {
 struct Over;
 
 impl ShardReader {
-    /// Reads until the shard ends or nobody listens. Every wait ends when the consumer is gone, since the task is
-    /// aborted with it.
+    /// Reads until the shard ends or nobody listens. Every wait ends when the consumer is gone,
+    /// since the task is aborted with it.
     pub(super) async fn run(self, start: Start) {
-        let opener = Opener::new(self.options.plugin.to_string(), self.shard.clone(), start.settled.clone());
+        let opener = Opener::new(
+            self.options.plugin.to_string(),
+            self.shard.clone(),
+            start.settled.clone(),
+        );
         let mut place = Place::new(start, opener);
         let mut poller = Poller::new(&self.options.reads);
         let Over = if let Some(fan_out) = &self.fan_out {
             self.alternate(&mut place, &mut poller, fan_out).await
         } else {
             self.show_retrieval(ShardRetrieval::Polling);
-            match self.poll(&mut place, &mut poller, std::future::pending()).await {
+            match self
+                .poll(&mut place, &mut poller, std::future::pending())
+                .await
+            {
                 Ok(()) | Err(Over) => Over,
             }
         };
     }
 
-    /// Subscribes wherever that is possible, and polls wherever it is not: a shard never rests for want of a subscription.
-    async fn alternate(&self, place: &mut Place, poller: &mut Poller, fan_out: &FanOutView) -> Over {
+    /// Subscribes wherever that is possible, and polls wherever it is not: a shard never rests for
+    /// want of a subscription.
+    async fn alternate(
+        &self,
+        place: &mut Place,
+        poller: &mut Poller,
+        fan_out: &FanOutView,
+    ) -> Over {
         let mut renewals = Renewals::default();
         loop {
             let Some(consumer) = fan_out.usable() else {
@@ -130,11 +146,17 @@ impl ShardReader {
                     Err(over) => return over,
                 }
             };
-            let end = match self.subscribe(place, poller, &mut renewals, fan_out, &consumer).await {
+            let end = match self
+                .subscribe(place, poller, &mut renewals, fan_out, &consumer)
+                .await
+            {
                 Ok(end) => end,
                 Err(over) => return over,
             };
-            let labels = [("plugin", self.options.plugin.to_string()), ("reason", end.as_str().to_owned())];
+            let labels = [
+                ("plugin", self.options.plugin.to_string()),
+                ("reason", end.as_str().to_owned()),
+            ];
             ::metrics::counter!(metrics::SUBSCRIPTION_ENDS, &labels).increment(1);
             match renewals.after(end, self.clock.now(), self.options.backoff, fastrand::f64()) {
                 Renewal::AtOnce => {}
@@ -149,8 +171,9 @@ impl ShardReader {
         }
     }
 
-    /// The one way of everything that is read, polled or pushed: order and repeats are checked, aggregates are opened,
-    /// what is new goes to the consumer. Not to be cut off half-way: what is accepted counts as fetched.
+    /// The one way of everything that is read, polled or pushed: order and repeats are checked,
+    /// aggregates are opened, what is new goes to the consumer. Not to be cut off half-way: what is
+    /// accepted counts as fetched.
     async fn take_in(
         &self,
         place: &mut Place,
@@ -158,7 +181,11 @@ impl ShardReader {
         mut reservation: Reservation,
     ) -> Result<TakenIn, Stop> {
         let now = self.clock.now();
-        let Accepted { arrival, repeats, gap } = place.accept(arrival, now).map_err(Stop::Refused)?;
+        let Accepted {
+            arrival,
+            repeats,
+            gap,
+        } = place.accept(arrival, now).map_err(Stop::Refused)?;
         self.heard_at.send_replace(now);
         if let Some(gap) = gap {
             self.note_gap(&gap);
@@ -168,14 +195,28 @@ impl ShardReader {
             ::metrics::counter!(metrics::REPEATS, "plugin" => plugin).increment(repeats);
         }
         let bytes: usize = arrival.records.iter().map(Record::cost_bytes).sum();
-        let taken = TakenIn { bytes, is_idle: Pace::is_idle(&arrival.records, arrival.millis_behind_latest) };
+        let taken = TakenIn {
+            bytes,
+            is_idle: Pace::is_idle(&arrival.records, arrival.millis_behind_latest),
+        };
         reservation.shrink_to(bytes);
-        self.hand_over(&mut place.opener, arrival, reservation).await.map_err(|Over| Stop::Over)?;
+        self.hand_over(&mut place.opener, arrival, reservation)
+            .await
+            .map_err(|Over| Stop::Over)?;
         Ok(taken)
     }
 
-    async fn hand_over(&self, opener: &mut Opener, arrival: Arrival, mut reservation: Reservation) -> Result<(), Over> {
-        let Arrival { records, millis_behind_latest, ended } = arrival;
+    async fn hand_over(
+        &self,
+        opener: &mut Opener,
+        arrival: Arrival,
+        mut reservation: Reservation,
+    ) -> Result<(), Over> {
+        let Arrival {
+            records,
+            millis_behind_latest,
+            ended,
+        } = arrival;
         if let Some(behind) = millis_behind_latest {
             self.signs.gauge(metrics::BEHIND, behind as f64 / 1_000.0);
         }
@@ -188,11 +229,13 @@ impl ShardReader {
         let mut opened = opener.open_some(&mut closed);
         while closed.len() > 0 {
             let share = reservation.split(opened.closed_bytes);
-            self.send(opened.records, millis_behind_latest, share, None).await?;
+            self.send(opened.records, millis_behind_latest, share, None)
+                .await?;
             opened = opener.open_some(&mut closed);
         }
         let is_last = ended.is_some();
-        self.send(opened.records, millis_behind_latest, reservation, ended).await?;
+        self.send(opened.records, millis_behind_latest, reservation, ended)
+            .await?;
         if is_last { Err(Over) } else { Ok(()) }
     }
 
@@ -205,27 +248,46 @@ impl ShardReader {
         ended: Option<Vec<Shard>>,
     ) -> Result<(), Over> {
         if let Some(last) = records.last() {
-            self.status.update_shard(&self.shard, |status| status.fetched = Some(last.position.clone()));
+            self.status.update_shard(&self.shard, |status| {
+                status.fetched = Some(last.position.clone())
+            });
         } else if ended.is_none() {
             return Ok(());
         }
         reservation.fit_to(records.iter().map(Record::cost_bytes).sum());
-        self.chunks.send(Chunk { records, millis_behind_latest, reservation, ended }).await.map_err(|_| Over)
+        self.chunks
+            .send(Chunk {
+                records,
+                millis_behind_latest,
+                reservation,
+                ended,
+            })
+            .await
+            .map_err(|_| Over)
     }
 
-    /// A shard that Kinesis does not know, or a place that it refuses, may mean that the stream was deleted and created
-    /// again: old checkpoints mean nothing there, and must not be read from.
+    /// A shard that Kinesis does not know, or a place that it refuses, may mean that the stream was
+    /// deleted and created again: old checkpoints mean nothing there, and must not be read from.
     async fn verify_stream(&self) -> Result<(), ReadError> {
         match self.reader.identity().await? {
-            Some(identity) if identity == self.identity || SeededBug::IgnoresStreamIdentity.is_on() => Ok(()),
-            Some(_) => Err(ReadError::NotFound { message: "the stream was created again under its name".to_owned() }),
-            None => Err(ReadError::NotFound { message: "the stream is gone".to_owned() }),
+            Some(identity)
+                if identity == self.identity || SeededBug::IgnoresStreamIdentity.is_on() =>
+            {
+                Ok(())
+            }
+            Some(_) => Err(ReadError::NotFound {
+                message: "the stream was created again under its name".to_owned(),
+            }),
+            None => Err(ReadError::NotFound {
+                message: "the stream is gone".to_owned(),
+            }),
         }
     }
 
     /// Records may have been lost before they were read: never silently.
     fn note_gap(&self, gap: &Gap) {
-        ::metrics::counter!(metrics::GAPS, "plugin" => self.options.plugin.to_string()).increment(1);
+        ::metrics::counter!(metrics::GAPS, "plugin" => self.options.plugin.to_string())
+            .increment(1);
         tracing::warn!(shard = %self.shard, %gap, "records may be lost to retention");
         self.status.update_shard(&self.shard, |status| {
             status.gaps.count += 1;
@@ -254,11 +316,13 @@ impl ShardReader {
     }
 
     fn set_unreadable(&self, is_unreadable: bool) {
-        self.signs.gauge(metrics::UNREADABLE, if is_unreadable { 1.0 } else { 0.0 });
+        self.signs
+            .gauge(metrics::UNREADABLE, if is_unreadable { 1.0 } else { 0.0 });
     }
 
     fn show_retrieval(&self, retrieval: ShardRetrieval) {
-        self.status.update_shard(&self.shard, |status| status.retrieval = retrieval);
+        self.status
+            .update_shard(&self.shard, |status| status.retrieval = retrieval);
     }
 }
 

@@ -14,12 +14,18 @@ use crate::metrics;
 use crate::signs::Stage;
 use crate::status::{ShardState, Why};
 
-/// How much of it the row holds: a write of up to 1 KB costs one unit (AWS), and there is more in it.
+/// How much of it the row holds: a write of up to 1 KB costs one unit (AWS), and there is more in
+/// it.
 const NOTE_CHARS_MAX: usize = 300;
 
 impl Consumer {
-    /// Gives up those of `records` that are ruled so: stored before they are settled, if they are to be stored.
-    pub(super) async fn give_up_records(&mut self, records: &[Record], rulings: &[Ruling]) -> Result<(), Stopped> {
+    /// Gives up those of `records` that are ruled so: stored before they are settled, if they are
+    /// to be stored.
+    pub(super) async fn give_up_records(
+        &mut self,
+        records: &[Record],
+        rulings: &[Ruling],
+    ) -> Result<(), Stopped> {
         let given_up: Vec<(&Record, &Ruling, Cause)> = rulings
             .iter()
             .filter_map(|ruling| match ruling.fate {
@@ -28,21 +34,34 @@ impl Consumer {
             })
             .collect();
         let options = Arc::clone(&self.options);
-        let (Some(then), Some((first, ruling, cause))) = (&options.failure.then, given_up.first()) else {
+        let (Some(then), Some((first, ruling, cause))) = (&options.failure.then, given_up.first())
+        else {
             return Ok(());
         };
         match then {
             GiveUp::DeadLetter(sink) => {
-                let letters = given_up.iter().map(|(record, ruling, cause)| self.letter(record, ruling, *cause));
+                let letters = given_up
+                    .iter()
+                    .map(|(record, ruling, cause)| self.letter(record, ruling, *cause));
                 let letters = Arc::new(letters.collect());
                 // Should it take long, the row says what is waited for.
-                let waits =
-                    format!("{} record(s) are waiting to be stored as dead letters in sink {sink}", given_up.len());
+                let waits = format!(
+                    "{} record(s) are waiting to be stored as dead letters in sink {sink}",
+                    given_up.len()
+                );
                 let earlier = self.stuck.replace(waits);
                 self.keeper.note(self.progress());
                 if !SeededBug::GivesUpUnstored.is_on() {
-                    let Self { output, gate, reading, buffer, .. } = self;
-                    reading.unless_long(output.store(sink, letters, gate), buffer).await?;
+                    let Self {
+                        output,
+                        gate,
+                        reading,
+                        buffer,
+                        ..
+                    } = self;
+                    reading
+                        .unless_long(output.store(sink, letters, gate), buffer)
+                        .await?;
                 }
                 self.stuck = earlier;
                 self.keeper.note(self.progress());
@@ -78,17 +97,24 @@ impl Consumer {
     /// The one place where a record leaves without having been handled.
     fn settle_given_up(&mut self, record: &Record, ruling: &Ruling, cause: Cause, then: &GiveUp) {
         let (position, key_hash) = (&record.position, format!("{:032x}", record.key_hash()));
-        let (epoch, decision, deliveries) = (self.instance.epoch(), then.as_str(), ruling.tried.deliveries);
+        let (epoch, decision, deliveries) = (
+            self.instance.epoch(),
+            then.as_str(),
+            ruling.tried.deliveries,
+        );
         let reason = &ruling.message;
         tracing::warn!(
             shard = %self.shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "record given up"
         );
         self.count_given_up(cause, then);
         self.headway.ledger.give_up(position);
-        self.headway.unwritten.add(1, record.data.len() as u64, self.ports.clock.now());
+        self.headway
+            .unwritten
+            .add(1, record.data.len() as u64, self.ports.clock.now());
         self.retries.forget(position);
         self.buffer.settled(record.cost_bytes());
-        let last = format!("{decision} of {position}, {cause} after {deliveries} deliveries: {reason}");
+        let last =
+            format!("{decision} of {position}, {cause} after {deliveries} deliveries: {reason}");
         self.last_given_up = Some(last.chars().take(NOTE_CHARS_MAX).collect());
         self.status.update_shard(&self.shard, |status| {
             let count = match then {
@@ -120,7 +146,8 @@ impl Consumer {
         self.retries.halted = Some(Halt { deliveries, why });
     }
 
-    /// Delivers nothing until another version of the plugin is at work. The lease is kept all the while.
+    /// Delivers nothing until another version of the plugin is at work. The lease is kept all the
+    /// while.
     pub(super) async fn stay_halted(&mut self, halt: Halt) -> Result<(), Stopped> {
         self.let_go();
         self.write_checkpoint().await?;
@@ -131,7 +158,8 @@ impl Consumer {
         self.signs.gauge(metrics::HALTED, 1.0);
         self.signs.enter(Stage::Waiting);
         self.signs.stands(Why::Halted, deliveries, &why);
-        self.status.update_shard(&self.shard, |status| status.state = ShardState::Halted);
+        self.status
+            .update_shard(&self.shard, |status| status.state = ShardState::Halted);
         while self.retries.halted.is_some() {
             tokio::select! {
                 biased;
@@ -142,7 +170,8 @@ impl Consumer {
         }
         tracing::info!(shard = %self.shard, digest = %self.instance.digest(), "the halted shard continues");
         self.signs.gauge(metrics::HALTED, 0.0);
-        self.status.update_shard(&self.shard, |status| status.state = ShardState::Processing);
+        self.status
+            .update_shard(&self.shard, |status| status.state = ShardState::Processing);
         Ok(())
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use shardmill_core::plugin::{InstanceFate, PluginDigest, ProcessorError, check_state_grant};
-use shardmill_core::ports::{CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor};
+use shardmill_core::ports::{
+    CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor,
+};
 use shardmill_core::stream::{Batch, Emitted};
 
 /// The active version, and its instance if one is alive.
@@ -15,7 +17,8 @@ pub(super) struct Instance {
     /// Whether this version has started here.
     has_started: bool,
     context: Arc<InstanceContext>,
-    /// How long `close` may take: a lease that is asked for, and a host on its way out, cannot wait for ever.
+    /// How long `close` may take: a lease that is asked for, and a host on its way out, cannot wait
+    /// for ever.
     close_deadline: Duration,
     /// Whether the host keeps the plugin's state.
     keeps_state: bool,
@@ -28,7 +31,14 @@ impl Instance {
         close_deadline: Duration,
         keeps_state: bool,
     ) -> Self {
-        Self { version, processor: None, has_started: false, context, close_deadline, keeps_state }
+        Self {
+            version,
+            processor: None,
+            has_started: false,
+            context,
+            close_deadline,
+            keeps_state,
+        }
     }
 
     pub(super) fn digest(&self) -> &PluginDigest {
@@ -48,7 +58,8 @@ impl Instance {
         self.processor.is_some()
     }
 
-    /// Whether the active version has started on this shard, though its instance may be dead by now.
+    /// Whether the active version has started on this shard, though its instance may be dead by
+    /// now.
     pub(super) fn has_started(&self) -> bool {
         self.has_started
     }
@@ -57,7 +68,11 @@ impl Instance {
     pub(super) async fn ensure(&mut self, state: Option<Bytes>) -> Result<(), ProcessorError> {
         if self.processor.is_none() {
             self.fits()?;
-            self.processor = Some(self.version.instantiate(Arc::clone(&self.context), state).await?);
+            self.processor = Some(
+                self.version
+                    .instantiate(Arc::clone(&self.context), state)
+                    .await?,
+            );
             self.has_started = true;
         }
         Ok(())
@@ -70,10 +85,16 @@ impl Instance {
 
     /// The same place in the world for another version; the one at work is not touched.
     pub(super) fn with_version(&self, version: Arc<dyn ProcessorFactory>) -> Self {
-        Self::new(version, Arc::clone(&self.context), self.close_deadline, self.keeps_state)
+        Self::new(
+            version,
+            Arc::clone(&self.context),
+            self.close_deadline,
+            self.keeps_state,
+        )
     }
 
-    /// Delivers to the live instance; a dead one is dropped, since a trapped component cannot be entered again.
+    /// Delivers to the live instance; a dead one is dropped, since a trapped component cannot be
+    /// entered again.
     pub(super) async fn process(&mut self, batch: Batch) -> Result<Processed, ProcessorError> {
         let result = self.alive()?.process(batch).await;
         self.bury(result)
@@ -83,18 +104,27 @@ impl Instance {
     pub(super) async fn save(&mut self) -> Result<Bytes, ProcessorError> {
         let deadline = self.close_deadline;
         let processor = self.alive()?;
-        let result = tokio::time::timeout(deadline, processor.save()).await.unwrap_or_else(|_| {
-            Err(ProcessorError::Host { message: format!("save did not return within {deadline:?}") })
-        });
+        let result = tokio::time::timeout(deadline, processor.save())
+            .await
+            .unwrap_or_else(|_| {
+                Err(ProcessorError::Host {
+                    message: format!("save did not return within {deadline:?}"),
+                })
+            });
         self.bury(result)
     }
 
     fn alive(&mut self) -> Result<&mut Box<dyn RecordProcessor>, ProcessorError> {
-        self.processor.as_mut().ok_or_else(|| ProcessorError::Host { message: "no instance".to_owned() })
+        self.processor.as_mut().ok_or_else(|| ProcessorError::Host {
+            message: "no instance".to_owned(),
+        })
     }
 
     fn bury<T>(&mut self, result: Result<T, ProcessorError>) -> Result<T, ProcessorError> {
-        if result.as_ref().is_err_and(|error| error.fate() == InstanceFate::Dead) {
+        if result
+            .as_ref()
+            .is_err_and(|error| error.fate() == InstanceFate::Dead)
+        {
             self.processor = None;
         }
         result
@@ -110,7 +140,9 @@ impl Instance {
 
     /// Whether the live instance is to be closed, since others need its memory.
     pub(super) fn gives_room(&mut self) -> bool {
-        self.processor.as_mut().is_some_and(|processor| processor.gives_room())
+        self.processor
+            .as_mut()
+            .is_some_and(|processor| processor.gives_room())
     }
 
     /// What the live instance holds of memory, if that is known.
@@ -125,12 +157,21 @@ impl Instance {
     }
 
     /// Closes the live instance, if there is one; returns what it emitted last.
-    pub(super) async fn close(&mut self, reason: CloseReason) -> Result<Vec<Emitted>, ProcessorError> {
-        let Some(processor) = self.processor.take() else { return Ok(Vec::new()) };
+    pub(super) async fn close(
+        &mut self,
+        reason: CloseReason,
+    ) -> Result<Vec<Emitted>, ProcessorError> {
+        let Some(processor) = self.processor.take() else {
+            return Ok(Vec::new());
+        };
         let deadline = self.close_deadline;
-        tokio::time::timeout(deadline, processor.close(reason)).await.unwrap_or_else(|_| {
-            Err(ProcessorError::Host { message: format!("close did not return within {deadline:?}") })
-        })
+        tokio::time::timeout(deadline, processor.close(reason))
+            .await
+            .unwrap_or_else(|_| {
+                Err(ProcessorError::Host {
+                    message: format!("close did not return within {deadline:?}"),
+                })
+            })
     }
 
     /// Switches to another version without an instance; only when none is alive.

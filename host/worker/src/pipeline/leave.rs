@@ -12,13 +12,14 @@ use crate::grant::{Refused, Stopped};
 use crate::status::ShardState;
 
 impl Consumer {
-    /// Closes the instance, stores its outputs, checkpoints, gives the lease back. What is to be delivered again waits for
-    /// the next owner: the checkpoint is below it.
+    /// Closes the instance, stores its outputs, checkpoints, gives the lease back. What is to be
+    /// delivered again waits for the next owner: the checkpoint is below it.
     pub(super) async fn drain(mut self) -> PipelineEnd {
-        self.status.update_shard(&self.shard, |status| status.state = ShardState::Draining);
+        self.status
+            .update_shard(&self.shard, |status| status.state = ShardState::Draining);
         self.reading.abort();
-        // The wish to stop was heard; from here on only a lost lease cuts the work short. A sink that fails for a moment
-        // must not make the records behind it repeat.
+        // The wish to stop was heard; from here on only a lost lease cuts the work short. A sink
+        // that fails for a moment must not make the records behind it repeat.
         self.gate.drain = CancellationToken::new();
         if SeededBug::HandsOverWithoutCheckpoint.is_on() {
             self.headway.settled = None;
@@ -27,8 +28,14 @@ impl Consumer {
         match self.instance.close(CloseReason::Shutdown).await {
             Ok(emitted) => {
                 // If the sink cannot take it, the records behind it are not checkpointed either.
-                let stored =
-                    self.output.write(emitted, self.headway.ledger.handed_out().cloned(), &mut self.gate).await;
+                let stored = self
+                    .output
+                    .write(
+                        emitted,
+                        self.headway.ledger.handed_out().cloned(),
+                        &mut self.gate,
+                    )
+                    .await;
                 if stored.is_ok() && self.write_checkpoint().await.is_err() {
                     tracing::warn!(shard = %self.shard, "the last checkpoint could not be written, records will repeat");
                 }
@@ -47,10 +54,11 @@ impl Consumer {
         }
     }
 
-    /// Gives the lease back without waiting for what does not come: what is settled is checkpointed if that can be done
-    /// at once.
+    /// Gives the lease back without waiting for what does not come: what is settled is checkpointed
+    /// if that can be done at once.
     pub(super) async fn give_up(mut self, reason: String) -> PipelineEnd {
-        /// A sink that fails at once or answers at once is quick; one that hangs is why we are here.
+        /// A sink that fails at once or answers at once is quick; one that hangs is why we are
+        /// here.
         const LAST_CHECKPOINT_MAX: Duration = Duration::from_secs(2);
         tracing::warn!(shard = %self.shard, reason, "the shard makes no progress here, giving up its lease");
         self.reading.abort();
@@ -72,6 +80,9 @@ impl Consumer {
 
     /// The keeper refuses only once the lease is gone, or to be given up.
     pub(super) fn why_refused(&self) -> Stopped {
-        self.gate.check_held().err().unwrap_or(Stopped::Lost(LossReason::DeadlinePassed))
+        self.gate
+            .check_held()
+            .err()
+            .unwrap_or(Stopped::Lost(LossReason::DeadlinePassed))
     }
 }

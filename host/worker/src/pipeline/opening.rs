@@ -1,4 +1,5 @@
-//! Opens the aggregates of a reply, a few at a time: opened, small records take several times the bytes they came in.
+//! Opens the aggregates of a reply, a few at a time: opened, small records take several times the
+//! bytes they came in.
 
 use std::vec;
 
@@ -8,8 +9,9 @@ use shardmill_core::stream::{Position, Record, ShardId};
 
 use crate::metrics;
 
-/// What is opened of a reply goes on once it costs this much more than it came with, so that a shard holds little that
-/// was not reserved. A KPL aggregate of 1 MiB of 100-byte records grows by 1.5 MiB.
+/// What is opened of a reply goes on once it costs this much more than it came with, so that a
+/// shard holds little that was not reserved. A KPL aggregate of 1 MiB of 100-byte records grows by
+/// 1.5 MiB.
 const GROWTH_MAX: usize = 1 << 20;
 
 /// Opens what one reader accepts.
@@ -32,24 +34,34 @@ pub(super) struct Opened {
 impl Opener {
     pub(super) fn new(plugin: String, shard: ShardId, settled: Option<Position>) -> Self {
         let settled = settled.filter(|_| !SeededBug::DeliversSettledAgain.is_on());
-        Self { plugin, shard, settled, damaged: 0 }
+        Self {
+            plugin,
+            shard,
+            settled,
+            damaged: 0,
+        }
     }
 
-    /// Whether user records of `closed` may come after what is settled: unlike its position it may reach beyond that.
+    /// Whether user records of `closed` may come after what is settled: unlike its position it may
+    /// reach beyond that.
     pub(super) fn may_reach_beyond(settled: &Position, closed: &Record) -> bool {
         closed.position.sequence == settled.sequence && may_be_aggregate(closed)
     }
 
     /// Opens some of what is left of a reply: all of it, unless it grows too much.
     pub(super) fn open_some(&mut self, closed: &mut vec::IntoIter<Record>) -> Opened {
-        let mut opened = Opened { records: Vec::with_capacity(closed.len()), closed_bytes: 0 };
+        let mut opened = Opened {
+            records: Vec::with_capacity(closed.len()),
+            closed_bytes: 0,
+        };
         let (mut cost, mut repeats) = (0, 0_u64);
         for record in closed.by_ref() {
             opened.closed_bytes += record.cost_bytes();
             let mut keep = |record: Record, settled: Option<&Position>| {
                 let is_settled = |settled: &Position| {
                     let drops_rest = SeededBug::DropsRestOfAggregate.is_on();
-                    record.position <= *settled || (drops_rest && record.position.sequence == settled.sequence)
+                    record.position <= *settled
+                        || (drops_rest && record.position.sequence == settled.sequence)
                 };
                 if settled.is_some_and(is_settled) {
                     repeats += 1;
@@ -77,7 +89,8 @@ impl Opener {
             }
         }
         if repeats > 0 {
-            ::metrics::counter!(metrics::REPEATS, "plugin" => self.plugin.clone()).increment(repeats);
+            ::metrics::counter!(metrics::REPEATS, "plugin" => self.plugin.clone())
+                .increment(repeats);
         }
         opened
     }
@@ -89,7 +102,8 @@ impl Opener {
 
     fn note_damage(&mut self, position: &Position, damage: Damage) {
         let (plugin, why) = (self.plugin.clone(), damage.as_str());
-        ::metrics::counter!(metrics::DAMAGED_AGGREGATES, "plugin" => plugin, "why" => why).increment(1);
+        ::metrics::counter!(metrics::DAMAGED_AGGREGATES, "plugin" => plugin, "why" => why)
+            .increment(1);
         self.damaged += 1;
         // Powers of two: a producer that goes wrong does so with every record.
         if self.damaged.is_power_of_two() {

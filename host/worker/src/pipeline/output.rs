@@ -22,7 +22,8 @@ pub(super) struct Output {
     pub(super) signs: Signs,
     pub(super) plugin: PluginName,
     pub(super) shard: ShardId,
-    /// How long outputs may fail to be stored before the lease is given up: another host may reach the sink.
+    /// How long outputs may fail to be stored before the lease is given up: another host may reach
+    /// the sink.
     pub(super) deadline: Duration,
     /// Sinks that were given output since the last flush.
     pub(super) unflushed: BTreeSet<String>,
@@ -39,14 +40,27 @@ impl Output {
         if emitted.is_empty() {
             return Ok(());
         }
-        let sinks: BTreeSet<String> = emitted.iter().map(|piece| piece.destination.clone()).collect();
+        let sinks: BTreeSet<String> = emitted
+            .iter()
+            .map(|piece| piece.destination.clone())
+            .collect();
         self.storing(&sinks);
         self.unflushed.extend(sinks);
         let emitted = Arc::new(emitted);
-        let origin = Arc::new(Origin { plugin: self.plugin.clone(), shard: self.shard.clone(), through });
+        let origin = Arc::new(Origin {
+            plugin: self.plugin.clone(),
+            shard: self.shard.clone(),
+            through,
+        });
         let (mut failures, since) = (0, Instant::now());
         loop {
-            match self.answered(self.sink.write(Arc::clone(&origin), Arc::clone(&emitted)), gate).await? {
+            match self
+                .answered(
+                    self.sink.write(Arc::clone(&origin), Arc::clone(&emitted)),
+                    gate,
+                )
+                .await?
+            {
                 Ok(()) => {
                     self.recovered(failures);
                     return Ok(());
@@ -81,10 +95,14 @@ impl Output {
         letters: Arc<Vec<DeadLetter>>,
         gate: &mut Gate,
     ) -> Result<(), Stopped> {
-        self.signs.enter(Stage::Storing(format!("dead letters in {target}")));
+        self.signs
+            .enter(Stage::Storing(format!("dead letters in {target}")));
         let (mut failures, since) = (0, Instant::now());
         loop {
-            match self.answered(self.dead_letters.store(target, Arc::clone(&letters)), gate).await? {
+            match self
+                .answered(self.dead_letters.store(target, Arc::clone(&letters)), gate)
+                .await?
+            {
                 Ok(()) => {
                     self.recovered(failures);
                     return Ok(());
@@ -110,8 +128,13 @@ impl Output {
     }
 
     fn storing(&self, sinks: &BTreeSet<String>) {
-        let sinks = sinks.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        self.signs.enter(Stage::Storing(format!("output in {sinks}")));
+        let sinks = sinks
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(", ");
+        self.signs
+            .enter(Stage::Storing(format!("output in {sinks}")));
     }
 
     fn recovered(&self, failures: u32) {
@@ -129,7 +152,9 @@ impl Output {
         *failures += 1;
         if since.elapsed() >= self.deadline {
             let deadline = self.deadline;
-            return Err(Stopped::Stuck(format!("output could not be stored for {deadline:?}: {error}")));
+            return Err(Stopped::Stuck(format!(
+                "output could not be stored for {deadline:?}: {error}"
+            )));
         }
         if failures.is_power_of_two() {
             tracing::warn!(shard = %self.shard, %error, failures, "output cannot be stored, trying again");
@@ -138,8 +163,8 @@ impl Output {
         let wait = self.backoff.delay(*failures, fastrand::f64());
         tokio::select! {
             () = tokio::time::sleep(wait) => Ok(()),
-            // The plugin has handled these records: if their output were dropped, they would repeat after a hand-over in
-            // order, and a state saved then would count them twice.
+            // The plugin has handled these records: if their output were dropped, they would repeat
+            // after a hand-over in order, and a state saved then would count them twice.
             over = gate.over() => Err(over),
         }
     }

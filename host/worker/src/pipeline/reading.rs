@@ -1,4 +1,5 @@
-//! The consumer's side of reading: starts the reader, sees that it gets anywhere, and shuts it while the shard does not.
+//! The consumer's side of reading: starts the reader, sees that it gets anywhere, and shuts it
+//! while the shard does not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +15,11 @@ use super::consumer::Consumer;
 use super::fetch::{CHUNKS_MAX, Chunk, HeldUp, ShardReader, Start};
 use crate::grant::Stopped;
 
-/// From here on a shard whose records fail lets go of what it read ahead: longer than ordinary hiccups.
+/// From here on a shard whose records fail lets go of what it read ahead: longer than ordinary
+/// hiccups.
 const FAILS_FROM: Duration = Duration::from_secs(10);
-/// The same for a shard that waits for a sink. Longer, since a sink may be slow and well: each batch would be read again.
+/// The same for a shard that waits for a sink. Longer, since a sink may be slow and well: each
+/// batch would be read again.
 const STORES_LONG_FROM: Duration = Duration::from_secs(30);
 
 /// What is being read, and whether the reader gets anywhere.
@@ -26,7 +29,8 @@ pub(super) struct Reading {
     task: JoinSet<()>,
     /// What was read ahead was let go of, and nothing is read.
     is_shut: bool,
-    /// When Kinesis last gave a good reply, or a refusal that every host would get, or the host stopped holding it up.
+    /// When Kinesis last gave a good reply, or a refusal that every host would get, or the host
+    /// stopped holding it up.
     heard_at: Arc<watch::Sender<Moment>>,
     /// Why the shard cannot be read, once that lasts.
     trouble: Arc<watch::Sender<Option<String>>>,
@@ -63,8 +67,9 @@ impl Reading {
         (heard_at.max(self.free_since) + deadline).since(now)
     }
 
-    /// Nothing was taken from the reader for a while. If it has no room for more, it waited for this consumer, and not for
-    /// Kinesis; or else a shard that always has something to try again would never find that nothing can be read.
+    /// Nothing was taken from the reader for a while. If it has no room for more, it waited for
+    /// this consumer, and not for Kinesis; or else a shard that always has something to try again
+    /// would never find that nothing can be read.
     pub(super) fn was_left_alone(&mut self, now: Moment) {
         if self.chunks.capacity() == 0 {
             self.free_since = now;
@@ -76,8 +81,13 @@ impl Reading {
         self.task.abort_all();
     }
 
-    /// Waits for `storing`; if that takes long, the shard lets go of what it read ahead in the meantime.
-    pub(super) async fn unless_long<T>(&mut self, storing: impl Future<Output = T>, buffer: &mut Buffer) -> T {
+    /// Waits for `storing`; if that takes long, the shard lets go of what it read ahead in the
+    /// meantime.
+    pub(super) async fn unless_long<T>(
+        &mut self,
+        storing: impl Future<Output = T>,
+        buffer: &mut Buffer,
+    ) -> T {
         let mut storing = std::pin::pin!(storing);
         tokio::select! {
             biased;
@@ -87,8 +97,8 @@ impl Reading {
         storing.await
     }
 
-    /// Reads no more, and lets go of what was read and not handed out: nothing of it is acknowledged, and it is read again
-    /// once the shard gets on.
+    /// Reads no more, and lets go of what was read and not handed out: nothing of it is
+    /// acknowledged, and it is read again once the shard gets on.
     fn shut(&mut self, buffer: &mut Buffer) {
         self.task = JoinSet::new();
         self.chunks = mpsc::channel(CHUNKS_MAX).1;
@@ -98,17 +108,21 @@ impl Reading {
 }
 
 impl Consumer {
-    /// Makes the reader anew. It goes on right after the last record that was handed out: what is tried again, or held back by
-    /// the instance, is in hand, and nothing of it is read twice.
+    /// Makes the reader anew. It goes on right after the last record that was handed out: what is
+    /// tried again, or held back by the instance, is in hand, and nothing of it is read twice.
     pub(super) fn read_anew(&mut self) {
         self.reading.shut(&mut self.buffer);
         self.read_on();
     }
 
-    /// Starts reading again right after what is settled, and forgets what was fetched since. No living instance holds any of it
-    /// back.
+    /// Starts reading again right after what is settled, and forgets what was fetched since. No
+    /// living instance holds any of it back.
     pub(super) fn rewind(&mut self) {
-        let checkpoint = self.headway.settled.clone().map_or_else(|| self.headway.written.clone(), Checkpoint::At);
+        let checkpoint = self
+            .headway
+            .settled
+            .clone()
+            .map_or_else(|| self.headway.written.clone(), Checkpoint::At);
         self.headway.ledger.rewind();
         self.retries.rewind();
         self.buffer = Buffer::default();
@@ -124,9 +138,11 @@ impl Consumer {
         }
     }
 
-    /// Takes in what was read, if there is nothing new at hand: a shard that always has a key to try again never waits for it.
+    /// Takes in what was read, if there is nothing new at hand: a shard that always has a key to
+    /// try again never waits for it.
     pub(super) fn take_in_ready(&mut self) {
-        let has_some = self.buffer.has_new() || self.buffer.has_again() || self.buffer.ended.is_some();
+        let has_some =
+            self.buffer.has_new() || self.buffer.has_again() || self.buffer.ended.is_some();
         if has_some || !self.may_go_on() {
             return;
         }
@@ -140,8 +156,11 @@ impl Consumer {
     fn read_after(&mut self, checkpoint: &Checkpoint) {
         self.reading.task = JoinSet::new();
         self.reading.is_shut = false;
-        // A finished lease is never granted; should it happen all the same, there is nothing to read.
-        let Some(from) = checkpoint.read_from(&self.ports.start) else { return };
+        // A finished lease is never granted; should it happen all the same, there is nothing to
+        // read.
+        let Some(from) = checkpoint.read_from(&self.ports.start) else {
+            return;
+        };
         let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
         let reader = ShardReader {
             reader: Arc::clone(&self.ports.reader),
@@ -160,11 +179,17 @@ impl Consumer {
             doubts: Arc::clone(&self.ports.doubts),
         };
         self.reading.chunks = chunks;
-        let reading = reader.run(Start { from, settled: checkpoint.position().cloned() });
-        self.reading.task.spawn(self.ports.freezer.clone().guard(reading));
+        let reading = reader.run(Start {
+            from,
+            settled: checkpoint.position().cloned(),
+        });
+        self.reading
+            .task
+            .spawn(self.ports.freezer.clone().guard(reading));
     }
 
-    /// The shard does not get on: after some seconds of that, it holds no more than what it tries again.
+    /// The shard does not get on: after some seconds of that, it holds no more than what it tries
+    /// again.
     pub(super) fn hold_little(&mut self) {
         let since = *self.retries.failing_since.get_or_insert_with(Instant::now);
         if since.elapsed() >= FAILS_FROM {
@@ -180,8 +205,8 @@ impl Consumer {
         }
     }
 
-    /// No good reply for a whole deadline: the reader is made anew once, which also makes a new iterator; if that does
-    /// not help either, another host may reach what this one cannot.
+    /// No good reply for a whole deadline: the reader is made anew once, which also makes a new
+    /// iterator; if that does not help either, another host may reach what this one cannot.
     pub(super) fn reading_stalled(&mut self) -> Result<(), Stopped> {
         let deadline = self.options.leases.read_deadline;
         let now = self.ports.clock.now();
@@ -194,7 +219,10 @@ impl Consumer {
         }
         let heard_at = *self.reading.heard_at.borrow();
         if self.reading.restarted_at.is_some_and(|at| at >= heard_at) {
-            return Err(Stopped::Stuck(format!("nothing could be read for {:?}", deadline * 2)));
+            return Err(Stopped::Stuck(format!(
+                "nothing could be read for {:?}",
+                deadline * 2
+            )));
         }
         tracing::warn!(shard = %self.shard, ?deadline, "nothing could be read, replacing the reader");
         self.reading.restarted_at = Some(now);

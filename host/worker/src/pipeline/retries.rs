@@ -8,16 +8,18 @@ use tokio::time::Instant;
 
 use super::parked::Parked;
 
-/// Cuts that are remembered at most: a poison record needs two for each halving of its batch. Should the first of very
-/// many be forgotten, a batch is cut there again.
+/// Cuts that are remembered at most: a poison record needs two for each halving of its batch.
+/// Should the first of very many be forgotten, a batch is cut there again.
 const ENDS_MAX: usize = 1_000;
 
 /// Records of one grant that failed. Nothing of it is written down: another grant counts anew.
 #[derive(Default)]
 pub(super) struct Retries {
-    /// Kept through a rewind, so that a record whose failing makes records repeat is given up in the end.
+    /// Kept through a rewind, so that a record whose failing makes records repeat is given up in
+    /// the end.
     tried: BTreeMap<Position, Tried>,
-    /// Positions where a batch ends, since what follows is tried apart; kept through a rewind for the same reason.
+    /// Positions where a batch ends, since what follows is tried apart; kept through a rewind for
+    /// the same reason.
     ends: BTreeSet<Position>,
     /// Nothing but what is parked is delivered before.
     not_before: Option<Instant>,
@@ -55,7 +57,9 @@ impl Retries {
         if self.tried.is_empty() {
             return 1;
         }
-        let deliveries = batch.iter().map(|record| self.tried(&record.position).deliveries);
+        let deliveries = batch
+            .iter()
+            .map(|record| self.tried(&record.position).deliveries);
         deliveries.max().unwrap_or_default().saturating_add(1)
     }
 
@@ -84,7 +88,11 @@ impl Retries {
 
     /// Forgets what lies below the checkpoint.
     pub(super) fn settled(&mut self, through: &Position) {
-        if self.tried.first_key_value().is_some_and(|(first, _)| first <= through) {
+        if self
+            .tried
+            .first_key_value()
+            .is_some_and(|(first, _)| first <= through)
+        {
             self.tried.retain(|position, _| position > through);
         }
         if self.ends.first().is_some_and(|first| first <= through) {
@@ -121,7 +129,10 @@ impl Retries {
 
     /// When something that failed is due next; may be past, since time goes on between two looks.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.not_before.into_iter().chain(self.parked.next_due()).min()
+        self.not_before
+            .into_iter()
+            .chain(self.parked.next_due())
+            .min()
     }
 
     /// Reading starts again: what was in hand is gone.
@@ -131,7 +142,9 @@ impl Retries {
 
     /// Another version of the plugin is at work for good: what failed gets all its attempts.
     pub(super) fn start_over(&mut self) {
-        self.tried.values_mut().for_each(|tried| *tried = tried.forgiven());
+        self.tried
+            .values_mut()
+            .for_each(|tried| *tried = tried.forgiven());
         self.try_at_once();
     }
 

@@ -9,11 +9,13 @@ use super::consumer::Consumer;
 use crate::grant::Stopped;
 use crate::status::ShardState;
 
-/// Listings that must agree that a closed shard has no children, before that is believed: `ListShards` may lag.
+/// Listings that must agree that a closed shard has no children, before that is believed:
+/// `ListShards` may lag.
 const CHILDLESS_LISTINGS: u32 = 5;
 
 impl Consumer {
-    /// Finishes a shard whose records are all delivered. Returns false if records must be read again first.
+    /// Finishes a shard whose records are all delivered. Returns false if records must be read
+    /// again first.
     pub(super) async fn finish_shard(&mut self) -> Result<bool, Stopped> {
         let mut failures = 0;
         loop {
@@ -29,12 +31,22 @@ impl Consumer {
             match self.instance.close(CloseReason::ShardEnded).await {
                 Ok(emitted) => {
                     self.gate.check_held()?;
-                    self.output.write(emitted, self.headway.ledger.handed_out().cloned(), &mut self.gate).await?;
+                    self.output
+                        .write(
+                            emitted,
+                            self.headway.ledger.handed_out().cloned(),
+                            &mut self.gate,
+                        )
+                        .await?;
                     break;
                 }
                 Err(error) => {
                     failures += 1;
-                    self.failed(failures, error.kind(), format!("close at the shard's end: {error}"));
+                    self.failed(
+                        failures,
+                        error.kind(),
+                        format!("close at the shard's end: {error}"),
+                    );
                     self.leave_trial();
                     self.wait_to_retry(failures).await?;
                     if self.holds_back() {
@@ -53,7 +65,11 @@ impl Consumer {
         self.output.flush(&mut self.gate).await?;
         self.gate.check_held()?;
         let children = children.into_iter().map(|child| child.id).collect();
-        let write = ShardEndWrite { children, progress: self.progress(), keeps_state: self.options.keeps_state };
+        let write = ShardEndWrite {
+            children,
+            progress: self.progress(),
+            keeps_state: self.options.keeps_state,
+        };
         if self.keeper.end(write).await.is_err() {
             return Err(self.why_refused());
         }
@@ -65,7 +81,8 @@ impl Consumer {
         Ok(true)
     }
 
-    /// The shards that follow this one: as named in the last reply, or in the leader's list, or else as listed.
+    /// The shards that follow this one: as named in the last reply, or in the leader's list, or
+    /// else as listed.
     async fn children(&mut self, named: Vec<Shard>) -> Result<Vec<Shard>, Stopped> {
         if !named.is_empty() {
             return Ok(named);
@@ -82,7 +99,9 @@ impl Consumer {
             self.gate.check_held()?;
             let problem = match self.ports.reader.list_shards().await {
                 Ok(shards) => {
-                    let is_closed = shards.iter().any(|shard| shard.id == self.shard && !shard.is_open());
+                    let is_closed = shards
+                        .iter()
+                        .any(|shard| shard.id == self.shard && !shard.is_open());
                     let children = children_of(&self.shard, shards);
                     if !children.is_empty() || (is_closed && failures >= CHILDLESS_LISTINGS) {
                         return Ok(children);
@@ -97,20 +116,30 @@ impl Consumer {
         }
     }
 
-    /// Children start at the oldest record whatever is configured, or what arrived since the reshard would be lost.
+    /// Children start at the oldest record whatever is configured, or what arrived since the
+    /// reshard would be lost.
     async fn lease_children(&mut self, children: &[Shard]) -> Result<(), Stopped> {
         for child in children {
-            let start = if SeededBug::ChildFromLatest.is_on() { Checkpoint::Latest } else { Checkpoint::TrimHorizon };
+            let start = if SeededBug::ChildFromLatest.is_on() {
+                Checkpoint::Latest
+            } else {
+                Checkpoint::TrimHorizon
+            };
             let lease = Lease::fresh(child, start);
             let (mut failures, asked_at) = (0, self.ports.clock.now());
             while let Err(error) = self.ports.store.create(&lease).await {
                 failures += 1;
                 let limit = self.options.leases.duration * WriteTrouble::GIVEN_UP_AFTER_LEASES;
                 if self.ports.clock.now().since(asked_at) >= limit {
-                    let problem = format!("the lease of child {} cannot be created: {error}", child.id);
+                    let problem =
+                        format!("the lease of child {} cannot be created: {error}", child.id);
                     return Err(Stopped::Stuck(problem));
                 }
-                self.failed(failures, "shard_end", format!("cannot create the lease of child {}: {error}", child.id));
+                self.failed(
+                    failures,
+                    "shard_end",
+                    format!("cannot create the lease of child {}: {error}", child.id),
+                );
                 self.wait_to_retry(failures).await?;
                 self.gate.check_held()?;
             }
@@ -120,5 +149,8 @@ impl Consumer {
 }
 
 fn children_of(parent: &ShardId, shards: Vec<Shard>) -> Vec<Shard> {
-    shards.into_iter().filter(|shard| shard.parents.contains(parent)).collect()
+    shards
+        .into_iter()
+        .filter(|shard| shard.parents.contains(parent))
+        .collect()
 }

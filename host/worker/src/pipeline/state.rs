@@ -1,8 +1,8 @@
 //! The plugin's state of a shard: what a new instance starts from, and what goes with a checkpoint.
 //!
-//! Between the two lies the rule that makes them agree: what was handled since the state was saved counts as held back
-//! ([`Ledger::with_state`](shardmill_core::pipeline::Ledger::with_state)), so an instance that goes without saving takes
-//! the shard back to its checkpoint.
+//! Between the two lies the rule that makes them agree: what was handled since the state was saved
+//! counts as held back ([`Ledger::with_state`](shardmill_core::pipeline::Ledger::with_state)), so
+//! an instance that goes without saving takes the shard back to its checkpoint.
 
 use bytes::Bytes;
 use shardmill_core::plugin::ProcessorError;
@@ -30,7 +30,11 @@ impl Consumer {
             return Ok(None);
         }
         let broken = |message: String| ProcessorError::State { message };
-        let saved = self.ports.store.state(&LeaseKey::of_shard(&self.shard)).await;
+        let saved = self
+            .ports
+            .store
+            .state(&LeaseKey::of_shard(&self.shard))
+            .await;
         let written = &self.headway.written;
         match saved.map_err(|error| broken(format!("cannot be read: {error}")))? {
             Some(saved) if saved.checkpoint == *written => Ok(Some(saved.bytes)),
@@ -43,9 +47,11 @@ impl Consumer {
         }
     }
 
-    /// Has the instance save its state, if that is the state of all records handed out; they are settled by it.
+    /// Has the instance save its state, if that is the state of all records handed out; they are
+    /// settled by it.
     ///
-    /// If it fails, nothing is settled, and nothing more is delivered until it has worked or a new instance has taken over.
+    /// If it fails, nothing is settled, and nothing more is delivered until it has worked or a new
+    /// instance has taken over.
     pub(super) async fn save_state(&mut self) {
         if !self.may_save() {
             return;
@@ -54,14 +60,21 @@ impl Consumer {
             Ok(state) => {
                 ::metrics::histogram!(metrics::STATE_BYTES, "plugin" => self.options.plugin.to_string())
                     .record(state.len() as f64);
-                self.saving = Saving { unwritten: Some(state), ..Saving::default() };
+                self.saving = Saving {
+                    unwritten: Some(state),
+                    ..Saving::default()
+                };
                 self.headway.ledger.saved();
                 self.settle();
             }
             Err(error) => {
                 self.saving.failures += 1;
                 self.saving.is_due_again = true;
-                self.failed(self.saving.failures, error.kind(), format!("cannot save the plugin's state: {error}"));
+                self.failed(
+                    self.saving.failures,
+                    error.kind(),
+                    format!("cannot save the plugin's state: {error}"),
+                );
                 if !self.instance.is_alive() && self.holds_back() {
                     self.rewind();
                 }
@@ -85,8 +98,13 @@ impl Consumer {
         if let Err(error) = &saved
             && !error.is_hosts()
         {
-            let (digest, reason, at) = (self.instance.digest().clone(), error.to_string(), self.at());
-            if self.ports.rollout.tell(|rollout| rollout.did_not_save(&digest, reason, at)) {
+            let (digest, reason, at) =
+                (self.instance.digest().clone(), error.to_string(), self.at());
+            if self
+                .ports
+                .rollout
+                .tell(|rollout| rollout.did_not_save(&digest, reason, at))
+            {
                 self.instance.kill();
             }
         }

@@ -1,4 +1,5 @@
-//! Takes up a new version of the plugin between batches; the old one stays if the new one does not start.
+//! Takes up a new version of the plugin between batches; the old one stays if the new one does not
+//! start.
 
 use std::sync::Arc;
 
@@ -18,15 +19,18 @@ use crate::status::SwapRefusal;
 impl Consumer {
     /// Makes the first instance, trying again until it works.
     ///
-    /// A version that does not start takes no shard away from one that does: if another started on this host before,
-    /// that one is used, as on the shards that were running when the new one came.
+    /// A version that does not start takes no shard away from one that does: if another started on
+    /// this host before, that one is used, as on the shards that were running when the new one
+    /// came.
     pub(super) async fn make_instance(&mut self) -> Result<(), Stopped> {
         let mut failures = 0;
         loop {
             self.signs.enter(Stage::Starting);
             let error = match self.state_to_load().await {
                 Ok(state) => {
-                    let Err(error) = self.instance.ensure(state).await else { break };
+                    let Err(error) = self.instance.ensure(state).await else {
+                        break;
+                    };
                     if self.stands_in(&error).await? {
                         continue;
                     }
@@ -36,7 +40,11 @@ impl Consumer {
                 Err(error) => error,
             };
             failures += 1;
-            self.failed(failures, error.kind(), format!("cannot create an instance: {error}"));
+            self.failed(
+                failures,
+                error.kind(),
+                format!("cannot create an instance: {error}"),
+            );
             self.wait_to_retry(failures).await?;
             self.take_up_version().await?;
         }
@@ -51,24 +59,38 @@ impl Consumer {
         Ok(())
     }
 
-    /// Swaps to the version that is this shard's turn, if it is another one and starts. Reading starts again if the old
-    /// instance held records back.
+    /// Swaps to the version that is this shard's turn, if it is another one and starts. Reading
+    /// starts again if the old instance held records back.
     ///
-    /// Only called between batches, or between two attempts at a failing one: no attempt sees two versions. What the
-    /// old version settled is checkpointed first, so that each written range belongs to one digest.
+    /// Only called between batches, or between two attempts at a failing one: no attempt sees two
+    /// versions. What the old version settled is checkpointed first, so that each written range
+    /// belongs to one digest.
     pub(super) async fn take_up_version(&mut self) -> Result<(), Stopped> {
         loop {
             let offered = Arc::clone(&self.ports.versions.borrow_and_update());
             let (may_try, at) = (self.may_try(), self.at());
-            match self.ports.rollout.assign(self.trial.site(), &offered, may_try, at) {
+            match self
+                .ports
+                .rollout
+                .assign(self.trial.site(), &offered, may_try, at)
+            {
                 Assigned::Probe(version) => self.probe(&version).await,
-                Assigned::Run { version, is_active } => return self.swap_to(version, is_active).await,
+                Assigned::Run { version, is_active } => {
+                    return self.swap_to(version, is_active).await;
+                }
             }
         }
     }
 
-    async fn swap_to(&mut self, version: Arc<dyn ProcessorFactory>, is_active: bool) -> Result<(), Stopped> {
-        if self.trial.has_refused(version.digest(), self.ports.clock.now()) {
+    async fn swap_to(
+        &mut self,
+        version: Arc<dyn ProcessorFactory>,
+        is_active: bool,
+    ) -> Result<(), Stopped> {
+        if self
+            .trial
+            .has_refused(version.digest(), self.ports.clock.now())
+        {
             return Ok(());
         }
         if version.digest() == self.instance.digest() {
@@ -86,8 +108,8 @@ impl Consumer {
             self.swapped(&old, &version, is_active);
             return Ok(());
         }
-        // Also if the instance is dead: a version that does not start must not give failing records all their attempts
-        // again, nor let a halted shard go on.
+        // Also if the instance is dead: a version that does not start must not give failing records
+        // all their attempts again, nor let a halted shard go on.
         let state = self.state_to_hand_over().await?;
         let mut candidate = self.instance.with_version(Arc::clone(&version));
         if let Err(error) = candidate.ensure(state).await {
@@ -103,18 +125,29 @@ impl Consumer {
             return Ok(());
         }
         if !self.options.keeps_state {
-            // Of a plugin that keeps state it is written: what would be saved now the candidate has not loaded.
+            // Of a plugin that keeps state it is written: what would be saved now the candidate has
+            // not loaded.
             self.write_checkpoint().await?;
         }
         let mut old = std::mem::replace(&mut self.instance, candidate);
         let replaced = old.digest().clone();
         match old.close(CloseReason::Reload).await {
             Ok(emitted) => {
-                self.output.write(emitted, self.headway.ledger.handed_out().cloned(), &mut self.gate).await?;
+                self.output
+                    .write(
+                        emitted,
+                        self.headway.ledger.handed_out().cloned(),
+                        &mut self.gate,
+                    )
+                    .await?;
             }
-            Err(error) => tracing::warn!(shard = %self.shard, %error, "the old version failed in close"),
+            Err(error) => {
+                tracing::warn!(shard = %self.shard, %error, "the old version failed in close")
+            }
         }
-        self.ports.rollout.tell(|rollout| rollout.started(version.digest()));
+        self.ports
+            .rollout
+            .tell(|rollout| rollout.started(version.digest()));
         self.saving = Saving::default();
         self.swapped(&replaced, &version, is_active);
         if self.holds_back() {
@@ -135,7 +168,11 @@ impl Consumer {
         if self.instance.digest() != version.digest() {
             return Ok(true);
         }
-        let good = self.ports.rollout.last_started().filter(|good| good.digest() != version.digest());
+        let good = self
+            .ports
+            .rollout
+            .last_started()
+            .filter(|good| good.digest() != version.digest());
         let Some(good) = good else { return Ok(false) };
         self.tell_refused(&version, error);
         self.write_checkpoint().await?;
@@ -144,15 +181,21 @@ impl Consumer {
     }
 
     /// Whether that is news.
-    fn did_not_start(&mut self, version: &Arc<dyn ProcessorFactory>, error: &ProcessorError) -> bool {
+    fn did_not_start(
+        &mut self,
+        version: &Arc<dyn ProcessorFactory>,
+        error: &ProcessorError,
+    ) -> bool {
         let (failure, at) = (start_failure(error), self.at());
         let is_news = self.trial.refuse(version.digest(), &failure, at.now);
-        self.ports.rollout.tell(|rollout| rollout.did_not_start(self.trial.site(), version.digest(), failure, at));
+        self.ports.rollout.tell(|rollout| {
+            rollout.did_not_start(self.trial.site(), version.digest(), failure, at)
+        });
         is_news
     }
 
-    /// The state that another version takes over: of everything handed out, if it can be saved now; else that of the
-    /// checkpoint, and what came after is delivered again.
+    /// The state that another version takes over: of everything handed out, if it can be saved now;
+    /// else that of the checkpoint, and what came after is delivered again.
     async fn state_to_hand_over(&mut self) -> Result<Option<Bytes>, Stopped> {
         if !self.options.keeps_state {
             return Ok(None);
@@ -165,14 +208,22 @@ impl Consumer {
                 Err(error) => error,
             };
             failures += 1;
-            self.failed(failures, error.kind(), format!("a new version is waiting: {error}"));
+            self.failed(
+                failures,
+                error.kind(),
+                format!("a new version is waiting: {error}"),
+            );
             self.wait_to_retry(failures).await?;
         }
     }
 
-    /// Closes the old version; the new one is made for the next batch. Should that not start, the shard falls back as it does
-    /// for its first instance.
-    async fn swap_in_turn(&mut self, version: Arc<dyn ProcessorFactory>, is_active: bool) -> Result<(), Stopped> {
+    /// Closes the old version; the new one is made for the next batch. Should that not start, the
+    /// shard falls back as it does for its first instance.
+    async fn swap_in_turn(
+        &mut self,
+        version: Arc<dyn ProcessorFactory>,
+        is_active: bool,
+    ) -> Result<(), Stopped> {
         self.write_checkpoint().await?;
         let replaced = self.instance.digest().clone();
         self.close_for_another().await?;
@@ -185,8 +236,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Closes an instance whose memory others wait for. It is made again for the next batch: the contract lets an instance
-    /// go whenever it holds nothing back.
+    /// Closes an instance whose memory others wait for. It is made again for the next batch: the
+    /// contract lets an instance go whenever it holds nothing back.
     pub(super) async fn make_room(&mut self) -> Result<(), Stopped> {
         if self.holds_back() || !self.instance.gives_room() {
             return Ok(());
@@ -201,24 +252,33 @@ impl Consumer {
                 let through = self.headway.ledger.handed_out().cloned();
                 self.output.write(emitted, through, &mut self.gate).await?;
             }
-            Err(error) => tracing::warn!(shard = %self.shard, %error, "the instance failed in close"),
+            Err(error) => {
+                tracing::warn!(shard = %self.shard, %error, "the instance failed in close")
+            }
         }
         Ok(())
     }
 
-    fn swapped(&mut self, old: &PluginDigest, version: &Arc<dyn ProcessorFactory>, is_active: bool) {
+    fn swapped(
+        &mut self,
+        old: &PluginDigest,
+        version: &Arc<dyn ProcessorFactory>,
+        is_active: bool,
+    ) {
         let digest = version.digest();
         tracing::info!(shard = %self.shard, from = %old, to = %digest, "plugin version swapped in");
         self.count_swap("swapped");
         self.trial.forget_refusal();
-        // A trial gives no attempts, nor does going back from it: the records that failed are the same version's still.
+        // A trial gives no attempts, nor does going back from it: the records that failed are the
+        // same version's still.
         if is_active && self.trial.charge(digest) {
             self.retries.start_over();
         } else {
             self.retries.try_at_once();
         }
         let digest = digest.as_str().to_owned();
-        self.status.update_shard(&self.shard, |status| status.plugin_digest = Some(digest));
+        self.status
+            .update_shard(&self.shard, |status| status.plugin_digest = Some(digest));
     }
 
     pub(super) fn tell_refused(&self, version: &Arc<dyn ProcessorFactory>, error: &ProcessorError) {
@@ -226,7 +286,10 @@ impl Consumer {
         tracing::warn!(shard = %self.shard, %digest, %error, "the new plugin version does not start, keeping the old \
              one");
         self.count_swap("refused");
-        let refusal = SwapRefusal { digest: Some(digest.as_str().to_owned()), reason: error.to_string() };
+        let refusal = SwapRefusal {
+            digest: Some(digest.as_str().to_owned()),
+            reason: error.to_string(),
+        };
         self.status.set_refused(Some(refusal));
     }
 

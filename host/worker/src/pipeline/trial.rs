@@ -1,5 +1,5 @@
-//! One shard's part in the trial of a version: what the version fails on is no record's fault until the one before it has
-//! failed on it too.
+//! One shard's part in the trial of a version: what the version fails on is no record's fault until
+//! the one before it has failed on it too.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use shardmill_core::time::Moment;
 use super::consumer::{Consumer, ConsumerPorts};
 use crate::rollout::RolloutView;
 
-/// How often a shard that cannot go back to the version before may say nothing of a failure. 3: what is missing for that may
-/// come back, and records must not wait for it for ever.
+/// How often a shard that cannot go back to the version before may say nothing of a failure. 3:
+/// what is missing for that may come back, and records must not wait for it for ever.
 const STAYS_MAX: u32 = 3;
 
 /// What a consumer knows of trials on its shard. Leaves the rollout when dropped.
@@ -26,11 +26,13 @@ pub(super) struct Trial {
     site: Site,
     /// What a version failed on, until the one before it has tried.
     suspects: Option<Suspects>,
-    /// Records that the version before failed on too: they are held against no version until they are settled.
+    /// Records that the version before failed on too: they are held against no version until they
+    /// are settled.
     excused: BTreeSet<Position>,
     /// The shard takes no part in trials any more.
     sits_out: bool,
-    /// A version that did not start here; not made again until another has taken over, it is released, or its time has come.
+    /// A version that did not start here; not made again until another has taken over, it is
+    /// released, or its time has come.
     refused: Option<Refused>,
     /// Times in a row that the shard could not go back to the version before.
     stays: u32,
@@ -42,8 +44,9 @@ pub(super) struct Trial {
 pub(super) enum HeldAgainst {
     /// All records that failed, as judged.
     Records,
-    /// Those of them on which the version before failed too. They were in the batch, so that nobody knows whether this
-    /// version could handle the others: these go again, and count once they are apart.
+    /// Those of them on which the version before failed too. They were in the batch, so that nobody
+    /// knows whether this version could handle the others: these go again, and count once they are
+    /// apart.
     Only(BTreeSet<Position>),
     /// No record: the version before gets them.
     Nothing,
@@ -83,12 +86,23 @@ impl Trial {
     }
 
     /// The version did not start here. Whether that is news.
-    pub(super) fn refuse(&mut self, digest: &PluginDigest, failure: &StartFailure, now: Moment) -> bool {
+    pub(super) fn refuse(
+        &mut self,
+        digest: &PluginDigest,
+        failure: &StartFailure,
+        now: Moment,
+    ) -> bool {
         let may_pass = !matches!(failure, StartFailure::Failed(_));
         let again_at = may_pass.then(|| now + START_AGAIN_AFTER);
         let releases = self.rollout.tell(|rollout| rollout.releases());
-        let refused = Refused { digest: digest.clone(), releases, again_at };
-        self.refused.replace(refused).is_none_or(|before| before.digest != *digest)
+        let refused = Refused {
+            digest: digest.clone(),
+            releases,
+            again_at,
+        };
+        self.refused
+            .replace(refused)
+            .is_none_or(|before| before.digest != *digest)
     }
 
     /// Whether the version did not start here, and is not to be tried again yet.
@@ -100,12 +114,14 @@ impl Trial {
         })
     }
 
-    /// Another version has taken over: what was refused before may be tried again if it is offered again.
+    /// Another version has taken over: what was refused before may be tried again if it is offered
+    /// again.
     pub(super) fn forget_refusal(&mut self) {
         self.refused = None;
     }
 
-    /// Whether this is the first time that attempts are counted for this version, which is the active one.
+    /// Whether this is the first time that attempts are counted for this version, which is the
+    /// active one.
     pub(super) fn charge(&mut self, digest: &PluginDigest) -> bool {
         let is_new = self.charged.as_ref() != Some(digest);
         self.charged = Some(digest.clone());
@@ -120,7 +136,8 @@ impl Drop for Trial {
 }
 
 impl ConsumerPorts {
-    /// Returns once another version is on offer, or it may be this shard's turn to run another. Cancel-safe.
+    /// Returns once another version is on offer, or it may be this shard's turn to run another.
+    /// Cancel-safe.
     pub(super) async fn version_news(&mut self) {
         tokio::select! {
             Ok(()) = self.versions.changed() => {}
@@ -131,24 +148,33 @@ impl ConsumerPorts {
 
 impl Consumer {
     pub(super) fn at(&self) -> At {
-        At { now: self.ports.clock.now(), wall_ms: self.ports.clock.wall_ms() }
+        At {
+            now: self.ports.clock.now(),
+            wall_ms: self.ports.clock.wall_ms(),
+        }
     }
 
-    /// Whether this shard can tell anything of a version: it has something to deliver, and no records that failed by their
-    /// own fault.
+    /// Whether this shard can tell anything of a version: it has something to deliver, and no
+    /// records that failed by their own fault.
     pub(super) fn may_try(&mut self) -> bool {
         if !self.trial.excused.is_empty() {
             let retries = &self.retries;
-            self.trial.excused.retain(|position| retries.has_failed(position));
+            self.trial
+                .excused
+                .retain(|position| retries.has_failed(position));
             if self.trial.excused.is_empty() {
-                self.ports.rollout.tell(|rollout| rollout.settled(&self.trial.site));
+                self.ports
+                    .rollout
+                    .tell(|rollout| rollout.settled(&self.trial.site));
             }
         }
         // Records that wait for their next try are tried at once by another version.
-        let has_records =
-            !self.retries.is_clear() || self.buffer.has_again() || self.buffer.is_batch_due(&self.options.batches);
+        let has_records = !self.retries.is_clear()
+            || self.buffer.has_again()
+            || self.buffer.is_batch_due(&self.options.batches);
         // What one version failed on is for the version before it to try, not for a third.
-        let is_out = self.trial.sits_out || !self.trial.excused.is_empty() || self.trial.suspects.is_some();
+        let is_out =
+            self.trial.sits_out || !self.trial.excused.is_empty() || self.trial.suspects.is_some();
         !is_out && (has_records || self.retries.halted.is_some())
     }
 
@@ -156,26 +182,49 @@ impl Consumer {
     pub(super) fn leave_trial(&mut self) {
         self.trial.sits_out = true;
         self.trial.suspects = None;
-        self.ports.rollout.tell(|rollout| rollout.abandon(&self.trial.site));
+        self.ports
+            .rollout
+            .tell(|rollout| rollout.abandon(&self.trial.site));
     }
 
-    /// Tells how a delivery to the live version went, and what its failure is held against. If that is to be verified, the
-    /// instance is gone.
-    pub(super) fn report_to_rollout(&mut self, records: &[Record], verdict: &Verdict, took: Duration) -> HeldAgainst {
+    /// Tells how a delivery to the live version went, and what its failure is held against. If that
+    /// is to be verified, the instance is gone.
+    pub(super) fn report_to_rollout(
+        &mut self,
+        records: &[Record],
+        verdict: &Verdict,
+        took: Duration,
+    ) -> HeldAgainst {
         let (digest, at) = (self.instance.digest().clone(), self.at());
-        if verdict.failure.as_ref().is_some_and(|failure| failure.of == Blame::Host) {
-            self.ports.rollout.tell(|rollout| rollout.hindered(&digest, at));
+        if verdict
+            .failure
+            .as_ref()
+            .is_some_and(|failure| failure.of == Blame::Host)
+        {
+            self.ports
+                .rollout
+                .tell(|rollout| rollout.hindered(&digest, at));
             return HeldAgainst::Records;
         }
         let mut blamed = blamed(records, verdict);
         self.verify(records, &blamed, &digest, at);
         let Some(failure) = &verdict.failure else {
             let memory_bytes = self.instance.memory_bytes();
-            let sample = Sample { records: records.len() as u64, took, memory_bytes };
-            self.ports.rollout.tell(|rollout| rollout.handled(&digest, sample, at));
+            let sample = Sample {
+                records: records.len() as u64,
+                took,
+                memory_bytes,
+            };
+            self.ports
+                .rollout
+                .tell(|rollout| rollout.handled(&digest, sample, at));
             return HeldAgainst::Records;
         };
-        let fault = Fault { kind: failure.kind, reason: failure.reason.clone(), is_deadly: !self.instance.is_alive() };
+        let fault = Fault {
+            kind: failure.kind,
+            reason: failure.reason.clone(),
+            is_deadly: !self.instance.is_alive(),
+        };
         let excused = &self.trial.excused;
         let is_excused = match failure.of {
             // Of which record it is nobody knows: it may be one of these.
@@ -183,11 +232,21 @@ impl Consumer {
             Blame::Records | Blame::Host => blamed.is_subset(excused),
         };
         if is_excused || self.trial.suspects.is_some() || self.trial.sits_out {
-            self.ports.rollout.tell(|rollout| rollout.failed_again(&digest, fault));
+            self.ports
+                .rollout
+                .tell(|rollout| rollout.failed_again(&digest, fault));
             let is_mixed = is_excused && !blamed.is_subset(excused);
-            return if is_mixed { HeldAgainst::Only(excused.clone()) } else { HeldAgainst::Records };
+            return if is_mixed {
+                HeldAgainst::Only(excused.clone())
+            } else {
+                HeldAgainst::Records
+            };
         }
-        match self.ports.rollout.tell(|rollout| rollout.failed(&self.trial.site, &digest, fault)) {
+        match self
+            .ports
+            .rollout
+            .tell(|rollout| rollout.failed(&self.trial.site, &digest, fault))
+        {
             Blamed::Records => return HeldAgainst::Records,
             // It stands in for one that does not start here: there is none that could do better.
             Blamed::Nothing { instead } if self.trial.has_refused(&instead, at.now) => {
@@ -196,57 +255,93 @@ impl Consumer {
             Blamed::Nothing { .. } => {}
             Blamed::Version { judge } => {
                 blamed.retain(|position| !self.trial.excused.contains(position));
-                self.trial.suspects = Some(Suspects { failed_by: digest, judge, positions: blamed });
+                self.trial.suspects = Some(Suspects {
+                    failed_by: digest,
+                    judge,
+                    positions: blamed,
+                });
             }
         }
-        // Whatever it made of these records must reach neither its state nor what it would emit at the end.
+        // Whatever it made of these records must reach neither its state nor what it would emit at
+        // the end.
         self.instance.kill();
-        if SeededBug::TrialChargesRecords.is_on() { HeldAgainst::Records } else { HeldAgainst::Nothing }
+        if SeededBug::TrialChargesRecords.is_on() {
+            HeldAgainst::Records
+        } else {
+            HeldAgainst::Nothing
+        }
     }
 
-    /// If this delivery was to the version before the one that failed, it shows whose fault that was.
-    fn verify(&mut self, records: &[Record], blamed: &BTreeSet<Position>, digest: &PluginDigest, at: At) {
-        let Some(mut suspects) = self.trial.suspects.take() else { return };
+    /// If this delivery was to the version before the one that failed, it shows whose fault that
+    /// was.
+    fn verify(
+        &mut self,
+        records: &[Record],
+        blamed: &BTreeSet<Position>,
+        digest: &PluginDigest,
+        at: At,
+    ) {
+        let Some(mut suspects) = self.trial.suspects.take() else {
+            return;
+        };
         if suspects.judge != *digest {
-            // The shard could not go back to the version before, or there is another by now: what it saw tells nothing.
+            // The shard could not go back to the version before, or there is another by now: what
+            // it saw tells nothing.
             self.trial.stays += u32::from(suspects.failed_by == *digest);
             if self.trial.stays < STAYS_MAX {
-                self.ports.rollout.tell(|rollout| rollout.abandon(&self.trial.site));
+                self.ports
+                    .rollout
+                    .tell(|rollout| rollout.abandon(&self.trial.site));
             } else {
-                // Only this version can serve the shard, say because it wrote the state. So the failure policy holds.
+                // Only this version can serve the shard, say because it wrote the state. So the
+                // failure policy holds.
                 self.leave_trial();
             }
             return;
         }
         self.trial.stays = 0;
         if !suspects.positions.is_disjoint(blamed) {
-            self.trial.excused.extend(suspects.positions.intersection(blamed).cloned());
-            self.ports.rollout.tell(|rollout| rollout.verified(&self.trial.site, false, at));
+            self.trial
+                .excused
+                .extend(suspects.positions.intersection(blamed).cloned());
+            self.ports
+                .rollout
+                .tell(|rollout| rollout.verified(&self.trial.site, false, at));
             return;
         }
-        suspects.positions.retain(|position| records.iter().all(|record| record.position != *position));
+        suspects
+            .positions
+            .retain(|position| records.iter().all(|record| record.position != *position));
         if suspects.positions.is_empty() {
-            self.ports.rollout.tell(|rollout| rollout.verified(&self.trial.site, true, at));
+            self.ports
+                .rollout
+                .tell(|rollout| rollout.verified(&self.trial.site, true, at));
         } else {
             self.trial.suspects = Some(suspects);
         }
     }
 
-    /// Makes a throw-away instance of a version, which loads the shard's state, and tells how that went.
+    /// Makes a throw-away instance of a version, which loads the shard's state, and tells how that
+    /// went.
     pub(super) async fn probe(&mut self, version: &Arc<dyn ProcessorFactory>) {
         let mut probe = self.instance.with_version(Arc::clone(version));
         let result = match (probe.fits(), self.state_to_load().await) {
-            (Err(error), _) => Err(self.probe_refused(version, &error, StartFailure::NotMade(error.to_string()))),
+            (Err(error), _) => {
+                Err(self.probe_refused(version, &error, StartFailure::NotMade(error.to_string())))
+            }
             (Ok(()), Err(error)) => Err(StartFailure::NotMade(error.to_string())),
             (Ok(()), Ok(state)) => match probe.ensure(state).await {
-                // Or there is no memory for one more: the canary has to do, which takes its predecessor's.
+                // Or there is no memory for one more: the canary has to do, which takes its
+                // predecessor's.
                 Ok(()) | Err(ProcessorError::HostMemory { .. }) => Ok(()),
                 Err(error) => Err(self.probe_refused(version, &error, start_failure(&error))),
             },
         };
         probe.kill();
         let at = self.at();
-        self.ports.rollout.tell(|rollout| rollout.probed(version.digest(), result, at));
+        self.ports
+            .rollout
+            .tell(|rollout| rollout.probed(version.digest(), result, at));
     }
 
     fn probe_refused(
@@ -255,7 +350,10 @@ impl Consumer {
         error: &ProcessorError,
         failure: StartFailure,
     ) -> StartFailure {
-        if self.trial.refuse(version.digest(), &failure, self.ports.clock.now()) {
+        if self
+            .trial
+            .refuse(version.digest(), &failure, self.ports.clock.now())
+        {
             self.tell_refused(version, error);
         }
         failure
@@ -277,7 +375,14 @@ pub(super) fn start_failure(error: &ProcessorError) -> StartFailure {
 fn blamed(records: &[Record], verdict: &Verdict) -> BTreeSet<Position> {
     match verdict.failure.as_ref().map(|failure| failure.of) {
         None | Some(Blame::Host) => BTreeSet::new(),
-        Some(Blame::Batch | Blame::Surroundings) => records.iter().map(|record| record.position.clone()).collect(),
-        Some(Blame::Records) => verdict.rulings.iter().map(|ruling| records[ruling.index].position.clone()).collect(),
+        Some(Blame::Batch | Blame::Surroundings) => records
+            .iter()
+            .map(|record| record.position.clone())
+            .collect(),
+        Some(Blame::Records) => verdict
+            .rulings
+            .iter()
+            .map(|ruling| records[ruling.index].position.clone())
+            .collect(),
     }
 }

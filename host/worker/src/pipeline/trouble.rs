@@ -19,8 +19,13 @@ impl Consumer {
 
     /// Whose a failed delivery is, by the kind that metrics have of it.
     pub(super) fn why(&self, kind: &str) -> Why {
-        let is_for_good = kind == "misconfigured" && self.options.failure.misconfigured_attempts.is_none();
-        if is_for_good { Why::Misconfigured } else { Why::of_failure(kind) }
+        let is_for_good =
+            kind == "misconfigured" && self.options.failure.misconfigured_attempts.is_none();
+        if is_for_good {
+            Why::Misconfigured
+        } else {
+            Why::of_failure(kind)
+        }
     }
 
     pub(super) fn blocked(&mut self, why: Why, attempts: u32, reason: String) {
@@ -46,8 +51,17 @@ impl Consumer {
 
     /// What failed in the plugin's calls, or around them, works again.
     pub(super) fn mended_but(&self, still: Option<Why>) {
-        let own = [Why::Halted, Why::Plugin, Why::Misconfigured, Why::Memory, Why::State, Why::Children];
-        own.into_iter().filter(|why| Some(*why) != still).for_each(|why| self.signs.mended(why));
+        let own = [
+            Why::Halted,
+            Why::Plugin,
+            Why::Misconfigured,
+            Why::Memory,
+            Why::State,
+            Why::Children,
+        ];
+        own.into_iter()
+            .filter(|why| Some(*why) != still)
+            .for_each(|why| self.signs.mended(why));
     }
 
     /// After a delivery: what still waits, and whether anything is in the way still.
@@ -78,7 +92,10 @@ impl Consumer {
     pub(super) async fn wait_to_retry(&mut self, failures: u32) -> Result<(), Stopped> {
         self.signs.enter(Stage::Waiting);
         let wait = self.options.backoff.delay(failures, fastrand::f64());
-        let checkpoint_in = self.headway.unwritten.due_in(&self.options.checkpoints, self.ports.clock.now());
+        let checkpoint_in = self
+            .headway
+            .unwritten
+            .due_in(&self.options.checkpoints, self.ports.clock.now());
         let deadline = Instant::now() + wait;
         tokio::select! {
             biased;

@@ -1,5 +1,5 @@
-//! A run of replies, each following the one before: what of them is kept, and who may be served from them. Pure: time is
-//! an argument, calls are someone else's.
+//! A run of replies, each following the one before: what of them is kept, and who may be served
+//! from them. Pure: time is an argument, calls are someone else's.
 //!
 //! ```text
 //!   floor          segments                       last
@@ -11,7 +11,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use shardmill_core::ports::{Fetched, ReadError, ShardIterator};
-use shardmill_core::stream::{Anchor, ReadFrom, Record, SequenceNumber, Shard, ShardId, is_near_trimming, look_for};
+use shardmill_core::stream::{
+    Anchor, ReadFrom, Record, SequenceNumber, Shard, ShardId, is_near_trimming, look_for,
+};
 use tokio::time::Instant;
 
 use super::place::{Place, encode};
@@ -35,7 +37,8 @@ pub(super) struct Chain {
     /// When the last record arrived, in milliseconds since the Unix epoch; 0 if not known.
     last_arrival_ms: u64,
     pub(super) source: Source,
-    /// Whether the next reply must begin with `last`, since its iterator was made at that record and not after it.
+    /// Whether the next reply must begin with `last`, since its iterator was made at that record
+    /// and not after it.
     pub(super) is_anchored: bool,
     /// Finished calls.
     pub(super) polls: u64,
@@ -68,7 +71,8 @@ struct Segment {
     read_at: Instant,
     /// How often its last record was served.
     served: usize,
-    /// Its room in the ring; without any it lives only until it was served to whoever made the call.
+    /// Its room in the ring; without any it lives only until it was served to whoever made the
+    /// call.
     kept: Option<Kept>,
 }
 
@@ -134,8 +138,8 @@ impl Chain {
         }
     }
 
-    /// Whether this chain's start is where somebody who asks for `from` would start too. Not for the tip, which has moved
-    /// on since.
+    /// Whether this chain's start is where somebody who asks for `from` would start too. Not for
+    /// the tip, which has moved on since.
     pub(super) fn starts_at(&self, from: &ReadFrom) -> bool {
         self.floor.is_none() && self.origin == *from && !matches!(from, ReadFrom::Latest)
     }
@@ -145,7 +149,9 @@ impl Chain {
         let last = self.last.as_ref();
         match place {
             Place::Start(id) => *id == self.id && self.floor.is_none(),
-            Place::After(sequence) => last.is_some_and(|last| sequence <= last) && self.holds_after(sequence),
+            Place::After(sequence) => {
+                last.is_some_and(|last| sequence <= last) && self.holds_after(sequence)
+            }
             Place::At(sequence) => {
                 let is_above = self.floor.as_ref().is_none_or(|floor| sequence > floor);
                 last.is_some_and(|last| sequence <= last) && is_above && self.holds_after(sequence)
@@ -156,9 +162,12 @@ impl Chain {
     fn holds_after(&self, sequence: &SequenceNumber) -> bool {
         match &self.floor {
             Some(floor) => sequence >= floor,
-            // What lies before the first record is not known: asked for what is at a record that is trimmed, Kinesis begins
-            // with a later one, and whoever has that record must find out that it lost something.
-            None => self.first().is_some_and(|first| *sequence >= first.position.sequence),
+            // What lies before the first record is not known: asked for what is at a record that is
+            // trimmed, Kinesis begins with a later one, and whoever has that record must find out
+            // that it lost something.
+            None => self
+                .first()
+                .is_some_and(|first| *sequence >= first.position.sequence),
         }
     }
 
@@ -180,7 +189,8 @@ impl Chain {
         matches!(self.source, Source::Ended(_))
     }
 
-    /// Where a new iterator must start that goes on here. `None` if that is lost: "latest" was another moment.
+    /// Where a new iterator must start that goes on here. `None` if that is lost: "latest" was
+    /// another moment.
     pub(super) fn resume_from(&self) -> Option<ReadFrom> {
         match (&self.last, &self.origin) {
             (Some(last), _) => Some(ReadFrom::AtSequenceNumber(last.clone())),
@@ -190,7 +200,9 @@ impl Chain {
     }
 
     fn first(&self) -> Option<&Record> {
-        self.segments.front().and_then(|segment| segment.records.first())
+        self.segments
+            .front()
+            .and_then(|segment| segment.records.first())
     }
 
     fn wanted(place: &Place, record: &Record) -> bool {
@@ -203,20 +215,36 @@ impl Chain {
 
     /// Whether a caller at `place`, which is covered, need not wait for a call.
     pub(super) fn has_news_for(&self, place: &Place) -> bool {
-        let newest = self.segments.back().and_then(|segment| segment.records.last());
+        let newest = self
+            .segments
+            .back()
+            .and_then(|segment| segment.records.last());
         self.is_ended() || newest.is_some_and(|record| Self::wanted(place, record))
     }
 
-    /// A reply for a caller at `place`, which is covered: records that are held, or none, and the end if that is reached.
-    pub(super) fn take(&mut self, place: &Place, limit: u32, readers: usize, now: Instant) -> Served {
+    /// A reply for a caller at `place`, which is covered: records that are held, or none, and the
+    /// end if that is reached.
+    pub(super) fn take(
+        &mut self,
+        place: &Place,
+        limit: u32,
+        readers: usize,
+        now: Instant,
+    ) -> Served {
         self.used_at = now;
         let limit = limit as usize;
         let (mut records, mut bytes) = self.take_out(place, limit, readers);
         let mut is_whole = true;
         'segments: for segment in &mut self.segments {
-            for record in segment.records.iter().filter(|record| Self::wanted(place, record)) {
+            for record in segment
+                .records
+                .iter()
+                .filter(|record| Self::wanted(place, record))
+            {
                 // Records of one sequence number are one Kinesis record: never cut in between.
-                let is_new = records.last().is_none_or(|last| last.position.sequence != record.position.sequence);
+                let is_new = records
+                    .last()
+                    .is_none_or(|last| last.position.sequence != record.position.sequence);
                 let is_full = records.len() >= limit || bytes + record.data.len() > REPLY_BYTES_MAX;
                 if is_new && is_full && !records.is_empty() {
                     is_whole = false;
@@ -225,42 +253,63 @@ impl Chain {
                 bytes += record.data.len();
                 records.push(record.clone());
             }
-            if segment.records.last().is_some_and(|record| Self::wanted(place, record)) {
+            if segment
+                .records
+                .last()
+                .is_some_and(|record| Self::wanted(place, record))
+            {
                 segment.served += 1;
             }
         }
         let next = match records.last() {
             Some(last) => Place::After(last.position.sequence.clone()),
             // Once the position is known, it is told: it outlives this chain.
-            None => self.last.clone().map_or_else(|| place.clone(), Place::After),
+            None => self
+                .last
+                .clone()
+                .map_or_else(|| place.clone(), Place::After),
         };
         let millis_behind_latest = self.behind_after(records.last(), is_whole);
         match &self.source {
-            Source::Ended(children) if is_whole => {
-                Served { records, next: None, millis_behind_latest, children: children.clone() }
-            }
-            _ => Served { records, next: Some(next), millis_behind_latest, children: Vec::new() },
+            Source::Ended(children) if is_whole => Served {
+                records,
+                next: None,
+                millis_behind_latest,
+                children: children.clone(),
+            },
+            _ => Served {
+                records,
+                next: Some(next),
+                millis_behind_latest,
+                children: Vec::new(),
+            },
         }
     }
 
-    /// Whole replies that nobody else waits for, or that are not kept, are handed over without a copy. With one plugin, and
-    /// for the last one of several, that is all of them.
+    /// Whole replies that nobody else waits for, or that are not kept, are handed over without a
+    /// copy. With one plugin, and for the last one of several, that is all of them.
     fn take_out(&mut self, place: &Place, limit: usize, readers: usize) -> (Vec<Record>, usize) {
         let (mut records, mut bytes) = (Vec::new(), 0);
         while let Some(first) = self.segments.front()
             && (first.kept.is_none() || first.served + 1 >= readers)
-            && first.records.first().is_some_and(|record| Self::wanted(place, record))
+            && first
+                .records
+                .first()
+                .is_some_and(|record| Self::wanted(place, record))
             && records.len() + first.records.len() <= limit
             && bytes + first.bytes() <= REPLY_BYTES_MAX
         {
             bytes += first.bytes();
-            let Some(mut segment) = self.drop_first() else { break };
+            let Some(mut segment) = self.drop_first() else {
+                break;
+            };
             records.append(&mut segment.records);
         }
         (records, bytes)
     }
 
-    /// How far the tip is ahead of `record`: what Kinesis said of the last reply, and what is held in between.
+    /// How far the tip is ahead of `record`: what Kinesis said of the last reply, and what is held
+    /// in between.
     fn behind_after(&self, record: Option<&Record>, is_whole: bool) -> Option<u64> {
         let held_ms = match record {
             Some(record) if !is_whole && record.arrival_ms > 0 => {
@@ -284,12 +333,25 @@ impl Chain {
             }
         }
         let is_idle = Pace::is_idle(&reply.records, reply.millis_behind_latest);
-        let Fetched { mut records, next, millis_behind_latest, children } = reply;
+        let Fetched {
+            mut records,
+            next,
+            millis_behind_latest,
+            children,
+        } = reply;
         let bytes = records.iter().map(Record::cost_bytes).sum();
         // What came again is dropped here once, as each caller would do for itself.
-        records.retain(|record| self.last.as_ref().is_none_or(|last| record.position.sequence > *last));
+        records.retain(|record| {
+            self.last
+                .as_ref()
+                .is_none_or(|last| record.position.sequence > *last)
+        });
         self.behind = millis_behind_latest;
-        self.idle = if is_idle { self.idle.saturating_add(1) } else { 0 };
+        self.idle = if is_idle {
+            self.idle.saturating_add(1)
+        } else {
+            0
+        };
         self.source = next.map_or(Source::Ended(children), Source::Iterator);
         if let Some(record) = records.last() {
             self.last = Some(record.position.sequence.clone());
@@ -298,7 +360,12 @@ impl Chain {
                 self.source = Source::Anew;
             }
             let kept = self.make_room(records.iter().map(Record::cost_bytes).sum(), ring);
-            self.segments.push_back(Segment { records, read_at: now, served: 0, kept });
+            self.segments.push_back(Segment {
+                records,
+                read_at: now,
+                served: 0,
+                kept,
+            });
         }
         Absorbed::Good(bytes)
     }

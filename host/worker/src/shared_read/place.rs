@@ -1,9 +1,11 @@
-//! Where a caller reads on: an iterator of ours, which is looked up among what is held when it is used.
+//! Where a caller reads on: an iterator of ours, which is looked up among what is held when it is
+//! used.
 
 use shardmill_core::ports::ShardIterator;
 use shardmill_core::stream::{SequenceNumber, ShardId};
 
-/// A place in a shard, told by what it follows and not by a handle, so that nothing is kept for whoever never comes back.
+/// A place in a shard, told by what it follows and not by a handle, so that nothing is kept for
+/// whoever never comes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     /// Where a chain starts of which no record is known yet.
@@ -47,11 +49,28 @@ mod tests {
     fn a_place_survives_a_round_trip_and_what_is_foreign_is_none() {
         let shard = ShardId::new("shardId-000000000003").unwrap();
         let sequence = SequenceNumber::parse("49640871423056104321897561").unwrap();
-        for place in [Place::Start(7), Place::At(sequence.clone()), Place::After(sequence)] {
-            assert_eq!(decode(&encode(&shard, &place)), Some((shard.clone(), place)));
+        for place in [
+            Place::Start(7),
+            Place::At(sequence.clone()),
+            Place::After(sequence),
+        ] {
+            assert_eq!(
+                decode(&encode(&shard, &place)),
+                Some((shard.clone(), place))
+            );
         }
-        for foreign in ["", "AAAAAAAAAAE2", "shardId-1:after:x", "shardId-1:start:-1", "shardId-1:on:1"] {
-            assert_eq!(decode(&ShardIterator(foreign.to_owned())), None, "{foreign}");
+        for foreign in [
+            "",
+            "AAAAAAAAAAE2",
+            "shardId-1:after:x",
+            "shardId-1:start:-1",
+            "shardId-1:on:1",
+        ] {
+            assert_eq!(
+                decode(&ShardIterator(foreign.to_owned())),
+                None,
+                "{foreign}"
+            );
         }
     }
 }

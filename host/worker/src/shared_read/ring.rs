@@ -23,23 +23,34 @@ pub(super) struct Kept {
 }
 
 impl RingBudget {
-    /// A quarter of the host's `budget_bytes`, never so much that a shard could not read (twice the largest reply is left
-    /// for that), and nothing of what a plugin is guaranteed.
+    /// A quarter of the host's `budget_bytes`, never so much that a shard could not read (twice the
+    /// largest reply is left for that), and nothing of what a plugin is guaranteed.
     pub fn of(budget: &ByteBudget, budget_bytes: usize) -> Self {
         let bytes_max = (budget_bytes / 4).min(budget_bytes.saturating_sub(2 * REPLY_BYTES_MAX));
-        Self { share: budget.borrowing(), bytes_max, used: Arc::default() }
+        Self {
+            share: budget.borrowing(),
+            bytes_max,
+            used: Arc::default(),
+        }
     }
 
-    /// Room for a reply; `None` if there is none: kept replies only save calls, records to be processed go first.
+    /// Room for a reply; `None` if there is none: kept replies only save calls, records to be
+    /// processed go first.
     pub(super) fn keep(&self, bytes: usize) -> Option<Kept> {
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.bytes_max);
-        self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
+        self.used
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, fits)
+            .ok()?;
         let reservation = self.share.try_reserve(bytes);
         if reservation.is_none() {
             self.used.fetch_sub(bytes, Ordering::AcqRel);
         }
         show(&self.used);
-        reservation.map(|reservation| Kept { _reservation: reservation, used: Arc::clone(&self.used), bytes })
+        reservation.map(|reservation| Kept {
+            _reservation: reservation,
+            used: Arc::clone(&self.used),
+            bytes,
+        })
     }
 
     /// Bytes kept now.
@@ -76,7 +87,10 @@ mod tests {
         assert_eq!(large.used_bytes(), 0);
         let plugin = budget.share().unwrap();
         let _busy = plugin.reserve(60 << 20).await;
-        assert!(large.keep(5 << 20).is_none(), "records to be processed go first");
+        assert!(
+            large.keep(5 << 20).is_none(),
+            "records to be processed go first"
+        );
         assert_eq!(large.used_bytes(), 0);
         assert!(large.keep(4 << 20).is_some());
     }

@@ -1,4 +1,5 @@
-//! What is known of one shard: its chains, its rate, and what a caller is to do. Pure but for the clock's values.
+//! What is known of one shard: its chains, its rate, and what a caller is to do. Pure but for the
+//! clock's values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +15,13 @@ use super::ring::RingBudget;
 use crate::options::ReadLimits;
 use crate::pace::{call_interval, for_bytes, idle_wait};
 
-/// Chains of one shard. More plugins than this at places far from each other make each other's chains short-lived, which
-/// costs an iterator each time.
+/// Chains of one shard. More plugins than this at places far from each other make each other's
+/// chains short-lived, which costs an iterator each time.
 const CHAINS_MAX: usize = 16;
 /// A chain that nobody read from for so long has an expired iterator (AWS: five minutes).
 const UNUSED_FOR: Duration = Duration::from_mins(5);
-/// How long a chain of unknown place may go without a call of its own while another one finds nothing at the tip.
+/// How long a chain of unknown place may go without a call of its own while another one finds
+/// nothing at the tip.
 const RIDES_FOR: Duration = Duration::from_mins(1);
 
 /// See the module's description.
@@ -48,8 +50,13 @@ pub(super) enum Step {
     /// Nothing: this is the reply.
     Ready(Served),
     /// Make a call for this chain, unless somebody else has made one since `polls`.
-    Poll { chain: u64, polls: u64, flight: Arc<AsyncMutex<()>> },
-    /// Make an iterator at this record first, which the caller has: what follows it may be trimmed by now.
+    Poll {
+        chain: u64,
+        polls: u64,
+        flight: Arc<AsyncMutex<()>>,
+    },
+    /// Make an iterator at this record first, which the caller has: what follows it may be trimmed
+    /// by now.
     OpenBehind(SequenceNumber),
     /// Make an iterator here first.
     Open(ReadFrom),
@@ -85,9 +92,19 @@ impl SharedShard {
     }
 
     /// Begins a chain with a new iterator, and says where its first reader is.
-    pub(super) fn open(&mut self, from: ReadFrom, is_anchored: bool, iterator: ShardIterator, now: Instant) -> Place {
+    pub(super) fn open(
+        &mut self,
+        from: ReadFrom,
+        is_anchored: bool,
+        iterator: ShardIterator,
+        now: Instant,
+    ) -> Place {
         if self.chains.len() >= CHAINS_MAX {
-            let oldest = self.chains.iter().enumerate().min_by_key(|(_, flown)| flown.chain.used_at);
+            let oldest = self
+                .chains
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, flown)| flown.chain.used_at);
             if let Some((index, _)) = oldest {
                 self.chains.swap_remove(index);
             }
@@ -100,18 +117,25 @@ impl SharedShard {
         };
         let mut chain = Chain::new(id, from, iterator, now);
         chain.is_anchored = is_anchored;
-        self.chains.push(Flown { chain, flight: Arc::default() });
+        self.chains.push(Flown {
+            chain,
+            flight: Arc::default(),
+        });
         place
     }
 
-    /// The chain that leads furthest from `place`: of two that meet, both their readers go on with the same.
+    /// The chain that leads furthest from `place`: of two that meet, both their readers go on with
+    /// the same.
     fn best(&mut self, place: &Place) -> Option<&mut Flown> {
-        let covering = self.chains.iter_mut().filter(|flown| flown.chain.covers(place));
+        let covering = self
+            .chains
+            .iter_mut()
+            .filter(|flown| flown.chain.covers(place));
         covering.max_by(|a, b| (a.chain.last(), b.chain.id).cmp(&(b.chain.last(), a.chain.id)))
     }
 
-    /// What a caller at `place` is to do, who is one of `readers`. `has_polled`: a call was made for him just now, so that
-    /// its reply is his.
+    /// What a caller at `place` is to do, who is one of `readers`. `has_polled`: a call was made
+    /// for him just now, so that its reply is his.
     pub(super) fn step(
         &mut self,
         place: &Place,
@@ -134,23 +158,38 @@ impl SharedShard {
         if chain.has_news_for(place) || has_polled || is_fresh || ride.is_some() {
             return Step::Ready(chain.take(place, limit, readers, now));
         }
-        Step::Poll { chain: chain.id, polls: chain.polls, flight: Arc::clone(flight) }
+        Step::Poll {
+            chain: chain.id,
+            polls: chain.polls,
+            flight: Arc::clone(flight),
+        }
     }
 
-    /// A chain that never saw a record cannot be joined with another, since nobody knows which of the two is ahead. But
-    /// while one of them finds nothing at the tip, there is nothing for the other either: it is answered without a call.
-    /// It keeps its own iterator and uses it as soon as there are records, and once a minute whatever the other says.
+    /// A chain that never saw a record cannot be joined with another, since nobody knows which of
+    /// the two is ahead. But while one of them finds nothing at the tip, there is nothing for the
+    /// other either: it is answered without a call. It keeps its own iterator and uses it as soon
+    /// as there are records, and once a minute whatever the other says.
     fn ride_until(&mut self, place: &Place, now: Instant) -> Option<Instant> {
         let news_at = self.news_at;
         let idle_max = self.limits.idle_max;
         let own = &self.best(place)?.chain;
         let (id, sent_at) = (own.id, own.sent_at);
         let is_quiet = news_at.is_none_or(|at| at < sent_at);
-        if !own.is_unplaced() || !own.is_idle() || !is_quiet || now < own.due || sent_at + RIDES_FOR <= now {
+        if !own.is_unplaced()
+            || !own.is_idle()
+            || !is_quiet
+            || now < own.due
+            || sent_at + RIDES_FOR <= now
+        {
             return None;
         }
-        let others = self.chains.iter().map(|flown| &flown.chain).filter(|chain| chain.id != id && chain.is_idle());
-        let later = others.filter(|chain| chain.sent_at > sent_at && chain.sent_at + idle_max * 2 > now);
+        let others = self
+            .chains
+            .iter()
+            .map(|flown| &flown.chain)
+            .filter(|chain| chain.id != id && chain.is_idle());
+        let later =
+            others.filter(|chain| chain.sent_at > sent_at && chain.sent_at + idle_max * 2 > now);
         let due = later.map(|chain| chain.due).max()?;
         Some(due.max(now + call_interval(&self.limits)))
     }
@@ -174,7 +213,10 @@ impl SharedShard {
     }
 
     pub(super) fn chain(&mut self, id: u64) -> Option<&mut Chain> {
-        self.chains.iter_mut().map(|flown| &mut flown.chain).find(|chain| chain.id == id)
+        self.chains
+            .iter_mut()
+            .map(|flown| &mut flown.chain)
+            .find(|chain| chain.id == id)
     }
 
     /// The next moment that a call may be made at; it is taken.
@@ -184,7 +226,8 @@ impl SharedShard {
         slot
     }
 
-    /// Takes in how a call for `chain` ended, which was sent at `sent_at`. Gives back what cannot be kept.
+    /// Takes in how a call for `chain` ended, which was sent at `sent_at`. Gives back what cannot
+    /// be kept.
     pub(super) fn polled(
         &mut self,
         id: u64,
@@ -194,7 +237,9 @@ impl SharedShard {
     ) -> Result<Option<Fetched>, ReadError> {
         self.changed.send_modify(|version| *version += 1);
         let limits = self.limits;
-        let Some(chain) = self.chain(id) else { return reply.map(Some) };
+        let Some(chain) = self.chain(id) else {
+            return reply.map(Some);
+        };
         chain.polls += 1;
         chain.outcome = reply.as_ref().map(|_| ()).map_err(Clone::clone);
         chain.due = sent_at + call_interval(&limits);
@@ -210,7 +255,8 @@ impl SharedShard {
             Absorbed::Good(bytes) => {
                 chain.sent_at = sent_at;
                 chain.due = sent_at + idle_wait(&limits, chain.idle);
-                let for_more_bytes = for_bytes(&limits, bytes).saturating_sub(call_interval(&limits));
+                let for_more_bytes =
+                    for_bytes(&limits, bytes).saturating_sub(call_interval(&limits));
                 self.next_call += for_more_bytes;
                 if has_records {
                     self.tell_news(now);
@@ -222,7 +268,8 @@ impl SharedShard {
                 Ok(Some(reply))
             }
             Absorbed::Severed => {
-                // Whoever was here asks by the record that it has itself, and so sees what is missing.
+                // Whoever was here asks by the record that it has itself, and so sees what is
+                // missing.
                 self.chains.retain(|flown| flown.chain.id != id);
                 Err(ReadError::ExpiredIterator)
             }
@@ -242,7 +289,9 @@ impl SharedShard {
     fn failed(&mut self, id: u64, error: &ReadError) {
         match error {
             // The call changed nothing: its iterator still stands.
-            ReadError::Throttled { .. } | ReadError::KeyUnusable { .. } | ReadError::Unavailable { .. } => {}
+            ReadError::Throttled { .. }
+            | ReadError::KeyUnusable { .. }
+            | ReadError::Unavailable { .. } => {}
             ReadError::ExpiredIterator => {
                 if let Some(chain) = self.chain(id) {
                     chain.source = Source::Anew;
@@ -255,7 +304,8 @@ impl SharedShard {
 
     /// Forgets what serves nobody; `false` if nothing is left.
     pub(super) fn prune(&mut self, now: Instant, readers: usize) -> bool {
-        self.chains.retain(|flown| flown.chain.used_at + UNUSED_FOR > now);
+        self.chains
+            .retain(|flown| flown.chain.used_at + UNUSED_FOR > now);
         for Flown { chain, .. } in &mut self.chains {
             chain.trim(now, readers);
         }

@@ -1,4 +1,6 @@
-use ::metrics::{Counter, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use ::metrics::{
+    Counter, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
 use shardmill_core::time::Moment;
 
 use super::*;
@@ -53,7 +55,12 @@ impl Clock for At {
 
 fn signs() -> Signs {
     let shard = ShardId::new("shardId-000000000000").unwrap();
-    Signs::new(StatusBoard::default(), PluginName::new("plugin").unwrap(), shard, Arc::new(At(10_000)))
+    Signs::new(
+        StatusBoard::default(),
+        PluginName::new("plugin").unwrap(),
+        shard,
+        Arc::new(At(10_000)),
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,14 +75,36 @@ async fn the_gauges_of_a_shard_end_with_its_grant_whoever_sets_them_afterwards()
         signs.gauge(metrics::PARKED, 3.0);
         signs.unsettled(Some(4_000), 2);
         let values = || kept.0.lock().unwrap().clone();
-        let of = |part: &str| values().into_iter().find(|(key, _)| key.contains(part)).unwrap().1;
-        assert_eq!((of("why = sink"), of("why = plugin"), of("parked")), (1.0, 0.0, 3.0), "{:?}", values());
-        assert_eq!((of(metrics::OLDEST_UNSETTLED_AGE), of(metrics::HELD_BACK)), (6.0, 2.0));
+        let of = |part: &str| {
+            values()
+                .into_iter()
+                .find(|(key, _)| key.contains(part))
+                .unwrap()
+                .1
+        };
+        assert_eq!(
+            (of("why = sink"), of("why = plugin"), of("parked")),
+            (1.0, 0.0, 3.0),
+            "{:?}",
+            values()
+        );
+        assert_eq!(
+            (of(metrics::OLDEST_UNSETTLED_AGE), of(metrics::HELD_BACK)),
+            (6.0, 2.0)
+        );
         drop(owner);
-        assert!(values().values().all(|value| value.is_nan()), "{:?}", values());
+        assert!(
+            values().values().all(|value| value.is_nan()),
+            "{:?}",
+            values()
+        );
         signs.failed(Why::Row, 1, "late".to_owned());
         signs.look();
-        assert!(values().values().all(|value| value.is_nan()), "{:?}", values());
+        assert!(
+            values().values().all(|value| value.is_nan()),
+            "{:?}",
+            values()
+        );
     });
 }
 
@@ -88,7 +117,10 @@ async fn the_row_says_a_failure_from_the_third_on_and_anew_only_at_powers_of_two
     };
     assert_eq!([noted(1), noted(2)], [None, None]);
     for (attempts, told) in [(3, 3), (4, 4), (5, 4), (7, 4), (8, 8)] {
-        assert_eq!(noted(attempts), Some(format!("attempt {told} failed: no {told}")));
+        assert_eq!(
+            noted(attempts),
+            Some(format!("attempt {told} failed: no {told}"))
+        );
     }
     signs.mended(Why::Sink);
     assert_eq!(signs.noted(), None);
@@ -102,7 +134,10 @@ async fn a_stage_that_takes_long_is_told_until_it_is_left_and_waiting_never_is()
     assert_eq!(signs.noted(), None);
     tokio::time::advance(LONG).await;
     signs.look();
-    assert_eq!(signs.noted().as_deref(), Some("storing output in out has taken more than 5s"));
+    assert_eq!(
+        signs.noted().as_deref(),
+        Some("storing output in out has taken more than 5s")
+    );
     signs.enter(Stage::Reading);
     assert_eq!(signs.noted(), None);
     tokio::time::advance(LONG * 9).await;

@@ -26,7 +26,8 @@ pub enum Why {
     Sink,
     /// The plugin fails, or is not made, or does not come back.
     Plugin,
-    /// The plugin says that somebody must mend something, and the failure policy gives nothing up for it.
+    /// The plugin says that somebody must mend something, and the failure policy gives nothing up
+    /// for it.
     Misconfigured,
     /// The host has not the memory for the plugin's instance.
     Memory,
@@ -55,7 +56,10 @@ pub struct BlockedStatus {
 impl StageStatus {
     /// Begins now.
     pub(crate) fn new(what: String) -> Self {
-        Self { what, since: Instant::now() }
+        Self {
+            what,
+            since: Instant::now(),
+        }
     }
 }
 

@@ -33,8 +33,8 @@ struct TakeAnswer {
     token: Result<Option<LeaseToken>, StoreError>,
 }
 
-/// When a take was sent: from there its deadline counts, and in the heart's generation of that moment, since the answer may
-/// come long after others took the lease again.
+/// When a take was sent: from there its deadline counts, and in the heart's generation of that
+/// moment, since the answer may come long after others took the lease again.
 #[derive(Clone, Copy)]
 struct Sent {
     at: Moment,
@@ -44,9 +44,15 @@ struct Sent {
 impl Worker {
     /// Performs the steps; returns whether rows were created.
     ///
-    /// Once this host is to stop, no wave of writes begins any more: each may take a table's whole deadline.
-    pub(super) async fn act(&mut self, decided: Plan, stop: &CancellationToken) -> Result<bool, PassError> {
-        let (mut creates, mut takes, mut claims, mut releases) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    /// Once this host is to stop, no wave of writes begins any more: each may take a table's whole
+    /// deadline.
+    pub(super) async fn act(
+        &mut self,
+        decided: Plan,
+        stop: &CancellationToken,
+    ) -> Result<bool, PassError> {
+        let (mut creates, mut takes, mut claims, mut releases) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut deletes = Vec::new();
         for step in decided.steps {
             match step {
@@ -56,7 +62,11 @@ impl Worker {
                 Step::Claim { seen, reason } => claims.push((seen, reason)),
                 Step::Release { seen, reason } => releases.push((seen, reason)),
                 Step::HandOver { key, reason } => {
-                    if let Some(held) = self.held.get_mut(&key).filter(|held| !held.drain.is_cancelled()) {
+                    if let Some(held) = self
+                        .held
+                        .get_mut(&key)
+                        .filter(|held| !held.drain.is_cancelled())
+                    {
                         tracing::info!(lease = %key, %reason, "handing the lease over");
                         held.is_handed_over = true;
                         held.drain.cancel();
@@ -81,7 +91,11 @@ impl Worker {
     }
 
     /// Tries each, and tells of the first that failed.
-    async fn delete_all(&self, deletes: Vec<Chosen>, stop: &CancellationToken) -> Result<(), StoreError> {
+    async fn delete_all(
+        &self,
+        deletes: Vec<Chosen>,
+        stop: &CancellationToken,
+    ) -> Result<(), StoreError> {
         let mut all = Ok(());
         for (seen, reason) in deletes {
             if !stop.is_cancelled() {
@@ -92,9 +106,13 @@ impl Worker {
         all
     }
 
-    /// Parents first: a wave of creates ends before the next begins, and no wave holds a shard and its parent. A child
-    /// whose parent has no row is taken for one whose parent is long finished.
-    async fn create_all(&self, creates: Vec<Chosen>, stop: &CancellationToken) -> Result<(), StoreError> {
+    /// Parents first: a wave of creates ends before the next begins, and no wave holds a shard and
+    /// its parent. A child whose parent has no row is taken for one whose parent is long finished.
+    async fn create_all(
+        &self,
+        creates: Vec<Chosen>,
+        stop: &CancellationToken,
+    ) -> Result<(), StoreError> {
         for wave in waves(&creates).take_while(|_| !stop.is_cancelled()) {
             let mut writes = JoinSet::new();
             for (lease, reason) in wave.iter().cloned() {
@@ -105,10 +123,17 @@ impl Worker {
                     _ => tracing::info!(lease = %lease.key, %reason, "creating lease"),
                 }
                 let store = Arc::clone(&self.ports.store);
-                writes.spawn(self.ports.freezer.clone().guard(async move { store.create(&lease).await }));
+                writes.spawn(
+                    self.ports
+                        .freezer
+                        .clone()
+                        .guard(async move { store.create(&lease).await }),
+                );
             }
             while let Some(created) = writes.join_next().await {
-                created.map_err(|error| StoreError::Unknown { message: error.to_string() })??;
+                created.map_err(|error| StoreError::Unknown {
+                    message: error.to_string(),
+                })??;
             }
         }
         Ok(())
@@ -127,8 +152,9 @@ impl Worker {
         Ok(())
     }
 
-    /// A KCL renews the rows of finished shards that it holds, and any holder beside one the row of a shard that retention took,
-    /// sooner than they are listed: such a row has moved and says the same, and is deleted as it is now.
+    /// A KCL renews the rows of finished shards that it holds, and any holder beside one the row of
+    /// a shard that retention took, sooner than they are listed: such a row has moved and says the
+    /// same, and is deleted as it is now.
     async fn delete_as_it_is(&self, seen: &Lease) -> Result<Deleted, StoreError> {
         let deleted = self.ports.store.delete(seen).await?;
         if deleted == Deleted::Gone {
@@ -142,36 +168,66 @@ impl Worker {
     }
 
     async fn take_all(&mut self, takes: Vec<Chosen>, stop: &CancellationToken) {
-        let Some(heart) = self.heart.clone() else { return };
+        let Some(heart) = self.heart.clone() else {
+            return;
+        };
         if !takes.is_empty() && self.writes.takes_rest(self.ports.clock.now()) {
             return self.observed.look_soon();
         }
         let takes = self.without_revived(takes).await;
-        for wave in takes.chunks(WRITES_MAX).take_while(|_| !stop.is_cancelled()) {
+        for wave in takes
+            .chunks(WRITES_MAX)
+            .take_while(|_| !stop.is_cancelled())
+        {
             let mut writes = JoinSet::new();
             for (seen, reason) in wave.iter().cloned() {
                 let (store, worker) = (Arc::clone(&self.ports.store), self.options.worker.clone());
-                let sent = Sent { at: self.ports.clock.now(), generation: heart.generation() };
+                let sent = Sent {
+                    at: self.ports.clock.now(),
+                    generation: heart.generation(),
+                };
                 let wall_ms = self.ports.clock.wall_ms();
                 writes.spawn(self.ports.freezer.clone().guard(async move {
                     let token = match store.take(&seen, &worker, wall_ms).await {
                         Ok(Written::Applied(token)) => Some(token),
                         Ok(Written::Conflict(row)) => {
-                            // A counter of one more under our name may also be the last write of an earlier run of this
-                            // worker, still on its way when it died: only a take leaves the time of a take.
-                            let is_ours = row.as_ref().is_some_and(|row| row.held_since_ms == Some(wall_ms))
+                            // A counter of one more under our name may also be the last write of an
+                            // earlier run of this worker, still on its way when it died: only a
+                            // take leaves the time of a take.
+                            let is_ours = row
+                                .as_ref()
+                                .is_some_and(|row| row.held_since_ms == Some(wall_ms))
                                 || SeededBug::MistakesEarlierRunsWrite.is_on();
                             let asked = seen.token(worker);
                             let verdict = judge_conflict(&asked, row.as_deref());
-                            (is_ours && verdict == ConflictVerdict::AppliedEarlier).then(|| asked.advanced())
+                            (is_ours && verdict == ConflictVerdict::AppliedEarlier)
+                                .then(|| asked.advanced())
                         }
-                        Err(error) => return TakeAnswer { seen, reason, sent, token: Err(error) },
+                        Err(error) => {
+                            return TakeAnswer {
+                                seen,
+                                reason,
+                                sent,
+                                token: Err(error),
+                            };
+                        }
                     };
-                    TakeAnswer { seen, reason, sent, token: Ok(token) }
+                    TakeAnswer {
+                        seen,
+                        reason,
+                        sent,
+                        token: Ok(token),
+                    }
                 }));
             }
             while let Some(answer) = writes.join_next().await {
-                let Ok(TakeAnswer { seen, reason, sent, token }) = answer else {
+                let Ok(TakeAnswer {
+                    seen,
+                    reason,
+                    sent,
+                    token,
+                }) = answer
+                else {
                     self.observed.look_soon();
                     continue;
                 };
@@ -185,14 +241,15 @@ impl Worker {
         }
     }
 
-    /// Told of the first, and then ever less often. What was refused is tried again ever later; what has no answer may be
-    /// this host's by name, and is looked into at once.
+    /// Told of the first, and then ever less often. What was refused is tried again ever later;
+    /// what has no answer may be this host's by name, and is looked into at once.
     fn take_failed(&mut self, seen: &Lease, error: &StoreError) {
         if !matches!(error, StoreError::Unknown { .. }) {
             return self.take_not_tried(seen, error);
         }
         self.tell_of_failed_take(seen, error);
-        self.heeding.follow_take(seen, self.options.leases.duration, self.ports.clock.now());
+        self.heeding
+            .follow_take(seen, self.options.leases.duration, self.ports.clock.now());
         self.observed.look_soon();
     }
 
@@ -200,13 +257,18 @@ impl Worker {
     pub(super) fn take_not_tried(&mut self, seen: &Lease, error: &StoreError) {
         self.tell_of_failed_take(seen, error);
         // Not much later: once the table answers again, records wait for this.
-        let wait = self.options.backoff.delay(self.writes.failed_takes(), fastrand::f64());
-        self.writes.let_takes_rest(self.ports.clock.now() + wait.min(self.options.leases.renew_every));
+        let wait = self
+            .options
+            .backoff
+            .delay(self.writes.failed_takes(), fastrand::f64());
+        self.writes
+            .let_takes_rest(self.ports.clock.now() + wait.min(self.options.leases.renew_every));
         self.observed.look_soon();
     }
 
     fn tell_of_failed_take(&self, seen: &Lease, error: &StoreError) {
-        ::metrics::counter!(metrics::TAKE_FAILURES, "plugin" => self.options.plugin.to_string()).increment(1);
+        ::metrics::counter!(metrics::TAKE_FAILURES, "plugin" => self.options.plugin.to_string())
+            .increment(1);
         let failures = self.writes.failed_takes();
         if failures.is_power_of_two() {
             tracing::warn!(lease = %seen.key, %error, failures, "cannot take leases, trying again");
@@ -214,7 +276,10 @@ impl Worker {
     }
 
     async fn claim_all(&mut self, claims: Vec<Chosen>, stop: &CancellationToken) {
-        for wave in claims.chunks(WRITES_MAX).take_while(|_| !stop.is_cancelled()) {
+        for wave in claims
+            .chunks(WRITES_MAX)
+            .take_while(|_| !stop.is_cancelled())
+        {
             let mut writes = JoinSet::new();
             for (seen, reason) in wave.iter().cloned() {
                 let (store, worker) = (Arc::clone(&self.ports.store), self.options.worker.clone());
@@ -240,15 +305,25 @@ impl Worker {
         }
     }
 
-    /// Gives back what is this worker's by name only. What cannot be given back now is in the next plan again.
+    /// Gives back what is this worker's by name only. What cannot be given back now is in the next
+    /// plan again.
     async fn release_all(&mut self, releases: Vec<Chosen>, stop: &CancellationToken) {
-        for wave in releases.chunks(WRITES_MAX).take_while(|_| !stop.is_cancelled()) {
+        for wave in releases
+            .chunks(WRITES_MAX)
+            .take_while(|_| !stop.is_cancelled())
+        {
             let mut writes = JoinSet::new();
             for (seen, reason) in wave.iter().cloned() {
-                let (store, token) = (Arc::clone(&self.ports.store), seen.token(self.options.worker.clone()));
+                let (store, token) = (
+                    Arc::clone(&self.ports.store),
+                    seen.token(self.options.worker.clone()),
+                );
                 writes.spawn(self.ports.freezer.clone().guard(async move {
                     // What the row says of a trouble stays.
-                    let progress = Progress { stuck: seen.stuck.clone(), ..Progress::default() };
+                    let progress = Progress {
+                        stuck: seen.stuck.clone(),
+                        ..Progress::default()
+                    };
                     let released = store.release(&token, &progress).await;
                     (seen, reason, released)
                 }));
@@ -259,7 +334,9 @@ impl Worker {
                         tracing::info!(lease = %seen.key, %reason, "released a lease whose row named this worker");
                         self.has_news = true;
                     }
-                    Ok((seen, _, Err(error))) => tracing::warn!(lease = %seen.key, %error, "release failed"),
+                    Ok((seen, _, Err(error))) => {
+                        tracing::warn!(lease = %seen.key, %error, "release failed")
+                    }
                     Ok((_, _, Ok(Written::Conflict(_)))) | Err(_) => {}
                 }
                 self.observed.look_soon();
@@ -268,14 +345,19 @@ impl Worker {
     }
 
     fn start_grant(&mut self, lease: Lease, reason: &Reason, sent: Sent, token: LeaseToken) {
-        let Some(heart) = self.heart.clone() else { return };
+        let Some(heart) = self.heart.clone() else {
+            return;
+        };
         tracing::info!(lease = %lease.key, %reason, checkpoint = %lease.checkpoint, epoch = %token.counter, "lease taken");
-        ::metrics::counter!(metrics::TAKES, "plugin" => self.options.plugin.to_string()).increment(1);
+        ::metrics::counter!(metrics::TAKES, "plugin" => self.options.plugin.to_string())
+            .increment(1);
         let shard = lease.key.shard_id();
         let starting = ShardStatus::starting(token.counter.0, lease.checkpoint.clone());
         self.status.update(|status| {
             let earlier = status.shards.remove(shard.as_str());
-            status.shards.insert(shard.to_string(), starting.after(earlier));
+            status
+                .shards
+                .insert(shard.to_string(), starting.after(earlier));
         });
         let context = Arc::new(InstanceContext {
             plugin: self.options.plugin.clone(),
@@ -291,7 +373,11 @@ impl Worker {
         });
         let ports = &self.ports;
         let (give_up, told_to_give_up) = watch::channel(None);
-        let generation = if SeededBug::HeartGenerationAtAnswer.is_on() { heart.generation() } else { sent.generation };
+        let generation = if SeededBug::HeartGenerationAtAnswer.is_on() {
+            heart.generation()
+        } else {
+            sent.generation
+        };
         let (plugin, clock) = (self.options.plugin.clone(), Arc::clone(&ports.clock));
         let signs = Signs::new(self.status.clone(), plugin, lease.key.shard_id(), clock);
         let owner = signs.owner();
@@ -299,16 +385,37 @@ impl Worker {
         let (keeper, handle, state) = Keeper::new(
             (Arc::clone(&ports.store), Arc::clone(&ports.clock)),
             self.options.leases,
-            Taken { token, sent_at: sent.at, generation, stuck: lease.stuck.clone() },
+            Taken {
+                token,
+                sent_at: sent.at,
+                generation,
+                stuck: lease.stuck.clone(),
+            },
             heart.clone(),
             Arc::clone(&self.renews_rows),
-            Overseer { troubles, give_up: told_to_give_up.clone() },
+            Overseer {
+                troubles,
+                give_up: told_to_give_up.clone(),
+            },
         );
         let drain = CancellationToken::new();
         let clock = Arc::clone(&ports.clock);
-        let gate = Gate { state, heart, drain: drain.clone(), give_up: told_to_give_up, clock };
-        self.held
-            .insert(lease.key.clone(), HeldLease { is_handed_over: false, drain, give_up, keeper: handle.clone() });
+        let gate = Gate {
+            state,
+            heart,
+            drain: drain.clone(),
+            give_up: told_to_give_up,
+            clock,
+        };
+        self.held.insert(
+            lease.key.clone(),
+            HeldLease {
+                is_handed_over: false,
+                drain,
+                give_up,
+                keeper: handle.clone(),
+            },
+        );
         self.count_leases();
         let consumer = Consumer::new(
             self.consumer_ports(),
@@ -319,7 +426,14 @@ impl Worker {
             lease.checkpoint,
         );
         let (status, freezer) = (self.status.clone(), ports.freezer.clone());
-        let grant = Grant { key: lease.key, keeper, consumer, status, freezer, signs: owner };
+        let grant = Grant {
+            key: lease.key,
+            keeper,
+            consumer,
+            status,
+            freezer,
+            signs: owner,
+        };
         self.grants.spawn(ports.freezer.clone().guard(grant.run()));
     }
 
@@ -344,12 +458,14 @@ impl Worker {
     }
 }
 
-/// Cuts creates, parents before children, into runs of bounded length without a shard and its parent in one.
+/// Cuts creates, parents before children, into runs of bounded length without a shard and its
+/// parent in one.
 fn waves(creates: &[Chosen]) -> impl Iterator<Item = &[Chosen]> {
     let mut left = creates;
     std::iter::from_fn(move || {
         let has_parent_among = |index: usize| {
-            let is_parent = |(lease, _): &Chosen| left[index].0.parents.contains(&lease.key.shard_id());
+            let is_parent =
+                |(lease, _): &Chosen| left[index].0.parents.contains(&lease.key.shard_id());
             left[..index].iter().any(is_parent)
         };
         let end = (0..left.len().min(WRITES_MAX)).find(|index| has_parent_among(*index));

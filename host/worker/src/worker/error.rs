@@ -60,7 +60,8 @@ pub enum WorkerError {
         /// What the table said.
         reason: String,
     },
-    /// A task that a worker cannot do without ended by itself, as only a bug makes it: another run begins.
+    /// A task that a worker cannot do without ended by itself, as only a bug makes it: another run
+    /// begins.
     #[error("the task that {what} ended unexpectedly: {reason}")]
     TaskEnded {
         /// What it does.
@@ -69,7 +70,9 @@ pub enum WorkerError {
         reason: String,
     },
     /// Another process runs under this worker's id.
-    #[error("another process registered as worker {worker}: give each host its own worker-id, this one stops")]
+    #[error(
+        "another process registered as worker {worker}: give each host its own worker-id, this one stops"
+    )]
     Replaced {
         /// The id.
         worker: String,

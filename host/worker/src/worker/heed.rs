@@ -1,5 +1,5 @@
-//! Errands: what the leader left for this host, and the leases that it asked for. Each is followed by reading its own row,
-//! where a host that watches would list all of them.
+//! Errands: what the leader left for this host, and the leases that it asked for. Each is followed
+//! by reading its own row, where a host that watches would list all of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,10 +18,12 @@ use super::{PassError, Worker};
 
 /// Rows read at once: well below the DynamoDB client's connection pool.
 const READS_MAX: usize = 16;
-/// While a lease is on its way to or from another host, its row is read this often, so that its shard rests only for a moment.
+/// While a lease is on its way to or from another host, its row is read this often, so that its
+/// shard rests only for a moment.
 const ROW_LOOK: Duration = Duration::from_millis(200);
 
-/// Writes tried for one errand: a table that does not take three in half a second has other troubles, and the leader asks again.
+/// Writes tried for one errand: a table that does not take three in half a second has other
+/// troubles, and the leader asks again.
 const TRIES_MAX: u8 = 3;
 
 /// The run and the beat of an owner as the leader saw them; `None` of one that is not registered.
@@ -46,8 +48,8 @@ pub(super) struct Heeding {
     is_heir: bool,
 }
 
-/// A lease that this host does not serve, though its row may name it. Its heart would hold such a one with nobody reading it,
-/// and in a large fleet its own look comes hours later.
+/// A lease that this host does not serve, though its row may name it. Its heart would hold such a
+/// one with nobody reading it, and in a large fleet its own look comes hours later.
 struct Stray {
     /// The counter of the row that a take was sent for, which was not answered.
     taken_at: Option<LeaseCounter>,
@@ -69,15 +71,29 @@ struct Open {
 
 impl Stray {
     fn new(taken_at: Option<LeaseCounter>, now: Moment) -> Self {
-        Self { taken_at, until: now, attempts: 0, not_before: now }
+        Self {
+            taken_at,
+            until: now,
+            attempts: 0,
+            not_before: now,
+        }
     }
 }
 
 impl Heeding {
-    /// Whether `row`, an owner's, read consistently just now, shows what the leader saw; `None` if no leader said anything.
-    pub(super) fn is_as_seen(&self, owner: &WorkerId, row: Option<(&Incarnation, u64)>) -> Option<bool> {
+    /// Whether `row`, an owner's, read consistently just now, shows what the leader saw; `None` if
+    /// no leader said anything.
+    pub(super) fn is_as_seen(
+        &self,
+        owner: &WorkerId,
+        row: Option<(&Incarnation, u64)>,
+    ) -> Option<bool> {
         let seen = self.owners.get(owner)?;
-        Some(seen.as_ref().map(|(incarnation, beat)| (incarnation, *beat)) == row)
+        Some(
+            seen.as_ref()
+                .map(|(incarnation, beat)| (incarnation, *beat))
+                == row,
+        )
     }
 
     /// Whether this host was ever left mail.
@@ -85,17 +101,25 @@ impl Heeding {
         self.heard.is_some()
     }
 
-    /// Whether an earlier run of this worker, which did not sign off, may have left leases that no look has shown yet.
+    /// Whether an earlier run of this worker, which did not sign off, may have left leases that no
+    /// look has shown yet.
     pub(super) fn set_heir(&mut self, is_heir: bool) {
         self.is_heir = is_heir;
     }
 
     /// A take that was sent for a row with this counter was not answered.
     pub(super) fn follow_take(&mut self, seen: &Lease, lease_duration: Duration, now: Moment) {
-        /// A request that its sender has given up arrives within its connection's life; one more lease duration is allowed for.
+        /// A request that its sender has given up arrives within its connection's life; one more
+        /// lease duration is allowed for.
         const ARRIVES_WITHIN_LEASES: u32 = 2;
         let until = now + lease_duration * ARRIVES_WITHIN_LEASES;
-        self.strays.insert(seen.key.clone(), Stray { until, ..Stray::new(Some(seen.counter), now) });
+        self.strays.insert(
+            seen.key.clone(),
+            Stray {
+                until,
+                ..Stray::new(Some(seen.counter), now)
+            },
+        );
     }
 
     /// A lease ended here, and its row may name this host still.
@@ -103,10 +127,13 @@ impl Heeding {
         self.strays.insert(key, Stray::new(None, now));
     }
 
-    /// Leases that this host does not serve and whose rows may name it, each with the moment until which a take that was not
-    /// answered may still arrive.
+    /// Leases that this host does not serve and whose rows may name it, each with the moment until
+    /// which a take that was not answered may still arrive.
     pub(super) fn strays(&self) -> BTreeMap<LeaseKey, Moment> {
-        self.strays.iter().map(|(key, stray)| (key.clone(), stray.until)).collect()
+        self.strays
+            .iter()
+            .map(|(key, stray)| (key.clone(), stray.until))
+            .collect()
     }
 
     fn is_following(&self) -> bool {
@@ -120,13 +147,21 @@ impl Heeding {
                 Task::Claim { .. } => lease_duration * CLAIM_PATIENCE_LEASES,
                 Task::Take { .. } | Task::Expect { .. } => lease_duration / 2,
             };
-            self.open.insert(errand.key.clone(), Open { errand, tries: TRIES_MAX, until: now + patience });
+            self.open.insert(
+                errand.key.clone(),
+                Open {
+                    errand,
+                    tries: TRIES_MAX,
+                    until: now + patience,
+                },
+            );
         }
     }
 }
 
 impl Worker {
-    /// Whether this pass reads nothing but what was left for this host: it heeds, and need not look for itself yet.
+    /// Whether this pass reads nothing but what was left for this host: it heeds, and need not look
+    /// for itself yet.
     pub(super) fn only_heeds(&mut self) -> bool {
         let is_told_to_watch = self.observed.leadership.role(&self.options.worker) == Role::Watch;
         if is_told_to_watch && !self.is_spare() {
@@ -159,9 +194,14 @@ impl Worker {
     }
 
     fn own_look_wait(&self) -> Duration {
-        let (hosts, leases) = self.observed.leadership.service().map_or((1, 1), |told| (told.hosts, told.leases));
+        let (hosts, leases) = self
+            .observed
+            .leadership
+            .service()
+            .map_or((1, 1), |told| (told.hosts, told.leases));
         // Hosts that started together must not look together.
-        pace::own_look_every(hosts, leases, self.options.leases.duration).mul_f64(0.75 + fastrand::f64() / 2.0)
+        pace::own_look_every(hosts, leases, self.options.leases.duration)
+            .mul_f64(0.75 + fastrand::f64() / 2.0)
     }
 
     /// A pass of a host that heeds. Returns how long to wait for the next one.
@@ -173,7 +213,9 @@ impl Worker {
             self.read_mail().await?;
             Ok(false)
         });
-        let Some(heard) = heard.await else { return Ok(Duration::ZERO) };
+        let Some(heard) = heard.await else {
+            return Ok(Duration::ZERO);
+        };
         if heard? {
             // It leads now, and looks.
             return Ok(Duration::ZERO);
@@ -193,20 +235,38 @@ impl Worker {
         scan_every.mul_f64(0.9 + fastrand::f64() * 0.2)
     }
 
-    /// Reads what everybody is told, three times a lease duration. Returns whether this host leads from now on.
+    /// Reads what everybody is told, three times a lease duration. Returns whether this host leads
+    /// from now on.
     async fn read_board(&mut self) -> Result<bool, PassError> {
         let now = self.ports.clock.now();
-        let every = self.options.leases.duration.mul_f64(0.3 + fastrand::f64() / 30.0);
-        let is_due = self.heeding.board_at.is_none_or(|at| now.since(at) >= every);
+        let every = self
+            .options
+            .leases
+            .duration
+            .mul_f64(0.3 + fastrand::f64() / 30.0);
+        let is_due = self
+            .heeding
+            .board_at
+            .is_none_or(|at| now.since(at) >= every);
         if is_due {
             let board = self.ports.coordinator.board().await?;
             self.heeding.board_at = Some(now);
             let observed = &mut self.observed;
-            observed.leadership.observe(board.leader.as_ref(), self.ports.clock.now());
-            let FleetRows { workers, stream, .. } = std::mem::take(&mut observed.fleet);
+            observed
+                .leadership
+                .observe(board.leader.as_ref(), self.ports.clock.now());
+            let FleetRows {
+                workers, stream, ..
+            } = std::mem::take(&mut observed.fleet);
             // A read may be stale, and a first sync that is over is never unsaid.
-            let stream = stream.filter(|row| row.is_bootstrapped).or(board.stream.clone());
-            observed.fleet = FleetRows { workers, stream, ..board };
+            let stream = stream
+                .filter(|row| row.is_bootstrapped)
+                .or(board.stream.clone());
+            observed.fleet = FleetRows {
+                workers,
+                stream,
+                ..board
+            };
             self.heed_service();
             if self.campaign().await? {
                 return Ok(true);
@@ -218,9 +278,12 @@ impl Worker {
     }
 
     fn heed_service(&self) {
-        let Some(service) = self.observed.leadership.service() else { return };
+        let Some(service) = self.observed.leadership.service() else {
+            return;
+        };
         let is_shared = service.is_beside_kcl || self.options.leases.shared_with_kcl;
-        self.renews_rows.store(is_shared, std::sync::atomic::Ordering::Relaxed);
+        self.renews_rows
+            .store(is_shared, std::sync::atomic::Ordering::Relaxed);
         self.status.update(|status| {
             status.workers = service.hosts;
             status.lease_rows = service.leases;
@@ -233,17 +296,26 @@ impl Worker {
             self.heeding.fleet_look_at = None;
             return Ok(false);
         }
-        let hosts = self.observed.leadership.service().map_or(1, |service| service.hosts);
+        let hosts = self
+            .observed
+            .leadership
+            .service()
+            .map_or(1, |service| service.hosts);
         let every = pace::fleet_look_every(hosts, self.options.leases.scan_every);
         // All hosts are given a version at the same time.
-        let look_at = *self.heeding.fleet_look_at.get_or_insert_with(|| now + every.mul_f64(fastrand::f64()));
+        let look_at = *self
+            .heeding
+            .fleet_look_at
+            .get_or_insert_with(|| now + every.mul_f64(fastrand::f64()));
         if now < look_at {
             return Ok(false);
         }
         self.observed.fleet = self.ports.coordinator.fleet().await?;
         self.heeding.fleet_look_at = Some(now + every);
         let now = self.ports.clock.now();
-        self.observed.observer.observe_workers(&self.observed.fleet.workers, now);
+        self.observed
+            .observer
+            .observe_workers(&self.observed.fleet.workers, now);
         Ok(true)
     }
 
@@ -256,12 +328,17 @@ impl Worker {
         }
         let mail = self.ports.coordinator.mail(&self.options.worker).await?;
         self.heeding.mail_at = Some(now);
-        if let Some(Mail { to, number, errands }) = mail
+        if let Some(Mail {
+            to,
+            number,
+            errands,
+        }) = mail
             && to == self.run
             && self.heeding.heard != Some(number)
         {
             self.heeding.heard = Some(number);
-            self.heeding.admit(errands, self.options.leases.duration, now);
+            self.heeding
+                .admit(errands, self.options.leases.duration, now);
         }
         Ok(())
     }
@@ -271,9 +348,16 @@ impl Worker {
         if !self.heeding.is_following() {
             return Ok(());
         }
-        let followed: BTreeSet<&LeaseKey> = self.heeding.open.keys().chain(self.heeding.strays.keys()).collect();
+        let followed: BTreeSet<&LeaseKey> = self
+            .heeding
+            .open
+            .keys()
+            .chain(self.heeding.strays.keys())
+            .collect();
         let keys: Vec<LeaseKey> = followed.into_iter().cloned().collect();
-        let Some(rows) = stop.run_until_cancelled(self.read_rows(keys)).await else { return Ok(()) };
+        let Some(rows) = stop.run_until_cancelled(self.read_rows(keys)).await else {
+            return Ok(());
+        };
         let decided = self.decide_errands(rows?);
         if decided.steps.is_empty() {
             return Ok(());
@@ -286,7 +370,10 @@ impl Worker {
         acted.map(drop)
     }
 
-    pub(super) async fn read_rows(&self, keys: Vec<LeaseKey>) -> Result<Vec<(LeaseKey, Option<Lease>)>, StoreError> {
+    pub(super) async fn read_rows(
+        &self,
+        keys: Vec<LeaseKey>,
+    ) -> Result<Vec<(LeaseKey, Option<Lease>)>, StoreError> {
         let mut rows = Vec::with_capacity(keys.len());
         for wave in keys.chunks(READS_MAX) {
             let mut reads = JoinSet::new();
@@ -298,14 +385,20 @@ impl Worker {
                 }));
             }
             while let Some(read) = reads.join_next().await {
-                rows.push(read.map_err(|error| StoreError::Unknown { message: error.to_string() })??);
+                rows.push(read.map_err(|error| StoreError::Unknown {
+                    message: error.to_string(),
+                })??);
             }
         }
         Ok(rows)
     }
 
     fn decide_errands(&mut self, rows: Vec<(LeaseKey, Option<Lease>)>) -> Plan {
-        let mut room = self.options.leases.max_leases.saturating_sub(self.held.len());
+        let mut room = self
+            .options
+            .leases
+            .max_leases
+            .saturating_sub(self.held.len());
         let mut decided = Plan::default();
         for (key, row) in rows {
             let step = match self.decide_stray(&key, row.as_ref(), room > 0) {
@@ -313,7 +406,10 @@ impl Worker {
                 None => self.decide_errand(&key, row.as_ref(), room > 0),
             };
             if let Some(step) = step {
-                room = room.saturating_sub(usize::from(matches!(step, Step::Take { .. } | Step::Claim { .. })));
+                room = room.saturating_sub(usize::from(matches!(
+                    step,
+                    Step::Take { .. } | Step::Claim { .. }
+                )));
                 decided.steps.push(step);
             }
         }
@@ -321,7 +417,12 @@ impl Worker {
     }
 
     /// What is followed until its row names another: it is this host's alone to serve or give back.
-    fn decide_stray(&mut self, key: &LeaseKey, row: Option<&Lease>, has_room: bool) -> Option<Step> {
+    fn decide_stray(
+        &mut self,
+        key: &LeaseKey,
+        row: Option<&Lease>,
+        has_room: bool,
+    ) -> Option<Step> {
         let now = self.ports.clock.now();
         let taken_at = self.heeding.strays.get(key)?.taken_at;
         let decided = reclaim(row, taken_at, self.at_hand(key, has_room));
@@ -342,7 +443,12 @@ impl Worker {
         None
     }
 
-    fn decide_errand(&mut self, key: &LeaseKey, row: Option<&Lease>, has_room: bool) -> Option<Step> {
+    fn decide_errand(
+        &mut self,
+        key: &LeaseKey,
+        row: Option<&Lease>,
+        has_room: bool,
+    ) -> Option<Step> {
         let (now, at_hand) = (self.ports.clock.now(), self.at_hand(key, has_room));
         let heeded = heed(&self.heeding.open.get(key)?.errand, row, at_hand);
         let open = self.heeding.open.get_mut(key)?;
@@ -352,8 +458,13 @@ impl Worker {
             let is_write = !matches!(step, Step::HandOver { .. });
             is_over |= is_write && open.tries == 0;
             open.tries = open.tries.saturating_sub(u8::from(is_write));
-            if let Task::Take { owner: Some(owner), .. } = &open.errand.task {
-                self.heeding.owners.insert(owner.id.clone(), owner.beat.clone());
+            if let Task::Take {
+                owner: Some(owner), ..
+            } = &open.errand.task
+            {
+                self.heeding
+                    .owners
+                    .insert(owner.id.clone(), owner.beat.clone());
             }
             decided = (!is_over).then_some(step);
         }
@@ -367,7 +478,10 @@ impl Worker {
         AtHand {
             me: &self.options.worker,
             is_mine: self.held.contains_key(key),
-            is_avoided: self.avoided.get(key).is_some_and(|until| *until > self.ports.clock.now()),
+            is_avoided: self
+                .avoided
+                .get(key)
+                .is_some_and(|until| *until > self.ports.clock.now()),
             has_room,
         }
     }

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 
 use shardmill_core::fleet::{FleetRows, Leadership, Service, is_spare, pace};
 use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Pulse, Standing, WorkerId};
-use shardmill_core::plan::{ObservedLease, ObservedWorker, Outlook, alive_workers, observed_workers};
+use shardmill_core::plan::{
+    ObservedLease, ObservedWorker, Outlook, alive_workers, observed_workers,
+};
 use shardmill_core::ports::LeaseListing;
 use shardmill_core::stream::{LeaseKey, ShardId};
 use shardmill_core::time::Moment;
@@ -23,8 +25,8 @@ pub(super) struct Observed {
     seen_bulletin: u64,
     pub(super) alive: BTreeSet<WorkerId>,
     late: BTreeSet<WorkerId>,
-    /// Whether a lease is to be had soon: it names an owner that does not live, and has not expired yet, or it is free and
-    /// kept for another who asked for it.
+    /// Whether a lease is to be had soon: it names an owner that does not live, and has not expired
+    /// yet, or it is free and kept for another who asked for it.
     awaits_lease: bool,
     must_look: bool,
     is_urgent: bool,
@@ -52,7 +54,8 @@ impl Observed {
         (self.must_look, self.is_urgent) = (true, true);
     }
 
-    /// Makes the next pass follow at once, for what a survey brought; it looks at the leases only if there is a reason to.
+    /// Makes the next pass follow at once, for what a survey brought; it looks at the leases only
+    /// if there is a reason to.
     pub(super) fn sync_at_once(&mut self) {
         self.is_urgent = true;
     }
@@ -63,15 +66,21 @@ impl Worker {
     pub(super) fn is_look_due(&self) -> bool {
         let every = self.options.leases.scan_every.mul_f64(0.85);
         let now = self.ports.clock.now();
-        self.observed.is_urgent || self.observed.looked_at.is_none_or(|at| now.since(at) >= every)
+        self.observed.is_urgent
+            || self
+                .observed
+                .looked_at
+                .is_none_or(|at| now.since(at) >= every)
     }
 
     /// Reads the small rows, and the leases if there is reason to.
     ///
-    /// Reasons: the bulletin was raised, a worker came, went or is late, the first sync ended, something ended here, an
-    /// owner is dead, a free lease is kept for another, or nobody looked for a lease duration. The sooner after a crash its rows are looked at, the sooner
-    /// they have stood still for a lease duration: checkpoints move them too. While a KCL shares the table, which raises no
-    /// bulletin and may have few units to share, the leases are looked at in time, and never more often.
+    /// Reasons: the bulletin was raised, a worker came, went or is late, the first sync ended,
+    /// something ended here, an owner is dead, a free lease is kept for another, or nobody looked
+    /// for a lease duration. The sooner after a crash its rows are looked at, the sooner they have
+    /// stood still for a lease duration: checkpoints move them too. While a KCL shares the table,
+    /// which raises no bulletin and may have few units to share, the leases are looked at in time,
+    /// and never more often.
     pub(super) async fn look(&mut self) -> Result<bool, PassError> {
         let mut fleet = self.ports.coordinator.fleet().await?;
         let now = self.ports.clock.now();
@@ -110,28 +119,41 @@ impl Worker {
         Ok(true)
     }
 
-    /// Whether this host waits for a leader's errands though there is no such leader yet, for at most a lease duration
-    /// from its first look on.
+    /// Whether this host waits for a leader's errands though there is no such leader yet, for at
+    /// most a lease duration from its first look on.
     pub(super) fn is_spare(&self) -> bool {
-        let Observed { leadership, alive, first_look, .. } = &self.observed;
+        let Observed {
+            leadership,
+            alive,
+            first_look,
+            ..
+        } = &self.observed;
         let is_served = leadership.service().is_some_and(Service::has_deputies);
         let leads = leadership.is_mine(&self.options.worker, &self.run);
-        let Some(first_look) = *first_look else { return false };
+        let Some(first_look) = *first_look else {
+            return false;
+        };
         let is_new = self.ports.clock.now().since(first_look) < self.options.leases.duration;
         is_new && !is_served && !leads && is_spare(&self.options.worker, alive)
     }
 
-    /// Whether it is too soon after the last scan for another one, beside a KCL on a table that may be provisioned.
+    /// Whether it is too soon after the last scan for another one, beside a KCL on a table that may
+    /// be provisioned.
     fn waits_beside_kcl(&self, now: Moment) -> bool {
-        let Some((listing, at)) = &self.observed.listing else { return false };
+        let Some((listing, at)) = &self.observed.listing else {
+            return false;
+        };
         let scanning = match self.observed.leadership.service() {
             Some(service) => (service.deputies.len() + 1).min(service.hosts),
             None => self.observed.alive.len(),
         };
-        let every = pace::scan_every_beside_kcl(listing.bytes, scanning, self.options.leases.duration);
+        let every =
+            pace::scan_every_beside_kcl(listing.bytes, scanning, self.options.leases.duration);
         // Hosts must not scan together for ever.
         let is_known = !listing.leases.is_empty();
-        self.renews_rows() && is_known && now.since(*at) < every.mul_f64(1.0 + fastrand::f64() / 5.0)
+        self.renews_rows()
+            && is_known
+            && now.since(*at) < every.mul_f64(1.0 + fastrand::f64() / 5.0)
     }
 
     async fn list_leases(&mut self, now: Moment) -> Result<(), PassError> {
@@ -144,7 +166,9 @@ impl Worker {
                 "a row of the lease table cannot be read, leaving it alone"
             );
         }
-        self.observed.observer.observe(&listing.leases, self.ports.clock.now());
+        self.observed
+            .observer
+            .observe(&listing.leases, self.ports.clock.now());
         self.observed.awaits_lease = self.awaits_lease(&listing);
         self.verify_held(&listing);
         self.look_out_for_kcl(&listing);
@@ -163,40 +187,71 @@ impl Worker {
                 None => seen.is_claim_fresh && lease.claimant.as_ref() != Some(me),
             }
         };
-        listing.leases.iter().any(|lease| !lease.is_finished() && awaited(lease))
+        listing
+            .leases
+            .iter()
+            .any(|lease| !lease.is_finished() && awaited(lease))
     }
 
-    /// Reads all rows consistently, and after that each row that should be there if the listing was torn.
+    /// Reads all rows consistently, and after that each row that should be there if the listing was
+    /// torn.
     ///
-    /// A listing is not of one moment: it may show a shard as ended and miss the child whose row was made before that
-    /// end. A child's other child would then look as if all its parents were done. Rows are made before the parent's
-    /// end is written, so a row that is missing from this listing and from a read after it was removed for good.
+    /// A listing is not of one moment: it may show a shard as ended and miss the child whose row
+    /// was made before that end. A child's other child would then look as if all its parents were
+    /// done. Rows are made before the parent's end is written, so a row that is missing from this
+    /// listing and from a read after it was removed for good.
     pub(super) async fn look_closely(&mut self) -> Result<(), PassError> {
         let now = self.ports.clock.now();
         let mut listing = self.ports.store.list_consistently().await?;
-        let listed: BTreeSet<ShardId> = listing.leases.iter().map(|lease| lease.key.shard_id()).collect();
-        let orphans = listing.leases.iter().filter(|lease| is_orphan(lease, &listed));
-        let missing: BTreeSet<ShardId> =
-            orphans.flat_map(|lease| lease.parents.iter()).filter(|parent| !listed.contains(parent)).cloned().collect();
+        let listed: BTreeSet<ShardId> = listing
+            .leases
+            .iter()
+            .map(|lease| lease.key.shard_id())
+            .collect();
+        let orphans = listing
+            .leases
+            .iter()
+            .filter(|lease| is_orphan(lease, &listed));
+        let missing: BTreeSet<ShardId> = orphans
+            .flat_map(|lease| lease.parents.iter())
+            .filter(|parent| !listed.contains(parent))
+            .cloned()
+            .collect();
         for parent in missing {
-            listing.leases.extend(self.ports.store.get(&LeaseKey::of_shard(&parent)).await?);
+            listing
+                .leases
+                .extend(self.ports.store.get(&LeaseKey::of_shard(&parent)).await?);
         }
-        self.observed.observer.observe(&listing.leases, self.ports.clock.now());
+        self.observed
+            .observer
+            .observe(&listing.leases, self.ports.clock.now());
         self.observed.listing = Some((listing, now));
         Ok(())
     }
 
     /// Shards that have a row in the last listing.
     pub(super) fn listed_shards(&self) -> BTreeSet<ShardId> {
-        let rows = self.observed.listing.as_ref().map(|(listing, _)| &listing.leases);
-        rows.into_iter().flatten().map(|lease| lease.key.shard_id()).collect()
+        let rows = self
+            .observed
+            .listing
+            .as_ref()
+            .map(|(listing, _)| &listing.leases);
+        rows.into_iter()
+            .flatten()
+            .map(|lease| lease.key.shard_id())
+            .collect()
     }
 
-    /// A held lease whose row shows another owner, or that has no row, is looked into by its keeper. The listing may be
-    /// stale, so it decides nothing.
+    /// A held lease whose row shows another owner, or that has no row, is looked into by its
+    /// keeper. The listing may be stale, so it decides nothing.
     fn verify_held(&self, listing: &LeaseListing) {
         let mine = |lease: &&Lease| lease.owner.as_ref() == Some(&self.options.worker);
-        let still_mine: BTreeSet<_> = listing.leases.iter().filter(mine).map(|lease| &lease.key).collect();
+        let still_mine: BTreeSet<_> = listing
+            .leases
+            .iter()
+            .filter(mine)
+            .map(|lease| &lease.key)
+            .collect();
         for (key, held) in &self.held {
             if !still_mine.contains(key) {
                 held.keeper.verify();
@@ -204,10 +259,13 @@ impl Worker {
         }
     }
 
-    /// An owner that is not registered is a KCL's worker, which judges us by our rows: they are renewed while it is there.
+    /// An owner that is not registered is a KCL's worker, which judges us by our rows: they are
+    /// renewed while it is there.
     fn look_out_for_kcl(&mut self, listing: &LeaseListing) {
         let now = self.ports.clock.now();
-        let foreign = self.outlook().foreign(&listing.leases, &self.observed.fleet.workers);
+        let foreign = self
+            .outlook()
+            .foreign(&listing.leases, &self.observed.fleet.workers);
         let owner = foreign.and_then(|lease| lease.owner.clone());
         if owner.is_some() {
             self.kcl.saw_foreign(now);
@@ -215,9 +273,14 @@ impl Worker {
         // Whoever leads looks far more often than a host that heeds, and goes by its own eyes.
         let leadership = &self.observed.leadership;
         let is_told = !leadership.is_mine(&self.options.worker, &self.run)
-            && leadership.service().is_some_and(|service| service.is_beside_kcl);
+            && leadership
+                .service()
+                .is_some_and(|service| service.is_beside_kcl);
         let is_shared = is_told || self.kcl.is_shared(now, self.options.leases.duration);
-        match (self.renews_rows.swap(is_shared, Ordering::Relaxed), is_shared) {
+        match (
+            self.renews_rows.swap(is_shared, Ordering::Relaxed),
+            is_shared,
+        ) {
             (false, true) => tracing::warn!(
                 owner = owner.as_ref().map(WorkerId::as_str),
                 "a worker that is not shardmill's shares the lease table: renewing each lease from now on; set \
@@ -234,11 +297,22 @@ impl Worker {
     pub(super) fn observed_leases(&mut self) -> Vec<ObservedLease> {
         let now = self.ports.clock.now();
         self.avoided.retain(|_, until| *until > now);
-        let outlook = Outlook { now, ..self.outlook() };
-        let observe = |lease: &Lease| {
-            outlook.lease(lease, self.held.contains_key(&lease.key), self.avoided.contains_key(&lease.key))
+        let outlook = Outlook {
+            now,
+            ..self.outlook()
         };
-        let rows = self.observed.listing.as_ref().map(|(listing, _)| &listing.leases);
+        let observe = |lease: &Lease| {
+            outlook.lease(
+                lease,
+                self.held.contains_key(&lease.key),
+                self.avoided.contains_key(&lease.key),
+            )
+        };
+        let rows = self
+            .observed
+            .listing
+            .as_ref()
+            .map(|(listing, _)| &listing.leases);
         rows.into_iter().flatten().map(observe).collect()
     }
 
@@ -260,12 +334,19 @@ impl Worker {
 /// Workers that should have beaten by now.
 fn late_workers(observer: &LeaseObserver, now: Moment) -> BTreeSet<WorkerId> {
     let ids = observer.workers(now).map(|(row, _)| &row.worker);
-    ids.filter(|id| observer.worker_pulse(id, now).is_some_and(Pulse::is_late)).cloned().collect()
+    ids.filter(|id| observer.worker_pulse(id, now).is_some_and(Pulse::is_late))
+        .cloned()
+        .collect()
 }
 
-/// A table that a KCL keeps in multi-stream mode is none to take from: shards of two streams have the same ids.
+/// A table that a KCL keeps in multi-stream mode is none to take from: shards of two streams have
+/// the same ids.
 pub(super) fn refuse_multi_stream(listing: &LeaseListing) -> Result<(), PassError> {
-    match listing.leases.iter().find(|lease| lease.key.stream_prefix().is_some()) {
+    match listing
+        .leases
+        .iter()
+        .find(|lease| lease.key.stream_prefix().is_some())
+    {
         Some(lease) => Err(PassError::MultiStream(lease.key.clone())),
         None => Ok(()),
     }

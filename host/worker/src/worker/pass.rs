@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use shardmill_core::fleet::{Errand, Task};
 use shardmill_core::plan::{
-    FleetView, OVERDUE_LEASES, ObservedLease, ObservedWorker, Plan, PlanLimits, Reason, ShardList, Step, plan,
+    FleetView, OVERDUE_LEASES, ObservedLease, ObservedWorker, Plan, PlanLimits, Reason, ShardList,
+    Step, plan,
 };
 use shardmill_core::ports::StoreError;
 use shardmill_core::seeded_bug::SeededBug;
@@ -19,25 +20,35 @@ use super::{PassError, Worker};
 pub(super) struct Passed {
     /// For the next one.
     pub(super) wait: Duration,
-    /// Whether it looked at the fleet or its mail: one that followed errands only says nothing of looks that failed before.
+    /// Whether it looked at the fleet or its mail: one that followed errands only says nothing of
+    /// looks that failed before.
     pub(super) has_looked: bool,
 }
 
 impl Worker {
     /// Looks at the fleet, decides, acts.
     ///
-    /// `stop` cuts the looking short, and the acting between two waves of writes: a take that was sent is followed by its
-    /// grant, so that the lease is given back on the way out.
+    /// `stop` cuts the looking short, and the acting between two waves of writes: a take that was
+    /// sent is followed by its grant, so that the lease is given back on the way out.
     pub(super) async fn pass(&mut self, stop: &CancellationToken) -> Result<Passed, PassError> {
         self.announce_news().await;
         if self.only_heeds() {
-            return Ok(Passed { wait: self.heed(stop).await?, has_looked: true });
+            return Ok(Passed {
+                wait: self.heed(stop).await?,
+                has_looked: true,
+            });
         }
         if !self.is_look_due() {
             self.do_errands(stop).await?;
-            return Ok(Passed { wait: self.next_pass(), has_looked: false });
+            return Ok(Passed {
+                wait: self.next_pass(),
+                has_looked: false,
+            });
         }
-        Ok(Passed { wait: self.look_and_act(stop).await?, has_looked: true })
+        Ok(Passed {
+            wait: self.look_and_act(stop).await?,
+            has_looked: true,
+        })
     }
 
     async fn look_and_act(&mut self, stop: &CancellationToken) -> Result<Duration, PassError> {
@@ -50,16 +61,24 @@ impl Worker {
             if self.is_deputy() {
                 self.read_mail().await?;
             }
-            let sync = if self.campaign().await? { self.sync().await? } else { None };
+            let sync = if self.campaign().await? {
+                self.sync().await?
+            } else {
+                None
+            };
             Ok::<_, PassError>((has_looked, sync))
         });
-        let Some(looked) = looked.await else { return Ok(Duration::ZERO) };
+        let Some(looked) = looked.await else {
+            return Ok(Duration::ZERO);
+        };
         let (has_looked, mut sync) = looked?;
         self.share_versions().await;
         let mut leases = self.observed_leases();
         if has_looked || sync.is_some() {
             let mut decided = self.decide(&leases, sync.as_ref());
-            if sync.as_ref().is_some_and(|sync| !sync.knows_before_start && starts_closed_shards(&decided, sync)) {
+            if sync.as_ref().is_some_and(|sync| {
+                !sync.knows_before_start && starts_closed_shards(&decided, sync)
+            }) {
                 self.ask_before_start();
                 sync = None;
                 decided = self.decide(&leases, None);
@@ -108,18 +127,28 @@ impl Worker {
     }
 
     fn decide(&self, leases: &[ObservedLease], sync: Option<&Sync>) -> Plan {
-        let mut decided = plan(&self.view(leases, &self.observed_workers(), sync), &self.limits());
+        let mut decided = plan(
+            &self.view(leases, &self.observed_workers(), sync),
+            &self.limits(),
+        );
         if !self.is_registered() {
-            // Whoever began meanwhile would see rows move under an unknown owner, and take them as a KCL's, without asking.
-            decided.steps.retain(|step| !matches!(step, Step::Take { .. }));
+            // Whoever began meanwhile would see rows move under an unknown owner, and take them as
+            // a KCL's, without asking.
+            decided
+                .steps
+                .retain(|step| !matches!(step, Step::Take { .. }));
         }
         decided
     }
 
-    /// Whether this worker was registered at the last look: one that was silent for long is removed, and its heart
-    /// registers again.
+    /// Whether this worker was registered at the last look: one that was silent for long is
+    /// removed, and its heart registers again.
     fn is_registered(&self) -> bool {
-        self.observed.fleet.workers.iter().any(|row| row.worker == self.options.worker)
+        self.observed
+            .fleet
+            .workers
+            .iter()
+            .any(|row| row.worker == self.options.worker)
     }
 
     pub(super) fn view<'a>(
@@ -134,7 +163,13 @@ impl Worker {
             before_start: sync.before_start.as_ref(),
         });
         let is_bootstrapped = self.observed.fleet.is_bootstrapped();
-        FleetView { me: &self.options.worker, leases, workers, shards, is_bootstrapped }
+        FleetView {
+            me: &self.options.worker,
+            leases,
+            workers,
+            shards,
+            is_bootstrapped,
+        }
     }
 
     pub(super) fn limits(&self) -> PlanLimits {
@@ -150,23 +185,40 @@ impl Worker {
 
     /// Whether a listing that is stale could do harm.
     ///
-    /// A child that was never started is to be taken though a parent of it has no row in the listing: the parent may be
-    /// finished and removed, or not listed. Or a row is to be made because others are missing.
+    /// A child that was never started is to be taken though a parent of it has no row in the
+    /// listing: the parent may be finished and removed, or not listed. Or a row is to be made
+    /// because others are missing.
     fn needs_closer_look(&self, decided: &Plan) -> bool {
         let listed = self.listed_shards();
         decided.steps.iter().any(|step| match step {
             Step::Take { seen, .. } => is_orphan(seen, &listed),
-            Step::Create { reason, .. } => matches!(reason, Reason::RowMissing | Reason::LineageTrimmed),
-            Step::Delete { .. } | Step::Claim { .. } | Step::Release { .. } | Step::HandOver { .. } => false,
+            Step::Create { reason, .. } => {
+                matches!(reason, Reason::RowMissing | Reason::LineageTrimmed)
+            }
+            Step::Delete { .. }
+            | Step::Claim { .. }
+            | Step::Release { .. }
+            | Step::HandOver { .. } => false,
         })
     }
 
     fn show(&self, leases: &[ObservedLease], decided: &Plan) {
-        let held_back = decided.held_back.iter().map(|(key, reason)| (key.to_string(), reason.to_string())).collect();
-        let workers = self.observed_workers().iter().filter(|worker| worker.is_alive && !worker.is_draining).count();
+        let held_back = decided
+            .held_back
+            .iter()
+            .map(|(key, reason)| (key.to_string(), reason.to_string()))
+            .collect();
+        let workers = self
+            .observed_workers()
+            .iter()
+            .filter(|worker| worker.is_alive && !worker.is_draining)
+            .count();
         self.status.update(|status| {
             status.lease_rows = leases.len();
-            status.unfinished_leases = leases.iter().filter(|observed| !observed.lease.is_finished()).count();
+            status.unfinished_leases = leases
+                .iter()
+                .filter(|observed| !observed.lease.is_finished())
+                .count();
             status.workers = workers;
             status.held_back = held_back;
         });
@@ -177,7 +229,11 @@ impl Worker {
         let claim = |step: &Step| match step {
             Step::Claim { seen, .. } => Some(Errand {
                 key: seen.key.clone(),
-                task: Task::Claim { from: seen.owner.clone()?, replaces: seen.claimant.clone(), lead: 0 },
+                task: Task::Claim {
+                    from: seen.owner.clone()?,
+                    replaces: seen.claimant.clone(),
+                    lead: 0,
+                },
             }),
             Step::Create { .. }
             | Step::Delete { .. }
@@ -186,7 +242,8 @@ impl Worker {
             | Step::HandOver { .. } => None,
         };
         let claims = decided.steps.iter().filter_map(claim).collect();
-        self.heeding.admit(claims, self.options.leases.duration, self.ports.clock.now());
+        self.heeding
+            .admit(claims, self.options.leases.duration, self.ports.clock.now());
     }
 
     /// Tells others to look, if there is something to see.
@@ -199,7 +256,8 @@ impl Worker {
             Err(error) => {
                 if matches!(error, StoreError::Refused { .. }) && self.cannot_announce.is_none() {
                     tracing::warn!(%error, "cannot announce changes to other hosts, which will find them later");
-                    self.cannot_announce = Some(format!("cannot announce changes to other hosts: {error}"));
+                    self.cannot_announce =
+                        Some(format!("cannot announce changes to other hosts: {error}"));
                 }
                 tracing::debug!(%error, "could not raise the bulletin, other hosts will look later");
             }
@@ -207,13 +265,21 @@ impl Worker {
     }
 }
 
-/// Whether rows are to be made for closed shards, all of whose records may be older than the application's beginning.
+/// Whether rows are to be made for closed shards, all of whose records may be older than the
+/// application's beginning.
 fn starts_closed_shards(decided: &Plan, sync: &Sync) -> bool {
-    let closed: BTreeSet<_> = sync.shards.iter().filter(|shard| !shard.is_open()).map(|shard| &shard.id).collect();
+    let closed: BTreeSet<_> = sync
+        .shards
+        .iter()
+        .filter(|shard| !shard.is_open())
+        .map(|shard| &shard.id)
+        .collect();
     decided.steps.iter().any(|step| match step {
         Step::Create { lease, .. } => closed.contains(&lease.key.shard_id()),
-        Step::Delete { .. } | Step::Take { .. } | Step::Claim { .. } | Step::Release { .. } | Step::HandOver { .. } => {
-            false
-        }
+        Step::Delete { .. }
+        | Step::Take { .. }
+        | Step::Claim { .. }
+        | Step::Release { .. }
+        | Step::HandOver { .. } => false,
     })
 }

@@ -1,4 +1,5 @@
-//! What the leader asks Kinesis of the stream's shards, beside its passes: a call that hangs keeps it from nothing else.
+//! What the leader asks Kinesis of the stream's shards, beside its passes: a call that hangs keeps
+//! it from nothing else.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ pub(super) struct Questions {
     pub(super) rows: Vec<ShardId>,
     /// The stream that the checkpoints belong to.
     pub(super) identity: StreamIdentity,
-    /// When the application began, in milliseconds since the Unix epoch, if shards that were closed before are looked for.
+    /// When the application began, in milliseconds since the Unix epoch, if shards that were closed
+    /// before are looked for.
     pub(super) since_ms: Option<u64>,
 }
 
@@ -63,7 +65,12 @@ impl Surveys {
     }
 
     /// Begins one.
-    pub(super) fn begin(&mut self, reader: Arc<dyn StreamReader>, questions: Questions, freezer: &Freezer) {
+    pub(super) fn begin(
+        &mut self,
+        reader: Arc<dyn StreamReader>,
+        questions: Questions,
+        freezer: &Freezer,
+    ) {
         let mut missing = self.missing.clone();
         self.running.spawn(freezer.clone().guard(async move {
             let answer = survey(reader.as_ref(), questions, &mut missing).await;
@@ -100,7 +107,12 @@ async fn survey(
     questions: Questions,
     missing: &mut MissingShards,
 ) -> Result<Survey, ReadError> {
-    let Questions { asked_at, rows, identity, since_ms } = questions;
+    let Questions {
+        asked_at,
+        rows,
+        identity,
+        since_ms,
+    } = questions;
     let shards = reader.list_shards().await?;
     missing.listed(rows.into_iter(), &shards);
     let to_ask = missing.to_ask();
@@ -112,5 +124,10 @@ async fn survey(
         },
         None => OpenSince::NotAsked,
     };
-    Ok(Survey { asked_at, shards, gone, open_since })
+    Ok(Survey {
+        asked_at,
+        shards,
+        gone,
+        open_since,
+    })
 }

@@ -18,14 +18,20 @@ impl Worker {
         if failures >= TOLD_FROM {
             self.tell_others(Some(&reason));
         }
-        self.status.update(|status| (status.pass_error, status.waits_on) = (Some(reason), None));
+        self.status
+            .update(|status| (status.pass_error, status.waits_on) = (Some(reason), None));
     }
 
-    /// What a pass can do without may be refused all the same, and is shown: somebody forgot a right.
+    /// What a pass can do without may be refused all the same, and is shown: somebody forgot a
+    /// right.
     pub(super) fn pass_went_well(&self) {
-        let reason = self.cannot_announce.clone().or_else(|| self.duties.cannot_list.clone());
+        let reason = self
+            .cannot_announce
+            .clone()
+            .or_else(|| self.duties.cannot_list.clone());
         self.tell_others(reason.as_ref());
-        self.status.update(|status| (status.pass_error, status.waits_on) = (reason, None));
+        self.status
+            .update(|status| (status.pass_error, status.waits_on) = (reason, None));
     }
 
     /// What this worker waits for from now on; the next pass that is over ends it.
@@ -47,7 +53,9 @@ impl Worker {
     pub(super) fn show_buffer(&self) {
         let plugin = plugin_of_label(self.options.plugin.as_str()).to_owned();
         let budget = &self.ports.budget;
-        ::metrics::gauge!(metrics::BUFFER, "plugin" => plugin.clone()).set(budget.held_bytes() as f64);
-        ::metrics::gauge!(metrics::BUFFER_GUARANTEED, "plugin" => plugin).set(budget.guaranteed_bytes() as f64);
+        ::metrics::gauge!(metrics::BUFFER, "plugin" => plugin.clone())
+            .set(budget.held_bytes() as f64);
+        ::metrics::gauge!(metrics::BUFFER_GUARANTEED, "plugin" => plugin)
+            .set(budget.guaranteed_bytes() as f64);
     }
 }

@@ -57,7 +57,11 @@ impl Writes {
                 Some(trouble) => (trouble.since, trouble.attempts + 1),
                 None => (sent_at, 1),
             };
-            WriteTrouble { since, attempts, reason: format!("cannot take leases: {error}") }
+            WriteTrouble {
+                since,
+                attempts,
+                reason: format!("cannot take leases: {error}"),
+            }
         });
     }
 
@@ -78,12 +82,17 @@ impl Worker {
         self.options.leases.renew_every
     }
 
-    /// Gives up what could not be written for long, if another host may fare better: the lease concerned, if only its row
-    /// cannot be written; else all of them, and this host leaves the fleet until it can write again. So it does if a row
-    /// cannot even be released, which its heartbeat holds for as long as it beats.
+    /// Gives up what could not be written for long, if another host may fare better: the lease
+    /// concerned, if only its row cannot be written; else all of them, and this host leaves the
+    /// fleet until it can write again. So it does if a row cannot even be released, which its
+    /// heartbeat holds for as long as it beats.
     pub(super) async fn judge_writes(&mut self) -> Result<(), WorkerError> {
         let (now, duration) = (self.ports.clock.now(), self.options.leases.duration);
-        let others = can_others_write(&self.options.worker, &self.observed.fleet.workers, &self.observed.alive);
+        let others = can_others_write(
+            &self.options.worker,
+            &self.observed.fleet.workers,
+            &self.observed.alive,
+        );
         self.forget_released();
         self.writes.forget_takes_before(now - duration * 3);
         let troubles = self.write_troubles();
@@ -98,7 +107,12 @@ impl Worker {
             return self.leave_unreleased(others);
         }
         // In an outage for all, the others need a while to say so.
-        let told_by = lasting.iter().map(|(_, trouble)| trouble.since).min().unwrap_or(now) + duration;
+        let told_by = lasting
+            .iter()
+            .map(|(_, trouble)| trouble.since)
+            .min()
+            .unwrap_or(now)
+            + duration;
         if !self.observed.has_looked_since(told_by) {
             self.look_for_itself();
             return Ok(());
@@ -128,17 +142,28 @@ impl Worker {
     /// Writes that do not get through, each with its lease; takes have none yet.
     fn write_troubles(&self) -> Vec<(Option<LeaseKey>, WriteTrouble)> {
         let of_takes = self.writes.takes.clone().map(|trouble| (None, trouble));
-        let of_leases = self.held.iter().filter_map(|(key, held)| Some((Some(key.clone()), held.keeper.trouble()?)));
-        of_takes.into_iter().chain(of_leases).filter(|(_, trouble)| trouble.is_shown()).collect()
+        let of_leases = self
+            .held
+            .iter()
+            .filter_map(|(key, held)| Some((Some(key.clone()), held.keeper.trouble()?)));
+        of_takes
+            .into_iter()
+            .chain(of_leases)
+            .filter(|(_, trouble)| trouble.is_shown())
+            .collect()
     }
 
     fn is_row_in_trouble(&self, key: &LeaseKey) -> bool {
-        self.held.get(key).is_some_and(|held| held.keeper.trouble().is_some())
+        self.held
+            .get(key)
+            .is_some_and(|held| held.keeper.trouble().is_some())
     }
 
     fn show_write_trouble(&self, troubles: &[(Option<LeaseKey>, WriteTrouble)]) {
         let longest = troubles.iter().min_by_key(|(_, trouble)| trouble.since);
-        let reason = longest.map(|(_, trouble)| &trouble.reason).or_else(|| self.writes.unreleased.values().next());
+        let reason = longest
+            .map(|(_, trouble)| &trouble.reason)
+            .or_else(|| self.writes.unreleased.values().next());
         let reason = reason.cloned();
         self.cannot_write.send_if_modified(|told| {
             let is_news = *told != reason;
@@ -156,30 +181,53 @@ impl Worker {
     }
 
     fn cannot_write(&self, reason: String) -> WorkerError {
-        WorkerError::CannotWrite { application: self.options.application.clone(), reason }
+        WorkerError::CannotWrite {
+            application: self.options.application.clone(),
+            reason,
+        }
     }
 
     /// Leases that others have, or this host again, are no trouble any more.
     fn forget_released(&mut self) {
-        let Self { writes, observed, held, options, .. } = self;
-        let Some((listing, _)) = &observed.listing else { return };
+        let Self {
+            writes,
+            observed,
+            held,
+            options,
+            ..
+        } = self;
+        let Some((listing, _)) = &observed.listing else {
+            return;
+        };
         writes.unreleased.retain(|key, _| {
             let row = listing.leases.iter().find(|lease| lease.key == *key);
-            !held.contains_key(key) && row.is_some_and(|row| row.owner.as_ref() == Some(&options.worker))
+            !held.contains_key(key)
+                && row.is_some_and(|row| row.owner.as_ref() == Some(&options.worker))
         });
     }
 
-    /// Whether lease rows can be written, by writes whose condition no row meets: a host that cannot would only be counted
-    /// in shares that it cannot take.
+    /// Whether lease rows can be written, by writes whose condition no row meets: a host that
+    /// cannot would only be counted in shares that it cannot take.
     pub(super) async fn check_writes(&self) -> Result<(), StoreError> {
-        let key = LeaseKey::new(NO_ROW).map_err(|error| StoreError::Refused { message: error.to_string() })?;
-        let token = LeaseToken { key, owner: self.options.worker.clone(), counter: LeaseCounter(0) };
+        let key = LeaseKey::new(NO_ROW).map_err(|error| StoreError::Refused {
+            message: error.to_string(),
+        })?;
+        let token = LeaseToken {
+            key,
+            owner: self.options.worker.clone(),
+            counter: LeaseCounter(0),
+        };
         self.ports.store.renew(&token, &Progress::default()).await?;
         if self.options.keeps_state {
-            let zero =
-                SequenceNumber::parse("0").map_err(|error| StoreError::Refused { message: error.to_string() })?;
+            let zero = SequenceNumber::parse("0").map_err(|error| StoreError::Refused {
+                message: error.to_string(),
+            })?;
             let position = Position::plain(zero);
-            let write = CheckpointWrite { position, progress: Progress::default(), state: Some(bytes::Bytes::new()) };
+            let write = CheckpointWrite {
+                position,
+                progress: Progress::default(),
+                state: Some(bytes::Bytes::new()),
+            };
             self.ports.store.checkpoint(&token, &write).await?;
         }
         Ok(())

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use shardmill_core::lease::{
-    Checkpoint, ConflictVerdict, Generation, Heartbeat, Hold, Lease, LeaseCounter, WorkerId, judge_conflict,
+    Checkpoint, ConflictVerdict, Generation, Heartbeat, Hold, Lease, LeaseCounter, WorkerId,
+    judge_conflict,
 };
 use shardmill_core::stream::{HashKeyRange, Shard, ShardId};
 use shardmill_core::time::Moment;
@@ -29,15 +30,30 @@ pub(super) fn worker_id(name: Name) -> WorkerId {
 
 pub(super) fn lease(row: Row) -> Lease {
     let id = ShardId::new("shardId-000000000000").unwrap();
-    let shard = Shard { id, parents: Vec::new(), hash_range: HashKeyRange::FULL, ending_sequence: None };
+    let shard = Shard {
+        id,
+        parents: Vec::new(),
+        hash_range: HashKeyRange::FULL,
+        ending_sequence: None,
+    };
     let (owner, counter) = (row.owner.map(worker_id), LeaseCounter(row.counter.into()));
-    Lease { owner, counter, ..Lease::fresh(&shard, Checkpoint::TrimHorizon) }
+    Lease {
+        owner,
+        counter,
+        ..Lease::fresh(&shard, Checkpoint::TrimHorizon)
+    }
 }
 
 /// What the row says of the holder's write that asked for `expected`.
 pub(super) fn verdict(expected: u8, met: Row) -> ConflictVerdict {
-    let written = Row { owner: Some(Name::Holder), counter: expected };
-    judge_conflict(&lease(written).token(worker_id(Name::Holder)), Some(&lease(met)))
+    let written = Row {
+        owner: Some(Name::Holder),
+        counter: expected,
+    };
+    judge_conflict(
+        &lease(written).token(worker_id(Name::Holder)),
+        Some(&lease(met)),
+    )
 }
 
 /// A heart as the product has it, and its last three generations, the newest first.
@@ -53,12 +69,18 @@ impl Rebuilt {
         heartbeat.registered_anew(in_ticks(heart.left_before));
         let before = heartbeat.generation();
         heartbeat.registered_anew(in_ticks(heart.left));
-        Self { heartbeat, generations: [heartbeat.generation(), before, oldest] }
+        Self {
+            heartbeat,
+            generations: [heartbeat.generation(), before, oldest],
+        }
     }
 
     /// Ticks until a lease must be let go that its own row holds for `left`.
     fn ticks_left(&self, left: u8, generation: Generation) -> u8 {
-        let deadline = self.heartbeat.deadline(Hold { until: in_ticks(left), generation });
+        let deadline = self.heartbeat.deadline(Hold {
+            until: in_ticks(left),
+            generation,
+        });
         u8::try_from(deadline.since(in_ticks(0)).as_secs()).unwrap()
     }
 
@@ -66,7 +88,11 @@ impl Rebuilt {
     fn note(&self, heart: &mut Heart) -> bool {
         let newest = self.heartbeat.generation();
         let has_begun = newest != self.generations[0];
-        let before = if has_begun { self.generations[0] } else { self.generations[1] };
+        let before = if has_begun {
+            self.generations[0]
+        } else {
+            self.generations[1]
+        };
         heart.left = self.ticks_left(0, newest);
         heart.left_before = self.ticks_left(0, before);
         has_begun
@@ -76,7 +102,10 @@ impl Rebuilt {
 /// Ticks until the holder must let its lease go.
 pub(super) fn deadline(heart: &Heart, grant: Grant) -> u8 {
     let rebuilt = Rebuilt::new(heart);
-    rebuilt.ticks_left(grant.left, rebuilt.generations[usize::from(grant.generations)])
+    rebuilt.ticks_left(
+        grant.left,
+        rebuilt.generations[usize::from(grant.generations)],
+    )
 }
 
 /// A heartbeat was applied that holds for `left` ticks. Whether a generation began.

@@ -1,4 +1,5 @@
-//! What the watcher makes of what it sees: the product's own observer, built anew from what this model remembers of it.
+//! What the watcher makes of what it sees: the product's own observer, built anew from what this
+//! model remembers of it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +14,9 @@ use super::decided::{TICK, in_ticks, lease, worker_id};
 use super::state::{LEASE_TICKS, Name, REAP_TICKS, Row, SeenLease, SeenWorker, Watcher};
 
 /// Something that stands still for `LEASE_TICKS` has stood still for longer than a lease duration.
-const LEASE_DURATION: Duration = TICK.saturating_mul(LEASE_TICKS as u32).saturating_sub(Duration::from_millis(1));
+const LEASE_DURATION: Duration = TICK
+    .saturating_mul(LEASE_TICKS as u32)
+    .saturating_sub(Duration::from_millis(1));
 
 fn ticks_ago(ticks: u8) -> Moment {
     in_ticks(0) - TICK * ticks.into()
@@ -37,10 +40,13 @@ fn worker_row(beat: u8) -> WorkerRow {
     }
 }
 
-/// How long the holder was not seen to write, as its leases have it; `None` if it no longer counts for them. It is asked of a
-/// lease that itself never moved.
+/// How long the holder was not seen to write, as its leases have it; `None` if it no longer counts
+/// for them. It is asked of a lease that itself never moved.
 fn silence_of_holder(observer: &mut LeaseObserver) -> Option<Duration> {
-    let mut still = lease(Row { owner: Some(Name::Holder), counter: 0 });
+    let mut still = lease(Row {
+        owner: Some(Name::Holder),
+        counter: 0,
+    });
     still.key = LeaseKey::new("never-moved").expect("valid");
     observer.observe(std::slice::from_ref(&still), Moment::default());
     let never = in_ticks(0).since(Moment::default());
@@ -52,7 +58,9 @@ impl Watcher {
         let mut observer = LeaseObserver::default();
         match self.worker {
             SeenWorker::Unknown => {}
-            SeenWorker::There { beat, silent } => observer.observe_workers(&[worker_row(beat)], ticks_ago(silent)),
+            SeenWorker::There { beat, silent } => {
+                observer.observe_workers(&[worker_row(beat)], ticks_ago(silent))
+            }
             SeenWorker::Vanished { beat, silent } => {
                 observer.observe_workers(&[worker_row(beat)], ticks_ago(silent));
                 observer.observe_workers(&[], ticks_ago(silent));
@@ -69,7 +77,10 @@ impl Watcher {
         if let Some(seen) = self.lease {
             let since = ticks_ago(seen.idle);
             if seen.has_moved {
-                let before = Row { counter: seen.row.counter - 1, ..seen.row };
+                let before = Row {
+                    counter: seen.row.counter - 1,
+                    ..seen.row
+                };
                 observer.observe(&[lease(before)], since);
             }
             observer.observe(&[lease(seen.row)], since);
@@ -79,13 +90,25 @@ impl Watcher {
 
     fn note_worker(&mut self, mut observer: LeaseObserver, beat: Option<u8>) {
         let holder = worker_id(Name::Holder);
-        let silent = observer.workers(in_ticks(0)).find(|(row, _)| row.worker == holder).map(|(_, silent)| silent);
+        let silent = observer
+            .workers(in_ticks(0))
+            .find(|(row, _)| row.worker == holder)
+            .map(|(_, silent)| silent);
         let counts_for_leases = silence_of_holder(&mut observer);
         self.worker = match (silent, self.worker, beat, counts_for_leases) {
-            (Some(silent), _, Some(beat), _) => SeenWorker::There { beat, silent: ticks(silent, REAP_TICKS) },
-            (_, SeenWorker::There { beat, .. } | SeenWorker::Vanished { beat, .. }, None, Some(silence)) => {
-                SeenWorker::Vanished { beat, silent: ticks(silence, REAP_TICKS) }
-            }
+            (Some(silent), _, Some(beat), _) => SeenWorker::There {
+                beat,
+                silent: ticks(silent, REAP_TICKS),
+            },
+            (
+                _,
+                SeenWorker::There { beat, .. } | SeenWorker::Vanished { beat, .. },
+                None,
+                Some(silence),
+            ) => SeenWorker::Vanished {
+                beat,
+                silent: ticks(silence, REAP_TICKS),
+            },
             _ => (0..=LEASE_TICKS)
                 .rev()
                 .find(|ticks| observer.has_left(&holder, in_ticks(*ticks)))
@@ -113,13 +136,21 @@ impl Watcher {
         let idle = observer.idle_for(&lease(Row { owner: None, ..row }), in_ticks(0));
         let has_moved = observer.has_counter_moved(&lease(row), in_ticks(0), Duration::MAX);
         self.has_seen_fleet = false;
-        self.lease = Some(SeenLease { row, idle: ticks(idle, LEASE_TICKS), has_moved });
+        self.lease = Some(SeenLease {
+            row,
+            idle: ticks(idle, LEASE_TICKS),
+            has_moved,
+        });
     }
 
     /// Whether the lease may be taken from an owner that is dead, as far as was seen.
     pub(super) fn is_expired(&self) -> bool {
-        let standing = |seen: SeenLease| self.observer().standing(&lease(seen.row), in_ticks(0), LEASE_DURATION);
-        self.lease.is_some_and(|seen| standing(seen) == Standing::Expired)
+        let standing = |seen: SeenLease| {
+            self.observer()
+                .standing(&lease(seen.row), in_ticks(0), LEASE_DURATION)
+        };
+        self.lease
+            .is_some_and(|seen| standing(seen) == Standing::Expired)
     }
 
     /// Whether the owner's row, read just now, shows that it lives.
@@ -133,8 +164,13 @@ impl Watcher {
     pub(super) fn sees_kcl(&self) -> bool {
         let Some(seen) = self.lease else { return false };
         let (observer, me, alive) = (self.observer(), worker_id(Name::Watcher), BTreeSet::new());
-        let outlook =
-            Outlook { me: &me, observer: &observer, alive: &alive, lease_duration: LEASE_DURATION, now: in_ticks(0) };
+        let outlook = Outlook {
+            me: &me,
+            observer: &observer,
+            alive: &alive,
+            lease_duration: LEASE_DURATION,
+            now: in_ticks(0),
+        };
         let registered = match self.worker {
             SeenWorker::There { beat, .. } => vec![worker_row(beat)],
             _ => Vec::new(),

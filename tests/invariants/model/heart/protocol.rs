@@ -5,8 +5,8 @@ use stateright::{Model, Property};
 use super::super::recorder::Recorder;
 use super::decided;
 use super::state::{
-    BeatCall, Broken, Budget, Fate, Grant, HOLD_TICKS, Heart, Holder, Name, REAP_TICKS, Row, RowCall, SeenWorker,
-    State, Watcher,
+    BeatCall, Broken, Budget, Fate, Grant, HOLD_TICKS, Heart, Holder, Name, REAP_TICKS, Row,
+    RowCall, SeenWorker, State, Watcher,
 };
 
 pub(super) const RULE: &str = "no promise of the heartbeat is broken";
@@ -21,7 +21,8 @@ pub(super) struct Heartbeats {
 /// A mistake in the heartbeat's rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mutation {
-    /// A lease stays with the generation that it was taken in, whatever is written to its row later.
+    /// A lease stays with the generation that it was taken in, whatever is written to its row
+    /// later.
     NeverHeldAgain,
     /// A host whose row is gone is judged by its leases' rows alone.
     VanishedIsDead,
@@ -91,7 +92,10 @@ impl Model for Heartbeats {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let is_over = state.row.owner == Some(Name::Watcher)
             && state.holder.grant.is_none()
-            && state.holder.call.is_none_or(|call| call.fate != Fate::Applied);
+            && state
+                .holder
+                .call
+                .is_none_or(|call| call.fate != Fate::Applied);
         if state.broken.is_some() || is_over {
             return;
         }
@@ -116,20 +120,32 @@ impl Model for Heartbeats {
             Property::sometimes("a dead host's lease is taken", |_, state: &State| {
                 state.row.owner == Some(Name::Watcher)
             }),
-            Property::sometimes("a lease outlives its row's deadline by the heart", |_, state: &State| {
-                state.may_deliver() && state.holder.grant.is_some_and(|grant| grant.left == 0)
-            }),
-            Property::sometimes("a lease outlives the heart's deadline by its row", |_, state: &State| {
-                state.may_deliver() && state.holder.heart.left == 0
-            }),
-            Property::sometimes("a lease is held by a heart that was out of reach", |_, state: &State| {
-                let was_cut = state.budget.coordinator_cuts == 0 && !state.is_coordinator_cut;
-                was_cut && state.may_deliver() && state.holder.grant.is_some_and(|grant| grant.left == 0)
-            }),
-            Property::sometimes("a lease is held by the generation before", |_, state: &State| {
-                let is_behind = |grant: Grant| grant.generations == 1 && grant.left == 0;
-                state.may_deliver() && state.holder.grant.is_some_and(is_behind)
-            }),
+            Property::sometimes(
+                "a lease outlives its row's deadline by the heart",
+                |_, state: &State| {
+                    state.may_deliver() && state.holder.grant.is_some_and(|grant| grant.left == 0)
+                },
+            ),
+            Property::sometimes(
+                "a lease outlives the heart's deadline by its row",
+                |_, state: &State| state.may_deliver() && state.holder.heart.left == 0,
+            ),
+            Property::sometimes(
+                "a lease is held by a heart that was out of reach",
+                |_, state: &State| {
+                    let was_cut = state.budget.coordinator_cuts == 0 && !state.is_coordinator_cut;
+                    was_cut
+                        && state.may_deliver()
+                        && state.holder.grant.is_some_and(|grant| grant.left == 0)
+                },
+            ),
+            Property::sometimes(
+                "a lease is held by the generation before",
+                |_, state: &State| {
+                    let is_behind = |grant: Grant| grant.generations == 1 && grant.left == 0;
+                    state.may_deliver() && state.holder.grant.is_some_and(is_behind)
+                },
+            ),
             Property::sometimes("a silent host's row is removed", |_, state: &State| {
                 !state.was_removed && state.worker.is_none()
             }),
@@ -145,12 +161,31 @@ impl Model for Heartbeats {
 impl Heartbeats {
     /// The holder has registered, and nobody has the lease.
     pub(super) fn start(&self) -> State {
-        let heart = Heart { left: HOLD_TICKS, left_before: 0, beat: 1, call: None, ghost: None };
+        let heart = Heart {
+            left: HOLD_TICKS,
+            left_before: 0,
+            beat: 1,
+            call: None,
+            ghost: None,
+        };
         State {
-            row: Row { owner: None, counter: 1 },
+            row: Row {
+                owner: None,
+                counter: 1,
+            },
             worker: Some(1),
-            holder: Holder { heart, grant: None, call: None, ghost: None },
-            watcher: Watcher { lease: None, worker: SeenWorker::Unknown, has_seen_fleet: false, take: None },
+            holder: Holder {
+                heart,
+                grant: None,
+                call: None,
+                ghost: None,
+            },
+            watcher: Watcher {
+                lease: None,
+                worker: SeenWorker::Unknown,
+                has_seen_fleet: false,
+                take: None,
+            },
             is_coordinator_cut: false,
             is_table_cut: false,
             was_removed: false,
@@ -166,7 +201,9 @@ impl Heartbeats {
 
     /// What is due or under way. Slowness is a fault, and has a budget like others.
     pub(super) fn lateness(&self, state: &State) -> Lateness {
-        let State { holder, watcher, .. } = state;
+        let State {
+            holder, watcher, ..
+        } = state;
         let has_beaten = holder.heart.left == HOLD_TICKS || state.is_coordinator_cut;
         let is_in_doubt = holder.grant.is_some_and(|grant| grant.doubt.is_some());
         let has_written = state.is_table_cut || !is_in_doubt && !self.must_renew(state);
@@ -176,7 +213,12 @@ impl Heartbeats {
         Lateness {
             of_beat: holder.heart.call.is_some() || !has_beaten,
             of_write: holder.call.is_some() || !has_written,
-            of_look: watcher.take.is_some() || looked != Watcher { has_seen_fleet: false, ..watcher.clone() },
+            of_look: watcher.take.is_some()
+                || looked
+                    != Watcher {
+                        has_seen_fleet: false,
+                        ..watcher.clone()
+                    },
         }
     }
 
@@ -189,7 +231,9 @@ impl Heartbeats {
     }
 
     fn must_renew(&self, state: &State) -> bool {
-        let Some(grant) = state.holder.grant else { return false };
+        let Some(grant) = state.holder.grant else {
+            return false;
+        };
         let is_late = decided::deadline(&state.holder.heart, grant) < HOLD_TICKS.div_ceil(2);
         let is_behind = grant.generations > 0 && !self.is(Mutation::NeverHeldAgain);
         is_late || is_behind
@@ -200,11 +244,17 @@ impl Heartbeats {
         match &heart.call {
             None if state.is_coordinator_cut => {}
             // One that may be late is sent early.
-            None if heart.left < HOLD_TICKS || state.budget.slow_beats > 0 => actions.push(Action::SendBeat),
+            None if heart.left < HOLD_TICKS || state.budget.slow_beats > 0 => {
+                actions.push(Action::SendBeat)
+            }
             None => {}
             Some(_) if state.is_coordinator_cut => actions.push(Action::BeatGivenUp),
             Some(BeatCall { fate, .. }) => {
-                actions.push(if *fate == Fate::Travelling { Action::BeatArrives } else { Action::BeatAnswered });
+                actions.push(if *fate == Fate::Travelling {
+                    Action::BeatArrives
+                } else {
+                    Action::BeatAnswered
+                });
                 if state.budget.lost_answers > 0 {
                     actions.push(Action::BeatGivenUp);
                 }
@@ -224,18 +274,24 @@ impl Heartbeats {
             (Some(_), _) if state.is_table_cut => actions.push(Action::WriteGivenUp),
             (Some(RowCall { fate, .. }), _) => {
                 let is_travelling = *fate == Fate::Travelling;
-                actions.push(if is_travelling { Action::WriteArrives } else { Action::WriteAnswered });
+                actions.push(if is_travelling {
+                    Action::WriteArrives
+                } else {
+                    Action::WriteAnswered
+                });
                 if state.budget.lost_answers > 0 {
                     actions.push(Action::WriteGivenUp);
                 }
             }
             (None, _) if state.is_table_cut => {}
-            // What is its own by name it takes again: an answer was lost, or the lease had to be let go. Whoever cannot
-            // read the fleet takes nothing.
+            // What is its own by name it takes again: an answer was lost, or the lease had to be
+            // let go. Whoever cannot read the fleet takes nothing.
             (None, None) if state.row.owner != Some(Name::Watcher) && !state.is_coordinator_cut => {
                 actions.push(Action::SendTake);
             }
-            (None, Some(grant)) if grant.doubt.is_some() => actions.extend([Action::ReadRow, Action::SendAgain]),
+            (None, Some(grant)) if grant.doubt.is_some() => {
+                actions.extend([Action::ReadRow, Action::SendAgain])
+            }
             (None, Some(grant)) => {
                 if self.must_renew(state) {
                     actions.push(Action::SendRenewal);
@@ -249,14 +305,23 @@ impl Heartbeats {
 
     fn looks(&self, state: &State, actions: &mut Vec<Action>) {
         let watcher = &state.watcher;
-        actions.push(if watcher.has_seen_fleet { Action::LookAtLeases } else { Action::LookAtFleet });
-        let is_others = watcher.lease.is_some_and(|seen| seen.row.owner == Some(Name::Holder));
+        actions.push(if watcher.has_seen_fleet {
+            Action::LookAtLeases
+        } else {
+            Action::LookAtFleet
+        });
+        let is_others = watcher
+            .lease
+            .is_some_and(|seen| seen.row.owner == Some(Name::Holder));
         if watcher.take.is_some() {
             actions.push(Action::TakeArrives);
         } else if is_others && watcher.is_expired() {
             actions.push(Action::Take);
         }
-        if let SeenWorker::There { silent: REAP_TICKS, .. } = watcher.worker {
+        if let SeenWorker::There {
+            silent: REAP_TICKS, ..
+        } = watcher.worker
+        {
             // An owner of a lease that is held, by whatever, lives.
             let owns_held = is_others && !watcher.is_expired();
             if !owns_held || self.is(Mutation::ReapsOwnersOfMovingRows) {

@@ -1,14 +1,16 @@
-//! What this model's world is made of. Counters and beats are kept by their order alone, so that there is an end of states.
+//! What this model's world is made of. Counters and beats are kept by their order alone, so that
+//! there is an end of states.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Ticks without a move after which the lease counts as expired, and after which its holder stops.
 pub(crate) const LEASE_TICKS: u8 = 4;
 pub(crate) const HOLD_TICKS: u8 = 3;
-/// Ticks of silence after which the leader removes a worker's row. The product waits six lease durations: what matters is
-/// that the leases have expired, if nothing else holds them.
+/// Ticks of silence after which the leader removes a worker's row. The product waits six lease
+/// durations: what matters is that the leases have expired, if nothing else holds them.
 pub(crate) const REAP_TICKS: u8 = LEASE_TICKS + 1;
-/// The row's counter and the worker's beat in every state; others are told apart by how far they are below.
+/// The row's counter and the worker's beat in every state; others are told apart by how far they
+/// are below.
 const NEWEST: u8 = 8;
 /// Whatever is so far below is as old as can be: no condition on it is ever met again.
 const OLDEST_BY: u8 = 3;
@@ -24,8 +26,8 @@ pub(crate) struct State {
     /// Whether the holder cannot reach the coordinator table, or the lease table.
     pub(crate) is_coordinator_cut: bool,
     pub(crate) is_table_cut: bool,
-    /// Whether the holder's row was removed by hand, or by a restored table, or while it held nothing: then it is no
-    /// wonder if others do not know it.
+    /// Whether the holder's row was removed by hand, or by a restored table, or while it held
+    /// nothing: then it is no wonder if others do not know it.
     pub(crate) was_removed: bool,
     pub(crate) budget: Budget,
     /// The first promise that was broken; nothing happens after.
@@ -37,7 +39,8 @@ pub(crate) struct State {
 pub(crate) enum Broken {
     /// The holder may deliver while the lease is another's.
     TwoOwners,
-    /// A registered host is taken for a KCL's worker, for which the whole fleet would renew its rows.
+    /// A registered host is taken for a KCL's worker, for which the whole fleet would renew its
+    /// rows.
     TakenForKcl,
     /// The row is renewed although the heart beats and holds what was written after it began to.
     NeedlessRenewal,
@@ -51,7 +54,8 @@ pub(crate) struct Budget {
     pub(crate) lease_cuts: u8,
     /// Times that somebody removes the holder's row.
     pub(crate) removals: u8,
-    /// Ticks that may pass although a heartbeat is due or under way, or a write to the lease, or a look at both tables.
+    /// Ticks that may pass although a heartbeat is due or under way, or a write to the lease, or a
+    /// look at both tables.
     pub(crate) slow_beats: u8,
     pub(crate) slow_writes: u8,
     pub(crate) slow_looks: u8,
@@ -77,7 +81,8 @@ pub(crate) struct Row {
 pub(crate) struct Holder {
     pub(crate) heart: Heart,
     pub(crate) grant: Option<Grant>,
-    /// The write to the lease's row that it waits for, and one that it gave up and that may still arrive.
+    /// The write to the lease's row that it waits for, and one that it gave up and that may still
+    /// arrive.
     pub(crate) call: Option<RowCall>,
     pub(crate) ghost: Option<RowCall>,
 }
@@ -114,7 +119,8 @@ pub(crate) struct RowCall {
     pub(crate) fate: Fate,
 }
 
-/// A moment on the holder's clock: how many ticks ago, and in the how-many-th generation of its heart before this one.
+/// A moment on the holder's clock: how many ticks ago, and in the how-many-th generation of its
+/// heart before this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Since {
     pub(crate) age: u8,
@@ -138,7 +144,8 @@ pub(crate) struct Grant {
     pub(crate) left: u8,
     /// Generations since the one that it belongs to.
     pub(crate) generations: u8,
-    /// Generations since the one in which its last applied write was sent: what a right rule makes of it.
+    /// Generations since the one in which its last applied write was sent: what a right rule makes
+    /// of it.
     pub(crate) written: u8,
     /// An unanswered write, to be settled before anything else.
     pub(crate) doubt: Option<Since>,
@@ -188,7 +195,10 @@ pub(crate) enum SeenWorker {
 impl State {
     /// Writes counters and beats anew, by their order alone, and forgets what can have no effect.
     pub(crate) fn normalized(mut self) -> Self {
-        let row_ghost = self.holder.ghost.filter(|ghost| ghost.expected >= self.row.counter);
+        let row_ghost = self
+            .holder
+            .ghost
+            .filter(|ghost| ghost.expected >= self.row.counter);
         self.holder.ghost = row_ghost;
         let counter = self.row.counter;
         for other in self.counters() {
@@ -196,7 +206,9 @@ impl State {
         }
         let newest_beat = self.worker;
         let heart = &mut self.holder.heart;
-        heart.ghost = heart.ghost.filter(|ghost| newest_beat.is_none_or(|beat| *ghost > beat));
+        heart.ghost = heart
+            .ghost
+            .filter(|ghost| newest_beat.is_none_or(|beat| *ghost > beat));
         let ranks: BTreeSet<u8> = self.beats().into_iter().map(|beat| *beat).collect();
         let ranks: BTreeMap<u8, u8> = ranks.into_iter().zip(1..).collect();
         for beat in self.beats() {
@@ -206,7 +218,12 @@ impl State {
     }
 
     fn counters(&mut self) -> Vec<&mut u8> {
-        let Self { row, holder, watcher, .. } = self;
+        let Self {
+            row,
+            holder,
+            watcher,
+            ..
+        } = self;
         let mut counters = vec![&mut row.counter];
         counters.extend(holder.grant.as_mut().map(|grant| &mut grant.counter));
         for call in [&mut holder.call, &mut holder.ghost].into_iter().flatten() {
@@ -221,7 +238,12 @@ impl State {
     }
 
     fn beats(&mut self) -> Vec<&mut u8> {
-        let Self { worker, holder, watcher, .. } = self;
+        let Self {
+            worker,
+            holder,
+            watcher,
+            ..
+        } = self;
         let heart = &mut holder.heart;
         let mut beats = vec![&mut heart.beat];
         beats.extend(worker.as_mut());

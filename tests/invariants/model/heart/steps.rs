@@ -7,7 +7,8 @@ use super::super::recorder::Recorder;
 use super::decided;
 use super::protocol::{Action, Heartbeats, Mutation};
 use super::state::{
-    BeatCall, Broken, Fate, Grant, HOLD_TICKS, LEASE_TICKS, Name, REAP_TICKS, Row, RowCall, SeenWorker, Since, State,
+    BeatCall, Broken, Fate, Grant, HOLD_TICKS, LEASE_TICKS, Name, REAP_TICKS, Row, RowCall,
+    SeenWorker, Since, State,
 };
 
 /// The hosts by their numbers in a history.
@@ -63,13 +64,18 @@ impl Heartbeats {
             }
             Action::ReadRow => {
                 log.called(HOLDER, None, CallResult::Ok, log.now);
-                let doubt = state.holder.grant.and_then(|grant| Some((grant.counter, grant.doubt?)));
+                let doubt = state
+                    .holder
+                    .grant
+                    .and_then(|grant| Some((grant.counter, grant.doubt?)));
                 if let Some((counter, since)) = doubt {
                     self.judge(state, counter, since, state.row);
                 }
             }
             Action::Deliver => log.next_delivered(HOLDER),
-            Action::LookAtFleet => state.watcher.look_at_fleet(state.worker, self.is(Mutation::VanishedIsDead)),
+            Action::LookAtFleet => state
+                .watcher
+                .look_at_fleet(state.worker, self.is(Mutation::VanishedIsDead)),
             Action::LookAtLeases => {
                 state.watcher.look_at_leases(state.row);
                 if state.watcher.sees_kcl() && !state.was_removed {
@@ -80,9 +86,10 @@ impl Heartbeats {
             Action::Reap => {
                 state.was_removed |= state.holder.grant.is_none();
                 // On the row as it was seen: one that has moved stays.
-                let is_as_seen =
-                    |seen: SeenWorker, beat: u8| matches!(seen, SeenWorker::There { beat: seen, .. } if seen == beat);
-                state.worker = state.worker.filter(|beat| !is_as_seen(state.watcher.worker, *beat));
+                let is_as_seen = |seen: SeenWorker, beat: u8| matches!(seen, SeenWorker::There { beat: seen, .. } if seen == beat);
+                state.worker = state
+                    .worker
+                    .filter(|beat| !is_as_seen(state.watcher.worker, *beat));
             }
             Action::CutCoordinator
             | Action::CutTable
@@ -138,7 +145,12 @@ impl Heartbeats {
             Action::SendBeat => {
                 heart.beat += 1;
                 let (beat, fate) = (heart.beat, Fate::Travelling);
-                heart.call = Some(BeatCall { beat, is_registration: false, age: 0, fate });
+                heart.call = Some(BeatCall {
+                    beat,
+                    is_registration: false,
+                    age: 0,
+                    fate,
+                });
                 log.beat_sent_at = log.now;
             }
             Action::BeatArrives => {
@@ -150,11 +162,17 @@ impl Heartbeats {
                 if is_met {
                     state.worker = Some(call.beat);
                 }
-                call.fate = if is_met { Fate::Applied } else { Fate::Refused(None) };
+                call.fate = if is_met {
+                    Fate::Applied
+                } else {
+                    Fate::Refused(None)
+                };
             }
             Action::BeatAnswered => self.beat_answered(state, log),
             Action::BeatGivenUp => {
-                let Some(call) = heart.call.take() else { return };
+                let Some(call) = heart.call.take() else {
+                    return;
+                };
                 if !state.is_coordinator_cut {
                     state.budget.lost_answers -= 1;
                 }
@@ -165,7 +183,9 @@ impl Heartbeats {
             }
             Action::GhostBeatArrives => {
                 let ghost = heart.ghost.take();
-                state.worker = state.worker.map(|beat| ghost.filter(|ghost| *ghost > beat).unwrap_or(beat));
+                state.worker = state
+                    .worker
+                    .map(|beat| ghost.filter(|ghost| *ghost > beat).unwrap_or(beat));
             }
             _ => {}
         }
@@ -173,11 +193,20 @@ impl Heartbeats {
 
     fn beat_answered(&self, state: &mut State, log: &mut Recorder) {
         let heart = &mut state.holder.heart;
-        let Some(call) = heart.call.take() else { return };
-        let left = if self.is(Mutation::HeartbeatCountsFromItsAnswer) { HOLD_TICKS } else { HOLD_TICKS - call.age };
+        let Some(call) = heart.call.take() else {
+            return;
+        };
+        let left = if self.is(Mutation::HeartbeatCountsFromItsAnswer) {
+            HOLD_TICKS
+        } else {
+            HOLD_TICKS - call.age
+        };
         if call.fate == Fate::Applied {
-            let has_begun =
-                if call.is_registration { decided::registered_anew(heart, left) } else { decided::beaten(heart, left) };
+            let has_begun = if call.is_registration {
+                decided::registered_anew(heart, left)
+            } else {
+                decided::beaten(heart, left)
+            };
             log.heartbeat(HOLDER, CallResult::Ok);
             if has_begun && !self.is(Mutation::LateHeartbeatRevives) {
                 begin_generation(state);
@@ -190,7 +219,12 @@ impl Heartbeats {
             heart.beat = heart.beat.max(beat);
         } else {
             let (beat, fate) = (heart.beat, Fate::Travelling);
-            heart.call = Some(BeatCall { beat, is_registration: true, age: 0, fate });
+            heart.call = Some(BeatCall {
+                beat,
+                is_registration: true,
+                age: 0,
+                fate,
+            });
             log.beat_sent_at = log.now;
         }
     }
@@ -198,13 +232,26 @@ impl Heartbeats {
     // === The row ===
 
     fn answered(&self, state: &mut State, log: &mut Recorder) {
-        let Some(call) = state.holder.call.take() else { return };
-        let result = if call.fate == Fate::Applied { CallResult::Ok } else { CallResult::Conflict };
-        log.called(HOLDER, Some(call.kind(log.take_seen)), result, log.call_sent_at[HOLDER]);
+        let Some(call) = state.holder.call.take() else {
+            return;
+        };
+        let result = if call.fate == Fate::Applied {
+            CallResult::Ok
+        } else {
+            CallResult::Conflict
+        };
+        log.called(
+            HOLDER,
+            Some(call.kind(log.take_seen)),
+            result,
+            log.call_sent_at[HOLDER],
+        );
         match call.fate {
             Fate::Applied if call.is_take => self.granted(state, call),
             Fate::Applied => self.written(state, call.since),
-            Fate::Refused(Some(met)) if !call.is_take => self.judge(state, call.expected, call.since, met),
+            Fate::Refused(Some(met)) if !call.is_take => {
+                self.judge(state, call.expected, call.since, met)
+            }
             Fate::Refused(_) | Fate::Travelling => {}
         }
     }
@@ -212,15 +259,27 @@ impl Heartbeats {
     fn granted(&self, state: &mut State, call: RowCall) {
         let left = HOLD_TICKS - call.since.age;
         let sent_in = call.since.generations;
-        let generations = if self.is(Mutation::TakeCountsFromItsAnswer) { 0 } else { sent_in };
-        let grant = Grant { counter: call.expected + 1, left, generations, written: sent_in, doubt: None };
+        let generations = if self.is(Mutation::TakeCountsFromItsAnswer) {
+            0
+        } else {
+            sent_in
+        };
+        let grant = Grant {
+            counter: call.expected + 1,
+            left,
+            generations,
+            written: sent_in,
+            doubt: None,
+        };
         let is_held = decided::deadline(&state.holder.heart, grant) > 0;
         state.holder.grant = is_held.then_some(grant);
     }
 
     /// A write of the holder is known to be applied; it was first sent at `since`.
     fn written(&self, state: &mut State, since: Since) {
-        let Some(grant) = &mut state.holder.grant else { return };
+        let Some(grant) = &mut state.holder.grant else {
+            return;
+        };
         grant.counter += 1;
         grant.left = HOLD_TICKS - since.age;
         grant.doubt = None;
@@ -248,22 +307,41 @@ impl Heartbeats {
 
     fn take_over(&self, state: &mut State, action: Action, log: &mut Recorder) {
         if action == Action::Take {
-            let may_take = self.is(Mutation::NoSecondLook) || !state.watcher.has_revived(state.worker);
-            state.watcher.take = state.watcher.lease.filter(|_| may_take).map(|seen| seen.row.counter);
+            let may_take =
+                self.is(Mutation::NoSecondLook) || !state.watcher.has_revived(state.worker);
+            state.watcher.take = state
+                .watcher
+                .lease
+                .filter(|_| may_take)
+                .map(|seen| seen.row.counter);
             log.call_sent_at[WATCHER] = log.now;
             return;
         }
-        let Some(expected) = state.watcher.take.take() else { return };
+        let Some(expected) = state.watcher.take.take() else {
+            return;
+        };
         if (state.row.owner, state.row.counter) == (Some(Name::Holder), expected) {
             let sent_at = log.call_sent_at[WATCHER];
-            state.row = Row { owner: Some(Name::Watcher), counter: expected + 1 };
-            log.row_written(WATCHER, WriteKind::Take { seen: log.row_counter }, sent_at);
+            state.row = Row {
+                owner: Some(Name::Watcher),
+                counter: expected + 1,
+            };
+            log.row_written(
+                WATCHER,
+                WriteKind::Take {
+                    seen: log.row_counter,
+                },
+                sent_at,
+            );
         }
     }
 }
 
 impl Since {
-    const NOW: Self = Self { age: 0, generations: 0 };
+    const NOW: Self = Self {
+        age: 0,
+        generations: 0,
+    };
 
     fn tick(&mut self) {
         self.age = (self.age + 1).min(HOLD_TICKS);
@@ -272,7 +350,11 @@ impl Since {
 
 impl RowCall {
     fn kind(self, take_seen: u64) -> WriteKind {
-        if self.is_take { WriteKind::Take { seen: take_seen } } else { WriteKind::Renew }
+        if self.is_take {
+            WriteKind::Take { seen: take_seen }
+        } else {
+            WriteKind::Renew
+        }
     }
 }
 
@@ -294,30 +376,55 @@ fn begin_generation(state: &mut State) {
 fn send(state: &mut State, action: Action, log: &mut Recorder) {
     let holder = &mut state.holder;
     let is_take = action == Action::SendTake;
-    let expected = holder.grant.map_or(state.row.counter, |grant| grant.counter);
-    let since = holder.grant.and_then(|grant| grant.doubt).unwrap_or(Since::NOW);
-    holder.call = Some(RowCall { is_take, expected, since, fate: Fate::Travelling });
+    let expected = holder
+        .grant
+        .map_or(state.row.counter, |grant| grant.counter);
+    let since = holder
+        .grant
+        .and_then(|grant| grant.doubt)
+        .unwrap_or(Since::NOW);
+    holder.call = Some(RowCall {
+        is_take,
+        expected,
+        since,
+        fate: Fate::Travelling,
+    });
     log.call_sent_at[HOLDER] = log.now;
-    log.take_seen = if is_take { log.row_counter } else { log.take_seen };
+    log.take_seen = if is_take {
+        log.row_counter
+    } else {
+        log.take_seen
+    };
 }
 
 /// The table gets a write: applies it, or refuses it.
 fn arrive(state: &mut State, call: RowCall, sent_at: u64, log: &mut Recorder) -> Fate {
-    let is_mine = state.row.owner == Some(Name::Holder) || call.is_take && state.row.owner.is_none();
+    let is_mine =
+        state.row.owner == Some(Name::Holder) || call.is_take && state.row.owner.is_none();
     if !is_mine || state.row.counter != call.expected {
         return Fate::Refused(Some(state.row));
     }
-    state.row = Row { owner: Some(Name::Holder), counter: call.expected + 1 };
+    state.row = Row {
+        owner: Some(Name::Holder),
+        counter: call.expected + 1,
+    };
     log.row_written(HOLDER, call.kind(log.row_counter), sent_at);
     Fate::Applied
 }
 
 fn given_up(state: &mut State, log: &mut Recorder) {
-    let Some(call) = state.holder.call.take() else { return };
+    let Some(call) = state.holder.call.take() else {
+        return;
+    };
     if !state.is_table_cut {
         state.budget.lost_answers -= 1;
     }
-    log.called(HOLDER, Some(call.kind(log.take_seen)), CallResult::Unknown, log.call_sent_at[HOLDER]);
+    log.called(
+        HOLDER,
+        Some(call.kind(log.take_seen)),
+        CallResult::Unknown,
+        log.call_sent_at[HOLDER],
+    );
     haunt(state, call, log);
     if let Some(grant) = state.holder.grant.as_mut().filter(|_| !call.is_take) {
         grant.doubt.get_or_insert(call.since);
@@ -328,7 +435,10 @@ fn given_up(state: &mut State, log: &mut Recorder) {
 fn haunt(state: &mut State, call: RowCall, log: &mut Recorder) {
     if call.fate == Fate::Travelling {
         log.ghost_sent_at[HOLDER] = log.call_sent_at[HOLDER];
-        state.holder.ghost = Some(RowCall { since: Since::NOW, ..call });
+        state.holder.ghost = Some(RowCall {
+            since: Since::NOW,
+            ..call
+        });
     }
 }
 

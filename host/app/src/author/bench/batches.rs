@@ -9,12 +9,15 @@ use shardmill_worker::BatchLimits;
 
 use crate::author::feed::{Feed, FeedError, FeedLine, KeySource};
 
-/// Input that is held at most, in bytes and records: it is delivered over and over, so a slice says as much as the whole.
+/// Input that is held at most, in bytes and records: it is delivered over and over, so a slice says
+/// as much as the whole.
 const BYTES_MAX: usize = 256 << 20;
 const RECORDS_MAX: usize = 1_000_000;
-/// Bytes of a made-up record, about the size that Kinesis bills as one twenty-fifth of a payload unit.
+/// Bytes of a made-up record, about the size that Kinesis bills as one twenty-fifth of a payload
+/// unit.
 const MADE_UP_BYTES: usize = 1 << 10;
-/// Made-up records: some batches of the default size, more than fit in a processor's caches of the first two levels.
+/// Made-up records: some batches of the default size, more than fit in a processor's caches of the
+/// first two levels.
 const MADE_UP_RECORDS: usize = 4_096;
 
 /// Lines of a file with their keys.
@@ -50,7 +53,11 @@ impl BenchInput {
             }
             input.lines.push(line);
         }
-        if input.lines.is_empty() { Err(BenchInputError::Empty(path.display().to_string())) } else { Ok(input) }
+        if input.lines.is_empty() {
+            Err(BenchInputError::Empty(path.display().to_string()))
+        } else {
+            Ok(input)
+        }
     }
 
     /// Records of 1 KiB of JSON with rising numbers.
@@ -58,14 +65,19 @@ impl BenchInput {
         let line = |n: usize| {
             let head = format!("{{\"n\":{n},\"text\":\"");
             let text = "x".repeat(MADE_UP_BYTES - head.len() - 2);
-            FeedLine { data: format!("{head}{text}\"}}").into_bytes(), partition_key: format!("key-{n}") }
+            FeedLine {
+                data: format!("{head}{text}\"}}").into_bytes(),
+                partition_key: format!("key-{n}"),
+            }
         };
-        Self { lines: (0..MADE_UP_RECORDS).map(line).collect() }
+        Self {
+            lines: (0..MADE_UP_RECORDS).map(line).collect(),
+        }
     }
 }
 
-/// Cuts records into batches by count and bytes, as a host does; at least one. All of a batch's records come with it, so it
-/// costs nothing to deliver it again.
+/// Cuts records into batches by count and bytes, as a host does; at least one. All of a batch's
+/// records come with it, so it costs nothing to deliver it again.
 pub(crate) fn batches(input: BenchInput, limits: &BatchLimits) -> Vec<Batch> {
     let (mut batches, mut records, mut bytes) = (Vec::new(), Vec::new(), 0);
     for (n, line) in input.lines.into_iter().enumerate() {
@@ -83,17 +95,25 @@ pub(crate) fn batches(input: BenchInput, limits: &BatchLimits) -> Vec<Batch> {
 }
 
 fn batch(records: Vec<Record>) -> Batch {
-    Batch { records: Arc::new(records), attempt: 1, millis_behind_latest: 0 }
+    Batch {
+        records: Arc::new(records),
+        attempt: 1,
+        millis_behind_latest: 0,
+    }
 }
 
 fn record(n: usize, line: FeedLine) -> Record {
     // As long as a real one: 56 digits.
-    let sequence = SequenceNumber::parse(&format!("496408714230561043218975610483298573829573{n:014}"));
+    let sequence = SequenceNumber::parse(&format!(
+        "496408714230561043218975610483298573829573{n:014}"
+    ));
     Record {
         data: Bytes::from(line.data),
         partition_key: line.partition_key,
         explicit_hash_key: None,
-        position: Position::plain(sequence.unwrap_or_else(|_| unreachable!("digits, and not too many"))),
+        position: Position::plain(
+            sequence.unwrap_or_else(|_| unreachable!("digits, and not too many")),
+        ),
         // 2020-01-01, and a millisecond on with each.
         arrival_ms: 1_577_836_800_000 + n as u64,
     }
@@ -104,7 +124,11 @@ mod tests {
     use super::*;
 
     fn limits(records: usize, bytes: usize) -> BatchLimits {
-        BatchLimits { records, bytes, ..BatchLimits::default() }
+        BatchLimits {
+            records,
+            bytes,
+            ..BatchLimits::default()
+        }
     }
 
     #[test]
@@ -119,9 +143,14 @@ mod tests {
     #[test]
     fn batches_hold_all_records_in_order_within_both_limits() {
         let cut = batches(BenchInput::made_up(), &limits(100, 50 << 10));
-        assert!(cut.iter().all(|batch| batch.records.len() <= 50 && !batch.records.is_empty()));
-        let positions: Vec<_> =
-            cut.iter().flat_map(|batch| batch.records.iter().map(|record| &record.position)).collect();
+        assert!(
+            cut.iter()
+                .all(|batch| batch.records.len() <= 50 && !batch.records.is_empty())
+        );
+        let positions: Vec<_> = cut
+            .iter()
+            .flat_map(|batch| batch.records.iter().map(|record| &record.position))
+            .collect();
         assert_eq!(positions.len(), MADE_UP_RECORDS);
         assert!(positions.is_sorted_by(|one, next| one < next));
     }

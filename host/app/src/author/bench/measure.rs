@@ -12,11 +12,13 @@ use tokio_util::sync::CancellationToken;
 use super::native::NativeNoOp;
 use super::report::{BenchReport, Failed, Spread, Timing};
 
-/// How long a round is to take where nobody said how many records it has: long beside what a scheduler takes away.
+/// How long a round is to take where nobody said how many records it has: long beside what a
+/// scheduler takes away.
 const ROUND: Duration = Duration::from_millis(500);
 /// How long an instance is warmed up: pages touched, tables filled, branches learned.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Instances that are made to tell how long that takes; fewer if [`INSTANTIATE_MAX`] is over before.
+/// Instances that are made to tell how long that takes; fewer if [`INSTANTIATE_MAX`] is over
+/// before.
 const INSTANCES_MAX: usize = 101;
 const INSTANTIATE_MAX: Duration = Duration::from_secs(2);
 
@@ -84,8 +86,18 @@ impl Bench {
     ) -> Result<BenchReport, BenchError> {
         let instantiate = self.instantiate(plugin, stop).await?;
         let mut subjects = [
-            Subject::new(plugin.instantiate(Arc::clone(&self.context), None).await.map_err(BenchError::Start)?),
-            Subject::new(empty.instantiate(Arc::clone(&self.context), None).await.map_err(BenchError::Start)?),
+            Subject::new(
+                plugin
+                    .instantiate(Arc::clone(&self.context), None)
+                    .await
+                    .map_err(BenchError::Start)?,
+            ),
+            Subject::new(
+                empty
+                    .instantiate(Arc::clone(&self.context), None)
+                    .await
+                    .map_err(BenchError::Start)?,
+            ),
             Subject::new(Box::new(NativeNoOp)),
         ];
         let mut rounds = Vec::new();
@@ -102,7 +114,10 @@ impl Bench {
         let memory_bytes = subjects[0].processor.memory_bytes();
         let [plugin, empty, native] = subjects;
         let tally = plugin.tally.clone();
-        let failed = tally.first_failure.map(|first| Failed { records: tally.failed, first });
+        let failed = tally.first_failure.map(|first| Failed {
+            records: tally.failed,
+            first,
+        });
         let report = BenchReport {
             rounds: self.rounds,
             records_per_round: rounds[0].max(tally.records / u64::from(self.rounds)),
@@ -121,14 +136,23 @@ impl Bench {
     }
 
     /// Microseconds to a new instance whose `init` is done.
-    async fn instantiate(&self, plugin: &dyn ProcessorFactory, stop: &CancellationToken) -> Result<Spread, BenchError> {
+    async fn instantiate(
+        &self,
+        plugin: &dyn ProcessorFactory,
+        stop: &CancellationToken,
+    ) -> Result<Spread, BenchError> {
         let (started, mut micros) = (Instant::now(), Vec::new());
-        while micros.is_empty() || (micros.len() < INSTANCES_MAX && started.elapsed() < INSTANTIATE_MAX) {
+        while micros.is_empty()
+            || (micros.len() < INSTANCES_MAX && started.elapsed() < INSTANTIATE_MAX)
+        {
             if stop.is_cancelled() {
                 return Err(BenchError::Interrupted);
             }
             let from = Instant::now();
-            let instance = plugin.instantiate(Arc::clone(&self.context), None).await.map_err(BenchError::Start)?;
+            let instance = plugin
+                .instantiate(Arc::clone(&self.context), None)
+                .await
+                .map_err(BenchError::Start)?;
             micros.push(from.elapsed().as_secs_f64() * 1e6);
             drop(instance);
         }
@@ -148,13 +172,19 @@ impl Subject {
         }
     }
 
-    /// Delivers for a while, and gives the records that a round takes. What came of it does not count.
-    async fn warm_up(&mut self, batches: &[Batch], stop: &CancellationToken) -> Result<u64, BenchError> {
+    /// Delivers for a while, and gives the records that a round takes. What came of it does not
+    /// count.
+    async fn warm_up(
+        &mut self,
+        batches: &[Batch],
+        stop: &CancellationToken,
+    ) -> Result<u64, BenchError> {
         let started = Instant::now();
         while self.tally.batches == 0 || started.elapsed() < WARM_UP {
             self.deliver(batches, stop).await?;
         }
-        let per_round = self.tally.records as f64 * ROUND.as_secs_f64() / started.elapsed().as_secs_f64();
+        let per_round =
+            self.tally.records as f64 * ROUND.as_secs_f64() / started.elapsed().as_secs_f64();
         self.tally = Tally::default();
         // One record at least; far below what a float holds exactly.
         #[expect(
@@ -165,35 +195,59 @@ impl Subject {
         Ok(per_round.max(1.0) as u64)
     }
 
-    async fn round(&mut self, batches: &[Batch], records: u64, stop: &CancellationToken) -> Result<(), BenchError> {
+    async fn round(
+        &mut self,
+        batches: &[Batch],
+        records: u64,
+        stop: &CancellationToken,
+    ) -> Result<(), BenchError> {
         let before = self.tally.records;
         let (started, cpu) = (Instant::now(), cpu_time());
         while self.tally.records - before < records {
             self.deliver(batches, stop).await?;
         }
         let records = (self.tally.records - before) as f64;
-        self.nanos_per_record.push(started.elapsed().as_secs_f64() * 1e9 / records);
-        self.cpu_nanos_per_record.push(cpu_time().saturating_sub(cpu).as_secs_f64() * 1e9 / records);
+        self.nanos_per_record
+            .push(started.elapsed().as_secs_f64() * 1e9 / records);
+        self.cpu_nanos_per_record
+            .push(cpu_time().saturating_sub(cpu).as_secs_f64() * 1e9 / records);
         Ok(())
     }
 
-    async fn deliver(&mut self, batches: &[Batch], stop: &CancellationToken) -> Result<(), BenchError> {
+    async fn deliver(
+        &mut self,
+        batches: &[Batch],
+        stop: &CancellationToken,
+    ) -> Result<(), BenchError> {
         if stop.is_cancelled() {
             return Err(BenchError::Interrupted);
         }
         let batch = &batches[self.next % batches.len()];
         (self.next, self.delivered) = (self.next + 1, self.delivered + 1);
         let processed = self.processor.process(batch.clone()).await;
-        let processed = processed.map_err(|error| BenchError::Process { batch: self.delivered, error })?;
+        let processed = processed.map_err(|error| BenchError::Process {
+            batch: self.delivered,
+            error,
+        })?;
         let tally = &mut self.tally;
         tally.batches += 1;
         tally.records += batch.records.len() as u64;
-        tally.bytes += batch.records.iter().map(|record| record.data.len() as u64).sum::<u64>();
+        tally.bytes += batch
+            .records
+            .iter()
+            .map(|record| record.data.len() as u64)
+            .sum::<u64>();
         tally.emitted += processed.emitted.len() as u64;
-        tally.emitted_bytes += processed.emitted.iter().map(|piece| piece.data.len() as u64).sum::<u64>();
+        tally.emitted_bytes += processed
+            .emitted
+            .iter()
+            .map(|piece| piece.data.len() as u64)
+            .sum::<u64>();
         if let Some(first) = processed.outcome.failures.first() {
             tally.failed += processed.outcome.failures.len() as u64;
-            tally.first_failure.get_or_insert_with(|| first.message.clone());
+            tally
+                .first_failure
+                .get_or_insert_with(|| first.message.clone());
         }
         Ok(())
     }
@@ -205,14 +259,22 @@ impl Subject {
         let bytes_per_record = ratio(self.tally.bytes, self.tally.records);
         let mib_per_second = bytes_per_record / nanos_per_record.median * 1e9 / f64::from(1 << 20);
         let cpu_nanos_per_record = Spread::of(self.cpu_nanos_per_record);
-        Timing { nanos_per_record, cpu_nanos_per_record, mib_per_second }
+        Timing {
+            nanos_per_record,
+            cpu_nanos_per_record,
+            mib_per_second,
+        }
     }
 }
 
-/// Of all threads of this process: a call runs on a thread of its own. What other processes take is not in it.
+/// Of all threads of this process: a call runs on a thread of its own. What other processes take is
+/// not in it.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or_default(),
+        u32::try_from(time.tv_nsec).unwrap_or_default(),
+    )
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

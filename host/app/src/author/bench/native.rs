@@ -1,4 +1,5 @@
-//! Code of this process behind a plugin's ports, which does nothing: what is measured of it is the price of measuring.
+//! Code of this process behind a plugin's ports, which does nothing: what is measured of it is the
+//! price of measuring.
 
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{CloseReason, PortFuture, Processed, RecordProcessor};
@@ -12,7 +13,10 @@ impl RecordProcessor for NativeNoOp {
         Box::pin(async { Ok(Processed::default()) })
     }
 
-    fn close(self: Box<Self>, _reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+    fn close(
+        self: Box<Self>,
+        _reason: CloseReason,
+    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }

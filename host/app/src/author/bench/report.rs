@@ -42,7 +42,8 @@ pub(crate) struct BenchReport {
 pub(crate) struct Timing {
     /// Nanoseconds a record.
     pub(crate) nanos_per_record: Spread,
-    /// Nanoseconds of a core a record: the same, but for what other processes took on a busy machine.
+    /// Nanoseconds of a core a record: the same, but for what other processes took on a busy
+    /// machine.
     pub(crate) cpu_nanos_per_record: Spread,
     /// Data in, at the median.
     pub(crate) mib_per_second: f64,
@@ -80,13 +81,21 @@ impl Spread {
         } else {
             at(middle)
         };
-        Self { median, min: at(0), max: at(samples.len().saturating_sub(1)) }
+        Self {
+            median,
+            min: at(0),
+            max: at(samples.len().saturating_sub(1)),
+        }
     }
 }
 
 impl fmt::Display for BenchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { instantiate, rounds, .. } = self;
+        let Self {
+            instantiate,
+            rounds,
+            ..
+        } = self;
         let memory = HumanBytes(self.memory_bytes as u64);
         writeln!(
             f,
@@ -111,12 +120,23 @@ impl fmt::Display for BenchReport {
             "CPU ns",
             "MiB/s",
         ]);
-        for (name, timing) in
-            [("plugin", &self.plugin), ("empty component", &self.empty_component), ("native no-op", &self.native_no_op)]
-        {
+        for (name, timing) in [
+            ("plugin", &self.plugin),
+            ("empty component", &self.empty_component),
+            ("native no-op", &self.native_no_op),
+        ] {
             let Spread { median, min, max } = timing.nanos_per_record;
-            let figures = [median, min, max, timing.cpu_nanos_per_record.median, timing.mib_per_second];
-            table.add_row(std::iter::once(name.to_owned()).chain(figures.map(|figure| format!("{figure:.1}"))));
+            let figures = [
+                median,
+                min,
+                max,
+                timing.cpu_nanos_per_record.median,
+                timing.mib_per_second,
+            ];
+            table.add_row(
+                std::iter::once(name.to_owned())
+                    .chain(figures.map(|figure| format!("{figure:.1}"))),
+            );
         }
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -131,9 +151,37 @@ mod tests {
 
     #[test]
     fn a_spread_has_the_middle_and_both_ends_whatever_the_order() {
-        assert_eq!(Spread::of(vec![3.0, 1.0, 9.0]), Spread { median: 3.0, min: 1.0, max: 9.0 });
-        assert_eq!(Spread::of(vec![4.0, 1.0, 2.0, 9.0]), Spread { median: 3.0, min: 1.0, max: 9.0 });
-        assert_eq!(Spread::of(vec![5.0]), Spread { median: 5.0, min: 5.0, max: 5.0 });
-        assert_eq!(Spread::of(Vec::new()), Spread { median: 0.0, min: 0.0, max: 0.0 });
+        assert_eq!(
+            Spread::of(vec![3.0, 1.0, 9.0]),
+            Spread {
+                median: 3.0,
+                min: 1.0,
+                max: 9.0
+            }
+        );
+        assert_eq!(
+            Spread::of(vec![4.0, 1.0, 2.0, 9.0]),
+            Spread {
+                median: 3.0,
+                min: 1.0,
+                max: 9.0
+            }
+        );
+        assert_eq!(
+            Spread::of(vec![5.0]),
+            Spread {
+                median: 5.0,
+                min: 5.0,
+                max: 5.0
+            }
+        );
+        assert_eq!(
+            Spread::of(Vec::new()),
+            Spread {
+                median: 0.0,
+                min: 0.0,
+                max: 0.0
+            }
+        );
     }
 }

@@ -8,8 +8,8 @@ use shardmill_core::ports::{Fetched, ReadError, ShardIterator, StreamReader};
 use shardmill_core::stream::{ReadFrom, Record, SequenceNumber, ShardId};
 use tokio_util::sync::CancellationToken;
 
-/// Between two calls on a shard: a fifth of its five calls a second is left to nobody else if hosts poll as often as they may,
-/// so this takes few.
+/// Between two calls on a shard: a fifth of its five calls a second is left to nobody else if hosts
+/// poll as often as they may, so this takes few.
 const CALL_EVERY: Duration = Duration::from_millis(400);
 /// Records asked for in a call (AWS limit).
 const CALL_RECORDS_MAX: u32 = 10_000;
@@ -25,8 +25,8 @@ pub(crate) struct Take {
     pub(crate) count: u64,
 }
 
-/// Hands all user records of `shard` to `write`, in order, until there are enough, the latest is reached, or `stop`; gives their
-/// number. Errors are those of the last try, or of `write`.
+/// Hands all user records of `shard` to `write`, in order, until there are enough, the latest is
+/// reached, or `stop`; gives their number. Errors are those of the last try, or of `write`.
 pub(crate) async fn take(
     reader: &dyn StreamReader,
     shard: &ShardId,
@@ -34,7 +34,15 @@ pub(crate) async fn take(
     stop: &CancellationToken,
     mut write: impl FnMut(Record) -> std::io::Result<()>,
 ) -> anyhow::Result<u64> {
-    let (mut place, mut taken, mut failures) = (Place { from, last: None, iterator: None }, 0, 0);
+    let (mut place, mut taken, mut failures) = (
+        Place {
+            from,
+            last: None,
+            iterator: None,
+        },
+        0,
+        0,
+    );
     loop {
         let reply = match place.read(reader, shard).await {
             Ok(reply) => reply,
@@ -42,7 +50,9 @@ pub(crate) async fn take(
                 place.iterator = None;
                 continue;
             }
-            Err(error @ (ReadError::Throttled { .. } | ReadError::Unavailable { .. })) if failures < FAILURES_MAX => {
+            Err(error @ (ReadError::Throttled { .. } | ReadError::Unavailable { .. }))
+                if failures < FAILURES_MAX =>
+            {
                 failures += 1;
                 tracing::warn!(%shard, %error, "trying again");
                 pause(Backoff::standard().delay(failures, fastrand::f64()), stop).await;
@@ -73,16 +83,30 @@ struct Place {
 }
 
 impl Place {
-    async fn read(&mut self, reader: &dyn StreamReader, shard: &ShardId) -> Result<Fetched, ReadError> {
+    async fn read(
+        &mut self,
+        reader: &dyn StreamReader,
+        shard: &ShardId,
+    ) -> Result<Fetched, ReadError> {
         let iterator = if let Some(iterator) = self.iterator.take() {
             iterator
         } else {
-            let from = self.last.clone().map_or_else(|| self.from.clone(), ReadFrom::AfterSequenceNumber);
+            let from = self
+                .last
+                .clone()
+                .map_or_else(|| self.from.clone(), ReadFrom::AfterSequenceNumber);
             reader.iterator(shard, &from).await?
         };
-        let reply = reader.fetch(&iterator, CALL_RECORDS_MAX).await.inspect_err(|_| self.iterator = Some(iterator))?;
+        let reply = reader
+            .fetch(&iterator, CALL_RECORDS_MAX)
+            .await
+            .inspect_err(|_| self.iterator = Some(iterator))?;
         self.iterator.clone_from(&reply.next);
-        self.last = reply.records.last().map(|record| record.position.sequence.clone()).or(self.last.take());
+        self.last = reply
+            .records
+            .last()
+            .map(|record| record.position.sequence.clone())
+            .or(self.last.take());
         Ok(reply)
     }
 }
@@ -120,7 +144,10 @@ mod tests {
     }
 
     async fn taken(records: &[Record], take_: Take) -> Vec<Record> {
-        let (stream, shard) = (StreamName::new("orders").unwrap(), ShardId::new("shardId-0").unwrap());
+        let (stream, shard) = (
+            StreamName::new("orders").unwrap(),
+            ShardId::new("shardId-0").unwrap(),
+        );
         let captured = records.iter().map(|record| Captured {
             stream: stream.clone(),
             shard: shard.clone(),
@@ -133,7 +160,9 @@ mod tests {
             written.push(record);
             Ok(())
         };
-        let count = take(&reader, &shard, take_, &CancellationToken::new(), write).await.unwrap();
+        let count = take(&reader, &shard, take_, &CancellationToken::new(), write)
+            .await
+            .unwrap();
         assert_eq!(count, written.len() as u64);
         written
     }
@@ -142,9 +171,23 @@ mod tests {
     async fn a_shard_is_read_to_its_latest_record_over_several_replies() {
         // A reply holds 10 MiB.
         let records: Vec<_> = (0..25).map(|n| record(n, 1 << 20)).collect();
-        let all = taken(&records, Take { from: ReadFrom::TrimHorizon, count: u64::MAX }).await;
+        let all = taken(
+            &records,
+            Take {
+                from: ReadFrom::TrimHorizon,
+                count: u64::MAX,
+            },
+        )
+        .await;
         assert_eq!(all, records);
-        let some = taken(&records, Take { from: ReadFrom::AtTimestamp(3), count: 12 }).await;
+        let some = taken(
+            &records,
+            Take {
+                from: ReadFrom::AtTimestamp(3),
+                count: 12,
+            },
+        )
+        .await;
         assert_eq!(some, records[3..15]);
     }
 }

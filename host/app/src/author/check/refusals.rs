@@ -18,7 +18,10 @@ pub(super) fn refusals(
     let mut found = Vec::new();
     let (size, limit) = (component.bytes.len() as u64, config.host.plugin_bytes_max);
     if size > limit {
-        found.push(format!("{}; make it smaller, or raise host.plugin-bytes-max", Refusal::TooBig { size, limit }));
+        found.push(format!(
+            "{}; make it smaller, or raise host.plugin-bytes-max",
+            Refusal::TooBig { size, limit }
+        ));
     }
     let trusted = component.check(&config.integrity(), &settings.name);
     found.extend(trusted.err().map(|error| error.to_string()));
@@ -28,7 +31,11 @@ pub(super) fn refusals(
         // Of bytes that are no plugin it is not known what they want.
         Ok(_) if inspection.refusal.is_some() => {}
         Ok(plugin) => {
-            found.extend(plugin.refuse_other_contract(inspection.contract.as_deref()).err());
+            found.extend(
+                plugin
+                    .refuse_other_contract(inspection.contract.as_deref())
+                    .err(),
+            );
             let fits = check_state_grant(plugin.grants.state, inspection.saves_state);
             found.extend(fits.err().map(|error| error.to_string()));
         }

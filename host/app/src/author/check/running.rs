@@ -51,22 +51,44 @@ impl Running {
         runtime: &Runtime,
     ) -> anyhow::Result<Self> {
         let name = &settings.name;
-        let admin = args.host.or_else(|| config.and_then(|config| config.host.admin)).filter(|_| !args.is_aws_named());
+        let admin = args
+            .host
+            .or_else(|| config.and_then(|config| config.host.admin))
+            .filter(|_| !args.is_aws_named());
         let (source, digests) = if let Some(address) = admin {
-            (format!("the host at {address}"), digests_of_host(&address.to_string(), name).await?)
+            (
+                format!("the host at {address}"),
+                digests_of_host(&address.to_string(), name).await?,
+            )
         } else {
             let file = config.map_or_else(AwsConfig::default, |config| config.aws.clone());
             let clients = crate::aws::connect(&crate::aws::merge(&file, &args.place.aws)?).await?;
-            let own = settings.checked.as_ref().ok().and_then(|checked| checked.streams.first());
-            let application = own.map_or_else(|| name.to_string(), |stream| stream.application.clone());
-            let listing = LeaseTable::new(clients.dynamodb, application.as_str()).list().await;
-            let listing = listing.with_context(|| format!("cannot read the lease table {application}"))?;
-            let digests = listing.leases.into_iter().filter_map(|lease| Some(lease.plugin_digest?.as_str().to_owned()));
+            let own = settings
+                .checked
+                .as_ref()
+                .ok()
+                .and_then(|checked| checked.streams.first());
+            let application =
+                own.map_or_else(|| name.to_string(), |stream| stream.application.clone());
+            let listing = LeaseTable::new(clients.dynamodb, application.as_str())
+                .list()
+                .await;
+            let listing =
+                listing.with_context(|| format!("cannot read the lease table {application}"))?;
+            let digests = listing
+                .leases
+                .into_iter()
+                .filter_map(|lease| Some(lease.plugin_digest?.as_str().to_owned()));
             (format!("the lease table {application}"), digests.collect())
         };
         let is_same = digests.iter().eq([new.digest.as_str()]);
         let changes = changes(config, name, new, &digests, runtime).await;
-        Ok(Self { source, digests, is_same, changes })
+        Ok(Self {
+            source,
+            digests,
+            is_same,
+            changes,
+        })
     }
 
     pub(super) fn as_json(&self) -> Value {
@@ -95,7 +117,9 @@ impl Running {
         for digest in self.digests.iter().filter(|_| !self.is_same) {
             let _ = writeln!(text, "running   {digest}");
         }
-        let Some(changes) = &self.changes else { return text };
+        let Some(changes) = &self.changes else {
+            return text;
+        };
         for (sign, what, names) in [
             ('+', "imports", &changes.imports_added),
             ('-', "imports", &changes.imports_removed),
@@ -112,14 +136,24 @@ impl Running {
 
 /// What a host says that it runs under this name, on any of its streams.
 async fn digests_of_host(address: &str, name: &PluginName) -> anyhow::Result<BTreeSet<String>> {
-    let client = reqwest::Client::builder().timeout(ANSWER_MAX).build().context("cannot make an HTTP client")?;
+    let client = reqwest::Client::builder()
+        .timeout(ANSWER_MAX)
+        .build()
+        .context("cannot make an HTTP client")?;
     let reply = client.get(format!("http://{address}/status")).send().await;
     let reply = reply.with_context(|| format!("no host answers at {address}"))?;
     let status: Value = serde_json::from_slice(&reply.bytes().await?)
         .with_context(|| format!("{address} does not answer like a shardmill host"))?;
-    let Some(plugins) = status["plugins"].as_object() else { bail!("{address} does not answer like a shardmill host") };
-    let own = plugins.iter().filter(|(label, _)| is_label_of(label, name.as_str()));
-    Ok(own.filter_map(|(_, plugin)| plugin["plugin-digest"].as_str()).map(str::to_owned).collect())
+    let Some(plugins) = status["plugins"].as_object() else {
+        bail!("{address} does not answer like a shardmill host")
+    };
+    let own = plugins
+        .iter()
+        .filter(|(label, _)| is_label_of(label, name.as_str()));
+    Ok(own
+        .filter_map(|(_, plugin)| plugin["plugin-digest"].as_str())
+        .map(str::to_owned)
+        .collect())
 }
 
 /// Only if the file in the plugins folder is what runs; what does not run there says nothing.
@@ -138,10 +172,17 @@ async fn changes(
         return None;
     }
     let names = |inspection: &Inspection| -> BTreeSet<String> {
-        inspection.imports.iter().map(|import| import.name.clone()).collect()
+        inspection
+            .imports
+            .iter()
+            .map(|import| import.name.clone())
+            .collect()
     };
-    let exports = |inspection: &Inspection| -> BTreeSet<String> { inspection.exports.iter().cloned().collect() };
-    let less = |one: &BTreeSet<String>, other: &BTreeSet<String>| one.difference(other).cloned().collect();
+    let exports = |inspection: &Inspection| -> BTreeSet<String> {
+        inspection.exports.iter().cloned().collect()
+    };
+    let less =
+        |one: &BTreeSet<String>, other: &BTreeSet<String>| one.difference(other).cloned().collect();
     let ((old_imports, new_imports), (old_exports, new_exports)) =
         ((names(&old), names(new)), (exports(&old), exports(new)));
     Some(Changes {

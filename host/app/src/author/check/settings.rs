@@ -30,15 +30,28 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Reads the manifest beside `component`, under `config`, which decides on grants only if it is a host's own. An error
-    /// says that its name cannot be a plugin's.
-    pub(super) fn read(component: &Path, config: &Config, is_decided: bool) -> anyhow::Result<Self> {
-        let stem = component.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    /// Reads the manifest beside `component`, under `config`, which decides on grants only if it is
+    /// a host's own. An error says that its name cannot be a plugin's.
+    pub(super) fn read(
+        component: &Path,
+        config: &Config,
+        is_decided: bool,
+    ) -> anyhow::Result<Self> {
+        let stem = component
+            .file_stem()
+            .and_then(|stem| stem.to_str())
+            .unwrap_or_default();
         let name = PluginName::new(stem)?;
         let manifest = match Manifest::read(&component.with_extension("toml")) {
             Err(error) => {
                 let checked = Err(error.to_string());
-                return Ok(Self { name, has_manifest: true, asked: Vec::new(), is_decided, checked });
+                return Ok(Self {
+                    name,
+                    has_manifest: true,
+                    asked: Vec::new(),
+                    is_decided,
+                    checked,
+                });
             }
             Ok(manifest) => manifest,
         };
@@ -48,7 +61,13 @@ impl Settings {
             manifest => manifest.clone(),
         };
         let checked = config.of_plugin(&name, under.as_ref());
-        Ok(Self { name, has_manifest: manifest.is_some(), asked, is_decided, checked })
+        Ok(Self {
+            name,
+            has_manifest: manifest.is_some(),
+            asked,
+            is_decided,
+            checked,
+        })
     }
 
     /// Whether it asks to send requests anywhere.
@@ -78,7 +97,11 @@ impl Settings {
 
     pub(super) fn as_text(&self) -> String {
         let mut text = String::new();
-        let manifest = if self.has_manifest { "read" } else { "none: only computes on the host's stream" };
+        let manifest = if self.has_manifest {
+            "read"
+        } else {
+            "none: only computes on the host's stream"
+        };
         // Writing to a string cannot fail.
         let _ = writeln!(text, "manifest  {manifest}");
         let verdict = match (self.is_decided, &self.checked) {
@@ -90,7 +113,9 @@ impl Settings {
             let _ = writeln!(text, "grant     {asked:48} {verdict}");
         }
         // A problem is told with the others.
-        let Ok(config) = &self.checked else { return text };
+        let Ok(config) = &self.checked else {
+            return text;
+        };
         for stream in streams(config) {
             let _ = writeln!(text, "reads     {stream}");
         }
@@ -106,22 +131,47 @@ impl Settings {
 
 /// Those that it names; none where it takes the host's.
 fn streams(config: &PluginConfig) -> Vec<String> {
-    config.streams.iter().map(|one| one.stream.to_string()).filter(|name| name != STREAM).collect()
+    config
+        .streams
+        .iter()
+        .map(|one| one.stream.to_string())
+        .filter(|name| name != STREAM)
+        .collect()
 }
 
 /// What else applies, by section, as briefly as it can be said.
 fn applied(config: &PluginConfig) -> Vec<(&'static str, String)> {
     let sinks = match &config.sinks {
-        Some(names) => names.iter().map(String::as_str).collect::<Vec<_>>().join(", "),
+        Some(names) => names
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(", "),
         None => "all".to_owned(),
     };
     let (batch, checkpoint) = (&config.batches, &config.checkpoints);
-    let (batch_bytes, checkpoint_bytes) = (ByteSize(batch.bytes as u64), ByteSize(checkpoint.bytes));
-    let (window, age) = (format_duration(batch.window), format_duration(checkpoint.age));
+    let (batch_bytes, checkpoint_bytes) =
+        (ByteSize(batch.bytes as u64), ByteSize(checkpoint.bytes));
+    let (window, age) = (
+        format_duration(batch.window),
+        format_duration(checkpoint.age),
+    );
     vec![
         ("sinks", sinks),
-        ("batch", format!("{} records or {batch_bytes}, waits {window} to fill", batch.records)),
-        ("checkpoint", format!("{} records, {checkpoint_bytes} or {age}", checkpoint.records)),
+        (
+            "batch",
+            format!(
+                "{} records or {batch_bytes}, waits {window} to fill",
+                batch.records
+            ),
+        ),
+        (
+            "checkpoint",
+            format!(
+                "{} records, {checkpoint_bytes} or {age}",
+                checkpoint.records
+            ),
+        ),
         ("failure", failure(&config.failure)),
         ("rollout", rollout(&config.rollout)),
     ]
@@ -131,10 +181,22 @@ fn failure(policy: &FailurePolicy) -> String {
     let then = match &policy.then {
         None => "tried forever".to_owned(),
         Some(then) => {
-            let attempts = policy.attempts.map(|attempts| format!("after {attempts} attempts"));
-            let age = policy.max_age.map(|age| format!("older than {}", format_duration(age)));
-            let when = attempts.into_iter().chain(age).collect::<Vec<_>>().join(" or ");
-            let when = if when.is_empty() { "if rejected".to_owned() } else { when };
+            let attempts = policy
+                .attempts
+                .map(|attempts| format!("after {attempts} attempts"));
+            let age = policy
+                .max_age
+                .map(|age| format!("older than {}", format_duration(age)));
+            let when = attempts
+                .into_iter()
+                .chain(age)
+                .collect::<Vec<_>>()
+                .join(" or ");
+            let when = if when.is_empty() {
+                "if rejected".to_owned()
+            } else {
+                when
+            };
             match then {
                 GiveUp::DeadLetter(sink) => format!("{} in {sink} {when}", then.as_str()),
                 GiveUp::Skip | GiveUp::Halt => format!("{} {when}", then.as_str()),
@@ -153,8 +215,16 @@ fn rollout(policy: &RolloutPolicy) -> String {
     if !policy.enabled {
         return "off: a new version is used at once".to_owned();
     }
-    let RolloutPolicy { canary_records, canary_batches, share, .. } = policy;
-    let (canary_for, probation) = (format_duration(policy.canary_for), format_duration(policy.probation));
+    let RolloutPolicy {
+        canary_records,
+        canary_batches,
+        share,
+        ..
+    } = policy;
+    let (canary_for, probation) = (
+        format_duration(policy.canary_for),
+        format_duration(policy.probation),
+    );
     format!(
         "canary {canary_records} records in {canary_batches} batches or {canary_for}, probation {probation}, share {share}"
     )

@@ -7,19 +7,26 @@ use shardmill_serve::HostSnapshot;
 /// Deliveries that fail in a row before nobody waits for the plugin any more: some twenty seconds.
 const FAILURES_MAX: u32 = 8;
 
-/// What the plugin says of a shard that it fails on again and again, once no other shard gets on either. `tries_for_ever`
-/// tells of a plugin, by its label, whether its failure policy gives up nothing.
+/// What the plugin says of a shard that it fails on again and again, once no other shard gets on
+/// either. `tries_for_ever` tells of a plugin, by its label, whether its failure policy gives up
+/// nothing.
 pub(super) fn stuck(host: &HostSnapshot, tries_for_ever: impl Fn(&str) -> bool) -> Option<String> {
     let mut told = None;
     for (plugin, of) in &host.plugins {
         for (id, shard) in &of.worker.shards {
-            let is_gone = matches!(shard.state, ShardState::Lost | ShardState::Released | ShardState::GaveUp);
+            let is_gone = matches!(
+                shard.state,
+                ShardState::Lost | ShardState::Released | ShardState::GaveUp
+            );
             if is_gone || shard.is_idle() {
                 continue;
             }
             // One that is not blocked, or not for long, may get on.
             let blocked = shard.blocked.as_ref()?;
-            if blocked.why != Why::Plugin || blocked.attempts < FAILURES_MAX || !tries_for_ever(plugin) {
+            if blocked.why != Why::Plugin
+                || blocked.attempts < FAILURES_MAX
+                || !tries_for_ever(plugin)
+            {
                 return None;
             }
             let (attempts, reason) = (blocked.attempts, &blocked.reason);
@@ -43,14 +50,24 @@ mod tests {
     use super::*;
 
     fn shard(blocked: Option<(Why, u32)>) -> ShardStatus {
-        let blocked = blocked.map(|(why, attempts)| BlockedStatus { why, attempts, reason: "trapped".to_owned() });
-        ShardStatus { blocked, ..ShardStatus::starting(1, Checkpoint::TrimHorizon) }
+        let blocked = blocked.map(|(why, attempts)| BlockedStatus {
+            why,
+            attempts,
+            reason: "trapped".to_owned(),
+        });
+        ShardStatus {
+            blocked,
+            ..ShardStatus::starting(1, Checkpoint::TrimHorizon)
+        }
     }
 
     fn host(shards: Vec<ShardStatus>) -> HostSnapshot {
         let mut host = HostStatus::new("host").snapshot();
         let mut plugin = PluginSnapshot::default();
-        let named = shards.into_iter().enumerate().map(|(n, shard)| (format!("shard-{n}"), shard));
+        let named = shards
+            .into_iter()
+            .enumerate()
+            .map(|(n, shard)| (format!("shard-{n}"), shard));
         plugin.worker.shards = named.collect();
         host.plugins.insert("poison".to_owned(), plugin);
         host
@@ -58,12 +75,32 @@ mod tests {
 
     #[test]
     fn a_plugin_that_fails_for_ever_is_told_once_nothing_else_gets_on() {
-        let (failing, idle) = (shard(Some((Why::Plugin, 8))), ShardStatus { is_at_tip: true, ..shard(None) });
+        let (failing, idle) = (
+            shard(Some((Why::Plugin, 8))),
+            ShardStatus {
+                is_at_tip: true,
+                ..shard(None)
+            },
+        );
         let told = stuck(&host(vec![idle.clone(), failing.clone()]), |_| true).unwrap();
-        assert!(told.starts_with("plugin poison failed 8 times in a row on shard shard-1, and"), "{told}");
-        assert!(told.contains("trapped; fix the plugin, or set under [failure]"), "{told}");
-        assert_eq!(stuck(&host(vec![failing.clone()]), |_| false), None, "its policy gives the record up some time");
-        for other in [shard(None), shard(Some((Why::Plugin, 7))), shard(Some((Why::Sink, 9)))] {
+        assert!(
+            told.starts_with("plugin poison failed 8 times in a row on shard shard-1, and"),
+            "{told}"
+        );
+        assert!(
+            told.contains("trapped; fix the plugin, or set under [failure]"),
+            "{told}"
+        );
+        assert_eq!(
+            stuck(&host(vec![failing.clone()]), |_| false),
+            None,
+            "its policy gives the record up some time"
+        );
+        for other in [
+            shard(None),
+            shard(Some((Why::Plugin, 7))),
+            shard(Some((Why::Sink, 9))),
+        ] {
             assert_eq!(stuck(&host(vec![failing.clone(), other]), |_| true), None);
         }
         assert_eq!(stuck(&host(vec![idle]), |_| true), None);

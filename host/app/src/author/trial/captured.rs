@@ -1,13 +1,16 @@
 //! A stream that holds captured records, each where it lay: shard, sequence number, arrival.
 //!
-//! Only the reading is replaced: leases, checkpoints and everything behind the reader are those of any host.
+//! Only the reading is replaced: leases, checkpoints and everything behind the reader are those of
+//! any host.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, StreamReader};
-use shardmill_core::stream::{HashKeyRange, ReadFrom, Record, SequenceNumber, Shard, ShardId, StreamName};
+use shardmill_core::stream::{
+    HashKeyRange, ReadFrom, Record, SequenceNumber, Shard, ShardId, StreamName,
+};
 
 use crate::author::captured::Captured;
 
@@ -52,7 +55,10 @@ impl CapturedStream {
         if let Some(other) = captured.iter().find(|one| one.stream != name) {
             return Err(CapturedError::SeveralStreams(name, other.stream.clone()));
         }
-        let (mut shards, mut order) = (BTreeMap::<ShardId, Vec<Record>>::new(), Vec::with_capacity(captured.len()));
+        let (mut shards, mut order) = (
+            BTreeMap::<ShardId, Vec<Record>>::new(),
+            Vec::with_capacity(captured.len()),
+        );
         for Captured { shard, record, .. } in captured {
             order.push(shard.clone());
             shards.entry(shard).or_default().push(record);
@@ -61,7 +67,12 @@ impl CapturedStream {
             records.sort_by(|one, other| one.position.cmp(&other.position));
             records.dedup_by(|later, earlier| later.position == earlier.position);
         }
-        Ok(Self { name, shards, arrived: Mutex::default(), order })
+        Ok(Self {
+            name,
+            shards,
+            arrived: Mutex::default(),
+            order,
+        })
     }
 
     /// The stream that they were captured from.
@@ -74,7 +85,8 @@ impl CapturedStream {
         self.shards.values().map(Vec::len).sum()
     }
 
-    /// Lets as many more arrive, by the order of the file, made up to whole Kinesis records; gives the last of each shard.
+    /// Lets as many more arrive, by the order of the file, made up to whole Kinesis records; gives
+    /// the last of each shard.
     pub(crate) fn release(&self, count: usize) -> BTreeMap<ShardId, SequenceNumber> {
         let mut arrived = self.arrived();
         arrived.taken = arrived.taken.saturating_add(count).min(self.order.len());
@@ -86,12 +98,21 @@ impl CapturedStream {
         for (shard, released) in &mut released {
             let records = self.records(shard);
             *released = (*released).min(records.len());
-            let sequence = |index: usize| records.get(index).map(|record| &record.position.sequence);
+            let sequence =
+                |index: usize| records.get(index).map(|record| &record.position.sequence);
             // User records of one aggregate are read together or not at all.
-            while *released > 0 && *released < records.len() && sequence(*released) == sequence(*released - 1) {
+            while *released > 0
+                && *released < records.len()
+                && sequence(*released) == sequence(*released - 1)
+            {
                 *released += 1;
             }
-            last.extend(released.checked_sub(1).and_then(sequence).map(|last| (shard.clone(), last.clone())));
+            last.extend(
+                released
+                    .checked_sub(1)
+                    .and_then(sequence)
+                    .map(|last| (shard.clone(), last.clone())),
+            );
         }
         arrived.released = released;
         last
@@ -106,18 +127,32 @@ impl CapturedStream {
     }
 
     fn released(&self, shard: &ShardId) -> usize {
-        self.arrived().released.get(shard).copied().unwrap_or_default()
+        self.arrived()
+            .released
+            .get(shard)
+            .copied()
+            .unwrap_or_default()
     }
 
-    /// Open shards that share the hash keys evenly: where a key belongs is not captured, and nothing is put here.
+    /// Open shards that share the hash keys evenly: where a key belongs is not captured, and
+    /// nothing is put here.
     fn listing(&self) -> Vec<Shard> {
         let count = self.shards.len() as u128;
         let width = u128::MAX / count.max(1);
         let shard = |(index, id): (u128, &ShardId)| {
             let start = index * width;
-            let end = if index + 1 == count { u128::MAX } else { start + width - 1 };
+            let end = if index + 1 == count {
+                u128::MAX
+            } else {
+                start + width - 1
+            };
             let hash_range = HashKeyRange::new(start, end).unwrap_or(HashKeyRange::FULL);
-            Shard { id: id.clone(), parents: Vec::new(), hash_range, ending_sequence: None }
+            Shard {
+                id: id.clone(),
+                parents: Vec::new(),
+                hash_range,
+                ending_sequence: None,
+            }
         };
         (0..).zip(self.shards.keys()).map(shard).collect()
     }
@@ -128,7 +163,9 @@ impl CapturedStream {
             ReadFrom::TrimHorizon => 0,
             ReadFrom::Latest => self.released(shard),
             ReadFrom::AtTimestamp(ms) => records.partition_point(|record| record.arrival_ms < *ms),
-            ReadFrom::AtSequenceNumber(at) => records.partition_point(|record| record.position.sequence < *at),
+            ReadFrom::AtSequenceNumber(at) => {
+                records.partition_point(|record| record.position.sequence < *at)
+            }
             ReadFrom::AfterSequenceNumber(after) => {
                 records.partition_point(|record| record.position.sequence <= *after)
             }
@@ -136,7 +173,9 @@ impl CapturedStream {
     }
 
     fn reply(&self, iterator: &ShardIterator, limit: u32) -> Result<Fetched, ReadError> {
-        let unknown = || ReadError::Refused { message: format!("not an iterator: {}", iterator.0) };
+        let unknown = || ReadError::Refused {
+            message: format!("not an iterator: {}", iterator.0),
+        };
         let (shard, index) = iterator.0.rsplit_once('/').ok_or_else(unknown)?;
         let shard = ShardId::new(shard).map_err(|_| unknown())?;
         let index: usize = index.parse().map_err(|_| unknown())?;
@@ -144,9 +183,11 @@ impl CapturedStream {
         let released = self.released(&shard);
         let (mut end, mut bytes) = (index, 0);
         while end < released {
-            let is_new = end == index || records[end].position.sequence != records[end - 1].position.sequence;
+            let is_new = end == index
+                || records[end].position.sequence != records[end - 1].position.sequence;
             bytes += records[end].cost_bytes();
-            // User records of one aggregate are never cut in between, since reading goes on by sequence number.
+            // User records of one aggregate are never cut in between, since reading goes on by
+            // sequence number.
             if is_new && end > index && (end - index >= limit as usize || bytes > REPLY_BYTES_MAX) {
                 break;
             }
@@ -188,7 +229,11 @@ impl StreamReader for CapturedStream {
         Box::pin(async move { Ok(iterator_at(shard, self.start(shard, from))) })
     }
 
-    fn fetch<'a>(&'a self, iterator: &'a ShardIterator, limit: u32) -> PortFuture<'a, Result<Fetched, ReadError>> {
+    fn fetch<'a>(
+        &'a self,
+        iterator: &'a ShardIterator,
+        limit: u32,
+    ) -> PortFuture<'a, Result<Fetched, ReadError>> {
         Box::pin(async move { self.reply(iterator, limit) })
     }
 }
@@ -206,40 +251,92 @@ mod tests {
             data: Bytes::from_static(b"x"),
             partition_key: "k".to_owned(),
             explicit_hash_key: None,
-            position: Position { sequence, sub_sequence },
+            position: Position {
+                sequence,
+                sub_sequence,
+            },
             arrival_ms: 1,
         };
-        Captured { stream: StreamName::new(stream).unwrap(), shard: ShardId::new(shard).unwrap(), record }
+        Captured {
+            stream: StreamName::new(stream).unwrap(),
+            shard: ShardId::new(shard).unwrap(),
+            record,
+        }
     }
 
     fn read(stream: &CapturedStream, shard: &str, from: &ReadFrom, limit: u32) -> Vec<String> {
         let shard = ShardId::new(shard).unwrap();
-        let reply = stream.reply(&iterator_at(&shard, stream.start(&shard, from)), limit).unwrap();
-        reply.records.iter().map(|record| record.position.to_string()).collect()
+        let reply = stream
+            .reply(&iterator_at(&shard, stream.start(&shard, from)), limit)
+            .unwrap();
+        reply
+            .records
+            .iter()
+            .map(|record| record.position.to_string())
+            .collect()
     }
 
     #[test]
     fn records_are_read_where_they_lay_and_those_of_an_aggregate_together() {
         let places = [(5, 0), (7, 0), (7, 1), (7, 2), (9, 0), (5, 0)];
         let one = places.map(|place| captured("s", "shardId-1", place));
-        let stream = CapturedStream::new([&one[..], &[captured("s", "shardId-2", (6, 0))]].concat()).unwrap();
-        assert_eq!((stream.count(), check_listing(&stream.listing())), (6, Ok(())));
-        assert_eq!(read(&stream, "shardId-1", &ReadFrom::TrimHorizon, 10), [""; 0], "nothing has arrived");
+        let stream =
+            CapturedStream::new([&one[..], &[captured("s", "shardId-2", (6, 0))]].concat())
+                .unwrap();
+        assert_eq!(
+            (stream.count(), check_listing(&stream.listing())),
+            (6, Ok(()))
+        );
+        assert_eq!(
+            read(&stream, "shardId-1", &ReadFrom::TrimHorizon, 10),
+            [""; 0],
+            "nothing has arrived"
+        );
 
         let last = stream.release(2);
-        assert_eq!(last.values().map(SequenceNumber::as_str).collect::<Vec<_>>(), ["7"]);
-        assert_eq!(read(&stream, "shardId-1", &ReadFrom::TrimHorizon, 10), ["5", "7", "7/1", "7/2"]);
+        assert_eq!(
+            last.values()
+                .map(SequenceNumber::as_str)
+                .collect::<Vec<_>>(),
+            ["7"]
+        );
+        assert_eq!(
+            read(&stream, "shardId-1", &ReadFrom::TrimHorizon, 10),
+            ["5", "7", "7/1", "7/2"]
+        );
         assert_eq!(stream.release(usize::MAX).len(), 2);
-        assert_eq!(read(&stream, "shardId-1", &ReadFrom::TrimHorizon, 2), ["5", "7", "7/1", "7/2"]);
+        assert_eq!(
+            read(&stream, "shardId-1", &ReadFrom::TrimHorizon, 2),
+            ["5", "7", "7/1", "7/2"]
+        );
         let seven = SequenceNumber::parse("7").unwrap();
-        assert_eq!(read(&stream, "shardId-1", &ReadFrom::AtSequenceNumber(seven.clone()), 1), ["7", "7/1", "7/2"]);
-        assert_eq!(read(&stream, "shardId-1", &ReadFrom::AfterSequenceNumber(seven), 9), ["9"]);
+        assert_eq!(
+            read(
+                &stream,
+                "shardId-1",
+                &ReadFrom::AtSequenceNumber(seven.clone()),
+                1
+            ),
+            ["7", "7/1", "7/2"]
+        );
+        assert_eq!(
+            read(
+                &stream,
+                "shardId-1",
+                &ReadFrom::AfterSequenceNumber(seven),
+                9
+            ),
+            ["9"]
+        );
     }
 
     #[test]
     fn records_of_several_streams_and_none_are_refused() {
         let told = |captured| CapturedStream::new(captured).unwrap_err().to_string();
-        let two = vec![captured("one", "shardId-1", (1, 0)), captured("two", "shardId-1", (2, 0))];
+        let two = vec![
+            captured("one", "shardId-1", (1, 0)),
+            captured("two", "shardId-1", (2, 0)),
+        ];
         assert!(told(two).contains("of one and of two"));
         assert!(told(Vec::new()).contains("no captured records"));
     }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use shardmill_core::ports::{DeadLetter, DeadLetters, Origin, PortFuture, Sink, SinkError};
 use shardmill_core::stream::Emitted;
 
-/// Output that is kept at most, in bytes: a trial is for samples, and its output is compared in memory.
+/// Output that is kept at most, in bytes: a trial is for samples, and its output is compared in
+/// memory.
 const KEPT_BYTES_MAX: usize = 512 << 20;
 
 /// What came out of a plugin.
@@ -33,14 +34,33 @@ impl Collector {
 }
 
 impl Sink for Collector {
-    fn write(&self, origin: Arc<Origin>, emitted: Arc<Vec<Emitted>>) -> PortFuture<'_, Result<(), SinkError>> {
+    fn write(
+        &self,
+        origin: Arc<Origin>,
+        emitted: Arc<Vec<Emitted>>,
+    ) -> PortFuture<'_, Result<(), SinkError>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.bytes += emitted.iter().map(|piece| piece.data.len() + piece.key.len()).sum::<usize>();
+        kept.bytes += emitted
+            .iter()
+            .map(|piece| piece.data.len() + piece.key.len())
+            .sum::<usize>();
         if kept.bytes > KEPT_BYTES_MAX {
-            let message = format!("a test keeps at most {} MiB of output: use less input", KEPT_BYTES_MAX >> 20);
-            return Box::pin(async { Err(SinkError { sink: "test".to_owned(), message }) });
+            let message = format!(
+                "a test keeps at most {} MiB of output: use less input",
+                KEPT_BYTES_MAX >> 20
+            );
+            return Box::pin(async {
+                Err(SinkError {
+                    sink: "test".to_owned(),
+                    message,
+                })
+            });
         }
-        kept.output.extend(emitted.iter().map(|piece| (Arc::clone(&origin), piece.clone())));
+        kept.output.extend(
+            emitted
+                .iter()
+                .map(|piece| (Arc::clone(&origin), piece.clone())),
+        );
         Box::pin(async { Ok(()) })
     }
 
@@ -50,8 +70,16 @@ impl Sink for Collector {
 }
 
 impl DeadLetters for Collector {
-    fn store<'a>(&'a self, _target: &'a str, letters: Arc<Vec<DeadLetter>>) -> PortFuture<'a, Result<(), SinkError>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).failed.extend(letters.iter().cloned());
+    fn store<'a>(
+        &'a self,
+        _target: &'a str,
+        letters: Arc<Vec<DeadLetter>>,
+    ) -> PortFuture<'a, Result<(), SinkError>> {
+        self.kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .failed
+            .extend(letters.iter().cloned());
         Box::pin(async { Ok(()) })
     }
 }

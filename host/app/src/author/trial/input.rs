@@ -30,18 +30,28 @@ pub(crate) enum InputError {
 }
 
 impl TrialInput {
-    /// Reads `path`, and puts a record that no producer meant after each `spoil_every` lines. Blocks, so call it on the blocking pool.
-    pub(crate) fn read(path: &Path, key: KeySource, spoil_every: Option<u64>) -> Result<Self, InputError> {
+    /// Reads `path`, and puts a record that no producer meant after each `spoil_every` lines.
+    /// Blocks, so call it on the blocking pool.
+    pub(crate) fn read(
+        path: &Path,
+        key: KeySource,
+        spoil_every: Option<u64>,
+    ) -> Result<Self, InputError> {
         let mut feed = Feed::open(path, key)?;
         let (mut input, mut bytes, mut lines) = (Self::default(), 0, 0);
-        while let Some(FeedLine { data, partition_key }) = feed.next_line()? {
+        while let Some(FeedLine {
+            data,
+            partition_key,
+        }) = feed.next_line()?
+        {
             lines += 1;
             bytes += data.len() + partition_key.len();
             if input.entries.len() >= RECORDS_MAX || bytes > BYTES_MAX {
                 return Err(InputError::TooMuch);
             }
             let spoil = spoil_every.filter(|every| lines % every == 0);
-            let extra = spoil.map(|every| entry(spoiled(lines / every, &data), partition_key.clone()));
+            let extra =
+                spoil.map(|every| entry(spoiled(lines / every, &data), partition_key.clone()));
             let entry = entry(data, partition_key);
             input.entries.push(entry);
             input.entries.extend(extra);
@@ -51,10 +61,15 @@ impl TrialInput {
 }
 
 fn entry(data: Vec<u8>, partition_key: String) -> PutEntry {
-    PutEntry { partition_key, explicit_hash_key: None, data: Bytes::from(data) }
+    PutEntry {
+        partition_key,
+        explicit_hash_key: None,
+        data: Bytes::from(data),
+    }
 }
 
-/// The `n`th record that no producer meant, after `line`: empty, no UTF-8, or the line cut in half, in turn.
+/// The `n`th record that no producer meant, after `line`: empty, no UTF-8, or the line cut in half,
+/// in turn.
 fn spoiled(n: u64, line: &[u8]) -> Vec<u8> {
     match n % 3 {
         1 => Vec::new(),
@@ -75,11 +90,23 @@ mod tests {
         file.write_all(b"aaaa\nbbbb\ncccc\ndddd\n").unwrap();
         let data = |spoil| -> Vec<Vec<u8>> {
             let input = TrialInput::read(file.path(), KeySource::LineNumber, spoil).unwrap();
-            input.entries.iter().map(|entry| entry.data.to_vec()).collect()
+            input
+                .entries
+                .iter()
+                .map(|entry| entry.data.to_vec())
+                .collect()
         };
         let lines: [&[u8]; 4] = [b"aaaa", b"bbbb", b"cccc", b"dddd"];
         assert_eq!(data(None), lines);
-        let spoiled: [&[u8]; 7] = [b"aaaa", b"", b"bbbb", b"\xff\0\xfe", b"cccc", b"cc", b"dddd"];
+        let spoiled: [&[u8]; 7] = [
+            b"aaaa",
+            b"",
+            b"bbbb",
+            b"\xff\0\xfe",
+            b"cccc",
+            b"cc",
+            b"dddd",
+        ];
         assert_eq!(data(Some(1))[..7], spoiled);
         assert_eq!(data(Some(2)).len(), 6);
     }

@@ -68,14 +68,16 @@ pub(crate) struct Comparison {
     pub(crate) missing: usize,
     /// Lines that came and were not expected.
     pub(crate) unexpected: usize,
-    /// The first of both, in order, `-` before what is missing, `+` before what is unexpected, with the line's number.
+    /// The first of both, in order, `-` before what is missing, `+` before what is unexpected, with
+    /// the line's number.
     pub(crate) differences: Vec<String>,
 }
 
 impl TrialReport {
     /// Whether the plugin passed.
     pub(crate) fn is_good(&self, allows_failures: bool) -> bool {
-        (allows_failures || self.failures.is_empty()) && self.comparison.as_ref().is_none_or(Comparison::is_equal)
+        (allows_failures || self.failures.is_empty())
+            && self.comparison.as_ref().is_none_or(Comparison::is_equal)
     }
 }
 
@@ -112,7 +114,8 @@ pub(crate) fn lines(kept: &Kept, format: LineFormat) -> Vec<u8> {
     lines
 }
 
-/// The same, the lines of each shard together: which of several shards comes first is chance, also where all else is not.
+/// The same, the lines of each shard together: which of several shards comes first is chance, also
+/// where all else is not.
 pub(crate) fn lines_by_shard(kept: &Kept, format: LineFormat) -> Vec<Vec<u8>> {
     let mut shards: BTreeMap<&ShardId, Vec<u8>> = BTreeMap::new();
     for (origin, piece) in &kept.output {
@@ -121,10 +124,13 @@ pub(crate) fn lines_by_shard(kept: &Kept, format: LineFormat) -> Vec<Vec<u8>> {
     shards.into_values().collect()
 }
 
-/// Sequence numbers that Kinesis gives differ in each run, so each stands as its rank among those that came out, from 1.
+/// Sequence numbers that Kinesis gives differ in each run, so each stands as its rank among those
+/// that came out, from 1.
 pub(crate) fn rank_sequence_numbers(text: &[u8]) -> Vec<u8> {
     let is_number = |run: &&[u8]| run.len() == SEQUENCE_DIGITS && run[0].is_ascii_digit();
-    let runs: Vec<&[u8]> = text.chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit()).collect();
+    let runs: Vec<&[u8]> = text
+        .chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit())
+        .collect();
     // Of equal length, so they sort as numbers do.
     let numbers: BTreeSet<&[u8]> = runs.iter().copied().filter(is_number).collect();
     let ranks: HashMap<&[u8], usize> = numbers.into_iter().zip(1..).collect();
@@ -202,15 +208,30 @@ impl Comparison {
 
 impl fmt::Display for TrialReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (records, batches, output) = (HumanCount(self.records), HumanCount(self.batches), HumanCount(self.output));
-        write!(f, "{records} records in {batches} batches, {output} pieces of output, ")?;
+        let (records, batches, output) = (
+            HumanCount(self.records),
+            HumanCount(self.batches),
+            HumanCount(self.output),
+        );
+        write!(
+            f,
+            "{records} records in {batches} batches, {output} pieces of output, "
+        )?;
         write!(f, "{} failures, {:.2} s", self.failures.len(), self.seconds)?;
         if let Some(fuel) = self.fuel_per_record {
             write!(f, ", {} fuel a record", HumanCount(fuel))?;
         }
         for failure in self.failures.iter().take(SHOWN_MAX) {
-            let Failure { data, attempts, reason, .. } = failure;
-            write!(f, "\nfailed: {data:?} after {attempts} deliveries: {reason}")?;
+            let Failure {
+                data,
+                attempts,
+                reason,
+                ..
+            } = failure;
+            write!(
+                f,
+                "\nfailed: {data:?} after {attempts} deliveries: {reason}"
+            )?;
         }
         let more = self.failures.len().saturating_sub(SHOWN_MAX);
         if more > 0 {
@@ -219,14 +240,25 @@ impl fmt::Display for TrialReport {
         match &self.comparison {
             None => Ok(()),
             Some(same) if same.is_equal() => f.write_str("\nthe output is as expected"),
-            Some(Comparison { missing, unexpected, differences }) => {
-                write!(f, "\nthe output differs: {missing} lines are missing, {unexpected} were not expected")?;
+            Some(Comparison {
+                missing,
+                unexpected,
+                differences,
+            }) => {
+                write!(
+                    f,
+                    "\nthe output differs: {missing} lines are missing, {unexpected} were not expected"
+                )?;
                 for difference in differences {
                     f.write_char('\n')?;
                     f.write_str(difference)?;
                 }
                 let more = (missing + unexpected).saturating_sub(differences.len());
-                if more > 0 { write!(f, "\nand {more} more") } else { Ok(()) }
+                if more > 0 {
+                    write!(f, "\nand {more} more")
+                } else {
+                    Ok(())
+                }
             }
         }
     }
@@ -244,8 +276,14 @@ mod tests {
 
     #[test]
     fn sequence_numbers_stand_as_ranks_and_other_numbers_as_they_are() {
-        let number = |last: u32| format!("4968044142404979081918284751484978512910726336575{last:07}");
-        let text = format!("{{\"at\":\"{}\",\"n\":2013}}\n{}\n{}/0\n", number(9), number(3), number(9));
+        let number =
+            |last: u32| format!("4968044142404979081918284751484978512910726336575{last:07}");
+        let text = format!(
+            "{{\"at\":\"{}\",\"n\":2013}}\n{}\n{}/0\n",
+            number(9),
+            number(3),
+            number(9)
+        );
         let ranked = String::from_utf8(rank_sequence_numbers(text.as_bytes())).unwrap();
         assert_eq!(ranked, "{\"at\":\"2\",\"n\":2013}\n1\n2/0\n");
     }
@@ -256,18 +294,41 @@ mod tests {
             let mut kept = Kept::default();
             for (shard, data) in shards {
                 let plugin = PluginName::new("alerts").unwrap();
-                let origin = Origin { plugin, shard: ShardId::new(shard).unwrap(), through: None };
+                let origin = Origin {
+                    plugin,
+                    shard: ShardId::new(shard).unwrap(),
+                    through: None,
+                };
                 let data = bytes::Bytes::from_static(data.as_bytes());
-                let emitted = Emitted { destination: "stdout".to_owned(), key: String::new(), data };
+                let emitted = Emitted {
+                    destination: "stdout".to_owned(),
+                    key: String::new(),
+                    data,
+                };
                 kept.output.push((Arc::new(origin), emitted));
             }
             lines_by_shard(&kept, LineFormat::Data)
         };
-        let one = of(&[("shardId-1", "b1"), ("shardId-0", "a1"), ("shardId-1", "b2")]);
+        let one = of(&[
+            ("shardId-1", "b1"),
+            ("shardId-0", "a1"),
+            ("shardId-1", "b2"),
+        ]);
         assert_eq!(one, [b"a1\n".to_vec(), b"b1\nb2\n".to_vec()]);
-        assert_eq!(of(&[("shardId-0", "a1"), ("shardId-1", "b1"), ("shardId-1", "b2")]), one);
+        assert_eq!(
+            of(&[
+                ("shardId-0", "a1"),
+                ("shardId-1", "b1"),
+                ("shardId-1", "b2")
+            ]),
+            one
+        );
         assert_ne!(
-            of(&[("shardId-0", "a1"), ("shardId-1", "b2"), ("shardId-1", "b1")]),
+            of(&[
+                ("shardId-0", "a1"),
+                ("shardId-1", "b2"),
+                ("shardId-1", "b1")
+            ]),
             one,
             "within a shard order counts"
         );
@@ -290,12 +351,18 @@ mod tests {
     fn order_counts_unless_it_is_said_not_to() {
         assert!(!compare(b"a\nb\n", b"b\na\n", false).is_equal());
         assert!(compare(b"a\nb\n", b"b\na\n", true).is_equal());
-        assert!(!compare(b"a\na\nb\n", b"a\nb\nb\n", true).is_equal(), "how often counts in any order");
+        assert!(
+            !compare(b"a\na\nb\n", b"a\nb\nb\n", true).is_equal(),
+            "how often counts in any order"
+        );
     }
 
     #[test]
     fn very_long_output_is_compared_line_by_line() {
-        let long = (0..=DIFF_LINES_MAX).map(|n| n.to_string()).collect::<Vec<_>>().join("\n");
+        let long = (0..=DIFF_LINES_MAX)
+            .map(|n| n.to_string())
+            .collect::<Vec<_>>()
+            .join("\n");
         let other = long.replacen("\n7\n", "\nseven\n", 1);
         let differs = compare(long.as_bytes(), other.as_bytes(), false);
         assert_eq!(differs.differences, ["- 8: 7", "+ 8: seven"]);

@@ -1,4 +1,5 @@
-//! The run: a stack in memory, a folder with the plugin, the host, and a wait for each portion of the input.
+//! The run: a stack in memory, a folder with the plugin, the host, and a wait for each portion of
+//! the input.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,9 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use shardmill_aws::{AwsClients, LeaseTable, PutEntry, StreamAdmin, StreamWriter};
-use shardmill_config::{Config, ConfigError, Manifest, PluginConfig};
+use shardmill_config::{Config, Manifest};
 use shardmill_core::lease::WorkerId;
-use shardmill_core::pipeline::Order;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{LeaseStore, StreamReader};
 use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
@@ -18,7 +18,7 @@ use shardmill_serve::component::Found;
 use shardmill_serve::{Host, Substitutes};
 use shardmill_serve::{HostStatus, PluginSnapshot};
 use shardmill_serve::{Outputs, Sinks};
-use shardmill_sinks::{LineFormat, STDOUT, SinkOptions};
+use shardmill_sinks::{LineFormat, SinkOptions};
 use shardmill_wasm::{Integrity, IntegrityRules, Metering};
 use shardmill_worker::{ReadLimits, ShardState, ShardStatus, Why};
 use tokio::time::Instant;
@@ -26,19 +26,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::captured::CapturedStream;
 use super::collector::{Collector, Kept};
+use super::settings::{Limits, settings_for};
 use crate::author::summary::is_checkpointed;
 
 const STREAM: &str = "test";
 /// How often a trial looks whether it is done.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// A component of 20 MB, which holds an interpreter, takes seconds to compile, on a busy machine a minute.
+/// A component of 20 MB, which holds an interpreter, takes seconds to compile, on a busy machine a
+/// minute.
 const START_MAX: Duration = Duration::from_mins(5);
-/// Long enough for a batch to fill from a stream that holds everything already, so that batches are cut in the same
-/// places in every run.
-const FILL: Duration = Duration::from_millis(100);
-/// The longest that a batch is waited for, whatever the plugin's window: what the stream holds is there by then, and nothing
-/// more comes.
-const WINDOW_MAX: Duration = Duration::from_secs(1);
 
 /// What is tried, and how.
 #[derive(Debug)]
@@ -115,26 +111,47 @@ struct Scene {
 
 impl Trial {
     /// Runs until everything is settled.
-    pub(crate) async fn run(mut self, input: Trying, stop: &CancellationToken) -> anyhow::Result<Tried> {
-        let stack = LocalStack::start(LocalOptions::in_memory()).await.context("cannot start the embedded stack")?;
-        self.config.aws =
-            crate::aws::at_endpoints(stack.kinesis_endpoint().to_owned(), stack.dynamodb_endpoint().to_owned());
+    pub(crate) async fn run(
+        mut self,
+        input: Trying,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Tried> {
+        let stack = LocalStack::start(LocalOptions::in_memory())
+            .await
+            .context("cannot start the embedded stack")?;
+        self.config.aws = crate::aws::at_endpoints(
+            stack.kinesis_endpoint().to_owned(),
+            stack.dynamodb_endpoint().to_owned(),
+        );
         let captured = match &input {
             Trying::Put(_) => None,
             Trying::Captured(stream) => Some(Arc::clone(stream) as Arc<dyn StreamReader>),
         };
         let mut scene = self.scene(input).await?;
-        let after = self.reload.as_ref().map_or(usize::MAX, |reload| reload.after);
+        let after = self
+            .reload
+            .as_ref()
+            .map_or(usize::MAX, |reload| reload.after);
         let mut last = scene.offer(after).await?;
         let collector = Arc::new(Collector::default());
-        let mut names: BTreeSet<String> = self.config.sinks.keys().cloned().chain(self.sinks.clone()).collect();
+        let mut names: BTreeSet<String> = self
+            .config
+            .sinks
+            .keys()
+            .cloned()
+            .chain(self.sinks.clone())
+            .collect();
         names.insert(STDOUT.to_owned());
         let outputs = Outputs {
             sinks: Sinks::One(collector.clone()),
             dead_letters: collector.clone(),
             names: names.into_iter().collect(),
         };
-        let substitutes = Substitutes { outputs, reader: captured, metering: self.metering };
+        let substitutes = Substitutes {
+            outputs,
+            reader: captured,
+            metering: self.metering,
+        };
         let host = Host::on_trial(self.config.clone(), &scene.clients, substitutes)?;
         let (status, runtime) = (host.status(), host.runtime());
         let (host_stop, started) = (CancellationToken::new(), Instant::now());
@@ -157,23 +174,41 @@ impl Trial {
         served?;
         let digests = settled.ok_or_else(|| anyhow!("interrupted"))??;
         let snapshot = status.snapshot();
-        let shards = snapshot.plugins.values().flat_map(|plugin| plugin.worker.shards.values());
+        let shards = snapshot
+            .plugins
+            .values()
+            .flat_map(|plugin| plugin.worker.shards.values());
         let batches = shards.map(|shard| shard.batches).sum();
-        let tried = Tried { kept: collector.take(), batches, took, digests, fuel: runtime.fuel_used() };
+        let tried = Tried {
+            kept: collector.take(),
+            batches,
+            took,
+            digests,
+            fuel: runtime.fuel_used(),
+        };
         stack.stop().await;
         Ok(tried)
     }
 
     /// Puts the plugin and its manifest into a folder of their own, and settles what it runs with.
     async fn scene(&mut self, input: Trying) -> anyhow::Result<Scene> {
-        let stem = self.plugin.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        let name = PluginName::new(stem).with_context(|| format!("{} cannot name a plugin", self.plugin.display()))?;
+        let stem = self
+            .plugin
+            .file_stem()
+            .and_then(|stem| stem.to_str())
+            .unwrap_or_default();
+        let name = PluginName::new(stem)
+            .with_context(|| format!("{} cannot name a plugin", self.plugin.display()))?;
         let folder = tempfile::tempdir().context("cannot make a folder for the test")?;
         let manifest_path = self.plugin.with_extension("toml");
         let manifest = Manifest::read(&manifest_path)?;
-        let trust = Trust { integrity: self.config.integrity(), bytes_max: self.config.host.plugin_bytes_max };
+        let trust = Trust {
+            integrity: self.config.integrity(),
+            bytes_max: self.config.host.plugin_bytes_max,
+        };
         let component = folder.path().join(format!("{name}.wasm"));
-        std::fs::write(component, trust.read(&name, &self.plugin)?).context("cannot copy the component")?;
+        std::fs::write(component, trust.read(&name, &self.plugin)?)
+            .context("cannot copy the component")?;
         if manifest.is_some() {
             copy(&manifest_path, &folder.path().join(format!("{name}.toml")))?;
         }
@@ -204,58 +239,75 @@ impl Trial {
         section.insert("retrieval".to_owned(), "polling".into());
         // Nothing is sent there, but the manifest may name it.
         for sink in &self.sinks {
-            config.sinks.entry(sink.clone()).or_insert(SinkOptions::Stdout { format: LineFormat::Data });
+            config
+                .sinks
+                .entry(sink.clone())
+                .or_insert(SinkOptions::Stdout {
+                    format: LineFormat::Data,
+                });
         }
-        let own = checked(config, &name, manifest.as_ref())?;
-        let section = config.plugin.entry(name.to_string()).or_default();
-        // In the plugin's section, since what its manifest says stands over the general settings.
-        let window = own.batches.window.clamp(FILL, WINDOW_MAX);
-        set(section, "batch", "window", humantime::format_duration(window).to_string());
-        set(section, "checkpoint", "age", humantime::format_duration(FILL).to_string());
-        if let Some(records) = self.batch_records {
-            set(section, "batch", "records", i64::from(records));
-        }
-        if own.failure.then.is_none() {
-            // A test that tries for ever would never tell what is wrong, also where nobody will put right what is missing.
-            let attempts = toml::Value::from(i64::from(self.attempts));
-            let failure = toml::Table::from_iter([
-                ("attempts".to_owned(), attempts.clone()),
-                ("unavailable-attempts".to_owned(), attempts.clone()),
-                ("misconfigured-attempts".to_owned(), attempts),
-                ("on-exhausted".to_owned(), "dead-letter".into()),
-                ("dead-letter".to_owned(), STDOUT.into()),
-                ("order".to_owned(), if own.failure.order == Order::Key { "key" } else { "shard" }.into()),
-            ]);
-            section.insert("failure".to_owned(), failure.into());
-        }
-        let settings = checked(config, &name, manifest.as_ref())?;
-        let application = settings.streams.first().map_or_else(String::new, |one| one.application.clone());
+        let settings = settings_for(config, &name, manifest.as_ref(), self.limits())?;
+        let application = settings
+            .streams
+            .first()
+            .map_or_else(String::new, |one| one.application.clone());
         let clients = crate::aws::connect(&config.aws).await?;
         if matches!(input, Trying::Put(_)) {
-            StreamAdmin::new(clients.kinesis.clone()).ensure_stream(&stream, self.shards).await?;
+            StreamAdmin::new(clients.kinesis.clone())
+                .ensure_stream(&stream, self.shards)
+                .await?;
         }
-        Ok(Scene { trust, folder, name, application, clients, input, timeout: self.timeout })
+        Ok(Scene {
+            trust,
+            folder,
+            name,
+            application,
+            clients,
+            input,
+            timeout: self.timeout,
+        })
+    }
+}
+
+impl Trial {
+    fn limits(&self) -> Limits {
+        Limits {
+            attempts: self.attempts,
+            batch_records: self.batch_records,
+        }
     }
 }
 
 impl Trust {
     fn read(&self, name: &PluginName, path: &Path) -> anyhow::Result<Vec<u8>> {
-        Ok(Found::read_trusted(path, self.bytes_max, &self.integrity, name)?.bytes.into())
+        Ok(
+            Found::read_trusted(path, self.bytes_max, &self.integrity, name)?
+                .bytes
+                .into(),
+        )
     }
 }
 
 impl Scene {
-    /// Lets the next `count` records arrive; gives the last sequence number of each shard that got some.
+    /// Lets the next `count` records arrive; gives the last sequence number of each shard that got
+    /// some.
     async fn offer(&mut self, count: usize) -> anyhow::Result<BTreeMap<ShardId, SequenceNumber>> {
         let entries = match &mut self.input {
-            Trying::Put(entries) => entries.drain(..count.min(entries.len())).collect::<Vec<_>>(),
+            Trying::Put(entries) => entries
+                .drain(..count.min(entries.len()))
+                .collect::<Vec<_>>(),
             Trying::Captured(stream) => return Ok(stream.release(count)),
         };
         let writer = StreamWriter::new(self.clients.kinesis.clone(), StreamName::new(STREAM)?);
-        Ok(writer.put_all(entries, |_, _| {}).await.context("cannot put the input")?.last_sequence)
+        Ok(writer
+            .put_all(entries, |_, _| {})
+            .await
+            .context("cannot put the input")?
+            .last_sequence)
     }
 
-    /// Waits until everything up to `last` is checkpointed; gives the digest of the version at work.
+    /// Waits until everything up to `last` is checkpointed; gives the digest of the version at
+    /// work.
     async fn until_settled(
         &self,
         status: &HostStatus,
@@ -266,16 +318,30 @@ impl Scene {
         let (mut settled, mut moved_at) = (0, asked_at);
         loop {
             let plugin = self.plugin(status)?;
-            let is_started = plugin.as_ref().is_some_and(|plugin| plugin.worker.plugin_digest.is_some());
+            let is_started = plugin
+                .as_ref()
+                .is_some_and(|plugin| plugin.worker.plugin_digest.is_some());
             if let Some(plugin) = plugin.filter(|_| is_started) {
-                if plugin.worker.lease_rows > 0 && is_checkpointed(&table.list().await?.leases, last) {
+                if plugin.worker.lease_rows > 0
+                    && is_checkpointed(&table.list().await?.leases, last)
+                {
                     return Ok(plugin.worker.plugin_digest.unwrap_or_default());
                 }
-                let records = plugin.worker.shards.values().map(|shard| shard.records).sum::<u64>();
+                let records = plugin
+                    .worker
+                    .shards
+                    .values()
+                    .map(|shard| shard.records)
+                    .sum::<u64>();
                 if records != settled {
                     (settled, moved_at) = (records, Instant::now());
                 }
-                if let Some(halted) = plugin.worker.shards.values().find(|shard| shard.state == ShardState::Halted) {
+                if let Some(halted) = plugin
+                    .worker
+                    .shards
+                    .values()
+                    .find(|shard| shard.state == ShardState::Halted)
+                {
                     bail!(
                         "the plugin's failure policy stopped it: {}",
                         why_blocked(&plugin, halted.given_up.last.as_deref())
@@ -285,7 +351,11 @@ impl Scene {
                     bail!("no record can be settled: {}", why_blocked(&plugin, None));
                 }
                 if moved_at.elapsed() > self.timeout {
-                    bail!("nothing was settled for {:?}: {}", self.timeout, why_blocked(&plugin, None));
+                    bail!(
+                        "nothing was settled for {:?}: {}",
+                        self.timeout,
+                        why_blocked(&plugin, None)
+                    );
                 }
             } else if asked_at.elapsed() > START_MAX {
                 bail!("the plugin was not compiled within {START_MAX:?}");
@@ -297,8 +367,15 @@ impl Scene {
     }
 
     /// Replaces the file, and waits until the host has the new version.
-    async fn swap(&self, status: &HostStatus, plugin: &Path, reload: &Reload) -> anyhow::Result<String> {
-        let before = self.plugin(status)?.and_then(|plugin| plugin.worker.plugin_digest);
+    async fn swap(
+        &self,
+        status: &HostStatus,
+        plugin: &Path,
+        reload: &Reload,
+    ) -> anyhow::Result<String> {
+        let before = self
+            .plugin(status)?
+            .and_then(|plugin| plugin.worker.plugin_digest);
         let path = reload.to.as_deref().unwrap_or(plugin);
         let mut bytes = self.trust.read(&self.name, path)?;
         if reload.to.is_none() {
@@ -306,20 +383,33 @@ impl Scene {
         }
         let fresh = self.folder.path().join(".fresh");
         std::fs::write(&fresh, bytes).context("cannot write the new version")?;
-        std::fs::rename(fresh, self.folder.path().join(format!("{}.wasm", self.name)))?;
+        std::fs::rename(
+            fresh,
+            self.folder.path().join(format!("{}.wasm", self.name)),
+        )?;
         let asked_at = Instant::now();
         loop {
             let now = self.plugin(status)?;
-            if let Some(refused) = now.as_ref().and_then(|plugin| plugin.worker.refused.as_ref()) {
+            if let Some(refused) = now
+                .as_ref()
+                .and_then(|plugin| plugin.worker.refused.as_ref())
+            {
                 bail!("the new version was refused: {}", refused.reason);
             }
             let shards = now.iter().flat_map(|plugin| plugin.worker.shards.values());
-            let digests: BTreeSet<_> = shards.filter_map(|shard| shard.plugin_digest.clone()).collect();
-            if let Some(digest) = digests.first().filter(|new| digests.len() == 1 && Some(*new) != before.as_ref()) {
+            let digests: BTreeSet<_> = shards
+                .filter_map(|shard| shard.plugin_digest.clone())
+                .collect();
+            if let Some(digest) = digests
+                .first()
+                .filter(|new| digests.len() == 1 && Some(*new) != before.as_ref())
+            {
                 return Ok(digest.clone());
             }
             if asked_at.elapsed() > START_MAX {
-                bail!("the new version did not replace the old one within {START_MAX:?}; is it the same file?");
+                bail!(
+                    "the new version did not replace the old one within {START_MAX:?}; is it the same file?"
+                );
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -339,24 +429,19 @@ impl Scene {
 fn is_without_state(shard: &ShardStatus) -> bool {
     /// In case a version is being swapped.
     const ATTEMPTS: u32 = 3;
-    shard.blocked.as_ref().is_some_and(|blocked| blocked.why == Why::State && blocked.attempts >= ATTEMPTS)
+    shard
+        .blocked
+        .as_ref()
+        .is_some_and(|blocked| blocked.why == Why::State && blocked.attempts >= ATTEMPTS)
 }
 
 /// Why the host does not run it, if it does not.
 fn refusal(plugin: &PluginSnapshot) -> Option<&String> {
-    plugin.refused_file.as_ref().or(plugin.refused_settings.as_ref()).or(plugin.not_served.as_ref())
-}
-
-fn checked(config: &Config, name: &PluginName, manifest: Option<&Manifest>) -> Result<PluginConfig, ConfigError> {
-    config.of_plugin(name, manifest).map_err(|message| ConfigError::Plugin { message })
-}
-
-/// Sets one key of a plugin's section, and leaves the others of its table.
-fn set(section: &mut toml::Table, table: &str, key: &str, value: impl Into<toml::Value>) {
-    let table = section.entry(table).or_insert_with(|| toml::Table::new().into());
-    if let Some(table) = table.as_table_mut() {
-        table.insert(key.to_owned(), value.into());
-    }
+    plugin
+        .refused_file
+        .as_ref()
+        .or(plugin.refused_settings.as_ref())
+        .or(plugin.not_served.as_ref())
 }
 
 /// A section that engines ignore: the same code under another digest.
@@ -371,8 +456,16 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 fn why_blocked(plugin: &PluginSnapshot, otherwise: Option<&str>) -> String {
-    let reasons: BTreeSet<&str> =
-        plugin.worker.shards.values().filter_map(|shard| Some(shard.blocked.as_ref()?.reason.as_str())).collect();
+    let reasons: BTreeSet<&str> = plugin
+        .worker
+        .shards
+        .values()
+        .filter_map(|shard| Some(shard.blocked.as_ref()?.reason.as_str()))
+        .collect();
     let told = reasons.into_iter().collect::<Vec<_>>().join("; ");
-    if told.is_empty() { otherwise.unwrap_or("no reason is known").to_owned() } else { told }
+    if told.is_empty() {
+        otherwise.unwrap_or("no reason is known").to_owned()
+    } else {
+        told
+    }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use shardmill_core::doctor::{
-    Census, Companions, Diagnosis, Facts, Finding, LeaseTableFacts, OwnerCensus, StreamFacts, TableFacts,
+    Census, Companions, Diagnosis, Facts, Finding, LeaseTableFacts, OwnerCensus, StreamFacts,
+    TableFacts,
 };
 use shardmill_core::lease::WorkerId;
 use shardmill_core::ports::BadRow;
@@ -119,7 +120,10 @@ impl<'a> LeasesReport<'a> {
 
 impl<'a> TableReport<'a> {
     fn of(table: &'a LeaseTableFacts) -> Self {
-        let bad_row = |row: &'a BadRow| BadRowReport { key: &row.key, problem: &row.problem };
+        let bad_row = |row: &'a BadRow| BadRowReport {
+            key: &row.key,
+            problem: &row.problem,
+        };
         Self {
             status: &table.status,
             owner_index: table.has_owner_index,

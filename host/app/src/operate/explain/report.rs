@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use shardmill_core::explain::{Ancestor, Cause, Explanation, Holder, Listed, Opinion, Place, Relation, Relative};
+use shardmill_core::explain::{
+    Ancestor, Cause, Explanation, Holder, Listed, Opinion, Place, Relation, Relative,
+};
 use shardmill_core::fleet::Incarnation;
 use shardmill_core::lease::Standing;
 use shardmill_core::plugin::PluginDigest;
@@ -146,7 +148,10 @@ impl<'a> Report<'a> {
 
 impl Why {
     fn of(cause: &Cause) -> Self {
-        Self { kind: cause.word(), text: cause.to_string() }
+        Self {
+            kind: cause.word(),
+            text: cause.to_string(),
+        }
     }
 }
 
@@ -168,10 +173,10 @@ impl<'a> PlaceReport<'a> {
             bytes_per_second: lease.bytes_per_second,
             last_given_up: lease.given_up.as_deref(),
             plugin_digest: lease.plugin_digest.as_ref().map(PluginDigest::as_str),
-            claimed_by: place
-                .claim
-                .as_ref()
-                .map(|claim| ClaimReport { worker: claim.by.as_str(), is_fresh: claim.is_fresh }),
+            claimed_by: place.claim.as_ref().map(|claim| ClaimReport {
+                worker: claim.by.as_str(),
+                is_fresh: claim.is_fresh,
+            }),
             why: place.causes.iter().map(Why::of).collect(),
         }
     }

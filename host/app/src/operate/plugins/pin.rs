@@ -1,5 +1,6 @@
-//! `shardmill plugins PLUGIN --pin`, `--rollback`, `--unpin`: which version a host runs whatever lies in its folder. Files beside
-//! the host's cache say it, so it holds for the hosts with that cache, and no table is asked.
+//! `shardmill plugins PLUGIN --pin`, `--rollback`, `--unpin`: which version a host runs whatever
+//! lies in its folder. Files beside the host's cache say it, so it holds for the hosts with that
+//! cache, and no table is asked.
 
 use std::path::PathBuf;
 
@@ -58,13 +59,21 @@ impl Here {
         let kept = Kept::beside(&cache, bytes_max);
         let file = folder.join(format!("{name}.wasm"));
         let in_folder = Found::read(&file, bytes_max).ok().map(|found| found.digest);
-        Ok(Self { versions: kept.versions(&name), kept, name, in_folder })
+        Ok(Self {
+            versions: kept.versions(&name),
+            kept,
+            name,
+            in_folder,
+        })
     }
 
     /// The version that the operator names.
     fn wanted(&self, wanted: &str) -> anyhow::Result<&KeptVersion> {
         if wanted == LAST_GOOD {
-            let newest = self.versions.iter().find(|version| self.kept.is_whole(version));
+            let newest = self
+                .versions
+                .iter()
+                .find(|version| self.kept.is_whole(version));
             return newest.with_context(|| self.nothing_like("that worked well"));
         }
         let wanted = wanted.to_ascii_lowercase();
@@ -73,25 +82,43 @@ impl Here {
                 "{wanted:?} is not a version: give its digest, or the first {PREFIX_MIN} digits or more, or {LAST_GOOD}"
             );
         }
-        let mut found = self.versions.iter().filter(|version| version.digest.as_str().starts_with(&wanted));
+        let mut found = self
+            .versions
+            .iter()
+            .filter(|version| version.digest.as_str().starts_with(&wanted));
         match (found.next(), found.next()) {
             (Some(version), None) => Ok(version),
-            (Some(_), Some(_)) => bail!("more than one version begins with {wanted}: give more digits"),
-            (None, _) => bail!("{}", self.nothing_like(&format!("that begins with {wanted}"))),
+            (Some(_), Some(_)) => {
+                bail!("more than one version begins with {wanted}: give more digits")
+            }
+            (None, _) => bail!(
+                "{}",
+                self.nothing_like(&format!("that begins with {wanted}"))
+            ),
         }
     }
 
     /// The last one that worked well before the one that is to run now.
     fn before(&self) -> anyhow::Result<&KeptVersion> {
-        let now = self.kept.pinned(&self.name)?.or_else(|| self.in_folder.clone());
-        let before = self.versions.iter().find(|version| Some(&version.digest) != now.as_ref());
+        let now = self
+            .kept
+            .pinned(&self.name)?
+            .or_else(|| self.in_folder.clone());
+        let before = self
+            .versions
+            .iter()
+            .find(|version| Some(&version.digest) != now.as_ref());
         before.with_context(|| self.nothing_like("other than the one that should run now"))
     }
 
     fn pin(&self, version: &KeptVersion) -> anyhow::Result<()> {
         let (name, digest) = (&self.name, &version.digest);
         if !self.kept.is_whole(version) {
-            bail!("{} is damaged: it cannot be run; {}", version.path.display(), self.kept_here());
+            bail!(
+                "{} is damaged: it cannot be run; {}",
+                version.path.display(),
+                self.kept_here()
+            );
         }
         self.kept.pin(name, digest).context("cannot pin it")?;
         print(&format!(
@@ -106,7 +133,9 @@ impl Here {
         if !self.kept.unpin(name).context("cannot unpin it")? {
             bail!("no version of {name} is pinned here");
         }
-        print(&format!("unpinned {name}: hosts try the file in the folder within seconds"));
+        print(&format!(
+            "unpinned {name}: hosts try the file in the folder within seconds"
+        ));
         Ok(())
     }
 
@@ -121,11 +150,18 @@ impl Here {
 
     fn kept_here(&self) -> String {
         let told = |version: &KeptVersion| {
-            let ago = version.at.elapsed().map_or_else(|_| "just now".to_owned(), |time| format!("{} ago", age(time)));
+            let ago = version.at.elapsed().map_or_else(
+                |_| "just now".to_owned(),
+                |time| format!("{} ago", age(time)),
+            );
             format!("{} (worked well {ago})", version.digest)
         };
         let versions: Vec<String> = self.versions.iter().map(told).collect();
-        if versions.is_empty() { "no version is kept".to_owned() } else { format!("kept: {}", versions.join(", ")) }
+        if versions.is_empty() {
+            "no version is kept".to_owned()
+        } else {
+            format!("kept: {}", versions.join(", "))
+        }
     }
 }
 
@@ -134,7 +170,10 @@ fn places(args: &PluginsArgs) -> anyhow::Result<(PathBuf, PathBuf, u64)> {
     if let Some(path) = &args.place.config {
         let config = Config::load(path)?;
         let Some(cache) = config.host.cache else {
-            bail!("host.cache is not set in {}: no version is kept", path.display());
+            bail!(
+                "host.cache is not set in {}: no version is kept",
+                path.display()
+            );
         };
         return Ok((cache, config.plugins, config.host.plugin_bytes_max));
     }
@@ -143,5 +182,9 @@ fn places(args: &PluginsArgs) -> anyhow::Result<(PathBuf, PathBuf, u64)> {
     };
     // As `shardmill dev` has it.
     let defaults = FolderOptions::new("plugins");
-    Ok((data.join("compiled"), defaults.path, defaults.file_bytes_max))
+    Ok((
+        data.join("compiled"),
+        defaults.path,
+        defaults.file_bytes_max,
+    ))
 }

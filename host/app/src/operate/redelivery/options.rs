@@ -40,7 +40,10 @@ pub(crate) struct ReplayOptions {
 /// Where the code comes from.
 pub(crate) trait Versions: Send {
     /// The version of `plugin` to run.
-    fn version<'a>(&'a mut self, plugin: &'a PluginName) -> PortFuture<'a, anyhow::Result<Arc<dyn ProcessorFactory>>>;
+    fn version<'a>(
+        &'a mut self,
+        plugin: &'a PluginName,
+    ) -> PortFuture<'a, anyhow::Result<Arc<dyn ProcessorFactory>>>;
 }
 
 /// What a replay needs of the world.

@@ -1,14 +1,17 @@
 //! Letters of one shard, through one instance at a time, judged as a host judges records.
 //!
-//! What follows from a delivery is for [`shardmill_core::pipeline::judge`]. Where a host would read held-back records again,
-//! because the instance that held them died, the letters are kept here and delivered again; where it would store a dead
-//! letter, the letter is left; and where it would go on for ever, the replay stops.
+//! What follows from a delivery is for [`shardmill_core::pipeline::judge`]. Where a host would read
+//! held-back records again, because the instance that held them died, the letters are kept here and
+//! delivered again; where it would store a dead letter, the letter is left; and where it would go
+//! on for ever, the replay stops.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::pipeline::{Blame, FailurePolicy, Fate, GiveUp, Order, Tried, Verdict, committed, judge};
+use shardmill_core::pipeline::{
+    Blame, FailurePolicy, Fate, GiveUp, Order, Tried, Verdict, committed, judge,
+};
 use shardmill_core::plugin::{InstanceFate, ProcessorError};
 use shardmill_core::ports::{
     CloseReason, DeadLetter, InstanceContext, Origin, Processed, ProcessorFactory, RecordProcessor,
@@ -19,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 use super::options::{ReplayOptions, ReplayPorts};
 use super::summary::ReplaySummary;
 
-/// Tries to store output, and calls in a row that fail and say nothing of the letters, before the replay stops: with the
-/// default waits, about two minutes.
+/// Tries to store output, and calls in a row that fail and say nothing of the letters, before the
+/// replay stops: with the default waits, about two minutes.
 const TRIES_MAX: u32 = 12;
 
 /// What a replay goes by, and what it writes to.
@@ -60,16 +63,25 @@ impl Run<'_> {
     /// Keeps letters that are not delivered, as they are.
     pub(super) fn leave(&mut self, letters: &[DeadLetter]) -> anyhow::Result<()> {
         self.summary.not_tried += letters.len() as u64;
-        letters.iter().try_for_each(|letter| self.ports.remainder.keep(letter))
+        letters
+            .iter()
+            .try_for_each(|letter| self.ports.remainder.keep(letter))
     }
 
     async fn pause(&self, wait: Duration) {
-        let _ = self.stop.run_until_cancelled(tokio::time::sleep(wait)).await;
+        let _ = self
+            .stop
+            .run_until_cancelled(tokio::time::sleep(wait))
+            .await;
     }
 }
 
 impl Session {
-    pub(super) fn new(version: Arc<dyn ProcessorFactory>, context: Arc<InstanceContext>, attempts: u32) -> Self {
+    pub(super) fn new(
+        version: Arc<dyn ProcessorFactory>,
+        context: Arc<InstanceContext>,
+        attempts: u32,
+    ) -> Self {
         let policy = FailurePolicy {
             attempts: Some(attempts),
             bisect: true,
@@ -78,11 +90,23 @@ impl Session {
             ..FailurePolicy::default()
         };
         let (tried, held_back) = (BTreeMap::new(), Vec::new());
-        Self { version, context, processor: None, policy, tried, held_back, troubles: 0 }
+        Self {
+            version,
+            context,
+            processor: None,
+            policy,
+            tried,
+            held_back,
+            troubles: 0,
+        }
     }
 
     /// Delivers until every letter is processed, held back, or left.
-    pub(super) async fn deliver(&mut self, letters: Vec<DeadLetter>, run: &mut Run<'_>) -> anyhow::Result<()> {
+    pub(super) async fn deliver(
+        &mut self,
+        letters: Vec<DeadLetter>,
+        run: &mut Run<'_>,
+    ) -> anyhow::Result<()> {
         // The batch to deliver next is last.
         let mut batches = vec![letters];
         while let Some(letters) = batches.pop() {
@@ -101,14 +125,24 @@ impl Session {
         batches: &mut Vec<Vec<DeadLetter>>,
         run: &mut Run<'_>,
     ) -> anyhow::Result<()> {
-        let records: Arc<Vec<Record>> = Arc::new(letters.iter().map(|letter| letter.record.clone()).collect());
+        let records: Arc<Vec<Record>> =
+            Arc::new(letters.iter().map(|letter| letter.record.clone()).collect());
         let (outcome, emitted) = match self.call(Arc::clone(&records)).await {
             Ok(Processed { outcome, emitted }) => (Ok(outcome), emitted),
             Err(error) => (Err(error), Vec::new()),
         };
         let tried = |position: &Position| self.tried.get(position).copied().unwrap_or_default();
-        let verdict = judge(&records, &tried, outcome.as_ref(), &self.policy, run.ports.clock.wall_ms());
-        let is_kept = matches!(verdict.failure.as_ref().map(|failure| failure.of), None | Some(Blame::Records));
+        let verdict = judge(
+            &records,
+            &tried,
+            outcome.as_ref(),
+            &self.policy,
+            run.ports.clock.wall_ms(),
+        );
+        let is_kept = matches!(
+            verdict.failure.as_ref().map(|failure| failure.of),
+            None | Some(Blame::Records)
+        );
         if is_kept {
             let through = records.last().map(|record| record.position.clone());
             if let Err(problem) = self.store(emitted, through, run).await {
@@ -130,18 +164,42 @@ impl Session {
     }
 
     async fn call(&mut self, records: Arc<Vec<Record>>) -> Result<Processed, ProcessorError> {
-        let deliveries = records.iter().filter_map(|record| self.tried.get(&record.position));
-        let attempt = deliveries.map(|tried| tried.deliveries).max().unwrap_or_default().saturating_add(1);
+        let deliveries = records
+            .iter()
+            .filter_map(|record| self.tried.get(&record.position));
+        let attempt = deliveries
+            .map(|tried| tried.deliveries)
+            .max()
+            .unwrap_or_default()
+            .saturating_add(1);
         let mut processor = match self.processor.take() {
             Some(processor) => processor,
             // As in a host, a plugin that does not start is no letter's failure.
-            None => match self.version.instantiate(Arc::clone(&self.context), None).await {
+            None => match self
+                .version
+                .instantiate(Arc::clone(&self.context), None)
+                .await
+            {
                 Ok(processor) => processor,
-                Err(error) => return Err(ProcessorError::Host { message: error.to_string() }),
+                Err(error) => {
+                    return Err(ProcessorError::Host {
+                        message: error.to_string(),
+                    });
+                }
             },
         };
-        let result = processor.process(Batch { records, attempt, millis_behind_latest: 0 }).await;
-        if result.as_ref().err().is_none_or(|error| error.fate() == InstanceFate::Usable) {
+        let result = processor
+            .process(Batch {
+                records,
+                attempt,
+                millis_behind_latest: 0,
+            })
+            .await;
+        if result
+            .as_ref()
+            .err()
+            .is_none_or(|error| error.fate() == InstanceFate::Usable)
+        {
             self.processor = Some(processor);
         }
         result
@@ -172,7 +230,8 @@ impl Session {
             };
             match ruling.fate {
                 Fate::Again => {
-                    self.tried.insert(letter.record.position.clone(), ruling.tried);
+                    self.tried
+                        .insert(letter.record.position.clone(), ruling.tried);
                     again.push(letter);
                 }
                 Fate::GivenUp(cause) => {
@@ -185,8 +244,13 @@ impl Session {
         Ok(again)
     }
 
-    /// What a dead instance held back died with it: a new one must get it again, before anything that follows.
-    fn deliver_held_back_again(&mut self, batches: &mut Vec<Vec<DeadLetter>>, options: &ReplayOptions) {
+    /// What a dead instance held back died with it: a new one must get it again, before anything
+    /// that follows.
+    fn deliver_held_back_again(
+        &mut self,
+        batches: &mut Vec<Vec<DeadLetter>>,
+        options: &ReplayOptions,
+    ) {
         let first = batches.len();
         let mut batch: Vec<DeadLetter> = Vec::new();
         for letter in self.held_back.drain(..) {
@@ -204,7 +268,11 @@ impl Session {
             self.troubles = 0;
             return;
         };
-        self.troubles = if failure.is_of_nobody() { self.troubles + 1 } else { 0 };
+        self.troubles = if failure.is_of_nobody() {
+            self.troubles + 1
+        } else {
+            0
+        };
         if self.troubles >= TRIES_MAX {
             run.end(failure.reason.clone());
         } else if verdict.has_again() {
@@ -221,28 +289,50 @@ impl Session {
                         run.end(problem);
                     }
                 }
-                Err(error) => tracing::warn!(%error, shard = %self.context.shard, "the plugin failed in close"),
+                Err(error) => {
+                    tracing::warn!(%error, shard = %self.context.shard, "the plugin failed in close")
+                }
             }
         }
         for letter in std::mem::take(&mut self.held_back) {
             run.summary.held_back += 1;
-            self.keep(letter, "held back by the plugin to the end".to_owned(), 1, run)?;
+            self.keep(
+                letter,
+                "held back by the plugin to the end".to_owned(),
+                1,
+                run,
+            )?;
         }
         Ok(())
     }
 
     /// Returns once all is stored. A replay has no lease to give up, so it stops after some tries.
-    async fn store(&self, emitted: Vec<Emitted>, through: Option<Position>, run: &mut Run<'_>) -> Result<(), String> {
+    async fn store(
+        &self,
+        emitted: Vec<Emitted>,
+        through: Option<Position>,
+        run: &mut Run<'_>,
+    ) -> Result<(), String> {
         if emitted.is_empty() {
             return Ok(());
         }
         let InstanceContext { plugin, shard, .. } = &*self.context;
-        let origin = Arc::new(Origin { plugin: plugin.clone(), shard: shard.clone(), through });
+        let origin = Arc::new(Origin {
+            plugin: plugin.clone(),
+            shard: shard.clone(),
+            through,
+        });
         let emitted = Arc::new(emitted);
         let (mut tries, mut is_written) = (0, false);
         loop {
-            let result =
-                if is_written { Ok(()) } else { run.ports.sink.write(Arc::clone(&origin), Arc::clone(&emitted)).await };
+            let result = if is_written {
+                Ok(())
+            } else {
+                run.ports
+                    .sink
+                    .write(Arc::clone(&origin), Arc::clone(&emitted))
+                    .await
+            };
             let result = match result {
                 Ok(()) => {
                     is_written = true;
@@ -257,12 +347,19 @@ impl Session {
                 return Err(error.to_string());
             }
             tracing::warn!(%error, tries, "output cannot be stored, trying again");
-            run.pause(run.options.backoff.delay(tries, fastrand::f64())).await;
+            run.pause(run.options.backoff.delay(tries, fastrand::f64()))
+                .await;
         }
     }
 
     /// Keeps the letter as it failed now: with this version's digest, and all deliveries counted.
-    fn keep(&self, letter: DeadLetter, reason: String, deliveries: u32, run: &mut Run<'_>) -> anyhow::Result<()> {
+    fn keep(
+        &self,
+        letter: DeadLetter,
+        reason: String,
+        deliveries: u32,
+        run: &mut Run<'_>,
+    ) -> anyhow::Result<()> {
         run.ports.remainder.keep(&DeadLetter {
             digest: self.version.digest().clone(),
             reason,

@@ -58,7 +58,11 @@ struct Listing {
     problems_in_all: u64,
 }
 
-pub(super) async fn list(args: &ReplayArgs, only: Option<&PluginName>, stop: &CancellationToken) -> anyhow::Result<()> {
+pub(super) async fn list(
+    args: &ReplayArgs,
+    only: Option<&PluginName>,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
     let mut input = LetterInput::open(args.files.clone())?;
     let (only, stop) = (only.cloned(), stop.clone());
     let read = tokio::task::spawn_blocking(move || -> anyhow::Result<(Listing, LetterInput)> {
@@ -68,7 +72,9 @@ pub(super) async fn list(args: &ReplayArgs, only: Option<&PluginName>, stop: &Ca
                 bail!("stopped by a signal");
             }
             match item {
-                Item::Letter(letter) if only.as_ref().is_none_or(|only| *only == letter.plugin) => listing.add(&letter),
+                Item::Letter(letter) if only.as_ref().is_none_or(|only| *only == letter.plugin) => {
+                    listing.add(&letter)
+                }
                 Item::Letter(_) => {}
                 Item::Damaged { problem, .. } => listing.add_problem(problem),
             }
@@ -78,8 +84,14 @@ pub(super) async fn list(args: &ReplayArgs, only: Option<&PluginName>, stop: &Ca
     let (mut listing, mut input) = read.await??;
     for incomplete in input.incomplete() {
         let letter = &incomplete.letter;
-        let place = format!("{} {} {}", letter.stream, letter.shard, letter.record.position);
-        listing.add_problem(format!("{place}: parts {:?} of {} are missing", incomplete.missing, incomplete.parts));
+        let place = format!(
+            "{} {} {}",
+            letter.stream, letter.shard, letter.record.position
+        );
+        listing.add_problem(format!(
+            "{place}: parts {:?} of {} are missing",
+            incomplete.missing, incomplete.parts
+        ));
     }
     if args.output.json {
         print_json(&listing.as_json(&input))?;
@@ -110,7 +122,13 @@ impl Listing {
     }
 
     fn add(&mut self, letter: &DeadLetter) {
-        let DeadLetter { plugin, stream, shard, record, .. } = letter;
+        let DeadLetter {
+            plugin,
+            stream,
+            shard,
+            record,
+            ..
+        } = letter;
         self.count((plugin.to_string(), stream.to_string(), shard.to_string()));
         self.bytes += record.data.len() as u64;
         self.letters += 1;
@@ -150,22 +168,31 @@ impl Listing {
             print(&format!("... and {} more", HumanCount(more)));
         }
         for ((plugin, stream, shard), count) in &self.counts {
-            print(&format!("{plugin} {stream} {shard}: {}", HumanCount(*count)));
+            print(&format!(
+                "{plugin} {stream} {shard}: {}",
+                HumanCount(*count)
+            ));
         }
         if self.elsewhere > 0 {
             print(&format!("other shards: {}", HumanCount(self.elsewhere)));
         }
         let (repeats, other) = (HumanCount(input.repeats()), HumanCount(input.other_lines()));
         let (letters, bytes) = (HumanCount(self.letters), HumanBytes(self.bytes));
-        print(&format!("{letters} letters, {bytes}; {repeats} repeats, {other} other lines"));
+        print(&format!(
+            "{letters} letters, {bytes}; {repeats} repeats, {other} other lines"
+        ));
         self.problems.iter().for_each(|problem| print(problem));
     }
 }
 
 fn letter_table(rows: &[Row]) -> Table {
     let mut table = Table::new();
-    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["plugin", "stream", "shard", "position", "key", "bytes", "tries", "given up", "reason"]);
+    table
+        .load_preset(NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header([
+        "plugin", "stream", "shard", "position", "key", "bytes", "tries", "given up", "reason",
+    ]);
     for row in rows {
         let ago = Duration::from_millis(BootClock.wall_ms().saturating_sub(row.failed_at_ms));
         table.add_row([
@@ -185,6 +212,14 @@ fn letter_table(rows: &[Row]) -> Table {
 
 /// One line, cut.
 fn shown(text: &str, max: usize) -> String {
-    let line: String = text.chars().map(|sign| if sign.is_control() { ' ' } else { sign }).take(max).collect();
-    if text.chars().count() > max { format!("{line}...") } else { line }
+    let line: String = text
+        .chars()
+        .map(|sign| if sign.is_control() { ' ' } else { sign })
+        .take(max)
+        .collect();
+    if text.chars().count() > max {
+        format!("{line}...")
+    } else {
+        line
+    }
 }

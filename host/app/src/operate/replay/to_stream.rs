@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::operate::redelivery::{Remainder, ReplaySummary};
 
-/// Letters of one call of the writer, which cuts them into requests. What it could not put is tried no further, so this
-/// is also what may be stored and still be in the file of what is left.
+/// Letters of one call of the writer, which cuts them into requests. What it could not put is tried
+/// no further, so this is also what may be stored and still be in the file of what is left.
 const CHUNK_LETTERS: usize = 500;
 /// Bytes after which a call is made even with fewer letters.
 const CHUNK_BYTES: usize = 5 << 20;
@@ -32,7 +32,9 @@ pub(super) async fn put(
         let mut letters = Vec::new();
         for item in chunk {
             match item {
-                Item::Letter(letter) if only.is_none_or(|only| *only == letter.plugin) => letters.push(*letter),
+                Item::Letter(letter) if only.is_none_or(|only| *only == letter.plugin) => {
+                    letters.push(*letter)
+                }
                 Item::Letter(_) => summary.left_out += 1,
                 Item::Damaged { problem, line } => {
                     tracing::warn!(problem, "kept as it is");
@@ -42,7 +44,9 @@ pub(super) async fn put(
             }
         }
         if stop.is_cancelled() {
-            summary.stopped.get_or_insert_with(|| "by a signal".to_owned());
+            summary
+                .stopped
+                .get_or_insert_with(|| "by a signal".to_owned());
         }
         if summary.stopped.is_none() {
             match writer.put_all(letters.iter().map(entry), |_, _| {}).await {
@@ -54,7 +58,9 @@ pub(super) async fn put(
             }
         }
         summary.not_tried += letters.len() as u64;
-        letters.iter().try_for_each(|letter| remainder.keep(letter))?;
+        letters
+            .iter()
+            .try_for_each(|letter| remainder.keep(letter))?;
         if is_end {
             break;
         }
@@ -67,7 +73,9 @@ pub(super) async fn put(
 fn next_chunk(mut input: LetterInput) -> anyhow::Result<(LetterInput, Vec<Item>, bool)> {
     let (mut chunk, mut bytes) = (Vec::new(), 0);
     while chunk.len() < CHUNK_LETTERS && bytes < CHUNK_BYTES {
-        let Some(item) = input.next_item()? else { return Ok((input, chunk, true)) };
+        let Some(item) = input.next_item()? else {
+            return Ok((input, chunk, true));
+        };
         if let Item::Letter(letter) = &item {
             bytes += letter.record.data.len();
         }
@@ -78,6 +86,13 @@ fn next_chunk(mut input: LetterInput) -> anyhow::Result<(LetterInput, Vec<Item>,
 
 fn entry(letter: &DeadLetter) -> PutEntry {
     let record = &letter.record;
-    let explicit_hash_key = record.explicit_hash_key.as_ref().and_then(|key| key.parse().ok());
-    PutEntry { partition_key: record.partition_key.clone(), explicit_hash_key, data: record.data.clone() }
+    let explicit_hash_key = record
+        .explicit_hash_key
+        .as_ref()
+        .and_then(|key| key.parse().ok());
+    PutEntry {
+        partition_key: record.partition_key.clone(),
+        explicit_hash_key,
+        data: record.data.clone(),
+    }
 }

@@ -1,12 +1,15 @@
-//! Asks once for everything that a host will need of others, and tells what is missing: all at once, each in a line, with the mend.
-//! Nothing is made and nothing is written, so that rights to write show only when they are needed.
+//! Asks once for everything that a host will need of others, and tells what is missing: all at
+//! once, each in a line, with the mend. Nothing is made and nothing is written, so that rights to
+//! write show only when they are needed.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{Access, access};
-use shardmill_aws::{AwsClients, CoordinatorTable, KinesisReader, LeaseTable, PutTarget, StreamAdmin};
+use shardmill_aws::{
+    AwsClients, CoordinatorTable, KinesisReader, LeaseTable, PutTarget, StreamAdmin,
+};
 use shardmill_core::lease::Lease;
 use shardmill_core::ports::{Coordinator, LeaseStore, StreamReader};
 use shardmill_core::stream::{LeaseKey, ReadFrom, StreamRef};
@@ -14,7 +17,8 @@ use shardmill_core::stream::{LeaseKey, ReadFrom, StreamRef};
 use shardmill_config::{AwsConfig, Config};
 use shardmill_sinks::{HttpSinkOptions, SinkOptions, clients_of};
 
-/// For all that is asked of one stream, one table or one sink: healthy ones take some hundred milliseconds.
+/// For all that is asked of one stream, one table or one sink: healthy ones take some hundred
+/// milliseconds.
 const EACH_WITHIN: Duration = Duration::from_secs(10);
 /// The key of a row that nobody makes, since it is no shard's.
 const NO_ROW: &str = "shardmill-probe";
@@ -29,10 +33,20 @@ pub(crate) async fn probe(config: &Config, clients: &AwsClients) -> Vec<String> 
     let (streams, applications) = needed(config);
     for stream in &streams {
         let place = endpoint(&config.aws, clients);
-        note(&mut problems, &format!("stream {stream}{place}"), stream_problem(stream, clients)).await;
+        note(
+            &mut problems,
+            &format!("stream {stream}{place}"),
+            stream_problem(stream, clients),
+        )
+        .await;
     }
     for application in &applications {
-        note(&mut problems, &format!("application {application}"), tables_problem(application, clients)).await;
+        note(
+            &mut problems,
+            &format!("application {application}"),
+            tables_problem(application, clients),
+        )
+        .await;
     }
     for (name, sink) in &config.sinks {
         let problem = Box::pin(sink_problem(name, sink, config, clients));
@@ -41,17 +55,24 @@ pub(crate) async fn probe(config: &Config, clients: &AwsClients) -> Vec<String> 
     problems
 }
 
-async fn note(problems: &mut Vec<String>, what: &str, asked: impl Future<Output = Result<(), String>>) {
+async fn note(
+    problems: &mut Vec<String>,
+    what: &str,
+    asked: impl Future<Output = Result<(), String>>,
+) {
     let answer = tokio::time::timeout(EACH_WITHIN, asked).await;
-    match answer
-        .unwrap_or_else(|_| Err(format!("no answer within {EACH_WITHIN:?}: check that it can be reached from here")))
-    {
+    match answer.unwrap_or_else(|_| {
+        Err(format!(
+            "no answer within {EACH_WITHIN:?}: check that it can be reached from here"
+        ))
+    }) {
         Ok(()) => {}
         Err(problem) => problems.push(format!("{what}: {problem}")),
     }
 }
 
-/// The streams and the applications of the plugins that lie in the folder; without any, the general stream.
+/// The streams and the applications of the plugins that lie in the folder; without any, the general
+/// stream.
 fn needed(config: &Config) -> (BTreeSet<StreamRef>, BTreeSet<String>) {
     let served = config.streams_to_serve();
     let applications = served.iter().map(|one| one.application.clone()).collect();
@@ -72,13 +93,30 @@ fn endpoint(aws: &AwsConfig, clients: &AwsClients) -> String {
 /// As a host does: whether it is there, which shards it has, and whether one of them can be read.
 async fn stream_problem(stream: &StreamRef, clients: &AwsClients) -> Result<(), String> {
     let reader = KinesisReader::new(clients.kinesis.clone(), stream.clone());
-    if reader.identity().await.map_err(|error| error.to_string())?.is_none() {
+    if reader
+        .identity()
+        .await
+        .map_err(|error| error.to_string())?
+        .is_none()
+    {
         return Err("there is no such stream: create it, or fix `stream` or the region".to_owned());
     }
-    let shards = reader.list_shards().await.map_err(|error| error.to_string())?;
-    let Some(shard) = shards.first() else { return Ok(()) };
-    let iterator = reader.iterator(&shard.id, &ReadFrom::Latest).await.map_err(|error| error.to_string())?;
-    reader.fetch(&iterator, 1).await.map(|_| ()).map_err(|error| error.to_string())
+    let shards = reader
+        .list_shards()
+        .await
+        .map_err(|error| error.to_string())?;
+    let Some(shard) = shards.first() else {
+        return Ok(());
+    };
+    let iterator = reader
+        .iterator(&shard.id, &ReadFrom::Latest)
+        .await
+        .map_err(|error| error.to_string())?;
+    reader
+        .fetch(&iterator, 1)
+        .await
+        .map(|_| ())
+        .map_err(|error| error.to_string())
 }
 
 /// Tables that are not there are made by the first host.
@@ -89,20 +127,33 @@ async fn tables_problem(application: &str, clients: &AwsClients) -> Result<(), S
         let _: Option<Lease> = leases.get(&key).await.map_err(|error| error.to_string())?;
     }
     let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), application);
-    if coordinator.exists().await.map_err(|error| error.to_string())? {
-        coordinator.board().await.map_err(|error| error.to_string())?;
+    if coordinator
+        .exists()
+        .await
+        .map_err(|error| error.to_string())?
+    {
+        coordinator
+            .board()
+            .await
+            .map_err(|error| error.to_string())?;
     }
     Ok(())
 }
 
-async fn sink_problem(name: &str, sink: &SinkOptions, config: &Config, clients: &AwsClients) -> Result<(), String> {
+async fn sink_problem(
+    name: &str,
+    sink: &SinkOptions,
+    config: &Config,
+    clients: &AwsClients,
+) -> Result<(), String> {
     match sink {
         SinkOptions::Stdout { .. } => Ok(()),
         SinkOptions::File { path, .. } => file_problem(path),
         SinkOptions::Http(options) => http_problem(options).await,
         SinkOptions::Kinesis { target, .. } => {
-            let own =
-                clients_of(name, sink, &config.aws.options(), clients).await.map_err(|error| error.to_string())?;
+            let own = clients_of(name, sink, &config.aws.options(), clients)
+                .await
+                .map_err(|error| error.to_string())?;
             let Some(own) = own else { return Ok(()) };
             target_problem(target, StreamAdmin::new(own.kinesis)).await
         }
@@ -117,7 +168,9 @@ async fn target_problem(target: &PutTarget, admin: StreamAdmin) -> Result<(), St
     };
     match admin.describe(stream.clone()).await {
         Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(format!("there is no stream {stream}: create it, or fix `stream` or the region")),
+        Ok(None) => Err(format!(
+            "there is no stream {stream}: create it, or fix `stream` or the region"
+        )),
         Err(error) if error.to_string().contains("not allowed") => Ok(()),
         Err(error) => Err(error.to_string()),
     }
@@ -125,27 +178,49 @@ async fn target_problem(target: &PutTarget, admin: StreamAdmin) -> Result<(), St
 
 /// The nearest folder that is there must take the file, or the folders above it.
 fn file_problem(path: &Path) -> Result<(), String> {
-    let Some(there) = path.ancestors().skip(1).find(|folder| folder.as_os_str().is_empty() || folder.exists()) else {
+    let Some(there) = path
+        .ancestors()
+        .skip(1)
+        .find(|folder| folder.as_os_str().is_empty() || folder.exists())
+    else {
         return Ok(());
     };
-    let folder = if there.as_os_str().is_empty() { Path::new(".") } else { there };
-    let cannot =
-        |why: String| format!("cannot write {}: {why}; name another `path`, or fix the folder", path.display());
+    let folder = if there.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        there
+    };
+    let cannot = |why: String| {
+        format!(
+            "cannot write {}: {why}; name another `path`, or fix the folder",
+            path.display()
+        )
+    };
     if !folder.is_dir() {
         return Err(cannot(format!("{} is not a folder", folder.display())));
     }
     let target = if path.exists() { path } else { folder };
-    access(target, Access::WRITE_OK).map_err(|error| cannot(format!("{}: {error}", target.display())))
+    access(target, Access::WRITE_OK)
+        .map_err(|error| cannot(format!("{}: {error}", target.display())))
 }
 
 /// Whether something listens there: nothing is sent, since whatever is sent would count as output.
 async fn http_problem(options: &HttpSinkOptions) -> Result<(), String> {
     let url = &options.url;
-    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return Ok(()) };
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+        return Ok(());
+    };
     let address = (host.trim_matches(['[', ']']).to_owned(), port);
-    let connected = tokio::time::timeout(options.connect_timeout, tokio::net::TcpStream::connect(address)).await;
-    let cannot =
-        |why: String| Err(format!("cannot connect to {host}:{port}: {why}; check `url`, or start what serves it"));
+    let connected = tokio::time::timeout(
+        options.connect_timeout,
+        tokio::net::TcpStream::connect(address),
+    )
+    .await;
+    let cannot = |why: String| {
+        Err(format!(
+            "cannot connect to {host}:{port}: {why}; check `url`, or start what serves it"
+        ))
+    };
     match connected {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => cannot(error.to_string()),
@@ -164,27 +239,43 @@ mod tests {
         assert_eq!((at("out.ndjson"), at("a/b/out.ndjson")), (Ok(()), Ok(())));
         std::fs::write(folder.path().join("file"), "").unwrap();
         let told = at("file/out.ndjson").unwrap_err();
-        assert!(told.contains("is not a folder") && told.contains("name another `path`"), "{told}");
-        assert!(std::fs::read_dir(folder.path()).unwrap().count() == 1, "nothing is made");
+        assert!(
+            told.contains("is not a folder") && told.contains("name another `path`"),
+            "{told}"
+        );
+        assert!(
+            std::fs::read_dir(folder.path()).unwrap().count() == 1,
+            "nothing is made"
+        );
     }
 
     #[tokio::test]
-    async fn an_endpoint_that_nobody_serves_is_told_with_its_address_and_one_that_is_served_is_sent_nothing() {
+    async fn an_endpoint_that_nobody_serves_is_told_with_its_address_and_one_that_is_served_is_sent_nothing()
+     {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let config = |port: u16| {
-            let text = format!("stream = \"s\"\n[sinks.out]\ntype = \"http\"\nurl = \"http://127.0.0.1:{port}/in\"\n");
+            let text = format!(
+                "stream = \"s\"\n[sinks.out]\ntype = \"http\"\nurl = \"http://127.0.0.1:{port}/in\"\n"
+            );
             let config = Config::parse(&text, Path::new(".")).unwrap();
-            let Some(SinkOptions::Http(options)) = config.sinks.get("out").cloned() else { panic!("it is one") };
+            let Some(SinkOptions::Http(options)) = config.sinks.get("out").cloned() else {
+                panic!("it is one")
+            };
             options
         };
         assert_eq!(http_problem(&config(port)).await, Ok(()));
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut sent = Vec::new();
-        tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut sent).await.unwrap();
+        tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut sent)
+            .await
+            .unwrap();
         assert!(sent.is_empty());
         drop((listener, stream));
         let told = http_problem(&config(port)).await.unwrap_err();
-        assert!(told.contains(&format!("127.0.0.1:{port}")) && told.contains("check `url`"), "{told}");
+        assert!(
+            told.contains(&format!("127.0.0.1:{port}")) && told.contains("check `url`"),
+            "{told}"
+        );
     }
 }

@@ -4,17 +4,41 @@ use super::*;
 
 #[test]
 fn without_traces_of_kcl_3_owners_that_may_live_decide_the_mode() {
-    let missing = Facts { table: TableFacts::Missing, ..facts(table(vec![])) };
-    let other = TableFacts::OtherKey { problem: "its key is [HASH id N]".to_owned() };
+    let missing = Facts {
+        table: TableFacts::Missing,
+        ..facts(table(vec![]))
+    };
+    let other = TableFacts::OtherKey {
+        problem: "its key is [HASH id N]".to_owned(),
+    };
     check(vec![
-        ("no table", missing.clone(), Mode::NoTable, vec![(Note, Topic::NoTable)]),
+        (
+            "no table",
+            missing.clone(),
+            Mode::NoTable,
+            vec![(Note, Topic::NoTable)],
+        ),
         (
             "a kinsumer's name",
-            Facts { companions: Companions { kinsumer: true, ..Default::default() }, ..missing.clone() },
+            Facts {
+                companions: Companions {
+                    kinsumer: true,
+                    ..Default::default()
+                },
+                ..missing.clone()
+            },
             Mode::NoTable,
             vec![(Warning, Topic::OtherLibrary), (Note, Topic::NoTable)],
         ),
-        ("another key", Facts { table: other, ..missing }, Mode::NotALeaseTable, vec![(FixFirst, Topic::OtherKey)]),
+        (
+            "another key",
+            Facts {
+                table: other,
+                ..missing
+            },
+            Mode::NotALeaseTable,
+            vec![(FixFirst, Topic::OtherKey)],
+        ),
         ("an empty table", facts(table(vec![])), Mode::Own, vec![]),
         (
             "an empty table of KCL 3",
@@ -22,34 +46,76 @@ fn without_traces_of_kcl_3_owners_that_may_live_decide_the_mode() {
             Mode::Kcl3Takeover,
             vec![(Note, Topic::Kcl3Traces), (Note, Topic::ClientVersion)],
         ),
-        ("ours, live", facts(watched(of_shardmill(), &["a", "b"])), Mode::Own, vec![]),
-        ("ours, idle from the start", facts(watched(registered(of_kcl(), &["kcl"]), &["kcl"])), Mode::Own, vec![]),
+        (
+            "ours, live",
+            facts(watched(of_shardmill(), &["a", "b"])),
+            Mode::Own,
+            vec![],
+        ),
+        (
+            "ours, idle from the start",
+            facts(watched(registered(of_kcl(), &["kcl"]), &["kcl"])),
+            Mode::Own,
+            vec![],
+        ),
         (
             "ours once, now in the hands of a KCL, which keeps our marks",
-            facts(watched(table(vec![marked(&low(), "kcl"), marked(&high(), "kcl")]), &["kcl"])),
+            facts(watched(
+                table(vec![marked(&low(), "kcl"), marked(&high(), "kcl")]),
+                &["kcl"],
+            )),
             Mode::Kcl2Shared,
             vec![(Note, Topic::OtherWorkers)],
         ),
         (
             "ours, crashed and forgotten",
-            facts(watched(table(vec![marked(&low(), "a"), marked(&high(), "b")]), &[])),
+            facts(watched(
+                table(vec![marked(&low(), "a"), marked(&high(), "b")]),
+                &[],
+            )),
             Mode::Own,
             vec![],
         ),
-        ("ours, not watched", facts(of_shardmill()), Mode::Own, vec![]),
+        (
+            "ours, not watched",
+            facts(of_shardmill()),
+            Mode::Own,
+            vec![],
+        ),
         (
             "ours, released",
-            facts(watched(table(vec![lease(&low(), None), lease(&high(), None)]), &[])),
+            facts(watched(
+                table(vec![lease(&low(), None), lease(&high(), None)]),
+                &[],
+            )),
             Mode::Own,
             vec![],
         ),
-        ("KCL 2 live", facts(watched(of_kcl(), &["kcl"])), Mode::Kcl2Shared, vec![(Note, Topic::OtherWorkers)]),
-        ("KCL 2 silent", facts(watched(of_kcl(), &[])), Mode::Own, vec![(Note, Topic::SilentOwners)]),
-        ("KCL 2, not watched", facts(of_kcl()), Mode::Kcl2Shared, vec![(Warning, Topic::NotWatched)]),
+        (
+            "KCL 2 live",
+            facts(watched(of_kcl(), &["kcl"])),
+            Mode::Kcl2Shared,
+            vec![(Note, Topic::OtherWorkers)],
+        ),
+        (
+            "KCL 2 silent",
+            facts(watched(of_kcl(), &[])),
+            Mode::Own,
+            vec![(Note, Topic::SilentOwners)],
+        ),
+        (
+            "KCL 2, not watched",
+            facts(of_kcl()),
+            Mode::Kcl2Shared,
+            vec![(Warning, Topic::NotWatched)],
+        ),
         (
             "KCL 2 beside us",
             facts(watched(
-                registered(table(vec![marked(&low(), "a"), lease(&high(), Some("kcl"))]), &["a"]),
+                registered(
+                    table(vec![marked(&low(), "a"), lease(&high(), Some("kcl"))]),
+                    &["a"],
+                ),
                 &["a", "kcl"],
             )),
             Mode::Kcl2Shared,
@@ -65,19 +131,30 @@ fn a_kcl_that_was_not_watched_for_longer_than_its_failover_time_is_never_taken_f
     let dead = vec![(Note, Topic::SilentOwners)];
     let with_our_marks = || table(vec![marked(&low(), "kcl"), marked(&high(), "kcl")]);
     for (failover, watched, mode, findings) in [
-        // The KCL renews at a third of it: 36 s and more are silent for all of the 12 s that are watched by default.
+        // The KCL renews at a third of it: 36 s and more are silent for all of the 12 s that are
+        // watched by default.
         (None, 12, Mode::Kcl2Shared, may_live.clone()),
         (None, 600, Mode::Kcl2Shared, may_live.clone()),
         (Some(secs(60)), 12, Mode::Kcl2Shared, may_live.clone()),
         (Some(secs(60)), 60, Mode::Kcl2Shared, may_live),
         (Some(secs(60)), 61, Mode::Own, dead),
     ] {
-        let quiet = Facts { failover_time: failover, ..facts(watched_for(secs(watched), of_kcl(), &[])) };
+        let quiet = Facts {
+            failover_time: failover,
+            ..facts(watched_for(secs(watched), of_kcl(), &[]))
+        };
         let name = format!("{failover:?} and {watched} s");
         let diagnosis = diagnose(&quiet);
-        assert_eq!((diagnosis.mode, found(&diagnosis)), (mode, findings), "{name}");
+        assert_eq!(
+            (diagnosis.mode, found(&diagnosis)),
+            (mode, findings),
+            "{name}"
+        );
         // One that took leases from us keeps our marks on them.
-        let marked = Facts { failover_time: failover, ..facts(watched_for(secs(watched), with_our_marks(), &[])) };
+        let marked = Facts {
+            failover_time: failover,
+            ..facts(watched_for(secs(watched), with_our_marks(), &[]))
+        };
         assert_eq!(diagnose(&marked).mode, mode, "{name}, with our marks");
     }
 }
@@ -97,10 +174,17 @@ fn a_host_is_not_called_silent_before_its_next_heartbeat_is_due() {
 
 #[test]
 fn traces_of_kcl_3_are_believed_unless_we_took_over() {
-    let companions =
-        |worker_metrics, coordinator_state| Companions { worker_metrics, coordinator_state, ..Default::default() };
+    let companions = |worker_metrics, coordinator_state| Companions {
+        worker_metrics,
+        coordinator_state,
+        ..Default::default()
+    };
     let foreign = |mut table: LeaseTableFacts| {
-        table.other_rows = [("LEADER".to_owned(), 1), ("WORKER_METRIC_STATS".to_owned(), 2)].into();
+        table.other_rows = [
+            ("LEADER".to_owned(), 1),
+            ("WORKER_METRIC_STATS".to_owned(), 2),
+        ]
+        .into();
         table
     };
     let kcl3_live = vec![(FixFirst, Topic::OtherWorkers), (Note, Topic::Kcl3Traces)];
@@ -108,24 +192,46 @@ fn traces_of_kcl_3_are_believed_unless_we_took_over() {
     check(vec![
         (
             "KCL 3 live, by its index",
-            facts(watched(LeaseTableFacts { has_owner_index: true, ..of_kcl() }, &["kcl"])),
+            facts(watched(
+                LeaseTableFacts {
+                    has_owner_index: true,
+                    ..of_kcl()
+                },
+                &["kcl"],
+            )),
             Mode::Kcl3Takeover,
             kcl3_live.clone(),
         ),
-        ("KCL 3 live, by its rows", facts(watched(foreign(of_kcl()), &["kcl"])), Mode::Kcl3Takeover, kcl3_live.clone()),
+        (
+            "KCL 3 live, by its rows",
+            facts(watched(foreign(of_kcl()), &["kcl"])),
+            Mode::Kcl3Takeover,
+            kcl3_live.clone(),
+        ),
         (
             "KCL 3 live, by a metrics table",
-            Facts { companions: companions(true, false), ..facts(watched(of_kcl(), &["kcl"])) },
+            Facts {
+                companions: companions(true, false),
+                ..facts(watched(of_kcl(), &["kcl"]))
+            },
             Mode::Kcl3Takeover,
             kcl3_live.clone(),
         ),
         (
             "KCL 3 live, by a state table",
-            Facts { companions: companions(false, true), ..facts(watched(of_kcl(), &["kcl"])) },
+            Facts {
+                companions: companions(false, true),
+                ..facts(watched(of_kcl(), &["kcl"]))
+            },
             Mode::Kcl3Takeover,
             kcl3_live.clone(),
         ),
-        ("KCL 3 stopped", facts(watched(foreign(of_kcl()), &[])), Mode::Kcl3Takeover, kcl3_silent.clone()),
+        (
+            "KCL 3 stopped",
+            facts(watched(foreign(of_kcl()), &[])),
+            Mode::Kcl3Takeover,
+            kcl3_silent.clone(),
+        ),
         (
             "KCL 3, not watched",
             facts(foreign(of_kcl())),
@@ -162,7 +268,10 @@ fn a_client_version_says_whose_rules_a_fleet_goes_by() {
         ),
         (
             "KCL 3 with the way back, stopped",
-            facts(watched(version(of_kcl(), "CLIENT_VERSION_3X_WITH_ROLLBACK"), &[])),
+            facts(watched(
+                version(of_kcl(), "CLIENT_VERSION_3X_WITH_ROLLBACK"),
+                &[],
+            )),
             Mode::Kcl3Takeover,
             and_version(&kcl3_silent),
         ),
@@ -170,7 +279,11 @@ fn a_client_version_says_whose_rules_a_fleet_goes_by() {
             "between 2 and 3, live",
             facts(watched(version(of_kcl(), upgrade), &["kcl"])),
             Mode::Kcl2Shared,
-            vec![(Warning, Topic::ClientVersion), (Note, Topic::OtherWorkers), (Note, Topic::Kcl3Traces)],
+            vec![
+                (Warning, Topic::ClientVersion),
+                (Note, Topic::OtherWorkers),
+                (Note, Topic::Kcl3Traces),
+            ],
         ),
         (
             "between 2 and 3, stopped",
@@ -182,7 +295,11 @@ fn a_client_version_says_whose_rules_a_fleet_goes_by() {
             "back from 3 to 2, live",
             facts(watched(version(of_kcl(), "CLIENT_VERSION_2X"), &["kcl"])),
             Mode::Kcl2Shared,
-            vec![(Note, Topic::OtherWorkers), (Note, Topic::Kcl3Traces), (Note, Topic::ClientVersion)],
+            vec![
+                (Note, Topic::OtherWorkers),
+                (Note, Topic::Kcl3Traces),
+                (Note, Topic::ClientVersion),
+            ],
         ),
     ]);
 }

@@ -14,7 +14,12 @@ fn worker(name: &str) -> WorkerId {
 
 fn row(owner: &str, counter: u64) -> Lease {
     let id = ShardId::new("shardId-000000000000").unwrap();
-    let shard = Shard { id, parents: Vec::new(), hash_range: HashKeyRange::FULL, ending_sequence: None };
+    let shard = Shard {
+        id,
+        parents: Vec::new(),
+        hash_range: HashKeyRange::FULL,
+        ending_sequence: None,
+    };
     let mut lease = Lease::fresh(&shard, Checkpoint::TrimHorizon);
     lease.owner = Some(worker(owner));
     lease.counter = LeaseCounter(counter);
@@ -22,11 +27,18 @@ fn row(owner: &str, counter: u64) -> Lease {
 }
 
 fn claimed(claimant: Option<&str>) -> Lease {
-    Lease { claimant: claimant.map(worker), ..row("owner", 1) }
+    Lease {
+        claimant: claimant.map(worker),
+        ..row("owner", 1)
+    }
 }
 
 fn registered(name: &str, run: &str, beat: u64) -> WorkerRow {
-    WorkerRow { incarnation: Incarnation::new(run).unwrap(), beat, ..WorkerRow::beating(name) }
+    WorkerRow {
+        incarnation: Incarnation::new(run).unwrap(),
+        beat,
+        ..WorkerRow::beating(name)
+    }
 }
 
 /// An observer that saw these rows, one after the other, each at its second.
@@ -41,11 +53,23 @@ fn after(sightings: &[(u64, Lease)]) -> LeaseObserver {
 #[test]
 fn a_claim_is_as_old_as_the_first_sight_of_its_claimant() {
     let lease = claimed(Some("a"));
-    let waited = |sightings: &[(u64, Lease)]| after(sightings).claimed_for(&lease, at(112)).as_secs();
+    let waited =
+        |sightings: &[(u64, Lease)]| after(sightings).claimed_for(&lease, at(112)).as_secs();
     let (none, other) = (claimed(None), claimed(Some("b")));
-    assert_eq!(waited(&[(100, lease.clone()), (108, lease.clone())]), 12, "seen again, not claimed again");
-    assert_eq!(waited(&[(100, none), (105, lease.clone()), (108, lease.clone())]), 7);
-    assert_eq!(waited(&[(100, other), (105, lease.clone())]), 7, "what another waited counts for nobody");
+    assert_eq!(
+        waited(&[(100, lease.clone()), (108, lease.clone())]),
+        12,
+        "seen again, not claimed again"
+    );
+    assert_eq!(
+        waited(&[(100, none), (105, lease.clone()), (108, lease.clone())]),
+        7
+    );
+    assert_eq!(
+        waited(&[(100, other), (105, lease.clone())]),
+        7,
+        "what another waited counts for nobody"
+    );
     assert_eq!(waited(&[]), 0, "a row that was never seen is no old claim");
 }
 
@@ -57,24 +81,44 @@ fn a_counter_has_moved_only_if_it_was_seen_to_move_under_one_owner() {
     };
     let first = (100, row("kcl", 1));
     let second = (103, row("kcl", 2));
-    assert!(!moved(std::slice::from_ref(&first), 100), "seen once, it may have stood still for years");
+    assert!(
+        !moved(std::slice::from_ref(&first), 100),
+        "seen once, it may have stood still for years"
+    );
     assert!(!moved(&[first.clone(), (103, row("kcl", 1))], 103));
-    assert!(!moved(&[first.clone(), (103, row("other", 2))], 103), "whoever takes a lease moves its counter once");
-    assert!(moved(&[first.clone(), second.clone()], 113), "a whole lease duration ago is lately enough");
-    assert!(!moved(&[first.clone(), second.clone()], 114), "longer ago is not");
+    assert!(
+        !moved(&[first.clone(), (103, row("other", 2))], 103),
+        "whoever takes a lease moves its counter once"
+    );
+    assert!(
+        moved(&[first.clone(), second.clone()], 113),
+        "a whole lease duration ago is lately enough"
+    );
+    assert!(
+        !moved(&[first.clone(), second.clone()], 114),
+        "longer ago is not"
+    );
     assert!(
         moved(&[first.clone(), second.clone(), (108, row("kcl", 2))], 113),
         "a still look in between changes nothing"
     );
-    assert!(!moved(&[first, second, (108, row("other", 3))], 108), "the new owner's counter was not seen to move");
+    assert!(
+        !moved(&[first, second, (108, row("other", 3))], 108),
+        "the new owner's counter was not seen to move"
+    );
     assert!(!LeaseObserver::default().has_counter_moved(&row("kcl", 1), at(0), DURATION));
 }
 
 #[test]
 fn a_worker_that_left_is_remembered_for_its_lease_duration_however_often_one_looks() {
     let mut observer = LeaseObserver::default();
-    observer.observe_workers(&[registered("a", "run", 1), registered("b", "run", 1)], at(100));
-    assert!(!observer.has_left(&worker("a"), at(100)) && !observer.has_left(&worker("never"), at(100)));
+    observer.observe_workers(
+        &[registered("a", "run", 1), registered("b", "run", 1)],
+        at(100),
+    );
+    assert!(
+        !observer.has_left(&worker("a"), at(100)) && !observer.has_left(&worker("never"), at(100))
+    );
     observer.observe_workers(&[registered("b", "run", 2)], at(105));
     observer.observe_workers(&[registered("b", "run", 3)], at(109));
     assert!(observer.has_left(&worker("a"), at(115)) && !observer.has_left(&worker("b"), at(115)));
@@ -84,13 +128,25 @@ fn a_worker_that_left_is_remembered_for_its_lease_duration_however_often_one_loo
 #[test]
 fn workers_are_told_in_order_each_with_how_long_its_heart_was_silent() {
     let mut observer = LeaseObserver::default();
-    observer.observe_workers(&[registered("b", "run", 1), registered("a", "run", 1)], at(100));
-    observer.observe_workers(&[registered("b", "again", 1), registered("a", "run", 1)], at(104));
+    observer.observe_workers(
+        &[registered("b", "run", 1), registered("a", "run", 1)],
+        at(100),
+    );
+    observer.observe_workers(
+        &[registered("b", "again", 1), registered("a", "run", 1)],
+        at(104),
+    );
     let told = |observer: &LeaseObserver, second| {
         let workers = observer.workers(at(second));
-        workers.map(|(row, silent)| (row.worker.to_string(), silent.as_secs())).collect::<Vec<_>>()
+        workers
+            .map(|(row, silent)| (row.worker.to_string(), silent.as_secs()))
+            .collect::<Vec<_>>()
     };
-    assert_eq!(told(&observer, 107), [("a".into(), 7), ("b".into(), 3)], "another run is another heart");
+    assert_eq!(
+        told(&observer, 107),
+        [("a".into(), 7), ("b".into(), 3)],
+        "another run is another heart"
+    );
     observer.observe_workers(&[registered("b", "again", 2)], at(107));
     assert_eq!(told(&observer, 107), [("b".into(), 0)]);
 }
@@ -100,12 +156,21 @@ fn a_lease_is_idle_since_its_row_or_its_owners_heart_moved_last() {
     let lease = row("owner", 1);
     let mut observer = after(&[(100, lease.clone())]);
     assert_eq!(observer.idle_for(&lease, at(107)).as_secs(), 7);
-    observer.observe_workers(&[registered("owner", "run", 1), registered("other", "run", 1)], at(103));
-    observer.observe_workers(&[registered("owner", "run", 1), registered("other", "run", 2)], at(106));
+    observer.observe_workers(
+        &[registered("owner", "run", 1), registered("other", "run", 1)],
+        at(103),
+    );
+    observer.observe_workers(
+        &[registered("owner", "run", 1), registered("other", "run", 2)],
+        at(106),
+    );
     assert_eq!(observer.idle_for(&lease, at(107)).as_secs(), 4);
     observer.observe(&[row("owner", 2)], at(105));
     assert_eq!(observer.idle_for(&lease, at(107)).as_secs(), 2);
-    assert_eq!(LeaseObserver::default().idle_for(&lease, at(107)), Duration::ZERO);
+    assert_eq!(
+        LeaseObserver::default().idle_for(&lease, at(107)),
+        Duration::ZERO
+    );
 }
 
 #[test]
@@ -128,10 +193,16 @@ fn a_second_look_that_finds_a_row_which_the_first_missed_has_found_a_sign_of_lif
     observer.observe_workers(&[registered("owner", "run", 5)], at(100));
     observer.observe_workers(&[], at(101));
     let run = Incarnation::new("run").unwrap();
-    assert!(observer.has_moved(&worker("owner"), Some((&run, 5))), "the look that missed it was older than the first");
+    assert!(
+        observer.has_moved(&worker("owner"), Some((&run, 5))),
+        "the look that missed it was older than the first"
+    );
     assert!(!observer.has_moved(&worker("owner"), None));
     observer.observe_workers(&[registered("owner", "run", 5)], at(102));
-    assert!(!observer.has_moved(&worker("owner"), Some((&run, 5))), "it is there again, and as it was seen");
+    assert!(
+        !observer.has_moved(&worker("owner"), Some((&run, 5))),
+        "it is there again, and as it was seen"
+    );
 }
 
 #[test]
@@ -141,11 +212,23 @@ fn a_heart_that_nobody_watched_was_not_seen_to_stand_still() {
     for second in [100, 105, 110, 115] {
         observer.observe_workers(std::slice::from_ref(&row), at(second));
     }
-    assert_eq!(observer.watched_silence(&row.worker, at(115)), Some(Duration::from_secs(15)));
+    assert_eq!(
+        observer.watched_silence(&row.worker, at(115)),
+        Some(Duration::from_secs(15))
+    );
     // The machine was suspended: the other may have been, too, and wakes at the same moment.
     observer.observe_workers(std::slice::from_ref(&row), at(8_000));
-    assert_eq!(observer.watched_silence(&row.worker, at(8_000)), Some(Duration::ZERO));
+    assert_eq!(
+        observer.watched_silence(&row.worker, at(8_000)),
+        Some(Duration::ZERO)
+    );
     observer.observe_workers(std::slice::from_ref(&row), at(8_010));
-    assert_eq!(observer.watched_silence(&row.worker, at(8_010)), Some(Duration::from_secs(10)));
-    assert_eq!(LeaseObserver::default().watched_silence(&row.worker, at(0)), None);
+    assert_eq!(
+        observer.watched_silence(&row.worker, at(8_010)),
+        Some(Duration::from_secs(10))
+    );
+    assert_eq!(
+        LeaseObserver::default().watched_silence(&row.worker, at(0)),
+        None
+    );
 }

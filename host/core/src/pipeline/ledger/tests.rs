@@ -44,7 +44,10 @@ impl Naive {
     fn report(&mut self, batch: &[usize], failed: &[usize], committed: usize) {
         if let Some(last) = committed.checked_sub(1) {
             let before = &mut self.states[..=batch[last]];
-            before.iter_mut().filter(|state| **state == State::Held).for_each(|state| *state = State::Settled);
+            before
+                .iter_mut()
+                .filter(|state| **state == State::Held)
+                .for_each(|state| *state = State::Settled);
         }
         for (index, number) in batch.iter().enumerate() {
             self.states[*number] = match (failed.contains(&index), index < committed) {
@@ -57,13 +60,19 @@ impl Naive {
     }
 
     fn advance(&mut self) {
-        let settled = self.states.iter().take_while(|state| **state == State::Settled).count();
+        let settled = self
+            .states
+            .iter()
+            .take_while(|state| **state == State::Settled)
+            .count();
         self.settled = self.settled.max(settled);
     }
 
     /// How many records, from the first on, are settled.
     fn of(ledger: &Ledger) -> usize {
-        ledger.settled().map_or(0, |at| at.sequence.as_str().parse().unwrap())
+        ledger
+            .settled()
+            .map_or(0, |at| at.sequence.as_str().parse().unwrap())
     }
 }
 
@@ -71,7 +80,11 @@ impl Naive {
 #[derive(Debug, Clone)]
 enum Step {
     /// New records; some of them wait behind others and are not delivered yet.
-    Fresh { count: usize, waiting: Vec<Index>, end: End },
+    Fresh {
+        count: usize,
+        waiting: Vec<Index>,
+        end: End,
+    },
     /// Some of the open records again.
     Again { which: Vec<Index>, end: End },
     /// An open record is given up.
@@ -95,8 +108,7 @@ enum Word {
 }
 
 fn end() -> impl Strategy<Value = End> {
-    let word =
-        prop_oneof![3 => Just(Word::None), 1 => Just(Word::Nothing), 2 => any::<Index>().prop_map(Word::Through)];
+    let word = prop_oneof![3 => Just(Word::None), 1 => Just(Word::Nothing), 2 => any::<Index>().prop_map(Word::Through)];
     (vec(any::<Index>(), 0..4), word).prop_map(|(failed, word)| End { failed, word })
 }
 
@@ -112,7 +124,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn picked(of: &[usize], which: &[Index]) -> Vec<usize> {
-    let chosen: BTreeSet<usize> = which.iter().filter(|_| !of.is_empty()).map(|at| *at.get(of)).collect();
+    let chosen: BTreeSet<usize> = which
+        .iter()
+        .filter(|_| !of.is_empty())
+        .map(|at| *at.get(of))
+        .collect();
     chosen.into_iter().collect()
 }
 
@@ -124,7 +140,9 @@ struct Pair {
 
 impl Pair {
     fn open(&self) -> Vec<usize> {
-        (0..self.naive.states.len()).filter(|number| self.naive.states[*number] == State::Open).collect()
+        (0..self.naive.states.len())
+            .filter(|number| self.naive.states[*number] == State::Open)
+            .collect()
     }
 
     fn deliver(&mut self, batch: &[usize], end: &End) {
@@ -138,7 +156,10 @@ impl Pair {
             Word::Nothing => (Some(Commit::Nothing), 0),
             Word::Through(at) => {
                 let index = at.index(batch.len());
-                (Some(Commit::Through(u32::try_from(index).unwrap())), index + 1)
+                (
+                    Some(Commit::Through(u32::try_from(index).unwrap())),
+                    index + 1,
+                )
             }
         };
         self.ledger.report(&records(batch), &failed, commit);
@@ -147,7 +168,11 @@ impl Pair {
 
     fn take(&mut self, step: &Step) {
         match step {
-            Step::Fresh { count, waiting, end } => {
+            Step::Fresh {
+                count,
+                waiting,
+                end,
+            } => {
                 let first = self.naive.states.len();
                 let fresh: Vec<usize> = (first..first + count).collect();
                 let waiting = picked(&fresh, waiting);
@@ -230,7 +255,9 @@ fn what_was_given_up_above_the_checkpoint_is_not_delivered_again_after_a_rewind(
     ledger.give_up(&position(2));
     assert_eq!(ledger.settled(), None, "the plugin holds back 0, 1 and 3");
     ledger.rewind();
-    let delivered: Vec<bool> = (0..4).map(|number| ledger.hand_out(&position(number))).collect();
+    let delivered: Vec<bool> = (0..4)
+        .map(|number| ledger.hand_out(&position(number)))
+        .collect();
     assert_eq!(delivered, [true, true, false, true]);
     ledger.report(&records(&[0, 1, 3]), &[], None);
     assert_eq!(ledger.settled(), Some(&position(3)));
@@ -242,11 +269,19 @@ fn runs_beyond_the_bound_are_joined_and_only_commit_later() {
     let mut ledger = Ledger::default();
     let count = RUNS_MAX * 2 + 10;
     let numbers: Vec<usize> = (0..count).collect();
-    let even: Vec<usize> = numbers.iter().copied().filter(|number| number % 2 == 0).collect();
+    let even: Vec<usize> = numbers
+        .iter()
+        .copied()
+        .filter(|number| number % 2 == 0)
+        .collect();
     ledger.report(&records(&numbers), &even, Some(Commit::Nothing));
     assert_eq!(ledger.held.len(), RUNS_MAX);
     ledger.report(&records(&even), &[], None);
-    assert_eq!(ledger.settled(), Some(&position(count - 2)), "the last one is still held back");
+    assert_eq!(
+        ledger.settled(),
+        Some(&position(count - 2)),
+        "the last one is still held back"
+    );
     ledger.report(&records(&[count]), &[], None);
     assert_eq!(ledger.settled(), Some(&position(count)));
 }
@@ -256,18 +291,26 @@ fn what_was_handled_since_the_state_was_saved_counts_as_held_back() {
     let mut ledger = Ledger::with_state();
     assert!(!ledger.may_save() && !ledger.holds_back());
     ledger.report(&records(&[0, 1, 2, 3]), &[2], None);
-    assert!(ledger.holds_back() && !ledger.may_save(), "2 is open: the state holds 3, which comes after it");
+    assert!(
+        ledger.holds_back() && !ledger.may_save(),
+        "2 is open: the state holds 3, which comes after it"
+    );
     ledger.report(&records(&[2]), &[], None);
     assert_eq!((ledger.may_save(), ledger.settled()), (true, None));
     ledger.saved();
-    assert_eq!((ledger.may_save(), ledger.holds_back(), ledger.settled()), (false, false, Some(&position(3))));
+    assert_eq!(
+        (ledger.may_save(), ledger.holds_back(), ledger.settled()),
+        (false, false, Some(&position(3)))
+    );
     // The instance dies with what it had not saved, and what was given up stays given up.
     ledger.report(&records(&[4, 5, 6]), &[5], None);
     ledger.give_up(&position(5));
     assert!(ledger.may_save());
     ledger.rewind();
     assert!(!ledger.holds_back());
-    let delivered: Vec<bool> = (4..7).map(|number| ledger.hand_out(&position(number))).collect();
+    let delivered: Vec<bool> = (4..7)
+        .map(|number| ledger.hand_out(&position(number)))
+        .collect();
     assert_eq!(delivered, [true, false, true]);
 }
 
@@ -275,10 +318,16 @@ fn what_was_handled_since_the_state_was_saved_counts_as_held_back() {
 fn a_failed_call_leaves_the_state_as_it_was_saved() {
     let mut ledger = Ledger::with_state();
     ledger.report(&records(&[0, 1]), &[0, 1], None);
-    assert!(!ledger.holds_back(), "nothing was handled, so nothing must come again but what failed");
+    assert!(
+        !ledger.holds_back(),
+        "nothing was handled, so nothing must come again but what failed"
+    );
     ledger.give_up(&position(0));
     ledger.give_up(&position(1));
-    assert!(ledger.may_save(), "the checkpoint moves, with the state as it was");
+    assert!(
+        ledger.may_save(),
+        "the checkpoint moves, with the state as it was"
+    );
     ledger.saved();
     assert_eq!(ledger.settled(), Some(&position(1)));
 }
@@ -319,7 +368,9 @@ fn what_was_given_up_is_remembered_until_the_checkpoint_passes_it() {
     ledger.report(&records(&[0]), &[], None);
     assert_eq!(ledger.settled(), Some(&position(1)), "2 is open");
     ledger.rewind();
-    let delivered: Vec<bool> = (2..5).map(|number| ledger.hand_out(&position(number))).collect();
+    let delivered: Vec<bool> = (2..5)
+        .map(|number| ledger.hand_out(&position(number)))
+        .collect();
     assert_eq!(delivered, [true, true, false]);
 }
 
@@ -331,12 +382,20 @@ fn of_more_given_up_records_than_are_remembered_the_first_comes_twice() {
     let comes_again = |ledger: &Ledger| {
         let mut ledger = ledger.clone();
         ledger.rewind();
-        numbers[1..].iter().copied().filter(|number| ledger.hand_out(&position(*number))).collect::<Vec<_>>()
+        numbers[1..]
+            .iter()
+            .copied()
+            .filter(|number| ledger.hand_out(&position(*number)))
+            .collect::<Vec<_>>()
     };
     for number in &numbers[1..=GIVEN_UP_MAX] {
         ledger.give_up(&position(*number));
     }
-    assert_eq!(comes_again(&ledger), [GIVEN_UP_MAX + 1], "that many are remembered");
+    assert_eq!(
+        comes_again(&ledger),
+        [GIVEN_UP_MAX + 1],
+        "that many are remembered"
+    );
     ledger.give_up(&position(GIVEN_UP_MAX + 1));
     assert_eq!(comes_again(&ledger), [1]);
 }
@@ -345,8 +404,16 @@ fn of_more_given_up_records_than_are_remembered_the_first_comes_twice() {
 fn a_commit_inside_joined_runs_settles_what_comes_before_it() {
     let mut ledger = Ledger::default();
     let numbers: Vec<usize> = (0..RUNS_MAX * 2 + 10).collect();
-    let even: Vec<usize> = numbers.iter().copied().filter(|number| number % 2 == 0).collect();
+    let even: Vec<usize> = numbers
+        .iter()
+        .copied()
+        .filter(|number| number % 2 == 0)
+        .collect();
     ledger.report(&records(&numbers), &even, Some(Commit::Nothing));
     ledger.report(&records(&[0, 2, 4]), &[], None);
-    assert_eq!(ledger.settled(), Some(&position(4)), "5 is held back, in one run with 1 and 3");
+    assert_eq!(
+        ledger.settled(),
+        Some(&position(4)),
+        "5 is held back, in one run with 1 and 3"
+    );
 }

@@ -8,7 +8,12 @@ fn at(seconds: u64) -> Moment {
 }
 
 fn beating(name: &str, is_draining: bool) -> WorkerRow {
-    WorkerRow { lease_duration: DURATION, is_draining, max_leases: 5, ..WorkerRow::beating(name) }
+    WorkerRow {
+        lease_duration: DURATION,
+        is_draining,
+        max_leases: 5,
+        ..WorkerRow::beating(name)
+    }
 }
 
 /// What host "me" makes of `row` at a second, if it saw `earlier` at second 100, and "a" is alive.
@@ -17,7 +22,13 @@ fn seen(earlier: &Lease, row: &Lease, second: u64) -> ObservedLease {
     observer.observe(std::slice::from_ref(earlier), at(100));
     let alive = BTreeSet::from([worker("a")]);
     let me = worker("me");
-    let outlook = Outlook { me: &me, observer: &observer, alive: &alive, lease_duration: DURATION, now: at(second) };
+    let outlook = Outlook {
+        me: &me,
+        observer: &observer,
+        alive: &alive,
+        lease_duration: DURATION,
+        now: at(second),
+    };
     outlook.lease(row, false, false)
 }
 
@@ -46,7 +57,10 @@ fn a_claim_counts_while_its_claimant_lives_and_its_owner_may_still_meet_it() {
         assert!(!fresh(&claim, 140), "{claimant}: two lease durations");
     }
     assert!(!fresh(&asked(Some("other"), "dead"), 100));
-    assert!(!fresh(&owned(0, "other", Standing::Held).lease, 100), "nobody asked");
+    assert!(
+        !fresh(&owned(0, "other", Standing::Held).lease, 100),
+        "nobody asked"
+    );
 }
 
 #[test]
@@ -60,24 +74,50 @@ fn a_lease_that_was_given_back_is_kept_for_its_claimant_for_a_quarter_of_the_dur
 fn a_moving_counter_of_a_worker_that_never_registered_is_a_kcls() {
     let found = |row: &Lease, later: &Lease| {
         let mut observer = LeaseObserver::default();
-        observer.observe_workers(&[beating("registered", false), beating("gone", false)], at(99));
+        observer.observe_workers(
+            &[beating("registered", false), beating("gone", false)],
+            at(99),
+        );
         observer.observe(std::slice::from_ref(row), at(100));
         observer.observe_workers(&[beating("registered", false)], at(101));
         observer.observe(std::slice::from_ref(later), at(102));
         let (me, alive) = (worker("me"), BTreeSet::new());
-        let outlook = Outlook { me: &me, observer: &observer, alive: &alive, lease_duration: DURATION, now: at(102) };
-        outlook.foreign(std::slice::from_ref(later), &[beating("registered", false)]).is_some()
+        let outlook = Outlook {
+            me: &me,
+            observer: &observer,
+            alive: &alive,
+            lease_duration: DURATION,
+            now: at(102),
+        };
+        outlook
+            .foreign(std::slice::from_ref(later), &[beating("registered", false)])
+            .is_some()
     };
     let still = |owner: &str| owned(0, owner, Standing::Held).lease;
-    let moving = |owner: &str| Lease { counter: LeaseCounter(1), ..still(owner) };
+    let moving = |owner: &str| Lease {
+        counter: LeaseCounter(1),
+        ..still(owner)
+    };
     assert!(found(&still("kcl"), &moving("kcl")));
-    assert!(!found(&still("kcl"), &still("kcl")), "the row of a host long gone");
+    assert!(
+        !found(&still("kcl"), &still("kcl")),
+        "the row of a host long gone"
+    );
     for ours in ["me", "registered", "gone"] {
         assert!(!found(&still(ours), &moving(ours)), "{ours}");
     }
-    let finished = Lease { checkpoint: Checkpoint::ShardEnd, ..moving("kcl") };
+    let finished = Lease {
+        checkpoint: Checkpoint::ShardEnd,
+        ..moving("kcl")
+    };
     assert!(!found(&still("kcl"), &finished), "nobody reads it any more");
-    assert!(!found(&free(0).lease, &Lease { counter: LeaseCounter(1), ..free(0).lease }));
+    assert!(!found(
+        &free(0).lease,
+        &Lease {
+            counter: LeaseCounter(1),
+            ..free(0).lease
+        }
+    ));
 }
 
 #[test]
@@ -92,15 +132,32 @@ fn a_host_that_began_to_look_a_moment_ago_takes_no_owner_for_a_kcls() {
             observer.observe(std::slice::from_ref(&row), at(*look));
         }
         let (me, alive) = (worker("me"), BTreeSet::new());
-        let outlook =
-            Outlook { me: &me, observer: &observer, alive: &alive, lease_duration: DURATION, now: at(second) };
+        let outlook = Outlook {
+            me: &me,
+            observer: &observer,
+            alive: &alive,
+            lease_duration: DURATION,
+            now: at(second),
+        };
         outlook.lease(&row, false, false).is_owner_new
     };
-    assert!(is_new("b", &[100], 100) && is_new("b", &[100, 119], 119), "its row may have been removed, and comes back");
-    assert!(!is_new("b", &[100, 120], 120), "in a lease duration it would have registered again");
+    assert!(
+        is_new("b", &[100], 100) && is_new("b", &[100, 119], 119),
+        "its row may have been removed, and comes back"
+    );
+    assert!(
+        !is_new("b", &[100, 120], 120),
+        "in a lease duration it would have registered again"
+    );
     assert!(!is_new("a", &[100], 100), "it is registered");
-    assert!(is_new("b", &[100, 119, 140], 141), "it may have come and gone while this host was suspended");
-    assert!(is_new("b", &[100, 119, 120], 141), "what was read before the host was suspended says nothing of now");
+    assert!(
+        is_new("b", &[100, 119, 140], 141),
+        "it may have come and gone while this host was suspended"
+    );
+    assert!(
+        is_new("b", &[100, 119, 120], 141),
+        "what was read before the host was suspended says nothing of now"
+    );
 }
 
 #[test]
@@ -108,11 +165,20 @@ fn a_worker_lives_for_its_own_lease_duration_and_one_on_its_way_out_asks_for_not
     let mut observer = LeaseObserver::default();
     observer.observe_workers(&[beating("a", false), beating("leaving", true)], at(100));
     let living = |second| {
-        let told = observed_workers(&observer, at(second)).into_iter().filter(|worker| worker.is_alive);
-        told.map(|worker| (worker.id.to_string(), worker.is_draining, worker.max_leases)).collect::<Vec<_>>()
+        let told = observed_workers(&observer, at(second))
+            .into_iter()
+            .filter(|worker| worker.is_alive);
+        told.map(|worker| (worker.id.to_string(), worker.is_draining, worker.max_leases))
+            .collect::<Vec<_>>()
     };
-    assert_eq!(living(120), [("a".into(), false, 5), ("leaving".into(), true, 5)]);
+    assert_eq!(
+        living(120),
+        [("a".into(), false, 5), ("leaving".into(), true, 5)]
+    );
     assert_eq!(living(121), []);
-    assert_eq!(alive_workers(&observer, at(120)), BTreeSet::from([worker("a")]));
+    assert_eq!(
+        alive_workers(&observer, at(120)),
+        BTreeSet::from([worker("a")])
+    );
     assert_eq!(alive_workers(&observer, at(121)), BTreeSet::new());
 }

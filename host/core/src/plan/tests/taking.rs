@@ -1,15 +1,24 @@
 use super::*;
 
 fn idle(n: u32, seconds: u64) -> ObservedLease {
-    ObservedLease { idle_for: Duration::from_secs(seconds), ..free(n) }
+    ObservedLease {
+        idle_for: Duration::from_secs(seconds),
+        ..free(n)
+    }
 }
 
 #[test]
 fn what_is_this_workers_by_name_goes_before_what_is_free() {
     let mut leases: Vec<_> = (0..6).map(free).collect();
     leases.extend([6, 7].map(|n| owned(n, "me", Standing::Held)));
-    let two = PlanLimits { max_leases: 2, ..LIMITS };
-    let taken: BTreeSet<_> = taken(&plan_of(&leases, &[], &two)).into_iter().map(|(shard, _)| shard).collect();
+    let two = PlanLimits {
+        max_leases: 2,
+        ..LIMITS
+    };
+    let taken: BTreeSet<_> = taken(&plan_of(&leases, &[], &two))
+        .into_iter()
+        .map(|(shard, _)| shard)
+        .collect();
     assert_eq!(taken, BTreeSet::from([id(6), id(7)]));
 }
 
@@ -21,19 +30,36 @@ fn what_this_host_asked_for_counts_to_its_share_and_what_others_asked_for_does_n
         taken(&plan_of(&leases, &["b"], &LIMITS)).len()
     };
     assert_eq!(taken_beside(of_b.clone()), 2);
-    assert_eq!(taken_beside(of_b.clone().map(|lease| claimed(lease, "me"))), 0);
-    assert_eq!(taken_beside(of_b.clone().map(|lease| claimed(lease, "c"))), 2);
-    let void = of_b.map(|lease| ObservedLease { is_claim_fresh: false, ..claimed(lease, "me") });
-    assert_eq!(taken_beside(void), 2, "a claim that its owner did not meet brings nothing");
+    assert_eq!(
+        taken_beside(of_b.clone().map(|lease| claimed(lease, "me"))),
+        0
+    );
+    assert_eq!(
+        taken_beside(of_b.clone().map(|lease| claimed(lease, "c"))),
+        2
+    );
+    let void = of_b.map(|lease| ObservedLease {
+        is_claim_fresh: false,
+        ..claimed(lease, "me")
+    });
+    assert_eq!(
+        taken_beside(void),
+        2,
+        "a claim that its owner did not meet brings nothing"
+    );
 }
 
 #[test]
 fn what_a_host_takes_as_its_own_leaves_less_room_for_what_is_free() {
-    // After a restart under its name: three of its own, three free, and another host that holds none.
+    // After a restart under its name: three of its own, three free, and another host that holds
+    // none.
     let mut leases: Vec<_> = (0..3).map(|n| owned(n, "me", Standing::Held)).collect();
     leases.extend((3..6).map(free));
     let taken_of = |leases: &[ObservedLease]| -> BTreeSet<ShardId> {
-        taken(&plan_of(leases, &["b"], &LIMITS)).into_iter().map(|(shard, _)| shard).collect()
+        taken(&plan_of(leases, &["b"], &LIMITS))
+            .into_iter()
+            .map(|(shard, _)| shard)
+            .collect()
     };
     assert_eq!(taken_of(&leases), BTreeSet::from([id(0), id(1), id(2)]));
     // The same for what was handed over to it.
@@ -44,29 +70,59 @@ fn what_a_host_takes_as_its_own_leaves_less_room_for_what_is_free() {
 
 #[test]
 fn a_void_claim_gives_no_right_above_the_share() {
-    let void = ObservedLease { is_claim_fresh: false, ..claimed(free(1), "me") };
+    let void = ObservedLease {
+        is_claim_fresh: false,
+        ..claimed(free(1), "me")
+    };
     let plan = plan_of(&[mine(0), void], &["b"], &LIMITS);
-    assert_eq!((taken(&plan), held_back(&plan, 1)), (vec![], Some(Reason::HasFairShare { fair_share: 1 })));
+    assert_eq!(
+        (taken(&plan), held_back(&plan, 1)),
+        (vec![], Some(Reason::HasFairShare { fair_share: 1 }))
+    );
 }
 
 #[test]
 fn a_lease_is_overdue_only_after_the_whole_wait() {
     let share = Reason::HasFairShare { fair_share: 1 };
-    assert_eq!(held_back(&plan_of(&[mine(0), idle(1, 30)], &["b"], &LIMITS), 1), Some(share));
-    assert_eq!(taken(&plan_of(&[mine(0), idle(1, 31)], &["b"], &LIMITS)), [(id(1), Reason::Overdue)]);
+    assert_eq!(
+        held_back(&plan_of(&[mine(0), idle(1, 30)], &["b"], &LIMITS), 1),
+        Some(share)
+    );
+    assert_eq!(
+        taken(&plan_of(&[mine(0), idle(1, 31)], &["b"], &LIMITS)),
+        [(id(1), Reason::Overdue)]
+    );
 }
 
 #[test]
 fn a_child_follows_its_parents_row_whatever_is_known_of_hash_keys() {
-    let mut rows = [lease(&closed(1, &[]), numeric("5")), lease(&shard(2, &[1]), Checkpoint::TrimHorizon)];
+    let mut rows = [
+        lease(&closed(1, &[]), numeric("5")),
+        lease(&shard(2, &[1]), Checkpoint::TrimHorizon),
+    ];
     for row in &mut rows {
         row.lease.hash_range = None;
     }
     let planned = |rows: &[ObservedLease], is_bootstrapped| {
-        let view = FleetView { me: &worker("me"), leases: rows, workers: &[], shards: None, is_bootstrapped };
+        let view = FleetView {
+            me: &worker("me"),
+            leases: rows,
+            workers: &[],
+            shards: None,
+            is_bootstrapped,
+        };
         plan(&view, &LIMITS)
     };
-    assert_eq!(held_back(&planned(&rows, true), 2), Some(Reason::WaitsForParents { parents: vec![id(1)] }));
+    assert_eq!(
+        held_back(&planned(&rows, true), 2),
+        Some(Reason::WaitsForParents {
+            parents: vec![id(1)]
+        })
+    );
     rows[0].lease.checkpoint = Checkpoint::ShardEnd;
-    assert_eq!(taken(&planned(&rows, false)).len(), 1, "all parents have rows, so no other is still to come");
+    assert_eq!(
+        taken(&planned(&rows, false)).len(),
+        1,
+        "all parents have rows, so no other is still to come"
+    );
 }

@@ -16,12 +16,19 @@ impl Rollout {
             since_ms: entry.at_ms,
             reason: Some(entry.reason.clone()),
         });
-        let is_known = |digest: &PluginDigest| refused.as_ref().is_some_and(|row| row.digest == *digest);
+        let is_known =
+            |digest: &PluginDigest| refused.as_ref().is_some_and(|row| row.digest == *digest);
         let unloaded = self.refused.clone().filter(|row| !is_known(&row.digest));
-        active.into_iter().chain(candidate).chain(refused).chain(unloaded).collect()
+        active
+            .into_iter()
+            .chain(candidate)
+            .chain(refused)
+            .chain(unloaded)
+            .collect()
     }
 
-    /// A version lies in the folder that was not loaded; `since_ms` is milliseconds since the Unix epoch.
+    /// A version lies in the folder that was not loaded; `since_ms` is milliseconds since the Unix
+    /// epoch.
     pub fn file_refused(&mut self, digest: &PluginDigest, reason: &str, since_ms: u64) {
         self.refused = Some(row(digest, &RolloutState::Refused, since_ms, Some(reason)));
     }
@@ -34,7 +41,10 @@ impl Rollout {
     /// Why `offered` is not taken, if it is quarantined and not at work all the same.
     pub fn blocked(&self, offered: Option<&PluginDigest>) -> Option<&Quarantined> {
         let offered = offered?;
-        let is_active = self.active.as_ref().is_some_and(|active| active.digest == *offered);
+        let is_active = self
+            .active
+            .as_ref()
+            .is_some_and(|active| active.digest == *offered);
         let entry = self.quarantine.get(offered).filter(|_| !is_active)?;
         (self.policy.enabled || entry.is_deadly()).then_some(entry)
     }
@@ -51,7 +61,10 @@ impl Rollout {
 
     /// The version that waits for its turn in the fleet.
     pub fn waiting(&self) -> Option<&PluginDigest> {
-        let waiting = self.candidate.as_ref().filter(|candidate| candidate.phase == Phase::Waiting);
+        let waiting = self
+            .candidate
+            .as_ref()
+            .filter(|candidate| candidate.phase == Phase::Waiting);
         waiting.map(|candidate| &candidate.digest)
     }
 }
@@ -72,17 +85,38 @@ impl Candidate {
         let (state, reason) = match &self.phase {
             Phase::Waiting => (RolloutState::Waiting, Some("for its turn in the fleet")),
             Phase::Probing { trouble, .. } => (RolloutState::Probing, trouble.as_deref()),
-            Phase::Canary { site: None } => (RolloutState::Probing, Some("waits for a shard with records")),
-            Phase::Canary { site: Some(site) } => (RolloutState::Canary { shard: site.shard.clone() }, None),
-            Phase::Verifying { site, fault } => {
-                (RolloutState::Canary { shard: site.shard.clone() }, Some(fault.reason.as_str()))
-            }
+            Phase::Canary { site: None } => (
+                RolloutState::Probing,
+                Some("waits for a shard with records"),
+            ),
+            Phase::Canary { site: Some(site) } => (
+                RolloutState::Canary {
+                    shard: site.shard.clone(),
+                },
+                None,
+            ),
+            Phase::Verifying { site, fault } => (
+                RolloutState::Canary {
+                    shard: site.shard.clone(),
+                },
+                Some(fault.reason.as_str()),
+            ),
         };
         row(&self.digest, &state, self.since_ms, reason)
     }
 }
 
-fn row(digest: &PluginDigest, state: &RolloutState, since_ms: u64, reason: Option<&str>) -> VersionRow {
+fn row(
+    digest: &PluginDigest,
+    state: &RolloutState,
+    since_ms: u64,
+    reason: Option<&str>,
+) -> VersionRow {
     let reason = reason.map(|reason| reason.chars().take(REASON_CHARS_MAX).collect());
-    VersionRow { digest: digest.clone(), state: state.to_string(), since_ms, reason }
+    VersionRow {
+        digest: digest.clone(),
+        state: state.to_string(),
+        since_ms,
+        reason,
+    }
 }

@@ -20,11 +20,18 @@ fn digest(version: u64) -> PluginDigest {
 }
 
 fn site(index: usize) -> Site {
-    Site { plugin: PluginName::new("plugin").unwrap(), shard: ShardId::new(SITES[index]).unwrap() }
+    Site {
+        plugin: PluginName::new("plugin").unwrap(),
+        shard: ShardId::new(SITES[index]).unwrap(),
+    }
 }
 
 fn fault(reason: &str) -> Fault {
-    Fault { kind: "trapped", reason: reason.to_owned(), is_deadly: true }
+    Fault {
+        kind: "trapped",
+        reason: reason.to_owned(),
+        is_deadly: true,
+    }
 }
 
 fn is_suspect(blamed: &Blamed) -> bool {
@@ -34,8 +41,15 @@ fn is_suspect(blamed: &Blamed) -> bool {
 impl Host {
     fn new(policy: RolloutPolicy) -> Self {
         let rollout = Rollout::new(WorkerId::new("host").unwrap(), policy);
-        let at = At { now: Moment::from_origin(Duration::from_secs(100)), wall_ms: 1_000_000 };
-        Self { rollout, offered: digest(1), at }
+        let at = At {
+            now: Moment::from_origin(Duration::from_secs(100)),
+            wall_ms: 1_000_000,
+        };
+        Self {
+            rollout,
+            offered: digest(1),
+            at,
+        }
     }
 
     /// All three shards run version 1.
@@ -56,7 +70,8 @@ impl Host {
     }
 
     fn role(&mut self, index: usize) -> Role {
-        self.rollout.role(&site(index), &self.offered, true, self.at)
+        self.rollout
+            .role(&site(index), &self.offered, true, self.at)
     }
 
     /// What each shard runs; a probe that is asked for goes well.
@@ -64,7 +79,9 @@ impl Host {
         [0, 1, 2].map(|index| {
             for _ in 0..3 {
                 match self.role(index) {
-                    Role::Run(digest) => return u64::from_str_radix(&digest.as_str()[48..], 16).unwrap(),
+                    Role::Run(digest) => {
+                        return u64::from_str_radix(&digest.as_str()[48..], 16).unwrap();
+                    }
                     Role::Probe(digest) => self.rollout.probed(&digest, Ok(()), self.at),
                 }
             }
@@ -74,13 +91,21 @@ impl Host {
 
     fn handles(&mut self, version: u64, batches: u64, millis: u64) {
         for _ in 0..batches {
-            let sample = Sample { records: 100, took: Duration::from_millis(millis), memory_bytes: None };
+            let sample = Sample {
+                records: 100,
+                took: Duration::from_millis(millis),
+                memory_bytes: None,
+            };
             self.rollout.handled(&digest(version), sample, self.at);
         }
     }
 
     fn states(&self) -> Vec<String> {
-        self.rollout.rows().into_iter().map(|row| row.state).collect()
+        self.rollout
+            .rows()
+            .into_iter()
+            .map(|row| row.state)
+            .collect()
     }
 }
 
@@ -102,7 +127,12 @@ fn a_version_is_tried_on_exactly_one_shard_and_then_runs_on_all() {
     let changes = host.rollout.take_changes();
     assert!(matches!(
         &changes[..],
-        [Change::Offered(_), Change::Canary(..), Change::Promoted(_, Passed::Handled { .. }), Change::Proven(_)]
+        [
+            Change::Offered(_),
+            Change::Canary(..),
+            Change::Promoted(_, Passed::Handled { .. }),
+            Change::Proven(_)
+        ]
     ));
 }
 
@@ -110,10 +140,16 @@ fn a_version_is_tried_on_exactly_one_shard_and_then_runs_on_all() {
 fn a_shard_without_records_is_no_canary_but_may_probe() {
     let mut host = Host::running(RolloutPolicy::default());
     host.offer(2);
-    assert_eq!(host.rollout.role(&site(2), &digest(2), false, host.at), Role::Probe(digest(2)));
+    assert_eq!(
+        host.rollout.role(&site(2), &digest(2), false, host.at),
+        Role::Probe(digest(2))
+    );
     assert_eq!(host.role(0), Role::Run(digest(1)), "the probe is made once");
     host.rollout.probed(&digest(2), Ok(()), host.at);
-    assert_eq!(host.rollout.role(&site(2), &digest(2), false, host.at), Role::Run(digest(1)));
+    assert_eq!(
+        host.rollout.role(&site(2), &digest(2), false, host.at),
+        Role::Run(digest(1))
+    );
     assert_eq!(host.role(1), Role::Run(digest(2)));
     assert_eq!(host.role(0), Role::Run(digest(1)));
 }
@@ -123,10 +159,17 @@ fn a_version_that_does_not_start_in_the_probe_never_runs_and_is_not_taken_again(
     let mut host = Host::running(RolloutPolicy::default());
     host.offer(2);
     assert_eq!(host.role(0), Role::Probe(digest(2)));
-    host.rollout.probed(&digest(2), Err(StartFailure::Failed("no config".into())), host.at);
+    host.rollout.probed(
+        &digest(2),
+        Err(StartFailure::Failed("no config".into())),
+        host.at,
+    );
     assert_eq!(host.runs(), [1, 1, 1]);
     assert_eq!(host.states(), ["active", "quarantined"]);
-    assert_eq!(host.rollout.rows()[1].reason.as_deref(), Some("it does not start: no config"));
+    assert_eq!(
+        host.rollout.rows()[1].reason.as_deref(),
+        Some("it does not start: no config")
+    );
     host.offer(1);
     assert_eq!(host.runs(), [1, 1, 1]);
     host.offer(2);
@@ -140,7 +183,11 @@ fn a_probe_that_the_host_could_not_make_is_made_again_later_and_held_against_nob
     let mut host = Host::running(RolloutPolicy::default());
     host.offer(2);
     assert_eq!(host.role(0), Role::Probe(digest(2)));
-    host.rollout.probed(&digest(2), Err(StartFailure::NotMade("no memory".into())), host.at);
+    host.rollout.probed(
+        &digest(2),
+        Err(StartFailure::NotMade("no memory".into())),
+        host.at,
+    );
     assert_eq!(host.role(1), Role::Run(digest(1)));
     assert_eq!(host.rollout.rows()[1].reason.as_deref(), Some("no memory"));
     host.wait(5);
@@ -148,16 +195,28 @@ fn a_probe_that_the_host_could_not_make_is_made_again_later_and_held_against_nob
 }
 
 #[test]
-fn what_the_canary_fails_on_goes_to_the_version_before_and_is_a_regression_if_that_one_handles_it() {
+fn what_the_canary_fails_on_goes_to_the_version_before_and_is_a_regression_if_that_one_handles_it()
+{
     let mut host = Host::running(RolloutPolicy::default());
     host.offer(2);
     assert_eq!(host.runs(), [2, 1, 1]);
-    assert!(is_suspect(&host.rollout.failed(&site(0), &digest(2), fault("unreachable"))));
-    assert_eq!(host.runs(), [1, 1, 1], "no other shard becomes the canary meanwhile");
+    assert!(is_suspect(&host.rollout.failed(
+        &site(0),
+        &digest(2),
+        fault("unreachable")
+    )));
+    assert_eq!(
+        host.runs(),
+        [1, 1, 1],
+        "no other shard becomes the canary meanwhile"
+    );
     host.rollout.verified(&site(0), true, host.at);
     assert_eq!(host.runs(), [1, 1, 1]);
     let entry = host.rollout.quarantined().next().unwrap();
-    assert_eq!(entry.reason, "it failed on records that the previous version handled: unreachable");
+    assert_eq!(
+        entry.reason,
+        "it failed on records that the previous version handled: unreachable"
+    );
     assert_eq!(host.states(), ["active", "quarantined"]);
 }
 
@@ -166,11 +225,23 @@ fn what_the_version_before_fails_on_too_is_the_records_fault_and_the_trial_goes_
     let mut host = Host::running(RolloutPolicy::default());
     host.offer(2);
     assert_eq!(host.runs(), [2, 1, 1]);
-    assert!(is_suspect(&host.rollout.failed(&site(0), &digest(2), fault("poison"))));
+    assert!(is_suspect(&host.rollout.failed(
+        &site(0),
+        &digest(2),
+        fault("poison")
+    )));
     host.rollout.verified(&site(0), false, host.at);
     let busy = host.rollout.role(&site(0), &digest(2), false, host.at);
-    assert_eq!(busy, Role::Run(digest(1)), "the version before deals with the records");
-    assert_eq!(host.role(1), Role::Run(digest(2)), "another shard goes on with the trial");
+    assert_eq!(
+        busy,
+        Role::Run(digest(1)),
+        "the version before deals with the records"
+    );
+    assert_eq!(
+        host.role(1),
+        Role::Run(digest(2)),
+        "another shard goes on with the trial"
+    );
     host.handles(2, 10, 1);
     assert_eq!(host.runs(), [2, 2, 2]);
 }
@@ -182,9 +253,17 @@ fn a_canary_that_loses_its_shard_is_followed_by_another() {
     assert_eq!(host.runs(), [2, 1, 1]);
     host.rollout.leave(&site(0));
     assert_eq!(host.role(1), Role::Run(digest(2)));
-    assert!(is_suspect(&host.rollout.failed(&site(1), &digest(2), fault("unreachable"))));
+    assert!(is_suspect(&host.rollout.failed(
+        &site(1),
+        &digest(2),
+        fault("unreachable")
+    )));
     host.rollout.leave(&site(1));
-    assert_eq!(host.role(2), Role::Run(digest(2)), "what was not verified tells nothing");
+    assert_eq!(
+        host.role(2),
+        Role::Run(digest(2)),
+        "what was not verified tells nothing"
+    );
     assert!(host.rollout.quarantined().next().is_none());
 }
 
@@ -196,7 +275,14 @@ fn a_slow_canary_is_rolled_back_at_once() {
     assert_eq!(host.runs(), [2, 1, 1]);
     host.handles(2, 5, 200);
     assert_eq!(host.runs(), [1, 1, 1]);
-    assert!(host.rollout.quarantined().next().unwrap().reason.starts_with("it takes 2.0ms a record"));
+    assert!(
+        host.rollout
+            .quarantined()
+            .next()
+            .unwrap()
+            .reason
+            .starts_with("it takes 2.0ms a record")
+    );
 }
 
 #[test]
@@ -219,10 +305,18 @@ fn in_probation_three_verified_failures_roll_back_and_records_own_faults_do_not(
     host.handles(2, 10, 1);
     assert_eq!(host.runs(), [2, 2, 2]);
     for (index, is_handled) in [(0, true), (1, false), (1, true)] {
-        assert!(is_suspect(&host.rollout.failed(&site(index), &digest(2), fault("now and then"))));
+        assert!(is_suspect(&host.rollout.failed(
+            &site(index),
+            &digest(2),
+            fault("now and then")
+        )));
         let mut expected = [2, 2, 2];
         expected[index] = 1;
-        assert_eq!(host.runs(), expected, "the version before looks into it, on that shard");
+        assert_eq!(
+            host.runs(),
+            expected,
+            "the version before looks into it, on that shard"
+        );
         host.rollout.verified(&site(index), is_handled, host.at);
         if !is_handled {
             assert_eq!(host.runs(), expected, "and deals with them");
@@ -230,11 +324,18 @@ fn in_probation_three_verified_failures_roll_back_and_records_own_faults_do_not(
         }
         assert_eq!(host.runs(), [2, 2, 2]);
     }
-    assert!(is_suspect(&host.rollout.failed(&site(2), &digest(2), fault("now and then"))));
+    assert!(is_suspect(&host.rollout.failed(
+        &site(2),
+        &digest(2),
+        fault("now and then")
+    )));
     host.rollout.verified(&site(2), true, host.at);
     assert_eq!(host.runs(), [1, 1, 1]);
     let reason = &host.rollout.quarantined().next().unwrap().reason;
-    assert_eq!(reason, "it failed 3 times on records that the previous version handled, last: now and then");
+    assert_eq!(
+        reason,
+        "it failed 3 times on records that the previous version handled, last: now and then"
+    );
 }
 
 #[test]
@@ -243,7 +344,12 @@ fn a_promoted_version_that_does_not_start_on_another_shard_is_rolled_back_everyw
     host.offer(2);
     assert_eq!(host.runs(), [2, 1, 1]);
     host.handles(2, 10, 1);
-    host.rollout.did_not_start(&site(2), &digest(2), StartFailure::Failed("not on this shard".into()), host.at);
+    host.rollout.did_not_start(
+        &site(2),
+        &digest(2),
+        StartFailure::Failed("not on this shard".into()),
+        host.at,
+    );
     assert_eq!(host.runs(), [1, 1, 1]);
 }
 
@@ -252,17 +358,33 @@ fn after_probation_nothing_is_rolled_back_and_deaths_in_a_row_are_shown() {
     let mut host = Host::running(RolloutPolicy::default());
     for deaths in 1..=3 {
         assert_eq!(
-            host.rollout.failed(&site(0), &digest(1), fault("unreachable")),
+            host.rollout
+                .failed(&site(0), &digest(1), fault("unreachable")),
             Blamed::Records,
             "there is nothing to go back to"
         );
-        assert_eq!(host.states(), [if deaths < 3 { "active" } else { "crash-looping" }]);
+        assert_eq!(
+            host.states(),
+            [if deaths < 3 {
+                "active"
+            } else {
+                "crash-looping"
+            }]
+        );
     }
-    assert_eq!(host.rollout.rows()[0].reason.as_deref(), Some("unreachable"));
+    assert_eq!(
+        host.rollout.rows()[0].reason.as_deref(),
+        Some("unreachable")
+    );
     host.handles(1, 1, 1);
     assert_eq!(host.states(), ["active"]);
     (0..3).for_each(|_| {
-        host.rollout.did_not_start(&site(1), &digest(1), StartFailure::Failed("no config".into()), host.at);
+        host.rollout.did_not_start(
+            &site(1),
+            &digest(1),
+            StartFailure::Failed("no config".into()),
+            host.at,
+        );
     });
     assert_eq!(host.states(), ["crash-looping"]);
     assert_eq!(host.runs(), [1, 1, 1]);
@@ -294,7 +416,12 @@ fn a_host_without_shards_simply_takes_the_version_and_may_still_go_back() {
     host.offer(2);
     assert_eq!(host.runs(), [2, 2, 2]);
     assert_eq!(host.states(), ["probation"]);
-    host.rollout.did_not_start(&site(1), &digest(2), StartFailure::Failed("broken".into()), host.at);
+    host.rollout.did_not_start(
+        &site(1),
+        &digest(2),
+        StartFailure::Failed("broken".into()),
+        host.at,
+    );
     assert_eq!(host.runs(), [1, 1, 1]);
 }
 
@@ -304,9 +431,17 @@ fn switched_off_every_version_is_taken_at_once_and_none_is_quarantined() {
     host.offer(2);
     assert_eq!(host.runs(), [2, 2, 2]);
     host.rollout.started(&digest(2));
-    assert_eq!(host.rollout.failed(&site(0), &digest(2), fault("unreachable")), Blamed::Records);
-    let entry =
-        Quarantined { digest: digest(3), host: WorkerId::new("other").unwrap(), reason: "bad".into(), at_ms: 1 };
+    assert_eq!(
+        host.rollout
+            .failed(&site(0), &digest(2), fault("unreachable")),
+        Blamed::Records
+    );
+    let entry = Quarantined {
+        digest: digest(3),
+        host: WorkerId::new("other").unwrap(),
+        reason: "bad".into(),
+        at_ms: 1,
+    };
     host.rollout.learn(&entry, host.at);
     host.offer(3);
     assert_eq!(host.runs(), [3, 3, 3]);
@@ -314,11 +449,17 @@ fn switched_off_every_version_is_taken_at_once_and_none_is_quarantined() {
 
 #[test]
 fn a_host_waits_for_its_turn_in_the_fleet_but_not_for_ever() {
-    let policy = RolloutPolicy { share: 0.5, ..RolloutPolicy::default() };
+    let policy = RolloutPolicy {
+        share: 0.5,
+        ..RolloutPolicy::default()
+    };
     let mut host = Host::running(policy);
     host.offer(2);
     assert_eq!(host.runs(), [1, 1, 1]);
-    assert_eq!((host.states()[1].as_str(), host.rollout.waiting()), ("waiting", Some(&digest(2))));
+    assert_eq!(
+        (host.states()[1].as_str(), host.rollout.waiting()),
+        ("waiting", Some(&digest(2)))
+    );
     host.rollout.let_start(&digest(2), host.at);
     assert_eq!(host.runs(), [2, 1, 1]);
     host.offer(3);
@@ -348,7 +489,11 @@ fn what_another_host_quarantined_is_not_tried_and_not_kept_in_probation() {
     host.rollout.learn(&entry(3, 999_000), host.at);
     assert_eq!(host.runs(), [1, 1, 1]);
     host.rollout.learn(&entry(1, 999_000), host.at);
-    assert_eq!(host.runs(), [1, 1, 1], "what runs as active has nothing to go back to");
+    assert_eq!(
+        host.runs(),
+        [1, 1, 1],
+        "what runs as active has nothing to go back to"
+    );
 }
 
 #[test]
@@ -356,7 +501,8 @@ fn a_quarantine_ends_with_time() {
     let mut host = Host::running(RolloutPolicy::default());
     host.offer(2);
     host.role(0);
-    host.rollout.probed(&digest(2), Err(StartFailure::Failed("no".into())), host.at);
+    host.rollout
+        .probed(&digest(2), Err(StartFailure::Failed("no".into())), host.at);
     assert!(host.rollout.blocked(Some(&digest(2))).is_some());
     host.wait(7 * 24 * 3_600 + 1);
     assert_eq!(host.runs(), [2, 1, 1]);
@@ -371,11 +517,19 @@ fn a_version_in_probation_judges_no_other_and_is_nobodys_last_good() {
     host.rollout.started(&digest(2));
     host.offer(3);
     assert_eq!(host.runs(), [3, 2, 2]);
-    assert!(is_suspect(&host.rollout.failed(&site(0), &digest(3), fault("poison"))));
+    assert!(is_suspect(&host.rollout.failed(
+        &site(0),
+        &digest(3),
+        fault("poison")
+    )));
     assert_eq!(host.runs(), [1, 2, 2], "the last proven version judges");
     host.rollout.verified(&site(0), false, host.at);
     assert_eq!(host.role(1), Role::Run(digest(3)), "another shard goes on");
-    assert_eq!(host.role(0), Role::Run(digest(1)), "and deals with the records");
+    assert_eq!(
+        host.role(0),
+        Role::Run(digest(1)),
+        "and deals with the records"
+    );
     host.rollout.settled(&site(0));
     host.handles(3, 10, 1);
     assert_eq!(host.runs(), [3, 3, 3]);
@@ -388,12 +542,20 @@ fn a_canary_that_only_failed_is_not_promoted_as_if_nothing_had_happened() {
     let mut host = Host::running(RolloutPolicy::default());
     host.offer(2);
     assert_eq!(host.runs(), [2, 1, 1]);
-    assert!(is_suspect(&host.rollout.failed(&site(0), &digest(2), fault("poison"))));
+    assert!(is_suspect(&host.rollout.failed(
+        &site(0),
+        &digest(2),
+        fault("poison")
+    )));
     host.rollout.verified(&site(0), false, host.at);
     host.wait(15);
     host.rollout.tick(host.at);
     assert_eq!(host.states()[0], "active");
     host.wait(15);
     host.rollout.tick(host.at);
-    assert_eq!(host.states(), ["probation"], "nor kept waiting for ever: what it is to mend may be in the way");
+    assert_eq!(
+        host.states(),
+        ["probation"],
+        "nor kept waiting for ever: what it is to mend may be in the way"
+    );
 }

@@ -2,26 +2,31 @@
 
 use std::time::Duration;
 
-use super::{Active, At, Blamed, Candidate, Change, Fault, Phase, Probation, Rollout, Site, StartFailure, probing};
+use super::{
+    Active, At, Blamed, Candidate, Change, Fault, Phase, Probation, Rollout, Site, StartFailure,
+    probing,
+};
 use crate::plugin::PluginDigest;
 use crate::rollout::judge::{Judgement, Passed, Regression, judge_trial};
 use crate::rollout::policy::PROBATION_STRIKES;
 use crate::rollout::quarantine::Quarantined;
 use crate::rollout::track::Sample;
 
-/// Deaths in a row from which on a version is said to loop: one or two are mended by the next instance.
+/// Deaths in a row from which on a version is said to loop: one or two are mended by the next
+/// instance.
 const LOOP_DEATHS: u32 = 3;
-/// How long to wait before an instance that could not be made is made again: what is missing (memory of the host, a grant)
-/// comes back by itself, or by somebody's hand.
+/// How long to wait before an instance that could not be made is made again: what is missing
+/// (memory of the host, a grant) comes back by itself, or by somebody's hand.
 pub const START_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// Instances of a version that are not made in time before that is held against it: a host that catches up on all its
-/// shards has been seen to take five times as long for one.
+/// Instances of a version that are not made in time before that is held against it: a host that
+/// catches up on all its shards has been seen to take five times as long for one.
 const SLOW_STARTS_MAX: u32 = 3;
 
 impl Rollout {
     /// Lets time have its say.
     pub fn tick(&mut self, at: At) {
-        self.quarantine.expire(at.wall_ms, self.policy.quarantine_for);
+        self.quarantine
+            .expire(at.wall_ms, self.policy.quarantine_for);
         if let Some(candidate) = &mut self.candidate
             && candidate.phase == Phase::Waiting
             && at.now.since(candidate.offered_at) >= self.policy.share_wait
@@ -33,7 +38,10 @@ impl Rollout {
         let batches = self.policy.canary_batches;
         if let Some(active) = &mut self.active
             && active.track.batches >= batches
-            && active.probation.as_ref().is_some_and(|probation| probation.is_over(at))
+            && active
+                .probation
+                .as_ref()
+                .is_some_and(|probation| probation.is_over(at))
         {
             active.probation = None;
             active.since_ms = at.wall_ms;
@@ -44,7 +52,10 @@ impl Rollout {
 
     /// It is this host's turn to try the version.
     pub fn let_start(&mut self, digest: &PluginDigest, at: At) {
-        if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.digest == *digest)
+        if let Some(candidate) = self
+            .candidate
+            .as_mut()
+            .filter(|candidate| candidate.digest == *digest)
             && candidate.phase == Phase::Waiting
         {
             candidate.phase = probing(at.now, None);
@@ -54,7 +65,13 @@ impl Rollout {
 
     /// How the probe ended.
     pub fn probed(&mut self, digest: &PluginDigest, result: Result<(), StartFailure>, at: At) {
-        let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.digest == *digest) else { return };
+        let Some(candidate) = self
+            .candidate
+            .as_mut()
+            .filter(|candidate| candidate.digest == *digest)
+        else {
+            return;
+        };
         match result {
             Ok(()) => {
                 candidate.phase = Phase::Canary { site: None };
@@ -66,7 +83,9 @@ impl Rollout {
     }
 
     fn candidate_did_not_start(&mut self, failure: StartFailure, at: At) {
-        let Some(candidate) = &mut self.candidate else { return };
+        let Some(candidate) = &mut self.candidate else {
+            return;
+        };
         candidate.slow_starts += u32::from(matches!(failure, StartFailure::TooSlow(_)));
         match failure {
             StartFailure::TooSlow(reason) | StartFailure::NotMade(reason)
@@ -75,7 +94,9 @@ impl Rollout {
                 candidate.phase = probing(at.now + START_AGAIN_AFTER, Some(reason));
                 self.revision += 1;
             }
-            StartFailure::Failed(reason) | StartFailure::TooSlow(reason) | StartFailure::NotMade(reason) => {
+            StartFailure::Failed(reason)
+            | StartFailure::TooSlow(reason)
+            | StartFailure::NotMade(reason) => {
                 self.reject(Regression::DoesNotStart { reason }, at);
             }
         }
@@ -84,17 +105,33 @@ impl Rollout {
     /// An instance of a version started.
     pub fn started(&mut self, digest: &PluginDigest) {
         self.last_started = Some(digest.clone());
-        if let Some(active) = self.active.as_mut().filter(|active| active.digest == *digest) {
+        if let Some(active) = self
+            .active
+            .as_mut()
+            .filter(|active| active.digest == *digest)
+        {
             active.has_started = true;
         }
     }
 
     /// An instance of a version could not be made on a shard.
-    pub fn did_not_start(&mut self, site: &Site, digest: &PluginDigest, failure: StartFailure, at: At) {
-        if self.candidate.as_ref().is_some_and(|candidate| candidate.digest == *digest) {
+    pub fn did_not_start(
+        &mut self,
+        site: &Site,
+        digest: &PluginDigest,
+        failure: StartFailure,
+        at: At,
+    ) {
+        if self
+            .candidate
+            .as_ref()
+            .is_some_and(|candidate| candidate.digest == *digest)
+        {
             return self.candidate_did_not_start(failure, at);
         }
-        let Some(active) = &mut self.active else { return };
+        let Some(active) = &mut self.active else {
+            return;
+        };
         if active.digest != *digest {
             // The version before cannot tell whose fault it was.
             return self.abandon(site);
@@ -105,28 +142,47 @@ impl Rollout {
             }
             // The shard goes on with what it has, if it has any, and tries again.
             StartFailure::TooSlow(_) | StartFailure::NotMade(_) if active.probation.is_some() => {}
-            StartFailure::Failed(reason) | StartFailure::TooSlow(reason) | StartFailure::NotMade(reason) => {
+            StartFailure::Failed(reason)
+            | StartFailure::TooSlow(reason)
+            | StartFailure::NotMade(reason) => {
                 active.died(reason);
             }
         }
     }
 
-    /// The host could not do its part in a call of this version: the time of its trial starts again.
+    /// The host could not do its part in a call of this version: the time of its trial starts
+    /// again.
     pub fn hindered(&mut self, digest: &PluginDigest, at: At) {
-        if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.digest == *digest) {
+        if let Some(candidate) = self
+            .candidate
+            .as_mut()
+            .filter(|candidate| candidate.digest == *digest)
+        {
             candidate.tried_since = at.now;
         }
     }
 
-    /// A version could not save its state. Whether it is rolled back for that: its instance goes, and with it what was not
-    /// saved, so that the version before starts from the checkpoint.
+    /// A version could not save its state. Whether it is rolled back for that: its instance goes,
+    /// and with it what was not saved, so that the version before starts from the checkpoint.
     pub fn did_not_save(&mut self, digest: &PluginDigest, reason: String, at: At) -> bool {
-        if self.candidate.as_ref().is_some_and(|candidate| candidate.digest == *digest) {
+        if self
+            .candidate
+            .as_ref()
+            .is_some_and(|candidate| candidate.digest == *digest)
+        {
             self.reject(Regression::DoesNotSave { reason }, at);
             return true;
         }
-        let Some(active) = self.active.as_mut().filter(|active| active.digest == *digest) else { return false };
-        let Some(probation) = &mut active.probation else { return false };
+        let Some(active) = self
+            .active
+            .as_mut()
+            .filter(|active| active.digest == *digest)
+        else {
+            return false;
+        };
+        let Some(probation) = &mut active.probation else {
+            return false;
+        };
         probation.strikes += 1;
         let is_out = probation.strikes >= PROBATION_STRIKES;
         if is_out {
@@ -137,36 +193,61 @@ impl Rollout {
 
     /// A version handled a batch.
     pub fn handled(&mut self, digest: &PluginDigest, sample: Sample, at: At) {
-        if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.digest == *digest) {
+        if let Some(candidate) = self
+            .candidate
+            .as_mut()
+            .filter(|candidate| candidate.digest == *digest)
+        {
             candidate.track.handled(sample);
             self.judge_candidate(at);
-        } else if let Some(active) = self.active.as_mut().filter(|active| active.digest == *digest) {
+        } else if let Some(active) = self
+            .active
+            .as_mut()
+            .filter(|active| active.digest == *digest)
+        {
             active.track.handled(sample);
             (active.deaths, active.trouble) = (0, None);
         }
     }
 
-    /// A version failed on a shard. What it failed on is the records' fault only where no other version could do better.
+    /// A version failed on a shard. What it failed on is the records' fault only where no other
+    /// version could do better.
     pub fn failed(&mut self, site: &Site, digest: &PluginDigest, fault: Fault) -> Blamed {
-        if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.digest == *digest) {
+        if let Some(candidate) = self
+            .candidate
+            .as_mut()
+            .filter(|candidate| candidate.digest == *digest)
+        {
             candidate.track.failed(fault.kind);
             let reason = fault.reason.clone();
-            candidate.phase = Phase::Verifying { site: site.clone(), fault };
+            candidate.phase = Phase::Verifying {
+                site: site.clone(),
+                fault,
+            };
             self.change(Change::Suspected(digest.clone(), site.clone(), reason));
             return self
                 .active
                 .as_ref()
-                .map_or(Blamed::Records, |active| Blamed::Version { judge: active.proven().clone() });
+                .map_or(Blamed::Records, |active| Blamed::Version {
+                    judge: active.proven().clone(),
+                });
         }
-        let Some(active) = &mut self.active else { return Blamed::Records };
+        let Some(active) = &mut self.active else {
+            return Blamed::Records;
+        };
         if active.digest != *digest {
-            let is_judge = active
-                .probation
-                .as_ref()
-                .is_some_and(|probation| probation.last_good == *digest && probation.verifying.contains_key(site));
+            let is_judge = active.probation.as_ref().is_some_and(|probation| {
+                probation.last_good == *digest && probation.verifying.contains_key(site)
+            });
             // Where versions are not tried, each failure counts, as on any other host.
             let is_records = is_judge || !self.policy.enabled;
-            return if is_records { Blamed::Records } else { Blamed::Nothing { instead: active.digest.clone() } };
+            return if is_records {
+                Blamed::Records
+            } else {
+                Blamed::Nothing {
+                    instead: active.digest.clone(),
+                }
+            };
         }
         active.track.failed(fault.kind);
         if let Some(probation) = &mut active.probation {
@@ -181,9 +262,14 @@ impl Rollout {
         Blamed::Records
     }
 
-    /// Takes in a failure that is not to be verified, since the version before failed on these records too.
+    /// Takes in a failure that is not to be verified, since the version before failed on these
+    /// records too.
     pub fn failed_again(&mut self, digest: &PluginDigest, fault: Fault) {
-        if let Some(active) = self.active.as_mut().filter(|active| active.digest == *digest) {
+        if let Some(active) = self
+            .active
+            .as_mut()
+            .filter(|active| active.digest == *digest)
+        {
             active.track.failed(fault.kind);
             if fault.is_deadly {
                 active.died(fault.reason);
@@ -194,25 +280,45 @@ impl Rollout {
     /// The version before got what the newer one failed on: whether it handled it.
     pub fn verified(&mut self, site: &Site, is_handled: bool, at: At) {
         if let Some(Candidate { digest, phase, .. }) = &mut self.candidate
-            && let Phase::Verifying { site: claimed, fault } = &*phase
+            && let Phase::Verifying {
+                site: claimed,
+                fault,
+            } = &*phase
             && claimed == site
         {
             if is_handled {
                 let (kind, reason) = (fault.kind, fault.reason.clone());
-                return self.reject(Regression::Fails { kind, reason, times: 1 }, at);
+                return self.reject(
+                    Regression::Fails {
+                        kind,
+                        reason,
+                        times: 1,
+                    },
+                    at,
+                );
             }
             let digest = digest.clone();
             *phase = Phase::Canary { site: None };
-            if let Some(probation) = self.active.as_mut().and_then(|active| active.probation.as_mut()) {
+            if let Some(probation) = self
+                .active
+                .as_mut()
+                .and_then(|active| active.probation.as_mut())
+            {
                 // The version that judged deals with them.
                 probation.verifying.insert(site.clone(), None);
             }
             return self.change(Change::Cleared(digest, site.clone()));
         }
-        let Some(active) = &mut self.active else { return };
+        let Some(active) = &mut self.active else {
+            return;
+        };
         let digest = active.digest.clone();
-        let Some(probation) = &mut active.probation else { return };
-        let Some(fault) = probation.verifying.get_mut(site).and_then(Option::take) else { return };
+        let Some(probation) = &mut active.probation else {
+            return;
+        };
+        let Some(fault) = probation.verifying.get_mut(site).and_then(Option::take) else {
+            return;
+        };
         if !is_handled {
             return self.change(Change::Cleared(digest, site.clone()));
         }
@@ -221,14 +327,25 @@ impl Rollout {
         if probation.strikes >= PROBATION_STRIKES {
             let Fault { kind, reason, .. } = fault;
             let times = probation.strikes;
-            return self.reject_active(Regression::Fails { kind, reason, times }, at);
+            return self.reject_active(
+                Regression::Fails {
+                    kind,
+                    reason,
+                    times,
+                },
+                at,
+            );
         }
         self.revision += 1;
     }
 
-    /// The records that were failed by their own fault on a shard are settled: it runs what the others run again.
+    /// The records that were failed by their own fault on a shard are settled: it runs what the
+    /// others run again.
     pub fn settled(&mut self, site: &Site) {
-        let probation = self.active.as_mut().and_then(|active| active.probation.as_mut());
+        let probation = self
+            .active
+            .as_mut()
+            .and_then(|active| active.probation.as_mut());
         if let Some(probation) = probation
             && probation.verifying.get(site) == Some(&None)
         {
@@ -238,7 +355,9 @@ impl Rollout {
     }
 
     fn judge_candidate(&mut self, at: At) {
-        let (Some(active), Some(candidate)) = (&self.active, &self.candidate) else { return };
+        let (Some(active), Some(candidate)) = (&self.active, &self.candidate) else {
+            return;
+        };
         if !matches!(candidate.phase, Phase::Canary { .. }) {
             return;
         }
@@ -251,7 +370,9 @@ impl Rollout {
     }
 
     fn promote(&mut self, passed: Passed, at: At) {
-        let (Some(candidate), Some(before)) = (self.candidate.take(), self.active.take()) else { return };
+        let (Some(candidate), Some(before)) = (self.candidate.take(), self.active.take()) else {
+            return;
+        };
         let digest = candidate.digest;
         self.activate(digest.clone(), Some(before.proven().clone()), at);
         if let Some(active) = &mut self.active {
@@ -264,13 +385,19 @@ impl Rollout {
 
     /// Quarantines the version under trial, or else the one in probation.
     fn reject(&mut self, regression: Regression, at: At) {
-        let Some(candidate) = self.candidate.take() else { return self.reject_active(regression, at) };
+        let Some(candidate) = self.candidate.take() else {
+            return self.reject_active(regression, at);
+        };
         self.quarantine_for(candidate.digest, regression, at);
     }
 
     fn reject_active(&mut self, regression: Regression, at: At) {
-        let Some(active) = self.active.take() else { return };
-        let Some(probation) = &active.probation else { return self.active = Some(active) };
+        let Some(active) = self.active.take() else {
+            return;
+        };
+        let Some(probation) = &active.probation else {
+            return self.active = Some(active);
+        };
         self.go_back(probation.last_good.clone(), at);
         self.quarantine_for(active.digest, regression, at);
     }
@@ -278,7 +405,10 @@ impl Rollout {
     /// The version that worked before the one at work, or that runs where that one has not started.
     pub(super) fn last_good(&self) -> Option<PluginDigest> {
         let active = self.active.as_ref()?;
-        let before = active.probation.as_ref().map(|probation| &probation.last_good);
+        let before = active
+            .probation
+            .as_ref()
+            .map(|probation| &probation.last_good);
         let stand_in = self.last_started.as_ref().filter(|_| !active.has_started);
         before.or(stand_in).cloned()
     }
@@ -293,7 +423,12 @@ impl Rollout {
 
     fn quarantine_for(&mut self, digest: PluginDigest, regression: Regression, at: At) {
         let (host, reason) = (self.host.clone(), regression.to_string());
-        self.quarantine.add(Quarantined { digest: digest.clone(), host, reason, at_ms: at.wall_ms });
+        self.quarantine.add(Quarantined {
+            digest: digest.clone(),
+            host,
+            reason,
+            at_ms: at.wall_ms,
+        });
         self.change(Change::RolledBack(digest, regression));
     }
 
@@ -305,10 +440,17 @@ impl Rollout {
             return;
         }
         self.quarantine.add(entry.clone());
-        if self.candidate.as_ref().is_some_and(|candidate| candidate.digest == entry.digest) {
+        if self
+            .candidate
+            .as_ref()
+            .is_some_and(|candidate| candidate.digest == entry.digest)
+        {
             self.withdraw();
         }
-        let active = self.active.as_ref().filter(|active| active.digest == entry.digest);
+        let active = self
+            .active
+            .as_ref()
+            .filter(|active| active.digest == entry.digest);
         if let Some(probation) = active.and_then(|active| active.probation.as_ref()) {
             let (last_good, digest) = (probation.last_good.clone(), entry.digest.clone());
             self.go_back(last_good, at);
@@ -335,7 +477,9 @@ impl Probation {
 impl Active {
     /// The version to go back to from one that follows this one.
     pub(super) fn proven(&self) -> &PluginDigest {
-        self.probation.as_ref().map_or(&self.digest, |probation| &probation.last_good)
+        self.probation
+            .as_ref()
+            .map_or(&self.digest, |probation| &probation.last_good)
     }
 
     fn died(&mut self, reason: String) {

@@ -1,4 +1,5 @@
-//! `SubscribeToShard`, pushed from the emulator's store: by the rules of the real service, and never ahead of the journal.
+//! `SubscribeToShard`, pushed from the emulator's store: by the rules of the real service, and
+//! never ahead of the journal.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,7 +10,9 @@ use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ferrokinesis::actions::{Operation, dispatch};
-use ferrokinesis::event_stream::{encode_exception, encode_initial_response, encode_subscribe_event};
+use ferrokinesis::event_stream::{
+    encode_exception, encode_initial_response, encode_subscribe_event,
+};
 use ferrokinesis::sequence::{increment_sequence, parse_sequence, resolve_shard_id};
 use ferrokinesis::shard_iterator::decode_shard_iterator;
 use ferrokinesis::store::Store;
@@ -94,7 +97,13 @@ impl Front {
         let (stream_arn, _) = consumer.split_once("/consumer/")?;
         let stream = self.store().stream_name_from_arn(stream_arn)?;
         let (shard_id, index) = resolve_shard_id(request.get("ShardId")?.as_str()?).ok()?;
-        let from = start(self.store(), &stream, &shard_id, request.get("StartingPosition")?).await?;
+        let from = start(
+            self.store(),
+            &stream,
+            &shard_id,
+            request.get("StartingPosition")?,
+        )
+        .await?;
         let subscription = Subscription {
             stream,
             shard_index: usize::try_from(index).ok()?,
@@ -104,23 +113,41 @@ impl Front {
             consumer: consumer.clone(),
         };
         let Some(taken_over) = self.running().take_over((consumer, shard_id)) else {
-            let message = "another subscription with this consumer was made less than five seconds ago";
+            let message =
+                "another subscription with this consumer was made less than five seconds ago";
             return Some(replies::refusal("ResourceInUseException", message));
         };
         let (ours, theirs) = duplex(PIPE_BYTES);
-        self.running().spawn(run(Arc::clone(self), subscription, ours, taken_over));
+        self.running()
+            .spawn(run(Arc::clone(self), subscription, ours, taken_over));
         let stream = [(header::CONTENT_TYPE, "application/vnd.amazon.eventstream")];
-        Some((StatusCode::OK, stream, Body::from_stream(ReaderStream::new(theirs))).into_response())
+        Some(
+            (
+                StatusCode::OK,
+                stream,
+                Body::from_stream(ReaderStream::new(theirs)),
+            )
+                .into_response(),
+        )
     }
 }
 
-/// The sequence number that reading starts at: as with iterators, mended where the emulator is wrong.
+/// The sequence number that reading starts at: as with iterators, mended where the emulator is
+/// wrong.
 async fn start(store: &Store, stream: &str, shard: &str, position: &Value) -> Option<String> {
     let kind = position.get("Type")?.as_str()?;
-    let sequence = || position.get("SequenceNumber").and_then(Value::as_str).map(str::to_owned);
+    let sequence = || {
+        position
+            .get("SequenceNumber")
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
     match kind {
         "AT_SEQUENCE_NUMBER" => parse_sequence(&sequence()?).ok().and_then(|_| sequence()),
-        "AFTER_SEQUENCE_NUMBER" => Some(increment_sequence(&parse_sequence(&sequence()?).ok()?, None)),
+        "AFTER_SEQUENCE_NUMBER" => Some(increment_sequence(
+            &parse_sequence(&sequence()?).ok()?,
+            None,
+        )),
         _ => {
             let asked = json!({
                 "StreamName": stream, "ShardId": shard, "ShardIteratorType": kind,
@@ -129,18 +156,27 @@ async fn start(store: &Store, stream: &str, shard: &str, position: &Value) -> Op
             let mut asked = asked.as_object()?.clone();
             asked.retain(|_, value| !value.is_null());
             let _was_needed = requests::mend_iterator_request(store, &mut asked).await;
-            let reply = dispatch(store, Operation::GetShardIterator, Value::Object(asked)).await.ok()??;
-            let (_, _, _, from) = decode_shard_iterator(reply.get("ShardIterator")?.as_str()?).ok()?;
+            let reply = dispatch(store, Operation::GetShardIterator, Value::Object(asked))
+                .await
+                .ok()??;
+            let (_, _, _, from) =
+                decode_shard_iterator(reply.get("ShardIterator")?.as_str()?).ok()?;
             Some(from)
         }
     }
 }
 
-async fn run(front: Arc<Front>, mut place: Subscription, mut pipe: DuplexStream, taken_over: CancellationToken) {
+async fn run(
+    front: Arc<Front>,
+    mut place: Subscription,
+    mut pipe: DuplexStream,
+    taken_over: CancellationToken,
+) {
     let pushed = tokio::select! {
         pushed = push(&front, &mut place, &mut pipe) => pushed,
         () = taken_over.cancelled() => {
-            // In the middle of an event, this is a cut connection to the subscriber; which is as good.
+            // In the middle of an event, this is a cut connection to the subscriber; which is as
+            // good.
             let exception = encode_exception("ResourceInUseException", "another subscription took over");
             pipe.write_all(&exception).await
         }
@@ -169,17 +205,26 @@ async fn push(front: &Front, place: &mut Subscription, pipe: &mut DuplexStream) 
 }
 
 async fn look(front: &Front, place: &mut Subscription, is_due: bool) -> Found {
-    // Not held while the event is on its way: a subscriber that does not read must not hold up those who put.
+    // Not held while the event is on its way: a subscriber that does not read must not hold up
+    // those who put.
     let _shared = front.share().await;
     let store = front.store();
     let consumer = store.get_consumer(&place.consumer).await;
     if consumer.is_none_or(|consumer| consumer.consumer_status == ConsumerStatus::Deleting) {
-        return Found::Last(encode_exception("ResourceNotFoundException", "the consumer was deregistered"));
+        return Found::Last(encode_exception(
+            "ResourceNotFoundException",
+            "the consumer was deregistered",
+        ));
     }
-    let Ok(stream) = store.get_stream(&place.stream).await else { return Found::Nothing };
-    let Some(shard) = stream.shards.get(place.shard_index) else { return Found::Nothing };
+    let Ok(stream) = store.get_stream(&place.stream).await else {
+        return Found::Nothing;
+    };
+    let Some(shard) = stream.shards.get(place.shard_index) else {
+        return Found::Nothing;
+    };
     let limits = (EVENT_RECORDS_MAX, EVENT_BYTES_MAX);
-    let page = get_records::read(store, &place.stream, place.shard_index, &place.from, limits).await;
+    let page =
+        get_records::read(store, &place.stream, place.shard_index, &place.from, limits).await;
     let is_over = !page.has_more && shard.sequence_number_range.ending_sequence_number.is_some();
     if page.records.is_empty() && !is_over && !is_due {
         return Found::Nothing;
@@ -195,11 +240,21 @@ async fn look(front: &Front, place: &mut Subscription, is_due: bool) -> Found {
         records: get_records::unexpired(&stream, &page, now).collect(),
         continuation_sequence_number: (!is_over).then_some(place.continuation.as_str()),
         millis_behind_latest: get_records::lag(&page, now),
-        child_shards: if is_over { get_records::children(&stream, &shard.shard_id) } else { Vec::new() },
+        child_shards: if is_over {
+            get_records::children(&stream, &shard.shard_id)
+        } else {
+            Vec::new()
+        },
     };
-    let Ok(payload) = serde_json::to_vec(&event) else { return Found::Nothing };
+    let Ok(payload) = serde_json::to_vec(&event) else {
+        return Found::Nothing;
+    };
     let frame = encode_subscribe_event(&payload, replies::JSON_1_1);
-    if is_over { Found::Last(frame) } else { Found::Event(frame) }
+    if is_over {
+        Found::Last(frame)
+    } else {
+        Found::Event(frame)
+    }
 }
 
 impl Running {
@@ -214,7 +269,13 @@ impl Running {
             before.taken_over.cancel();
         }
         let taken_over = CancellationToken::new();
-        by_shard.insert(key, Newest { made_at: Instant::now(), taken_over: taken_over.clone() });
+        by_shard.insert(
+            key,
+            Newest {
+                made_at: Instant::now(),
+                taken_over: taken_over.clone(),
+            },
+        );
         Some(taken_over)
     }
 

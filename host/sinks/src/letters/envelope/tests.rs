@@ -11,7 +11,9 @@ pub(crate) fn letter(data: impl Into<Bytes>) -> DeadLetter {
             data: data.into(),
             partition_key: "UA".into(),
             explicit_hash_key: None,
-            position: Position::plain(SequenceNumber::parse("49590338271490256608559692538361571095").unwrap()),
+            position: Position::plain(
+                SequenceNumber::parse("49590338271490256608559692538361571095").unwrap(),
+            ),
             arrival_ms: 1_700_000_000_123,
         },
         stream: StreamName::new("flights").unwrap(),
@@ -30,9 +32,15 @@ fn text(line: &Bytes) -> &str {
 }
 
 fn joined(lines: &[Bytes]) -> DeadLetter {
-    let mut fragments: Vec<_> = lines.iter().map(|line| Fragment::decode(line).unwrap()).collect();
+    let mut fragments: Vec<_> = lines
+        .iter()
+        .map(|line| Fragment::decode(line).unwrap())
+        .collect();
     fragments.sort_by_key(|fragment| fragment.piece.map_or(1, |piece| piece.part));
-    let data: Vec<u8> = fragments.iter().flat_map(|fragment| fragment.letter.record.data.to_vec()).collect();
+    let data: Vec<u8> = fragments
+        .iter()
+        .flat_map(|fragment| fragment.letter.record.data.to_vec())
+        .collect();
     let mut whole = fragments.swap_remove(0).letter;
     whole.record.data = data.into();
     whole
@@ -51,7 +59,10 @@ fn version_1_looks_like_this() {
     );
     let lines = encode(&letter(r#"{"a":1}"#), None);
     assert_eq!(lines.iter().map(text).collect::<Vec<_>>(), [expected]);
-    assert_eq!(Fragment::decode(expected.as_bytes()).unwrap().letter, letter(r#"{"a":1}"#));
+    assert_eq!(
+        Fragment::decode(expected.as_bytes()).unwrap().letter,
+        letter(r#"{"a":1}"#)
+    );
 }
 
 #[test]
@@ -83,7 +94,10 @@ fn lines_that_are_no_letters_are_told_from_damaged_ones() {
     for (line, expected) in [
         (String::from("plain"), LetterError::Other),
         (String::from(r#"{"a":1}"#), LetterError::Other),
-        (text(&good[0]).replace(":1,", ":2,"), LetterError::Version(2)),
+        (
+            text(&good[0]).replace(":1,", ":2,"),
+            LetterError::Version(2),
+        ),
     ] {
         assert_eq!(Fragment::decode(line.as_bytes()), Err(expected), "{line}");
     }
@@ -94,16 +108,29 @@ fn lines_that_are_no_letters_are_told_from_damaged_ones() {
         whole.replace("abab", "xyxy"),
         whole.replace("\"49590", "\"x9590"),
         whole.replace("\"data\":\"x\"", "\"data-base64\":\"*\""),
-        whole.replace("\"application\"", "\"part\":3,\"parts\":2,\"data-bytes\":1,\"application\""),
+        whole.replace(
+            "\"application\"",
+            "\"part\":3,\"parts\":2,\"data-bytes\":1,\"application\"",
+        ),
     ] {
-        assert!(matches!(Fragment::decode(damaged.as_bytes()), Err(LetterError::Damaged(_))), "{damaged}");
+        assert!(
+            matches!(
+                Fragment::decode(damaged.as_bytes()),
+                Err(LetterError::Damaged(_))
+            ),
+            "{damaged}"
+        );
     }
 }
 
 #[test]
 fn a_later_minor_addition_does_not_stop_a_reader() {
-    let line = text(&encode(&letter("x"), None)[0]).replace("\"attempts\"", "\"new\":{},\"attempts\"");
-    assert_eq!(Fragment::decode(line.as_bytes()).unwrap().letter, letter("x"));
+    let line =
+        text(&encode(&letter("x"), None)[0]).replace("\"attempts\"", "\"new\":{},\"attempts\"");
+    assert_eq!(
+        Fragment::decode(line.as_bytes()).unwrap().letter,
+        letter("x")
+    );
 }
 
 fn any_letter() -> impl Strategy<Value = DeadLetter> {
@@ -113,16 +140,34 @@ fn any_letter() -> impl Strategy<Value = DeadLetter> {
         (any::<u8>(), 0_usize..400_000).prop_map(|(byte, count)| vec![byte; count]),
     ];
     let key = prop_oneof![".{1,256}", "\u{1}{256}", "\u{10ffff}{256}"];
-    (data, key, any::<Option<u128>>(), (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>()), ".{0,4000}").prop_map(
-        |(data, partition_key, hash, (sub_sequence, arrival_ms, failed_at_ms, attempts), reason)| {
-            let mut letter = letter(data);
-            letter.record.partition_key = partition_key;
-            letter.record.explicit_hash_key = hash.map(|hash| hash.to_string());
-            letter.record.position.sub_sequence = sub_sequence;
-            letter.record.arrival_ms = arrival_ms;
-            DeadLetter { failed_at_ms, attempts, reason, ..letter }
-        },
+    (
+        data,
+        key,
+        any::<Option<u128>>(),
+        (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>()),
+        ".{0,4000}",
     )
+        .prop_map(
+            |(
+                data,
+                partition_key,
+                hash,
+                (sub_sequence, arrival_ms, failed_at_ms, attempts),
+                reason,
+            )| {
+                let mut letter = letter(data);
+                letter.record.partition_key = partition_key;
+                letter.record.explicit_hash_key = hash.map(|hash| hash.to_string());
+                letter.record.position.sub_sequence = sub_sequence;
+                letter.record.arrival_ms = arrival_ms;
+                DeadLetter {
+                    failed_at_ms,
+                    attempts,
+                    reason,
+                    ..letter
+                }
+            },
+        )
 }
 
 proptest! {
@@ -155,7 +200,12 @@ proptest! {
 
 #[test]
 fn an_application_that_no_host_can_have_is_refused() {
-    let letter = DeadLetter { application: "a".repeat(256), ..letter("x") };
-    let told = Fragment::decode(&encode(&letter, None)[0]).unwrap_err().to_string();
+    let letter = DeadLetter {
+        application: "a".repeat(256),
+        ..letter("x")
+    };
+    let told = Fragment::decode(&encode(&letter, None)[0])
+        .unwrap_err()
+        .to_string();
     assert!(told.contains("application is longer"), "{told}");
 }

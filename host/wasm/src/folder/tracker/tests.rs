@@ -23,11 +23,19 @@ fn name() -> PluginName {
 }
 
 fn stamp(size: u64) -> Stamp {
-    Stamp { inode: 1, size, modified: (0, size), changed: (0, size) }
+    Stamp {
+        inode: 1,
+        size,
+        modified: (0, size),
+        changed: (0, size),
+    }
 }
 
 fn stamps(size: u64) -> Stamps {
-    Stamps { component: stamp(size), signature: None }
+    Stamps {
+        component: stamp(size),
+        signature: None,
+    }
 }
 
 fn listing(seen: Seen) -> BTreeMap<String, Seen> {
@@ -43,21 +51,36 @@ fn digest(digit: char) -> PluginDigest {
 }
 
 fn load(size: u64) -> Vec<Action> {
-    vec![Action::Load { file: "orders.wasm".to_owned(), name: name(), stamps: stamps(size) }]
+    vec![Action::Load {
+        file: "orders.wasm".to_owned(),
+        name: name(),
+        stamps: stamps(size),
+    }]
 }
 
 fn broken(digit: char) -> Refusal {
-    Refusal::Bytes { digest: digest(digit), error: LoadError::NotAComponent { kind: BytesKind::CoreModule } }
+    Refusal::Bytes {
+        digest: digest(digit),
+        error: LoadError::NotAComponent {
+            kind: BytesKind::CoreModule,
+        },
+    }
 }
 
 fn cut_off(digit: char) -> Refusal {
-    Refusal::Bytes { digest: digest(digit), error: LoadError::Truncated { size: 5 } }
+    Refusal::Bytes {
+        digest: digest(digit),
+        error: LoadError::Truncated { size: 5 },
+    }
 }
 
 /// Lets a file of this size settle, and its load end.
 fn settle_and_end(tracker: &mut Tracker, clock: &mut Clock, size: u64, ended: Ended) -> News {
     tracker.observe(clock.0, &file(size));
-    assert_eq!(tracker.observe(clock.after(SETTLE), &file(size)), load(size));
+    assert_eq!(
+        tracker.observe(clock.after(SETTLE), &file(size)),
+        load(size)
+    );
     tracker.ended(clock.0, "orders.wasm", &name(), stamps(size), ended)
 }
 
@@ -68,9 +91,22 @@ fn a_file_that_keeps_changing_is_loaded_once_when_it_stops() {
         assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(size)), []);
     }
     assert_eq!(tracker.next_look(), Some(clock.0 + SETTLE));
-    assert_eq!(tracker.observe(clock.after(SETTLE), &file(1_000)), load(1_000));
-    assert_eq!(tracker.observe(clock.after(SETTLE), &file(1_000)), [], "it is being loaded");
-    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(1_000), Ended::Loaded(digest('a')));
+    assert_eq!(
+        tracker.observe(clock.after(SETTLE), &file(1_000)),
+        load(1_000)
+    );
+    assert_eq!(
+        tracker.observe(clock.after(SETTLE), &file(1_000)),
+        [],
+        "it is being loaded"
+    );
+    let news = tracker.ended(
+        clock.0,
+        "orders.wasm",
+        &name(),
+        stamps(1_000),
+        Ended::Loaded(digest('a')),
+    );
     assert_eq!(news, News::First);
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(1_000)), []);
     assert!(tracker.is_settled() && tracker.next_look().is_none());
@@ -81,23 +117,52 @@ fn a_failing_version_keeps_the_last_good_one_and_is_told_once() {
     let (mut tracker, mut clock) = fixture();
     settle_and_end(&mut tracker, &mut clock, 1, Ended::Loaded(digest('a')));
     let news = settle_and_end(&mut tracker, &mut clock, 2, Ended::Failed(broken('b')));
-    assert_eq!(news, News::Refused { reason: broken('b'), keeps: Some(digest('a')) });
+    assert_eq!(
+        news,
+        News::Refused {
+            reason: broken('b'),
+            keeps: Some(digest('a'))
+        }
+    );
     // Touched: read again, and known by its digest.
     assert!(tracker.known_digests("orders.wasm").contains(&digest('b')));
-    assert_eq!(settle_and_end(&mut tracker, &mut clock, 3, Ended::Known), News::Nothing);
+    assert_eq!(
+        settle_and_end(&mut tracker, &mut clock, 3, Ended::Known),
+        News::Nothing
+    );
     let news = settle_and_end(&mut tracker, &mut clock, 4, Ended::Loaded(digest('c')));
-    assert_eq!(news, News::Changed { previous: digest('a') });
+    assert_eq!(
+        news,
+        News::Changed {
+            previous: digest('a')
+        }
+    );
 }
 
 #[test]
 fn a_file_that_looks_cut_off_gets_time_before_it_is_refused() {
     let (mut tracker, mut clock) = fixture();
-    assert_eq!(settle_and_end(&mut tracker, &mut clock, 1, Ended::Failed(cut_off('a'))), News::Nothing);
+    assert_eq!(
+        settle_and_end(&mut tracker, &mut clock, 1, Ended::Failed(cut_off('a'))),
+        News::Nothing
+    );
     assert!(!tracker.is_settled());
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(1)), []);
     assert_eq!(tracker.observe(clock.after(GRACE), &file(1)), load(1));
-    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), Ended::Failed(cut_off('a')));
-    assert_eq!(news, News::Refused { reason: cut_off('a'), keeps: None });
+    let news = tracker.ended(
+        clock.0,
+        "orders.wasm",
+        &name(),
+        stamps(1),
+        Ended::Failed(cut_off('a')),
+    );
+    assert_eq!(
+        news,
+        News::Refused {
+            reason: cut_off('a'),
+            keeps: None
+        }
+    );
     assert_eq!(tracker.observe(clock.after(GRACE), &file(1)), []);
     assert!(tracker.is_settled());
 }
@@ -105,7 +170,10 @@ fn a_file_that_looks_cut_off_gets_time_before_it_is_refused() {
 #[test]
 fn a_file_that_moved_while_it_was_read_is_read_again() {
     let (mut tracker, mut clock) = fixture();
-    assert_eq!(settle_and_end(&mut tracker, &mut clock, 1, Ended::Moved), News::Nothing);
+    assert_eq!(
+        settle_and_end(&mut tracker, &mut clock, 1, Ended::Moved),
+        News::Nothing
+    );
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(1)), load(1));
 }
 
@@ -115,7 +183,13 @@ fn a_change_during_a_load_is_loaded_after_it() {
     tracker.observe(clock.0, &file(1));
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(1)), load(1));
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(2)), []);
-    tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), Ended::Loaded(digest('a')));
+    tracker.ended(
+        clock.0,
+        "orders.wasm",
+        &name(),
+        stamps(1),
+        Ended::Loaded(digest('a')),
+    );
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(2)), load(2));
 }
 
@@ -125,23 +199,39 @@ fn a_removed_file_is_told_once_and_a_short_gap_is_not_a_removal() {
     settle_and_end(&mut tracker, &mut clock, 1, Ended::Loaded(digest('a')));
     let nothing = BTreeMap::new();
     assert_eq!(tracker.observe(clock.after(SETTLE), &nothing), []);
-    assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(1)), [], "it came back");
+    assert_eq!(
+        tracker.observe(clock.after(SETTLE / 2), &file(1)),
+        [],
+        "it came back"
+    );
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(1)), []);
     tracker.observe(clock.after(SETTLE), &nothing);
-    assert_eq!(tracker.observe(clock.after(SETTLE), &nothing), [Action::Remove { name: name() }]);
+    assert_eq!(
+        tracker.observe(clock.after(SETTLE), &nothing),
+        [Action::Remove { name: name() }]
+    );
     assert_eq!(tracker.observe(clock.after(SETTLE), &nothing), []);
     // Restored: a plugin like any new one.
-    assert_eq!(settle_and_end(&mut tracker, &mut clock, 1, Ended::Loaded(digest('a'))), News::First);
+    assert_eq!(
+        settle_and_end(&mut tracker, &mut clock, 1, Ended::Loaded(digest('a'))),
+        News::First
+    );
 }
 
 #[test]
 fn a_link_in_place_of_a_plugin_is_refused_once_and_the_plugin_stays() {
     let (mut tracker, mut clock) = fixture();
     settle_and_end(&mut tracker, &mut clock, 1, Ended::Loaded(digest('a')));
-    let reason = Refusal::NotAFile { what: "a symbolic link" };
+    let reason = Refusal::NotAFile {
+        what: "a symbolic link",
+    };
     let link = listing(Seen::Refused(reason.clone()));
     tracker.observe(clock.0, &link);
-    let refused = Action::Refuse { file: "orders.wasm".to_owned(), reason, keeps: Some(digest('a')) };
+    let refused = Action::Refuse {
+        file: "orders.wasm".to_owned(),
+        reason,
+        keeps: Some(digest('a')),
+    };
     assert_eq!(tracker.observe(clock.after(SETTLE), &link), [refused]);
     assert_eq!(tracker.observe(clock.after(SETTLE), &link), []);
 }
@@ -151,7 +241,12 @@ fn no_more_plugins_are_loaded_than_there_may_be_and_a_loaded_one_is_still_replac
     let (mut tracker, mut clock) = fixture();
     let plugin = |letter: char| PluginName::new(&format!("plugin-{letter}")).unwrap();
     let folder = |letters: &str, size: u64| -> BTreeMap<String, Seen> {
-        let entry = |letter| (format!("plugin-{letter}.wasm"), Seen::File(plugin(letter), stamps(size)));
+        let entry = |letter| {
+            (
+                format!("plugin-{letter}.wasm"),
+                Seen::File(plugin(letter), stamps(size)),
+            )
+        };
         letters.chars().map(entry).collect()
     };
     let acts = |actions: &[Action]| -> Vec<String> {
@@ -166,10 +261,19 @@ fn no_more_plugins_are_loaded_than_there_may_be_and_a_loaded_one_is_still_replac
     tracker.observe(clock.0, &folder("abc", 1));
     let first = acts(&tracker.observe(clock.after(SETTLE), &folder("abc", 1)));
     assert_eq!(first[..2], ["load plugin-a.wasm", "load plugin-b.wasm"]);
-    assert!(first[2].starts_with("refuse plugin-c.wasm: 2 plugins are loaded"), "{first:?}");
+    assert!(
+        first[2].starts_with("refuse plugin-c.wasm: 2 plugins are loaded"),
+        "{first:?}"
+    );
     for (letter, digit) in [('a', '1'), ('b', '2')] {
         let ended = Ended::Loaded(digest(digit));
-        tracker.ended(clock.0, &format!("plugin-{letter}.wasm"), &plugin(letter), stamps(1), ended);
+        tracker.ended(
+            clock.0,
+            &format!("plugin-{letter}.wasm"),
+            &plugin(letter),
+            stamps(1),
+            ended,
+        );
     }
     assert!(tracker.is_settled(), "the refused one was told of, once");
     tracker.observe(clock.0, &folder("abc", 2));
@@ -181,33 +285,69 @@ fn no_more_plugins_are_loaded_than_there_may_be_and_a_loaded_one_is_still_replac
 fn a_signature_that_arrives_after_the_component_is_looked_at_with_it() {
     let (mut tracker, mut clock) = fixture();
     let pair = |signature: Option<u64>| {
-        listing(Seen::File(name(), Stamps { component: stamp(1), signature: signature.map(stamp) }))
+        listing(Seen::File(
+            name(),
+            Stamps {
+                component: stamp(1),
+                signature: signature.map(stamp),
+            },
+        ))
     };
     let unsigned = || {
-        let error = IntegrityError::Unsigned { file: "orders.wasm".into() };
-        Ended::Failed(Refusal::Untrusted { digest: digest('a'), error })
+        let error = IntegrityError::Unsigned {
+            file: "orders.wasm".into(),
+        };
+        Ended::Failed(Refusal::Untrusted {
+            digest: digest('a'),
+            error,
+        })
     };
     tracker.observe(clock.0, &pair(None));
     assert_eq!(tracker.observe(clock.after(SETTLE), &pair(None)).len(), 1);
     let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), unsigned());
     assert_eq!(news, News::Nothing, "it may be on its way");
-    assert!(tracker.observe(clock.0, &pair(Some(64))).is_empty(), "it is being written");
-    let signed = Stamps { component: stamp(1), signature: Some(stamp(64)) };
+    assert!(
+        tracker.observe(clock.0, &pair(Some(64))).is_empty(),
+        "it is being written"
+    );
+    let signed = Stamps {
+        component: stamp(1),
+        signature: Some(stamp(64)),
+    };
     assert_eq!(
         tracker.observe(clock.after(SETTLE), &pair(Some(64))),
-        [Action::Load { file: "orders.wasm".to_owned(), name: name(), stamps: signed }]
+        [Action::Load {
+            file: "orders.wasm".to_owned(),
+            name: name(),
+            stamps: signed
+        }]
     );
-    let news = tracker.ended(clock.0, "orders.wasm", &name(), signed, Ended::Loaded(digest('a')));
+    let news = tracker.ended(
+        clock.0,
+        "orders.wasm",
+        &name(),
+        signed,
+        Ended::Loaded(digest('a')),
+    );
     assert_eq!(news, News::First);
-    assert!(tracker.observe(clock.after(SETTLE), &pair(Some(64))).is_empty());
+    assert!(
+        tracker
+            .observe(clock.after(SETTLE), &pair(Some(64)))
+            .is_empty()
+    );
 }
 
 #[test]
 fn a_component_that_stays_unsigned_is_refused_after_the_grace_and_taken_once_it_is_signed() {
     let (mut tracker, mut clock) = fixture();
     let unsigned = || {
-        let error = IntegrityError::Unsigned { file: "orders.wasm".into() };
-        Ended::Failed(Refusal::Untrusted { digest: digest('b'), error })
+        let error = IntegrityError::Unsigned {
+            file: "orders.wasm".into(),
+        };
+        Ended::Failed(Refusal::Untrusted {
+            digest: digest('b'),
+            error,
+        })
     };
     tracker.observe(clock.0, &file(1));
     tracker.observe(clock.after(SETTLE), &file(1));
@@ -215,18 +355,35 @@ fn a_component_that_stays_unsigned_is_refused_after_the_grace_and_taken_once_it_
     assert_eq!(tracker.observe(clock.after(GRACE), &file(1)), load(1));
     let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), unsigned());
     assert!(matches!(news, News::Refused { .. }));
-    let signed = Stamps { component: stamp(1), signature: Some(stamp(64)) };
+    let signed = Stamps {
+        component: stamp(1),
+        signature: Some(stamp(64)),
+    };
     tracker.observe(clock.0, &listing(Seen::File(name(), signed)));
     let actions = tracker.observe(clock.after(SETTLE), &listing(Seen::File(name(), signed)));
-    assert!(matches!(&actions[..], [Action::Load { stamps, .. }] if *stamps == signed), "{actions:?}");
+    assert!(
+        matches!(&actions[..], [Action::Load { stamps, .. }] if *stamps == signed),
+        "{actions:?}"
+    );
 }
 
 #[test]
 fn what_the_host_could_not_load_is_tried_again_later_and_later_until_it_can() {
     let (mut tracker, mut clock) = fixture();
-    let full_disk = || Refusal::Bytes { digest: digest('a'), error: LoadError::Host { message: "no room".to_owned() } };
-    let refused = News::Refused { reason: full_disk(), keeps: None };
-    assert_eq!(settle_and_end(&mut tracker, &mut clock, 1, Ended::Failed(full_disk())), refused);
+    let full_disk = || Refusal::Bytes {
+        digest: digest('a'),
+        error: LoadError::Host {
+            message: "no room".to_owned(),
+        },
+    };
+    let refused = News::Refused {
+        reason: full_disk(),
+        keeps: None,
+    };
+    assert_eq!(
+        settle_and_end(&mut tracker, &mut clock, 1, Ended::Failed(full_disk())),
+        refused
+    );
     assert!(tracker.is_settled(), "nobody waits for it");
     let mut waits = Vec::new();
     for _ in 0..8 {
@@ -236,7 +393,10 @@ fn what_the_host_could_not_load_is_tried_again_later_and_later_until_it_can() {
         assert_eq!(tracker.observe(clock.after(wait / 2), &file(1)), []);
         assert_eq!(tracker.observe(clock.after(wait / 2), &file(1)), load(1));
         let ended = Ended::Failed(full_disk());
-        assert_eq!(tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), ended), refused);
+        assert_eq!(
+            tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), ended),
+            refused
+        );
     }
     assert_eq!(waits, [10, 20, 40, 80, 160, 300, 300, 300]);
     // Another file is not held up, and a version that loads ends it.
@@ -247,7 +407,11 @@ fn what_the_host_could_not_load_is_tried_again_later_and_later_until_it_can() {
 
 #[test]
 fn only_too_little_time_by_the_clock_is_the_hosts_fault_among_the_limits_on_compiling() {
-    let beyond = |key| LoadError::CompileLimit { what: "time", limit: "5m".to_owned(), key };
+    let beyond = |key| LoadError::CompileLimit {
+        what: "time",
+        limit: "5m".to_owned(),
+        key,
+    };
     assert!(beyond(LoadError::WALL_KEY).is_hosts());
     assert!(!beyond("compile.cpu").is_hosts() && !beyond("compile.memory").is_hosts());
 }
@@ -258,7 +422,9 @@ fn a_refused_file_that_goes_is_told_once_and_forgotten() {
     settle_and_end(&mut tracker, &mut clock, 5, Ended::Failed(broken('1')));
     let gone = BTreeMap::new();
     assert_eq!(tracker.observe(clock.after(SETTLE), &gone), []);
-    let forget = Action::Forget { file: "orders.wasm".to_owned() };
+    let forget = Action::Forget {
+        file: "orders.wasm".to_owned(),
+    };
     assert_eq!(tracker.observe(clock.after(SETTLE), &gone), [forget]);
     assert_eq!(tracker.observe(clock.after(SETTLE), &gone), []);
     assert!(tracker.files.is_empty() && tracker.is_settled());
@@ -269,23 +435,58 @@ fn a_version_that_the_host_died_of_is_looked_at_every_few_seconds_and_told_of_on
     let (mut tracker, mut clock) = fixture();
     let deadly = |why: &str| {
         let (plugin, digest, why) = (name(), digest('a'), why.to_owned());
-        Refusal::Bytes { digest: digest.clone(), error: LoadError::Deadly { plugin, digest, why } }
+        Refusal::Bytes {
+            digest: digest.clone(),
+            error: LoadError::Deadly {
+                plugin,
+                digest,
+                why,
+            },
+        }
     };
-    let refused = News::Refused { reason: deadly("twice"), keeps: None };
-    assert_eq!(settle_and_end(&mut tracker, &mut clock, 1, Ended::Failed(deadly("twice"))), refused);
+    let refused = News::Refused {
+        reason: deadly("twice"),
+        keeps: None,
+    };
+    assert_eq!(
+        settle_and_end(&mut tracker, &mut clock, 1, Ended::Failed(deadly("twice"))),
+        refused
+    );
     assert!(tracker.is_settled(), "nobody waits for it");
     for _ in 0..3 {
         assert_eq!(tracker.next_look().unwrap() - clock.0, TURN_RETRY);
         assert_eq!(tracker.observe(clock.after(TURN_RETRY), &file(1)), load(1));
         let ended = Ended::Failed(deadly("twice"));
-        assert_eq!(tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), ended), News::Nothing);
+        assert_eq!(
+            tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), ended),
+            News::Nothing
+        );
     }
     tracker.observe(clock.after(TURN_RETRY), &file(1));
-    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), Ended::Failed(deadly("thrice")));
-    assert_eq!(news, News::Refused { reason: deadly("thrice"), keeps: None }, "there is more to tell");
+    let news = tracker.ended(
+        clock.0,
+        "orders.wasm",
+        &name(),
+        stamps(1),
+        Ended::Failed(deadly("thrice")),
+    );
+    assert_eq!(
+        news,
+        News::Refused {
+            reason: deadly("thrice"),
+            keeps: None
+        },
+        "there is more to tell"
+    );
     // Released.
     tracker.observe(clock.after(TURN_RETRY), &file(1));
-    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(1), Ended::Loaded(digest('a')));
+    let news = tracker.ended(
+        clock.0,
+        "orders.wasm",
+        &name(),
+        stamps(1),
+        Ended::Loaded(digest('a')),
+    );
     assert_eq!(news, News::First);
     assert!(tracker.next_look().is_none());
 }

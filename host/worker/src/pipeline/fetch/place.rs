@@ -2,7 +2,9 @@
 
 use shardmill_core::ports::{ReadError, ShardIterator};
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::stream::{Anchor, Gap, Position, ReadFrom, SequenceNumber, look_for, may_be_trimmed};
+use shardmill_core::stream::{
+    Anchor, Gap, Position, ReadFrom, SequenceNumber, look_for, may_be_trimmed,
+};
 use shardmill_core::time::Moment;
 
 use super::{Arrival, Start};
@@ -64,7 +66,8 @@ impl Place {
         }
     }
 
-    /// The iterator is too old, because nobody read for five minutes or the clock of the service says so.
+    /// The iterator is too old, because nobody read for five minutes or the clock of the service
+    /// says so.
     pub(super) fn expired(&mut self) {
         self.iterator = None;
         if SeededBug::ExpiredIteratorGoesToLatest.is_on() {
@@ -77,42 +80,55 @@ impl Place {
         }
     }
 
-    /// A record's own number shows whether what follows it is still there, where that may be in doubt.
+    /// A record's own number shows whether what follows it is still there, where that may be in
+    /// doubt.
     pub(super) fn poll_from(&self, now: Moment) -> Resume {
         let from = match (&self.anchor, &self.last) {
             // Nothing has come since it was asked for, so that the doubt stands.
             (Some(anchor), _) => ReadFrom::AtSequenceNumber(anchor.clone()),
-            (None, Some(last)) if self.may_be_trimmed(now) => ReadFrom::AtSequenceNumber(last.clone()),
+            (None, Some(last)) if self.may_be_trimmed(now) => {
+                ReadFrom::AtSequenceNumber(last.clone())
+            }
             (None, Some(last)) => ReadFrom::AfterSequenceNumber(last.clone()),
             (None, None) => self.from.clone(),
         };
         let anchor = match &from {
             ReadFrom::AtSequenceNumber(sequence) => Some(sequence.clone()),
-            ReadFrom::AfterSequenceNumber(_) | ReadFrom::TrimHorizon | ReadFrom::Latest | ReadFrom::AtTimestamp(_) => {
-                None
-            }
+            ReadFrom::AfterSequenceNumber(_)
+            | ReadFrom::TrimHorizon
+            | ReadFrom::Latest
+            | ReadFrom::AtTimestamp(_) => None,
         };
         Resume { from, anchor }
     }
 
-    /// At the continuation and not after it: AWS allows both and says of neither that it is not a record's number. What
-    /// repeats is dropped.
+    /// At the continuation and not after it: AWS allows both and says of neither that it is not a
+    /// record's number. What repeats is dropped.
     pub(super) fn subscribe_from(&self, now: Moment) -> Resume {
         if SeededBug::RenewsAtLatest.is_on() && self.continuation.is_some() {
-            return Resume { from: ReadFrom::Latest, anchor: None };
+            return Resume {
+                from: ReadFrom::Latest,
+                anchor: None,
+            };
         }
         match &self.continuation {
-            Some(continuation) if self.last.is_none() || !self.may_be_trimmed(now) => {
-                Resume { from: ReadFrom::AtSequenceNumber(continuation.clone()), anchor: self.anchor.clone() }
-            }
+            Some(continuation) if self.last.is_none() || !self.may_be_trimmed(now) => Resume {
+                from: ReadFrom::AtSequenceNumber(continuation.clone()),
+                anchor: self.anchor.clone(),
+            },
             Some(_) | None => self.poll_from(now),
         }
     }
 
-    /// How many records to ask for, if `most` are wanted: a reply that begins with a record that was read before has room for
-    /// one more, or what follows might be trimmed before the next call, and nobody would tell.
+    /// How many records to ask for, if `most` are wanted: a reply that begins with a record that
+    /// was read before has room for one more, or what follows might be trimmed before the next
+    /// call, and nobody would tell.
     pub(super) fn records_wanted(&self, most: u32) -> u32 {
-        if self.anchor.is_some() { most.max(2) } else { most }
+        if self.anchor.is_some() {
+            most.max(2)
+        } else {
+            most
+        }
     }
 
     /// Kinesis agreed to go on there.
@@ -121,35 +137,58 @@ impl Place {
     }
 
     fn may_be_trimmed(&self, now: Moment) -> bool {
-        self.heard.is_none_or(|(at, was_at_tip)| may_be_trimmed(was_at_tip, now.since(at)))
+        self.heard
+            .is_none_or(|(at, was_at_tip)| may_be_trimmed(was_at_tip, now.since(at)))
     }
 
-    /// Drops what was fetched or settled before; refuses a reply whose records are out of order, which is then read
-    /// again from the last good record. Also tells what was dropped, and what is missing.
-    pub(super) fn accept(&mut self, mut arrival: Arrival, now: Moment) -> Result<Accepted, ReadError> {
-        if !arrival.records.is_sorted_by(|a, b| a.position <= b.position) {
+    /// Drops what was fetched or settled before; refuses a reply whose records are out of order,
+    /// which is then read again from the last good record. Also tells what was dropped, and what is
+    /// missing.
+    pub(super) fn accept(
+        &mut self,
+        mut arrival: Arrival,
+        now: Moment,
+    ) -> Result<Accepted, ReadError> {
+        if !arrival
+            .records
+            .is_sorted_by(|a, b| a.position <= b.position)
+        {
             let message = "a reply's records are out of order".to_owned();
             return Err(ReadError::Unavailable { message });
         }
         let gap = self.find_gap(&arrival);
         self.heard = Some((now, arrival.millis_behind_latest.unwrap_or(0) == 0));
         let received = arrival.records.len();
-        arrival.records.dedup_by(|later, earlier| later.position == earlier.position);
-        // A continuation may name a record of before the start, as long as none was read after it. A record whose arrival
-        // nobody knows (0) is delivered: a service that tells no times would have nothing delivered at all.
+        arrival
+            .records
+            .dedup_by(|later, earlier| later.position == earlier.position);
+        // A continuation may name a record of before the start, as long as none was read after it.
+        // A record whose arrival nobody knows (0) is delivered: a service that tells no times would
+        // have nothing delivered at all.
         if let (ReadFrom::AtTimestamp(since_ms), None) = (&self.from, &self.last) {
-            arrival.records.retain(|record| record.arrival_ms == 0 || record.arrival_ms >= *since_ms);
+            arrival
+                .records
+                .retain(|record| record.arrival_ms == 0 || record.arrival_ms >= *since_ms);
         }
         let (last, settled) = (self.last.take(), &self.settled);
         if SeededBug::DeliversSettledAgain.is_on() {
-            self.last = arrival.records.last().map(|record| record.position.sequence.clone()).or(last);
-            return Ok(Accepted { arrival, repeats: 0, gap });
+            self.last = arrival
+                .records
+                .last()
+                .map(|record| record.position.sequence.clone())
+                .or(last);
+            return Ok(Accepted {
+                arrival,
+                repeats: 0,
+                gap,
+            });
         }
         arrival.records.retain(|record| {
-            last.as_ref().is_none_or(|last| record.position.sequence > *last)
-                && settled
-                    .as_ref()
-                    .is_none_or(|settled| record.position > *settled || Opener::may_reach_beyond(settled, record))
+            last.as_ref()
+                .is_none_or(|last| record.position.sequence > *last)
+                && settled.as_ref().is_none_or(|settled| {
+                    record.position > *settled || Opener::may_reach_beyond(settled, record)
+                })
         });
         if SeededBug::SkipsFirstRecord.is_on()
             && last.is_none()
@@ -158,9 +197,17 @@ impl Place {
         {
             arrival.records.remove(0);
         }
-        self.last = arrival.records.last().map(|record| record.position.sequence.clone()).or(last);
+        self.last = arrival
+            .records
+            .last()
+            .map(|record| record.position.sequence.clone())
+            .or(last);
         let repeats = (received - arrival.records.len()) as u64;
-        Ok(Accepted { arrival, repeats, gap })
+        Ok(Accepted {
+            arrival,
+            repeats,
+            gap,
+        })
     }
 
     fn find_gap(&mut self, arrival: &Arrival) -> Option<Gap> {

@@ -15,10 +15,12 @@ use crate::options::ReadLimits;
 use crate::pace::Pace;
 use crate::status::Why;
 
-/// A read that takes longer is given up and tried again: `GetRecords` answers within seconds or not at all.
+/// A read that takes longer is given up and tried again: `GetRecords` answers within seconds or not
+/// at all.
 const READ_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// From here on a call is slow, and shown: a full reply over a slow link takes as long, a healthy call some milliseconds.
+/// From here on a call is slow, and shown: a full reply over a slow link takes as long, a healthy
+/// call some milliseconds.
 const READ_SLOW: Duration = Duration::from_secs(10);
 
 /// What polling remembers between its turns.
@@ -31,7 +33,11 @@ pub(super) struct Poller {
 
 impl Poller {
     pub(super) fn new(reads: &ReadLimits) -> Self {
-        Self { pace: Pace::new(reads), failures: 0, failing_since: None }
+        Self {
+            pace: Pace::new(reads),
+            failures: 0,
+            failing_since: None,
+        }
     }
 
     pub(super) fn pace(&mut self) -> &mut Pace {
@@ -55,14 +61,18 @@ impl ShardReader {
                 answer = self.ask(place, &mut poller.pace) => answer,
             };
             let error = match answer {
-                Ok((fetched, reservation)) => match self.polled(place, poller, fetched, reservation).await {
-                    Ok(()) => continue,
-                    Err(Stop::Over) => return Err(Over),
-                    Err(Stop::Refused(error)) => error,
-                },
+                Ok((fetched, reservation)) => {
+                    match self.polled(place, poller, fetched, reservation).await {
+                        Ok(()) => continue,
+                        Err(Stop::Over) => return Err(Over),
+                        Err(Stop::Refused(error)) => error,
+                    }
+                }
                 Err(error) => error,
             };
-            let Some(wait) = self.read_failed(place, poller, &error).await? else { continue };
+            let Some(wait) = self.read_failed(place, poller, &error).await? else {
+                continue;
+            };
             tokio::select! {
                 biased;
                 () = &mut until => return Ok(()),
@@ -72,27 +82,43 @@ impl ShardReader {
     }
 
     /// One call, in its turn.
-    pub(super) async fn ask(&self, place: &mut Place, pace: &mut Pace) -> Result<(Fetched, Reservation), ReadError> {
-        // In this order: a shard that waits for its turn must not keep bytes from those whose turn it is.
+    pub(super) async fn ask(
+        &self,
+        place: &mut Place,
+        pace: &mut Pace,
+    ) -> Result<(Fetched, Reservation), ReadError> {
+        // In this order: a shard that waits for its turn must not keep bytes from those whose turn
+        // it is.
         if self.reader.turn(&self.shard, place.iterator.as_ref()).await == PacedBy::Caller {
             pace.wait().await;
         }
         let reservation = self.room(REPLY_BYTES_MAX).await;
         pace.calling(Instant::now());
         let reply = tokio::time::timeout(READ_TIMEOUT, self.shown_if_slow(self.read(place))).await;
-        let reply = reply.unwrap_or_else(|_| Err(ReadError::Unavailable { message: "no answer".to_owned() }));
+        let reply = reply.unwrap_or_else(|_| {
+            Err(ReadError::Unavailable {
+                message: "no answer".to_owned(),
+            })
+        });
         reply.map(|fetched| (fetched, reservation))
     }
 
     /// A call that hangs fails only after half a minute.
-    async fn shown_if_slow<T>(&self, read: impl Future<Output = Result<T, ReadError>>) -> Result<T, ReadError> {
+    async fn shown_if_slow<T>(
+        &self,
+        read: impl Future<Output = Result<T, ReadError>>,
+    ) -> Result<T, ReadError> {
         let mut read = std::pin::pin!(read);
         tokio::select! {
             biased;
             reply = &mut read => return reply,
             () = tokio::time::sleep(READ_SLOW) => {}
         }
-        self.signs.stands(Why::Reading, 0, &format!("no answer from kinesis for more than {READ_SLOW:?}"));
+        self.signs.stands(
+            Why::Reading,
+            0,
+            &format!("no answer from kinesis for more than {READ_SLOW:?}"),
+        );
         let reply = read.await;
         if reply.is_ok() {
             self.signs.mended(Why::Reading);
@@ -110,8 +136,16 @@ impl ShardReader {
             place.iterator = Some(self.reader.iterator(&self.shard, &resume.from).await?);
             place.resumed(resume);
         }
-        let Some(iterator) = &place.iterator else { return Err(ReadError::ExpiredIterator) };
-        let fetched = self.reader.fetch(iterator, place.records_wanted(self.options.reads.records_per_call)).await;
+        let Some(iterator) = &place.iterator else {
+            return Err(ReadError::ExpiredIterator);
+        };
+        let fetched = self
+            .reader
+            .fetch(
+                iterator,
+                place.records_wanted(self.options.reads.records_per_call),
+            )
+            .await;
         let outcome = match &fetched {
             Ok(_) => "ok",
             Err(ReadError::Throttled { .. }) => "throttled",
@@ -129,11 +163,27 @@ impl ShardReader {
         fetched: Fetched,
         reservation: Reservation,
     ) -> Result<(), Stop> {
-        let Fetched { records, next, millis_behind_latest, children } = fetched;
+        let Fetched {
+            records,
+            next,
+            millis_behind_latest,
+            children,
+        } = fetched;
         let ended = next.is_none().then_some(children);
-        // Set before the reply is taken in: if it is refused, it is read again from the last good record.
+        // Set before the reply is taken in: if it is refused, it is read again from the last good
+        // record.
         place.iterator = None;
-        let taken = self.take_in(place, Arrival { records, millis_behind_latest, ended }, reservation).await?;
+        let taken = self
+            .take_in(
+                place,
+                Arrival {
+                    records,
+                    millis_behind_latest,
+                    ended,
+                },
+                reservation,
+            )
+            .await?;
         place.iterator = next;
         place.continuation = None;
         if poller.failures > 0 {
@@ -158,22 +208,34 @@ impl ShardReader {
         poller.failures += 1;
         if SeededBug::NotFoundEndsShard.is_on() && matches!(error, ReadError::NotFound { .. }) {
             let reservation = self.budget.reserve(0).await;
-            let end = Arrival { records: Vec::new(), millis_behind_latest: None, ended: Some(Vec::new()) };
+            let end = Arrival {
+                records: Vec::new(),
+                millis_behind_latest: None,
+                ended: Some(Vec::new()),
+            };
             let _ = self.hand_over(&mut place.opener, end, reservation).await;
             return Err(Over);
         }
-        // A call that was throttled, not answered, or stopped by the key changed nothing: its iterator still stands.
-        if matches!(error, ReadError::NotFound { .. } | ReadError::Refused { .. }) {
+        // A call that was throttled, not answered, or stopped by the key changed nothing: its
+        // iterator still stands.
+        if matches!(
+            error,
+            ReadError::NotFound { .. } | ReadError::Refused { .. }
+        ) {
             place.iterator = None;
             place.is_stream_in_doubt = true;
             self.doubts.notify_one();
         }
         if is_told_to_all(error) {
-            // Kinesis answers, so that this reader is well: neither a new one nor another host would be told more.
+            // Kinesis answers, so that this reader is well: neither a new one nor another host
+            // would be told more.
             self.heard_at.send_replace(self.clock.now());
         }
         let failures = poller.failures;
-        let failing_for = poller.failing_since.get_or_insert_with(Instant::now).elapsed();
+        let failing_for = poller
+            .failing_since
+            .get_or_insert_with(Instant::now)
+            .elapsed();
         if is_trouble(error, failing_for) {
             if failures.is_power_of_two() {
                 tracing::warn!(shard = %self.shard, %error, failures, "cannot read, trying again");
@@ -184,8 +246,14 @@ impl ShardReader {
         }
         if is_lasting(failing_for) {
             let trouble = Some(format!("cannot be read: {error}"));
-            self.trouble.send_if_modified(|told| std::mem::replace(told, trouble.clone()) != trouble);
+            self.trouble
+                .send_if_modified(|told| std::mem::replace(told, trouble.clone()) != trouble);
         }
-        Ok(Some(read_again_after(error, failures, self.options.backoff, fastrand::f64())))
+        Ok(Some(read_again_after(
+            error,
+            failures,
+            self.options.backoff,
+            fastrand::f64(),
+        )))
     }
 }

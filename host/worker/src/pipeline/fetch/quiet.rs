@@ -1,4 +1,5 @@
-//! A subscription that brings no records is not believed for ever: once a minute the shard is read beside it.
+//! A subscription that brings no records is not believed for ever: once a minute the shard is read
+//! beside it.
 //!
 //! Its events may come without the records that are there, or never tell that a closed shard has
 //! ended; then its children would wait for ever, and nothing would say so.
@@ -37,7 +38,9 @@ pub(super) enum Beside {
 
 impl Quiet {
     pub(super) fn begins() -> Self {
-        Self { since: Instant::now() }
+        Self {
+            since: Instant::now(),
+        }
     }
 
     pub(super) fn ends(&mut self) {
@@ -55,18 +58,32 @@ impl Quiet {
 }
 
 impl ShardReader {
-    /// Reads some replies, up to the first with records or the tip of the shard. An error is not worth
-    /// a word: it is the subscription that the shard is read by, and the next look is a minute away.
-    pub(super) async fn read_beside(&self, place: &mut Place, poller: &mut Poller) -> Result<Beside, Over> {
+    /// Reads some replies, up to the first with records or the tip of the shard. An error is not
+    /// worth a word: it is the subscription that the shard is read by, and the next look is a
+    /// minute away.
+    pub(super) async fn read_beside(
+        &self,
+        place: &mut Place,
+        poller: &mut Poller,
+    ) -> Result<Beside, Over> {
         for _ in 0..REPLIES_MAX {
             let answer = tokio::time::timeout(REPLY_TIMEOUT, self.ask(place, poller.pace())).await;
             let Ok(Ok((fetched, reservation))) = answer else {
                 place.iterator = None;
                 return Ok(Beside::Nothing);
             };
-            let Fetched { records, next, millis_behind_latest, children } = fetched;
+            let Fetched {
+                records,
+                next,
+                millis_behind_latest,
+                children,
+            } = fetched;
             let ended = next.is_none().then_some(children);
-            let arrival = Arrival { records, millis_behind_latest, ended };
+            let arrival = Arrival {
+                records,
+                millis_behind_latest,
+                ended,
+            };
             let taken = match self.take_in(place, arrival, reservation).await {
                 Ok(taken) => taken,
                 Err(Stop::Over) => return Err(Over),

@@ -1,4 +1,5 @@
-//! Waiting for room in the plugin's share of the host's buffer: told from what Kinesis does, and shown as what it is.
+//! Waiting for room in the plugin's share of the host's buffer: told from what Kinesis does, and
+//! shown as what it is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,8 @@ use crate::status::Why;
 /// From here on a wait is shown: shorter ones are ordinary back-pressure.
 const SHOWN_FROM: Duration = Duration::from_secs(5);
 
-/// Whether a reader waits for its own host, and so cannot be blamed for hearing nothing. Cheap to clone.
+/// Whether a reader waits for its own host, and so cannot be blamed for hearing nothing. Cheap to
+/// clone.
 #[derive(Debug, Clone, Default)]
 pub(in crate::pipeline) struct HeldUp {
     is_set: Arc<AtomicBool>,
@@ -47,7 +49,8 @@ impl ShardReader {
 
     fn show_wait(&self, why: Option<&str>) {
         let why = why.map(str::to_owned);
-        self.status.update_shard(&self.shard, |status| status.waits_for.clone_from(&why));
+        self.status
+            .update_shard(&self.shard, |status| status.waits_for.clone_from(&why));
         match &why {
             Some(why) => self.signs.stands(Why::Buffer, 0, why),
             None => self.signs.mended(Why::Buffer),
@@ -66,11 +69,17 @@ impl ShardReader {
 impl<'a> Wait<'a> {
     fn new(reader: &'a ShardReader) -> Self {
         reader.held_up.is_set.store(true, Ordering::Release);
-        Self { reader, is_shown: false }
+        Self {
+            reader,
+            is_shown: false,
+        }
     }
 
     fn show(&mut self) {
-        let (held, guaranteed) = (self.reader.budget.held_bytes() >> 20, self.reader.budget.guaranteed_bytes() >> 20);
+        let (held, guaranteed) = (
+            self.reader.budget.held_bytes() >> 20,
+            self.reader.budget.guaranteed_bytes() >> 20,
+        );
         let why = format!(
             "waits for room in host.buffer: the plugin's shards hold {held} MiB of records that are not settled, and {guaranteed} \
              MiB are guaranteed to it"

@@ -1,8 +1,10 @@
-//! Reading by enhanced fan-out: one subscription after the other, each from where the last one left off.
+//! Reading by enhanced fan-out: one subscription after the other, each from where the last one left
+//! off.
 //!
-//! Nothing is pulled off the connection while the consumer or the host's byte budget is behind, so HTTP/2's own window holds
-//! Kinesis back. Nobody knows an event's size before it is there: a reader has at most one in hand that is not in the budget
-//! yet, and lets go of it, and of its connection with all that waits in its window, if there is no room for long.
+//! Nothing is pulled off the connection while the consumer or the host's byte budget is behind, so
+//! HTTP/2's own window holds Kinesis back. Nobody knows an event's size before it is there: a
+//! reader has at most one in hand that is not in the budget yet, and lets go of it, and of its
+//! connection with all that waits in its window, if there is no room for long.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -22,15 +24,18 @@ use crate::status::ShardRetrieval;
 
 /// `SubscribeToShard` answers within seconds or not at all.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(40);
-/// Kinesis sends an event every five seconds, records or not: four of them missing in a row are no delay. (The KCL waits
-/// for 35 s.)
+/// Kinesis sends an event every five seconds, records or not: four of them missing in a row are no
+/// delay. (The KCL waits for 35 s.)
 const STALLED_AFTER: Duration = Duration::from_secs(20);
-/// What must be free in the budget before an event is pulled: a shard's second of fan-out is 2 MB (AWS limit).
+/// What must be free in the budget before an event is pulled: a shard's second of fan-out is 2 MB
+/// (AWS limit).
 const ROOM_BYTES: usize = 2 << 20;
-/// How long there may be no room before the subscription is let go of: longer than batches take, far shorter than its five
-/// minutes. What a shard that is stuck holds is then in the budget, all of it.
+/// How long there may be no room before the subscription is let go of: longer than batches take,
+/// far shorter than its five minutes. What a shard that is stuck holds is then in the budget, all
+/// of it.
 const HELD_BACK_MAX: Duration = Duration::from_secs(30);
-/// Subscriptions refused in a row for another one's sake, before that is worth a warning: a lease that moves costs one or two.
+/// Subscriptions refused in a row for another one's sake, before that is worth a warning: a lease
+/// that moves costs one or two.
 const CONTENDED_AFTER: u32 = 5;
 
 /// How a subscription ended, and by which error if by one.
@@ -47,7 +52,8 @@ impl ShardReader {
         consumer: &ConsumerArn,
     ) -> Result<SubscriptionEnd, Over> {
         self.until_there_is_room(place).await?;
-        let opened = tokio::time::timeout(SUBSCRIBE_TIMEOUT, self.open(place, fan_out, consumer)).await;
+        let opened =
+            tokio::time::timeout(SUBSCRIBE_TIMEOUT, self.open(place, fan_out, consumer)).await;
         let opened = opened.unwrap_or_else(|_| Err(no_answer()));
         let ended = match opened {
             Ok(subscription) => {
@@ -78,7 +84,10 @@ impl ShardReader {
             place.is_stream_in_doubt = false;
         }
         let resume = place.subscribe_from(self.clock.now());
-        let subscription = fan_out.subscriptions.subscribe(consumer, &self.shard, &resume.from).await?;
+        let subscription = fan_out
+            .subscriptions
+            .subscribe(consumer, &self.shard, &resume.from)
+            .await?;
         place.resumed(resume);
         Ok(subscription)
     }
@@ -121,7 +130,8 @@ impl ShardReader {
         place: &Place,
         subscription: &mut dyn Subscription,
     ) -> Result<ControlFlow<Ended, ShardEvent>, Over> {
-        let Ok(room) = tokio::time::timeout(HELD_BACK_MAX, self.until_there_is_room(place)).await else {
+        let Ok(room) = tokio::time::timeout(HELD_BACK_MAX, self.until_there_is_room(place)).await
+        else {
             return Ok(ControlFlow::Break(Ok(SubscriptionEnd::HeldBack)));
         };
         room?;
@@ -154,18 +164,26 @@ impl ShardReader {
         let (taken, otherwise) = if let Ok(taken) = in_time {
             (taken, ControlFlow::Continue(subscription))
         } else {
-            // Some of its opened aggregates wait for the consumer still; what waits on the connection is let go of.
+            // Some of its opened aggregates wait for the consumer still; what waits on the
+            // connection is let go of.
             drop(subscription);
-            (taking_in.await, ControlFlow::Break(Ok(SubscriptionEnd::HeldBack)))
+            (
+                taking_in.await,
+                ControlFlow::Break(Ok(SubscriptionEnd::HeldBack)),
+            )
         };
         match taken {
             Ok(()) => Ok(otherwise),
             Err(Stop::Over) => Err(Over),
-            Err(Stop::Refused(error)) => Ok(ControlFlow::Break(Err((unreadable(&error), SubscriptionEnd::Cut)))),
+            Err(Stop::Refused(error)) => Ok(ControlFlow::Break(Err((
+                unreadable(&error),
+                SubscriptionEnd::Cut,
+            )))),
         }
     }
 
-    /// While the consumer has a chunk in hand, or the host is full, nothing is pulled: what is pulled cannot be refused.
+    /// While the consumer has a chunk in hand, or the host is full, nothing is pulled: what is
+    /// pulled cannot be refused.
     async fn until_there_is_room(&self, place: &Place) -> Result<(), Over> {
         // Only this task sends, so that what is free now is free when the event is there.
         drop(self.chunks.reserve().await.map_err(|_| Over)?);
@@ -173,18 +191,34 @@ impl ShardReader {
         Ok(())
     }
 
-    async fn pushed(&self, place: &mut Place, event: ShardEvent, reservation: Reservation) -> Result<(), Stop> {
-        let ShardEvent { records, continuation, millis_behind_latest, children } = event;
-        ::metrics::counter!(metrics::EVENTS, "plugin" => self.options.plugin.to_string()).increment(1);
+    async fn pushed(
+        &self,
+        place: &mut Place,
+        event: ShardEvent,
+        reservation: Reservation,
+    ) -> Result<(), Stop> {
+        let ShardEvent {
+            records,
+            continuation,
+            millis_behind_latest,
+            children,
+        } = event;
+        ::metrics::counter!(metrics::EVENTS, "plugin" => self.options.plugin.to_string())
+            .increment(1);
         let ended = continuation.is_none().then_some(children);
-        let arrival = Arrival { records, millis_behind_latest: Some(millis_behind_latest), ended };
+        let arrival = Arrival {
+            records,
+            millis_behind_latest: Some(millis_behind_latest),
+            ended,
+        };
         if self.take_in(place, arrival, reservation).await?.bytes > 0 {
             // A polling iterator would go on before them.
             place.iterator = None;
         }
         place.continuation = continuation;
         self.show_read_error(None, 0);
-        self.status.update_shard(&self.shard, |status| status.subscription_error = None);
+        self.status
+            .update_shard(&self.shard, |status| status.subscription_error = None);
         Ok(())
     }
 
@@ -198,7 +232,9 @@ impl ShardReader {
         otherwise: SubscriptionEnd,
     ) -> SubscriptionEnd {
         let end = match error {
-            SubscribeError::InUse { .. } if otherwise == SubscriptionEnd::Failed => SubscriptionEnd::InUse,
+            SubscribeError::InUse { .. } if otherwise == SubscriptionEnd::Failed => {
+                SubscriptionEnd::InUse
+            }
             SubscribeError::InUse { .. } => SubscriptionEnd::TakenOver,
             SubscribeError::ConsumerNotFound { .. } => {
                 fan_out.lost(consumer);
@@ -233,29 +269,41 @@ impl ShardReader {
         } else {
             tracing::warn!(shard = %self.shard, %error, fruitless, end = end.as_str(), "subscription ended, trying again");
         }
-        self.status.update_shard(&self.shard, |status| status.subscription_error = Some(error.to_string()));
+        self.status.update_shard(&self.shard, |status| {
+            status.subscription_error = Some(error.to_string())
+        });
         end
     }
 }
 
 fn no_answer() -> SubscribeError {
-    SubscribeError::Unavailable { message: format!("no answer within {SUBSCRIBE_TIMEOUT:?}") }
+    SubscribeError::Unavailable {
+        message: format!("no answer within {SUBSCRIBE_TIMEOUT:?}"),
+    }
 }
 
 fn no_event() -> SubscribeError {
-    SubscribeError::Unavailable { message: format!("no event within {STALLED_AFTER:?}") }
+    SubscribeError::Unavailable {
+        message: format!("no event within {STALLED_AFTER:?}"),
+    }
 }
 
 fn unreadable(error: &ReadError) -> SubscribeError {
-    SubscribeError::Unavailable { message: error.to_string() }
+    SubscribeError::Unavailable {
+        message: error.to_string(),
+    }
 }
 
 fn as_subscribe_error(error: ReadError) -> SubscribeError {
     match error {
         ReadError::Throttled { message } => SubscribeError::Throttled { message },
         ReadError::NotFound { message } => SubscribeError::NotFound { message },
-        ReadError::Refused { message } | ReadError::KeyUnusable { message } => SubscribeError::Refused { message },
+        ReadError::Refused { message } | ReadError::KeyUnusable { message } => {
+            SubscribeError::Refused { message }
+        }
         ReadError::Unavailable { message } => SubscribeError::Unavailable { message },
-        ReadError::ExpiredIterator => SubscribeError::Unavailable { message: error.to_string() },
+        ReadError::ExpiredIterator => SubscribeError::Unavailable {
+            message: error.to_string(),
+        },
     }
 }

@@ -17,7 +17,10 @@ struct Doubling {
 impl Doubling {
     /// `None` does not fail; an `Ok` makes the first record of each batch fail, an `Err` the call.
     fn new(fails: Option<Result<(), ProcessorError>>) -> Self {
-        Self { digest: PluginDigest::from_hex(&"0".repeat(64)).unwrap(), fails }
+        Self {
+            digest: PluginDigest::from_hex(&"0".repeat(64)).unwrap(),
+            fails,
+        }
     }
 }
 
@@ -45,17 +48,30 @@ impl RecordProcessor for Doubling {
                 key: String::new(),
                 data: record.data.clone(),
             };
-            let failure = || RecordFailure { index: 0, kind: FailureKind::Reject, message: "no good".to_owned() };
+            let failure = || RecordFailure {
+                index: 0,
+                kind: FailureKind::Reject,
+                message: "no good".to_owned(),
+            };
             let failures = match &self.fails {
                 None => Vec::new(),
                 Some(result) => result.clone().map(|()| vec![failure()])?,
             };
-            let outcome = Outcome { failures, ..Outcome::default() };
-            Ok(Processed { outcome, emitted: twice.map(emit).collect() })
+            let outcome = Outcome {
+                failures,
+                ..Outcome::default()
+            };
+            Ok(Processed {
+                outcome,
+                emitted: twice.map(emit).collect(),
+            })
         })
     }
 
-    fn close(self: Box<Self>, _reason: CloseReason) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+    fn close(
+        self: Box<Self>,
+        _reason: CloseReason,
+    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }
@@ -73,7 +89,10 @@ fn bench() -> Bench {
         config: Vec::new(),
         grants: Arc::default(),
     };
-    let limits = BatchLimits { records: 100, ..BatchLimits::default() };
+    let limits = BatchLimits {
+        records: 100,
+        ..BatchLimits::default()
+    };
     Bench {
         batches: batches(BenchInput::made_up(), &limits),
         records: Some(250),
@@ -83,17 +102,30 @@ fn bench() -> Bench {
 }
 
 async fn run(fails: Option<Result<(), ProcessorError>>) -> Result<BenchReport, BenchError> {
-    bench().run(&Doubling::new(fails), &Doubling::new(None), &CancellationToken::new()).await
+    bench()
+        .run(
+            &Doubling::new(fails),
+            &Doubling::new(None),
+            &CancellationToken::new(),
+        )
+        .await
 }
 
 #[tokio::test]
 async fn what_goes_in_and_comes_out_is_counted_over_all_rounds() {
     let report = run(None).await.unwrap();
     assert_eq!(
-        (report.bytes_per_record, report.emitted_per_record, report.emitted_bytes_per_record),
+        (
+            report.bytes_per_record,
+            report.emitted_per_record,
+            report.emitted_bytes_per_record
+        ),
         (1024.0, 2.0, 2048.0)
     );
-    assert!((97.0..=100.0).contains(&report.records_per_batch), "the last batch of the input is short: {report:?}");
+    assert!(
+        (97.0..=100.0).contains(&report.records_per_batch),
+        "the last batch of the input is short: {report:?}"
+    );
     assert!(report.failed.is_none() && report.records_per_round >= 250);
     let Spread { median, min, max } = report.plugin.nanos_per_record;
     assert!(0.0 < min && min <= median && median <= max);
@@ -109,14 +141,24 @@ async fn records_that_fail_are_counted_and_told() {
 
 #[tokio::test]
 async fn a_call_that_fails_ends_the_benchmark_with_the_batch_and_the_reason() {
-    let error = run(Some(Err(ProcessorError::Trapped { message: "unreachable".to_owned() }))).await.unwrap_err();
+    let error = run(Some(Err(ProcessorError::Trapped {
+        message: "unreachable".to_owned(),
+    })))
+    .await
+    .unwrap_err();
     let told = error.to_string();
-    assert!(told.contains("batch 1: ") && told.contains("unreachable"), "{told}");
+    assert!(
+        told.contains("batch 1: ") && told.contains("unreachable"),
+        "{told}"
+    );
 }
 
 #[tokio::test]
 async fn a_stop_ends_it_without_a_report() {
     let (stop, plugin) = (CancellationToken::new(), Doubling::new(None));
     stop.cancel();
-    assert!(matches!(bench().run(&plugin, &plugin, &stop).await, Err(BenchError::Interrupted)));
+    assert!(matches!(
+        bench().run(&plugin, &plugin, &stop).await,
+        Err(BenchError::Interrupted)
+    ));
 }
