@@ -394,6 +394,7 @@ impl Worker {
     }
 
     fn decide_errands(&mut self, rows: Vec<(LeaseKey, Option<Lease>)>) -> Plan {
+        self.heeding.owners.clear();
         let mut room = self
             .options
             .leases
@@ -458,9 +459,12 @@ impl Worker {
             let is_write = !matches!(step, Step::HandOver { .. });
             is_over |= is_write && open.tries == 0;
             open.tries = open.tries.saturating_sub(u8::from(is_write));
-            if let Task::Take {
-                owner: Some(owner), ..
-            } = &open.errand.task
+            // Only for a step that is carried out now: what a leader saw of an owner once says
+            // nothing in a later pass.
+            if !is_over
+                && let Task::Take {
+                    owner: Some(owner), ..
+                } = &open.errand.task
             {
                 self.heeding
                     .owners
