@@ -1,6 +1,7 @@
 //! Who should hold what: a view of the fleet in, steps with reasons out.
 
 mod balance;
+mod check;
 mod cleanup;
 mod errands;
 mod fleet;

@@ -203,6 +203,15 @@ impl SeededBug {
         #[cfg(not(debug_assertions))]
         return false;
     }
+
+    /// Whether any bug is switched on for this thread: then what follows from it is no mistake.
+    #[inline]
+    pub fn is_any_on() -> bool {
+        #[cfg(debug_assertions)]
+        return switch::ACTIVE.get().is_some();
+        #[cfg(not(debug_assertions))]
+        return false;
+    }
 }
 
 /// Switches one bug on, or all off, for this thread.

@@ -1,7 +1,7 @@
 //! The phases of a pass, in order.
 
 use super::fleet::Roster;
-use super::{FleetView, Plan, PlanLimits, balance, cleanup, shard_sync, take};
+use super::{FleetView, Plan, PlanLimits, balance, check, cleanup, shard_sync, take};
 
 /// Decides one pass. Pure; on an unchanged view it decides the same again.
 pub fn plan(view: &FleetView<'_>, limits: &PlanLimits) -> Plan {
@@ -18,5 +18,6 @@ pub fn plan(view: &FleetView<'_>, limits: &PlanLimits) -> Plan {
     if !is_any_available {
         balance::plan_moves(view, &roster, limits, &mut plan);
     }
+    check::assert_sound(&plan, view, limits);
     plan
 }

@@ -8,6 +8,7 @@ use crate::stream::{HashKeyRange, InitialPosition, Position, SequenceNumber, Sha
 use crate::time::Moment;
 
 mod balancing;
+mod checking;
 mod heeding;
 mod observing;
 mod syncing;

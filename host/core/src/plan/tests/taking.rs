@@ -126,3 +126,27 @@ fn a_child_follows_its_parents_row_whatever_is_known_of_hash_keys() {
         "all parents have rows, so no other is still to come"
     );
 }
+
+#[test]
+fn a_host_takes_what_is_free_in_portions_that_grow_with_what_it_holds() {
+    let in_portion = |held: u32, free_ones: u32| {
+        let mut leases: Vec<_> = (0..held).map(mine).collect();
+        leases.extend((held..held + free_ones).map(free));
+        let plan = plan_of(&leases, &[], &LIMITS);
+        let later = plan
+            .held_back
+            .iter()
+            .filter(|(_, reason)| *reason == Reason::NextPortion);
+        (taken(&plan).len(), later.count())
+    };
+    assert_eq!(in_portion(0, 64), (64, 0));
+    assert_eq!(in_portion(0, 65), (64, 1), "the rest in the next pass");
+    assert_eq!(in_portion(64, 100), (64, 36));
+    assert_eq!(in_portion(100, 300), (100, 200), "as many as it holds");
+}
+
+#[test]
+fn what_is_a_hosts_own_is_taken_whatever_the_portion() {
+    let own: Vec<_> = (0..100).map(|n| owned(n, "me", Standing::Held)).collect();
+    assert_eq!(taken(&plan_of(&own, &[], &LIMITS)).len(), 100);
+}
