@@ -250,6 +250,39 @@ fn the_census_counts_leases_and_owners_and_names_the_leader() {
 }
 
 #[test]
+fn any_attribute_that_only_a_host_writes_marks_a_dead_owner_as_a_host() {
+    let row = |n: u32| lease(&shard(&format!("t-{n}"), &[], 0, 9), Some(&format!("w{n}")));
+    let rows = vec![
+        marked(&shard("t-0", &[], 0, 9), "w0"),
+        change(row(1), |lease| lease.millis_behind_latest = Some(1)),
+        change(row(2), |lease| lease.held_since_ms = Some(1)),
+        row(3),
+    ];
+    let census = diagnose(&facts(watched(table(rows), &[]))).census;
+    let hosts: Vec<bool> = census
+        .owners
+        .iter()
+        .map(|owner| owner.is_shardmill)
+        .collect();
+    assert_eq!(hosts, [true, true, true, false]);
+}
+
+#[test]
+fn a_dead_owner_of_nothing_but_finished_rows_is_no_worker_beside_us() {
+    let finished = |lease: &mut Lease| lease.checkpoint = Checkpoint::ShardEnd;
+    let rows = vec![
+        change(lease(&low(), Some("ended")), finished),
+        lease(&high(), Some("holding")),
+    ];
+    let census = diagnose(&facts(watched(table(rows), &[]))).census;
+    let others: Vec<&str> = census
+        .other_workers()
+        .map(|owner| owner.worker.as_str())
+        .collect();
+    assert_eq!(others, ["holding"]);
+}
+
+#[test]
 fn an_owner_that_comes_while_we_watch_lives_though_it_took_its_lease_from_another() {
     let mut seen = watched(of_kcl(), &[]);
     let later = &mut seen.second_look.as_mut().unwrap().leases[0];
