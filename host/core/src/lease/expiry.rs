@@ -69,6 +69,12 @@ struct WorkerSighting {
 }
 
 impl WorkerSighting {
+    /// Whether a row that is gone now was that of a worker on its way out, or of one that was
+    /// silent for too long under this host's eyes, which saw the row until `watched_until`.
+    fn had_ended(&self, watched_until: Moment) -> bool {
+        self.row.is_draining || watched_until.since(self.moved_at) > self.row.lease_duration
+    }
+
     fn has_beaten(&self) -> bool {
         self.moved_at > self.since
     }
@@ -177,9 +183,8 @@ impl LeaseObserver {
             } else {
                 last.seen_at
             };
-            let is_silent = watched_until.since(last.moved_at) > last.row.lease_duration;
             let gone_at = last.gone_at.unwrap_or(read_at);
-            if is_silent || last.row.is_draining || SeededBug::VanishedWorkerIsDead.is_on() {
+            if last.had_ended(watched_until) || SeededBug::VanishedWorkerIsDead.is_on() {
                 self.left.insert(id, gone_at + last.row.lease_duration);
             } else {
                 let moved_at = last.moved_at.max(gone_at);
@@ -332,7 +337,9 @@ impl LeaseObserver {
     ///
     /// Asked with a consistent read before an expired lease is taken: a heartbeat does not move the
     /// lease's counter, so the take's condition would not notice it. A row that was missed at the
-    /// last look, and is there, is such a sign: that look was stale.
+    /// last look, and is there, is such a sign: that look was stale. So is a row that was there at
+    /// the last look and is gone, unless its worker was leaving or silent by then: somebody may
+    /// have removed it, and it counts as one that stands still from now on.
     pub fn has_moved(&self, worker: &WorkerId, row: Option<(&Incarnation, u64)>) -> bool {
         match (
             self.workers
@@ -344,7 +351,8 @@ impl LeaseObserver {
                 seen.row.beat != beat || seen.row.incarnation != *incarnation
             }
             (None, Some(_)) => true,
-            (_, None) => false,
+            (Some(seen), None) => !seen.had_ended(seen.seen_at),
+            (None, None) => false,
         }
     }
 }

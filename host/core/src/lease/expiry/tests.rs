@@ -188,6 +188,33 @@ fn a_second_look_finds_any_sign_of_life_since_the_first() {
 }
 
 #[test]
+fn a_row_that_vanished_since_the_first_look_is_no_proof_of_death_unless_its_worker_left_or_was_silent()
+ {
+    let first = registered("owner", "run", 5);
+    let vanished = |row: &WorkerRow, looks: &[u64]| {
+        let mut observer = LeaseObserver::default();
+        for second in looks {
+            observer.observe_workers(std::slice::from_ref(row), at(*second));
+        }
+        observer.has_moved(&worker("owner"), None)
+    };
+    assert!(
+        vanished(&first, &[100]),
+        "this host has not looked for long"
+    );
+    assert!(vanished(&first, &[100, 105, 110]));
+    assert!(
+        !vanished(&first, &[100, 105, 110, 111]),
+        "silent for more than its lease duration"
+    );
+    let leaving = WorkerRow {
+        is_draining: true,
+        ..first
+    };
+    assert!(!vanished(&leaving, &[100]), "it said that it leaves");
+}
+
+#[test]
 fn a_second_look_that_finds_a_row_which_the_first_missed_has_found_a_sign_of_life() {
     let mut observer = LeaseObserver::default();
     observer.observe_workers(&[registered("owner", "run", 5)], at(100));
