@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
@@ -40,6 +41,8 @@ pub struct NativePlugin {
     digest: PluginDigest,
     behaviour: Arc<Behaviour>,
     init_error: Option<ProcessorError>,
+    /// How long a delivery takes.
+    takes: Duration,
     hangs: bool,
     hangs_in_close: bool,
     state: Option<StateRules>,
@@ -51,6 +54,7 @@ pub struct NativePlugin {
 struct NativeInstance {
     digest: PluginDigest,
     behaviour: Arc<Behaviour>,
+    takes: Duration,
     hangs: bool,
     hangs_in_close: bool,
     state: Option<StateRules>,
@@ -104,6 +108,7 @@ impl NativePlugin {
             digest,
             behaviour: Arc::new(behaviour),
             init_error: None,
+            takes: Duration::ZERO,
             hangs: false,
             hangs_in_close: false,
             state: None,
@@ -163,6 +168,12 @@ impl NativePlugin {
             hangs: true,
             ..Self::no_op(version)
         }
+    }
+
+    /// Needs this long for each delivery.
+    #[must_use]
+    pub fn taking(self, takes: Duration) -> Self {
+        Self { takes, ..self }
     }
 
     /// Emits each record's data to `out`.
@@ -299,6 +310,7 @@ impl ProcessorFactory for NativePlugin {
             let instance: Box<dyn RecordProcessor> = Box::new(NativeInstance {
                 digest: self.digest.clone(),
                 behaviour: Arc::clone(&self.behaviour),
+                takes: self.takes,
                 hangs: self.hangs,
                 hangs_in_close: self.hangs_in_close,
                 state: self.state.clone(),
@@ -339,6 +351,9 @@ impl RecordProcessor for NativeInstance {
         Box::pin(async move {
             if self.hangs {
                 std::future::pending::<()>().await;
+            }
+            if !self.takes.is_zero() {
+                tokio::time::sleep(self.takes).await;
             }
             let result = (self.behaviour)(&self.shard, &batch);
             if let Err(ProcessorError::DeadlineExceeded { limit, .. }) = &result {

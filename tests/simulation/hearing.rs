@@ -39,7 +39,7 @@ pub fn listen(world: &Arc<World>) {
 
 /// Whether an event must be heard even if nobody writes the log down.
 pub(crate) fn is_of_interest(metadata: &Metadata<'_>) -> bool {
-    *metadata.level() <= Level::WARN && SPEAKERS.contains(&metadata.target())
+    *metadata.level() <= Level::DEBUG && SPEAKERS.contains(&metadata.target())
 }
 
 /// Puts a record that was given up, or a gap, into the history.

@@ -374,6 +374,28 @@ async fn a_host_that_cannot_read_gives_its_leases_up_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_is_kept_while_the_plugin_works_off_what_was_read_before_reading_failed() {
+    let mut fleet = TestFleet::new(1);
+    fleet.options.leases.read_deadline = Duration::from_secs(30);
+    fleet.options.batches.records = 1;
+    fleet.put(0..10);
+    let host = fleet.start("a", NativePlugin::echo(1).taking(Duration::from_secs(20)));
+    let shard = fleet.stream.shards()[0].id.clone();
+    let given_up = || host.status.snapshot().shards[shard.as_str()].state == ShardState::GaveUp;
+    until("begun", || fleet.has_exactly(0..1)).await;
+    fleet
+        .stream
+        .faults
+        .draw_from(|op| matches!(op, ReadOp::Fetch | ReadOp::Iterator).then_some(Fault::Hang));
+    until("worked off", || given_up() || fleet.has_exactly(0..10)).await;
+    assert!(!given_up(), "it gets on for more than three minutes");
+    until("given up when nothing is left", given_up).await;
+    fleet.stream.faults.clear();
+    fleet.put(10..20);
+    until("nothing came twice", || fleet.has_exactly(0..20)).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_plugin_that_never_comes_back_is_made_anew_once_and_then_another_host_may_try() {
     let mut fleet = TestFleet::new(1);
     fleet.options.leases.plugin_deadline = Duration::from_mins(1);
@@ -503,4 +525,38 @@ async fn a_sink_that_fails_for_a_moment_during_a_hand_over_makes_nothing_repeat(
     };
     tokio::join!(a.stop(), mend);
     assert!(fleet.is_all_checkpointed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_whose_answer_is_lost_until_the_lease_is_taken_is_no_loss() {
+    let fleet = TestFleet::new(2);
+    let a = fleet.start("a", NativePlugin::echo(1));
+    fleet.put(0..20);
+    until("all is a's", || {
+        fleet.is_all_checkpointed() && counts(&fleet, &["a"]) == [2]
+    })
+    .await;
+    let mut releases = 0;
+    fleet.store.faults.draw_from(move |op| {
+        if op != StoreOp::Release {
+            return None;
+        }
+        releases += 1;
+        match releases {
+            1 => Some(Fault::UnknownApplied),
+            // Until the one that asked for it has long taken it.
+            2..10 => Some(Fault::UnknownNotApplied),
+            _ => None,
+        }
+    });
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    until("shared", || counts(&fleet, &["a", "b"]) == [1, 1]).await;
+    let states = || -> Vec<ShardState> {
+        let status = a.status.snapshot();
+        status.shards.values().map(|shard| shard.state).collect()
+    };
+    until("it is over", || states().contains(&ShardState::Released)).await;
+    assert!(!states().contains(&ShardState::Lost));
+    fleet.put(20..40);
+    until("nothing came twice", || fleet.has_exactly(0..40)).await;
 }

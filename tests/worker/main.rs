@@ -20,6 +20,7 @@ mod many;
 mod memory;
 mod neighbours;
 mod order_by_key;
+mod own_mistakes;
 mod permissions;
 mod poison;
 mod reading_faults;

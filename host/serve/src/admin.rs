@@ -95,7 +95,7 @@ impl Admin {
 
 /// Ready, or why not; of one plugin, if `?plugin=NAME` names one.
 async fn ready(State(page): State<Page>, uri: Uri) -> (StatusCode, String) {
-    let plugin = uri.query().and_then(|query| query.strip_prefix("plugin="));
+    let plugin = uri.query().and_then(plugin_asked_for);
     let missing = readiness::missing(&page.status.snapshot(), plugin);
     if missing.is_empty() {
         return (StatusCode::OK, "ready\n".to_owned());
@@ -106,14 +106,16 @@ async fn ready(State(page): State<Page>, uri: Uri) -> (StatusCode, String) {
     )
 }
 
-/// Leaves out the series of shards whose grant has ended here: see
-/// [`shardmill_worker::metrics::ENDED`].
+/// Of the first `plugin=`, wherever it stands. Names of plugins need no escapes.
+fn plugin_asked_for(query: &str) -> Option<&str> {
+    let mut pairs = query.split('&');
+    pairs.find_map(|pair| pair.strip_prefix("plugin="))
+}
+
+/// Leaves out the series of what has ended here: see [`shardmill_worker::metrics::ENDED`].
 fn without_ended(text: &str) -> String {
-    let has_ended = |line: &str| line.contains("shard=\"") && line.ends_with(" NaN");
-    let kept = text
-        .split_inclusive('\n')
-        .filter(|line| !has_ended(line.trim_end_matches('\n')));
-    kept.collect()
+    let lines = text.split_inclusive('\n');
+    lines.filter(|line| !line.ends_with(" NaN\n")).collect()
 }
 
 async fn metrics(State(page): State<Page>) -> (StatusCode, String) {
@@ -131,12 +133,20 @@ async fn metrics(State(page): State<Page>) -> (StatusCode, String) {
 
 #[cfg(test)]
 mod tests {
-    use super::without_ended;
+    use super::{plugin_asked_for, without_ended};
 
     #[test]
-    fn the_series_of_a_shard_end_with_its_grant_and_a_plugins_own_stay() {
+    fn readiness_is_asked_of_a_plugin_wherever_the_query_names_it() {
+        assert_eq!(plugin_asked_for("plugin=a"), Some("a"));
+        assert_eq!(plugin_asked_for("x=1&plugin=a&y=2"), Some("a"));
+        assert_eq!(plugin_asked_for("x=1&plugins=a"), None);
+        assert_eq!(plugin_asked_for(""), None);
+    }
+
+    #[test]
+    fn the_series_of_what_has_ended_are_not_shown() {
         let text = "# TYPE x gauge\nx{plugin=\"a\",shard=\"0\"} NaN\nx{plugin=\"a\",shard=\"1\"} 0\n\ny{plugin=\"a\"} NaN\n";
-        let kept = "# TYPE x gauge\nx{plugin=\"a\",shard=\"1\"} 0\n\ny{plugin=\"a\"} NaN\n";
+        let kept = "# TYPE x gauge\nx{plugin=\"a\",shard=\"1\"} 0\n\n";
         assert_eq!(without_ended(text), kept);
     }
 }

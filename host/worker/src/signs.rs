@@ -370,4 +370,4 @@ impl Drop for SignsOwner {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -34,6 +34,7 @@ use crate::timed::{TimedCoordinator, TimedStore};
 
 mod act;
 mod error;
+mod gauges;
 mod heed;
 mod lead;
 mod leave;
@@ -49,6 +50,7 @@ mod writes;
 
 pub(crate) use error::PassError;
 pub use error::WorkerError;
+use gauges::PluginGauges;
 use heed::Heeding;
 use lead::Duties;
 use look::Observed;
@@ -128,6 +130,8 @@ pub struct Worker {
     fan_out: Option<FanOutView>,
     consumer_keeper: Option<ConsumerKeeper>,
     keeper_task: JoinSet<()>,
+    /// Last: what sets them is dropped before.
+    _gauges: PluginGauges,
 }
 
 /// A lease that this host holds.
@@ -184,6 +188,7 @@ impl Worker {
         };
         let shared_with_kcl = options.leases.shared_with_kcl;
         let renews_rows = Arc::new(AtomicBool::new(shared_with_kcl));
+        let gauges = PluginGauges::of(options.plugin.clone());
         Ok(Self {
             ports,
             options: Arc::new(options),
@@ -215,6 +220,7 @@ impl Worker {
             fan_out,
             consumer_keeper,
             keeper_task: JoinSet::new(),
+            _gauges: gauges,
         })
     }
 
@@ -277,7 +283,6 @@ impl Worker {
             }
             Ok(()) | Err(_) => self.leave(drain_limit).await,
         }
-        ::metrics::gauge!(metrics::LEASES, "plugin" => plugin).set(0.0);
         served
     }
 
@@ -374,6 +379,13 @@ impl Worker {
                 self.heeding.follow_lost(key, self.ports.clock.now());
             }
             PipelineEnd::GaveUp(reason) => self.leave_to_others(key, &reason),
+            // What makes it fail may make it fail again at once: it is given back, and this host
+            // waits before it tries again.
+            PipelineEnd::Failed(error) => {
+                tracing::error!(lease = %key, error, "the pipeline failed, which is a mistake in shardmill");
+                self.leave_to_others(key.clone(), "its pipeline failed");
+                self.heeding.follow_lost(key, self.ports.clock.now());
+            }
             PipelineEnd::Unreleased(reason) => {
                 self.leave_to_others(key.clone(), &reason);
                 self.writes.note_unreleased(key, reason);

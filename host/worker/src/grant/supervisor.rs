@@ -47,19 +47,16 @@ impl Grant {
         pipeline_task.spawn(freezer.guard(consumer.run()));
         let end = match pipeline_task.join_next().await {
             Some(Ok(end)) => end,
-            // A panic in the pipeline: the row still says that it is ours, so the next pass takes
-            // it and starts afresh.
-            Some(Err(error)) => {
-                tracing::error!(%shard, %error, "a pipeline panicked; taking its lease again");
-                PipelineEnd::Lost(LossReason::DeadlinePassed)
-            }
+            Some(Err(error)) => PipelineEnd::Failed(error.to_string()),
             None => PipelineEnd::Lost(LossReason::DeadlinePassed),
         };
         let state = match &end {
             PipelineEnd::Ended => ShardState::Ended,
             PipelineEnd::Released => ShardState::Released,
             PipelineEnd::Lost(_) => ShardState::Lost,
-            PipelineEnd::GaveUp(_) | PipelineEnd::Unreleased(_) => ShardState::GaveUp,
+            PipelineEnd::GaveUp(_) | PipelineEnd::Unreleased(_) | PipelineEnd::Failed(_) => {
+                ShardState::GaveUp
+            }
         };
         status.update_shard(&shard, |status| status.state = state);
         GrantEnd { key, end }

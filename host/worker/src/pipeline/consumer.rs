@@ -72,6 +72,8 @@ pub(crate) enum PipelineEnd {
     GaveUp(String),
     /// Given up, but the row cannot be written: it still names this worker.
     Unreleased(String),
+    /// It panicked, a mistake of the host: the row still names this worker.
+    Failed(String),
 }
 
 /// Serves one shard under one grant.
@@ -280,9 +282,9 @@ impl Consumer {
                     self.reading.free_since = self.ports.clock.now();
                     self.buffer.push(chunk);
                 }
-                // The reader never ends before the shard does, unless it panicked: never own a
-                // shard and not read it.
-                None => self.read_anew(),
+                // It never ends before the shard does. A mistake of the host, which another build
+                // may not have: so no shard is owned and not read.
+                None => return Err(Stopped::Stuck("its reader failed".to_owned())),
             },
             () = tokio::time::sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {}
             () = tokio::time::sleep(window_in.unwrap_or_default()), if window_in.is_some() => {}

@@ -273,9 +273,9 @@ impl Consumer {
             ::metrics::counter!(metrics::BATCHES, "plugin" => plugin).increment(1);
         }
         self.buffer.settled(cost_bytes);
-        self.headway
-            .unwritten
-            .add(count, bytes, self.ports.clock.now());
+        let now = self.ports.clock.now();
+        self.headway.unwritten.add(count, bytes, now);
+        self.reading.note_handled(now);
         self.keeper.count_bytes(bytes);
         self.status.update_shard(&self.shard, |status| {
             status.records += count;
@@ -369,7 +369,9 @@ impl Consumer {
         self.headway.held_back.settled(&position);
         let text = position.to_string();
         self.headway.settled = Some(position);
-        self.headway.unwritten.add(0, 0, self.ports.clock.now());
+        let now = self.ports.clock.now();
+        self.headway.unwritten.add(0, 0, now);
+        self.reading.note_handled(now);
         let arrived_ms = self.settled_arrival_ms();
         if let Some(ms) = arrived_ms {
             self.signs

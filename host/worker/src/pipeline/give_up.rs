@@ -18,6 +18,10 @@ use crate::status::{ShardState, Why};
 /// it.
 const NOTE_CHARS_MAX: usize = 300;
 
+/// Lines of a batch that are worth a warning: a plugin that rejects all it gets must not fill the
+/// log, which its neighbours share.
+const TOLD_OF_A_BATCH: usize = 10;
+
 impl Consumer {
     /// Gives up those of `records` that are ruled so: stored before they are settled, if they are
     /// to be stored.
@@ -73,8 +77,16 @@ impl Consumer {
                 return Ok(());
             }
         }
-        for (record, ruling, cause) in given_up {
+        let count = given_up.len();
+        for (index, (record, ruling, cause)) in given_up.into_iter().enumerate() {
+            self.tell_given_up(record, ruling, cause, index < TOLD_OF_A_BATCH);
             self.settle_given_up(record, ruling, cause, then);
+        }
+        if count > TOLD_OF_A_BATCH {
+            tracing::warn!(
+                shard = %self.shard, count, told = TOLD_OF_A_BATCH,
+                "records of one batch given up; the log has the others at level debug"
+            );
         }
         self.settle();
         Ok(())
@@ -94,23 +106,30 @@ impl Consumer {
         }
     }
 
+    /// A line for each record, in one of two levels.
+    fn tell_given_up(&self, record: &Record, ruling: &Ruling, cause: Cause, is_loud: bool) {
+        const MESSAGE: &str = "record given up";
+        let (position, key_hash) = (&record.position, format!("{:032x}", record.key_hash()));
+        let (epoch, shard) = (self.instance.epoch(), &self.shard);
+        let decision = self.options.failure.then.as_ref().map(GiveUp::as_str);
+        let (deliveries, reason) = (ruling.tried.deliveries, &ruling.message);
+        if is_loud {
+            tracing::warn!(%shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "{MESSAGE}");
+        } else {
+            tracing::debug!(%shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "{MESSAGE}");
+        }
+    }
+
     /// The one place where a record leaves without having been handled.
     fn settle_given_up(&mut self, record: &Record, ruling: &Ruling, cause: Cause, then: &GiveUp) {
-        let (position, key_hash) = (&record.position, format!("{:032x}", record.key_hash()));
-        let (epoch, decision, deliveries) = (
-            self.instance.epoch(),
-            then.as_str(),
-            ruling.tried.deliveries,
-        );
+        let position = &record.position;
+        let (decision, deliveries) = (then.as_str(), ruling.tried.deliveries);
         let reason = &ruling.message;
-        tracing::warn!(
-            shard = %self.shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "record given up"
-        );
         self.count_given_up(cause, then);
         self.headway.ledger.give_up(position);
-        self.headway
-            .unwritten
-            .add(1, record.data.len() as u64, self.ports.clock.now());
+        let now = self.ports.clock.now();
+        self.headway.unwritten.add(1, record.data.len() as u64, now);
+        self.reading.note_handled(now);
         self.retries.forget(position);
         self.buffer.settled(record.cost_bytes());
         let last =

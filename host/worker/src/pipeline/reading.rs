@@ -41,6 +41,8 @@ pub(super) struct Reading {
     pub(super) free_since: Moment,
     /// When it was made anew because it did not get anywhere.
     restarted_at: Option<Moment>,
+    /// When the plugin last handled something of what was read.
+    handled_at: Moment,
 }
 
 impl Reading {
@@ -58,7 +60,13 @@ impl Reading {
             held_up: HeldUp::default(),
             free_since: now,
             restarted_at: None,
+            handled_at: now,
         }
+    }
+
+    /// The plugin handled something: the shard gets on, also while nothing more can be read.
+    pub(super) fn note_handled(&mut self, now: Moment) {
+        self.handled_at = now;
     }
 
     /// How long until nothing was heard for a whole `deadline`.
@@ -206,7 +214,8 @@ impl Consumer {
     }
 
     /// No good reply for a whole deadline: the reader is made anew once, which also makes a new
-    /// iterator; if that does not help either, another host may reach what this one cannot.
+    /// iterator; if that does not help either, another host may reach what this one cannot. Not
+    /// while the plugin still works off what was read before: that would be delivered again there.
     pub(super) fn reading_stalled(&mut self) -> Result<(), Stopped> {
         let deadline = self.options.leases.read_deadline;
         let now = self.ports.clock.now();
@@ -219,6 +228,10 @@ impl Consumer {
         }
         let heard_at = *self.reading.heard_at.borrow();
         if self.reading.restarted_at.is_some_and(|at| at >= heard_at) {
+            if now.since(self.reading.handled_at) < deadline {
+                self.reading.free_since = self.reading.handled_at;
+                return Ok(());
+            }
             return Err(Stopped::Stuck(format!(
                 "nothing could be read for {:?}",
                 deadline * 2

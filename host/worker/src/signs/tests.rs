@@ -7,7 +7,7 @@ use super::*;
 
 /// Keeps what each series was set to last.
 #[derive(Default, Clone)]
-struct Kept(Arc<Mutex<BTreeMap<String, f64>>>);
+pub(crate) struct Kept(pub(crate) Arc<Mutex<BTreeMap<String, f64>>>);
 
 struct Series(Kept, String);
 

@@ -293,7 +293,10 @@ impl Worker {
     /// While a version waits for this host's turn, the rows of all workers say when it comes.
     async fn read_fleet_in_turn(&mut self, now: Moment) -> Result<bool, PassError> {
         if !self.waits_for_turn() {
-            self.heeding.fleet_look_at = None;
+            if self.heeding.fleet_look_at.take().is_some() {
+                // Nobody tells this host any more what the others run.
+                self.forget_fleet_versions();
+            }
             return Ok(false);
         }
         let hosts = self

@@ -78,7 +78,10 @@ impl Worker {
             now,
         );
         let is_leader = match step {
-            LeaderStep::Follow => false,
+            LeaderStep::Follow => {
+                self.forget_audit();
+                false
+            }
             LeaderStep::Lead | LeaderStep::Refresh => true,
             LeaderStep::Acquire => {
                 let is_mine = self.write_leader().await?;
@@ -400,14 +403,27 @@ impl Worker {
         } else {
             Vec::new()
         };
-        let plugin = self.options.plugin.to_string();
-        ::metrics::gauge!(metrics::HOLES, "plugin" => plugin).set(lasting.len() as f64);
+        self.gauge_holes(lasting.len());
         if !lasting.is_empty() {
             let first = lasting[0];
             tracing::warn!(holes = lasting.len(), %first, "audits keep finding hash keys that no lease covers");
         }
         let text = lasting.iter().map(ToString::to_string).collect();
         self.status.update(|status| status.coverage_holes = text);
+    }
+
+    /// What this host found as the leader is for its successor to say: it may be mended by now.
+    fn forget_audit(&mut self) {
+        if self.duties.hole_audits > 0 {
+            self.duties.hole_audits = 0;
+            self.gauge_holes(0);
+            self.status.update(|status| status.coverage_holes.clear());
+        }
+    }
+
+    fn gauge_holes(&self, count: usize) {
+        let plugin = self.options.plugin.to_string();
+        ::metrics::gauge!(metrics::HOLES, "plugin" => plugin).set(count as f64);
     }
 
     /// The rows of a sync were all written: from now on, new shards are children or strays.

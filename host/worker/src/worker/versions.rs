@@ -237,6 +237,14 @@ impl Worker {
         self.status.update(|status| status.fleet_versions = fleet);
     }
 
+    /// The rows of the other hosts are not read any more: what they said last may be long untrue.
+    pub(super) fn forget_fleet_versions(&mut self) {
+        let plugin = self.options.plugin.to_string();
+        ::metrics::gauge!(metrics::FLEET_VERSIONS, "plugin" => plugin).set(metrics::ENDED);
+        (self.versions.mixed_since, self.versions.mixed_told) = (None, None);
+        self.status.update(|status| status.fleet_versions.clear());
+    }
+
     /// Logs that hosts run different versions, once that lasts.
     fn note_mixed(&mut self, fleet: &BTreeMap<String, Vec<String>>, At { now, .. }: At) {
         let memory = &mut self.versions;

@@ -1,0 +1,65 @@
+//! The gauges of a plugin, which end with the worker that sets them: one that nobody updates any
+//! more would tell of a plugin that may be gone, or run elsewhere.
+
+use shardmill_core::plugin::{PluginName, plugin_of_label};
+use shardmill_core::rollout::RolloutState;
+
+use crate::metrics;
+
+/// Those of a worker, with no other label.
+const OF_WORKER: [&str; 4] = [
+    metrics::LEASES,
+    metrics::HOLES,
+    metrics::FLEET_VERSIONS,
+    metrics::HEARTBEAT,
+];
+/// Those of the plugin on all its streams, labelled so: another worker of it sets them again.
+const OF_PLUGIN: [&str; 2] = [metrics::BUFFER, metrics::BUFFER_GUARANTEED];
+
+/// Ends the gauges of a plugin on one of its streams when it is dropped. A worker that is started
+/// again sets them again.
+pub(super) struct PluginGauges(PluginName);
+
+impl PluginGauges {
+    pub(super) fn of(plugin: PluginName) -> Self {
+        Self(plugin)
+    }
+}
+
+impl Drop for PluginGauges {
+    fn drop(&mut self) {
+        let label = self.0.to_string();
+        for name in OF_WORKER {
+            ::metrics::gauge!(name, "plugin" => label.clone()).set(metrics::ENDED);
+        }
+        let plugin = plugin_of_label(self.0.as_str());
+        for name in OF_PLUGIN {
+            ::metrics::gauge!(name, "plugin" => plugin.to_owned()).set(metrics::ENDED);
+        }
+        for state in RolloutState::WORDS {
+            let labels = [("plugin", label.clone()), ("state", state.to_owned())];
+            ::metrics::gauge!(metrics::VERSIONS, &labels).set(metrics::ENDED);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::signs::tests::Kept;
+
+    #[test]
+    fn the_gauges_of_a_plugin_end_with_its_worker() {
+        let kept = Kept::default();
+        ::metrics::with_local_recorder(&kept, || {
+            let worker = PluginGauges::of(PluginName::new("orders").unwrap());
+            ::metrics::gauge!(metrics::HOLES, "plugin" => "orders").set(1.0);
+            ::metrics::gauge!(metrics::HOLES, "plugin" => "other").set(2.0);
+            drop(worker);
+        });
+        let values = kept.0.lock().unwrap();
+        let lasting: Vec<_> = values.iter().filter(|(_, value)| !value.is_nan()).collect();
+        assert_eq!(lasting.len(), 1, "{lasting:?}");
+        assert!(lasting[0].0.contains("other"), "{lasting:?}");
+    }
+}
