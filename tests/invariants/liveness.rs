@@ -85,12 +85,12 @@ impl<'a> Liveness<'a> {
                 }
                 match change {
                     HostChange::Stopping => {
-                        drop(self.stopping.insert(host.clone(), event.at.max(healed_at)))
+                        self.stopping.insert(host.clone(), event.at.max(healed_at));
                     }
                     HostChange::Started | HostChange::Crashed => drop(self.stopping.remove(host)),
                     // What faults kept it from giving back are orphans.
                     HostChange::Stopped if event.at <= healed_at => {
-                        drop(self.stopping.remove(host))
+                        self.stopping.remove(host);
                     }
                     HostChange::SignedOff
                     | HostChange::Stopped

@@ -6,6 +6,10 @@ use crate::limits::Limits;
 use crate::violation::{Invariant, Report};
 use crate::world::World;
 
+/// From its decision to its release a host tells its pipeline, and waits for a write that is on its
+/// way.
+const OVERTAKES_WITHIN: Micros = 1_000_000;
+
 pub(crate) fn judge(
     world: &World,
     holding: &Holding,
@@ -28,14 +32,28 @@ pub(crate) fn judge(
     if world.is_by_name(write) || !write.by.as_ref().is_some_and(is_sure) {
         return;
     }
+    // Nothing of what never went out comes again.
+    if !world
+        .grant_of_write(write)
+        .is_some_and(|grant| grant.has_delivered)
+    {
+        return;
+    }
     let waited = |since: Micros| write.sent_at.saturating_sub(since);
+    // A write that comes through while the host already gives up does not stop it.
+    let is_overtaken = waited(facts.raised_at) <= OVERTAKES_WITHIN;
+    let unwritten_since = if is_overtaken {
+        facts.raised_before
+    } else {
+        facts.raised_at
+    };
     // Whoever holds a lease gets on by writing its row, and by settling records.
     let settled_at = world
         .stream
         .shard(&write.key)
         .map_or(0, |shard| shard.last_settled_at);
     let (unwritten, unsettled) = (
-        waited(facts.raised_at),
+        waited(unwritten_since),
         waited(facts.taken_at.max(settled_at)),
     );
     if unwritten.max(unsettled) < bound {

@@ -195,7 +195,7 @@ impl World {
                 drop(self.rejected.insert(*id, places.iter().cloned().collect()))
             }
             What::DeadLettered { shard, at } => {
-                drop(self.dead_letters.insert((shard.clone(), at.clone())))
+                self.dead_letters.insert((shard.clone(), at.clone()));
             }
             What::GivenUp(given_up) => self.given_up(given_up, event.at),
             What::DeliveryEnded {
@@ -222,6 +222,7 @@ impl World {
                 };
                 if let Some(grant) = self.grants.get_mut(&key) {
                     grant.saved.get_or_insert_default();
+                    grant.loaded();
                 }
             }
             What::Emitted {

@@ -152,6 +152,35 @@ fn a_state_holds_what_its_own_instance_handled() {
 }
 
 #[test]
+fn what_an_instance_held_back_is_not_in_the_state_that_the_next_one_saves() {
+    let (host, shard) = ("a".to_owned(), "p".to_owned());
+    let loaded = || What::StateLoaded {
+        host: host.clone(),
+        shard: shard.clone(),
+        epoch: 1,
+        counted: Vec::new(),
+    };
+    let held_back = || {
+        in_order()
+            .push(loaded())
+            .start("a", "p", &[1, 2], 1, "v1")
+            .held_back(None)
+            .ended(Outcome::Ok, &[])
+    };
+    let handed_over = |story: Story| {
+        let saved = story.push(What::StateSaved {
+            host: host.clone(),
+            shard: shard.clone(),
+            epoch: 1,
+        });
+        let next = saved.release("a", "p").take("a", "p").reborn();
+        handles(next, &[1, 2], 1)
+    };
+    handed_over(held_back()).breaks(&[S9]);
+    handed_over(held_back().push(loaded())).passes();
+}
+
+#[test]
 fn what_was_not_come_to_again_before_a_state_was_saved_is_not_in_it() {
     let saved = |story: Story| {
         let (host, shard) = ("a".to_owned(), "p".to_owned());

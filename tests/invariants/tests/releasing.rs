@@ -126,6 +126,18 @@ fn s9_a_lease_is_given_up_only_if_its_shard_does_not_get_on() {
     };
     held(LEASE / 2).wait(LEASE / 2).give_up("a", "p").passes();
     held(LEASE).wait(LEASE / 2).give_up("a", "p").breaks(&[S9]);
+    // A write that comes through while the host gives up is too late, and one before that is not.
+    let came_through = || held(LEASE).wait(LEASE).renew("a", "p");
+    came_through().wait(LEASE / 20).give_up("a", "p").passes();
+    came_through()
+        .deliver("a", "p", &[3])
+        .wait(LEASE / 2)
+        .give_up("a", "p")
+        .breaks(&[S9]);
+    // Nothing comes again of what never went out.
+    let mut idle = Story::with_records(3).take("a", "p");
+    idle.limits.given_up_after = Some(LEASE);
+    idle.give_up("a", "p").passes();
     // What an earlier run took is its own by name only.
     let restarted = held(LEASE)
         .host("a", HostChange::Crashed)

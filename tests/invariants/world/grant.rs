@@ -50,6 +50,8 @@ pub(crate) struct Grant {
     /// The checkpoint as this grant left it in the row.
     pub(crate) written: Checkpoint,
     pub(crate) has_delivered: bool,
+    /// An instance loaded the state since the last delivery began.
+    has_loaded: bool,
     /// An operator wrote to the row meanwhile: the holder may not know yet that its lease is gone.
     pub(crate) is_interfered: bool,
     /// The delivery that runs.
@@ -114,6 +116,7 @@ impl Grant {
             settled_through: None,
             saved: None,
             has_delivered: false,
+            has_loaded: false,
             is_interfered: false,
             open: None,
             last: None,
@@ -152,9 +155,12 @@ impl Grant {
             .last
             .as_ref()
             .is_none_or(|last| last.instance == delivery.instance);
-        if is_same || !self.holds_back() && self.saved.is_none() {
-            return;
+        if !is_same && (self.holds_back() || self.saved.is_some()) {
+            self.is_replaced();
         }
+    }
+
+    fn is_replaced(&mut self) {
         let from = if self.saved.is_some() {
             self.written.clone()
         } else {
@@ -169,6 +175,11 @@ impl Grant {
         if !self.is_by_key {
             self.pending.clear();
         }
+    }
+
+    /// An instance starts with the state.
+    pub(super) fn loaded(&mut self) {
+        self.has_loaded = true;
     }
 
     /// Whether its plugin keeps state, which holds all that was handled and so waits for all that
@@ -200,6 +211,7 @@ impl Grant {
         }
         self.failures.started(delivery, policy);
         self.has_delivered = true;
+        self.has_loaded = false;
         self.open = Some(delivery.id);
         self.last = Some(Last {
             instance: delivery.instance,
@@ -294,6 +306,10 @@ impl Grant {
 
     /// A state was saved: it commits everything handled so far.
     pub(super) fn saved(&mut self, shard: &Shard, at: Micros) {
+        if self.has_loaded && self.has_delivered {
+            // Of an instance that got nothing yet: what the one before it held back is not in it.
+            self.is_replaced();
+        }
         self.handled.extend(
             std::mem::take(&mut self.held_back)
                 .into_iter()

@@ -25,6 +25,8 @@ pub(crate) struct RowFacts {
     pub(crate) taken_at: Micros,
     /// When the counter got its value.
     pub(crate) raised_at: Micros,
+    /// When it got the value before.
+    pub(crate) raised_before: Micros,
     /// When its counter got the value that it has.
     pub(crate) counter_at: Micros,
     /// The stream that the checkpoint speaks of.
@@ -66,6 +68,7 @@ impl RowFacts {
             epoch: None,
             taken_at: at,
             raised_at: at,
+            raised_before: at,
             counter_at: at,
             checkpoint_generation: generation,
             has_begun: row.checkpoint != Checkpoint::Initial,
@@ -88,7 +91,7 @@ impl RowFacts {
         }
         // What observers go by.
         if after.counter != self.row.counter || after.owner != self.row.owner {
-            self.raised_at = at;
+            self.raised_before = std::mem::replace(&mut self.raised_at, at);
         }
         if after.checkpoint != self.row.checkpoint {
             self.checkpoint_generation = generation;
