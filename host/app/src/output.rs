@@ -1,6 +1,7 @@
 //! What commands say: on standard output, and as the error that they end with.
 
-use std::io::Write;
+use std::borrow::Cow;
+use std::io::{IsTerminal, Write};
 
 use shardmill_core::text::printable;
 
@@ -47,10 +48,21 @@ pub(crate) fn in_one_line(error: &anyhow::Error) -> String {
     line
 }
 
-/// Prints bytes as they are, which somebody asked for.
+/// Prints bytes that somebody asked for: as they are, but for what would steer a terminal that
+/// reads them.
 pub(crate) fn print_bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(bytes).and_then(|()| out.flush());
+    let shown = for_reader(bytes, out.is_terminal());
+    let _ = out.write_all(&shown).and_then(|()| out.flush());
+}
+
+fn for_reader(bytes: &[u8], is_terminal: bool) -> Cow<'_, [u8]> {
+    if is_terminal {
+        let text = printable(&String::from_utf8_lossy(bytes)).into_owned();
+        Cow::Owned(text.into_bytes())
+    } else {
+        Cow::Borrowed(bytes)
+    }
 }
 
 pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
@@ -63,6 +75,17 @@ mod tests {
     use anyhow::Context;
 
     use super::*;
+
+    #[test]
+    fn what_a_plugin_made_steers_no_terminal_and_is_the_same_for_everybody_else() {
+        let made = b"\x1b]0;owned\x07\xff\n";
+        assert_eq!(*for_reader(made, false), *made);
+        let shown = for_reader(made, true);
+        assert_eq!(
+            String::from_utf8_lossy(&shown),
+            "\\u001b]0;owned\\u0007\u{fffd}\n"
+        );
+    }
 
     #[test]
     fn a_cause_is_told_once_whoever_tells_it() {

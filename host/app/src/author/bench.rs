@@ -28,11 +28,11 @@ use shardmill_sinks::STDOUT;
 use shardmill_wasm::{EMPTY_COMPONENT, Metering, Plugin, Runtime};
 
 use self::batches::{BenchInput, batches};
-use self::measure::Bench;
+use self::measure::{Bench, BenchError};
 use self::report::BenchReport;
 use crate::author::feed::KeySource;
 use crate::cli::BenchArgs;
-use crate::output::{print, print_json};
+use crate::output::{Interrupted, print, print_json};
 
 /// What an instance is told that it reads, unless the settings name a stream.
 const STREAM: &str = "bench";
@@ -91,7 +91,10 @@ pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
         rounds: args.rounds,
         context: Arc::new(context(args, &config, &name, &settings)?),
     };
-    let measured = bench.run(&plugin, &empty, signals.stop()).await?;
+    let measured = match bench.run(&plugin, &empty, signals.stop()).await {
+        Err(BenchError::Interrupted) => return Err(Interrupted(String::new()).into()),
+        measured => measured?,
+    };
     tell(args, &plugin, &measured)?;
     match measured.failed {
         Some(failed) => bail!(

@@ -11,6 +11,7 @@ use indicatif::HumanCount;
 use shardmill_aws::KinesisReader;
 use shardmill_core::ports::{ReadError, StreamReader};
 use shardmill_core::stream::{ReadFrom, ShardId, StreamRef};
+use shardmill_core::text::printable;
 use shardmill_serve::Signals;
 
 use self::take::{Take, take};
@@ -41,14 +42,12 @@ pub(crate) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
             count: args.count.unwrap_or(u64::MAX),
         };
         let write = |record| {
-            let mut line = Captured {
+            let captured = Captured {
                 stream: stream.clone(),
                 shard: shard.clone(),
                 record,
-            }
-            .encode();
-            line.push(b'\n');
-            std::io::stdout().lock().write_all(&line)
+            };
+            write_line(&captured.encode())
         };
         let taken = take(&reader, shard, part, signals.stop(), write).await;
         total += match taken {
@@ -99,4 +98,12 @@ fn tell(records: u64, shards: usize) {
         "{} records of {shards} shards captured",
         HumanCount(records)
     ));
+}
+
+/// A line of JSON, in which what would steer a terminal is escaped as JSON escapes it: the same to
+/// every parser.
+fn write_line(json: &[u8]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(printable(&String::from_utf8_lossy(json)).as_bytes())?;
+    out.write_all(b"\n")
 }

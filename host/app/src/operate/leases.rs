@@ -28,6 +28,9 @@ struct Row {
     owner: Option<String>,
     /// What watching the owner's heartbeat showed; `None` if it is not registered.
     owner_life: Option<&'static str>,
+    /// Whether it has an owner that may live.
+    #[serde(skip)]
+    is_served: bool,
     held_since_ms: Option<u64>,
     counter: u64,
     checkpoint: String,
@@ -182,6 +185,7 @@ fn row(lease: &Lease, observer: &LeaseObserver, now: Moment) -> Row {
         shard: lease.key.to_string(),
         owner: lease.owner.as_ref().map(ToString::to_string),
         owner_life: owner_pulse.map(Pulse::word),
+        is_served: lease.owner.is_some() && owner_pulse.is_none_or(Pulse::may_live),
         held_since_ms: lease.held_since_ms,
         counter: lease.counter.0,
         checkpoint: lease.checkpoint.to_string(),
@@ -196,6 +200,18 @@ fn row(lease: &Lease, observer: &LeaseObserver, now: Moment) -> Row {
         stuck: lease.stuck.clone(),
         parents: lease.parents.iter().map(ToString::to_string).collect(),
         children: lease.children.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// How far the owner was behind when it last wrote the row. Of a shard that nobody serves it would
+/// tell what has long been untrue.
+fn lag(row: &Row) -> String {
+    if row.checkpoint == Checkpoint::ShardEnd.text() {
+        return "-".to_owned();
+    }
+    match row.millis_behind_latest.filter(|_| row.is_served) {
+        Some(ms) => humantime::format_duration(Duration::from_millis(ms)).to_string(),
+        None => "?".to_owned(),
     }
 }
 
@@ -224,11 +240,6 @@ fn lease_table(rows: &[Row], wall_ms: u64) -> Table {
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     for row in rows {
         let is_ended = row.checkpoint == Checkpoint::ShardEnd.text();
-        let lag = match row.millis_behind_latest {
-            Some(_) if is_ended => "-".to_owned(),
-            Some(ms) => humantime::format_duration(Duration::from_millis(ms)).to_string(),
-            None => "?".to_owned(),
-        };
         let arrived = row.settled_arrival_ms.filter(|_| !is_ended);
         let settled = arrived.map(|ms| {
             format!(
@@ -249,7 +260,7 @@ fn lease_table(rows: &[Row], wall_ms: u64) -> Table {
             or_dash(&since),
             row.counter.to_string(),
             row.checkpoint.clone(),
-            lag,
+            lag(row),
             or_dash(&settled),
             digest.to_owned(),
         ];
@@ -318,4 +329,30 @@ fn worker_table(fleet: &FleetRows, observer: &LeaseObserver, now: Moment) -> Tab
         table.add_row([&worker, &run, &row.beat.to_string(), &lease, &most, &state]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_core::lease::WorkerId;
+    use shardmill_core::stream::{HashKeyRange, Shard, ShardId};
+
+    use super::*;
+
+    #[test]
+    fn the_lag_that_a_row_remembers_is_shown_only_while_its_shard_is_served() {
+        let shard = Shard {
+            id: ShardId::new("shardId-000000000000").unwrap(),
+            parents: Vec::new(),
+            hash_range: HashKeyRange::FULL,
+            ending_sequence: None,
+        };
+        let mut lease = Lease::fresh(&shard, Checkpoint::TrimHorizon);
+        lease.millis_behind_latest = Some(0);
+        let shown = |lease: &Lease| lag(&row(lease, &LeaseObserver::default(), Moment::default()));
+        assert_eq!(shown(&lease), "?", "nobody reads it");
+        lease.owner = WorkerId::new("host-1");
+        assert_eq!(shown(&lease), "0s");
+        lease.checkpoint = Checkpoint::ShardEnd;
+        assert_eq!(shown(&lease), "-");
+    }
 }
