@@ -161,6 +161,8 @@ pub enum What {
         shard: String,
         /// Under which grant.
         epoch: u64,
+        /// Which instance, numbered as in deliveries.
+        instance: u64,
     },
     /// An instance starts from this state.
     StateLoaded {

@@ -95,7 +95,9 @@ impl Progress {
             What::GivenUp(given_up) => world
                 .grant_of_given_up(given_up)
                 .map(|grant| grant.key.clone()),
-            What::StateSaved { host, shard, epoch } => Some(GrantKey {
+            What::StateSaved {
+                host, shard, epoch, ..
+            } => Some(GrantKey {
                 host: host.clone(),
                 shard: shard.clone(),
                 epoch: *epoch,

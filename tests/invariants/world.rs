@@ -204,13 +204,18 @@ impl World {
                 failed,
             } => self.ended(*id, *outcome, failed, event.at),
             What::Host { host, change } => self.host_changed(host, *change, event.at),
-            What::StateSaved { host, shard, epoch } => {
+            What::StateSaved {
+                host,
+                shard,
+                epoch,
+                instance,
+            } => {
                 let key = GrantKey {
                     host: host.clone(),
                     shard: shard.clone(),
                     epoch: *epoch,
                 };
-                self.saved(&key, event.at);
+                self.saved(&key, *instance, event.at);
             }
             What::StateLoaded {
                 host, shard, epoch, ..
@@ -222,7 +227,6 @@ impl World {
                 };
                 if let Some(grant) = self.grants.get_mut(&key) {
                     grant.saved.get_or_insert_default();
-                    grant.loaded();
                 }
             }
             What::Emitted {
@@ -264,7 +268,7 @@ impl World {
         }
     }
 
-    fn saved(&mut self, key: &GrantKey, at: Micros) {
+    fn saved(&mut self, key: &GrantKey, instance: u64, at: Micros) {
         let Some(grant) = self.grants.get_mut(key) else {
             return;
         };
@@ -273,7 +277,7 @@ impl World {
             .shards
             .get(&(grant.generation, key.shard.clone()))
         {
-            grant.saved(shard, at);
+            grant.saved(shard, instance, at);
         }
     }
 

@@ -463,9 +463,12 @@ impl RecordProcessor for Instance {
                 self.context.shard.to_string(),
                 self.context.epoch.0,
             );
-            self.place
-                .world
-                .note(What::StateSaved { host, shard, epoch });
+            self.place.world.note(What::StateSaved {
+                host,
+                shard,
+                epoch,
+                instance: self.number,
+            });
             Ok(Bytes::from(
                 self.counted.as_deref().unwrap_or_default().join("\n"),
             ))

@@ -19,6 +19,17 @@ fn handles(story: Story, numbers: &[u64], attempt: u32) -> Story {
         .ended(Outcome::Ok, &[])
 }
 
+/// The instance that got the last delivery, or the one after it, saves its state.
+fn saved(story: Story) -> Story {
+    let instance = story.instance_number();
+    story.push(What::StateSaved {
+        host: "a".to_owned(),
+        shard: "p".to_owned(),
+        epoch: 1,
+        instance,
+    })
+}
+
 fn in_order() -> Story {
     Story::with_records(4).take("a", "p")
 }
@@ -122,15 +133,7 @@ fn a_state_holds_what_its_own_instance_handled() {
         epoch: 1,
         counted: Vec::new(),
     };
-    let saved = |story: Story| {
-        story
-            .push(What::StateSaved {
-                host: host.clone(),
-                shard: shard.clone(),
-                epoch: 1,
-            })
-            .checkpoint("a", "p", 1)
-    };
+    let saved = |story: Story| saved(story).checkpoint("a", "p", 1);
     let holds_back = |story: Story, numbers: &[u64]| {
         story
             .start("a", "p", numbers, 1, "v1")
@@ -153,45 +156,29 @@ fn a_state_holds_what_its_own_instance_handled() {
 
 #[test]
 fn what_an_instance_held_back_is_not_in_the_state_that_the_next_one_saves() {
-    let (host, shard) = ("a".to_owned(), "p".to_owned());
-    let loaded = || What::StateLoaded {
-        host: host.clone(),
-        shard: shard.clone(),
-        epoch: 1,
-        counted: Vec::new(),
-    };
     let held_back = || {
         in_order()
-            .push(loaded())
+            .push(What::StateLoaded {
+                host: "a".to_owned(),
+                shard: "p".to_owned(),
+                epoch: 1,
+                counted: Vec::new(),
+            })
             .start("a", "p", &[1, 2], 1, "v1")
             .held_back(None)
             .ended(Outcome::Ok, &[])
     };
     let handed_over = |story: Story| {
-        let saved = story.push(What::StateSaved {
-            host: host.clone(),
-            shard: shard.clone(),
-            epoch: 1,
-        });
-        let next = saved.release("a", "p").take("a", "p").reborn();
+        let next = saved(story).release("a", "p").take("a", "p").reborn();
         handles(next, &[1, 2], 1)
     };
     handed_over(held_back()).breaks(&[S9]);
-    handed_over(held_back().push(loaded())).passes();
+    handed_over(held_back().reborn()).passes();
 }
 
 #[test]
 fn what_was_not_come_to_again_before_a_state_was_saved_is_not_in_it() {
-    let saved = |story: Story| {
-        let (host, shard) = ("a".to_owned(), "p".to_owned());
-        story
-            .push(What::StateSaved {
-                host,
-                shard,
-                epoch: 1,
-            })
-            .checkpoint("a", "p", 1)
-    };
+    let saved = |story: Story| saved(story).checkpoint("a", "p", 1);
     let given_up = || {
         let story = under(skip(1))
             .start("a", "p", &[1], 1, "v1")

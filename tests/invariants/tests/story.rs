@@ -366,6 +366,11 @@ impl Story {
         self.push(What::DeliveryStarted(delivery))
     }
 
+    /// Which instance the next delivery goes to.
+    pub(super) fn instance_number(&self) -> u64 {
+        self.instance.0
+    }
+
     /// The next delivery goes to another instance.
     pub(super) fn reborn(mut self) -> Self {
         self.instance.0 += 1;

@@ -50,8 +50,6 @@ pub(crate) struct Grant {
     /// The checkpoint as this grant left it in the row.
     pub(crate) written: Checkpoint,
     pub(crate) has_delivered: bool,
-    /// An instance loaded the state since the last delivery began.
-    has_loaded: bool,
     /// An operator wrote to the row meanwhile: the holder may not know yet that its lease is gone.
     pub(crate) is_interfered: bool,
     /// The delivery that runs.
@@ -116,7 +114,6 @@ impl Grant {
             settled_through: None,
             saved: None,
             has_delivered: false,
-            has_loaded: false,
             is_interfered: false,
             open: None,
             last: None,
@@ -177,11 +174,6 @@ impl Grant {
         }
     }
 
-    /// An instance starts with the state.
-    pub(super) fn loaded(&mut self) {
-        self.has_loaded = true;
-    }
-
     /// Whether its plugin keeps state, which holds all that was handled and so waits for all that
     /// is held back.
     pub(crate) fn waits_to_save(&self) -> bool {
@@ -211,7 +203,6 @@ impl Grant {
         }
         self.failures.started(delivery, policy);
         self.has_delivered = true;
-        self.has_loaded = false;
         self.open = Some(delivery.id);
         self.last = Some(Last {
             instance: delivery.instance,
@@ -305,9 +296,13 @@ impl Grant {
     }
 
     /// A state was saved: it commits everything handled so far.
-    pub(super) fn saved(&mut self, shard: &Shard, at: Micros) {
-        if self.has_loaded && self.has_delivered {
-            // Of an instance that got nothing yet: what the one before it held back is not in it.
+    pub(super) fn saved(&mut self, shard: &Shard, instance: u64, at: Micros) {
+        let is_of_last = self
+            .last
+            .as_ref()
+            .is_none_or(|last| last.instance == instance);
+        if !is_of_last && self.holds_back() {
+            // What the one before it held back is not in it.
             self.is_replaced();
         }
         self.handled.extend(
