@@ -127,11 +127,13 @@ fn s9_a_lease_is_given_up_only_if_its_shard_does_not_get_on() {
     held(LEASE / 2).wait(LEASE / 2).give_up("a", "p").passes();
     held(LEASE).wait(LEASE / 2).give_up("a", "p").breaks(&[S9]);
     // A write that comes through while the host gives up is too late, and one before that is not.
-    let came_through = || held(LEASE).wait(LEASE).renew("a", "p");
+    let came_through = || {
+        let story = held(LEASE / 2).wait(LEASE / 2).deliver("a", "p", &[3]);
+        story.renew("a", "p")
+    };
     came_through().wait(LEASE / 20).give_up("a", "p").passes();
     came_through()
-        .deliver("a", "p", &[3])
-        .wait(LEASE / 2)
+        .wait(LEASE / 4)
         .give_up("a", "p")
         .breaks(&[S9]);
     // Nothing comes again of what never went out.
